@@ -1,0 +1,608 @@
+"""Experiment configs: frozen dataclasses, and the strict TOML reader and writer for them."""
+
+import dataclasses
+import difflib
+import json
+import pathlib
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+from jaxformer.errors import ConfigError
+
+__all__ = [
+    "DataConfig",
+    "ExperimentConfig",
+    "ModelConfig",
+    "OptimizerConfig",
+    "SamplesConfig",
+    "SamplingConfig",
+    "ScheduleConfig",
+    "TokenizerConfig",
+    "TrainingConfig",
+    "config_differences",
+    "config_from_dict",
+    "config_to_toml",
+    "load_config",
+]
+
+T = TypeVar("T")
+Float = Literal["float32", "bfloat16", "float16", "float64"]
+
+
+def _require(condition: bool, rule: str, **values: object) -> None:
+    """Raises ConfigError with the rule and the values that broke it."""
+    if not condition:
+        got = " and ".join(f"{key}={value!r}" for key, value in values.items())
+        raise ConfigError(f"{rule}, got {got}")
+
+
+def _require_positive(config: object, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if value is not None:
+            _require(value > 0, f"{name} must be positive", **{name: value})
+
+
+def _require_at_least_zero(config: object, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if value is not None:
+            _require(value >= 0, f"{name} must be zero or more", **{name: value})
+
+
+def _require_choices(config: object) -> None:
+    """Checks every Literal field, which Python itself does not."""
+    for name, kind in typing.get_type_hints(type(config)).items():
+        if typing.get_origin(kind) is Literal:
+            value = getattr(config, name)
+            choices = typing.get_args(kind)
+            if value not in choices:
+                raise ConfigError(
+                    f"{name} must be one of {', '.join(choices)}, got {value!r}"
+                    + _suggestion(str(value), choices)
+                )
+
+
+def _suggestion(word: str, known: typing.Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The shape of a Transformer; hashable, so that Flax modules can hold it.
+
+    Args:
+        architecture: which model; "decoder" is the causal language model.
+        vocab_size: number of token ids; the tokenizer's when not given.
+        max_len: longest sequence in tokens; also the training window.
+        num_layers: number of blocks.
+        d_model: width of the residual stream.
+        num_heads: query heads.
+        num_kv_heads: key/value heads, a divisor of num_heads; num_heads when not given.
+        head_dim: width of a query and key head; d_model / num_heads when not given.
+        value_head_dim: width of a value head; head_dim when not given.
+        d_ff: hidden width of the feed-forward layer; 4 * d_model when not given.
+        positions: how a token's position enters the model.
+        rotary_base: base of the rotary frequencies.
+        rotary_layout: which features form a rotated pair: i and i + H/2 ("half", as in
+            GPT-NeoX and Llama) or 2i and 2i + 1 ("interleaved", as in the RoFormer paper).
+        norm: kind of normalization.
+        norm_position: before each sublayer ("pre") or after its residual sum ("post").
+        norm_eps: added to the variance.
+        activation: of the feed-forward layer; swiglu and geglu add a gate projection.
+        use_bias: whether projections and layer norms have biases.
+        tied_embeddings: whether the output projection is the embedding table.
+        scale_embeddings: whether embeddings are multiplied by sqrt(d_model).
+        init_std: standard deviation of initial weights; those of projections into the residual
+            stream are divided by sqrt(2 * num_layers) (Radford et al., GPT-2, 2019).
+        dropout_rate: on embeddings, attention weights and sublayer outputs.
+        dtype: of the computation.
+        param_dtype: of the parameters.
+        remat: what the backward pass recomputes: nothing, all but matrix products, or all.
+        scan_layers: whether the blocks are one `nn.scan` with stacked parameters (compiles once)
+            or a Python loop (decodes faster).
+    """
+
+    architecture: Literal["decoder"] = "decoder"
+    vocab_size: int | None = None
+    max_len: int
+    num_layers: int
+    d_model: int
+    num_heads: int
+    num_kv_heads: int | None = None
+    head_dim: int | None = None
+    value_head_dim: int | None = None
+    d_ff: int | None = None
+    positions: Literal["sinusoidal", "learned", "rotary", "none"] = "rotary"
+    rotary_base: float = 10_000.0
+    rotary_layout: Literal["half", "interleaved"] = "half"
+    norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
+    norm_position: Literal["pre", "post"] = "pre"
+    norm_eps: float = 1e-5
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"] = "gelu"
+    use_bias: bool = True
+    tied_embeddings: bool = True
+    scale_embeddings: bool = False
+    init_std: float = 0.02
+    dropout_rate: float = 0.0
+    dtype: Float = "float32"
+    param_dtype: Float = "float32"
+    remat: Literal["none", "dots", "full"] = "none"
+    scan_layers: bool = True
+
+    def __post_init__(self) -> None:
+        _require_choices(self)
+        _require_positive(
+            self, "vocab_size", "max_len", "num_layers", "d_model", "num_heads", "num_kv_heads",
+            "head_dim", "value_head_dim", "d_ff", "rotary_base", "norm_eps", "init_std",
+        )  # fmt: skip
+        _require(
+            0 <= self.dropout_rate < 1,
+            "dropout_rate must be in [0, 1)",
+            dropout_rate=self.dropout_rate,
+        )
+        if self.head_dim is None and self.d_model % self.num_heads:
+            raise ConfigError(
+                "d_model must be a multiple of num_heads, got "
+                f"d_model={self.d_model} and num_heads={self.num_heads}; "
+                "change one of them, or set head_dim"
+            )
+        _require(
+            self.num_heads % self.kv_heads == 0,
+            "num_heads must be a multiple of num_kv_heads",
+            num_heads=self.num_heads,
+            num_kv_heads=self.kv_heads,
+        )
+        if self.positions == "rotary" and self.key_dim % 2:
+            raise ConfigError(
+                f"rotary positions need an even head_dim, got head_dim={self.key_dim}; "
+                "change d_model, num_heads or head_dim"
+            )
+
+    @property
+    def kv_heads(self) -> int:
+        """Number of key/value heads, the default filled in."""
+        return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
+
+    @property
+    def key_dim(self) -> int:
+        """Width of a query and key head, the default filled in."""
+        return self.d_model // self.num_heads if self.head_dim is None else self.head_dim
+
+    @property
+    def value_dim(self) -> int:
+        """Width of a value head, the default filled in."""
+        return self.key_dim if self.value_head_dim is None else self.value_head_dim
+
+    @property
+    def ff_dim(self) -> int:
+        """Hidden width of the feed-forward layer, the default filled in."""
+        return 4 * self.d_model if self.d_ff is None else self.d_ff
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenizerConfig:
+    """How text becomes token ids.
+
+    Args:
+        kind: "character", "byte", "word" or byte-level "bpe".
+        vocab_size: for "bpe" (needed) and "word" (optional, most frequent first): at most this
+            many ids, special tokens included.
+    """
+
+    kind: Literal["character", "byte", "word", "bpe"] = "bpe"
+    vocab_size: int | None = None
+
+    def __post_init__(self) -> None:
+        _require_choices(self)
+        _require_positive(self, "vocab_size")
+        if self.kind == "bpe" and self.vocab_size is None:
+            raise ConfigError("tokenizer.kind 'bpe' needs tokenizer.vocab_size, for example 2048")
+        if self.kind == "bpe" and self.vocab_size is not None and self.vocab_size < 257:
+            raise ConfigError(
+                "vocab_size of a byte-level BPE must be at least 257 (256 bytes and the end of "
+                f"text), got vocab_size={self.vocab_size}"
+            )
+        if self.kind in ("byte", "character") and self.vocab_size is not None:
+            raise ConfigError(
+                f"vocab_size is for word and bpe tokenizers, got kind={self.kind!r} and "
+                f"vocab_size={self.vocab_size}; remove it"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Where the text comes from, and how it is cut into sequences of model.max_len tokens.
+
+    Args:
+        source: "python" is the documentation that ships inside Python; "files" reads paths.
+        paths: text files or glob patterns, UTF-8, each file one document.
+        validation_fraction: share of the characters held out, from the end of the documents in
+            a fixed random order; not used when validation_paths are given.
+        validation_paths: text files or glob patterns to hold out instead.
+        packing: "windows" cuts the stream of all documents; "documents" does too, but a token
+            sees only its own document, and positions restart with it.
+    """
+
+    source: Literal["python", "files"] = "files"
+    paths: tuple[str, ...] = ()
+    validation_fraction: float = 0.1
+    validation_paths: tuple[str, ...] = ()
+    packing: Literal["windows", "documents"] = "windows"
+
+    def __post_init__(self) -> None:
+        _require_choices(self)
+        if self.source == "python" and self.paths:
+            raise ConfigError(
+                f"data.paths are read by data.source 'files' only, got source='python' and "
+                f"paths={self.paths!r}; set source = 'files' or remove paths"
+            )
+        _require(
+            0 < self.validation_fraction < 1,
+            "validation_fraction must be between 0 and 1",
+            validation_fraction=self.validation_fraction,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """The optimizer.
+
+    Args:
+        name: "adamw" (Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2019).
+        learning_rate: the schedule's peak.
+        beta1: decay of the gradient's running mean.
+        beta2: decay of the squared gradient's running mean.
+        eps: added to the denominator.
+        weight_decay: of kernels and embeddings; biases and norm scales are never decayed.
+        clip_norm: gradients with a larger global norm are scaled down to it; none when not given.
+    """
+
+    name: Literal["adamw"] = "adamw"
+    learning_rate: float
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    weight_decay: float = 0.1
+    clip_norm: float | None = 1.0
+
+    def __post_init__(self) -> None:
+        _require_choices(self)
+        _require_positive(self, "learning_rate", "eps", "clip_norm")
+        _require_at_least_zero(self, "weight_decay")
+        for name in ("beta1", "beta2"):
+            value = getattr(self, name)
+            _require(0 <= value < 1, f"{name} must be in [0, 1)", **{name: value})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScheduleConfig:
+    """The learning rate as a function of the step.
+
+    Args:
+        name: shape of the decay after the warmup.
+        warmup_steps: steps of linear warmup from 0.
+        decay_steps: step at which the decay ends, warmup included; explicit, so that training
+            for longer continues the same schedule. Needed by "cosine" and "linear".
+        final_scale: learning rate after the decay, as a share of the peak.
+    """
+
+    name: Literal["cosine", "linear", "constant"] = "constant"
+    warmup_steps: int = 0
+    decay_steps: int | None = None
+    final_scale: float = 0.1
+
+    def __post_init__(self) -> None:
+        _require_choices(self)
+        _require_at_least_zero(self, "warmup_steps")
+        _require(
+            0 <= self.final_scale <= 1,
+            "final_scale must be in [0, 1]",
+            final_scale=self.final_scale,
+        )
+        if self.name == "constant":
+            if self.decay_steps is not None:
+                raise ConfigError(
+                    f"a constant schedule has no decay_steps, got {self.decay_steps}; remove it, "
+                    "or set name to 'cosine' or 'linear'"
+                )
+        elif self.decay_steps is None:
+            raise ConfigError(
+                f"schedule.name {self.name!r} needs schedule.decay_steps: the step at which the "
+                "decay ends, usually training.steps"
+            )
+        else:
+            _require(
+                self.decay_steps > self.warmup_steps,
+                "decay_steps must be larger than warmup_steps, which it includes",
+                decay_steps=self.decay_steps,
+                warmup_steps=self.warmup_steps,
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """How long to train, on what, and what to write down.
+
+    Args:
+        steps: optimizer steps in all, those of a resumed run included.
+        batch_size: sequences per optimizer step, over all devices and hosts.
+        accumulate_steps: micro-batches per optimizer step; they bound the memory, not the result.
+        runner: "pmap" is data-parallel over every device; "single" uses one.
+        devices: how many local devices to use; all when not given.
+        cpu_devices: how many virtual devices to split this machine's CPU into; small models
+            train faster with one per core.
+        log_every: steps between two lines of metrics.
+        eval_every: steps between two evaluations of the held-out text.
+        checkpoint_every: steps between two checkpoints; the last step always has one.
+        keep_checkpoints: how many of the latest checkpoints to keep, beside the best.
+    """
+
+    steps: int
+    batch_size: int
+    accumulate_steps: int = 1
+    runner: Literal["pmap", "single"] = "pmap"
+    devices: int | None = None
+    cpu_devices: int | None = None
+    log_every: int = 10
+    eval_every: int = 200
+    checkpoint_every: int = 200
+    keep_checkpoints: int = 2
+
+    def __post_init__(self) -> None:
+        _require_choices(self)
+        _require_positive(
+            self, "steps", "batch_size", "accumulate_steps", "devices", "cpu_devices", "log_every",
+            "eval_every", "checkpoint_every", "keep_checkpoints",
+        )  # fmt: skip
+        _require(
+            self.batch_size % self.accumulate_steps == 0,
+            "batch_size must be a multiple of accumulate_steps",
+            batch_size=self.batch_size,
+            accumulate_steps=self.accumulate_steps,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplingConfig:
+    """How the next token is chosen from the logits; filters apply in the order listed.
+
+    Args:
+        repetition_penalty: divides positive and multiplies negative logits of tokens already in
+            the row (Keskar et al., CTRL, 2019); 1 changes nothing.
+        temperature: divides the logits; 0 takes the most likely token (greedy).
+        top_k: keep the k most likely tokens.
+        top_p: keep the fewest most likely tokens whose probability reaches p.
+        min_p: keep the tokens at least min_p times as likely as the most likely one.
+    """
+
+    repetition_penalty: float = 1.0
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "repetition_penalty", "top_k")
+        _require_at_least_zero(self, "temperature")
+        if self.top_p is not None:
+            _require(0 < self.top_p <= 1, "top_p must be in (0, 1]", top_p=self.top_p)
+        if self.min_p is not None:
+            _require(0 <= self.min_p <= 1, "min_p must be in [0, 1]", min_p=self.min_p)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplesConfig(SamplingConfig):
+    """The continuations that a training run ends with.
+
+    Args:
+        prompts: texts to continue.
+        max_new_tokens: longest continuation in tokens.
+    """
+
+    prompts: tuple[str, ...] = ("The ", "In ", "A ")
+    max_new_tokens: int = 100
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_positive(self, "max_new_tokens")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExperimentConfig:
+    """Everything that determines a training run.
+
+    Args:
+        out: run folder; "runs/NAME" for configs/NAME.toml when not given.
+        seed: of the initial parameters, the data order, dropout and samples.
+        model: the Transformer.
+        data: the text.
+        tokenizer: how text becomes tokens.
+        optimizer: the optimizer.
+        schedule: the learning rate over time.
+        training: length, devices and intervals.
+        samples: what is generated at the end.
+    """
+
+    out: str | None = None
+    seed: int = 0
+    model: ModelConfig
+    data: DataConfig = DataConfig()
+    tokenizer: TokenizerConfig
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig = ScheduleConfig()
+    training: TrainingConfig
+    samples: SamplesConfig = SamplesConfig()
+
+    def __post_init__(self) -> None:
+        _require_at_least_zero(self, "seed")
+
+
+def load_config(path: str | pathlib.Path) -> ExperimentConfig:
+    """Reads an experiment config from a TOML file, strictly.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        The config; `out` is filled in with "runs/" and the file's stem where the file has none.
+
+    Raises:
+        ConfigError: the file cannot be read, or a key in it is unknown, missing, of the wrong
+            type or impossible; the message names file, key, value and the nearest valid key.
+
+    Example:
+        >>> load_config("configs/quickstart.toml").model.num_layers
+        4
+    """
+    path = pathlib.Path(path)
+    try:
+        with path.open("rb") as file:
+            values = tomllib.load(file)
+    except FileNotFoundError:
+        nearby = sorted(p.name for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
+        hint = f"; {path.parent} has {', '.join(nearby)}" if nearby else ""
+        raise ConfigError(f"{path}: there is no such config file{hint}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not a TOML file: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        config = config_from_dict(ExperimentConfig, values)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return config if config.out else dataclasses.replace(config, out=f"runs/{path.stem}")
+
+
+def config_from_dict(kind: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
+    """Builds a config dataclass from a nested dict, checking every key and type.
+
+    Args:
+        kind: the dataclass.
+        values: what a TOML table holds.
+        prefix: of the keys in messages, such as "model.".
+
+    Returns:
+        An instance of `kind`.
+
+    Raises:
+        ConfigError: a key is unknown, missing, of the wrong type or impossible.
+
+    Example:
+        >>> config_from_dict(TokenizerConfig, {"kind": "byte"}).kind
+        'byte'
+    """
+    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    hints = typing.get_type_hints(kind)
+    for key in values:
+        if key not in fields:
+            raise ConfigError(f"unknown key {prefix}{key}{_suggestion(key, fields)}")
+    arguments = {}
+    for name, field in fields.items():
+        if name in values:
+            arguments[name] = _convert(f"{prefix}{name}", hints[name], values[name])
+        elif field.default is dataclasses.MISSING:
+            raise ConfigError(f"missing key {prefix}{name} ({_type_name(hints[name])})")
+    try:
+        return kind(**arguments)
+    except ConfigError as error:
+        section = prefix.rstrip(".")
+        raise ConfigError(f"[{section}] {error}" if section else str(error)) from None
+
+
+def _convert(key: str, hint: Any, value: Any) -> Any:
+    """Checks one TOML value against a field's type; lists become tuples, ints may be floats."""
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{key} must be a table, got {value!r}")
+        return config_from_dict(typing.cast(type, hint), value, prefix=f"{key}.")
+    if typing.get_origin(hint) is types.UnionType:
+        (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
+    if typing.get_origin(hint) is tuple:
+        element = typing.get_args(hint)[0]
+        if not isinstance(value, list):
+            raise ConfigError(f"{key} must be a list, got {value!r}; write [{value!r}]")
+        return tuple(_convert(f"{key}[{i}]", element, v) for i, v in enumerate(value))
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    expected = str if typing.get_origin(hint) is Literal else hint
+    if type(value) is not expected:
+        raise ConfigError(f"{key} must be {_type_name(expected)}, got {value!r}")
+    return value
+
+
+def _type_name(hint: Any) -> str:
+    if typing.get_origin(hint) is types.UnionType:
+        (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
+    if typing.get_origin(hint) is Literal:
+        return "one of " + ", ".join(typing.get_args(hint))
+    if dataclasses.is_dataclass(hint):
+        return "a table"
+    names = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
+    return names.get(hint, str(hint))
+
+
+def config_to_toml(config: Any) -> str:
+    """Writes a config dataclass as TOML that `load_config` reads back; unset keys are left out.
+
+    Args:
+        config: any of the dataclasses of this module.
+
+    Returns:
+        The text, tables after plain keys.
+
+    Example:
+        >>> print(config_to_toml(TokenizerConfig(kind="byte")), end="")
+        kind = "byte"
+    """
+    return "\n".join(_toml_lines(config, ())) + "\n"
+
+
+def _toml_lines(config: Any, table: tuple[str, ...]) -> list[str]:
+    values = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    lines = [
+        f"{name} = {_toml_value(value)}"
+        for name, value in values.items()
+        if value is not None and not dataclasses.is_dataclass(value)
+    ]
+    for name, value in values.items():
+        if dataclasses.is_dataclass(value):
+            inner = (*table, name)
+            lines += ["", f"[{'.'.join(inner)}]", *_toml_lines(value, inner)]
+    return lines
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    # JSON's strings, numbers and booleans are TOML's, but for DEL, which TOML wants escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+
+
+def config_differences(old: Any, new: Any, prefix: str = "") -> dict[str, tuple[Any, Any]]:
+    """Lists what differs between two configs of one class.
+
+    Args:
+        old: a config.
+        new: another of the same class.
+        prefix: of the keys, such as "model.".
+
+    Returns:
+        A dict from dotted key to the (old, new) values; empty when the two are equal.
+
+    Example:
+        >>> config_differences(TokenizerConfig(kind="byte"), TokenizerConfig(kind="word"))
+        {'kind': ('byte', 'word')}
+    """
+    differences: dict[str, tuple[Any, Any]] = {}
+    for field in dataclasses.fields(old):
+        before, after = getattr(old, field.name), getattr(new, field.name)
+        if dataclasses.is_dataclass(before):
+            differences |= config_differences(before, after, f"{prefix}{field.name}.")
+        elif before != after:
+            differences[prefix + field.name] = (before, after)
+    return differences

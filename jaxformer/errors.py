@@ -1,0 +1,23 @@
+"""The errors that jaxformer raises for its users' mistakes; every one is a ValueError.
+
+Each message says which rule was broken, which value broke it, and what to do instead, so that
+the command line can print it as it is.
+"""
+
+__all__ = ["CheckpointError", "ConfigError", "DataError", "ShapeError"]
+
+
+class ConfigError(ValueError):
+    """A setting that is missing, misspelt, of the wrong type, or impossible with the others."""
+
+
+class ShapeError(ValueError):
+    """An array argument whose axes, sizes or dtype do not fit the others."""
+
+
+class DataError(ValueError):
+    """A text, file or token that cannot be used as asked."""
+
+
+class CheckpointError(ValueError):
+    """A run folder or checkpoint that is missing, damaged, or of another configuration."""

@@ -1,0 +1,48 @@
+"""Pure functions on arrays: attention, masks, positions, normalization, feed-forward, losses."""
+
+from jaxformer.functional.attention import attention_weights, dot_product_attention
+from jaxformer.functional.cache import KVCache
+from jaxformer.functional.embedding import embed, unembed
+from jaxformer.functional.feed_forward import (
+    FeedForwardParams,
+    GatedFeedForwardParams,
+    feed_forward,
+    gated_feed_forward,
+)
+from jaxformer.functional.linear import linear
+from jaxformer.functional.losses import cross_entropy
+from jaxformer.functional.masks import causal, combine, padding, segments, window
+from jaxformer.functional.multi_head import (
+    MultiHeadOutput,
+    MultiHeadParams,
+    multi_head_attention,
+)
+from jaxformer.functional.normalization import layer_norm, rms_norm
+from jaxformer.functional.positions import apply_rotary, rotary_tables, sinusoidal_positions
+
+__all__ = [
+    "FeedForwardParams",
+    "GatedFeedForwardParams",
+    "KVCache",
+    "MultiHeadOutput",
+    "MultiHeadParams",
+    "apply_rotary",
+    "attention_weights",
+    "causal",
+    "combine",
+    "cross_entropy",
+    "dot_product_attention",
+    "embed",
+    "feed_forward",
+    "gated_feed_forward",
+    "layer_norm",
+    "linear",
+    "multi_head_attention",
+    "padding",
+    "rms_norm",
+    "rotary_tables",
+    "segments",
+    "sinusoidal_positions",
+    "unembed",
+    "window",
+]

@@ -1,0 +1,59 @@
+"""Looking tokens up in an embedding table, and scoring hidden states against it."""
+
+import jax
+import jax.numpy as jnp
+from einops import pack, unpack
+
+from jaxformer.functional.shapes import check_axes, check_dtype
+
+__all__ = ["embed", "unembed"]
+
+
+def embed(table: jax.Array, tokens: jax.Array) -> jax.Array:
+    """Looks up one row per token.
+
+    Args:
+        table: float `[V, D]`.
+        tokens: integer `[...]`.
+
+    Returns:
+        float `[..., D]`; a token outside 0 .. V-1 gives a row of NaN rather than another
+        token's row.
+
+    Raises:
+        ShapeError: the table is not `[V, D]`, or tokens are not integers.
+
+    Example:
+        >>> embed(jnp.eye(3), jnp.array([2, -1])).tolist()
+        [[0.0, 0.0, 1.0], [nan, nan, nan]]
+    """
+    sizes = check_axes("table", table, "V D")
+    check_dtype("tokens", tokens, "integer")
+    # Negative indices count from the end in JAX: send them where "fill" catches them.
+    index = jnp.where(tokens < 0, sizes["V"], tokens)
+    return table.at[index].get(mode="fill", fill_value=jnp.nan)
+
+
+def unembed(table: jax.Array, x: jax.Array) -> jax.Array:
+    """Scores hidden states against every row of an embedding table.
+
+    Args:
+        table: float `[V, D]`.
+        x: float `[..., D]`.
+
+    Returns:
+        float32 (float64 for float64) logits `[..., V]`.
+
+    Raises:
+        ShapeError: the widths do not match.
+
+    Example:
+        >>> unembed(jnp.eye(3), jnp.array([1.0, 2.0, 3.0])).tolist()
+        [1.0, 2.0, 3.0]
+    """
+    check_axes("x", x, "... D", {"D": table.shape[-1]}, remedy="D is the table's width")
+    wide = jnp.promote_types(x.dtype, jnp.float32)
+    rows, leading = pack([x], "* d")  # one 2-D product, as in `linear`
+    logits = jnp.einsum("id,vd->iv", rows, table.astype(x.dtype), preferred_element_type=wide)
+    (result,) = unpack(logits, leading, "* v")
+    return result

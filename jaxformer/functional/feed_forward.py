@@ -1,0 +1,124 @@
+"""The position-wise feed-forward layer, plain and gated."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+
+from jaxformer.errors import ConfigError
+from jaxformer.functional.linear import linear
+
+__all__ = ["FeedForwardParams", "GatedFeedForwardParams", "feed_forward", "gated_feed_forward"]
+
+
+class FeedForwardParams(NamedTuple):
+    """Parameters of `feed_forward`.
+
+    Args:
+        up_kernel: float `[D, F]`.
+        down_kernel: float `[F, D]`.
+        up_bias: float `[F]` or None.
+        down_bias: float `[D]` or None.
+    """
+
+    up_kernel: jax.Array
+    down_kernel: jax.Array
+    up_bias: jax.Array | None = None
+    down_bias: jax.Array | None = None
+
+
+class GatedFeedForwardParams(NamedTuple):
+    """Parameters of `gated_feed_forward`.
+
+    Args:
+        gate_kernel: float `[D, F]`.
+        up_kernel: float `[D, F]`.
+        down_kernel: float `[F, D]`.
+        gate_bias: float `[F]` or None.
+        up_bias: float `[F]` or None.
+        down_bias: float `[D]` or None.
+    """
+
+    gate_kernel: jax.Array
+    up_kernel: jax.Array
+    down_kernel: jax.Array
+    gate_bias: jax.Array | None = None
+    up_bias: jax.Array | None = None
+    down_bias: jax.Array | None = None
+
+
+def _gelu(x: jax.Array) -> jax.Array:
+    return jax.nn.gelu(x, approximate=False)
+
+
+_ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "relu": jax.nn.relu,
+    "gelu": _gelu,
+    "gelu_tanh": jax.nn.gelu,
+    "silu": jax.nn.silu,
+}
+
+
+def _activation(name: str) -> Callable[[jax.Array], jax.Array]:
+    if name not in _ACTIVATIONS:
+        raise ConfigError(f"activation must be one of {', '.join(_ACTIVATIONS)}, got {name!r}")
+    return _ACTIVATIONS[name]
+
+
+def feed_forward(params: FeedForwardParams, x: jax.Array, *, activation: str = "relu") -> jax.Array:
+    r"""Computes `activation(x W_up + b_up) W_down + b_down` at every position by itself.
+
+    Args:
+        params: the two projections.
+        x: float `[..., D]`.
+        activation: "relu", "gelu" (with the error function), "gelu_tanh" or "silu".
+
+    Returns:
+        float `[..., D]`, in the dtype of x.
+
+    Raises:
+        ShapeError: the widths do not match.
+        ConfigError: the activation is unknown.
+
+    References:
+        Vaswani et al., "Attention Is All You Need", 2017, section 3.3.
+
+    Example:
+        >>> params = FeedForwardParams(jax.numpy.ones((2, 3)), jax.numpy.ones((3, 2)))
+        >>> feed_forward(params, jax.numpy.array([[1.0, 2.0], [-1.0, -2.0]])).tolist()
+        [[9.0, 9.0], [0.0, 0.0]]
+    """
+    hidden = _activation(activation)(linear(x, params.up_kernel, params.up_bias))
+    return linear(hidden, params.down_kernel, params.down_bias)
+
+
+def gated_feed_forward(
+    params: GatedFeedForwardParams, x: jax.Array, *, activation: str = "silu"
+) -> jax.Array:
+    """Computes `(activation(x W_gate + b_gate) * (x W_up + b_up)) W_down + b_down`.
+
+    With "silu" this is SwiGLU, with "gelu" GEGLU.
+
+    Args:
+        params: the three projections.
+        x: float `[..., D]`.
+        activation: of the gate; "relu", "gelu" (with the error function), "gelu_tanh" or "silu".
+
+    Returns:
+        float `[..., D]`, in the dtype of x.
+
+    Raises:
+        ShapeError: the widths do not match.
+        ConfigError: the activation is unknown.
+
+    References:
+        Shazeer, "GLU Variants Improve Transformer", 2020.
+
+    Example:
+        >>> params = GatedFeedForwardParams(*[jax.numpy.ones((2, 2))] * 3)
+        >>> gated_feed_forward(params, jax.numpy.ones(2), activation="relu").tolist()
+        [8.0, 8.0]
+    """
+    gate = _activation(activation)(linear(x, params.gate_kernel, params.gate_bias))
+    hidden = gate * linear(x, params.up_kernel, params.up_bias)
+    return linear(hidden, params.down_kernel, params.down_bias)

@@ -1,0 +1,86 @@
+"""Cross-entropy over a vocabulary, as sums rather than means."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxformer.errors import DataError, ShapeError
+from jaxformer.functional.shapes import Array, check_dtype
+
+__all__ = ["cross_entropy"]
+
+
+def cross_entropy(
+    logits: jax.Array, labels: Array,
+    *, label_smoothing: float = 0.0, ignore_label: int | None = -1, z_loss: float = 0.0,
+) -> tuple[jax.Array, jax.Array]:  # fmt: skip
+    r"""Sums the negative log-likelihood of the labels, in nats.
+
+    With $Z = \sum_v e^{\mathrm{logits}_v}$ and smoothing $s$, each label adds
+    $(1 - s)(\log Z - \mathrm{logits}_{label}) + s (\log Z - \mathrm{mean}_v
+    \mathrm{logits}_v) + z (\log Z)^2$.
+
+    Sums, not means, so that losses of shards, micro-batches and batches with padding add up
+    exactly: divide the summed loss by the summed weight once, at the end.
+
+    Args:
+        logits: float `[..., V]`; the loss is computed in float32 (float64 for float64).
+        labels: integer `[...]`, each in 0 .. V-1 or `ignore_label`.
+        label_smoothing: share of the target spread evenly over the vocabulary, in [0, 1).
+        ignore_label: label that adds neither loss nor weight; None when there is none.
+        z_loss: weight of $(\log Z)^2$, which keeps logits from drifting.
+
+    Returns:
+        (loss_sum, weight_sum): two scalars; weight_sum is the number of labels counted. A label
+        out of range, where it cannot be raised because its value is traced, makes the sum NaN.
+
+    Raises:
+        ShapeError: the shapes or dtypes do not fit.
+        DataError: a label whose value is known (NumPy) is out of range.
+
+    References:
+        Szegedy et al., "Rethinking the Inception Architecture", 2016 (label smoothing);
+        Chowdhery et al., "PaLM", 2022 (z-loss).
+
+    Example:
+        >>> loss, weight = cross_entropy(jnp.zeros((3, 4)), jnp.array([0, 3, -1]))
+        >>> round(float(loss), 4), float(weight)  # 2 ln 4
+        (2.7726, 2.0)
+    """
+    check_dtype("logits", logits, "floating")
+    check_dtype("labels", labels, "integer")
+    if logits.ndim == 0 or labels.shape != logits.shape[:-1]:
+        raise ShapeError(
+            f"labels must be [...] for logits [..., V], got labels {labels.shape} and logits "
+            f"{logits.shape}"
+        )
+    if not 0 <= label_smoothing < 1:
+        raise ShapeError(f"label_smoothing must be in [0, 1), got {label_smoothing}")
+    vocab_size = logits.shape[-1]
+    if isinstance(labels, np.ndarray):
+        _check_labels(labels, vocab_size, ignore_label)
+
+    wide = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+    log_normalizer = jax.nn.logsumexp(wide, axis=-1)
+    valid = (labels >= 0) & (labels < vocab_size)
+    index = jnp.where(valid, labels, 0)
+    target = jnp.take_along_axis(wide, index[..., None], axis=-1)[..., 0]
+    loss = log_normalizer - jnp.where(valid, target, jnp.nan)
+    if label_smoothing:
+        smooth = log_normalizer - wide.mean(axis=-1)
+        loss = (1 - label_smoothing) * loss + label_smoothing * smooth
+    if z_loss:
+        loss = loss + z_loss * jnp.square(log_normalizer)
+    counted = jnp.ones(labels.shape, bool) if ignore_label is None else labels != ignore_label
+    return jnp.where(counted, loss, 0).sum(), counted.sum(dtype=loss.dtype)
+
+
+def _check_labels(labels: np.ndarray, vocab_size: int, ignore_label: int | None) -> None:
+    bad = (labels < 0) | (labels >= vocab_size)
+    if ignore_label is not None:
+        bad &= labels != ignore_label
+    if bad.any():
+        raise DataError(
+            f"labels must be in 0 .. V-1 = {vocab_size - 1} or ignore_label={ignore_label}, got "
+            f"{labels[bad][0]} at index {tuple(int(i) for i in np.argwhere(bad)[0])}"
+        )

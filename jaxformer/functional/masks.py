@@ -1,0 +1,175 @@
+"""Boolean attention masks, True = attend, and how they combine.
+
+A mask is `[T, S]`, or has the rank of the attention weights, `[..., N, T, S]`, with size 1 where
+it does not vary; either can be passed to `dot_product_attention` as it is.
+"""
+
+import functools
+import operator
+
+import jax
+import jax.numpy as jnp
+from einops import rearrange
+
+from jaxformer.errors import ShapeError
+from jaxformer.functional.shapes import Array, check_dtype
+
+__all__ = ["causal", "combine", "padding", "segments", "window"]
+
+Offset = int | Array
+
+
+def _relative_positions(num_queries: int, num_keys: int, query_offset: Offset) -> jax.Array:
+    """Key position minus query position: `[T, S]`, or `[..., 1, T, S]` for an array offset."""
+    for name, value in (("num_queries", num_queries), ("num_keys", num_keys)):
+        if value < 0:
+            raise ShapeError(f"{name} must be zero or more, got {value}")
+    query = jnp.arange(num_queries, dtype=jnp.int32)[:, None]
+    distance = jnp.arange(num_keys, dtype=jnp.int32)[None, :] - query
+    if isinstance(query_offset, int):
+        return distance - query_offset
+    offset = jnp.asarray(query_offset)
+    check_dtype("query_offset", offset, "integer")
+    return jnp.expand_dims(distance, tuple(range(offset.ndim + 1))) - offset[..., None, None, None]
+
+
+def causal(num_queries: int, num_keys: int, query_offset: Offset = 0) -> jax.Array:
+    """Lets query i, at position `query_offset + i`, see the keys at or before it.
+
+    Args:
+        num_queries: T.
+        num_keys: S.
+        query_offset: int, or integer array `[...]` with one offset per row. 0 aligns the first
+            query with the first key, `S - T` the last with the last.
+
+    Returns:
+        bool `[T, S]`, or `[..., 1, T, S]` for an array offset.
+
+    Example:
+        >>> causal(2, 3).astype(int).tolist()
+        [[1, 0, 0], [1, 1, 0]]
+    """
+    return _relative_positions(num_queries, num_keys, query_offset) <= 0
+
+
+def window(
+    num_queries: int, num_keys: int, size: int | tuple[int | None, int | None],
+    query_offset: Offset = 0,
+) -> jax.Array:  # fmt: skip
+    """Lets a query see the keys at most `left` before and `right` after its own position.
+
+    Args:
+        num_queries: T.
+        num_keys: S.
+        size: (left, right), None = unbounded on that side; an int means both.
+        query_offset: as in `causal`.
+
+    Returns:
+        bool `[T, S]`, or `[..., 1, T, S]` for an array offset.
+
+    Raises:
+        ShapeError: a side is negative.
+
+    Example:
+        >>> window(3, 3, (1, 0)).astype(int).tolist()
+        [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
+    """
+    left, right = (size, size) if isinstance(size, int) else size
+    for side in (left, right):
+        if side is not None and side < 0:
+            raise ShapeError(f"window sides must be zero or more, got {size}; None is unbounded")
+    distance = _relative_positions(num_queries, num_keys, query_offset)
+    mask = jnp.ones(distance.shape, bool)
+    if left is not None:
+        mask &= distance >= -left
+    if right is not None:
+        mask &= distance <= right
+    return mask
+
+
+def padding(lengths: Offset, num_keys: int) -> jax.Array:
+    """Hides the keys at or beyond each row's length.
+
+    Args:
+        lengths: int, or integer array `[...]` with the number of real keys per row.
+        num_keys: S.
+
+    Returns:
+        bool `[..., 1, 1, S]`.
+
+    Example:
+        >>> padding(jnp.array([1, 3]), 3).astype(int)[:, 0, 0].tolist()
+        [[1, 0, 0], [1, 1, 1]]
+    """
+    lengths = jnp.asarray(lengths)
+    check_dtype("lengths", lengths, "integer")
+    slots = jnp.arange(num_keys, dtype=jnp.int32)
+    return jnp.expand_dims(slots, tuple(range(lengths.ndim + 2))) < lengths[..., None, None, None]
+
+
+def segments(query_ids: Array, key_value_ids: Array) -> jax.Array:
+    """Lets a query see the keys of its own segment, such as one of several packed documents.
+
+    Args:
+        query_ids: integer `[..., T]`.
+        key_value_ids: integer `[..., S]`, the same leading axes.
+
+    Returns:
+        bool `[..., 1, T, S]`.
+
+    Raises:
+        ShapeError: the leading axes differ, or an array is not of integers.
+
+    Example:
+        >>> ids = jnp.array([7, 7, 8])
+        >>> segments(ids, ids).astype(int)[0].tolist()
+        [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
+    """
+    query_ids, key_value_ids = jnp.asarray(query_ids), jnp.asarray(key_value_ids)
+    for name, ids in (("query_ids", query_ids), ("key_value_ids", key_value_ids)):
+        check_dtype(name, ids, "integer")
+        if ids.ndim == 0:
+            raise ShapeError(f"{name} must be [..., T] or [..., S], got a scalar")
+    if query_ids.shape[:-1] != key_value_ids.shape[:-1]:
+        raise ShapeError(
+            "query_ids [..., T] and key_value_ids [..., S] must have the same leading axes, got "
+            f"shapes {query_ids.shape} and {key_value_ids.shape}"
+        )
+    query = rearrange(query_ids, "... t -> ... 1 t 1")
+    return query == rearrange(key_value_ids, "... s -> ... 1 1 s")
+
+
+def combine(*masks: Array | None) -> jax.Array | None:
+    """Attends where every mask does.
+
+    Args:
+        *masks: bool `[T, S]` or `[..., N, T, S]`, size 1 where a mask does not vary; None is
+            skipped.
+
+    Returns:
+        bool array that all masks broadcast to; None when there is no mask.
+
+    Raises:
+        ShapeError: a mask is not bool, or two have axes that do not broadcast.
+
+    Example:
+        >>> combine(causal(2, 2), padding(jnp.array([1, 2]), 2)).shape
+        (2, 1, 2, 2)
+    """
+    given = [jnp.asarray(mask) for mask in masks if mask is not None]
+    rank = max((mask.ndim for mask in given), default=0)
+    for mask in given:
+        check_dtype("mask", mask, "bool", remedy="True = attend; compare with != 0")
+        if mask.ndim not in (2, rank):
+            raise ShapeError(
+                f"masks must be [T, S] or all of one rank [..., N, T, S], got shapes "
+                f"{[m.shape for m in given]}; insert the missing head axis with mask[:, None]"
+            )
+    # A plain [T, S] mask is the same for all batches and heads.
+    aligned = [jnp.expand_dims(mask, tuple(range(rank - mask.ndim))) for mask in given]
+    try:
+        return functools.reduce(operator.and_, aligned) if aligned else None
+    except (TypeError, ValueError):
+        raise ShapeError(
+            f"masks must broadcast over [..., N, T, S], got shapes {[m.shape for m in given]}"
+        ) from None

@@ -1,0 +1,139 @@
+"""Shape and dtype checks at public entry: chex checks, the message names the argument."""
+
+from collections.abc import Mapping
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxformer.errors import ShapeError
+
+__all__ = ["Array", "check_axes", "check_broadcast", "check_dtype", "check_leading", "describe"]
+
+
+Array = jax.Array | np.ndarray
+
+
+def describe(axes: str, sizes: Mapping[str, int]) -> str:
+    """Writes axes with the sizes that are known, such as `[..., S, K, H=64]`.
+
+    Args:
+        axes: axis letters separated by spaces; "..." stands for any leading axes.
+        sizes: size of each letter that is fixed.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> describe("... S K H", {"H": 64})
+        '[..., S, K, H=64]'
+    """
+    words = [f"{axis}={sizes[axis]}" if axis in sizes else axis for axis in axes.split()]
+    return f"[{', '.join(words)}]"
+
+
+def check_axes(
+    argument: str, array: Array, axes: str, sizes: Mapping[str, int] | None = None,
+    *, remedy: str = "",
+) -> dict[str, int]:  # fmt: skip
+    """Checks an array's rank and known sizes, and returns the sizes that it fixes.
+
+    Args:
+        argument: name of the array in the public signature.
+        array: array of any dtype.
+        axes: axis letters separated by spaces; a first "..." stands for any leading axes.
+        sizes: sizes that other arguments have fixed.
+        remedy: what the caller can do about it.
+
+    Returns:
+        `sizes` with this array's letters added.
+
+    Raises:
+        ShapeError: naming argument, axes, shape and remedy.
+
+    Example:
+        >>> check_axes("x", jnp.zeros((2, 3, 5)), "... T D", {"D": 5})
+        {'D': 5, 'T': 3}
+    """
+    known = dict(sizes or {})
+    letters = axes.split()
+    try:
+        chex.assert_shape(array, tuple(... if a == "..." else known.get(a) for a in letters))
+    except AssertionError:
+        message = f"{argument} must be {describe(axes, known)}, got shape {array.shape}"
+        raise ShapeError(f"{message}; {remedy}" if remedy else message) from None
+    named = [letter for letter in letters if letter != "..."]
+    return known | dict(zip(reversed(named), reversed(array.shape), strict=False))
+
+
+def check_leading(argument: str, array: Array, trailing: int, leading: tuple[int, ...]) -> None:
+    """Checks that the axes before the last `trailing` ones are exactly `leading`.
+
+    Args:
+        argument: name of the array in the public signature.
+        array: array of any dtype.
+        trailing: number of axes that are not leading.
+        leading: expected sizes, those of the query.
+
+    Raises:
+        ShapeError: naming argument, got and expected.
+
+    Example:
+        >>> check_leading("key", jnp.zeros((2, 3, 5, 7)), 3, (2,))
+    """
+    got = array.shape[: array.ndim - trailing]
+    if got != leading:
+        raise ShapeError(
+            f"{argument} must have the query's leading axes {leading}, got {got} of shape "
+            f"{array.shape}; broadcast it with jnp.broadcast_to"
+        )
+
+
+def check_broadcast(
+    argument: str, array: Array, target: tuple[int, ...], axes: str, *, remedy: str = ""
+) -> None:
+    """Checks that an array of exactly the target's rank broadcasts to it.
+
+    Args:
+        argument: name of the array in the public signature.
+        array: array of any dtype.
+        target: shape to broadcast to.
+        axes: the target's axes, for the message.
+        remedy: what the caller can do about it.
+
+    Raises:
+        ShapeError: naming argument, axes, got, expected and remedy.
+
+    Example:
+        >>> check_broadcast("bias", jnp.zeros((1, 3)), (2, 3), "T S")
+    """
+    fits = array.ndim == len(target) and all(
+        got in (1, want) for got, want in zip(array.shape, target, strict=True)
+    )
+    if not fits:
+        message = f"{argument} must broadcast to [{', '.join(axes.split())}] = {target}, " + (
+            f"each axis that size or 1, got shape {array.shape}"
+        )
+        raise ShapeError(f"{message}; {remedy}" if remedy else message)
+
+
+def check_dtype(argument: str, array: Array, kind: str, *, remedy: str = "") -> None:
+    """Checks that an array is "floating", "integer" or "bool".
+
+    Args:
+        argument: name of the array in the public signature.
+        array: array.
+        kind: the kind of dtype expected.
+        remedy: what the caller can do about it.
+
+    Raises:
+        ShapeError: naming argument, got, expected and remedy.
+
+    Example:
+        >>> check_dtype("tokens", jnp.zeros(3, jnp.int32), "integer")
+    """
+    parent = {"floating": jnp.floating, "integer": jnp.integer, "bool": jnp.bool_}[kind]
+    if not jnp.issubdtype(array.dtype, parent):
+        message = f"{argument} must be {kind}, got dtype {array.dtype}"
+        raise ShapeError(f"{message}; {remedy}" if remedy else message)
