@@ -4,7 +4,7 @@ Each message says which rule was broken, which value broke it, and what to do in
 the command line can print it as it is.
 """
 
-__all__ = ["CheckpointError", "ConfigError", "DataError", "ShapeError"]
+__all__ = ["CheckpointError", "ConfigError", "DataError", "ShapeError", "TrainingError"]
 
 
 class ConfigError(ValueError):
@@ -21,3 +21,7 @@ class DataError(ValueError):
 
 class CheckpointError(ValueError):
     """A run folder or checkpoint that is missing, damaged, or of another configuration."""
+
+
+class TrainingError(ValueError):
+    """A training run that cannot go on, such as one whose loss is no longer finite."""

@@ -84,8 +84,9 @@ def feed_forward(params: FeedForwardParams, x: jax.Array, *, activation: str = "
         Vaswani et al., "Attention Is All You Need", 2017, section 3.3.
 
     Example:
-        >>> params = FeedForwardParams(jax.numpy.ones((2, 3)), jax.numpy.ones((3, 2)))
-        >>> feed_forward(params, jax.numpy.array([[1.0, 2.0], [-1.0, -2.0]])).tolist()
+        >>> import jax.numpy as jnp
+        >>> params = FeedForwardParams(jnp.ones((2, 3)), jnp.ones((3, 2)))
+        >>> feed_forward(params, jnp.array([[1.0, 2.0], [-1.0, -2.0]])).tolist()
         [[9.0, 9.0], [0.0, 0.0]]
     """
     hidden = _activation(activation)(linear(x, params.up_kernel, params.up_bias))
@@ -115,8 +116,9 @@ def gated_feed_forward(
         Shazeer, "GLU Variants Improve Transformer", 2020.
 
     Example:
-        >>> params = GatedFeedForwardParams(*[jax.numpy.ones((2, 2))] * 3)
-        >>> gated_feed_forward(params, jax.numpy.ones(2), activation="relu").tolist()
+        >>> import jax.numpy as jnp
+        >>> params = GatedFeedForwardParams(*[jnp.ones((2, 2))] * 3)
+        >>> gated_feed_forward(params, jnp.ones(2), activation="relu").tolist()
         [8.0, 8.0]
     """
     gate = _activation(activation)(linear(x, params.gate_kernel, params.gate_bias))

@@ -7,7 +7,6 @@ Axes: `B` batch, `T` query length, `S` key/value length, `N` query heads, `K` ke
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 from einops import rearrange
 
 from jaxformer.errors import ShapeError
@@ -110,6 +109,7 @@ def multi_head_attention(
         ShapeError: an argument does not fit.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> params = MultiHeadParams(*[jnp.eye(8)] * 4)
         >>> multi_head_attention(params, jnp.ones((2, 3, 8)), num_heads=2).output.shape
         (2, 3, 8)

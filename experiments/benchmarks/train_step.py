@@ -1,0 +1,186 @@
+"""Times one training step of a jaxformer decoder against a plain Flax Linen model of its size.
+
+Both train on the same batch in one process, in turn, so that a noisy machine is equally noisy to
+both. Prints the ratio, tokens per second, compile times, and the share of the machine's own
+matmul peak, measured in the same run.
+
+    python experiments/benchmarks/train_step.py --size small
+    python experiments/benchmarks/train_step.py --size medium --dtype bfloat16
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import linen as nn
+
+from jaxformer.config import ModelConfig, OptimizerConfig, ScheduleConfig
+from jaxformer.models import Decoder
+from jaxformer.training.optimizers import make_optimizer
+from jaxformer.training.parallel import SingleRunner
+from jaxformer.training.state import TrainState
+from jaxformer.training.step import language_model_loss, make_train_step
+
+SIZES = {  # layers, heads, d_model, max_len, batch, vocabulary
+    "tiny": (2, 2, 64, 32, 4, 257),
+    "small": (4, 4, 128, 64, 12, 257),
+    "medium": (6, 6, 384, 256, 16, 257),
+    "quickstart": (4, 4, 256, 128, 16, 2048),
+}
+
+
+class PlainBlock(nn.Module):
+    """A pre-norm block as the Flax documentation would write it."""
+
+    heads: int
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x: jax.Array, mask: jax.Array) -> jax.Array:
+        """Maps [B, T, D] to [B, T, D]."""
+        width = x.shape[-1]
+        h = nn.LayerNorm(dtype=self.dtype)(x)
+        x = x + nn.MultiHeadDotProductAttention(self.heads, dtype=self.dtype)(h, mask=mask)
+        h = nn.Dense(4 * width, dtype=self.dtype)(nn.LayerNorm(dtype=self.dtype)(x))
+        return x + nn.Dense(width, dtype=self.dtype)(nn.gelu(h, approximate=False))
+
+
+class PlainDecoder(nn.Module):
+    """A GPT in plain Linen: learned positions, a loop over blocks, tied output."""
+
+    layers: int
+    heads: int
+    width: int
+    max_len: int
+    vocab_size: int
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, tokens: jax.Array) -> jax.Array:
+        """Maps [B, T] to logits [B, T, V]."""
+        embed = nn.Embed(self.vocab_size, self.width, dtype=self.dtype)
+        positions = nn.Embed(self.max_len, self.width, dtype=self.dtype)
+        x = embed(tokens) + positions(jnp.arange(tokens.shape[1]))[None]
+        mask = nn.make_causal_mask(tokens)
+        for _ in range(self.layers):
+            x = PlainBlock(self.heads, self.dtype)(x, mask)
+        x = nn.LayerNorm(dtype=self.dtype)(x)
+        return embed.attend(x).astype(jnp.float32)
+
+
+def plain_step(model: PlainDecoder, optimizer: optax.GradientTransformation) -> Callable[..., Any]:
+    """The training step that one would write for the plain model."""
+
+    def loss(params: Any, batch: Any) -> jax.Array:
+        logits = model.apply({"params": params}, batch["tokens"])
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch["labels"])
+        return losses.mean()
+
+    def step(state: Any, batch: Any) -> Any:
+        params, opt_state = state
+        value, grads = jax.value_and_grad(loss)(params, batch)
+        updates, opt_state = optimizer.update(grads, opt_state, params)
+        return (optax.apply_updates(params, updates), opt_state), {"loss": value}
+
+    return jax.jit(step, donate_argnums=0)
+
+
+def timed(function: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    jax.block_until_ready(function())
+    return time.perf_counter() - start
+
+
+def matmul_peak(dtype: jnp.dtype, size: int = 2048, repeats: int = 8) -> float:
+    """FLOP/s of the fastest of several square products."""
+    a = jnp.ones((size, size), dtype)
+    product = jax.jit(jnp.matmul)
+    jax.block_until_ready(product(a, a))
+    return 2 * size**3 / min(timed(lambda: product(a, a)) for _ in range(repeats))
+
+
+def step_flops(config: ModelConfig, batch_size: int) -> float:
+    """FLOP of forward and backward: 6 per kernel weight and token, and attention's products."""
+    per_layer = 4 * config.d_model**2 + 2 * config.d_model * config.ff_dim
+    weights = config.num_layers * per_layer + (config.vocab_size or 0) * config.d_model
+    attention = 12 * config.num_layers * config.d_model * config.max_len
+    return (6 * weights + attention) * batch_size * config.max_len
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--loop", action="store_true", help="loop over layers instead of scanning")
+    arguments = parser.parse_args()
+    layers, heads, width, length, batch_size, vocab = SIZES[arguments.size]
+    dtype = jnp.dtype(arguments.dtype)
+
+    config = ModelConfig(
+        vocab_size=vocab, max_len=length, num_layers=layers, d_model=width, num_heads=heads,
+        positions="learned", dtype=arguments.dtype, scan_layers=not arguments.loop,
+    )  # fmt: skip
+    model = Decoder(config)
+    plain = PlainDecoder(layers, heads, width, length, vocab, dtype)
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(0, vocab, (batch_size, length + 1), dtype=np.int32)
+    batch = {"tokens": tokens[:, :-1], "labels": tokens[:, 1:]}
+    optimizer = make_optimizer(OptimizerConfig(learning_rate=1e-4), ScheduleConfig())
+    adamw = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-4, b2=0.95))
+
+    runner = SingleRunner()
+    params = model.init(jax.random.key(0), batch["tokens"])["params"]
+    plain_params = plain.init(jax.random.key(0), batch["tokens"])["params"]
+    count, plain_count = (
+        sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (params, plain_params)
+    )
+    states = {
+        "jaxformer": runner.place(TrainState.create(params, optimizer)),
+        "plain": (plain_params, adamw.init(plain_params)),
+    }
+    steps = {
+        "jaxformer": runner.compile_train(
+            make_train_step(language_model_loss(model), optimizer, seed=0)
+        ),
+        "plain": plain_step(plain, adamw),
+    }
+
+    def run(name: str) -> Any:
+        states[name], metrics = steps[name](states[name], batch)
+        return metrics["loss"]
+
+    compile_times = {name: timed(lambda name=name: run(name)) for name in steps}
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(arguments.repeats):
+        for name in steps:
+            times[name].append(timed(lambda name=name: run(name)))
+
+    peak = matmul_peak(dtype)
+    flops = step_flops(config, batch_size)
+    ours, theirs = times["jaxformer"], times["plain"]
+    print(f"{arguments.size}: {layers} layers, d_model {width}, {heads} heads, T {length}, "
+          f"batch {batch_size}, {arguments.dtype}, on {jax.devices()[0].device_kind}")  # fmt: skip
+    print(f"parameters: jaxformer {count:,}, plain Linen {plain_count:,}")
+    for name, values in times.items():
+        best = min(values)
+        print(
+            f"{name:>10}: min {best * 1e3:8.1f} ms  median {statistics.median(values) * 1e3:8.1f} ms"
+            f"  {batch_size * length / best:9,.0f} tokens/s  {flops / best / peak:6.1%} of matmul "
+            f"peak  first call {compile_times[name]:.1f} s"
+        )
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    print(
+        f"ratio jaxformer / plain: min {min(ours) / min(theirs):.2f}, "
+        f"median of pairs {statistics.median(ratios):.2f}; matmul peak {peak / 1e9:.0f} GFLOP/s"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Choosing the next token from logits: penalties, filters, and the draw."""
+
+import jax
+import jax.numpy as jnp
+
+from jaxformer.config import SamplingConfig
+
+__all__ = ["keep_min_p", "keep_top_k", "keep_top_p", "penalize_repetition", "sample"]
+
+
+def penalize_repetition(logits: jax.Array, seen: jax.Array, penalty: float) -> jax.Array:
+    """Makes tokens that have occurred less likely.
+
+    Args:
+        logits: float `[..., V]`.
+        seen: bool `[..., V]`, whether the token is already in the row.
+        penalty: divides positive and multiplies negative logits.
+
+    Returns:
+        float `[..., V]`.
+
+    References:
+        Keskar et al., "CTRL", 2019, section 4.1.
+
+    Example:
+        >>> penalize_repetition(jnp.array([2.0, -2.0, 2.0]), jnp.array([1, 1, 0]) > 0, 2.0).tolist()
+        [1.0, -4.0, 2.0]
+    """
+    return jnp.where(seen, jnp.where(logits > 0, logits / penalty, logits * penalty), logits)
+
+
+def keep_top_k(logits: jax.Array, k: int) -> jax.Array:
+    """Sets all but the k largest logits to -inf; ties with the k-th stay.
+
+    Args:
+        logits: float `[..., V]`.
+        k: how many to keep; V or more keeps all.
+
+    Returns:
+        float `[..., V]`.
+
+    Example:
+        >>> keep_top_k(jnp.array([1.0, 3.0, 2.0]), 2).tolist()
+        [-inf, 3.0, 2.0]
+    """
+    smallest = jax.lax.top_k(logits, min(k, logits.shape[-1]))[0][..., -1:]
+    return jnp.where(logits < smallest, -jnp.inf, logits)
+
+
+def keep_top_p(logits: jax.Array, p: float) -> jax.Array:
+    """Keeps the fewest most likely tokens whose probabilities sum to p or more; ties stay.
+
+    Args:
+        logits: float `[..., V]`.
+        p: in (0, 1].
+
+    Returns:
+        float `[..., V]`, the others -inf.
+
+    References:
+        Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020.
+
+    Example:
+        >>> keep_top_p(jnp.log(jnp.array([0.25, 0.625, 0.125])), 0.75).round(2).tolist()
+        [-1.3899999856948853, -0.4699999988079071, -inf]
+    """
+    if p >= 1:
+        return logits
+    descending = -jnp.sort(-logits, axis=-1)
+    probabilities = jax.nn.softmax(descending, axis=-1)
+    before = jnp.cumsum(probabilities, axis=-1) - probabilities
+    # A token stays if those before it do not reach p yet; so the first always does.
+    smallest = jnp.where(before < p, descending, jnp.inf).min(axis=-1, keepdims=True)
+    return jnp.where(logits < smallest, -jnp.inf, logits)
+
+
+def keep_min_p(logits: jax.Array, p: float) -> jax.Array:
+    """Keeps the tokens at least p times as likely as the most likely one.
+
+    Args:
+        logits: float `[..., V]`.
+        p: in [0, 1].
+
+    Returns:
+        float `[..., V]`, the others -inf.
+
+    References:
+        Nguyen et al., "Turning Up the Heat: Min-p Sampling", 2024.
+
+    Example:
+        >>> keep_min_p(jnp.log(jnp.array([0.5, 0.375, 0.125])), 0.5).round(2).tolist()
+        [-0.6899999976158142, -0.9799999594688416, -inf]
+    """
+    if p <= 0:
+        return logits
+    threshold = logits.max(axis=-1, keepdims=True) + jnp.log(jnp.float32(p))
+    return jnp.where(logits < threshold, -jnp.inf, logits)
+
+
+def sample(
+    logits: jax.Array, rngs: jax.Array, sampling: SamplingConfig, seen: jax.Array | None = None
+) -> jax.Array:
+    """Chooses a token for every row.
+
+    Args:
+        logits: float `[B, V]`.
+        rngs: PRNG keys `[B]`, one per row, so that a row's draw does not depend on the others.
+        sampling: how.
+        seen: bool `[B, V]`, tokens already in the row; needed by the repetition penalty.
+
+    Returns:
+        int32 `[B]`.
+
+    Example:
+        >>> rngs = jax.random.split(jax.random.key(0), 2)
+        >>> sample(jnp.eye(2), rngs, SamplingConfig(temperature=0)).tolist()
+        [0, 1]
+    """
+    if seen is not None:
+        logits = penalize_repetition(logits, seen, sampling.repetition_penalty)
+    if sampling.temperature == 0:
+        return jnp.argmax(logits, axis=-1).astype(jnp.int32)
+    logits = logits / sampling.temperature
+    if sampling.top_k is not None:
+        logits = keep_top_k(logits, sampling.top_k)
+    if sampling.top_p is not None:
+        logits = keep_top_p(logits, sampling.top_p)
+    if sampling.min_p is not None:
+        logits = keep_min_p(logits, sampling.min_p)
+    return jax.vmap(jax.random.categorical)(rngs, logits).astype(jnp.int32)

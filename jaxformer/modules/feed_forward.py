@@ -1,0 +1,65 @@
+"""The feed-forward layer with its parameters."""
+
+import jax
+from flax import linen as nn
+
+from jaxformer.config import ModelConfig
+from jaxformer.functional.feed_forward import (
+    FeedForwardParams,
+    GatedFeedForwardParams,
+    feed_forward,
+    gated_feed_forward,
+)
+from jaxformer.modules.initializers import kernel_init, param_dtype, residual_init
+
+__all__ = ["FeedForward"]
+
+_GATES = {"swiglu": "silu", "geglu": "gelu"}
+
+
+class FeedForward(nn.Module):
+    """Two projections with an activation between them, or three with a gate.
+
+    Args:
+        config: widths, activation and biases.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> config = ModelConfig(
+        ...     max_len=8, num_layers=1, d_model=4, num_heads=2, activation="swiglu", use_bias=False
+        ... )
+        >>> variables = FeedForward(config).init(jax.random.key(0), jnp.ones((2, 4)))
+        >>> sorted(variables["params"])
+        ['down_kernel', 'gate_kernel', 'up_kernel']
+    """
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Maps float `[..., D]` to `[..., D]`."""
+        config, inner = self.config, self.config.ff_dim
+        dtype = param_dtype(config)
+
+        def up(name: str) -> tuple[jax.Array, jax.Array | None]:
+            shape = (x.shape[-1], inner)
+            kernel = self.param(f"{name}_kernel", kernel_init(config), shape, dtype)
+            if not config.use_bias:
+                return kernel, None
+            return kernel, self.param(f"{name}_bias", nn.initializers.zeros, (inner,), dtype)
+
+        up_kernel, up_bias = up("up")
+        down_kernel = self.param(
+            "down_kernel", residual_init(config), (inner, config.d_model), dtype
+        )
+        down_bias = None
+        if config.use_bias:
+            down_bias = self.param("down_bias", nn.initializers.zeros, (config.d_model,), dtype)
+        if config.activation not in _GATES:
+            params = FeedForwardParams(up_kernel, down_kernel, up_bias, down_bias)
+            return feed_forward(params, x, activation=config.activation)
+        gate_kernel, gate_bias = up("gate")
+        gated = GatedFeedForwardParams(
+            gate_kernel, up_kernel, down_kernel, gate_bias, up_bias, down_bias
+        )
+        return gated_feed_forward(gated, x, activation=_GATES[config.activation])

@@ -1,0 +1,27 @@
+"""How parameters start, and in which dtype: what every module of this folder shares."""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from jaxformer.config import ModelConfig
+
+__all__ = ["kernel_init", "param_dtype", "residual_init"]
+
+
+def kernel_init(config: ModelConfig) -> jax.nn.initializers.Initializer:
+    """Normal with standard deviation `init_std`: for embeddings and most projections."""
+    return nn.initializers.normal(config.init_std)
+
+
+def residual_init(config: ModelConfig) -> jax.nn.initializers.Initializer:
+    """Normal, smaller by sqrt(2 * num_layers): for projections into the residual stream.
+
+    Each of the 2 * num_layers of them adds its variance (Radford et al., GPT-2, 2019, section 2.3).
+    """
+    return nn.initializers.normal(config.init_std / (2 * config.num_layers) ** 0.5)
+
+
+def param_dtype(config: ModelConfig) -> jnp.dtype:
+    """The dtype that parameters are kept in."""
+    return jnp.dtype(config.param_dtype)

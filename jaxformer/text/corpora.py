@@ -1,0 +1,180 @@
+"""Where documents come from, and which of their text is held out."""
+
+import glob
+import pathlib
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from jaxformer.errors import DataError
+
+__all__ = ["python_documents", "read_documents", "split_documents"]
+
+# Shorter paragraphs, such as headings, do not give held-out text away by being repeated.
+_MIN_PARAGRAPH = 40
+_BLANK_LINES = re.compile(r"(\n\s*\n)")
+
+
+def python_documents() -> list[str]:
+    """Returns the documentation that ships inside Python, about 0.5 MB; nothing is downloaded.
+
+    Returns:
+        The topics of `help()` in the order of their names, each a document.
+
+    Example:
+        >>> documents = python_documents()
+        >>> 400_000 < sum(map(len, documents)) < 800_000
+        True
+    """
+    from pydoc_data.topics import topics
+
+    return [topics[name] for name in sorted(topics)]
+
+
+def read_documents(paths: Sequence[str]) -> list[str]:
+    r"""Reads text files, each a document.
+
+    A byte order mark at the start is left out, and every line ending becomes a newline character
+    (`\r\n` and `\r` to `\n`); all else stays as it is in the file.
+
+    Args:
+        paths: files, or glob patterns, in which `**` stands for any folders. The files of a
+            pattern are in the order of their names, and a file that is named twice is read once.
+
+    Returns:
+        The texts, at least one.
+
+    Raises:
+        DataError: there is no path, a pattern matches no file, or a file is missing, empty, a
+            folder, or not UTF-8.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = pathlib.Path(folder, "a.txt").write_text("Hello.\n")
+        ...     read_documents([f"{folder}/**/*.txt"])
+        ['Hello.\n']
+    """
+    if isinstance(paths, str) or not paths:
+        raise DataError(f"paths must be a list of text files or patterns, got {paths!r}; name one")
+    files = {file.resolve(): file for path in paths for file in _matches(path)}
+    return [_read(file) for file in files.values()]
+
+
+def _matches(path: str) -> list[pathlib.Path]:
+    """Lists the files that a path or pattern stands for."""
+    if pathlib.Path(path).exists() or not glob.has_magic(path):
+        return [pathlib.Path(path)]
+    matches = (pathlib.Path(match) for match in glob.glob(path, recursive=True))
+    if files := sorted(match for match in matches if match.is_file()):
+        return files
+    raise DataError(
+        f"a pattern must match at least one file, got {path!r}, which matches none in "
+        f"{pathlib.Path.cwd()}; check its spelling and the folder it starts from"
+    )
+
+
+def _read(file: pathlib.Path) -> str:
+    if file.is_dir():
+        raise DataError(f"a path must be a file, got the folder '{file}'; try '{file}/**/*.txt'")
+    try:
+        text = file.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"a text file must be UTF-8, got the byte 0x{error.object[error.start]:02X} at offset "
+            f"{error.start} of '{file}'; convert it with: iconv -f LATIN1 -t UTF-8"
+        ) from None
+    except OSError as error:
+        raise DataError(
+            f"a path must be a file that can be read, got '{file}': {error.strerror}; check "
+            f"its spelling, it starts from {pathlib.Path.cwd()}"
+        ) from None
+    if not text.strip("\ufeff \t\r\n"):
+        raise DataError(f"a text file must have text, got the empty '{file}'; leave it out")
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def split_documents(
+    documents: Sequence[str], validation_fraction: float, *, seed: int = 0
+) -> tuple[list[str], list[str]]:
+    r"""Holds out the last part of the documents, which are put in a random order first.
+
+    The document at the boundary is cut at the nearest line break, so a single file is split into
+    its head and its tail. Where there are several documents, a paragraph of at least 40 characters
+    that stands in the held-out part is dropped from the training part, so that the held-out loss
+    measures unseen text (the topics of Python's documentation repeat a fifth of their text).
+
+    Args:
+        documents: at least one.
+        validation_fraction: share of all characters to hold out, more than 0 and less than 1.
+        seed: of the order.
+
+    Returns:
+        The training documents and the held-out documents, at least one of each.
+
+    Raises:
+        DataError: the fraction is out of range, or one of the sides would be empty.
+
+    Example:
+        >>> split_documents(["one\ntwo\nthree\nfour\n"], 0.25)
+        (['one\ntwo\nthree\n'], ['four\n'])
+    """
+    if not 0 < validation_fraction < 1:
+        raise DataError(
+            "validation_fraction must be more than 0 and less than 1, got "
+            f"{validation_fraction}; 0.1 holds out a tenth"
+        )
+    order = np.random.default_rng(seed).permutation(len(documents))
+    training, validation = _cut([documents[i] for i in order], validation_fraction)
+    if len(documents) > 1:
+        held_out = {paragraph for document in validation for paragraph in _paragraphs(document)}
+        training = [_without_paragraphs(document, held_out) for document in training]
+        training = [document for document in training if document.strip()]
+    if not training or not validation:
+        side = "held-out" if training else "training"
+        raise DataError(
+            f"both sides of a split must have text, got an empty {side} side from "
+            f"{len(documents)} documents of {sum(map(len, documents))} characters with "
+            f"validation_fraction={validation_fraction}; add text, or change the fraction"
+        )
+    return training, validation
+
+
+def _cut(documents: list[str], fraction: float) -> tuple[list[str], list[str]]:
+    """Cuts the documents in two where the last `fraction` of their characters begins."""
+    total = sum(map(len, documents))
+    start, cut = 0, total - round(fraction * total)
+    for i, document in enumerate(documents):
+        if start <= cut < start + len(document):
+            at = _nearest_break(
+                document, cut - start, first=start == 0, last=i + 1 == len(documents)
+            )
+            head, tail = [*documents[:i], document[:at]], [document[at:], *documents[i + 1 :]]
+            return [text for text in head if text], [text for text in tail if text]
+        start += len(document)
+    return documents, []
+
+
+def _nearest_break(document: str, index: int, *, first: bool, last: bool) -> int:
+    """Finds the start of a line nearest to an index, where text precedes and follows it."""
+    breaks = {document.rfind("\n", 0, index) + 1, document.find("\n", index) + 1 or len(document)}
+    if first:
+        breaks.discard(0)
+    if last:
+        breaks.discard(len(document))
+    return min(breaks, key=lambda at: abs(at - index), default=index)
+
+
+def _paragraphs(document: str) -> Iterator[str]:
+    """Yields the text between blank lines where it is long enough to matter."""
+    for part in _BLANK_LINES.split(document)[::2]:
+        if len(part.strip()) >= _MIN_PARAGRAPH:
+            yield part.strip()
+
+
+def _without_paragraphs(document: str, dropped: set[str]) -> str:
+    """Leaves out some paragraphs, each with the blank lines after it."""
+    parts = _BLANK_LINES.split(document) + [""]
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return "".join(text + blank for text, blank in pairs if text.strip() not in dropped)

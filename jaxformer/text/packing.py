@@ -1,0 +1,266 @@
+"""From documents to one stream of tokens, its cache on disk, and the sequences it is cut into."""
+
+import dataclasses
+import hashlib
+import os
+import pathlib
+import tempfile
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxformer.errors import DataError
+from jaxformer.text.tokenizers import Tokenizer
+
+__all__ = [
+    "IGNORE",
+    "PackedDocuments",
+    "TokenStream",
+    "Windows",
+    "build_stream",
+    "cached_stream",
+    "default_cache_dir",
+]
+
+IGNORE = -1
+"""The label of a position where nothing is to be predicted."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TokenStream:
+    """The tokens of all documents, one after the other.
+
+    Args:
+        tokens: uint16 or int32 [tokens]; may be memory-mapped.
+        offsets: int64 [documents], where each document starts, in tokens.
+
+    Raises:
+        DataError: there are fewer than 2 tokens, too few to predict one.
+
+    Example:
+        >>> TokenStream(np.array([5, 3, 2], np.uint16), np.array([0, 2])).tokens.size
+        3
+    """
+
+    tokens: np.ndarray
+    offsets: np.ndarray
+
+    def __post_init__(self) -> None:
+        if self.tokens.size < 2:
+            raise DataError(
+                f"a stream must have at least 2 tokens, got {self.tokens.size} from "
+                f"{self.offsets.size} documents; add text"
+            )
+
+
+def build_stream(documents: Sequence[str], tokenizer: Tokenizer) -> TokenStream:
+    """Encodes documents into one stream.
+
+    Where there are several documents, each is followed by the end of text if the tokenizer has
+    one; a single document is encoded as it is.
+
+    Args:
+        documents: the texts.
+        tokenizer: what encodes them.
+
+    Returns:
+        The stream; its tokens are uint16 if the vocabulary has at most 65,536 tokens, else int32.
+
+    Raises:
+        DataError: the documents have fewer than 2 tokens, or the tokenizer cannot encode one.
+
+    Example:
+        >>> from jaxformer.text import byte_tokenizer
+        >>> stream = build_stream(["ab", "c"], byte_tokenizer())
+        >>> stream.tokens.tolist(), stream.offsets.tolist()
+        ([97, 98, 256, 99, 256], [0, 3])
+    """
+    encoded = tokenizer.encode_documents(documents)
+    if len(documents) > 1 and tokenizer.end_of_text is not None:
+        encoded = [np.append(tokens, tokenizer.end_of_text) for tokens in encoded]
+    lengths = [tokens.size for tokens in encoded]
+    dtype = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
+    tokens = np.concatenate([np.zeros(0, dtype), *encoded], dtype=dtype, casting="unsafe")
+    offsets = np.cumsum([0, *lengths], dtype=np.int64)[:-1]
+    return TokenStream(tokens, offsets)
+
+
+def default_cache_dir() -> pathlib.Path:
+    """Returns the folder for cached tokens: `$XDG_CACHE_HOME/jaxformer`, else `~/.cache/jaxformer`.
+
+    Example:
+        >>> default_cache_dir().name
+        'jaxformer'
+    """
+    home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(home) / "jaxformer"
+
+
+def cached_stream(
+    documents: Sequence[str], tokenizer: Tokenizer, cache_dir: pathlib.Path
+) -> TokenStream:
+    """Does `build_stream`, or reads what it gave for the same documents and tokenizer before.
+
+    Any number of processes may do so at once. Files that are damaged are made again.
+
+    Args:
+        documents: the texts.
+        tokenizer: what encodes them.
+        cache_dir: a folder for the files, such as `default_cache_dir()`; made if missing.
+
+    Returns:
+        The stream, its tokens memory-mapped.
+
+    Raises:
+        DataError: as for `build_stream`, or the folder cannot be written to.
+
+    Example:
+        >>> from jaxformer.text import byte_tokenizer
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     cached_stream(["ab"], byte_tokenizer(), pathlib.Path(folder)).tokens.tolist()
+        [97, 98]
+    """
+    key = _key(documents, tokenizer)
+    if (cached := _read_cache(cache_dir, key)) is not None:
+        return cached
+    stream = build_stream(documents, tokenizer)
+    try:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        _write(cache_dir / f"{key}.tokens.npy", stream.tokens)
+        _write(cache_dir / f"{key}.index.npy", np.append(_checksum(stream), stream.offsets))
+    except OSError as error:
+        raise DataError(
+            f"the cache of tokens must be a folder that can be written to, got {cache_dir}: "
+            f"{error.strerror}; set XDG_CACHE_HOME to another"
+        ) from None
+    return _read_cache(cache_dir, key) or stream
+
+
+def _key(documents: Sequence[str], tokenizer: Tokenizer) -> str:
+    """Hashes all that a stream depends on; "surrogatepass" leaves the complaint to the encoder."""
+    digest = hashlib.sha256()
+    for text in (tokenizer.to_json(), *documents):
+        data = text.encode(errors="surrogatepass")
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _read_cache(cache_dir: pathlib.Path, key: str) -> TokenStream | None:
+    """Maps the files of a stream, or returns None where they are missing or damaged."""
+    try:
+        # Unlike np.load, these close a file that they cannot read.
+        tokens = np.lib.format.open_memmap(cache_dir / f"{key}.tokens.npy", mode="r")
+        index = np.lib.format.open_memmap(cache_dir / f"{key}.index.npy", mode="r")
+        stream = TokenStream(tokens, index[1:])
+        return stream if index[0] == _checksum(stream) else None
+    except Exception:  # NumPy raises half a dozen kinds, depending on which bytes are wrong.
+        return None
+
+
+def _checksum(stream: TokenStream) -> int:
+    return zlib.crc32(stream.offsets.data, zlib.crc32(stream.tokens.data))
+
+
+def _write(path: pathlib.Path, array: np.ndarray) -> None:
+    """Writes a file that is at no time there in part."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
+        try:
+            np.save(file, array)
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+
+
+class Windows:
+    """Cuts a stream into sequences of one length; each token but the first is predicted once.
+
+    Random access: `len(windows)` and `windows[i]`, a dict of
+
+    - tokens: int32 [length], those from i * length on;
+    - labels: int32 [length], the token after each.
+
+    The last sequence is filled up with token 0 and label `IGNORE`.
+
+    Args:
+        stream: what to cut.
+        length: of a sequence, in tokens.
+
+    Raises:
+        DataError: the length is less than 1.
+
+    Example:
+        >>> windows = Windows(TokenStream(np.array([5, 6, 7, 8]), np.array([0])), length=2)
+        >>> len(windows), windows[1]["tokens"], windows[1]["labels"]
+        (2, array([7, 0], dtype=int32), array([ 8, -1], dtype=int32))
+    """
+
+    def __init__(self, stream: TokenStream, length: int) -> None:
+        if length < 1:
+            raise DataError(f"length must be at least 1 token, got {length}; try 256")
+        self.stream = stream
+        self.length = length
+
+    def __len__(self) -> int:
+        return -(-(self.stream.tokens.size - 1) // self.length)
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        start, end = self._span(index)
+        tokens = np.zeros(self.length, np.int32)
+        labels = np.full(self.length, IGNORE, np.int32)
+        tokens[: end - start] = self.stream.tokens[start:end]
+        labels[: end - start] = self.stream.tokens[start + 1 : end + 1]
+        return {"tokens": tokens, "labels": labels}
+
+    def _span(self, index: int) -> tuple[int, int]:
+        """Where in the stream the tokens of a sequence start and end."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"index must be at least 0 and less than {len(self)}, got {index}")
+        start = index * self.length
+        return start, min(start + self.length, self.stream.tokens.size - 1)
+
+
+class PackedDocuments(Windows):
+    """Cuts a stream as `Windows` does, but keeps the documents in a sequence apart.
+
+    Beside tokens and labels, `packed[i]` has
+
+    - segment_ids: int32 [length], 1 for the first document of the sequence, then 2 and so on; 0
+      where the sequence is filled up;
+    - positions: int32 [length], from 0 in each document of the sequence; 0 where filled up.
+
+    No label crosses from one document to the next: the last token of each has label `IGNORE`.
+
+    Args:
+        stream: what to cut.
+        length: of a sequence, in tokens.
+
+    Raises:
+        DataError: the length is less than 1.
+
+    Example:
+        >>> packed = PackedDocuments(TokenStream(np.arange(10, 16), np.array([0, 2])), length=5)
+        >>> packed[0]["segment_ids"], packed[0]["positions"]
+        (array([1, 1, 2, 2, 2], dtype=int32), array([0, 1, 0, 1, 2], dtype=int32))
+        >>> packed[0]["labels"]
+        array([11, -1, 13, 14, 15], dtype=int32)
+    """
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        item = super().__getitem__(index)
+        start, end = self._span(index)
+        # The document of each token, and of the last one's label.
+        document = np.searchsorted(self.stream.offsets, np.arange(start, end + 1), side="right")
+        crosses = np.diff(document) > 0
+        begins = np.append(True, crosses[:-1])
+        order = np.arange(end - start)
+        segment_ids = np.zeros(self.length, np.int32)
+        positions = np.zeros(self.length, np.int32)
+        segment_ids[: end - start] = np.cumsum(begins)
+        positions[: end - start] = order - np.maximum.accumulate(np.where(begins, order, 0))
+        item["labels"][: end - start][crosses] = IGNORE
+        return item | {"segment_ids": segment_ids, "positions": positions}

@@ -1,0 +1,291 @@
+"""Text to token ids and back, at once or as a stream, and the JSON file that remembers how."""
+
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import tokenizers
+from tokenizers import models
+
+from jaxformer.errors import DataError
+from jaxformer.text.pieces import PIECES_PER_CALL, pieces, require_known, require_texts
+
+__all__ = ["StreamDecoder", "Tokenizer"]
+
+END_OF_TEXT = "<|endoftext|>"
+UNKNOWN = "<|unknown|>"
+
+# A character has at most 4 bytes, so a decoder that starts this many tokens back has found its
+# place again when it gets to the new ones.
+_CONTEXT = 8
+
+
+class Tokenizer:
+    """Turns text into token ids and back; a thin wrapper over one of the `tokenizers` library.
+
+    Special tokens, such as the end of text, are never read from text: text that happens to hold
+    their spelling is ordinary text.
+
+    Args:
+        tokenizer: of the library; its `encode_special_tokens` is set.
+
+    Example:
+        >>> from jaxformer.text import byte_tokenizer
+        >>> tokenizer = byte_tokenizer()
+        >>> tokenizer.encode("né")
+        array([110, 195, 169], dtype=int32)
+        >>> tokenizer.decode([110, 195, 169, tokenizer.end_of_text])
+        'né'
+    """
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+        # The library does not save this in its JSON.
+        tokenizer.encode_special_tokens = True
+        self._tokenizer = tokenizer
+        self._vocab_size: int = tokenizer.get_vocab_size()
+        added = tokenizer.get_added_tokens_decoder()
+        self._special = frozenset(token_id for token_id, token in added.items() if token.special)
+        closed = isinstance(tokenizer.model, models.WordLevel) and self.unknown is None
+        self._characters = frozenset(tokenizer.get_vocab(False)) if closed else None
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens, the special ones included; every id is smaller."""
+        return self._vocab_size
+
+    @property
+    def end_of_text(self) -> int | None:
+        """Id of the token that ends a document, if there is one."""
+        return self._tokenizer.token_to_id(END_OF_TEXT)
+
+    @property
+    def unknown(self) -> int | None:
+        """Id that stands for every word outside of the vocabulary, if there is one."""
+        return self._tokenizer.token_to_id(UNKNOWN)
+
+    def encode(self, text: str) -> np.ndarray:
+        """Turns a text into token ids.
+
+        Args:
+            text: of any length.
+
+        Returns:
+            int32 [tokens].
+
+        Raises:
+            DataError: the text has a lone surrogate, or a character that a character tokenizer
+                does not know.
+
+        Example:
+            >>> from jaxformer.text import train_character
+            >>> train_character(["abba"]).encode("bab")
+            array([1, 0, 1], dtype=int32)
+        """
+        return self.encode_documents([text])[0]
+
+    def encode_documents(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Turns several texts into token ids, on all cores.
+
+        Args:
+            texts: any number of texts.
+
+        Returns:
+            One int32 [tokens] for each text.
+
+        Raises:
+            DataError: as for `encode`.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> [ids.tolist() for ids in byte_tokenizer().encode_documents(["a", "bc"])]
+            [[97], [98, 99]]
+        """
+        require_texts(texts)
+        if self._characters is not None:
+            require_known(texts, self._characters)
+        work = [(i, piece) for i, text in enumerate(texts) for piece in pieces(text)]
+        ids: list[list[np.ndarray]] = [[] for _ in texts]
+        for start in range(0, len(work), PIECES_PER_CALL):
+            group = work[start : start + PIECES_PER_CALL]
+            encodings = self._tokenizer.encode_batch_fast(
+                [piece for _, piece in group], add_special_tokens=False
+            )
+            for (i, _), encoding in zip(group, encodings, strict=True):
+                ids[i].append(np.array(encoding.ids, np.int32))
+        return [np.concatenate(parts) for parts in ids]
+
+    def decode(self, ids: npt.ArrayLike) -> str:
+        """Turns token ids into text.
+
+        Args:
+            ids: integers [tokens]; special tokens, such as the end of text, are skipped.
+
+        Returns:
+            The text. Bytes that are no UTF-8 become U+FFFD, the replacement character.
+
+        Raises:
+            DataError: an id is negative, or not in the vocabulary.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> byte_tokenizer().decode([104, 105, 256])
+            'hi'
+        """
+        text: str = self._tokenizer.decode(self._ordinary(ids))
+        return text
+
+    def _ordinary(self, ids: npt.ArrayLike) -> list[int]:
+        """Checks ids, and leaves out the special ones."""
+        checked: list[int] = np.asarray(ids).tolist()
+        for token_id in checked:
+            if not 0 <= token_id < self._vocab_size:
+                raise DataError(
+                    f"token ids must be at least 0 and less than vocab_size={self._vocab_size}, "
+                    f"got {token_id}; decode with the tokenizer that the ids were made with"
+                )
+        return [token_id for token_id in checked if token_id not in self._special]
+
+    def stream(self) -> "StreamDecoder":
+        """Starts to decode tokens as they are generated.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> stream = byte_tokenizer().stream()
+            >>> stream.push([110, 195]), stream.push([169]), stream.flush()
+            ('n', 'é', '')
+        """
+        return StreamDecoder(self)
+
+    def to_json(self) -> str:
+        """Writes the tokenizer in the JSON format of the `tokenizers` library.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> Tokenizer.from_json(byte_tokenizer().to_json()).vocab_size
+            257
+        """
+        text: str = self._tokenizer.to_str(pretty=True)
+        return text
+
+    @classmethod
+    def from_json(cls, text: str) -> "Tokenizer":
+        """Reads what `to_json` wrote.
+
+        Args:
+            text: JSON.
+
+        Raises:
+            DataError: the text does not describe a tokenizer.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> Tokenizer.from_json(byte_tokenizer().to_json()).end_of_text
+            256
+        """
+        try:
+            return cls(tokenizers.Tokenizer.from_str(text))
+        except Exception as error:  # The library raises nothing more special.
+            raise DataError(f"not a tokenizer in JSON: {error}") from None
+
+    def save(self, path: str | pathlib.Path) -> None:
+        """Writes the tokenizer to a JSON file, which `load` and other tools read.
+
+        Args:
+            path: of the file; one that exists is replaced.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     byte_tokenizer().save(f"{folder}/tokenizer.json")
+            ...     Tokenizer.load(f"{folder}/tokenizer.json").vocab_size
+            257
+        """
+        pathlib.Path(path).write_text(self.to_json(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | pathlib.Path) -> "Tokenizer":
+        """Reads a file that `save` wrote.
+
+        Args:
+            path: of the file.
+
+        Raises:
+            DataError: the file is missing, or does not hold a tokenizer; the message has its path.
+
+        Example:
+            >>> Tokenizer.load("missing.json")
+            Traceback (most recent call last):
+            jaxformer.errors.DataError: missing.json: cannot be read: No such file or directory
+        """
+        try:
+            return cls.from_json(pathlib.Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+        except ValueError as error:  # UnicodeDecodeError and DataError.
+            raise DataError(f"{path}: {error}") from None
+
+
+class StreamDecoder:
+    """Decodes tokens as they arrive, holding back text that the next token may still change.
+
+    All that `push` returned and what `flush` returns make up `Tokenizer.decode` of all ids. The
+    time per token does not depend on how many there were.
+
+    Args:
+        tokenizer: that the ids are of.
+
+    Example:
+        >>> from jaxformer.text import byte_tokenizer
+        >>> stream = StreamDecoder(byte_tokenizer())
+        >>> [stream.push([byte]) for byte in "né!".encode()]
+        ['n', '', 'é', '!']
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._tail: list[int] = []  # The latest ids,
+        self._shown = 0  # and how many characters of their text were returned.
+
+    def push(self, ids: npt.ArrayLike) -> str:
+        """Takes the next tokens.
+
+        Args:
+            ids: integers [tokens].
+
+        Returns:
+            The text that became certain, often of the previous tokens and these; may be empty.
+
+        Raises:
+            DataError: an id is negative, or not in the vocabulary.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> byte_tokenizer().stream().push([104, 105, 195])
+            'hi'
+        """
+        self._tail += self._tokenizer._ordinary(ids)
+        text = self._tokenizer.decode(self._tail)
+        # The first bytes of a character are shown as one U+FFFD until the others have come.
+        held = text.endswith("\ufffd")
+        new = text[self._shown : len(text) - held]
+        self._tail = self._tail[-_CONTEXT:]
+        self._shown = len(self._tokenizer.decode(self._tail)) - held
+        return new
+
+    def flush(self) -> str:
+        """Ends the text, and makes ready for another.
+
+        Returns:
+            The text that was held back.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> stream = byte_tokenizer().stream()
+            >>> stream.push([195]), stream.flush()
+            ('', '\ufffd')
+        """
+        held = self._tokenizer.decode(self._tail)[self._shown :]
+        self._tail, self._shown = [], 0
+        return held

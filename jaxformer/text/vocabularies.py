@@ -1,0 +1,171 @@
+"""Makes tokenizers, by four ways to choose a vocabulary: characters, bytes, words, byte pairs."""
+
+from collections.abc import Iterator, Sequence
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from jaxformer.errors import DataError
+from jaxformer.text.pieces import pieces, require_texts
+from jaxformer.text.tokenizers import END_OF_TEXT, UNKNOWN, Tokenizer
+
+__all__ = ["byte_tokenizer", "train_bpe", "train_character", "train_word"]
+
+
+def train_character(texts: Sequence[str]) -> Tokenizer:
+    """Makes a tokenizer with a token for every character (code point) of the texts, sorted.
+
+    Args:
+        texts: what the vocabulary is taken from.
+
+    Returns:
+        A tokenizer; its last id is the end of text. A character that is not in `texts` is an error.
+
+    Raises:
+        DataError: the texts are empty, or have a lone surrogate.
+
+    Example:
+        >>> train_character(["banana"]).encode("ban")
+        array([1, 0, 2], dtype=int32)
+    """
+    _require_training_texts(texts)
+    characters = sorted(set().union(*texts))
+    tokenizer = tokenizers.Tokenizer(models.WordLevel({c: i for i, c in enumerate(characters)}))
+    tokenizer.pre_tokenizer = pre_tokenizers.FixedLength(1)
+    tokenizer.decoder = decoders.Fuse()
+    return _with_end_of_text(tokenizer)
+
+
+def byte_tokenizer() -> Tokenizer:
+    """Makes the tokenizer whose ids are the bytes of the text in UTF-8; it needs no training.
+
+    Returns:
+        A tokenizer: id 0 to 255 is that byte, 256 the end of text. It is lossless for any text.
+
+    Example:
+        >>> byte_tokenizer().encode("€")
+        array([226, 130, 172], dtype=int32)
+    """
+    # The library writes a byte as a visible character: itself if it is one, else the next from
+    # U+0100 on (Radford et al., Language Models are Unsupervised Multitask Learners, 2019).
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    visible = {character: ord(character) for character in alphabet if ord(character) < 256}
+    others = sorted(set(range(256)) - set(visible.values()))
+    vocab = visible | dict(zip(alphabet[len(visible) :], others, strict=True))
+    tokenizer = tokenizers.Tokenizer(models.BPE(vocab, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return _with_end_of_text(tokenizer)
+
+
+def train_word(texts: Sequence[str], vocab_size: int | None = None) -> Tokenizer:
+    """Makes a tokenizer with a token for every word and every punctuation character.
+
+    Decoding joins the tokens with spaces, but for those before closing and after opening signs,
+    so it does not give back the spaces and line breaks of the text.
+
+    Args:
+        texts: what the vocabulary is taken from.
+        vocab_size: keep the most frequent words, so that there are at most this many tokens, the
+            two special ones included; all words if not given.
+
+    Returns:
+        A tokenizer; id 0 is the unknown word, then the words from the most to the least frequent,
+        equally frequent ones in alphabetical order, then the end of text.
+
+    Raises:
+        DataError: the texts are empty or have a lone surrogate, or vocab_size is less than 3.
+
+    Example:
+        >>> tokenizer = train_word(["to work, for it."])
+        >>> tokenizer.decode(tokenizer.encode("it   work, to."))
+        'it work, to.'
+    """
+    _require_training_texts(texts)
+    if vocab_size is not None and vocab_size < 3:
+        raise DataError(
+            "vocab_size of a word tokenizer must be at least 3, for the unknown word, the end of "
+            f"text and one word, got {vocab_size}; leave it out to keep every word"
+        )
+    split = pre_tokenizers.Split(
+        tokenizers.Regex(r"\w+(?:['’]\w+)*|[^\w\s]"), behavior="removed", invert=True
+    )
+    counter = tokenizers.Tokenizer(models.WordLevel({}))
+    counter.pre_tokenizer = split
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=2**31 if vocab_size is None else vocab_size - 2, show_progress=False
+    )
+    counter.train_from_iterator(_pieces(texts), trainer)
+    words: dict[str, int] = counter.get_vocab()
+    vocab = {UNKNOWN: 0} | {word: i + 1 for word, i in words.items()}
+    tokenizer = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = split
+    tokenizer.decoder = decoders.Sequence(
+        [
+            # A space before every token but the first: no word begins with this prefix.
+            decoders.WordPiece(prefix="\n", cleanup=False),
+            decoders.Fuse(),
+            decoders.Replace(tokenizers.Regex(r" (?=[.,;:!?%)\]}])|(?<=[(\[{]) "), ""),
+        ]
+    )
+    return _with_end_of_text(tokenizer)
+
+
+def train_bpe(texts: Sequence[str], vocab_size: int) -> Tokenizer:
+    """Trains a byte-level BPE tokenizer, cutting text into words as GPT-2 does.
+
+    Args:
+        texts: what the merges are learnt from.
+        vocab_size: number of tokens wanted, at least 257; fewer if the texts have no more pairs
+            that occur twice.
+
+    Returns:
+        A tokenizer; its last id is the end of text. It is lossless for any text.
+
+    Raises:
+        DataError: the texts are empty or have a lone surrogate, or vocab_size is less than 257.
+
+    References:
+        Sennrich, Haddow, Birch, Neural Machine Translation of Rare Words with Subword Units, 2016;
+        Radford et al., Language Models are Unsupervised Multitask Learners, 2019.
+
+    Example:
+        >>> tokenizer = train_bpe(["low lower lowest"], vocab_size=300)
+        >>> tokenizer.vocab_size, tokenizer.decode(tokenizer.encode("lowest")[:1])
+        (261, 'low')
+    """
+    _require_training_texts(texts)
+    if vocab_size < 257:
+        raise DataError(
+            "vocab_size of a BPE tokenizer must be at least 257, for the 256 bytes and the end of "
+            f"text, got {vocab_size}; use a character tokenizer for a smaller vocabulary"
+        )
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - 1,  # The end of text is added after.
+        min_frequency=2,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_pieces(texts), trainer)
+    return _with_end_of_text(tokenizer)
+
+
+def _with_end_of_text(tokenizer: tokenizers.Tokenizer) -> Tokenizer:
+    tokenizer.add_special_tokens([END_OF_TEXT])
+    return Tokenizer(tokenizer)
+
+
+def _pieces(texts: Sequence[str]) -> Iterator[str]:
+    return (piece for text in texts for piece in pieces(text))
+
+
+def _require_training_texts(texts: Sequence[str]) -> None:
+    require_texts(texts)
+    if not any(text.strip() for text in texts):
+        raise DataError(
+            f"a tokenizer needs text to be trained on, got {len(texts)} texts that are empty or "
+            "blank; give it the training documents"
+        )

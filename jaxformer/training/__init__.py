@@ -1,0 +1,31 @@
+"""Training: state, pure steps, runners, checkpoints, and the loop that ties them together."""
+
+from jaxformer.training.checkpoints import Checkpoints
+from jaxformer.training.loop import Evaluation, FitResult, TrainingData, evaluate, fit
+from jaxformer.training.metrics import MetricsWriter, read_metrics
+from jaxformer.training.optimizers import decay_mask, make_optimizer, make_schedule
+from jaxformer.training.parallel import PmapRunner, SingleRunner, make_runner, split_cpu
+from jaxformer.training.state import TrainState
+from jaxformer.training.step import language_model_loss, make_eval_step, make_train_step
+
+__all__ = [
+    "Checkpoints",
+    "Evaluation",
+    "FitResult",
+    "MetricsWriter",
+    "PmapRunner",
+    "SingleRunner",
+    "TrainState",
+    "TrainingData",
+    "decay_mask",
+    "evaluate",
+    "fit",
+    "language_model_loss",
+    "make_eval_step",
+    "make_optimizer",
+    "make_runner",
+    "make_schedule",
+    "make_train_step",
+    "read_metrics",
+    "split_cpu",
+]

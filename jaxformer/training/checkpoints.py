@@ -1,0 +1,181 @@
+"""Checkpoints of a training run, with Orbax: asynchronous, atomic, the latest and the best kept."""
+
+import pathlib
+from typing import Any
+
+import jax
+from orbax.checkpoint import v1 as ocp
+
+from jaxformer.errors import CheckpointError
+from jaxformer.training.state import TrainState
+
+__all__ = ["Checkpoints"]
+
+_METRIC = "held_out_loss"
+
+
+class Checkpoints:
+    """The checkpoints in one folder, each with "params", "opt_state" and "meta".
+
+    Args:
+        folder: made where it does not exist.
+        keep: how many of the latest to keep, beside the one with the lowest held-out loss.
+
+    Example:
+        >>> import tempfile, jax.numpy as jnp, optax
+        >>> state = TrainState.create({"kernel": jnp.ones(3)}, optax.adam(0.1))
+        >>> with Checkpoints(pathlib.Path(tempfile.mkdtemp())) as checkpoints:
+        ...     checkpoints.save(state, held_out_loss=2.5)
+        ...     checkpoints.wait()
+        ...     checkpoints.latest_step
+        0
+    """
+
+    def __init__(self, folder: pathlib.Path, keep: int = 2) -> None:
+        policies = ocp.training.preservation_policies
+        self._folder = folder
+        self._checkpointer = ocp.training.Checkpointer(
+            folder.absolute(),
+            # When to save is the loop's decision; Orbax's default skips a save while one runs.
+            save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
+            preservation_policy=policies.AnyPreservationPolicy(
+                [
+                    policies.LatestN(keep),
+                    policies.BestN(
+                        get_metric_fn=lambda metrics: metrics[_METRIC],
+                        reverse=True,
+                        n=1,
+                        keep_checkpoints_without_metrics=False,
+                    ),
+                ]
+            ),
+            cleanup_tmp_directories=True,
+        )
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._checkpointer.close()
+
+    @property
+    def latest_step(self) -> int | None:
+        """Step of the newest checkpoint; None when there is none."""
+        latest = self._checkpointer.latest
+        return None if latest is None else int(latest.step)
+
+    @property
+    def best_step(self) -> int | None:
+        """Step of the checkpoint with the lowest held-out loss, or the newest without any."""
+        scored = [c for c in self._checkpointer.checkpoints if c.metrics]
+        if not scored:
+            return self.latest_step
+        return int(min(scored, key=lambda checkpoint: checkpoint.metrics[_METRIC]).step)
+
+    def save(self, state: TrainState, held_out_loss: float | None = None) -> None:
+        """Starts saving a state under its step; waits for an earlier save first.
+
+        Args:
+            state: what to save.
+            held_out_loss: nats per token, to tell which checkpoint is the best.
+        """
+        step = int(state.step)
+        if step == self.latest_step:
+            return
+        self._checkpointer.save_checkpointables_async(
+            step,
+            {
+                "params": state.params,
+                "opt_state": state.opt_state,
+                "meta": {"step": state.step, "bad_step": state.bad_step},
+            },
+            metrics=None if held_out_loss is None else {_METRIC: held_out_loss},
+        )
+
+    def wait(self) -> None:
+        """Waits until the save in flight is on disk."""
+        self._checkpointer.wait()
+
+    def restore(self, template: TrainState) -> TrainState:
+        """Loads the newest state.
+
+        Args:
+            template: a state of the same structure, placed where the loaded one should be.
+
+        Returns:
+            The state.
+
+        Raises:
+            CheckpointError: there is none, or its shapes or dtypes are not the template's.
+        """
+        step = self._require(self.latest_step)
+        items = {
+            "params": template.params,
+            "opt_state": template.opt_state,
+            "meta": {"step": template.step, "bad_step": template.bad_step},
+        }
+        loaded = self._load(step, items)
+        return TrainState(
+            step=loaded["meta"]["step"],
+            params=loaded["params"],
+            opt_state=loaded["opt_state"],
+            bad_step=loaded["meta"]["bad_step"],
+        )
+
+    def restore_params(self, template: Any, step: int | None = None) -> Any:
+        """Loads parameters alone.
+
+        Args:
+            template: parameters, or their `jax.ShapeDtypeStruct`s with shardings.
+            step: which checkpoint; the best when not given.
+
+        Returns:
+            The parameters.
+
+        Raises:
+            CheckpointError: there is none, or its shapes or dtypes are not the template's.
+        """
+        chosen = self._require(self.best_step if step is None else step)
+        return self._load(chosen, {"params": template})["params"]
+
+    def _require(self, step: int | None) -> int:
+        steps = [int(checkpoint.step) for checkpoint in self._checkpointer.checkpoints]
+        if step is None:
+            raise CheckpointError(f"{self._folder} has no checkpoint; train the run first")
+        if step not in steps:
+            raise CheckpointError(f"{self._folder} has no checkpoint of step {step}, only {steps}")
+        return step
+
+    def _load(self, step: int, items: dict[str, Any]) -> dict[str, Any]:
+        stored = self._checkpointer.checkpointables_metadata(step).metadata
+        for name, template in items.items():
+            _check_same_shapes(f"{self._folder}, step {step}, {name}", stored[name], template)
+        return self._checkpointer.load_checkpointables(
+            step, jax.tree.map(_abstract, items, is_leaf=lambda x: isinstance(x, jax.Array))
+        )
+
+
+def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
+
+
+def _check_same_shapes(where: str, stored: Any, template: Any) -> None:
+    """Compares shapes and dtypes, because Orbax casts and reshapes without a word."""
+
+    def named(tree: Any) -> dict[str, tuple[tuple[int, ...], str]]:
+        leaves = jax.tree_util.tree_leaves_with_path(tree)
+        return {
+            jax.tree_util.keystr(path, simple=True, separator="/"): (
+                tuple(leaf.shape),
+                str(leaf.dtype),
+            )
+            for path, leaf in leaves
+        }
+
+    old, new = named(stored), named(template)
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) != new.get(name):
+            raise CheckpointError(
+                f"{where}: {name} is {old.get(name, 'missing')}, the model expects "
+                f"{new.get(name, 'nothing')}; it belongs to another configuration"
+            )

@@ -1,0 +1,240 @@
+"""The training loop: steps, metrics, evaluations, checkpoints, and stopping when asked."""
+
+import math
+import pathlib
+import signal
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+
+from jaxformer.config import ExperimentConfig
+from jaxformer.errors import ConfigError, TrainingError
+from jaxformer.training.checkpoints import Checkpoints
+from jaxformer.training.metrics import MetricsWriter
+from jaxformer.training.optimizers import make_optimizer, make_schedule
+from jaxformer.training.parallel import Runner
+from jaxformer.training.progress import TrainingProgress
+from jaxformer.training.state import TrainState
+from jaxformer.training.step import LossFunction, make_eval_step, make_train_step
+
+__all__ = ["Evaluation", "FitResult", "TrainingData", "evaluate", "fit"]
+
+HostBatch = dict[str, np.ndarray]
+
+
+class BatchSource(Protocol):
+    """Batches by step."""
+
+    def __getitem__(self, step: int) -> HostBatch: ...
+
+
+class TrainingData(NamedTuple):
+    """What a run trains on.
+
+    Args:
+        batches: this host's rows of the batch of any step.
+        held_out: makes an iterator over this host's rows of the held-out batches.
+        held_out_bytes: UTF-8 bytes of the text that the held-out batches predict.
+    """
+
+    batches: BatchSource
+    held_out: Callable[[], Iterator[HostBatch]]
+    held_out_bytes: int
+
+
+class Evaluation(NamedTuple):
+    """Held-out loss.
+
+    Args:
+        loss: nats per token.
+        bits_per_byte: bits per byte of text, comparable across tokenizers.
+        tokens: how many were predicted.
+    """
+
+    loss: float
+    bits_per_byte: float
+    tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        """The exponential of the loss."""
+        return math.exp(self.loss)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.loss:.4f} nats per token, {self.bits_per_byte:.4f} bits per byte, "
+            f"perplexity {self.perplexity:.2f}"
+        )
+
+
+class FitResult(NamedTuple):
+    """How a call of `fit` ended.
+
+    Args:
+        step: optimizer steps taken in all.
+        stop_signal: SIGINT or SIGTERM if that is what ended it, else None.
+    """
+
+    step: int
+    stop_signal: signal.Signals | None
+
+
+def evaluate(
+    eval_step: Callable[..., Any], params: Any, batches: Iterator[HostBatch], num_bytes: int
+) -> Evaluation:
+    """Measures the loss over all batches.
+
+    Args:
+        eval_step: (params, batch) to (loss_sum, weight_sum).
+        params: the model's parameters.
+        batches: of the held-out text.
+        num_bytes: UTF-8 bytes of the text that the batches predict.
+
+    Returns:
+        The mean loss and bits per byte, exact however the batches are cut.
+    """
+    sums = [eval_step(params, batch) for batch in batches]
+    losses, weights = np.asarray(jax.device_get(sums), np.float64).T
+    return Evaluation(
+        loss=losses.sum() / weights.sum(),
+        bits_per_byte=losses.sum() / math.log(2) / num_bytes,
+        tokens=int(weights.sum()),
+    )
+
+
+def fit(
+    config: ExperimentConfig,
+    data: TrainingData,
+    loss_function: LossFunction,
+    init_params: Callable[[jax.Array], Any],
+    runner: Runner,
+    folder: pathlib.Path,
+) -> FitResult:
+    """Trains to `config.training.steps`, from the newest checkpoint in the folder if there is one.
+
+    Args:
+        config: the experiment.
+        data: batches and held-out batches.
+        loss_function: (params, batch, dropout_rng) to (loss_sum, weight_sum).
+        init_params: makes the parameters from a PRNG key.
+        runner: where steps run.
+        folder: the run folder; gets checkpoints/, metrics.jsonl and tensorboard/.
+
+    Returns:
+        How it ended. On SIGINT or SIGTERM the step in progress is finished and saved first.
+
+    Raises:
+        ConfigError: the newest checkpoint is beyond `config.training.steps`.
+        TrainingError: the loss or a gradient stopped being finite.
+    """
+    training = config.training
+    optimizer = make_optimizer(config.optimizer, config.schedule)
+    schedule = make_schedule(config.optimizer.learning_rate, config.schedule)
+    train_step = runner.compile_train(
+        make_train_step(
+            loss_function,
+            optimizer,
+            seed=config.seed,
+            accumulate_steps=training.accumulate_steps,
+            axis_name=runner.axis_name,
+        )
+    )
+    eval_step = runner.compile_eval(make_eval_step(loss_function, axis_name=runner.axis_name))
+    create = jax.jit(lambda rng: TrainState.create(init_params(rng), optimizer))
+    state = runner.place(create(jax.random.key(config.seed)))
+
+    with Checkpoints(folder / "checkpoints", keep=training.keep_checkpoints) as checkpoints:
+        start = checkpoints.latest_step or 0
+        if start > training.steps:
+            raise ConfigError(
+                f"{folder} has been trained to step {start} already, got training.steps="
+                f"{training.steps}; set it to {start} or more, or choose another out"
+            )
+        if start:
+            state = checkpoints.restore(state)
+        with (
+            MetricsWriter(folder, start) as metrics_writer,
+            TrainingProgress(start, training.steps) as progress,
+            _StopSignals() as stop,
+        ):
+            if start:
+                progress.print(f"resuming at step {start} of {training.steps}")
+            clock, last_logged = time.monotonic(), start
+            evaluated: tuple[int, float] | None = None
+            step, last_saved, last = start, start, start == training.steps
+            while not last:
+                state, metrics = train_step(state, data.batches[step])
+                step += 1
+                last = step == training.steps or stop.received is not None
+                if step % training.log_every == 0 or last:
+                    values = _read(metrics, last_saved)
+                    now = time.monotonic()
+                    per_second = values["weight"] * (step - last_logged) / (now - clock)
+                    clock, last_logged = now, step
+                    metrics_writer.write(
+                        step,
+                        loss=values["loss"],
+                        grad_norm=values["grad_norm"],
+                        learning_rate=float(schedule(step - 1)),
+                        tokens_per_second=per_second,
+                    )
+                    progress.update(step, loss=values["loss"], tokens_per_second=per_second)
+                if step % training.eval_every == 0 or step == training.steps:
+                    result = evaluate(eval_step, state.params, data.held_out(), data.held_out_bytes)
+                    evaluated = step, result.loss
+                    metrics_writer.write(
+                        step, held_out_loss=result.loss, bits_per_byte=result.bits_per_byte
+                    )
+                    progress.print(f"step {step}: held-out loss {result}")
+                    clock = time.monotonic()  # so that the evaluation does not count
+                if step % training.checkpoint_every == 0 or last:
+                    _read(metrics, last_saved)
+                    runner.check_replicas(state.params)
+                    loss = evaluated[1] if evaluated and evaluated[0] == step else None
+                    checkpoints.save(state, held_out_loss=loss)
+                    last_saved = step
+            return FitResult(step, stop.received)
+
+
+def _read(metrics: dict[str, jax.Array], last_saved: int) -> dict[str, float]:
+    """Brings metrics to the host, and raises if a step was not finite."""
+    values = {name: float(value) for name, value in jax.device_get(metrics).items()}
+    if values["bad_step"] >= 0:
+        raise TrainingError(
+            f"loss or gradient is not finite at step {int(values['bad_step']) + 1} "
+            f"(loss {values['loss']}); the run is saved up to step {last_saved}; lower "
+            "optimizer.learning_rate, or set optimizer.clip_norm"
+        )
+    return values
+
+
+class _StopSignals:
+    """Notes the first SIGINT or SIGTERM, so that the loop can save; the second one acts at once."""
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "_StopSignals":
+        for number in (signal.SIGINT, signal.SIGTERM):
+            try:
+                self._previous[number] = signal.signal(number, self._note)
+            except ValueError:  # not in the main thread, where Python allows no handlers
+                break
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous = {}
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        self.received = signal.Signals(number)
+        self._restore()

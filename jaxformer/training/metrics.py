@@ -1,0 +1,73 @@
+"""What a run writes down: one JSON object per line, and the same for TensorBoard."""
+
+import json
+import pathlib
+from typing import Any
+
+from tensorboardX import SummaryWriter
+
+__all__ = ["MetricsWriter", "read_metrics"]
+
+_FILE = "metrics.jsonl"
+
+
+class MetricsWriter:
+    """Appends records to `metrics.jsonl` and to `tensorboard/` in a run folder.
+
+    Args:
+        folder: the run folder.
+        start_step: of a resumed run; later records of an earlier attempt are dropped, because
+            they are about to be written again.
+
+    Example:
+        >>> import tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> with MetricsWriter(folder) as writer:
+        ...     writer.write(10, loss=2.5)
+        >>> read_metrics(folder)
+        [{'step': 10, 'loss': 2.5}]
+    """
+
+    def __init__(self, folder: pathlib.Path, start_step: int = 0) -> None:
+        kept = [record for record in read_metrics(folder) if record["step"] <= start_step]
+        path = folder / _FILE
+        path.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+        self._file = path.open("a", encoding="utf-8")
+        self._tensorboard = SummaryWriter(
+            str(folder / "tensorboard"), purge_step=start_step + 1 if start_step else None
+        )
+
+    def __enter__(self) -> "MetricsWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._tensorboard.close()
+
+    def write(self, step: int, **values: float) -> None:
+        """Writes one record.
+
+        Args:
+            step: optimizer steps taken.
+            **values: numbers by name, such as loss=2.5.
+        """
+        self._file.write(json.dumps({"step": step, **values}) + "\n")
+        self._file.flush()
+        for name, value in values.items():
+            self._tensorboard.add_scalar(name, value, step)
+
+
+def read_metrics(folder: pathlib.Path) -> list[dict[str, Any]]:
+    """Reads the records of a run; a last line cut short by a crash is left out.
+
+    Args:
+        folder: the run folder.
+
+    Returns:
+        One dict per record, in order; none where the file does not exist.
+    """
+    path = folder / _FILE
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]

@@ -1,0 +1,91 @@
+"""Optimizers and learning-rate schedules, from optax."""
+
+from typing import Any
+
+import jax
+import optax
+
+from jaxformer.config import OptimizerConfig, ScheduleConfig
+
+__all__ = ["decay_mask", "make_optimizer", "make_schedule"]
+
+
+def make_schedule(peak: float, config: ScheduleConfig) -> optax.Schedule:
+    """Makes the learning rate as a function of the step.
+
+    Args:
+        peak: learning rate after the warmup.
+        config: warmup and decay.
+
+    Returns:
+        A function from step to learning rate; after decay_steps it stays at the final value.
+
+    Example:
+        >>> config = ScheduleConfig(name="linear", warmup_steps=10, decay_steps=110)
+        >>> schedule = make_schedule(1.0, config)
+        >>> [round(float(schedule(step)), 2) for step in (0, 5, 10, 60, 110, 200)]
+        [0.0, 0.5, 1.0, 0.55, 0.1, 0.1]
+    """
+    final = peak * config.final_scale
+    after_warmup = optax.constant_schedule(peak)
+    if config.decay_steps is not None:
+        length = config.decay_steps - config.warmup_steps
+        if config.name == "cosine":
+            after_warmup = optax.cosine_decay_schedule(peak, length, alpha=config.final_scale)
+        else:
+            after_warmup = optax.linear_schedule(peak, final, length)
+    if not config.warmup_steps:
+        return after_warmup
+    warmup = optax.linear_schedule(0.0, peak, config.warmup_steps)
+    return optax.join_schedules([warmup, after_warmup], [config.warmup_steps])
+
+
+def decay_mask(params: Any) -> Any:
+    """Marks what weight decay applies to: kernels and embeddings, by name.
+
+    Names, not ranks: the biases and scales of a scanned stack are `[L, D]`.
+
+    Args:
+        params: nested dict of parameters.
+
+    Returns:
+        The same structure with a bool for every leaf.
+
+    Example:
+        >>> decay_mask({"norm": {"scale": 1.0}, "attention": {"query_kernel": 1.0}})
+        {'attention': {'query_kernel': True}, 'norm': {'scale': False}}
+    """
+
+    def decays(path: tuple[Any, ...], _: Any) -> bool:
+        return str(path[-1].key).endswith(("kernel", "embedding"))
+
+    return jax.tree_util.tree_map_with_path(decays, params)
+
+
+def make_optimizer(
+    config: OptimizerConfig, schedule: ScheduleConfig
+) -> optax.GradientTransformation:
+    """Makes the optimizer: clipping by global norm, then AdamW with a decay mask.
+
+    Args:
+        config: the optimizer.
+        schedule: the learning rate.
+
+    Returns:
+        An optax transformation.
+
+    Example:
+        >>> optimizer = make_optimizer(OptimizerConfig(learning_rate=1e-3), ScheduleConfig())
+        >>> _ = optimizer.init({"kernel": jax.numpy.ones(3)})
+    """
+    adamw = optax.adamw(
+        make_schedule(config.learning_rate, schedule),
+        b1=config.beta1,
+        b2=config.beta2,
+        eps=config.eps,
+        weight_decay=config.weight_decay,
+        mask=decay_mask,
+    )
+    if config.clip_norm is None:
+        return adamw
+    return optax.chain(optax.clip_by_global_norm(config.clip_norm), adamw)

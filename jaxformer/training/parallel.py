@@ -1,0 +1,203 @@
+"""Where steps run: the only file that names pmap, a mesh or a process."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from einops import rearrange
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxformer.errors import ConfigError, TrainingError
+
+__all__ = ["PmapRunner", "Runner", "SingleRunner", "make_runner", "split_cpu"]
+
+
+def split_cpu(count: int) -> None:
+    """Makes this machine's CPU appear as `count` devices; before anything else uses JAX.
+
+    Args:
+        count: number of virtual devices.
+
+    Raises:
+        ConfigError: JAX has already started with another number.
+    """
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError:
+        if len(jax.local_devices(backend="cpu")) != count:
+            raise ConfigError(
+                f"training.cpu_devices={count} must be set before JAX starts, which has "
+                f"{len(jax.local_devices(backend='cpu'))} CPU devices already"
+            ) from None
+
+
+class SingleRunner:
+    """Runs steps on one device, without any collective.
+
+    Args:
+        device: the device; JAX's default when not given.
+
+    Example:
+        >>> runner = SingleRunner()
+        >>> runner.axis_name, runner.num_devices
+        (None, 1)
+    """
+
+    axis_name: str | None = None
+    num_devices: int = 1
+    num_hosts: int = 1
+    host: int = 0
+
+    def __init__(self, device: jax.Device | None = None) -> None:
+        self._device = device or jax.local_devices()[0]
+
+    def place(self, tree: Any) -> Any:
+        """Moves a pytree to where steps expect it."""
+        return jax.device_put(tree, self._device, may_alias=False)
+
+    def compile_train(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """Compiles (state, batch) to (state, metrics); the state passed in is given up."""
+        compiled = jax.jit(step, donate_argnums=0)
+        return lambda state, batch: compiled(state, jax.device_put(batch, self._device))
+
+    def compile_eval(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """Compiles (params, batch) to sums."""
+        compiled = jax.jit(step)
+        return lambda params, batch: compiled(params, jax.device_put(batch, self._device))
+
+    def check_replicas(self, tree: Any) -> None:
+        """Does nothing: there is one copy."""
+
+
+class PmapRunner:
+    """Runs steps data-parallel with `jax.pmap`: every device holds all parameters.
+
+    A batch's rows are cut evenly over the devices; state goes in and comes out replicated.
+
+    Args:
+        devices: which devices; all of all hosts when not given.
+
+    Example:
+        >>> PmapRunner(jax.local_devices()[:1]).axis_name
+        'batch'
+    """
+
+    axis_name: str | None = "batch"
+
+    def __init__(self, devices: Sequence[jax.Device] | None = None) -> None:
+        self._devices = list(devices) if devices is not None else jax.devices()
+        self._local = [d for d in self._devices if d.process_index == jax.process_index()]
+        self.num_devices = len(self._devices)
+        self.num_hosts = len({device.process_index for device in self._devices})
+        self.host = jax.process_index() if self.num_hosts > 1 else 0
+        mesh = Mesh(np.asarray(self._local), (self.axis_name,))
+        self._replicated = NamedSharding(mesh, PartitionSpec())
+
+    def place(self, tree: Any) -> Any:
+        """Replicates a pytree over the local devices, laid out as pmap returns it.
+
+        With any other layout the second step would compile anew.
+        """
+        return jax.device_put(tree, self._replicated, may_alias=False)
+
+    def _split(self, batch: Any) -> Any:
+        count = len(self._local)
+        return jax.tree.map(lambda x: rearrange(x, "(d b) ... -> d b ...", d=count), batch)
+
+    def compile_train(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """Compiles (state, batch) to (state, metrics); the state passed in is given up."""
+        compiled = jax.pmap(
+            step,
+            axis_name=self.axis_name,
+            in_axes=(None, 0),
+            out_axes=None,
+            donate_argnums=0,
+            devices=self._devices,
+        )
+        return lambda state, batch: compiled(state, self._split(batch))
+
+    def compile_eval(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """Compiles (params, batch) to sums."""
+        compiled = jax.pmap(
+            step,
+            axis_name=self.axis_name,
+            in_axes=(None, 0),
+            out_axes=None,
+            devices=self._devices,
+        )
+        return lambda params, batch: compiled(params, self._split(batch))
+
+    def check_replicas(self, tree: Any) -> None:
+        """Raises if the devices no longer hold the same bits, which pmap itself never checks.
+
+        Args:
+            tree: pytree of replicated arrays.
+
+        Raises:
+            TrainingError: two devices differ.
+        """
+
+        def spread(tree: Any) -> jax.Array:
+            sums = jnp.stack([_checksum(leaf) for leaf in jax.tree.leaves(tree)])
+            return jax.lax.pmax(sums, self.axis_name) - jax.lax.pmin(sums, self.axis_name)
+
+        check = jax.pmap(
+            lambda tree, _: spread(tree),
+            axis_name=self.axis_name,
+            in_axes=(None, 0),
+            out_axes=None,
+            devices=self._devices,
+        )
+        if np.asarray(check(tree, np.zeros(len(self._local)))).any():
+            raise TrainingError(
+                "the devices' copies of the parameters have drifted apart; a value that differs "
+                "by device was not reduced, or a device computes wrongly"
+            )
+
+
+Runner = SingleRunner | PmapRunner
+
+
+def _checksum(leaf: jax.Array) -> jax.Array:
+    """Sums an array's bits as uint32, so that NaNs and rounding are compared too."""
+    width = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}[leaf.dtype.itemsize]
+    return jax.lax.bitcast_convert_type(leaf, width).astype(jnp.uint32).sum(dtype=jnp.uint32)
+
+
+def make_runner(
+    kind: str, *, devices: int | None, batch_size: int, accumulate_steps: int
+) -> Runner:
+    """Makes the runner that a config asks for.
+
+    Args:
+        kind: "pmap" or "single".
+        devices: how many local devices to use; all when None.
+        batch_size: global rows per step, to check that they divide.
+        accumulate_steps: micro-batches per step, likewise.
+
+    Returns:
+        The runner.
+
+    Raises:
+        ConfigError: there are not so many devices, or the batch does not divide.
+
+    Example:
+        >>> make_runner("single", devices=None, batch_size=4, accumulate_steps=2).num_devices
+        1
+    """
+    available = jax.local_device_count()
+    if devices is not None and devices > available:
+        raise ConfigError(f"training.devices={devices}, but this machine has {available}")
+    if kind == "single":
+        return SingleRunner()
+    runner = PmapRunner(None if devices is None else jax.local_devices()[:devices])
+    parts = runner.num_devices * accumulate_steps
+    if batch_size % parts:
+        raise ConfigError(
+            f"training.batch_size must be a multiple of devices * accumulate_steps = "
+            f"{runner.num_devices} * {accumulate_steps}, got {batch_size}; change one of them, or "
+            "set training.devices"
+        )
+    return runner

@@ -1,0 +1,75 @@
+"""The live display of a training run, and plain lines where there is no terminal."""
+
+import time
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+__all__ = ["TrainingProgress"]
+
+
+class TrainingProgress:
+    """Shows steps, loss, tokens per second and time left.
+
+    Args:
+        start: steps already taken.
+        total: steps in all.
+        console: where to print; standard output when not given.
+
+    Example:
+        >>> with TrainingProgress(0, 100) as progress:
+        ...     progress.update(10, loss=2.5, tokens_per_second=1e4)
+        step 10/100  loss 2.500  10,000 tokens/s  0 s left
+    """
+
+    def __init__(self, start: int, total: int, console: Console | None = None) -> None:
+        self.console = console or Console(highlight=False)
+        self._start, self._total = start, total
+        self._began = time.monotonic()
+        self._progress = Progress(
+            TextColumn("training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[status]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self._task = self._progress.add_task(
+            "train", total=total, completed=start, status="compiling"
+        )
+
+    def __enter__(self) -> "TrainingProgress":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def update(self, step: int, *, loss: float, tokens_per_second: float) -> None:
+        """Moves the bar, or prints a line where there is none.
+
+        Args:
+            step: steps taken.
+            loss: mean of the last step, nats per token.
+            tokens_per_second: since the last update.
+        """
+        status = f"loss {loss:.3f}  {tokens_per_second:,.0f} tokens/s"
+        self._progress.update(self._task, completed=step, status=status)
+        if self._progress.disable:
+            per_step = (time.monotonic() - self._began) / max(1, step - self._start)
+            left = per_step * (self._total - step)
+            self.print(f"step {step}/{self._total}  {status}  {left:.0f} s left")
+
+    def print(self, line: str) -> None:
+        """Prints a line above the bar."""
+        self.console.print(line, markup=False, soft_wrap=True)

@@ -1,0 +1,160 @@
+"""One training step and one evaluation step, as pure functions that know no devices."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from einops import rearrange
+from flax import linen as nn
+
+from jaxformer.functional.losses import cross_entropy
+from jaxformer.training.state import TrainState
+
+__all__ = ["Batch", "LossFunction", "language_model_loss", "make_eval_step", "make_train_step"]
+
+Batch = dict[str, jax.Array]
+LossFunction = Callable[[Any, Batch, jax.Array | None], tuple[jax.Array, jax.Array]]
+
+
+def language_model_loss(model: nn.Module) -> LossFunction:
+    """Makes the loss of a causal language model.
+
+    Args:
+        model: a `Decoder`.
+
+    Returns:
+        A function of (params, batch, dropout_rng or None) to (loss_sum, weight_sum), in nats and
+        tokens. The batch has integer `[B, T]` "tokens" and "labels" (-1 = not counted), and may
+        have "segment_ids" and "positions".
+    """
+
+    def loss(
+        params: Any, batch: Batch, dropout_rng: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
+        output = model.apply(
+            {"params": params},
+            batch["tokens"],
+            segment_ids=batch.get("segment_ids"),
+            positions=batch.get("positions"),
+            deterministic=dropout_rng is None,
+            rngs=None if dropout_rng is None else {"dropout": dropout_rng},
+        )
+        return cross_entropy(output.logits, batch["labels"])
+
+    return loss
+
+
+def make_train_step(
+    loss_function: LossFunction,
+    optimizer: optax.GradientTransformation,
+    *,
+    seed: int,
+    accumulate_steps: int = 1,
+    axis_name: str | None = None,
+) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, jax.Array]]]:
+    """Makes the step that takes gradients of a batch and updates the state.
+
+    Losses, weights and gradients are sums over micro-batches and devices, divided once at the end,
+    so that the result is that of the whole batch however it was cut, and whatever is padding.
+
+    Args:
+        loss_function: (params, batch, dropout_rng) to (loss_sum, weight_sum).
+        optimizer: optax transformation.
+        seed: of dropout; each step, micro-batch and device draws its own.
+        accumulate_steps: micro-batches that the batch's rows are cut into.
+        axis_name: of the devices that share the batch; None for no collective.
+
+    Returns:
+        A function of (state, batch) to (state, metrics). Metrics are scalars: "loss" (mean, nats),
+        "weight" (tokens counted), "grad_norm" (before clipping) and "bad_step".
+
+    Example:
+        >>> step = make_train_step(
+        ...     lambda params, batch, rng: (jnp.sum((params - batch["x"]) ** 2), jnp.float32(2)),
+        ...     optax.sgd(0.1), seed=0,
+        ... )
+        >>> state = TrainState.create(jnp.float32(0), optax.sgd(0.1))
+        >>> state, metrics = step(state, {"x": jnp.array([1.0, 3.0])})
+        >>> float(metrics["loss"]), round(float(state.params), 3)
+        (5.0, 0.4)
+    """
+    gradient = jax.value_and_grad(loss_function, has_aux=True)
+
+    def sums_of(params: Any, batch: Batch, rng: jax.Array) -> tuple[jax.Array, jax.Array, Any]:
+        """Loss, weight and gradient summed over the micro-batches of this device."""
+
+        def micro_step(index: jax.Array | int, micro_batch: Batch) -> Any:
+            (loss, weight), grads = gradient(params, micro_batch, jax.random.fold_in(rng, index))
+            return loss, weight, grads
+
+        if accumulate_steps == 1:
+            return micro_step(0, batch)
+        micro_batches = jax.tree.map(
+            lambda x: rearrange(x, "(a b) ... -> a b ...", a=accumulate_steps), batch
+        )
+        first = jax.tree.map(lambda x: x[0], micro_batches)
+        shapes = jax.eval_shape(micro_step, 0, first)
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        if axis_name is not None:
+            # The sums differ by device, and a scan's carry must say so from its start.
+            zeros = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, axis_name, to="varying"), zeros)
+
+        def add(sums: Any, inputs: tuple[jax.Array, Batch]) -> tuple[Any, None]:
+            return jax.tree.map(jnp.add, sums, micro_step(*inputs)), None
+
+        indices = jnp.arange(accumulate_steps)
+        return jax.lax.scan(add, zeros, (indices, micro_batches))[0]
+
+    def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
+        rng = jax.random.fold_in(jax.random.key(seed), state.step)
+        if axis_name is not None:
+            rng = jax.random.fold_in(rng, jax.lax.axis_index(axis_name))
+        loss, weight, grads = sums_of(state.params, batch, rng)
+        if axis_name is not None:
+            # After differentiation: a gradient taken through a psum counts every device again.
+            loss, weight, grads = jax.lax.psum((loss, weight, grads), axis_name)
+        weight = jnp.maximum(weight, 1)
+        loss = loss / weight
+        grads = jax.tree.map(lambda g: g / weight.astype(g.dtype), grads)
+
+        grad_norm = optax.tree.norm(grads)
+        finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
+        healthy = finite & (state.bad_step < 0)
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        new = TrainState(
+            step=state.step + 1,
+            params=optax.apply_updates(state.params, updates),
+            opt_state=opt_state,
+            bad_step=state.bad_step,
+        )
+        new = jax.tree.map(lambda after, before: jnp.where(healthy, after, before), new, state)
+        first_bad = jnp.where(finite, jnp.int32(-1), state.step)
+        new = new._replace(bad_step=jnp.where(state.bad_step < 0, first_bad, state.bad_step))
+        metrics = {
+            "loss": loss, "weight": weight, "grad_norm": grad_norm, "bad_step": new.bad_step,
+        }  # fmt: skip
+        return new, metrics
+
+    return train_step
+
+
+def make_eval_step(
+    loss_function: LossFunction, *, axis_name: str | None = None
+) -> Callable[[Any, Batch], tuple[jax.Array, jax.Array]]:
+    """Makes the step that sums the loss of a batch, dropout off.
+
+    Args:
+        loss_function: (params, batch, dropout_rng) to (loss_sum, weight_sum).
+        axis_name: of the devices that share the batch; None for no collective.
+
+    Returns:
+        A function of (params, batch) to (loss_sum, weight_sum) over all devices.
+    """
+
+    def eval_step(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        sums = loss_function(params, batch, None)
+        return sums if axis_name is None else jax.lax.psum(sums, axis_name)
+
+    return eval_step

@@ -1,0 +1,331 @@
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxformer.errors import ShapeError
+from jaxformer.functional import apply_rotary, rotary_tables, sinusoidal_positions
+
+
+def reference_angles(positions, width, base):
+    """Angles in float64: `[..., ceil(width / 2)]`."""
+    frequencies = np.float64(base) ** (-np.arange(0, width, 2) / width)
+    return np.asarray(positions, np.float64)[..., None] * frequencies
+
+
+def reference_encoding(positions, width, base=10_000.0, layout="interleaved"):
+    angles = reference_angles(positions, width, base)
+    sine, cosine = np.sin(angles), np.cos(angles)[..., : width // 2]
+    if layout == "half":
+        return np.concatenate([sine, cosine], axis=-1)
+    result = np.empty((*np.shape(positions), width))
+    result[..., 0::2], result[..., 1::2] = sine, cosine
+    return result
+
+
+def random_positions(seed, largest=1_000_000, shape=(211,)):
+    return np.random.default_rng(seed).integers(-largest, largest, shape, endpoint=True)
+
+
+# Positions are traced; each choice of the other arguments compiles once.
+encode = jax.jit(sinusoidal_positions, static_argnums=1, static_argnames=("base", "layout"))
+tables_of = jax.jit(rotary_tables, static_argnums=1, static_argnames="base")
+rotate = jax.jit(apply_rotary, static_argnames="layout")
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    options=st.sampled_from(
+        [(1, 1e4, "half"), (6, 1e4, "half"), (7, 500_000.0, "interleaved"), (7, 1.5, "half")]
+    ),
+)
+def test_sinusoidal_is_exact_to_float32_up_to_a_million(seed, options):
+    width, base, layout = options
+    positions = random_positions(seed)
+    encoding = encode(positions, width, base=base, layout=layout)
+    assert encoding.dtype == jnp.float32
+    expected = reference_encoding(positions, width, base, layout)
+    np.testing.assert_allclose(encoding, expected, rtol=0, atol=5e-7)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), base=st.sampled_from([1e4, 500_000.0]))
+def test_rotary_tables_are_exact_to_float32_up_to_a_million(seed, base):
+    positions = random_positions(seed)
+    cos, sin = tables_of(positions, 14, base=base)
+    assert cos.dtype == sin.dtype == jnp.float32
+    angles = reference_angles(positions, 14, base)
+    np.testing.assert_allclose(cos, np.cos(angles), rtol=0, atol=5e-7)
+    np.testing.assert_allclose(sin, np.sin(angles), rtol=0, atol=5e-7)
+
+
+def test_sinusoidal_is_exact_around_quarter_turns():
+    # The base makes the second wavelength 44 positions to within 1e-8: phases fall on multiples
+    # of a quarter turn, where the reduction picks another quadrant.
+    base = (44 / (2 * math.pi)) ** 2
+    positions = np.arange(-88, 89)
+    encoding = encode(positions, 4, base=base)
+    expected = reference_encoding(positions, 4, base)
+    np.testing.assert_allclose(encoding, expected, rtol=0, atol=2e-7)
+
+
+def test_sinusoidal_keeps_its_phase_at_the_largest_positions():
+    # The float64 reference itself is only good to 2**31 * 2**-53 = 2.4e-7 here.
+    positions = np.array([2**31 - 1, -(2**31 - 1), -(2**31), 2**31 - 2, 1_999_999_973])
+    encoding = encode(positions, 7)
+    np.testing.assert_allclose(encoding, reference_encoding(positions, 7), rtol=0, atol=1.5e-6)
+
+
+def test_positions_of_a_length_count_from_zero():
+    encoding, (cos, sin), empty = jax.jit(
+        lambda: (sinusoidal_positions(5, 7), rotary_tables(5, 6), sinusoidal_positions(0, 7))
+    )()
+    np.testing.assert_allclose(encoding, reference_encoding(range(5), 7), rtol=0, atol=2e-7)
+    angles = reference_angles(range(5), 6, 1e4)
+    np.testing.assert_allclose(cos, np.cos(angles), rtol=0, atol=2e-7)
+    np.testing.assert_allclose(sin, np.sin(angles), rtol=0, atol=2e-7)
+    assert empty.shape == (0, 7)
+
+
+def test_sinusoidal_keeps_every_leading_axis():
+    positions = random_positions(1, shape=(2, 3, 5))
+    expected = reference_encoding(positions, 7)
+    np.testing.assert_allclose(encode(positions, 7), expected, rtol=0, atol=5e-7)
+    scalar = encode(positions[0, 1, 2], 7)
+    assert scalar.shape == (7,)
+    np.testing.assert_allclose(scalar, expected[0, 1, 2], rtol=0, atol=5e-7)
+
+
+@pytest.mark.parametrize("width", [6, 7])
+def test_sinusoidal_layouts_hold_the_same_features(width):
+    interleaved = encode(jnp.arange(5), width)
+    half = encode(jnp.arange(5), width, layout="half")
+    order = [*range(0, width, 2), *range(1, width, 2)]
+    np.testing.assert_array_equal(half, interleaved[:, order])
+
+
+def test_sinusoidal_equals_the_published_odd_width_table():
+    table = [
+        [0.0, 1.0, 0.0, 1.0, 0.0],
+        [8.4147e-01, 5.4030e-01, 2.5116e-02, 9.9968e-01, 6.3096e-04],
+        [9.0930e-01, -4.1615e-01, 5.0217e-02, 9.9874e-01, 1.2619e-03],
+        [1.4112e-01, -9.8999e-01, 7.5285e-02, 9.9716e-01, 1.8929e-03],
+        [-7.5680e-01, -6.5364e-01, 1.0031e-01, 9.9496e-01, 2.5238e-03],
+    ]
+    # Five significant digits are printed.
+    np.testing.assert_allclose(encode(jnp.arange(5), 5), table, rtol=5.1e-5, atol=0)
+
+
+def test_sinusoidal_equals_the_published_base_100_table():
+    table = [
+        [0.000000, 1.000000, 0.000000, 1.000000],
+        [0.841471, 0.540302, 0.099833, 0.995004],
+        [0.909297, -0.416147, 0.198669, 0.980067],
+        [0.141120, -0.989992, 0.295520, 0.955337],
+    ]
+    np.testing.assert_allclose(encode(jnp.arange(4), 4, base=100), table, rtol=0, atol=6e-7)
+
+
+def test_sinusoidal_equals_the_published_10_by_6_table():
+    table = [
+        [0.0000, 1.0000, 0.0000, 1.0000, 0.0000, 1.0000],
+        [0.8415, 0.5403, 0.0464, 0.9989, 0.0022, 1.0000],
+        [0.9093, -0.4161, 0.0927, 0.9957, 0.0043, 1.0000],
+        [0.1411, -0.9900, 0.1388, 0.9903, 0.0065, 1.0000],
+        [-0.7568, -0.6536, 0.1846, 0.9828, 0.0086, 1.0000],
+        [-0.9589, 0.2837, 0.2300, 0.9732, 0.0108, 0.9999],
+        [-0.2794, 0.9602, 0.2749, 0.9615, 0.0129, 0.9999],
+        [0.6570, 0.7539, 0.3192, 0.9477, 0.0151, 0.9999],
+        [0.9894, -0.1455, 0.3629, 0.9318, 0.0172, 0.9999],
+        [0.4121, -0.9111, 0.4057, 0.9140, 0.0194, 0.9998],
+    ]
+    encoding = np.asarray(encode(jnp.arange(10), 6))
+    np.testing.assert_allclose(encoding, table, rtol=0, atol=5.1e-5)
+    denominators = 1 / np.arcsin(encoding[1, 0::2].astype(np.float64))
+    np.testing.assert_allclose(denominators, [1.0, 21.5443, 464.1590], rtol=3e-6)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [(0, 1, 0.9245), (0, 5, 0.4458), (1, 2, 0.9245), (5, 2, 0.5639)],
+)
+def test_sinusoidal_similarity_equals_the_published_one(first, second, expected):
+    encoding = np.asarray(encode(jnp.arange(6), 25, base=100), np.float64)
+    a, b = encoding[first], encoding[second]
+    similarity = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+    assert abs(similarity - expected) <= 5.1e-5
+
+
+def test_positions_may_be_traced_or_mapped():
+    positions = jnp.asarray(random_positions(2, shape=(3, 5)), jnp.int32)
+    expected = reference_encoding(positions, 7)
+    eager = sinusoidal_positions(positions, 7)
+    np.testing.assert_allclose(eager, expected, rtol=0, atol=5e-7)
+    np.testing.assert_allclose(encode(positions, 7), eager, rtol=0, atol=2e-7)
+    mapped = jax.jit(jax.vmap(lambda p: sinusoidal_positions(p, 7)))(positions)
+    np.testing.assert_allclose(mapped, eager, rtol=0, atol=2e-7)
+
+
+def test_positions_under_x64_give_the_same_float32_tables():
+    positions = random_positions(3)
+    narrow = (encode(positions, 7), *tables_of(positions, 14))
+    with jax.enable_x64(True):
+        assert jnp.asarray(positions).dtype == jnp.int64
+        wide = (encode(positions, 7), *tables_of(positions, 14))
+        by_length = jax.jit(lambda: sinusoidal_positions(5, 7))()
+    for got, want in zip(wide, narrow, strict=True):
+        assert got.dtype == jnp.float32
+        np.testing.assert_array_equal(got, want)
+    assert by_length.dtype == jnp.float32
+    np.testing.assert_allclose(by_length, reference_encoding(np.arange(5), 7), rtol=0, atol=2e-7)
+
+
+def random_heads(seed, shape):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def split_pairs(x, layout):
+    x = np.asarray(x, np.float64)
+    if layout == "half":
+        return np.split(x, 2, axis=-1)
+    return x[..., 0::2], x[..., 1::2]
+
+
+# [..., T, N, H] of every test, so that each layout compiles once.
+HEADS = random_heads(4, (2, 5, 3, 14))
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+def test_rotary_multiplies_complex_numbers(layout):
+    positions = random_positions(4, 1000, (5,))
+    rotated = rotate(jnp.asarray(HEADS, jnp.float32), tables_of(positions, 14), layout=layout)
+    first, second = split_pairs(HEADS, layout)
+    turn = np.exp(1j * reference_angles(positions, 14, 1e4))[:, None]
+    product = (first + 1j * second) * turn
+    real, imaginary = split_pairs(rotated, layout)
+    np.testing.assert_allclose(real, product.real, rtol=0, atol=3e-6)
+    np.testing.assert_allclose(imaginary, product.imag, rtol=0, atol=3e-6)
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+def test_rotary_depends_only_on_relative_position(layout):
+    # Five copies of one query and one key; the copies differ in position only.
+    query, key = (
+        jnp.asarray(np.tile(x[:, :1], (1, 5, 1, 1)), jnp.float32) for x in (HEADS, -HEADS)
+    )
+    starts = jnp.asarray([0, 3, 1009, 65_537, 999_983])
+
+    def products(distance):
+        rotated = rotate(query, tables_of(starts, 14), layout=layout)
+        partner = rotate(key[:, :, ::-1], tables_of(starts + distance, 14), layout=layout)
+        return np.einsum("btnh,btnh->btn", rotated, partner)
+
+    near, far = products(11), products(13)
+    np.testing.assert_allclose(near, np.tile(near[:, :1], (1, 5, 1)), rtol=0, atol=1e-5)
+    assert np.abs(near - far).min() > 1e-3
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+def test_rotary_keeps_the_norm_of_every_pair(layout):
+    x = jnp.asarray(HEADS, jnp.float32)
+    rotated = rotate(x, tables_of(jnp.arange(5), 14), layout=layout)
+    norms, expected = (np.hypot(*split_pairs(a, layout)) for a in (rotated, x))
+    np.testing.assert_allclose(norms, expected, rtol=1e-6)
+    np.testing.assert_array_equal(rotated[:, 0], x[:, 0])
+
+
+def test_rotary_layouts_differ_by_a_permutation_of_features():
+    x, tables = jnp.asarray(HEADS, jnp.float32), tables_of(jnp.arange(5), 14)
+    order = np.arange(14).reshape(7, 2).T.ravel()  # where "half" keeps what "interleaved" has
+    by_half = rotate(x[..., order], tables, layout="half")
+    by_pairs = rotate(x, tables, layout="interleaved")
+    np.testing.assert_allclose(by_half, by_pairs[..., order], rtol=0, atol=1e-6)
+    assert not np.allclose(by_half, by_pairs)
+
+
+def test_rotary_takes_tables_of_every_row():
+    x = jnp.asarray(HEADS, jnp.float32)
+    positions = random_positions(8, 1000, (2, 5))
+    tables = tables_of(positions, 14)
+    together = rotate(x, tables, layout="half")
+    for row in range(2):
+        alone = rotate(x, [table[row] for table in tables], layout="half")
+        np.testing.assert_allclose(together[row], alone[row], rtol=0, atol=1e-6)
+    nested = rotate(x[None], [table[None] for table in tables], layout="half")
+    np.testing.assert_allclose(nested[0], together, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_rotary_computes_in_float32_and_keeps_the_dtype(dtype):
+    x, tables = jnp.asarray(HEADS, dtype), tables_of(jnp.arange(5), 14)
+    rotated = rotate(x, tables, layout="half")
+    assert rotated.dtype == dtype
+    wide = rotate(x.astype(jnp.float32), tables, layout="half")
+    np.testing.assert_array_equal(rotated, wide.astype(dtype))
+
+
+def test_rotary_of_float64_stays_float64():
+    with jax.enable_x64(True):
+        cos, sin = tables_of(jnp.arange(5), 14)
+        rotated = rotate(jnp.asarray(HEADS), (cos, sin), layout="half")
+        assert rotated.dtype == jnp.float64
+        rotated = np.array(rotated)
+    cos, sin = (np.asarray(table, np.float64)[:, None] for table in (cos, sin))
+    first, second = split_pairs(HEADS, "half")
+    expected = np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    np.testing.assert_allclose(rotated, expected, rtol=0, atol=1e-14)
+
+
+X = np.ones((2, 5, 3, 14), np.float32)
+
+
+def flat_tables(*shape):
+    return np.ones(shape, np.float32), np.ones(shape, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: sinusoidal_positions(-3, 7), ["must not be negative, got -3"]),
+        (lambda: sinusoidal_positions(3, 0), ["d_model must be positive, got 0"]),
+        (lambda: sinusoidal_positions(jnp.ones(3), 7), ["positions must be integer", "float32"]),
+        (
+            lambda: sinusoidal_positions(3, 7, layout="split"),
+            ["'interleaved'", "'half'", "'split'"],
+        ),
+        (lambda: rotary_tables(3, 7), ["head_dim must be even and positive, got 7"]),
+        (lambda: rotary_tables(3, 0), ["head_dim must be even and positive, got 0"]),
+        (lambda: rotary_tables(jnp.ones(3), 6), ["positions must be integer", "float32"]),
+        (lambda: apply_rotary(X, flat_tables(5, 7), layout="gptj"), ["'interleaved'", "'gptj'"]),
+        (
+            lambda: apply_rotary(X[..., :7], flat_tables(5, 7), layout="half"),
+            ["even H", "(2, 5, 3, 7)"],
+        ),
+        (
+            lambda: apply_rotary(X, flat_tables(3, 7), layout="half"),
+            ["tables (cos)", "T=5", "H/2=7", "(3, 7)", "x is [..., T, N, H]"],
+        ),
+        (
+            lambda: apply_rotary(X, flat_tables(5, 3), layout="half"),
+            ["tables (cos)", "H/2=7", "(5, 3)"],
+        ),
+        (
+            lambda: apply_rotary(X, flat_tables(3, 5, 7), layout="half"),
+            ["tables (cos)", "leading axes of x (2,)", "(3, 5, 7)"],
+        ),
+        (
+            lambda: apply_rotary(X.astype(int), flat_tables(5, 7), layout="half"),
+            ["x must be floating", "int32"],
+        ),
+    ],
+)
+def test_positions_errors_name_argument_and_values(call, words):
+    with pytest.raises(ShapeError) as error:
+        call()
+    for word in words:
+        assert word in str(error.value)

@@ -1,0 +1,98 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer.errors import ShapeError
+from jaxformer.functional.shapes import (
+    check_axes,
+    check_broadcast,
+    check_dtype,
+    check_leading,
+    describe,
+)
+
+
+def message(call, *arguments, **options):
+    with pytest.raises(ShapeError) as error:
+        call(*arguments, **options)
+    return str(error.value)
+
+
+def test_describe_writes_known_sizes_only():
+    assert describe("... S K H", {"S": 5, "H": 64, "T": 3}) == "[..., S=5, K, H=64]"
+    assert describe("V D", {}) == "[V, D]"
+
+
+def test_check_axes_returns_known_and_new_sizes():
+    sizes = check_axes("x", np.zeros((2, 3, 5)), "... T D", {"D": 5, "B": 7})
+    assert sizes == {"T": 3, "D": 5, "B": 7}
+    assert check_axes("x", jnp.zeros((3, 5)), "... T D") == {"T": 3, "D": 5}
+    assert check_axes("x", jnp.zeros((2, 3, 5)), "B T D") == {"B": 2, "T": 3, "D": 5}
+
+
+def test_check_axes_leaves_the_given_sizes_alone():
+    known = {"D": 5}
+    check_axes("x", np.zeros((3, 5)), "T D", known)
+    assert known == {"D": 5}
+
+
+def test_check_axes_message_names_argument_axes_shape_and_remedy():
+    array = np.zeros((2, 3, 5))
+    assert (
+        message(check_axes, "key", array, "... S K H", {"H": 7}, remedy="query is [..., T, N, H=7]")
+        == "key must be [..., S, K, H=7], got shape (2, 3, 5); query is [..., T, N, H=7]"
+    )
+    assert message(check_axes, "x", array, "T D") == "x must be [T, D], got shape (2, 3, 5)"
+    assert message(check_axes, "x", array[0, 0], "... T D").endswith("got shape (5,)")
+
+
+def test_check_axes_hides_the_assertion_of_chex():
+    with pytest.raises(ShapeError) as error:
+        check_axes("x", np.zeros(3), "T D")
+    assert error.value.__suppress_context__
+
+
+def test_check_leading_compares_the_axes_before_the_trailing_ones():
+    check_leading("key", np.zeros((2, 3, 5, 7)), 3, (2,))
+    check_leading("key", np.zeros((3, 5, 7)), 3, ())
+    text = message(check_leading, "key", np.zeros((1, 3, 5, 7)), 3, (2,))
+    assert text == (
+        "key must have the query's leading axes (2,), got (1,) of shape (1, 3, 5, 7); "
+        "broadcast it with jnp.broadcast_to"
+    )
+    assert "got ()" in message(check_leading, "key", np.zeros((3, 5, 7)), 3, (2,))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5), (1, 3, 5), (1, 1, 1)])
+def test_check_broadcast_accepts_size_one(shape):
+    check_broadcast("mask", np.zeros(shape), (2, 3, 5), "N T S")
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (1, 2, 3, 5), (3, 3, 5), (2, 3, 1, 1), (2, 3, 7)])
+def test_check_broadcast_refuses_other_ranks_and_sizes(shape):
+    text = message(
+        check_broadcast, "mask", np.zeros(shape), (2, 3, 5), "N T S", remedy="use [:, None]"
+    )
+    assert text.startswith("mask must broadcast to [N, T, S] = (2, 3, 5)")
+    assert text.endswith(f"got shape {shape}; use [:, None]")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind"),
+    [
+        (np.float64, "floating"),
+        (jnp.bfloat16, "floating"),
+        (np.int8, "integer"),
+        (np.uint32, "integer"),
+        (np.bool_, "bool"),
+    ],
+)
+def test_check_dtype_accepts_its_own_kind_only(dtype, kind):
+    array = np.zeros(3, dtype)
+    for asked in ("floating", "integer", "bool"):
+        if asked == kind:
+            check_dtype("x", array, asked)
+        else:
+            text = message(check_dtype, "x", array, asked, remedy="cast it")
+            assert text == f"x must be {asked}, got dtype {array.dtype}; cast it"
+            assert message(check_dtype, "x", array, asked).endswith(str(array.dtype))

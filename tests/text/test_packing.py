@@ -1,0 +1,245 @@
+import json
+import multiprocessing
+import pathlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxformer.errors import DataError
+from jaxformer.text import (
+    IGNORE,
+    PackedDocuments,
+    Tokenizer,
+    TokenStream,
+    Windows,
+    build_stream,
+    byte_tokenizer,
+    cached_stream,
+    default_cache_dir,
+    packing,
+    train_character,
+)
+
+TEXTS = ["to be", "", "or not", "é"]
+
+document_lengths = st.lists(st.integers(0, 7), min_size=1, max_size=7).filter(lambda n: sum(n) >= 2)
+
+
+def stream_of(lengths):
+    """A stream whose tokens are all different, from 100 on."""
+    offsets = np.cumsum([0, *lengths])[:-1]
+    return TokenStream(np.arange(100, 100 + sum(lengths), dtype=np.uint16), offsets)
+
+
+def test_stream_ends_each_of_several_documents():
+    stream = build_stream(TEXTS, byte_tokenizer())
+    expected = [[*text.encode(), 256] for text in TEXTS]
+    assert stream.tokens.tolist() == sum(expected, [])
+    assert stream.tokens.dtype == np.uint16
+    assert stream.offsets.tolist() == [0, 6, 7, 14]
+    assert stream.offsets.dtype == np.int64
+
+
+def test_stream_of_a_single_document_is_plain():
+    stream = build_stream(["to be"], byte_tokenizer())
+    assert stream.tokens.tolist() == list(b"to be")
+    assert stream.offsets.tolist() == [0]
+
+
+def test_stream_has_no_end_where_the_tokenizer_has_none():
+    values = json.loads(train_character(["ab"]).to_json()) | {"added_tokens": []}
+    stream = build_stream(["a", "", "ba"], Tokenizer.from_json(json.dumps(values)))
+    assert stream.tokens.tolist() == [0, 1, 0]
+    assert stream.offsets.tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize("size, dtype", [(2**16 - 1, np.uint16), (2**16, np.int32)])
+def test_stream_dtype_holds_the_vocabulary(size, dtype):
+    characters = "".join(map(chr, range(0x10000, 0x10000 + size)))
+    tokenizer = train_character([characters])  # And the end of text.
+    stream = build_stream([characters[-2:], characters[:1]], tokenizer)
+    assert stream.tokens.dtype == dtype
+    assert stream.tokens.tolist() == [size - 2, size - 1, size, 0, size]
+
+
+@pytest.mark.parametrize("documents", [[], ["a"]])
+def test_stream_refuses_too_few_tokens(documents):
+    count = len(documents)
+    with pytest.raises(DataError, match=f"2 tokens, got {count} from {count} documents; add text"):
+        build_stream(documents, byte_tokenizer())
+
+
+@pytest.mark.parametrize("texts", [TEXTS, ["to be"]])
+def test_cached_stream_equals_built_one(tmp_path, texts):
+    expected = build_stream(texts, byte_tokenizer())
+    for _ in range(2):
+        stream = cached_stream(texts, byte_tokenizer(), tmp_path / "new" / "folder")
+        assert isinstance(stream.tokens, np.memmap)
+        assert stream.tokens.dtype == expected.tokens.dtype
+        np.testing.assert_array_equal(stream.tokens, expected.tokens)
+        np.testing.assert_array_equal(stream.offsets, expected.offsets)
+    assert len(list((tmp_path / "new" / "folder").iterdir())) == 2
+
+
+def test_cached_stream_is_not_built_again(tmp_path, monkeypatch):
+    cached_stream(TEXTS, byte_tokenizer(), tmp_path)
+    monkeypatch.delattr(packing, "build_stream")
+    cached_stream(TEXTS, byte_tokenizer(), tmp_path)
+
+
+def test_cached_stream_is_keyed_by_tokenizer_and_documents(tmp_path):
+    characters = train_character(TEXTS)
+    for texts, tokenizer in [
+        (["ab", "c"], byte_tokenizer()),
+        (["a", "bc"], byte_tokenizer()),
+        (["c", "ab"], byte_tokenizer()),
+        (["to", "be"], characters),
+        (["to", "be"], byte_tokenizer()),
+    ]:
+        expected = build_stream(texts, tokenizer).tokens.tolist()
+        assert cached_stream(texts, tokenizer, tmp_path).tokens.tolist() == expected
+    assert len(list(tmp_path.iterdir())) == 2 * 5
+
+
+def flip(data, index):
+    return data[:index] + bytes([data[index] ^ 1]) + data[index + 1 :]
+
+
+@pytest.mark.parametrize("name", ["tokens", "index"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[:5],
+        lambda data: data[:-1],
+        lambda data: data[:128],
+        lambda data: b"PK\x03\x04" + data,
+        lambda data: flip(data, 15),  # In the header,
+        lambda data: flip(data, -2),  # and in a number.
+        lambda data: bytes(len(data)),
+    ],
+)
+def test_damaged_cache_is_made_again(tmp_path, name, damage):
+    expected = build_stream(TEXTS, byte_tokenizer())
+    cached_stream(TEXTS, byte_tokenizer(), tmp_path)
+    (path,) = tmp_path.glob(f"*.{name}.npy")
+    intact = path.read_bytes()
+    path.write_bytes(damage(intact))
+    stream = cached_stream(TEXTS, byte_tokenizer(), tmp_path)
+    assert stream.tokens.tolist() == expected.tokens.tolist()
+    assert stream.offsets.tolist() == expected.offsets.tolist()
+    assert path.read_bytes() == intact
+
+
+def test_failed_write_leaves_nothing_and_says_so(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(packing.os, "fsync", full)
+    with pytest.raises(DataError, match=f"{tmp_path}: No space left on device; set XDG_CACHE_HOME"):
+        cached_stream(TEXTS, byte_tokenizer(), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def read_many(folder):
+    for i in range(20):
+        texts = [f"{i} {text}" for text in TEXTS]
+        expected = build_stream(texts, byte_tokenizer()).tokens.tolist()
+        assert (
+            cached_stream(texts, byte_tokenizer(), pathlib.Path(folder)).tokens.tolist() == expected
+        )
+
+
+def test_cached_stream_is_safe_for_two_processes(tmp_path):
+    # Each writes 20 streams at the same time as the other, into the same folder.
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=read_many, args=(str(tmp_path),)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert len(list(tmp_path.iterdir())) == 2 * 20
+
+
+def test_default_cache_dir_follows_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_cache_dir() == tmp_path / "jaxformer"
+    for unset in (lambda: monkeypatch.setenv("XDG_CACHE_HOME", ""), monkeypatch.undo):
+        unset()
+        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert default_cache_dir() == tmp_path / ".cache" / "jaxformer"
+
+
+@settings(deadline=None, max_examples=100)
+@given(size=st.integers(2, 53), length=st.integers(1, 61))
+def test_windows_predict_every_token_but_the_first_once(size, length):
+    windows = Windows(stream_of([size]), length)
+    items = [windows[i] for i in range(len(windows))]
+    assert all(array.dtype == np.int32 for item in items for array in item.values())
+    tokens, labels = (np.stack([item[name] for item in items]) for name in ("tokens", "labels"))
+    assert tokens.shape == labels.shape == (len(windows), length)
+    real = labels != IGNORE
+    np.testing.assert_array_equal(labels[real], windows.stream.tokens[1:])
+    np.testing.assert_array_equal(tokens[real], windows.stream.tokens[:-1])
+    assert not tokens[~real].any()
+    assert (~real).sum() < length
+
+
+@pytest.mark.parametrize("index", [-1, 4])
+def test_windows_refuse_an_index_out_of_range(index):
+    with pytest.raises(IndexError, match=f"less than 4, got {index}"):
+        Windows(stream_of([13]), 3)[index]
+
+
+def test_windows_refuse_no_length():
+    with pytest.raises(DataError, match="at least 1 token, got 0; try 256"):
+        Windows(stream_of([13]), 0)
+
+
+def reference_packed(lengths, length):
+    """What PackedDocuments should give, token by token."""
+    documents = [d for d, n in enumerate(lengths) for _ in range(n)]
+    windows = []
+    for start in range(0, len(documents) - 1, length):
+        window = {"tokens": [], "labels": [], "segment_ids": [], "positions": []}
+        for i in range(start, start + length):
+            real = i + 1 < len(documents)
+            seen = documents[start : i + 1]
+            same = real and documents[i] == documents[i + 1]
+            window["tokens"].append(100 + i if real else 0)
+            window["labels"].append(100 + i + 1 if same else IGNORE)
+            window["segment_ids"].append(len(set(seen)) if real else 0)
+            window["positions"].append(seen.count(documents[i]) - 1 if real else 0)
+        windows.append(window)
+    return windows
+
+
+@settings(deadline=None, max_examples=200)
+@given(lengths=document_lengths, length=st.integers(1, 11))
+def test_packed_documents_equal_a_reference(lengths, length):
+    packed = PackedDocuments(stream_of(lengths), length)
+    items = [packed[i] for i in range(len(packed))]
+    assert all(array.dtype == np.int32 for item in items for array in item.values())
+    as_lists = [{name: array.tolist() for name, array in item.items()} for item in items]
+    assert as_lists == reference_packed(lengths, length)
+
+
+def test_packed_documents_drawn():
+    packed = PackedDocuments(stream_of([3, 2, 6]), 7)
+    assert packed[0]["segment_ids"].tolist() == [1, 1, 1, 2, 2, 3, 3]
+    assert packed[0]["positions"].tolist() == [0, 1, 2, 0, 1, 0, 1]
+    assert packed[0]["labels"].tolist() == [101, 102, -1, 104, -1, 106, 107]
+    assert packed[1]["segment_ids"].tolist() == [1, 1, 1, 0, 0, 0, 0]
+    assert packed[1]["positions"].tolist() == [0, 1, 2, 0, 0, 0, 0]
+    assert packed[1]["labels"].tolist() == [108, 109, 110, -1, -1, -1, -1]
+
+
+def test_packed_single_document_has_the_windows_tokens_and_labels():
+    stream = stream_of([23])
+    for plain, packed in zip(Windows(stream, 5), PackedDocuments(stream, 5), strict=True):
+        np.testing.assert_array_equal(packed["tokens"], plain["tokens"])
+        np.testing.assert_array_equal(packed["labels"], plain["labels"])

@@ -1,0 +1,179 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxformer.errors import DataError
+from jaxformer.text import (
+    Tokenizer,
+    byte_tokenizer,
+    pieces,
+    train_bpe,
+    train_character,
+    train_word,
+)
+
+TEXT = "Work, for the night (it is dark) is coming: we'll work 37 hours.\n\n\tÜber — 東京 😀\n"
+# Texts that are hard on a tokenizer beside what Hypothesis finds by itself.
+TEXTS = st.text() | st.lists(
+    st.sampled_from(
+        ["<|endoftext|>", "<|unknown|>", "\ufffd", "é", "😀", "\x00", "\r\n", "  ", "'ll"]
+    )
+).map("".join)
+
+
+def reloaded(tokenizer):
+    return Tokenizer.from_json(tokenizer.to_json())
+
+
+BYTE, BPE = byte_tokenizer(), train_bpe([TEXT * 3], vocab_size=307)
+CHARACTER, WORD = train_character([TEXT]), train_word([TEXT])
+LOSSLESS = {
+    "byte": BYTE,
+    "bpe": BPE,
+    "reloaded byte": reloaded(BYTE),
+    "reloaded bpe": reloaded(BPE),
+}
+ALL = {"byte": BYTE, "bpe": BPE, "character": CHARACTER, "word": WORD}
+
+
+@pytest.mark.parametrize("tokenizer", LOSSLESS.values(), ids=LOSSLESS)
+@settings(deadline=None, max_examples=50)
+@given(text=TEXTS)
+def test_lossless_tokenizer_gives_back_any_text(tokenizer, text):
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.end_of_text not in ids
+
+
+@settings(deadline=None, max_examples=50)
+@given(text=st.text(alphabet=TEXT))
+def test_character_tokenizer_gives_back_any_text_of_its_characters(text):
+    for tokenizer in (CHARACTER, reloaded(CHARACTER)):
+        assert tokenizer.encode(text).size == len(text)
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@pytest.mark.parametrize("tokenizer", ALL.values(), ids=ALL)
+def test_encode_gives_int32_even_for_no_text(tokenizer):
+    assert tokenizer.encode("").shape == (0,)
+    assert tokenizer.encode("").dtype == tokenizer.encode("work").dtype == np.int32
+
+
+@pytest.mark.parametrize("tokenizer", ALL.values(), ids=ALL)
+def test_encode_documents_equals_encode_of_each(tokenizer):
+    texts = ["work", "", "night is", "coming\n" * 5]
+    together = tokenizer.encode_documents(texts)
+    assert [ids.tolist() for ids in together] == [tokenizer.encode(t).tolist() for t in texts]
+
+
+@settings(deadline=None, max_examples=100)
+@given(text=st.text(alphabet="ab .,'\n\t\x1c\u00a0é東1l") | TEXTS)
+def test_pieces_have_the_tokens_of_the_whole_text(text):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "_PIECE", 2)
+        assert "".join(pieces.pieces(text)) == text
+        cut = [tokenizer.encode(text).tolist() for tokenizer in (BYTE, BPE, WORD)]
+    assert cut == [tokenizer.encode(text).tolist() for tokenizer in (BYTE, BPE, WORD)]
+
+
+def test_pieces_are_about_the_size_asked_for(monkeypatch):
+    monkeypatch.setattr(pieces, "_PIECE", 7)
+    assert list(pieces.pieces("aaa bbb ccc ddd eee")) == ["aaa bbb", " ccc ddd", " eee"]
+
+
+@pytest.mark.parametrize("tokenizer", ALL.values(), ids=ALL)
+def test_decode_skips_the_end_of_text_and_takes_any_sequence(tokenizer):
+    ids = tokenizer.encode("work").tolist()
+    ended = [tokenizer.end_of_text, *ids, tokenizer.end_of_text]
+    for sequence in (ended, tuple(ended), np.array(ended, np.uint16)):
+        assert tokenizer.decode(sequence) == "work"
+    assert tokenizer.decode([]) == ""
+
+
+@pytest.mark.parametrize("tokenizer", ALL.values(), ids=ALL)
+@settings(deadline=None, max_examples=50)
+@given(data=st.data())
+def test_stream_equals_decode_however_the_ids_are_cut(tokenizer, data):
+    # Any ids, so the bytes are mostly no UTF-8; and those of text, so that they sometimes are.
+    text_ids = tokenizer.encode("work" if tokenizer is WORD else TEXT[-9:]).tolist()
+    chunk = st.lists(
+        st.integers(0, tokenizer.vocab_size - 1) | st.sampled_from(text_ids), max_size=5
+    )
+    chunks = data.draw(st.lists(chunk | st.just(text_ids), max_size=20))
+    stream = tokenizer.stream()
+    shown = ""
+    for i, ids in enumerate(chunks):
+        shown += stream.push(ids)
+        assert tokenizer.decode(sum(chunks[: i + 1], [])).startswith(shown)
+    shown += stream.flush()
+    assert shown == tokenizer.decode(sum(chunks, []))
+    assert stream.flush() == ""
+
+
+def test_stream_holds_back_only_an_unfinished_character():
+    stream = BYTE.stream()
+    pushed = [stream.push([byte]) for byte in "a😀é".encode()]
+    assert pushed == ["a", "", "", "", "😀", "", "é"]
+    assert [stream.push([0xF0]), stream.push([0x41]), stream.flush()] == ["", "\ufffdA", ""]
+
+
+def test_stream_decodes_a_bounded_number_of_ids_at_a_time(monkeypatch):
+    stream, decode, sizes = BYTE.stream(), Tokenizer.decode, []
+    monkeypatch.setattr(
+        Tokenizer, "decode", lambda self, i: sizes.append(len(i)) or decode(self, i)
+    )
+    for _ in range(101):
+        stream.push([0xFF])  # Never a character: the hardest to let go of.
+    assert max(sizes) < 11
+
+
+@pytest.mark.parametrize("tokenizer", ALL.values(), ids=ALL)
+def test_saved_tokenizer_loads_as_the_same(tokenizer, tmp_path):
+    tokenizer.save(tmp_path / "tokenizer.json")
+    loaded = Tokenizer.load(tmp_path / "tokenizer.json")
+    for name in ("vocab_size", "end_of_text", "unknown"):
+        assert getattr(loaded, name) == getattr(tokenizer, name)
+    assert loaded.encode(TEXT).tolist() == tokenizer.encode(TEXT).tolist()
+    assert loaded.to_json() == tokenizer.to_json()
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"model": 1}', b"\xff", b"[1, 2"])
+def test_load_names_a_broken_file(tmp_path, content):
+    path = tmp_path / "broken.json"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="broken.json: "):
+        Tokenizer.load(path)
+
+
+def test_load_names_a_missing_file(tmp_path):
+    with pytest.raises(DataError, match="missing.json: cannot be read: No such file"):
+        Tokenizer.load(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize("tokenizer", ALL.values(), ids=ALL)
+def test_lone_surrogate_is_named_with_its_index(tokenizer):
+    with pytest.raises(DataError, match=r"lone surrogate '\\ud800' at index 3 of a text; read"):
+        tokenizer.encode("for\ud800")
+
+
+@pytest.mark.parametrize("tokenizer", [CHARACTER, reloaded(CHARACTER)], ids=["new", "reloaded"])
+def test_unknown_character_is_named_with_its_index(tokenizer):
+    rule = (
+        rf"among the {tokenizer.vocab_size - 1} of the vocabulary, got 'é' \(U\+00E9\) at index 5"
+    )
+    with pytest.raises(DataError, match=rule):
+        tokenizer.encode("work éñ")
+
+
+def test_bare_string_instead_of_texts_is_refused():
+    with pytest.raises(DataError, match=r"must be a list of strings, got 'work'; pass \[text\]"):
+        BYTE.encode_documents("work")
+
+
+@pytest.mark.parametrize("bad", [-1, 257])
+def test_decode_refuses_ids_outside_the_vocabulary(bad):
+    with pytest.raises(DataError, match=f"less than vocab_size=257, got {bad}; decode with"):
+        BYTE.decode([5, bad])
+    with pytest.raises(DataError, match=f"got {bad}"):
+        BYTE.stream().push([bad])

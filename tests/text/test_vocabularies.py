@@ -1,0 +1,129 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxformer.errors import DataError
+from jaxformer.text import byte_tokenizer, train_bpe, train_character, train_word
+
+TEXT = "b a a b c, d. (e) d"
+TRAINERS = {
+    "character": train_character,
+    "word": train_word,
+    "bpe": lambda texts: train_bpe(texts, vocab_size=307),
+}
+
+
+def words_by_id(tokenizer):
+    vocab = json.loads(tokenizer.to_json())["model"]["vocab"]
+    return sorted(vocab, key=vocab.get)
+
+
+def test_character_ids_are_the_sorted_characters_then_the_end_of_text():
+    tokenizer = train_character(["été", "a€"])
+    assert words_by_id(tokenizer) == ["a", "t", "é", "€"]
+    assert (tokenizer.vocab_size, tokenizer.end_of_text, tokenizer.unknown) == (5, 4, None)
+
+
+@settings(deadline=None, max_examples=50)
+@given(text=st.text())
+def test_byte_ids_are_the_bytes(text):
+    assert byte_tokenizer().encode(text).tolist() == list(text.encode())
+
+
+def test_byte_tokenizer_has_every_byte_and_the_end_of_text():
+    tokenizer = byte_tokenizer()
+    assert (tokenizer.vocab_size, tokenizer.end_of_text, tokenizer.unknown) == (257, 256, None)
+    assert [tokenizer.decode([byte]) for byte in range(128)] == [chr(byte) for byte in range(128)]
+
+
+def test_word_ids_are_by_frequency_then_alphabet():
+    tokenizer = train_word([TEXT])
+    assert words_by_id(tokenizer) == ["<|unknown|>", *"abd", *"(),.ce"]
+    assert (tokenizer.vocab_size, tokenizer.end_of_text, tokenizer.unknown) == (11, 10, 0)
+
+
+def test_word_vocab_size_keeps_the_most_frequent_words():
+    tokenizer = train_word([TEXT], vocab_size=5)
+    assert words_by_id(tokenizer) == ["<|unknown|>", *"abd"]
+    assert (tokenizer.vocab_size, tokenizer.end_of_text) == (5, 4)
+    assert tokenizer.encode("a c").tolist() == [1, 0]
+    assert tokenizer.decode([1, 0]) == "a <|unknown|>"
+
+
+@pytest.mark.parametrize(
+    "text, tokens",
+    [
+        ("work, for it.", ["work", ",", "for", "it", "."]),
+        ("don't stop...", ["don't", "stop", ".", ".", "."]),
+        ("(a_1 [b]) 3%", ["(", "a_1", "[", "b", "]", ")", "3", "%"]),
+        ("été\n\tdu 東京!", ["été", "du", "東京", "!"]),
+    ],
+)
+def test_word_tokenizer_splits_and_joins_punctuation(text, tokens):
+    tokenizer = train_word([text])
+    ids = tokenizer.encode(text)
+    assert [tokenizer.decode([token_id]) for token_id in ids] == tokens
+    assert tokenizer.decode(ids) == " ".join(text.split())
+
+
+def test_bpe_merges_frequent_pairs_within_words_up_to_vocab_size():
+    texts = ["low lower lowest slow " * 5]
+    assert train_bpe(texts, vocab_size=257).encode("low").size == 3
+    small, large = train_bpe(texts, vocab_size=259), train_bpe(texts, vocab_size=997)
+    assert (small.vocab_size, small.end_of_text) == (259, 258)
+    assert small.encode(" low").size == 2
+    assert large.vocab_size < 290
+    assert large.encode(" low lowest").size == 2
+
+
+def test_bpe_learns_nothing_from_pairs_that_occur_once():
+    assert train_bpe(["once, by"], vocab_size=307).vocab_size == 257
+
+
+@pytest.mark.parametrize("train", TRAINERS.values(), ids=TRAINERS)
+def test_training_gives_the_same_tokenizer_each_time(train):
+    texts = [TEXT * 3, "many words of which most differ, as do these: zq zr zs zt zu"]
+    assert len({train(texts).to_json() for _ in range(5)}) == 1
+
+
+def test_training_does_not_depend_on_the_hash_seed():
+    # This process hashes strings with a random seed, another one with this.
+    code = (
+        "from jaxformer.text import *; import json, sys; t = [sys.argv[1]];"
+        "made = train_character(t), train_word(t), train_bpe(t, 307);"
+        "print(json.dumps([tokenizer.to_json() for tokenizer in made]))"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", code, TEXT * 3],
+        env=os.environ | {"PYTHONHASHSEED": "1"},
+        capture_output=True,
+        check=True,
+    ).stdout
+    assert json.loads(printed) == [train([TEXT * 3]).to_json() for train in TRAINERS.values()]
+
+
+@pytest.mark.parametrize("train", TRAINERS.values(), ids=TRAINERS)
+@pytest.mark.parametrize(
+    "texts, rule",
+    [
+        ([], "needs text to be trained on, got 0 texts"),
+        (["", " \n"], "needs text to be trained on, got 2 texts"),
+        (["a\udc00"], r"lone surrogate '\\udc00' at index 1"),
+        ("abc", "must be a list of strings, got 'abc'"),
+    ],
+)
+def test_training_refuses_what_is_no_text(train, texts, rule):
+    with pytest.raises(DataError, match=rule):
+        train(texts)
+
+
+def test_vocabulary_too_small_is_refused():
+    with pytest.raises(DataError, match="at least 257, .* got 256; use a character tokenizer"):
+        train_bpe([TEXT], vocab_size=256)
+    with pytest.raises(DataError, match="at least 3, .* got 2; leave it out"):
+        train_word([TEXT], vocab_size=2)
