@@ -147,9 +147,8 @@ def _cut(documents: list[str], fraction: float) -> tuple[list[str], list[str]]:
     start, cut = 0, total - round(fraction * total)
     for i, document in enumerate(documents):
         if start <= cut < start + len(document):
-            at = _nearest_break(
-                document, cut - start, first=start == 0, last=i + 1 == len(documents)
-            )
+            end = start + len(document)
+            at = _nearest_break(document, cut - start, first=start == 0, last=end == total)
             head, tail = [*documents[:i], document[:at]], [document[at:], *documents[i + 1 :]]
             return [text for text in head if text], [text for text in tail if text]
         start += len(document)

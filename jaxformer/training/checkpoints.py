@@ -20,6 +20,8 @@ class Checkpoints:
     Args:
         folder: made where it does not exist.
         keep: how many of the latest to keep, beside the one with the lowest held-out loss.
+        read_only: whether leftovers of interrupted saves stay, because they may be another
+            process's save in progress.
 
     Example:
         >>> import tempfile, jax.numpy as jnp, optax
@@ -31,7 +33,7 @@ class Checkpoints:
         0
     """
 
-    def __init__(self, folder: pathlib.Path, keep: int = 2) -> None:
+    def __init__(self, folder: pathlib.Path, keep: int = 2, *, read_only: bool = False) -> None:
         policies = ocp.training.preservation_policies
         self._folder = folder
         self._checkpointer = ocp.training.Checkpointer(
@@ -49,7 +51,7 @@ class Checkpoints:
                     ),
                 ]
             ),
-            cleanup_tmp_directories=True,
+            cleanup_tmp_directories=not read_only,
         )
 
     def __enter__(self) -> "Checkpoints":

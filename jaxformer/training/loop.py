@@ -23,6 +23,11 @@ from jaxformer.training.step import LossFunction, make_eval_step, make_train_ste
 
 __all__ = ["Evaluation", "FitResult", "TrainingData", "evaluate", "fit"]
 
+_DIVERGED = (
+    "{} is not finite at step {}; the run is saved up to step {}; lower optimizer.learning_rate, "
+    "or set optimizer.clip_norm"
+)
+
 HostBatch = dict[str, np.ndarray]
 
 
@@ -185,6 +190,8 @@ def fit(
                     progress.update(step, loss=values["loss"], tokens_per_second=per_second)
                 if step % training.eval_every == 0 or step == training.steps:
                     result = evaluate(eval_step, state.params, data.held_out(), data.held_out_bytes)
+                    if not math.isfinite(result.loss):
+                        raise TrainingError(_DIVERGED.format("held-out loss", step, last_saved))
                     evaluated = step, result.loss
                     metrics_writer.write(
                         step, held_out_loss=result.loss, bits_per_byte=result.bits_per_byte
@@ -204,11 +211,8 @@ def _read(metrics: dict[str, jax.Array], last_saved: int) -> dict[str, float]:
     """Brings metrics to the host, and raises if a step was not finite."""
     values = {name: float(value) for name, value in jax.device_get(metrics).items()}
     if values["bad_step"] >= 0:
-        raise TrainingError(
-            f"loss or gradient is not finite at step {int(values['bad_step']) + 1} "
-            f"(loss {values['loss']}); the run is saved up to step {last_saved}; lower "
-            "optimizer.learning_rate, or set optimizer.clip_norm"
-        )
+        bad = int(values["bad_step"]) + 1
+        raise TrainingError(_DIVERGED.format("loss or gradient", bad, last_saved))
     return values
 
 

@@ -54,8 +54,8 @@ class SingleRunner:
         self._device = device or jax.local_devices()[0]
 
     def place(self, tree: Any) -> Any:
-        """Moves a pytree to where steps expect it."""
-        return jax.device_put(tree, self._device, may_alias=False)
+        """Copies a pytree to where steps expect it."""
+        return jax.device_put(jax.tree.map(jnp.copy, tree), self._device)
 
     def compile_train(self, step: Callable[..., Any]) -> Callable[..., Any]:
         """Compiles (state, batch) to (state, metrics); the state passed in is given up."""
@@ -96,11 +96,11 @@ class PmapRunner:
         self._replicated = NamedSharding(mesh, PartitionSpec())
 
     def place(self, tree: Any) -> Any:
-        """Replicates a pytree over the local devices, laid out as pmap returns it.
+        """Copies a pytree to the local devices, laid out as pmap returns it.
 
         With any other layout the second step would compile anew.
         """
-        return jax.device_put(tree, self._replicated, may_alias=False)
+        return jax.device_put(jax.tree.map(jnp.copy, tree), self._replicated)
 
     def _split(self, batch: Any) -> Any:
         count = len(self._local)

@@ -89,9 +89,14 @@ def attention(query, key, value, bias=None, mask=None, **options):
 
 
 def slope(function, inputs, directions, step=1e-5):
-    """Derivative of a scalar function of a dict of arrays along `directions`, by central differences."""
-    ahead, behind = (
-        function({n: np.asarray(a, np.float64) + h * directions[n] for n, a in inputs.items()})
-        for h in (step, -step)
-    )
-    return (ahead - behind) / (2 * step)
+    """Derivative of a scalar function of named arrays along directions, by central differences."""
+
+    def moved(distance):
+        return function(
+            {
+                name: np.asarray(array, np.float64) + distance * directions[name].astype(np.float64)
+                for name, array in inputs.items()
+            }
+        )
+
+    return (moved(step) - moved(-step)) / (2 * step)

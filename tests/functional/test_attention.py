@@ -73,19 +73,25 @@ def evaluate(inputs, options, cotangent, wrap=lambda f: f, **static):
     return output, *pull(cotangent)
 
 
+# Compiling is most of this file's time, and takes half of it without optimization. What could
+# depend on the optimizer (bits, NaN, rounding) is tested with it.
+QUICK = {"xla_backend_optimization_level": 0}
+
+
 @functools.cache
-def compiled(**static):
-    return jax.jit(functools.partial(evaluate, **static))
+def compiled(optimized, **static):
+    options = None if optimized else QUICK
+    return jax.jit(functools.partial(evaluate, **static), compiler_options=options)
 
 
-def run(sizes, options, static, inputs=None, cotangent=None):
+def run(sizes, options, static, inputs=None, cotangent=None, optimized=False):
     """`evaluate`, compiled; a bias among the options counts as one of the inputs."""
     inputs = dict(inputs_of(sizes) if inputs is None else inputs)
     options = dict(options)
     if "bias" in options:
         inputs["bias"] = options.pop("bias")
     cotangent = cotangent_of(sizes, inputs["query"].dtype) if cotangent is None else cotangent
-    output, gradients = compiled(**static)(inputs, options, cotangent)
+    output, gradients = compiled(optimized, **static)(inputs, options, cotangent)
     return inputs, np.asarray(output), {n: np.asarray(g) for n, g in gradients.items()}
 
 
@@ -104,9 +110,12 @@ def assert_same_bits(got, expected):
         assert one.tobytes() == other.tobytes()
 
 
-def assert_equals_the_reference(sizes, options, static, inputs=None, forward=1e-6, backward=1e-5):
-    inputs, output, gradients = run(sizes, options, static, inputs)
+def assert_equals_the_reference(
+    sizes, options, static, inputs=None, forward=1e-6, backward=1e-5, optimized=False
+):
+    inputs, output, gradients = run(sizes, options, static, inputs, optimized=optimized)
     cotangent = cotangent_of(sizes)
+    assert output.dtype == inputs["query"].dtype
     others = {n: o for n, o in options.items() if n != "bias"} | static
     assert_close(output, oracle.attention(**inputs, **others), forward)
 
@@ -141,6 +150,7 @@ EVERYTHING = {
 }
 # What to compute: the sizes, the arguments that are traced, and those that are not.
 CASES = {
+    "no keys at all": (PLAIN._replace(S=0), {}, {}),
     "no leading axes": (PLAIN, {}, {}),
     "one leading axis": (GROUPED, {}, {}),
     "two leading axes": (NESTED, {}, {}),
@@ -203,13 +213,12 @@ def test_attention_and_its_gradient_equal_the_reference(case):
     assert_equals_the_reference(*case)
 
 
-def test_attention_equals_the_reference_in_float64():
+def test_attention_and_its_gradient_equal_the_reference_in_float64():
     with jax.enable_x64(True):
-        _, output, _ = run(*CASES["everything"], inputs_of(GROUPED, np.float64))
-        assert output.dtype == np.float64
-        for case in (CASES["no leading axes"], CASES["everything"]):
-            inputs = inputs_of(case[0], np.float64)
-            assert_equals_the_reference(*case, inputs, forward=1e-14, backward=1e-9)
+        sizes, options, static = CASES["everything"]
+        inputs = inputs_of(sizes, np.float64)
+        options = options | {"bias": options["bias"].astype(np.float64)}
+        assert_equals_the_reference(sizes, options, static, inputs, forward=1e-14, backward=1e-11)
 
 
 @pytest.mark.parametrize(
@@ -238,13 +247,20 @@ def test_attention_equals_the_reference_for_any_values(sizes, static, data):
         "key_value_segment_ids": integers(0, 1, *leading, keys),
     }
     inputs = inputs_of(sizes, seed=data.draw(st.integers(0, 1000)))
-    assert_equals_the_reference(sizes, options, static, inputs)
+    assert_equals_the_reference(sizes, options, static, inputs, optimized=True)
 
 
-@pytest.mark.parametrize("implementation", ["auto", "dense", "xla", None])
-def test_attention_accepts_every_implementation(implementation):
-    sizes, options, static = CASES["everything"]
-    assert_equals_the_reference(sizes, options, static | {"implementation": implementation})
+def test_attention_means_the_same_by_every_implementation():
+    @functools.partial(jax.jit, compiler_options=QUICK)
+    def all_of_them(inputs):
+        return [
+            dot_product_attention(**inputs, implementation=name)
+            for name in ("auto", "dense", "xla", None)
+        ]
+
+    inputs = inputs_of(GROUPED)
+    for output in all_of_them(inputs):
+        assert_close(output, oracle.attention(**inputs), 1e-6)
 
 
 def test_attention_takes_the_arguments_of_jax_nn_in_their_order():
@@ -278,7 +294,7 @@ AGREEING = {
 
 @pytest.mark.parametrize("options", AGREEING.values(), ids=AGREEING)
 def test_attention_agrees_with_jax_nn_where_both_are_defined(options):
-    @jax.jit
+    @functools.partial(jax.jit, compiler_options=QUICK)
     def both(inputs):
         return (
             dot_product_attention(**inputs, **options),
@@ -298,7 +314,7 @@ def test_attention_in_low_precision_rounds_only_its_results(dtype):
     inputs = inputs_of(GROUPED, dtype)
     exact = {n: np.asarray(a, np.float32) for n, a in inputs.items()}
     cotangent = cotangent_of(GROUPED, dtype)
-    _, output, gradients = run(GROUPED, options, {}, inputs, cotangent)
+    _, output, gradients = run(GROUPED, options, {}, inputs, cotangent, optimized=True)
     _, _, exact_gradients = run(GROUPED, options, {}, exact, cotangent.astype(np.float32))
 
     def assert_rounded_once(got, expected, tolerance):
@@ -327,7 +343,9 @@ def test_attention_is_exact_for_scores_in_the_thousands():
     inputs = inputs_of(GROUPED)
     for name in ("query", "key"):
         inputs[name] = np.round(inputs[name])
-    assert_equals_the_reference(GROUPED, {}, {"scale": 1000.0}, inputs)
+    _, output, gradients = run(GROUPED, {}, {"scale": 1000.0}, inputs)
+    assert_close(output, oracle.attention(**inputs, scale=1000.0), 1e-6)
+    assert all(np.isfinite(g).all() for g in gradients.values())
 
 
 @pytest.mark.parametrize("lowest", [-1e30, np.finfo(np.float32).min])
@@ -397,7 +415,7 @@ def unattended(sizes, options, static):
 def assert_empty_rows_are_zero(sizes, options, static, dtype=np.float32):
     rows, _ = unattended(sizes, options, static)
     inputs, cotangent = inputs_of(sizes, dtype), cotangent_of(sizes, dtype)
-    _, output, gradients = run(sizes, options, static, inputs, cotangent)
+    _, output, gradients = run(sizes, options, static, inputs, cotangent, optimized=True)
     assert (output[rows] == 0).all()
     assert (gradients["query"][rows] == 0).all()
     if "bias" in gradients and gradients["bias"].shape == sizes.weights:
@@ -407,7 +425,7 @@ def assert_empty_rows_are_zero(sizes, options, static, dtype=np.float32):
         assert np.isfinite(result).all()
     # Nothing of such a row reaches any gradient, however large its cotangent.
     cotangent[rows] = 6e4
-    _, _, louder = run(sizes, options, static, inputs, cotangent)
+    _, _, louder = run(sizes, options, static, inputs, cotangent, optimized=True)
     assert_same_bits(louder, gradients)
 
 
@@ -418,7 +436,7 @@ def assert_poison_changes_nothing(sizes, options, static, dtype=np.float32):
         inputs = inputs_of(sizes, dtype)
         for name in ("key", "value"):
             inputs[name][keys] = poison
-        return run(sizes, options, static, inputs)[1:]
+        return run(sizes, options, static, inputs, optimized=True)[1:]
 
     clean = outcome(0)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(clean))
@@ -441,12 +459,9 @@ def test_attention_is_untouched_by_poison_that_nothing_sees(case):
 def test_attention_ignores_the_unattended_in_low_precision(dtype):
     for sizes, options, static in HIDING.values():
         if sizes == GROUPED and "local_window_size" not in static:
-            offsets = (
-                {"query_offset": np.array([static["query_offset"]] * 2)}
-                if static.keys() & {"query_offset"}
-                else {}
-            )
-            case = sizes, NEUTRAL | options | offsets, {"is_causal": True}
+            if "query_offset" in static:
+                options = options | {"query_offset": np.array([static["query_offset"]] * 2)}
+            case = sizes, NEUTRAL | options, {"is_causal": True}
             assert_empty_rows_are_zero(*case, dtype)
             assert_poison_changes_nothing(*case, dtype)
 
@@ -472,7 +487,7 @@ def test_attention_is_untouched_by_poisoned_queries_beyond_their_length():
     def outcome(poison):
         inputs = inputs_of(GROUPED)
         inputs["query"][beyond] = poison
-        return run(GROUPED, options, static, inputs)[1:]
+        return run(GROUPED, options, static, inputs, optimized=True)[1:]
 
     clean = outcome(0)
     assert (clean[0][beyond] == 0).all()
@@ -489,7 +504,7 @@ RATE = 0.25
 
 @functools.cache
 def dropped_weights(seed):
-    """Dropped and full weights [B, N, T, S]: the output, where value row s is the s-th unit vector."""
+    """Dropped and full weights [B, N, T, S]: the output, as value row s is the s-th unit vector."""
     inputs = inputs_of(DROPPING)
     inputs["value"][:] = np.eye(37, dtype=np.float32)[:, None]
     options = {"mask": bits(1, 6, 31, 37) | np.eye(31, 37, dtype=bool)}
@@ -565,7 +580,7 @@ def test_attention_dropout_keeps_poison_out():
     for poison in (0, np.nan):
         inputs = inputs_of(GROUPED)
         inputs["key"][keys] = inputs["value"][keys] = poison
-        outcomes.append(run(GROUPED, options, static, inputs)[1:])
+        outcomes.append(run(GROUPED, options, static, inputs, optimized=True)[1:])
     assert_same_bits(*outcomes)
 
 
@@ -605,7 +620,8 @@ def test_weights_sum_to_one_or_to_zero():
     inputs = inputs_of(sizes)
     weights = compiled_stages(**static)(inputs["query"], inputs["key"], options)["softmax"]
     sums = np.asarray(weights).sum(-1)
-    assert {0.0, 1.0} == set(np.round(sums, 6).tolist())
+    assert (np.abs(sums[sums != 0] - 1) <= 1e-6).all()
+    assert 0 < (sums == 0).mean() < 1
 
 
 def test_weights_are_float64_for_float64():
@@ -709,7 +725,8 @@ def test_attention_scanned_over_queries_is_causal_attention():
     assert_close(decode(**inputs), oracle.attention(**inputs, is_causal=True), 1e-6)
 
 
-# Wrong calls. Each row: what is passed, the error, and what its message must name.
+# Wrong calls. Each row: what is passed, the error (None where the contract leaves open which of
+# the two it is), and what its message must name.
 
 
 def zeros(*shape, dtype=np.float32):
@@ -745,37 +762,36 @@ WRONG = [
     ({"bias": zeros(2, 6, 1, 5)}, ShapeError, "bias", 5),
     ({"bias": zeros(5, 7, dtype=bool)}, ShapeError, "bias", "bool"),
     ({"bias": zeros(5, 7, dtype=np.int32)}, ShapeError, "bias", "int32"),
-    ({"is_causal": True}, (ShapeError, ConfigError), "query_offset", (5, 7)),
-    ({"local_window_size": 2}, (ShapeError, ConfigError), "query_offset", (5, 7)),
-    ({"is_causal": True, "query_offset": 0.5}, (ShapeError, ConfigError), "query_offset", 0.5),
+    ({"is_causal": True}, None, "query_offset", (5, 7)),
+    ({"local_window_size": 2}, None, "query_offset", (5, 7)),
+    ({"is_causal": True, "query_offset": 0.5}, ShapeError, "query_offset", "float32"),
     ({"is_causal": True, "query_offset": zeros(2)}, ShapeError, "query_offset", "float32"),
     ({"is_causal": True, "query_offset": zeros(3, dtype=int)}, ShapeError, "query_offset", 3),
     ({"is_causal": True, "query_offset": zeros(1, 2, dtype=int)}, ShapeError, "query_offset", 2),
     ({"query_seq_lengths": zeros(3, dtype=int)}, ShapeError, "query_seq_lengths", 3),
     ({"query_seq_lengths": zeros(2)}, ShapeError, "query_seq_lengths", "float32"),
-    ({"query_seq_lengths": 6}, (ShapeError, ConfigError), "query_seq_lengths", 6),
-    ({"query_seq_lengths": np.array([5, -1])}, (ShapeError, ConfigError), "query_seq_lengths", -1),
-    ({"key_value_seq_lengths": -2}, (ShapeError, ConfigError), "key_value_seq_lengths", -2),
-    (
-        {"key_value_seq_lengths": np.array([8, 7])},
-        (ShapeError, ConfigError),
-        "key_value_seq_lengths",
-        8,
-    ),
+    ({"query_seq_lengths": 6}, None, "query_seq_lengths", 6),
+    ({"query_seq_lengths": np.array([5, -1])}, None, "query_seq_lengths", -1),
+    ({"key_value_seq_lengths": -2}, None, "key_value_seq_lengths", -2),
+    ({"key_value_seq_lengths": np.array([8, 7])}, None, "key_value_seq_lengths", 8),
+    ({"key_value_seq_lengths": np.int64(9)}, None, "key_value_seq_lengths", 9),
     ({"query_segment_ids": SEGMENTS["query_segment_ids"]}, None, "key_value_segment_ids", ""),
     ({"key_value_segment_ids": SEGMENTS["key_value_segment_ids"]}, None, "query_segment_ids", ""),
     (SEGMENTS | {"query_segment_ids": zeros(2, 7, dtype=int)}, None, "query_segment_ids", 7),
     (SEGMENTS | {"key_value_segment_ids": zeros(7, dtype=int)}, None, "key_value_segment_ids", 7),
     (SEGMENTS | {"query_segment_ids": zeros(2, 5)}, None, "query_segment_ids", "float32"),
-    ({"local_window_size": -1, "query_offset": 0}, ConfigError, "local_window_size", -1),
-    ({"local_window_size": (1, -3), "query_offset": 0}, ConfigError, "local_window_size", -3),
-    ({"local_window_size": (1, 2, 4), "query_offset": 0}, ConfigError, "local_window_size", 4),
-    ({"local_window_size": 1.5, "query_offset": 0}, ConfigError, "local_window_size", 1.5),
+    ({"local_window_size": -1, "query_offset": 0}, None, "local_window_size", -1),
+    ({"local_window_size": (1, -3), "query_offset": 0}, None, "local_window_size", -3),
+    ({"local_window_size": (1, 2, 4), "query_offset": 0}, None, "local_window_size", 4),
+    ({"local_window_size": 1.5, "query_offset": 0}, None, "local_window_size", 1.5),
     ({"softcap": 0.0}, ConfigError, "softcap", 0.0),
     ({"softcap": -2.0}, ConfigError, "softcap", -2.0),
+    ({"softcap": math.inf}, ConfigError, "softcap", "inf"),
+    ({"scale": math.nan}, ConfigError, "scale", "nan"),
     ({"implementation": "flash"}, ConfigError, "implementation", "flash"),
     ({"dropout_rate": 0.5}, ConfigError, "dropout_rng", 0.5),
     ({"dropout_rate": -0.1, "dropout_rng": True}, ConfigError, "dropout_rate", -0.1),
+    ({"dropout_rate": 1.0, "dropout_rng": True}, ConfigError, "dropout_rate", 1.0),
     ({"dropout_rate": 1.5, "dropout_rng": True}, ConfigError, "dropout_rate", 1.5),
 ]
 ONLY_DROPOUT_AND_VALUE = ("value", "dropout_rate", "implementation")
@@ -788,7 +804,7 @@ def describe(wrong):
 
 
 def assert_refused(function, arrays, wrong):
-    """Refused while tracing, which compiles nothing: name, value and all, in one message."""
+    """Refused when traced and when called, in both before anything is computed from the arrays."""
     arguments, error, name, got = wrong
     arguments = arrays | arguments
     if arguments.get("dropout_rng"):
@@ -800,6 +816,12 @@ def assert_refused(function, arrays, wrong):
     message = str(caught.value)
     assert name in message
     assert re.search(rf"(?<!\d){got}(?!\d)", message), message
+
+    if np.issubdtype(traced["query"].dtype, np.floating):
+        traced["query"] = jnp.asarray(np.full_like(traced["query"], np.nan))
+    # Under debug_nans whatever is computed from such a query raises a FloatingPointError.
+    with jax.debug_nans(True), pytest.raises(type(caught.value), match=re.escape(message)):
+        function(**arguments, **traced)
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=describe)

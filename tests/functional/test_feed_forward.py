@@ -26,7 +26,7 @@ def normal(seed, *shape):
 
 
 def float32(tree):
-    return jax.tree.map(lambda array: jnp.asarray(array, jnp.float32), tree)
+    return jax.tree.map(lambda array: jnp.asarray(np.float32(array)), tree)
 
 
 PLAIN = FeedForwardParams(normal(1, 5, 7), normal(2, 7, 5), normal(3, 7), normal(4, 5))

@@ -319,7 +319,7 @@ def flat_tables(*shape):
             ["tables (cos)", "leading axes of x (2,)", "(3, 5, 7)"],
         ),
         (
-            lambda: apply_rotary(X.astype(int), flat_tables(5, 7), layout="half"),
+            lambda: apply_rotary(X.astype(np.int32), flat_tables(5, 7), layout="half"),
             ["x must be floating", "int32"],
         ),
     ],

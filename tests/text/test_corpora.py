@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxformer.errors import DataError
-from jaxformer.text import python_documents, read_documents, split_documents
+from jaxformer.text import corpora, python_documents, read_documents, split_documents
 
 LONG = "This paragraph is longer than forty characters."
 LINES = [f"line {i} of {name}\n" for name in "abcde" for i in range(7)]
@@ -31,7 +31,11 @@ def test_files_are_read_in_order_and_once(tmp_path, monkeypatch):
     (tmp_path / "inner" / "folder.txt").mkdir(parents=True)
     for name in ("c.txt", "b.md", "a.txt", "inner/d.txt", "[x].txt"):
         (tmp_path / name).write_text(f"text of {name}")
-    texts = read_documents(["c.txt", "*.txt", "./c.txt", "[x].txt", "**/*"])
+    unsorted = corpora.glob.glob
+    monkeypatch.setattr(
+        corpora.glob, "glob", lambda *args, **kwargs: sorted(unsorted(*args, **kwargs))[::-1]
+    )
+    texts = read_documents(["c.txt", "*.txt", f"{tmp_path}/c.txt", "[x].txt", "**/*"])
     names = ["c.txt", "[x].txt", "a.txt", "b.md", "inner/d.txt"]
     assert texts == [f"text of {name}" for name in names]
 

@@ -27,6 +27,7 @@ def reloaded(tokenizer):
 
 
 BYTE, BPE = byte_tokenizer(), train_bpe([TEXT * 3], vocab_size=307)
+SPACES = train_bpe(["a   b \n\n  c\n\n\n " * 7], vocab_size=307)
 CHARACTER, WORD = train_character([TEXT]), train_word([TEXT])
 LOSSLESS = {
     "byte": BYTE,
@@ -73,8 +74,8 @@ def test_pieces_have_the_tokens_of_the_whole_text(text):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pieces, "_PIECE", 2)
         assert "".join(pieces.pieces(text)) == text
-        cut = [tokenizer.encode(text).tolist() for tokenizer in (BYTE, BPE, WORD)]
-    assert cut == [tokenizer.encode(text).tolist() for tokenizer in (BYTE, BPE, WORD)]
+        cut = [tokenizer.encode(text).tolist() for tokenizer in (BYTE, BPE, SPACES, WORD)]
+    assert cut == [tokenizer.encode(text).tolist() for tokenizer in (BYTE, BPE, SPACES, WORD)]
 
 
 def test_pieces_are_about_the_size_asked_for(monkeypatch):
@@ -116,6 +117,11 @@ def test_stream_holds_back_only_an_unfinished_character():
     pushed = [stream.push([byte]) for byte in "a😀é".encode()]
     assert pushed == ["a", "", "", "", "😀", "", "é"]
     assert [stream.push([0xF0]), stream.push([0x41]), stream.flush()] == ["", "\ufffdA", ""]
+
+
+def test_stream_finds_the_rest_of_a_character_after_special_tokens():
+    stream = BYTE.stream()
+    assert [stream.push([0xC3]), stream.push([256] * 11), stream.push([0xA9])] == ["", "", "é"]
 
 
 def test_stream_decodes_a_bounded_number_of_ids_at_a_time(monkeypatch):

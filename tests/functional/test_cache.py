@@ -1,0 +1,177 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer.errors import ShapeError
+from jaxformer.functional import KVCache
+
+B, S, K, H, V = 3, 11, 2, 5, 7
+append = jax.jit(KVCache.append)  # lengths are traced: an overflow cannot raise
+
+
+def empty(**options):
+    return KVCache.init(B, S, num_kv_heads=K, head_dim=H, value_head_dim=V, **options)
+
+
+def tokens(seed, length):
+    rng = np.random.default_rng(seed)
+    return [np.float32(rng.standard_normal((B, length, K, w))) for w in (H, V)]
+
+
+def assert_same(first, second):
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a, b, strict=True)
+
+
+def reference_append(cache, key, value, num_tokens):
+    key_buffer, value_buffer, lengths = (np.array(leaf) for leaf in cache)
+    for row, count in enumerate(num_tokens):
+        slots = slice(lengths[row], lengths[row] + count)
+        key_buffer[row, slots], value_buffer[row, slots] = key[row, :count], value[row, :count]
+        lengths[row] += count
+    return key_buffer, value_buffer, lengths
+
+
+def test_cache_starts_empty_with_the_batch_leading_every_leaf():
+    cache = empty(dtype=jnp.bfloat16)
+    assert cache.key.shape == (B, S, K, H)
+    assert cache.value.shape == (B, S, K, V)
+    assert cache.key.dtype == cache.value.dtype == jnp.bfloat16
+    assert cache.lengths.dtype == jnp.int32
+    assert cache.lengths.tolist() == [0] * B
+    assert all(leaf.shape[0] == B for leaf in jax.tree.leaves(cache))
+    assert cache.capacity == S
+
+
+def test_cache_values_are_as_wide_as_keys_by_default():
+    cache = KVCache.init(B, S, num_kv_heads=K, head_dim=H)
+    assert cache.value.shape == cache.key.shape == (B, S, K, H)
+    assert cache.value.dtype == jnp.float32
+
+
+def test_append_at_once_equals_one_by_one():
+    key, value = tokens(0, 5)
+    at_once = append(empty(), key, value)
+    one_by_one = empty()
+    for t in range(5):
+        one_by_one = append(one_by_one, key[:, t : t + 1], value[:, t : t + 1])
+    assert_same(at_once, one_by_one)
+    np.testing.assert_array_equal(at_once.key[:, :5], key)
+    np.testing.assert_array_equal(at_once.value[:, :5], value)
+    assert at_once.lengths.tolist() == [5] * B
+
+
+@pytest.mark.parametrize("function", [KVCache.append, append], ids=["eager", "jit"])
+def test_append_takes_the_first_tokens_of_every_row(function):
+    cache, expected = empty(), empty()
+    for seed, num_tokens in enumerate([[5, 0, 3], [0, 5, 1], [2, 4, 5]]):
+        key, value = tokens(seed, 5)
+        cache = function(cache, key, value, jnp.array(num_tokens))
+        expected = reference_append(expected, key, value, num_tokens)
+        assert_same(cache, expected)
+    assert cache.lengths.tolist() == [7, 9, 9]
+
+
+def test_append_fills_the_last_slot():
+    cache = append(append(empty(), *tokens(0, 5)), *tokens(1, 5))
+    key, value = tokens(2, 1)
+    full = cache.append(key, value)  # concrete: would raise
+    assert full.lengths.tolist() == [S] * B
+    np.testing.assert_array_equal(full.key[:, -1:], key)
+    assert_same(append(cache, key, value), full)
+
+
+def test_append_that_is_known_to_overflow_names_the_row():
+    cache = append(append(empty(), *tokens(0, 5), np.array([5, 1, 5])), *tokens(1, 5))
+    with pytest.raises(
+        ShapeError, match="holds 11 tokens a row, got 10 in row 2 and 2 more"
+    ) as error:
+        cache.append(*tokens(2, 5), jnp.array([1, 5, 2]))
+    assert "KVCache.init" in str(error.value)
+
+
+def test_append_that_overflows_while_traced_poisons_that_row_only():
+    cache = append(append(empty(), *tokens(0, 5)), *tokens(1, 5), np.array([5, 1, 0]))
+    assert cache.lengths.tolist() == [10, 6, 5]
+    after = append(cache, *tokens(2, 5))
+    for leaf, before in zip(after[:2], cache[:2], strict=True):
+        # The last T slots are NaN, what was there before is gone; nothing else moves.
+        assert np.isnan(leaf[0, -5:]).all()
+        np.testing.assert_array_equal(leaf[0, :-5], before[0, :-5])
+    expected = reference_append(cache, *tokens(2, 5), [0, 5, 5])
+    assert_same([leaf[1:] for leaf in after], [leaf[1:] for leaf in expected])
+    # A poisoned row stays so, whatever comes next.
+    for count in (1, 5):
+        after = append(after, *tokens(3, 5), jnp.array([count, 0, 0]))
+        read = after.key[0, : after.lengths[0]]
+        assert np.isnan(read[-count:]).all()
+        assert_same([leaf[1:] for leaf in after], [leaf[1:] for leaf in expected])
+
+
+def test_append_of_more_than_the_capacity_poisons_the_whole_row():
+    key, value = tokens(0, S + 2)
+    after = append(empty(), key, value, jnp.array([S + 2, S, 0]))
+    assert np.isnan(after.key[0]).all()
+    assert np.isnan(after.value[0]).all()
+    np.testing.assert_array_equal(after.key[1], key[1, :S])
+    assert not after.key[2].any()
+
+
+def test_append_casts_to_the_dtype_of_the_cache():
+    key, value = tokens(0, 5)
+    cache = append(empty(dtype=jnp.bfloat16), key, value)
+    assert cache.key.dtype == cache.value.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(cache.value[:, :5], value.astype(jnp.bfloat16))
+
+
+def test_cache_rows_can_be_gathered_for_beams():
+    order = np.array([2, 0, 2])
+    gather = lambda tree: jax.tree.map(lambda leaf: np.asarray(leaf)[order], tree)  # noqa: E731
+    counts = np.array([5, 1, 2])
+    cache = append(empty(), *tokens(0, 5), counts)
+    new = tokens(1, 5)
+    assert_same(
+        gather(append(cache, *new, counts)), append(gather(cache), *gather(new), counts[order])
+    )
+
+
+def test_cache_is_a_scan_carry():
+    key, value = tokens(0, 5)
+    steps = [np.swapaxes(array, 0, 1)[:, :, None] for array in (key, value)]
+
+    def step(cache, token):
+        cache = cache.append(*token)
+        return cache, cache.lengths
+
+    cache, lengths = jax.jit(lambda c: jax.lax.scan(step, c, tuple(steps)))(empty())
+    assert_same(cache, append(empty(), key, value))
+    np.testing.assert_array_equal(lengths, np.tile(np.arange(1, 6)[:, None], (1, B)))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda k, v: empty().append(k[:2], v), ["key must be [B=3, T, K=2, H=5]", "(2, 5, 2, 5)"]),
+        (lambda k, v: empty().append(k[:, :, :1], v), ["key", "K=2", "(3, 5, 1, 5)"]),
+        (lambda k, v: empty().append(k[0], v), ["key must be [B=3, T, K=2, H=5]", "(5, 2, 5)"]),
+        (lambda k, v: empty().append(v, v), ["key", "H=5", "(3, 5, 2, 7)"]),
+        (lambda k, v: empty().append(k, v[:, :1]), ["value", "T=5", "(3, 1, 2, 7)"]),
+        (lambda k, v: empty().append(k, k), ["value", "(3, 5, 2, 5)"]),
+        (lambda k, v: empty().append(k, v, np.ones(2, int)), ["num_tokens must be [B=3]", "(2,)"]),
+        (lambda k, v: empty().append(k, v, np.int32(1)), ["num_tokens must be [B=3]", "()"]),
+        (lambda k, v: empty().append(k, v, np.ones(3)), ["num_tokens must be integer", "float"]),
+    ],
+)
+def test_append_errors_name_argument_axes_and_shape(call, words):
+    with pytest.raises(ShapeError) as error:
+        call(*tokens(0, 5))
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.xfail(strict=True, reason="lengths move past slots that were never written")
+@pytest.mark.parametrize("count", [6, -1])
+def test_append_refuses_more_tokens_than_it_is_given(count):
+    with pytest.raises(ShapeError, match="num_tokens"):
+        empty().append(*tokens(0, 5), np.array([1, count, 2]))

@@ -1,0 +1,349 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from einops import rearrange
+
+from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.functional import (
+    KVCache,
+    MultiHeadParams,
+    dot_product_attention,
+    linear,
+    multi_head_attention,
+    rotary_tables,
+)
+
+# Query heads N read key heads K in groups of 3; the key width H is even for rotary positions.
+B, T, S, N, K, H, V, D, D_OTHER = 2, 7, 5, 6, 2, 4, 3, 11, 13
+HEADS = {"num_heads": N, "num_kv_heads": K}
+
+
+def normal(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def float32(tree):
+    return jax.tree.map(lambda array: jnp.asarray(np.float32(array)), tree)
+
+
+def random_params(seed, *, biases=True, kv_width=D):
+    shapes = [(D, N * H), (kv_width, K * H), (kv_width, K * V), (N * V, D)]
+    kernels = [0.5 * normal(seed + i, *shape) for i, shape in enumerate(shapes)]
+    offsets = [normal(seed + 9 + i, shape[1]) for i, shape in enumerate(shapes)]
+    return MultiHeadParams(*kernels, *(offsets if biases else []))
+
+
+def reference(params, x, kv, allowed):
+    """The layer by loops over rows, heads and queries, in float64; allowed is `[B, T, S]`."""
+    zeros = [0.0] * 4
+    kernels, biases = params[:4], zeros if params.query_bias is None else params[4:]
+    query, key, value = (
+        a @ kernel + bias for a, kernel, bias in zip((x, kv, kv), kernels, biases, strict=False)
+    )
+    merged = np.zeros((*x.shape[:2], N * V))
+    for b, n, t in np.ndindex(x.shape[0], N, x.shape[1]):
+        k = n // (N // K)
+        keys, values = key[b, :, k * H : (k + 1) * H], value[b, :, k * V : (k + 1) * V]
+        scores = keys @ query[b, t, n * H : (n + 1) * H] / np.sqrt(H)
+        scores = np.where(allowed[b, t], scores, -np.inf)
+        weights = np.exp(scores - scores.max())
+        merged[b, t, n * V : (n + 1) * V] = weights / weights.sum() @ values
+    return merged @ kernels[3] + biases[3]
+
+
+CAUSAL = np.tril(np.ones((T, T), bool))[None].repeat(B, 0)
+attend = jax.jit(
+    multi_head_attention,
+    static_argnames=(
+        "num_heads",
+        "num_kv_heads",
+        "is_causal",
+        "rotary_layout",
+        "dropout_rate",
+        "implementation",
+    ),  # fmt: skip
+)
+
+
+@pytest.mark.parametrize("biases", [True, False])
+def test_multi_head_equals_a_loop_over_heads(biases):
+    params, x = random_params(0, biases=biases), normal(1, B, T, D)
+    result = attend(float32(params), float32(x), is_causal=True, **HEADS)
+    assert result.cache is None
+    np.testing.assert_allclose(result.output, reference(params, x, x, CAUSAL), rtol=0, atol=2e-5)
+
+
+def test_multi_head_cross_attends_to_inputs_of_another_width_and_length():
+    params, x, kv = random_params(2, kv_width=D_OTHER), normal(3, B, T, D), normal(4, B, S, D_OTHER)
+    lengths = np.array([5, 2])
+    output = attend(
+        float32(params),
+        float32(x),
+        float32(kv),
+        key_value_seq_lengths=jnp.asarray(lengths),
+        **HEADS,
+    ).output
+    allowed = np.broadcast_to(np.arange(S) < lengths[:, None, None], (B, T, S))
+    np.testing.assert_allclose(output, reference(params, x, kv, allowed), rtol=0, atol=2e-5)
+
+
+def test_multi_head_has_as_many_key_heads_as_query_heads_by_default():
+    params, x = MultiHeadParams(*(float32(normal(i, 6, 6)) for i in range(4))), normal(5, T, 6)
+    default = attend(params, float32(x), num_heads=3).output
+    explicit = attend(params, float32(x), num_heads=3, num_kv_heads=3).output
+    np.testing.assert_array_equal(default, explicit)
+
+
+@pytest.mark.parametrize("leading", [(), (2, 1)])
+def test_multi_head_takes_any_leading_axes(leading):
+    params, x = random_params(6), normal(7, *leading, T, D)
+    output = attend(float32(params), float32(x), is_causal=True, **HEADS).output
+    assert output.shape == (*leading, T, D)
+    flat = x.reshape(-1, T, D)
+    expected = reference(params, flat, flat, CAUSAL[:1].repeat(len(flat), 0)).reshape(x.shape)
+    np.testing.assert_allclose(output, expected, rtol=0, atol=2e-5)
+
+
+def test_multi_head_keeps_the_dtype_of_its_inputs():
+    params, x = random_params(8), normal(9, B, T, D)
+    output = attend(float32(params), jnp.asarray(x, jnp.bfloat16), is_causal=True, **HEADS).output
+    assert output.dtype == jnp.bfloat16
+    expected = reference(params, x, x, CAUSAL)
+    error = np.abs(np.asarray(output, np.float64) - expected).max() / np.abs(expected).max()
+    assert error < 0.03
+
+
+SEGMENTS = np.array([[1, 1, 1, 2, 2, 2, 2], [1, 2, 2, 2, 3, 3, 3]])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {
+            "bias": float32(normal(10, B, 1, T, T)),
+            "mask": normal(11, B, N, T, T) > -1,
+            "is_causal": True,
+            "query_segment_ids": SEGMENTS,
+            "key_value_segment_ids": SEGMENTS,
+            "key_value_seq_lengths": np.array([7, 5]),
+        },
+        {"dropout_rate": 0.5, "dropout_rng": jax.random.key(0, impl="unsafe_rbg")},
+    ],
+    ids=["structure", "dropout"],
+)
+def test_multi_head_hands_every_option_to_attention(options):
+    params, x = float32(random_params(12)), float32(normal(13, B, T, D))
+    static = {name: options[name] for name in options if name in ("is_causal", "dropout_rate")}
+    traced = {name: options[name] for name in options if name not in static}
+
+    @jax.jit
+    def by_hand(traced):
+        query, key, value = (
+            rearrange(linear(x, kernel, offset), "b t (n h) -> b t n h", n=heads)
+            for kernel, offset, heads in zip(params[:3], params[4:7], (N, K, K), strict=True)
+        )
+        attended = dot_product_attention(query, key, value, **static, **traced)
+        merged = rearrange(attended, "b t n h -> b t (n h)")
+        return linear(merged, params.output_kernel, params.output_bias)
+
+    result = attend(params, x, **options, **HEADS).output
+    np.testing.assert_allclose(result, by_hand(traced), rtol=0, atol=1e-5)
+    assert not np.allclose(result, attend(params, x, **HEADS).output, atol=1e-3)
+
+
+def test_multi_head_refuses_an_unknown_implementation_and_dropout_without_rng():
+    params, x = float32(random_params(12)), float32(normal(13, B, T, D))
+    with pytest.raises(ConfigError, match="implementation"):
+        attend(params, x, implementation="fast", **HEADS)
+    with pytest.raises(ConfigError, match="dropout_rng"):
+        attend(params, x, dropout_rate=0.5, **HEADS)
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+def test_multi_head_rotates_queries_and_keys_by_their_positions(layout):
+    params, x = random_params(14, biases=False), normal(15, B, T, D)
+    output = attend(
+        float32(params), float32(x), rotary=rotary_tables(T, H), rotary_layout=layout,
+        is_causal=True, **HEADS,
+    ).output  # fmt: skip
+    # Attention to one key at a time: rotate by complex numbers, score, average by hand.
+    turn = np.exp(1j * np.arange(T)[:, None] * 10_000.0 ** -np.array([0, 0.5]))[:, None]
+
+    def rotated(kernel, heads):
+        flat = (x @ kernel).reshape(B, T, heads, H)
+        pairs = flat.reshape(B, T, heads, 2, 2)
+        first, second = (
+            (flat[..., :2], flat[..., 2:]) if layout == "half" else (pairs[..., 0], pairs[..., 1])
+        )
+        return (first + 1j * second) * turn
+
+    query = rotated(params.query_kernel, N)
+    key = np.repeat(rotated(params.key_kernel, K), N // K, axis=2)
+    value = np.repeat((x @ params.value_kernel).reshape(B, T, K, V), N // K, axis=2)
+    scores = np.einsum("btni,bsni->bnts", query, key.conj()).real / np.sqrt(H)
+    weights = np.exp(np.where(CAUSAL[:, None], scores, -np.inf))
+    weights /= weights.sum(-1, keepdims=True)
+    merged = np.einsum("bnts,bsnv->btnv", weights, value).reshape(B, T, N * V)
+    np.testing.assert_allclose(output, merged @ params.output_kernel, rtol=0, atol=2e-5)
+
+
+CAPACITY = 11
+
+
+def empty_cache(capacity=CAPACITY, batch=B):
+    return KVCache.init(batch, capacity, num_kv_heads=K, head_dim=H, value_head_dim=V)
+
+
+def make_step(params, with_rotary):
+    @jax.jit
+    def step(x, cache, num_tokens):
+        positions = cache.lengths[:, None] + jnp.arange(x.shape[1])[None]
+        rotary = rotary_tables(positions, H) if with_rotary else None
+        return multi_head_attention(
+            params, x, is_causal=True, cache=cache, num_tokens=num_tokens, rotary=rotary, **HEADS
+        )
+
+    return step
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "rotary"])
+def layer(request):
+    """Inputs, their full causal outputs, and a jitted step with a cache."""
+    params, x = float32(random_params(16)), float32(normal(17, B, T, D))
+    rotary = rotary_tables(T, H) if request.param else None
+    full = attend(params, x, is_causal=True, rotary=rotary, **HEADS).output
+    return x, full, make_step(params, request.param), params
+
+
+def test_decoding_token_by_token_equals_the_full_pass(layer):
+    x, full, step, _ = layer
+    cache = empty_cache()
+    for t in range(T):
+        output, cache = step(x[:, t : t + 1], cache, None)
+        np.testing.assert_allclose(output, full[:, t : t + 1], rtol=0, atol=1e-5)
+    assert cache.lengths.tolist() == [T] * B
+
+
+def test_decoding_after_an_unequal_prefill_equals_the_full_pass(layer):
+    x, full, step, params = layer
+    lengths = np.array([4, 2])
+    real = np.arange(4) < lengths[:, None]
+    prompt = jnp.where(real[..., None], x[:, :4], jnp.nan)  # padding must not be read
+    output, cache = step(prompt, empty_cache(), jnp.asarray(lengths))
+    np.testing.assert_allclose(output[real], full[:, :4][real], rtol=0, atol=1e-5)
+    # Padded queries attend to nothing: what is left is the bias of the output projection.
+    np.testing.assert_array_equal(output[~real], np.tile(params.output_bias, (2, 1)))
+    rows = np.arange(B)
+    for t in range(3):
+        output, cache = step(x[rows, lengths + t][:, None], cache, None)
+        np.testing.assert_allclose(output[:, 0], full[rows, lengths + t], rtol=0, atol=1e-5)
+    assert cache.lengths.tolist() == [7, 5]
+
+
+def test_decoding_in_chunks_equals_the_full_pass(layer):
+    x, full, step, _ = layer
+    cache, outputs = empty_cache(), []
+    for start in (0, 4):
+        chunk = jnp.pad(x[:, start : start + 4], ((0, 0), (0, start // 4), (0, 0)))
+        output, cache = step(chunk, cache, jnp.array([4 - start // 4] * B))
+        outputs.append(output)
+    joined = np.concatenate(outputs, axis=1)[:, :T]
+    np.testing.assert_allclose(joined, full, rtol=0, atol=1e-5)
+
+
+def test_decoding_past_the_capacity_is_nan_in_that_row_only(layer):
+    x, _, step, _ = layer
+    _, cache = step(x[:, :4], empty_cache(), jnp.array([4, 2]))
+    roomy, tight = cache, cache._replace(lengths=jnp.array([CAPACITY, 2]))
+    for t in range(2):
+        expected, roomy = step(x[:, t : t + 1], roomy, None)
+        output, tight = step(x[:, t : t + 1], tight, None)
+        assert np.isnan(output[0]).all()
+        np.testing.assert_array_equal(output[1], expected[1])
+    for leaf, other in zip(tight, roomy, strict=True):
+        np.testing.assert_array_equal(leaf[1], other[1])
+
+
+def test_decoding_with_a_narrower_cache_keeps_the_dtype_of_the_inputs():
+    params, x = float32(random_params(16)), float32(normal(17, B, T, D))
+    cache = jax.tree.map(
+        lambda leaf: leaf.astype(jnp.bfloat16) if leaf.ndim > 1 else leaf, empty_cache()
+    )
+    output, cache = attend(params, x, is_causal=True, cache=cache, **HEADS)
+    assert output.dtype == jnp.float32
+    assert cache.key.dtype == jnp.bfloat16
+    full = np.asarray(attend(params, x, is_causal=True, **HEADS).output)
+    assert 0 < np.abs(output - full).max() < 0.05 * np.abs(full).max()
+
+
+P, X = float32(random_params(18)), jnp.ones((B, T, D))
+
+
+def flat_tables(length):
+    return np.ones((length, H // 2), np.float32), np.ones((length, H // 2), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda: attend(P, X, cache=empty_cache(), **HEADS),
+            ["cache is for causal self-attention", "is_causal=False", "set is_causal=True"],
+        ),
+        (
+            lambda: attend(P, X, X, cache=empty_cache(), is_causal=True, **HEADS),
+            ["cache is for causal self-attention", "key_value_inputs", "pass query_inputs only"],
+        ),
+        (
+            lambda: attend(P, X, X, rotary=flat_tables(T), **HEADS),
+            ["rotary tables are for self-attention", "key_value_inputs"],
+        ),
+        (
+            lambda: attend(P, X, num_heads=7, num_kv_heads=K),
+            ["query_kernel", "multiple of 7 heads", "(11, 24)"],
+        ),
+        (
+            lambda: attend(P, X, num_heads=N, num_kv_heads=5),
+            ["key_kernel", "multiple of 5 heads", "(11, 8)"],
+        ),
+        (lambda: attend(P, X, num_heads=N), ["key_kernel", "6 heads", "(11, 8)"]),
+        (lambda: attend(P, X[..., :5], **HEADS), ["[D=5, F]", "(11, 24)"]),
+        (
+            lambda: attend(P, X[0], cache=empty_cache(), is_causal=True, **HEADS),
+            ["query_inputs must be [B=2, T, D]", "(7, 11)"],
+        ),
+        (
+            lambda: attend(P, X, cache=empty_cache(batch=3), is_causal=True, **HEADS),
+            ["query_inputs must be [B=3, T, D]", "(2, 7, 11)"],
+        ),
+        (
+            lambda: multi_head_attention(
+                P, X, cache=empty_cache(capacity=5), is_causal=True, **HEADS
+            ),
+            ["cache holds 5 tokens", "7 more"],
+        ),
+        (
+            lambda: attend(P, X, rotary=flat_tables(5), **HEADS),
+            ["tables (cos)", "T=7", "(5, 2)"],
+        ),
+    ],
+)
+def test_multi_head_errors_name_argument_and_remedy(call, words):
+    with pytest.raises(ShapeError) as error:
+        call()
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.xfail(strict=True, reason="the cache's lengths replace the caller's without a word")
+def test_multi_head_refuses_key_lengths_together_with_a_cache():
+    with pytest.raises(ShapeError, match="key_value_seq_lengths"):
+        attend(
+            P,
+            X,
+            cache=empty_cache(),
+            is_causal=True,
+            key_value_seq_lengths=jnp.array([1, 1]),
+            **HEADS,
+        )

@@ -1,0 +1,140 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer.config import ModelConfig, SamplingConfig
+from jaxformer.errors import DataError
+from jaxformer.inference import generate, generate_stream
+from jaxformer.models import Decoder
+
+VOCAB = 13
+CONFIG = ModelConfig(
+    vocab_size=VOCAB, max_len=24, num_layers=2, d_model=16, num_heads=2, init_std=0.5
+)
+GREEDY = SamplingConfig(temperature=0)
+PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9]]
+RNG = jax.random.key(7)
+
+
+@pytest.fixture(scope="module")
+def params():
+    return jax.jit(Decoder(CONFIG).init)(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))["params"]
+
+
+@pytest.fixture(scope="module")
+def full_logits(params):
+    """Logits of the next token by a full forward pass, padded to one shape."""
+    apply = jax.jit(lambda tokens: Decoder(CONFIG).apply({"params": params}, tokens).logits[0])
+
+    def at_end(tokens):
+        padded = np.zeros((1, CONFIG.max_len), np.int32)
+        padded[0, : len(tokens)] = tokens
+        return np.array(apply(padded)[len(tokens) - 1])
+
+    return at_end
+
+
+def continue_(params, prompts=PROMPTS, new=6, sampling=GREEDY, **arguments):
+    arguments = {"rng": RNG, **arguments}
+    rows = generate(
+        CONFIG, params, prompts, max_new_tokens=new, sampling=sampling, **arguments
+    )  # fmt: skip
+    return [row.tolist() for row in rows]
+
+
+def greedy_by_hand(full_logits, prompt, new, penalty=1.0):
+    tokens = list(prompt)
+    for _ in range(new):
+        logits = full_logits(tokens)
+        for token in set(tokens):
+            logits[token] = (
+                logits[token] / penalty if logits[token] > 0 else logits[token] * penalty
+            )
+        tokens.append(int(logits.argmax()))
+    return tokens[len(prompt) :]
+
+
+def test_greedy_equals_a_full_pass_per_token(params, full_logits):
+    expected = [greedy_by_hand(full_logits, prompt, 6) for prompt in PROMPTS]
+    assert continue_(params) == expected
+    assert len({tuple(row) for row in expected}) == 3
+
+
+def test_repetition_penalty_counts_prompt_and_new_tokens(params, full_logits):
+    sampling = dataclasses.replace(GREEDY, repetition_penalty=1.7)
+    expected = [greedy_by_hand(full_logits, prompt, 6, penalty=1.7) for prompt in PROMPTS]
+    assert continue_(params, sampling=sampling) == expected != continue_(params)
+
+
+def test_row_of_a_batch_gives_the_tokens_it_gives_alone(params):
+    rngs, sampling = jax.random.split(RNG, 3), SamplingConfig(top_k=9, top_p=0.95)
+    together = continue_(params, rng=rngs, sampling=sampling, new=12)
+    for row, prompt in enumerate(PROMPTS):
+        alone = continue_(params, [prompt], rng=rngs[row : row + 1], sampling=sampling, new=12)
+        assert alone == [together[row]]
+    assert together != continue_(params, rng=rngs[::-1], sampling=sampling, new=12)
+
+
+def test_one_key_gives_every_row_its_own(params):
+    rows = continue_(params, [[1]] * 3, sampling=SamplingConfig(), new=12)
+    assert len({tuple(row) for row in rows}) == 3
+    assert rows == continue_(params, [[1]] * 3, sampling=SamplingConfig(), new=12)
+
+
+def test_row_ends_with_its_stop_token_and_others_go_on(params):
+    free = continue_(params, new=12)
+    stop = free[0][2]
+    ends = [row.index(stop) + 1 if stop in row else len(row) for row in free]
+    assert ends[0] < 12 and max(ends) > ends[0]  # or the test shows nothing
+    stopped = continue_(params, new=12, stop_tokens=[stop])
+    assert stopped == [row[:end] for row, end in zip(free, ends, strict=True)]
+
+
+@pytest.mark.parametrize("chunk_size", [1, 5, 64])
+def test_stream_gives_the_same_tokens_in_chunks(params, chunk_size):
+    stop = continue_(params, new=12)[1][4]
+    chunks = list(
+        generate_stream(
+            CONFIG, params, PROMPTS, max_new_tokens=12, rng=RNG, sampling=GREEDY,
+            stop_tokens=[stop], chunk_size=chunk_size,
+        )
+    )  # fmt: skip
+    assert all(len(row) <= chunk_size for chunk in chunks for row in chunk)
+    rows = [np.concatenate(pieces).tolist() for pieces in zip(*chunks, strict=True)]
+    assert rows == continue_(params, new=12, stop_tokens=[stop])
+
+
+def test_generation_stops_when_all_rows_have(params):
+    stop = continue_(params, [[1]], new=1)[0][0]
+    chunks = list(
+        generate_stream(
+            CONFIG, params, [[1]], max_new_tokens=20, rng=RNG, sampling=GREEDY,
+            stop_tokens=[stop], chunk_size=5,
+        )
+    )  # fmt: skip
+    assert [[row.tolist() for row in chunk] for chunk in chunks] == [[[stop]]]
+
+
+def test_prompt_and_new_tokens_may_fill_the_context(params, full_logits):
+    prompt = [3] * 20
+    assert continue_(params, [prompt], new=4) == [greedy_by_hand(full_logits, prompt, 4)]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "new", "message"),
+    [
+        ([[1] * 20], 5, r"20 tokens and max_new_tokens=5.*context of 24; ask for at most 4 new"),
+        ([[1], [1] * 24], 5, r"prompt 1 has 24 tokens.*shorten the prompt"),
+        ([[]], 5, "prompt 0 is empty"),
+        ([], 5, "at least one prompt"),
+        ([[1, VOCAB]], 5, r"tokens must be in 0 \.\. 12, got 1 \.\. 13 in prompt 0"),
+        ([[-1]], 5, r"got -1 \.\. -1"),
+        ([[1]], 0, "max_new_tokens must be positive, got 0"),
+    ],
+)
+def test_impossible_requests_are_refused(params, prompts, new, message):
+    with pytest.raises(DataError, match=message):
+        continue_(params, prompts, new=new)

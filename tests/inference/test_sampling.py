@@ -1,0 +1,113 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from jaxformer.config import SamplingConfig
+from jaxformer.inference import (
+    keep_min_p,
+    keep_top_k,
+    keep_top_p,
+    penalize_repetition,
+    sample,
+)
+
+VOCAB = 7
+LOGITS = arrays(np.float32, (VOCAB,), elements=st.floats(-9, 9, width=16), unique=True)
+
+
+def kept(filtered):
+    return set(np.flatnonzero(np.isfinite(np.asarray(filtered))).tolist())
+
+
+def probabilities(logits):
+    weights = np.exp(logits.astype(np.float64) - logits.max())
+    return weights / weights.sum()
+
+
+@settings(deadline=None)
+@given(LOGITS, st.integers(1, VOCAB))
+def test_top_k_keeps_the_k_largest(logits, k):
+    assert kept(keep_top_k(jnp.asarray(logits), k)) == set(np.argsort(-logits)[:k].tolist())
+
+
+def test_top_k_beyond_the_vocabulary_keeps_all():
+    assert kept(keep_top_k(jnp.arange(3.0), 10)) == {0, 1, 2}
+
+
+@settings(deadline=None)
+@given(LOGITS, st.floats(0.05, 0.95))
+def test_top_p_keeps_the_fewest_that_reach_p(logits, p):
+    order, total, expected = np.argsort(-logits), 0.0, set()
+    for token in order:
+        expected.add(int(token))
+        total += probabilities(logits)[token]
+        if total >= p:
+            break
+    boundary = np.cumsum(probabilities(logits)[order])
+    if np.abs(boundary - p).min() > 1e-5:  # else rounding decides
+        assert kept(keep_top_p(jnp.asarray(logits), p)) == expected
+
+
+@settings(deadline=None)
+@given(LOGITS, st.floats(0.01, 0.99))
+def test_min_p_keeps_those_likely_enough(logits, p):
+    ratio = probabilities(logits) / probabilities(logits).max()
+    if np.abs(ratio - p).min() > 1e-5:
+        assert kept(keep_min_p(jnp.asarray(logits), p)) == set(np.flatnonzero(ratio >= p).tolist())
+
+
+def test_filters_leave_the_kept_logits_as_they_are():
+    logits = jnp.array([[2.0, 1.0, 0.5, -1.0], [0.0, 3.0, 2.5, 1.0]])
+    for filtered in (keep_top_k(logits, 2), keep_top_p(logits, 0.8), keep_min_p(logits, 0.3)):
+        finite = jnp.isfinite(filtered)
+        assert 0 < int(finite.sum()) < logits.size
+        np.testing.assert_array_equal(filtered[finite], logits[finite])
+
+
+def test_neutral_settings_keep_everything():
+    logits = jnp.array([2.0, 1.0, -jnp.inf])
+    np.testing.assert_array_equal(keep_top_p(logits, 1.0), logits)
+    np.testing.assert_array_equal(keep_min_p(logits, 0.0), logits)
+
+
+def test_repetition_penalty_lowers_both_signs():
+    logits, seen = jnp.array([3.0, -3.0, 3.0, -3.0]), jnp.array([True, True, False, False])
+    assert penalize_repetition(logits, seen, 1.5).tolist() == [2.0, -4.5, 3.0, -3.0]
+
+
+def test_zero_temperature_is_greedy():
+    rngs = jax.random.split(jax.random.key(0), 2)
+    logits = jnp.array([[0.0, 5.0, 4.9], [1.0, 0.0, -1.0]])
+    assert sample(logits, rngs, SamplingConfig(temperature=0)).tolist() == [1, 0]
+
+
+def test_greedy_obeys_the_repetition_penalty():
+    rngs, seen = jax.random.split(jax.random.key(0), 1), jnp.array([[False, True]])
+    sampling = SamplingConfig(temperature=0, repetition_penalty=2.0)
+    assert sample(jnp.array([[3.0, 5.0]]), rngs, sampling, seen).tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "expected"),
+    [
+        (SamplingConfig(), [0.5, 0.3, 0.15, 0.05]),
+        (SamplingConfig(temperature=0.5), [0.25, 0.09, 0.0225, 0.0025]),
+        (SamplingConfig(top_k=2), [0.5, 0.3, 0, 0]),
+        (SamplingConfig(top_p=0.85), [0.5, 0.3, 0.15, 0]),
+        (SamplingConfig(min_p=0.5), [0.5, 0.3, 0, 0]),
+        # Temperature first: the most likely token then has 0.68, and reaches top_p alone.
+        (SamplingConfig(temperature=0.5, top_p=0.6), [1, 0, 0, 0]),
+    ],
+)
+def test_frequencies_follow_the_distribution(sampling, expected):
+    draws = 4096
+    logits = jnp.tile(jnp.log(jnp.array([0.5, 0.3, 0.15, 0.05])), (draws, 1))
+    tokens = sample(logits, jax.random.split(jax.random.key(1), draws), sampling)
+    expected = np.asarray(expected) / np.sum(expected)
+    # Five standard errors.
+    margin = 5 * np.sqrt(expected * (1 - expected) / draws)
+    assert (np.abs(np.bincount(tokens, minlength=4) / draws - expected) <= margin).all()

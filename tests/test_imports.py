@@ -1,0 +1,175 @@
+import ast
+import importlib.util
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import jaxformer
+
+PACKAGE = pathlib.Path(jaxformer.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# Which parts of the package each part may import (docs/design: imports point down only, siblings
+# do not import each other, errors and config are leaves, text takes plain arguments).
+_LEAVES = {"errors", "config"}
+_MODELS = _LEAVES | {"functional", "modules", "models", "text"}
+_USES = ("training", "inference", "interop", "viz", "testing")
+MAY_IMPORT = {
+    "__init__": set(),
+    "errors": set(),
+    "config": {"errors"},
+    "functional": {"errors"},
+    "text": {"errors"},
+    "modules": _LEAVES | {"functional"},
+    "models": _LEAVES | {"functional", "modules"},
+    **dict.fromkeys(_USES, _MODELS),
+    "runs": _MODELS | set(_USES),
+    "cli": _MODELS | set(_USES) | {"runs"},
+}
+# The other packages that a part may import; all, where it is not listed.
+MAY_IMPORT_OUTSIDE = {
+    "__init__": set(),
+    "errors": set(),
+    "config": set(),
+    "functional": {"jax", "einops", "chex", "numpy"},
+}
+NEVER = ("flax.nnx", "pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve")
+
+
+def imports(source, package):
+    """Lists (line, dotted name) of everything a file of `package` imports, functions included."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")
+            parents = parents[: len(parents) - node.level + 1] if node.level else []
+            base = ".".join([*parents, *([node.module] if node.module else [])])
+            found += [(node.lineno, f"{base}.{alias.name}") for alias in node.names]
+        elif (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__")
+            and node.args
+            and isinstance(node.args[0], ast.Constant)
+        ):
+            found.append((node.lineno, node.args[0].value))
+    return found
+
+
+def violations(source, path):
+    """Lists what a file of the package, such as jaxformer/text/corpora.py, may not import."""
+    path = pathlib.PurePosixPath(path)
+    part = path.parts[1].removesuffix(".py")
+    if part not in MAY_IMPORT:
+        return [f"{path}: {part} is not a part of the package that the design names"]
+    allowed = MAY_IMPORT[part] | {part}
+    found = []
+    for line, name in imports(source, ".".join(path.parts[:-1])):
+        top, _, rest = name.partition(".")
+        below = rest.split(".")[0]
+        if any(name == never or name.startswith(f"{never}.") for never in NEVER):
+            found.append(f"{path}:{line}: {name} may not be imported at all")
+        elif top == "jaxformer":
+            if below not in allowed | {"__version__"}:
+                found.append(f"{path}:{line}: {part} may not import {name}")
+        elif part in MAY_IMPORT_OUTSIDE and top not in sys.stdlib_module_names | {"__future__"}:
+            if top not in MAY_IMPORT_OUTSIDE[part]:
+                found.append(f"{path}:{line}: {part} may not import {name}")
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_down_only(path):
+    inside = pathlib.PurePosixPath(PACKAGE.name, *path.relative_to(PACKAGE).parts)
+    assert violations(path.read_text(encoding="utf-8"), inside) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("functional/masks.py", "import flax"),
+        ("functional/masks.py", "from flax import linen as nn"),
+        ("functional/masks.py", "import optax.losses"),
+        ("functional/masks.py", "from jaxformer.config import ModelConfig"),
+        ("functional/masks.py", "from jaxformer import config"),
+        ("functional/masks.py", "from ..modules import block"),
+        ("functional/masks.py", "from .. import modules"),
+        ("functional/masks.py", "import jaxformer"),
+        ("functional/masks.py", "def f():\n    import jaxformer.modules.block as block"),
+        ("functional/masks.py", "import importlib\nimportlib.import_module('flax.linen')"),
+        ("functional/masks.py", "if TYPE_CHECKING:\n    from jaxformer.models import Decoder"),
+        ("modules/block.py", "from jaxformer.models import decoder"),
+        ("modules/block.py", "from jaxformer.text.tokenizers import Tokenizer"),
+        ("models/decoder.py", "from jaxformer.training.step import make_train_step"),
+        ("models/decoder.py", "from jaxformer import text"),
+        ("text/batches.py", "from jaxformer.functional import masks"),
+        ("text/batches.py", "from jaxformer.config import DataConfig"),
+        ("training/loop.py", "from jaxformer.inference import generate"),
+        ("training/loop.py", "from ..viz import figures"),
+        ("training/loop.py", "from jaxformer.runs import open_run"),
+        ("viz/figures.py", "from jaxformer.training.metrics import read_metrics"),
+        ("inference/generate.py", "import jaxformer.cli"),
+        ("runs.py", "from jaxformer.cli import main"),
+        ("config.py", "from jaxformer.functional import masks"),
+        ("config.py", "import numpy"),
+        ("errors.py", "from jaxformer.config import ModelConfig"),
+        ("__init__.py", "from jaxformer import functional"),
+        ("__init__.py", "from .functional import masks"),
+        ("modules/block.py", "from flax import nnx"),
+        ("modules/block.py", "import flax.nnx as nn"),
+        ("modules/block.py", "from flax.nnx import Module"),
+        ("training/checkpoints.py", "import pickle"),
+        ("training/checkpoints.py", "from pickle import loads"),
+        ("extras/anything.py", ""),
+    ],
+)
+def test_import_rules_catch(path, source):
+    assert len(violations(source, f"jaxformer/{path}")) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("functional/masks.py", "import jax.numpy as jnp\nimport math, numpy\nimport chex, einops"),
+        ("functional/masks.py", "from .shapes import check_axes\nfrom ..errors import ShapeError"),
+        ("modules/block.py", "import flax.linen\nfrom jaxformer.functional.cache import KVCache"),
+        ("text/batches.py", "import grain\nfrom jaxformer.errors import DataError"),
+        ("viz/figures.py", "from jaxformer import __version__, functional"),
+        ("runs.py", "from jaxformer import text\nfrom jaxformer.training import fit"),
+        ("cli.py", "def main():\n    from jaxformer import runs, viz"),
+    ],
+)
+def test_import_rules_allow(path, source):
+    assert violations(source, f"jaxformer/{path}") == []
+
+
+def test_importing_functional_loads_jax_and_little_else():
+    # A fresh interpreter: this one has everything loaded.
+    program = """
+import sys
+import jaxformer, jaxformer.config, jaxformer.errors
+print(*sorted({"jax", "numpy"} & set(sys.modules)))
+import jaxformer.functional
+heavy = {"flax", "optax", "orbax", "grain", "tokenizers", "tyro", "rich", "matplotlib"}
+print(*sorted(heavy & set(sys.modules)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=PACKAGE.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split("\n") == ["", "", ""]
+
+
+def test_package_lists_submodules_that_exist_and_imports_them_on_use():
+    for name in jaxformer.__all__:
+        assert name == "__version__" or importlib.util.find_spec(f"jaxformer.{name}"), name
+    assert set(jaxformer.__all__) <= set(dir(jaxformer))
+    assert jaxformer.functional.causal(1, 1).all()
+    with pytest.raises(AttributeError, match="has no attribute 'transformer'"):
+        _ = jaxformer.transformer

@@ -1,0 +1,139 @@
+import os
+import signal
+
+import jax
+import numpy as np
+import pytest
+
+from jaxformer.config import (
+    ExperimentConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
+from jaxformer.errors import ConfigError, TrainingError
+from jaxformer.training import (
+    Checkpoints,
+    PmapRunner,
+    TrainingData,
+    fit,
+    language_model_loss,
+    read_metrics,
+)
+from tests.training import tiny
+
+
+class Batches:
+    """Batches by step, and the steps that were asked for."""
+
+    def __init__(self, at_step=lambda step: None):
+        self.asked, self._at_step = [], at_step
+
+    def __getitem__(self, step):
+        self.asked.append(step)
+        self._at_step(step)
+        return tiny.batch(step)
+
+
+def train(folder, steps, batches=None, learning_rate=1e-2, devices=2):
+    config = ExperimentConfig(
+        model=tiny.model(dropout_rate=0.3).config,
+        tokenizer=TokenizerConfig(kind="byte"),
+        optimizer=OptimizerConfig(learning_rate=learning_rate),
+        schedule=ScheduleConfig(name="cosine", warmup_steps=1, decay_steps=8),
+        training=TrainingConfig(
+            steps=steps, batch_size=tiny.ROWS, log_every=2, eval_every=2, checkpoint_every=2
+        ),
+    )
+    data = TrainingData(
+        batches=batches or Batches(),
+        held_out=lambda: iter([tiny.batch(100), tiny.batch(101)]),
+        held_out_bytes=1000,
+    )
+    runner = PmapRunner(jax.local_devices()[:devices])
+    loss = language_model_loss(tiny.model(dropout_rate=0.3))
+    return fit(config, data, loss, tiny.init_params, runner, folder)
+
+
+def final_state(folder, devices=2):
+    with Checkpoints(folder / "checkpoints") as checkpoints:
+        template = PmapRunner(jax.local_devices()[:devices]).place(tiny.state())
+        return jax.device_get(checkpoints.restore(template))
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    result = train(folder, 5)
+    assert result.step == 5 and result.stop_signal is None
+    return folder
+
+
+def without_time(records):
+    return [{k: v for k, v in r.items() if k != "tokens_per_second"} for r in records]
+
+
+def test_resumed_run_is_bitwise_the_uninterrupted_one(tmp_path, uninterrupted):
+    """Dropout on: the rng is a function of the step, not of what ran before."""
+    train(tmp_path, 2)
+    batches = Batches()
+    train(tmp_path, 5, batches)
+    assert batches.asked == [2, 3, 4]
+    jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path), final_state(uninterrupted))
+    assert without_time(read_metrics(tmp_path)) == without_time(read_metrics(uninterrupted))
+
+
+def test_run_stopped_by_a_signal_is_saved_and_goes_on_bitwise(tmp_path, uninterrupted):
+    def interrupt(step):
+        if step == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    result = train(tmp_path, 5, Batches(interrupt))
+    assert result.stop_signal == signal.SIGTERM and result.step == 3
+    assert signal.getsignal(signal.SIGTERM) is before
+    train(tmp_path, 5)
+    jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path), final_state(uninterrupted))
+
+
+def test_metrics_hold_training_and_held_out_records(uninterrupted):
+    records = read_metrics(uninterrupted)
+    assert [r["step"] for r in records if "loss" in r] == [2, 4, 5]
+    assert [r["step"] for r in records if "held_out_loss" in r] == [2, 4, 5]
+    last = records[-1]
+    # 96 tokens over 1000 bytes, near the uniform loss.
+    assert last["held_out_loss"] == pytest.approx(np.log(tiny.VOCAB), abs=0.3)
+    bits = last["held_out_loss"] * 96 / np.log(2) / 1000
+    assert last["bits_per_byte"] == pytest.approx(bits, rel=1e-6)
+
+
+def test_finished_run_trains_no_further(uninterrupted):
+    batches = Batches()
+    assert train(uninterrupted, 5, batches).step == 5
+    assert batches.asked == []
+
+
+def test_fewer_steps_than_trained_are_refused(uninterrupted):
+    with pytest.raises(ConfigError, match=r"trained to step 5 already, got training\.steps=3"):
+        train(uninterrupted, 3)
+
+
+def test_divergence_stops_the_run_and_names_the_step(tmp_path):
+    with pytest.raises(
+        TrainingError, match=r"held-out loss is not finite at step 2; the run is saved up to step 0"
+    ):
+        train(tmp_path, 5, learning_rate=1e30)
+
+
+def test_non_finite_gradient_stops_the_run_and_names_the_step(tmp_path):
+    class Poisoned(Batches):
+        def __getitem__(self, step):
+            batch = super().__getitem__(step)
+            if step == 2:
+                batch["tokens"][0, 0] = tiny.VOCAB  # out of the vocabulary: NaN
+            return batch
+
+    with pytest.raises(TrainingError, match=r"not finite at step 3; the run is saved up to step 2"):
+        train(tmp_path, 5, Poisoned())
+    assert int(final_state(tmp_path).step) == 2

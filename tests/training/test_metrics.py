@@ -1,0 +1,30 @@
+from jaxformer.training import MetricsWriter, read_metrics
+
+
+def test_records_are_appended_in_order(tmp_path):
+    with MetricsWriter(tmp_path) as writer:
+        writer.write(1, loss=3.0)
+        writer.write(2, loss=2.0, grad_norm=0.5)
+    assert read_metrics(tmp_path) == [
+        {"step": 1, "loss": 3.0},
+        {"step": 2, "loss": 2.0, "grad_norm": 0.5},
+    ]
+    assert list((tmp_path / "tensorboard").iterdir())
+
+
+def test_resumed_run_writes_each_step_once(tmp_path):
+    with MetricsWriter(tmp_path) as writer:
+        for step in (1, 2, 3):
+            writer.write(step, loss=float(step))
+    with MetricsWriter(tmp_path, start_step=1) as writer:
+        writer.write(2, loss=20.0)
+    assert read_metrics(tmp_path) == [{"step": 1, "loss": 1.0}, {"step": 2, "loss": 20.0}]
+
+
+def test_line_cut_short_by_a_crash_is_left_out(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 3.0}\n{"step": 2, "lo')
+    assert read_metrics(tmp_path) == [{"step": 1, "loss": 3.0}]
+
+
+def test_missing_file_has_no_records(tmp_path):
+    assert read_metrics(tmp_path) == []

@@ -1,0 +1,83 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer.config import OptimizerConfig, ScheduleConfig
+from jaxformer.training import decay_mask, make_optimizer, make_schedule
+from tests.training import tiny
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (ScheduleConfig(), [2, 2, 2, 2, 2, 2]),
+        (ScheduleConfig(warmup_steps=10), [0, 1, 2, 2, 2, 2]),
+        (
+            ScheduleConfig(name="linear", warmup_steps=10, decay_steps=30, final_scale=0.5),
+            [0, 1, 2, 1.5, 1, 1],
+        ),
+        (
+            ScheduleConfig(name="cosine", warmup_steps=10, decay_steps=30, final_scale=0.0),
+            [0, 1, 2, 1, 0, 0],
+        ),
+    ],
+)
+def test_schedule_has_its_value_at(config, expected):
+    schedule = make_schedule(2.0, config)
+    values = [float(schedule(step)) for step in (0, 5, 10, 20, 30, 1000)]
+    np.testing.assert_allclose(values, expected, atol=1e-6)
+
+
+def test_cosine_without_warmup_starts_at_the_peak():
+    config = ScheduleConfig(name="cosine", decay_steps=20, final_scale=0.1)
+    values = [float(make_schedule(1.0, config)(step)) for step in (0, 10, 20)]
+    np.testing.assert_allclose(values, [1, 0.55, 0.1], atol=1e-6)
+
+
+def test_decay_mask_takes_kernels_and_embeddings_of_a_scanned_model():
+    params = tiny.state().params
+    mask = decay_mask(params)
+    flat = jax.tree_util.tree_leaves_with_path(mask)
+    decayed = {jax.tree_util.keystr(path, simple=True, separator="/") for path, on in flat if on}
+    layers = "stack/layers"
+    assert decayed == {
+        "embedding/embedding",
+        *(f"{layers}/attention/{name}_kernel" for name in ("query", "key", "value", "output")),
+        *(f"{layers}/feed_forward/{name}_kernel" for name in ("up", "down")),
+    }
+
+
+def test_weight_decay_moves_only_what_the_mask_marks():
+    optimizer = make_optimizer(
+        OptimizerConfig(learning_rate=0.5, weight_decay=0.1), ScheduleConfig()
+    )
+    params = {"kernel": jnp.ones(3), "scale": jnp.ones(3)}
+    zero = jax.tree.map(jnp.zeros_like, params)
+    updates, _ = optimizer.update(zero, optimizer.init(params), params)
+    np.testing.assert_allclose(updates["kernel"], -0.05, rtol=1e-6)
+    assert updates["scale"].tolist() == [0, 0, 0]
+
+
+def test_gradients_are_clipped_by_their_global_norm():
+    """Adam forgets the gradient's scale, but not which step was how much larger."""
+
+    def second_update(clip_norm):
+        optimizer = make_optimizer(
+            OptimizerConfig(learning_rate=1.0, clip_norm=clip_norm, weight_decay=0.0),
+            ScheduleConfig(),
+        )
+        params = {"a": jnp.zeros(1), "b": jnp.zeros(1)}
+        state = optimizer.init(params)
+        for grads in ({"a": 3.0, "b": 4.0}, {"a": 0.3, "b": 0.4}):
+            grads = {name: jnp.float32([value]) for name, value in grads.items()}
+            updates, state = optimizer.update(grads, state, params)
+        return float(updates["a"][0])
+
+    def adam(g0, g1):
+        mean = (0.9 * 0.1 * g0 + 0.1 * g1) / (1 - 0.9**2)
+        square = (0.95 * 0.05 * g0**2 + 0.05 * g1**2) / (1 - 0.95**2)
+        return -mean / (square**0.5 + 1e-8)
+
+    assert second_update(None) == pytest.approx(adam(3.0, 0.3), rel=1e-5)
+    assert second_update(1.0) == pytest.approx(adam(0.6, 0.3), rel=1e-5)

@@ -1,0 +1,71 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxformer.errors import ConfigError, TrainingError
+from jaxformer.training import PmapRunner, SingleRunner, make_eval_step, make_runner, split_cpu
+
+
+def test_default_runner_takes_every_device():
+    runner = make_runner("pmap", devices=None, batch_size=16, accumulate_steps=2)
+    assert isinstance(runner, PmapRunner) and runner.num_devices == 8
+
+
+def test_devices_limit_the_runner():
+    assert make_runner("pmap", devices=3, batch_size=6, accumulate_steps=2).num_devices == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(devices=9, batch_size=9), "training.devices=9, but this machine has 8"),
+        (dict(devices=None, batch_size=12), r"= 8 \* 1, got 12"),
+    ],
+)
+def test_impossible_layouts_are_refused(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        make_runner("pmap", accumulate_steps=1, **arguments)
+
+
+def test_cpu_cannot_be_split_after_jax_has_started():
+    jax.devices()
+    split_cpu(8)  # as it is
+    with pytest.raises(ConfigError, match="cpu_devices=3 must be set before JAX starts"):
+        split_cpu(3)
+
+
+@pytest.mark.parametrize("runner", [SingleRunner(), PmapRunner()], ids=["single", "pmap"])
+def test_placed_state_is_a_copy(runner):
+    """Steps give up the state they are passed, which must not be the caller's array."""
+    original = jnp.arange(3.0)
+    step = runner.compile_train(lambda state, batch: (state + 1, batch.sum()))
+    step(runner.place(original), np.zeros(8))
+    assert original.tolist() == [0, 1, 2]
+
+
+def test_evaluation_sums_over_devices():
+    def loss(params, batch, rng):
+        assert rng is None
+        return (params * batch["x"]).sum(), jnp.float32(batch["x"].shape[0])
+
+    batch = {"x": np.arange(8.0, dtype=np.float32)}
+    for runner in (SingleRunner(), PmapRunner()):
+        step = runner.compile_eval(make_eval_step(loss, axis_name=runner.axis_name))
+        assert [float(x) for x in step(runner.place(jnp.float32(2)), batch)] == [56, 8]
+
+
+def test_replicas_that_agree_pass_and_drifted_ones_do_not():
+    devices = jax.local_devices()[:2]
+    runner = PmapRunner(devices)
+    runner.check_replicas(runner.place({"a": jnp.ones((3, 2)), "b": jnp.full(2, jnp.nan)}))
+    sharding = NamedSharding(Mesh(np.asarray(devices), ("batch",)), PartitionSpec())
+    values = (2.0, 2.0000002)
+    copies = [
+        jax.device_put(jnp.float32([1.0, value]), device)
+        for value, device in zip(values, devices, strict=True)
+    ]
+    drifted = jax.make_array_from_single_device_arrays((2,), sharding, copies)
+    with pytest.raises(TrainingError, match="drifted apart"):
+        runner.check_replicas({"a": drifted})

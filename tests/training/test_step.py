@@ -1,0 +1,130 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxformer.training import PmapRunner, SingleRunner, TrainState, make_train_step
+from tests.training import tiny
+
+BATCHES = [tiny.batch(step) for step in range(3)]
+
+
+def assert_trees_close(a, b, **tolerance):
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **tolerance), a, b)
+
+
+@pytest.fixture(scope="module")
+def reference():
+    """Three steps on one device, without accumulation or dropout."""
+    runner = SingleRunner()
+    return tiny.run(runner, tiny.train_step(runner), BATCHES)
+
+
+def test_step_equals_optax_on_the_mean_loss(reference):
+    """The gradient of the mean over the whole batch, straight from its definition."""
+
+    def mean_loss(params, batch):
+        logits = tiny.model().apply({"params": params}, batch["tokens"]).logits
+        labels = batch["labels"]
+        return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+    optimizer, params = tiny.optimizer(), tiny.state().params
+    opt_state = optimizer.init(params)
+    gradient, losses, norms = jax.jit(jax.value_and_grad(mean_loss)), [], []
+    for batch in BATCHES:
+        loss, grads = gradient(params, batch)
+        updates, opt_state = optimizer.update(grads, opt_state, params)
+        params = optax.apply_updates(params, updates)
+        losses.append(loss)
+        norms.append(optax.tree.norm(grads))
+    state, metrics = reference
+    assert_trees_close(state.params, params, atol=2e-6)
+    np.testing.assert_allclose([m["loss"] for m in metrics], losses, rtol=1e-6)
+    np.testing.assert_allclose([m["grad_norm"] for m in metrics], norms, rtol=1e-5)
+    assert state.step == 3 and metrics[0]["weight"] == tiny.ROWS * tiny.LENGTH
+
+
+@pytest.mark.parametrize(("devices", "accumulate_steps"), [(1, 4), (8, 1), (2, 2)])
+def test_devices_and_micro_batches_change_no_result(reference, devices, accumulate_steps):
+    runner = tiny.runner(devices)
+    step = tiny.train_step(runner, accumulate_steps=accumulate_steps)
+    state, metrics = tiny.run(runner, step, BATCHES)
+    assert_trees_close(state.params, reference[0].params, atol=2e-6)
+    for ours, theirs in zip(metrics, reference[1], strict=True):
+        assert_trees_close(ours, theirs, rtol=1e-5)
+
+
+def test_uneven_padding_changes_nothing():
+    """Rows that are padding, all on some devices, leave loss and update as they are."""
+    real = tiny.batch(0, rows=3)
+    padded = {
+        "tokens": np.concatenate([real["tokens"], np.full((5, tiny.LENGTH), 7, np.int32)]),
+        "labels": np.concatenate([real["labels"], np.full((5, tiny.LENGTH), -1, np.int32)]),
+    }
+    runner = SingleRunner()
+    alone, alone_metrics = tiny.run(runner, tiny.train_step(runner), [real])
+    runner = tiny.runner(8)
+    together, metrics = tiny.run(runner, tiny.train_step(runner), [padded])
+    assert_trees_close(together.params, alone.params, atol=2e-6)
+    np.testing.assert_allclose(metrics[0]["loss"], alone_metrics[0]["loss"], rtol=1e-6)
+    assert metrics[0]["weight"] == 3 * tiny.LENGTH
+
+
+def test_dropout_differs_by_step_micro_batch_and_device():
+    """The loss is a draw from the rng, so equal draws would show as equal losses."""
+
+    def draw(params, batch, rng):
+        return jax.random.uniform(rng) * batch["x"].sum() + 0 * params.sum(), jnp.float32(1)
+
+    def draws(runner, accumulate_steps):
+        step = make_train_step(
+            draw, optax.sgd(0.0), seed=0, accumulate_steps=accumulate_steps,
+            axis_name=runner.axis_name,
+        )  # fmt: skip
+        compiled = runner.compile_train(step)
+        found = []
+        for row in range(2):
+            state = runner.place(TrainState.create(jnp.ones(2), optax.sgd(0.0)))
+            for _ in range(2):
+                state, metrics = compiled(state, {"x": np.eye(2, dtype=np.float32)[row]})
+                found.append(round(float(metrics["loss"] * metrics["weight"]), 6))
+        return found
+
+    assert len(set(draws(SingleRunner(), 2))) == 4  # two micro-batches, two steps
+    assert len(set(draws(PmapRunner(jax.local_devices()[:2]), 1))) == 4  # two devices, two steps
+
+
+def test_first_bad_step_is_latched_and_freezes_the_state():
+    def loss(params, batch, rng):
+        return (params * batch["x"]).sum(), jnp.float32(1)
+
+    runner = SingleRunner()
+    step = runner.compile_train(make_train_step(loss, optax.sgd(0.1), seed=0))
+    good, bad = {"x": np.float32([1.0])}, {"x": np.float32([np.nan])}
+    state = runner.place(TrainState.create(jnp.ones(1), optax.sgd(0.1)))
+    for batch in (good, bad, good):
+        state, metrics = step(state, batch)
+    assert int(metrics["bad_step"]) == int(state.bad_step) == 1
+    assert int(state.step) == 1
+    np.testing.assert_allclose(state.params, [0.9], rtol=1e-6)
+
+
+def test_infinite_gradient_of_a_finite_loss_is_bad_too():
+    def loss(params, batch, rng):
+        return jnp.sqrt(params).sum(), jnp.float32(1)
+
+    runner = SingleRunner()
+    step = runner.compile_train(make_train_step(loss, optax.sgd(0.1), seed=0))
+    state = runner.place(TrainState.create(jnp.zeros(1), optax.sgd(0.1)))
+    state, metrics = step(state, {"x": np.zeros(1)})
+    assert float(metrics["loss"]) == 0 and int(metrics["bad_step"]) == 0
+    assert state.params.tolist() == [0.0]
+
+
+def test_second_step_does_not_compile_again():
+    runner = tiny.runner(2)
+    step = tiny.train_step(runner)
+    state, _ = step(runner.place(tiny.state()), BATCHES[0])
+    with jax.log_compiles(False), jax.no_tracing():
+        step(state, BATCHES[1])

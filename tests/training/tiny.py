@@ -1,0 +1,67 @@
+"""A decoder small enough to train in a test, and batches for it."""
+
+import jax
+import numpy as np
+
+from jaxformer.config import ModelConfig, OptimizerConfig, ScheduleConfig
+from jaxformer.models import Decoder
+from jaxformer.training import (
+    PmapRunner,
+    SingleRunner,
+    TrainState,
+    language_model_loss,
+    make_optimizer,
+    make_train_step,
+)
+
+VOCAB, LENGTH, ROWS = 11, 6, 8
+
+
+def model(dropout_rate=0.0):
+    return Decoder(
+        ModelConfig(
+            vocab_size=VOCAB, max_len=LENGTH, num_layers=2, d_model=8, num_heads=2,
+            dropout_rate=dropout_rate,
+        )
+    )  # fmt: skip
+
+
+def optimizer():
+    return make_optimizer(OptimizerConfig(learning_rate=1e-2), ScheduleConfig(warmup_steps=2))
+
+
+def init_params(rng):
+    return model().init(rng, np.zeros((1, 2), np.int32))["params"]
+
+
+def state():
+    return TrainState.create(init_params(jax.random.key(0)), optimizer())
+
+
+def batch(step=0, rows=ROWS):
+    tokens = np.random.default_rng(step).integers(0, VOCAB, (rows, LENGTH + 1), dtype=np.int32)
+    return {"tokens": tokens[:, :-1], "labels": tokens[:, 1:]}
+
+
+def runner(devices):
+    return SingleRunner() if devices == 1 else PmapRunner(jax.local_devices()[:devices])
+
+
+def train_step(runner, *, dropout_rate=0.0, accumulate_steps=1, loss=None):
+    step = make_train_step(
+        loss or language_model_loss(model(dropout_rate)),
+        optimizer(),
+        seed=3,
+        accumulate_steps=accumulate_steps,
+        axis_name=runner.axis_name,
+    )
+    return runner.compile_train(step)
+
+
+def run(runner, step, batches, start=None):
+    """Trains over the batches and returns (state on the host, list of metrics on the host)."""
+    current, metrics = runner.place(start or state()), []
+    for one in batches:
+        current, measured = step(current, one)
+        metrics.append(jax.device_get(measured))
+    return jax.device_get(current), metrics
