@@ -1,7 +1,9 @@
 """The command line: train, generate, evaluate. Heavy imports wait until a command runs."""
 
 import dataclasses
+import os
 import pathlib
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -100,13 +102,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             _generate(command)
         elif isinstance(command, Evaluate):
             _evaluate(command)
+    except BrokenPipeError:
+        # Whoever read our output has gone, such as `head`; Python would complain at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
     except (ValueError, OSError) as error:
         if not _is_users_mistake(error):
             raise
         print(f"jaxformer: error: {error}", file=sys.stderr)
         sys.exit(2)
-    except BrokenPipeError:
-        sys.exit(141)
 
 
 def _is_users_mistake(error: Exception) -> bool:
@@ -130,8 +134,7 @@ def _train(path: str, overrides: Sequence[str]) -> None:
         split_cpu(config.training.cpu_devices)
     from jaxformer import runs
 
-    print(config_to_toml(config))
-    result = runs.train_run(config)
+    result = runs.train_run(config, on_start=lambda resolved: print(config_to_toml(resolved)))
     assert config.out is not None  # load_config fills it in
     folder = pathlib.Path(config.out)
     if result.stop_signal is not None:

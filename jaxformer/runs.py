@@ -5,7 +5,7 @@ import hashlib
 import json
 import math
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -135,11 +135,14 @@ def open_run(path: str | pathlib.Path, step: int | None = None) -> Run:
     return Run(folder, config, tokenizer, params, chosen)
 
 
-def train_run(config: ExperimentConfig) -> FitResult:
+def train_run(
+    config: ExperimentConfig, on_start: Callable[[ExperimentConfig], None] | None = None
+) -> FitResult:
     """Trains in the run folder `config.out`, which it makes, or goes on with.
 
     Args:
         config: the experiment, its out set.
+        on_start: called with the config, its model.vocab_size filled in, before the first step.
 
     Returns:
         How it ended.
@@ -183,6 +186,8 @@ def train_run(config: ExperimentConfig) -> FitResult:
     # Last, because a folder with a config counts as a run.
     (folder / _CONFIG).write_text(config_to_toml(config), encoding="utf-8")
 
+    if on_start is not None:
+        on_start(config)
     hosts = {"num_hosts": runner.num_hosts, "host": runner.host}
     source, held_out_source = _source(config, stream), _source(config, held_out_stream)
     rows = math.lcm(_eval_batch_size(config), runner.num_devices)

@@ -1,0 +1,320 @@
+"""The command line from start to end on a tiny config, and every user's mistake in one line."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from jaxformer.cli import main
+from jaxformer.config import load_config
+from jaxformer.errors import CheckpointError
+from jaxformer.runs import open_run
+
+TEXT = "the cat sat on the mat; the dog sat on the log.\n" * 40
+
+CONFIG = """
+out = "{out}"
+[data]
+source = "files"
+paths = ["{text}"]
+validation_fraction = 0.2
+[tokenizer]
+kind = "character"
+[model]
+max_len = 32
+num_layers = 2
+d_model = 16
+num_heads = 2
+dropout_rate = 0.1
+[optimizer]
+learning_rate = 3e-2
+[schedule]
+name = "cosine"
+warmup_steps = 2
+decay_steps = 30
+[training]
+steps = 20
+batch_size = 8
+devices = 2
+log_every = 5
+eval_every = 10
+checkpoint_every = 10
+[samples]
+prompts = ["the c", "the d", "on"]
+max_new_tokens = 12
+temperature = 0.8
+top_k = 5
+"""
+
+
+def write_config(folder, **changes):
+    (folder / "text.txt").write_text(TEXT, encoding="utf-8")
+    values = {"out": folder / "run", "text": folder / "text.txt"}
+    text = CONFIG.format(**{key: value.as_posix() for key, value in values.items()})
+    for old, new in changes.values():
+        assert old in text
+        text = text.replace(old, new)
+    path = folder / "tiny.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache_folder(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A finished run: its folder of everything, and what the command printed."""
+    import contextlib
+    import io
+
+    folder = tmp_path_factory.mktemp("cli")
+    config, out = write_config(folder), io.StringIO()
+    with contextlib.redirect_stdout(out):
+        main(["train", str(config)])
+    return folder, out.getvalue()
+
+
+def fails(capsys, *words):
+    """Runs a command that must fail as a user's mistake, and returns its one line."""
+    with pytest.raises(SystemExit) as stopped:
+        main([str(word) for word in words])
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    return error
+
+
+def one_line(capsys, *words):
+    error = fails(capsys, *words)
+    assert error.count("\n") == 1 and error.startswith("jaxformer: error: ")
+    return error
+
+
+def test_training_prints_config_samples_loss_and_folder(trained):
+    folder, out = trained
+    assert "vocab_size = " in out and "learning_rate = 0.03" in out
+    assert "step 20/20" in out
+    for prompt in ("the c", "the d", "on"):
+        assert f"--- '{prompt}'\n{prompt}" in out
+    assert "nats per token" in out and "bits per byte" in out
+    assert out.endswith(f"run folder: {folder / 'run'}\n")
+
+
+def test_run_folder_holds_everything(trained):
+    folder = trained[0] / "run"
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        "config.toml", "tokenizer.json", "metrics.jsonl", "tensorboard", "checkpoints",
+        "samples.txt", "loss.png", "held_out.npz", "data.json",
+    }  # fmt: skip
+    assert (folder / "loss.png").stat().st_size > 5000
+    assert load_config(folder / "config.toml").model.vocab_size is not None
+    assert (folder / "samples.txt").read_text(encoding="utf-8").count("---") == 3
+    for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+        json.loads(line)
+
+
+def test_training_learns(trained):
+    records = (trained[0] / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    losses = [json.loads(line)["loss"] for line in records if '"loss"' in line]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_evaluate_prints_the_loss_that_training_ended_with(trained, capsys):
+    folder, out = trained
+    main(["evaluate", str(folder / "run")])
+    printed = capsys.readouterr().out
+    loss = out.split("held-out loss at step ")[-1].splitlines()[0]
+    assert printed.startswith(f"held-out loss at step {loss}, over ")
+
+
+def test_bits_per_byte_of_a_character_model_follow_from_its_loss(trained):
+    """One ASCII character is one byte and one token, so the two measures agree."""
+    evaluation = open_run(trained[0] / "run").evaluate()
+    assert evaluation.bits_per_byte == pytest.approx(evaluation.loss / np.log(2), rel=1e-6)
+    assert evaluation.perplexity == pytest.approx(np.exp(evaluation.loss))
+
+
+def test_generate_streams_the_prompt_and_its_continuation(trained, capsys):
+    words = ["generate", str(trained[0] / "run"), "--prompt", "the c", "--max-new-tokens", "9"]
+    texts = []
+    for extra in (["--temperature", "0"], ["--temperature", "0", "--seed", "1"],
+                  ["--seed", "1"], ["--seed", "2"], ["--seed", "2"]):  # fmt: skip
+        main(words + extra)
+        texts.append(capsys.readouterr().out)
+    assert all(text.startswith("the c") and len(text) <= 5 + 9 + 1 for text in texts)
+    assert texts[0] == texts[1] and texts[3] == texts[4] and texts[2] != texts[3]
+
+
+def test_generate_fills_the_context_when_not_told_how_much(trained, capsys):
+    main(["generate", str(trained[0] / "run"), "--prompt", "the c", "--top-k", "1"])
+    assert len(capsys.readouterr().out.rstrip("\n")) <= 32
+
+
+def test_empty_prompt_starts_a_document(trained, capsys):
+    main(["generate", str(trained[0] / "run"), "--prompt", "", "--max-new-tokens", "3"])
+    assert capsys.readouterr().out.strip("\n")
+
+
+def test_run_goes_on_with_more_steps_bitwise(trained, tmp_path):
+    """20 + 10 steps in two commands equal 30 in one."""
+    longer = {"training": ("steps = 20", "steps = 30")}
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    main(["train", str(write_config(whole, **longer))])
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    config = write_config(parts)
+    main(["train", str(config)])
+    main(["train", str(config), "--training.steps", "30"])
+    one, two = (open_run(folder / "run", step=30) for folder in (whole, parts))
+    import jax
+
+    jax.tree.map(np.testing.assert_array_equal, one.params, two.params)
+
+
+def test_chosen_checkpoint_is_used(trained, capsys):
+    folder = trained[0] / "run"
+    main(["evaluate", str(folder), "--step", "10"])
+    assert capsys.readouterr().out.startswith("held-out loss at step 10: ")
+    assert "no checkpoint of step 11, only [10, 20]" in one_line(
+        capsys, "evaluate", folder, "--step", "11"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("num_heads = 2", "num_head = 2"), "unknown key model.num_head; did you mean 'num_heads'"),
+        (("num_layers = 2", ""), "missing key model.num_layers (an integer)"),
+        (("d_model = 16", "d_model = 15"), "d_model must be a multiple of num_heads"),
+        (("steps = 20", 'steps = "20"'), "training.steps must be an integer, got '20'"),
+        (('kind = "character"', 'kind = "chars"'), "kind must be one of character"),
+        (("batch_size = 8", "batch_size = 9"), "must be a multiple of devices * accumulate_steps"),
+        (("devices = 2", "devices = 99"), "training.devices=99, but this machine has 8"),
+        (("paths =", "validation_paths ="), "'files' needs data.paths"),
+        (("text.txt", "absent.txt"), "absent.txt"),
+        (("warmup_steps = 2", "warmup_steps = 30"), "decay_steps must be larger"),
+        (("[data]", "[data"), "not a TOML file"),
+        (("max_len = 32", "max_len = 32\nvocab_size = 3"), "vocab_size must be at least"),
+    ],
+)
+def test_config_mistakes_get_one_line(tmp_path, capsys, change, message):
+    assert message in one_line(capsys, "train", write_config(tmp_path, change=change))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "empty"), (b"caf\xe9 au lait " * 50, "UTF-8")],
+)
+def test_unusable_text_gets_one_line(tmp_path, capsys, content, message):
+    config = write_config(tmp_path)
+    (tmp_path / "text.txt").write_bytes(content)
+    error = one_line(capsys, "train", config)
+    assert message in error and "text.txt" in error
+
+
+def test_missing_config_names_its_neighbours(tmp_path, capsys):
+    write_config(tmp_path)
+    error = one_line(capsys, "train", tmp_path / "tinny.toml")
+    assert "no such config file" in error and "tiny.toml" in error
+
+
+def test_wrong_override_names_the_option(tmp_path, capsys):
+    error = fails(capsys, "train", write_config(tmp_path), "--model.num-head", "4")
+    assert "--model.num-heads" in error
+
+
+def test_impossible_override_is_a_mistake_too(tmp_path, capsys):
+    error = fails(capsys, "train", write_config(tmp_path), "--model.d-model", "15")
+    assert "d_model must be a multiple of num_heads" in error
+
+
+def test_prompt_that_does_not_fit_gets_one_line(trained, capsys):
+    run = trained[0] / "run"
+    error = one_line(capsys, "generate", run, "--prompt", "the cat " * 9)
+    assert "72 tokens" in error and "context of 32" in error
+    error = one_line(capsys, "generate", run, "--prompt", "the", "--max-new-tokens", "30")
+    assert "ask for at most 29" in error
+
+
+def test_unknown_character_gets_one_line(trained, capsys):
+    assert "'Z'" in one_line(capsys, "generate", trained[0] / "run", "--prompt", "Zebra")
+
+
+def test_folder_that_is_no_run_gets_one_line(tmp_path, capsys):
+    assert "it has no config.toml" in one_line(capsys, "evaluate", tmp_path)
+    missing = tmp_path / "missing"
+    assert "no such folder" in one_line(capsys, "generate", missing, "--prompt", "a")
+    assert not missing.exists()
+
+
+def test_folder_of_something_else_is_left_alone(tmp_path, capsys):
+    config = write_config(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.txt").write_text("years of work")
+    error = one_line(capsys, "train", config)
+    assert "not a run folder" in error and "thesis.txt" in error
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["thesis.txt"]
+
+
+def test_run_of_another_config_is_left_alone(trained, capsys):
+    folder = trained[0]
+    before = (folder / "run" / "config.toml").read_bytes()
+    error = one_line(capsys, "train", folder / "tiny.toml", "--optimizer.learning-rate", "0.1")
+    assert "optimizer.learning_rate: 0.03 there, 0.1 now" in error
+    assert (folder / "run" / "config.toml").read_bytes() == before
+
+
+def test_run_is_not_continued_on_another_text(trained, tmp_path, capsys):
+    text = trained[0] / "text.txt"
+    text.write_text(TEXT.replace("dog", "god"), encoding="utf-8")
+    try:
+        assert "another text" in one_line(capsys, "train", trained[0] / "tiny.toml")
+    finally:
+        text.write_text(TEXT, encoding="utf-8")
+
+
+def test_damaged_run_is_named(trained, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in ("config.toml", "tokenizer.json"):
+        (folder / name).write_bytes((trained[0] / "run" / name).read_bytes())
+    with pytest.raises(CheckpointError, match="has no checkpoint"):
+        open_run(folder)
+
+
+def test_help_answers_within_two_seconds_without_jax():
+    start = time.monotonic()
+    code = (
+        "import sys\n"
+        "from jaxformer.cli import main\n"
+        "try:\n    main(['--help'])\n"
+        "except SystemExit as stopped:\n    assert not stopped.code\n"
+        "assert 'jax' not in sys.modules, 'jax was imported'\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    elapsed = time.monotonic() - start
+    assert result.returncode == 0, result.stderr
+    for command in ("train", "generate", "evaluate"):
+        assert command in result.stdout
+    assert elapsed < 2, f"{elapsed:.1f} s"
+
+
+@pytest.mark.parametrize("path", sorted(pathlib.Path("configs").glob("*.toml")), ids=str)
+def test_ready_configs_load_and_say_how_to_run_them(path):
+    config, header = load_config(path), path.read_text(encoding="utf-8")
+    assert config.out == f"runs/{path.stem}"
+    assert f"jaxformer train configs/{path.name}" in header
+    for word in ("Command:", "Expected:", "Time:"):
+        assert word in header

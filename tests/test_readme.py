@@ -1,0 +1,56 @@
+"""What the README says, run as it stands there."""
+
+import pathlib
+import re
+import shlex
+
+import pytest
+
+from jaxformer.config import load_config
+
+README = pathlib.Path("README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"(<!--[^\n]*-->\n)?```(\w*)\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_python_examples_run():
+    """All in one namespace, as a reader would run them; those that need a run are left out."""
+    examples = [code for note, language, code in BLOCKS if language == "python" and not note]
+    assert len(examples) >= 3
+    namespace = {}
+    # The rank promotion that tests forbid is a reader's default.
+    import jax
+
+    with jax.numpy_rank_promotion("allow"):
+        for code in examples:
+            exec(compile(code, "README.md", "exec"), namespace)
+
+
+def test_example_that_needs_a_run_uses_what_exists():
+    from jaxformer.runs import Run
+
+    (code,) = [code for note, language, code in BLOCKS if language == "python" and note]
+    for attribute in re.findall(r"run\.(\w+)", code):
+        assert hasattr(Run, attribute) or attribute in Run.__dataclass_fields__, attribute
+
+
+def test_configs_named_in_commands_exist_and_their_overrides_too():
+    commands = [
+        line
+        for _, language, code in BLOCKS
+        if language == "bash"
+        for line in code.splitlines()
+        if "jaxformer train" in line
+    ]
+    assert len(commands) >= 3
+    for command in commands:
+        words = shlex.split(command.split("jaxformer train", 1)[1], comments=True)
+        config = load_config(words[0])
+        for word in words[1:]:
+            if word.startswith("--"):
+                section, key = word[2:].split(".")
+                assert hasattr(getattr(config, section), key.replace("-", "_")), word
+
+
+@pytest.mark.parametrize("path", re.findall(r"\]\(((?!http)[^)]+)\)", README))
+def test_links_lead_to_files(path):
+    assert pathlib.Path(path).exists()
