@@ -439,7 +439,7 @@ class ExperimentConfig:
     samples: SamplesConfig = SamplesConfig()
 
     def __post_init__(self) -> None:
-        _require_at_least_zero(self, "seed")
+        _require(0 <= self.seed < 2**31, "seed must be in 0 .. 2**31 - 1", seed=self.seed)
 
 
 def load_config(path: str | pathlib.Path) -> ExperimentConfig:

@@ -4,8 +4,7 @@ Both train on the same batch in one process, in turn, so that a noisy machine is
 both. Prints the ratio, tokens per second, compile times, and the share of the machine's own
 matmul peak, measured in the same run.
 
-    python experiments/benchmarks/train_step.py --size small
-    python experiments/benchmarks/train_step.py --size medium --dtype bfloat16
+Run: python experiments/benchmarks/train_step.py --size small [--dtype bfloat16] [--loop]
 """
 
 import argparse

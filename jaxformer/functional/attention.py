@@ -16,6 +16,7 @@ from jaxformer.functional.attention_inputs import (
     Lengths,
     WindowSize,
     prepare_attention,
+    zero_unseen,
 )
 from jaxformer.functional.shapes import Array
 
@@ -105,14 +106,19 @@ def dot_product_attention(
             f"implementation must be 'auto' or 'dense' (None and 'xla' mean dense), got "
             f"{implementation!r}"
         )
+    _check_dropout(dropout_rate, dropout_rng)
     inputs = prepare_attention(
         query, key, value, bias, mask, scale=scale, is_causal=is_causal, query_offset=query_offset,
         query_seq_lengths=query_seq_lengths, key_value_seq_lengths=key_value_seq_lengths,
         local_window_size=local_window_size, query_segment_ids=query_segment_ids,
         key_value_segment_ids=key_value_segment_ids, softcap=softcap,
     )  # fmt: skip
+    inputs = zero_unseen(inputs)
     weights = _softmax(_masked(_biased(inputs, _capped(inputs, _scores(inputs))), inputs.allowed))
-    return _weighted_values(inputs, _dropout(weights, dropout_rate, dropout_rng))
+    if dropout_rng is not None and dropout_rate > 0:
+        keep = jax.random.bernoulli(dropout_rng, 1 - dropout_rate, weights.shape)
+        weights = jnp.where(keep, weights / (1 - dropout_rate), 0)
+    return _weighted_values(inputs, weights)
 
 
 def attention_weights(
@@ -171,12 +177,19 @@ def attention_weights(
         local_window_size=local_window_size, query_segment_ids=query_segment_ids,
         key_value_segment_ids=key_value_segment_ids, softcap=softcap,
     )  # fmt: skip
-    result = _scores(inputs)
+    result = _scores(zero_unseen(inputs) if stage == "softmax" else inputs)
     if stage != "scores":
         result = _capped(inputs, result)
     if stage in ("biased", "softmax"):
         result = _biased(inputs, result)
     return _softmax(_masked(result, inputs.allowed)) if stage == "softmax" else result
+
+
+def _check_dropout(rate: float, rng: jax.Array | None) -> None:
+    if not 0 <= rate < 1:
+        raise ConfigError(f"dropout_rate must be in [0, 1), got {rate}")
+    if rate > 0 and rng is None:
+        raise ConfigError(f"dropout_rate={rate} needs a dropout_rng; pass one, or a rate of 0")
 
 
 def _scores(inputs: AttentionInputs) -> jax.Array:
@@ -223,17 +236,6 @@ def _softmax_jvp(
     weights = _softmax(*primals)
     moved = weights * tangents[0]
     return weights, moved - weights * moved.sum(axis=-1, keepdims=True)
-
-
-def _dropout(weights: jax.Array, rate: float, rng: jax.Array | None) -> jax.Array:
-    if not 0 <= rate < 1:
-        raise ConfigError(f"dropout_rate must be in [0, 1), got {rate}")
-    if rate == 0:
-        return weights
-    if rng is None:
-        raise ConfigError(f"dropout_rate={rate} needs a dropout_rng; pass one, or a rate of 0")
-    keep = jax.random.bernoulli(rng, 1 - rate, weights.shape)
-    return jnp.where(keep, weights / (1 - rate), 0)
 
 
 def _weighted_values(inputs: AttentionInputs, weights: jax.Array) -> jax.Array:

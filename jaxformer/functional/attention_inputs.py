@@ -19,7 +19,7 @@ from jaxformer.functional.shapes import (
     describe,
 )
 
-__all__ = ["AttentionInputs", "Lengths", "WindowSize", "prepare_attention"]
+__all__ = ["AttentionInputs", "Lengths", "WindowSize", "prepare_attention", "zero_unseen"]
 
 Lengths = int | Array
 WindowSize = int | tuple[int | None, int | None]
@@ -29,11 +29,12 @@ class AttentionInputs(NamedTuple):
     """What every implementation of attention starts from.
 
     Args:
-        query: float `[..., T, N, H]`, rows beyond their length zeroed.
-        key: float `[..., S, K, H]`, keys that nothing may see zeroed.
-        value: float `[..., S, K, Hv]`, likewise; None for weights alone.
+        query: float `[..., T, N, H]`.
+        key: float `[..., S, K, H]`.
+        value: float `[..., S, K, Hv]`; None for weights alone.
         bias: float of the rank of the weights, or None.
         allowed: bool that broadcasts to `[..., N, T, S]`, of its rank; None = everything.
+        real_queries: bool `[..., T, 1, 1]`, rows within their length; None = all.
         scale: factor of the scores.
         softcap: cap of the scores, or None.
         wide_dtype: of scores and softmax.
@@ -44,6 +45,7 @@ class AttentionInputs(NamedTuple):
     value: jax.Array | None
     bias: jax.Array | None
     allowed: jax.Array | None
+    real_queries: jax.Array | None
     scale: float
     softcap: float | None
     wide_dtype: jnp.dtype
@@ -69,7 +71,7 @@ def prepare_attention(
     """Checks the arguments of `dot_product_attention`, which documents them.
 
     Returns:
-        The inputs, with defaults filled in and what nothing may see zeroed.
+        The inputs, with defaults filled in.
 
     Raises:
         ShapeError: an argument does not fit.
@@ -80,8 +82,8 @@ def prepare_attention(
     sizes = _check_arrays(query, key, value)
     leading = query.shape[:-3]
     weights_shape = (*leading, sizes["N"], sizes["T"], sizes["S"])
-    if softcap is not None and not softcap > 0:
-        raise ConfigError(f"softcap must be positive, got {softcap}; None means no cap")
+    if softcap is not None and not 0 < softcap < math.inf:
+        raise ConfigError(f"softcap must be positive and finite, got {softcap}; None = no cap")
     if scale is not None and not math.isfinite(scale):
         raise ConfigError(f"scale must be finite, got {scale}; None means 1 / sqrt(H)")
 
@@ -94,18 +96,16 @@ def prepare_attention(
     if key_value_seq_lengths is not None:
         lengths = _per_row("key_value_seq_lengths", key_value_seq_lengths, leading, sizes["S"])
         structure.append(masks.padding(lengths, sizes["S"]))
+    real_queries = None
     if query_seq_lengths is not None:
         lengths = _per_row("query_seq_lengths", query_seq_lengths, leading, sizes["T"])
-        real = rearrange(masks.padding(lengths, sizes["T"]), "... n 1 t -> ... n t 1")
-        structure.append(real)
-        real = jnp.broadcast_to(rearrange(real, "... n t 1 -> ... t n 1"), query.shape)
-        query = jnp.where(real, query, 0)
+        real_queries = rearrange(masks.padding(lengths, sizes["T"]), "... 1 1 t -> ... t 1 1")
+        structure.append(rearrange(real_queries, "... t 1 1 -> ... 1 t 1"))
     allowed = masks.combine(mask, *structure, None if bias is None else bias > -jnp.inf)
     if allowed is not None:
         allowed = jnp.expand_dims(allowed, tuple(range(len(weights_shape) - allowed.ndim)))
-        key, value = _zero_unseen(allowed, key, value)
     return AttentionInputs(
-        query=query, key=key, value=value, bias=bias, allowed=allowed,
+        query=query, key=key, value=value, bias=bias, allowed=allowed, real_queries=real_queries,
         scale=1 / math.sqrt(sizes["H"]) if scale is None else scale, softcap=softcap,
         wide_dtype=jnp.promote_types(query.dtype, jnp.float32),
     )  # fmt: skip
@@ -186,6 +186,7 @@ def _structure(
         if is_causal:
             result.append(masks.causal(num_queries, num_keys, offset))
         if local_window_size is not None:
+            masks.check_window("local_window_size", local_window_size)
             result.append(masks.window(num_queries, num_keys, local_window_size, offset))
     if (query_segment_ids is None) != (key_value_segment_ids is None):
         given = "query" if key_value_segment_ids is None else "key_value"
@@ -195,6 +196,8 @@ def _structure(
         )
     if query_segment_ids is not None and key_value_segment_ids is not None:
         query_ids, key_ids = jnp.asarray(query_segment_ids), jnp.asarray(key_value_segment_ids)
+        check_dtype("query_segment_ids", query_ids, "integer")
+        check_dtype("key_value_segment_ids", key_ids, "integer")
         check_axes("query_segment_ids", query_ids, "... T", {"T": num_queries})
         check_leading("query_segment_ids", query_ids, 1, leading)
         check_axes("key_value_segment_ids", key_ids, "... S", {"S": num_keys})
@@ -207,7 +210,7 @@ def _per_row(
     name: str, values: Lengths, leading: tuple[int, ...], largest: int | None
 ) -> jax.Array:
     """Broadcasts ints or integer arrays to the leading axes; checks the range where it is known."""
-    if largest is not None and isinstance(values, int | np.ndarray):
+    if largest is not None and isinstance(values, int | np.ndarray | np.integer):
         known = np.asarray(values)
         if known.size and (known.min() < 0 or known.max() > largest):
             raise ShapeError(f"{name} must be in 0 .. {largest}, got {values}")
@@ -222,16 +225,29 @@ def _per_row(
     return jnp.broadcast_to(array, leading)
 
 
-def _zero_unseen(
-    allowed: jax.Array, key: jax.Array, value: jax.Array | None
-) -> tuple[jax.Array, jax.Array | None]:
-    """Zeroes keys and values that no query of no head may see: 0 * NaN would be NaN."""
-    seen = allowed.any(axis=-2)  # [..., N or 1, S or 1]
+def zero_unseen(inputs: AttentionInputs) -> AttentionInputs:
+    """Zeroes queries beyond their length, and keys and values that no query of no head may see.
+
+    What is in them could be NaN or Inf, and 0 * NaN would be NaN.
+
+    Args:
+        inputs: as prepared.
+
+    Returns:
+        The inputs with zeros there.
+    """
+
+    def keep(kept: jax.Array, array: jax.Array) -> jax.Array:
+        return jnp.where(jnp.broadcast_to(kept, array.shape), array, 0)
+
+    if inputs.real_queries is not None:
+        inputs = inputs._replace(query=keep(inputs.real_queries, inputs.query))
+    if inputs.allowed is None:
+        return inputs
+    seen = inputs.allowed.any(axis=-2)  # [..., N or 1, S or 1]
     if seen.shape[-2] > 1:
-        seen = rearrange(seen, "... (k g) s -> ... k g s", k=key.shape[-2]).any(axis=-2)
+        heads = inputs.key.shape[-2]
+        seen = rearrange(seen, "... (k g) s -> ... k g s", k=heads).any(axis=-2)
     seen = rearrange(seen, "... k s -> ... s k 1")
-
-    def zero(array: jax.Array) -> jax.Array:
-        return jnp.where(jnp.broadcast_to(seen, array.shape), array, 0)
-
-    return zero(key), None if value is None else zero(value)
+    value = None if inputs.value is None else keep(seen, inputs.value)
+    return inputs._replace(key=keep(seen, inputs.key), value=value)

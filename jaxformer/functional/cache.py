@@ -75,9 +75,10 @@ class KVCache(NamedTuple):
                 when not given.
 
         Returns:
-            The cache with longer rows. A row whose tokens do not fit is an error; where that
-            cannot be raised because the lengths are traced, the tokens are dropped and the row's
-            last T slots become NaN, so that whatever is computed from it is NaN too.
+            The cache with longer rows. A row whose tokens do not fit is an error, as are more
+            tokens than T; where that cannot be raised because the numbers are traced, the tokens
+            are dropped and the row's last slots become NaN, so that whatever is computed from it
+            is NaN too.
 
         Raises:
             ShapeError: the shapes do not fit, or a row overflows and the lengths are known.
@@ -93,9 +94,11 @@ class KVCache(NamedTuple):
         num_tokens = jnp.asarray(num_tokens)
         check_dtype("num_tokens", num_tokens, "integer")
         check_axes("num_tokens", num_tokens, "B", {"B": batch})
-        self._raise_if_known_to_overflow(num_tokens)
+        self._raise_if_known_to_be_wrong(sizes["T"], num_tokens)
 
-        overflow = self.lengths + num_tokens > capacity
+        impossible = (num_tokens < 0) | (num_tokens > sizes["T"])
+        overflow = impossible | (self.lengths + num_tokens > capacity)
+        num_tokens = jnp.where(impossible, sizes["T"], num_tokens)
         lengths = jnp.minimum(self.lengths + num_tokens, capacity)
         step = jnp.arange(sizes["T"], dtype=jnp.int32)[None]
         slot = (lengths - num_tokens)[:, None] + step
@@ -107,13 +110,18 @@ class KVCache(NamedTuple):
 
         return KVCache(write(self.key, key), write(self.value, value), lengths)
 
-    def _raise_if_known_to_overflow(self, num_tokens: jax.Array) -> None:
-        if isinstance(self.lengths, jax.core.Tracer) or isinstance(num_tokens, jax.core.Tracer):
+    def _raise_if_known_to_be_wrong(self, num_new: int, num_tokens: jax.Array) -> None:
+        if isinstance(num_tokens, jax.core.Tracer):
             return
-        wanted = np.asarray(self.lengths) + np.asarray(num_tokens)
+        counts = np.asarray(num_tokens)
+        if counts.size and not 0 <= counts.min() <= counts.max() <= num_new:
+            raise ShapeError(f"num_tokens must be in 0 .. T={num_new}, got {counts.tolist()}")
+        if isinstance(self.lengths, jax.core.Tracer):
+            return
+        wanted = np.asarray(self.lengths) + counts
         if (wanted > self.capacity).any():
             row = int(np.argmax(wanted))
             raise ShapeError(
                 f"the cache holds {self.capacity} tokens a row, got {self.lengths[row]} in row "
-                f"{row} and {num_tokens[row]} more; make a larger one with KVCache.init"
+                f"{row} and {counts[row]} more; make a larger one with KVCache.init"
             )

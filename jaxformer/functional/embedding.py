@@ -29,7 +29,9 @@ def embed(table: jax.Array, tokens: jax.Array) -> jax.Array:
     """
     sizes = check_axes("table", table, "V D")
     check_dtype("tokens", tokens, "integer")
-    # Negative indices count from the end in JAX: send them where "fill" catches them.
+    # Negative indices count from the end in JAX: send them where "fill" catches them. At least
+    # int32, because V may not fit in the tokens' own dtype.
+    tokens = tokens.astype(jnp.promote_types(tokens.dtype, jnp.int32))
     index = jnp.where(tokens < 0, sizes["V"], tokens)
     return table.at[index].get(mode="fill", fill_value=jnp.nan)
 

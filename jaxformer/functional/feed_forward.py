@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import jax
 
-from jaxformer.errors import ConfigError
+from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.linear import linear
 
 __all__ = ["FeedForwardParams", "GatedFeedForwardParams", "feed_forward", "gated_feed_forward"]
@@ -121,6 +121,12 @@ def gated_feed_forward(
         >>> gated_feed_forward(params, jnp.ones(2), activation="relu").tolist()
         [8.0, 8.0]
     """
-    gate = _activation(activation)(linear(x, params.gate_kernel, params.gate_bias))
-    hidden = gate * linear(x, params.up_kernel, params.up_bias)
+    gate = linear(x, params.gate_kernel, params.gate_bias)
+    up = linear(x, params.up_kernel, params.up_bias)
+    if gate.shape != up.shape:
+        raise ShapeError(
+            f"gate_kernel and up_kernel must both be [D, F], got {params.gate_kernel.shape} and "
+            f"{params.up_kernel.shape}"
+        )
+    hidden = _activation(activation)(gate) * up
     return linear(hidden, params.down_kernel, params.down_bias)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from einops import pack, unpack
 
 from jaxformer.errors import ShapeError
-from jaxformer.functional.shapes import check_axes
+from jaxformer.functional.shapes import check_axes, check_dtype
 
 __all__ = ["linear"]
 
@@ -22,12 +22,13 @@ def linear(x: jax.Array, kernel: jax.Array, bias: jax.Array | None = None) -> ja
         float `[..., F]`, in the dtype of x.
 
     Raises:
-        ShapeError: the widths do not match.
+        ShapeError: the widths do not match, or x is not of floats.
 
     Example:
         >>> linear(jnp.ones((2, 3)), jnp.ones((3, 5)), jnp.ones(5)).tolist()[0]
         [4.0, 4.0, 4.0, 4.0, 4.0]
     """
+    check_dtype("x", x, "floating", remedy="cast it with .astype")
     if x.ndim == 0:
         raise ShapeError("x must be [..., D], got a scalar")
     sizes = check_axes("kernel", kernel, "D F", {"D": x.shape[-1]}, remedy="D is x's last axis")

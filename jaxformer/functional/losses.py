@@ -60,7 +60,13 @@ def cross_entropy(
     if isinstance(labels, np.ndarray):
         _check_labels(labels, vocab_size, ignore_label)
 
+    # Wide enough for -1 and V, which a label's own dtype may not hold.
+    labels = jnp.asarray(labels)
+    labels = labels.astype(jnp.promote_types(labels.dtype, jnp.int32))
+    counted = jnp.ones(labels.shape, bool) if ignore_label is None else labels != ignore_label
     wide = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+    # Logits that are not counted may be NaN, and so would their gradient be: 0 * NaN.
+    wide = jnp.where(counted[..., None], wide, 0)
     log_normalizer = jax.nn.logsumexp(wide, axis=-1)
     valid = (labels >= 0) & (labels < vocab_size)
     index = jnp.where(valid, labels, 0)
@@ -71,7 +77,6 @@ def cross_entropy(
         loss = (1 - label_smoothing) * loss + label_smoothing * smooth
     if z_loss:
         loss = loss + z_loss * jnp.square(log_normalizer)
-    counted = jnp.ones(labels.shape, bool) if ignore_label is None else labels != ignore_label
     return jnp.where(counted, loss, 0).sum(), counted.sum(dtype=loss.dtype)
 
 

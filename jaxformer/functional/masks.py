@@ -68,16 +68,14 @@ def window(
         bool `[T, S]`, or `[..., 1, T, S]` for an array offset.
 
     Raises:
-        ShapeError: a side is negative.
+        ShapeError: size is not one or two integers of at least 0.
 
     Example:
         >>> window(3, 3, (1, 0)).astype(int).tolist()
         [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
     """
+    check_window("size", size)
     left, right = (size, size) if isinstance(size, int) else size
-    for side in (left, right):
-        if side is not None and side < 0:
-            raise ShapeError(f"window sides must be zero or more, got {size}; None is unbounded")
     distance = _relative_positions(num_queries, num_keys, query_offset)
     mask = jnp.ones(distance.shape, bool)
     if left is not None:
@@ -85,6 +83,30 @@ def window(
     if right is not None:
         mask &= distance <= right
     return mask
+
+
+def check_window(name: str, size: object) -> None:
+    """Checks that a window is an int or a pair of int or None, none of them negative.
+
+    Args:
+        name: of the argument, for the message.
+        size: what was passed.
+
+    Raises:
+        ShapeError: it is something else.
+
+    Example:
+        >>> check_window("local_window_size", (4, None))
+    """
+    sides = size if isinstance(size, tuple) and len(size) == 2 else (size, size)
+    if isinstance(size, int | tuple) and all(
+        side is None or (isinstance(side, int) and side >= 0) for side in sides
+    ):
+        return
+    raise ShapeError(
+        f"{name} must be an int or a pair (left, right), each at least 0 or None for unbounded, "
+        f"got {size!r}"
+    )
 
 
 def padding(lengths: Offset, num_keys: int) -> jax.Array:

@@ -121,6 +121,13 @@ def multi_head_attention(
             + (" and key_value_inputs" if key_value_inputs is not None else "")
             + "; set is_causal=True and pass query_inputs only"
         )
+    if cache is not None and key_value_seq_lengths is not None:
+        raise ShapeError(
+            "key_value_seq_lengths are the cache's own lengths when there is one, got both; leave "
+            "them out, and pass num_tokens for rows of unequal length"
+        )
+    if num_tokens is not None and cache is None:
+        raise ShapeError("num_tokens goes with a cache, got none; pass key_value_seq_lengths")
     if rotary is not None and key_value_inputs is not None:
         raise ShapeError("rotary tables are for self-attention, got key_value_inputs as well")
     key_value_inputs = query_inputs if key_value_inputs is None else key_value_inputs

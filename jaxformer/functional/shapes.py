@@ -1,6 +1,7 @@
 """Shape and dtype checks at public entry: chex checks, the message names the argument."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import chex
 import jax
@@ -13,6 +14,12 @@ __all__ = ["Array", "check_axes", "check_broadcast", "check_dtype", "check_leadi
 
 
 Array = jax.Array | np.ndarray
+
+_DTYPE_KINDS: dict[str, Any] = {
+    "floating": jnp.floating,
+    "integer": jnp.integer,
+    "bool": jnp.bool_,
+}
 
 
 def describe(axes: str, sizes: Mapping[str, int]) -> str:
@@ -133,7 +140,6 @@ def check_dtype(argument: str, array: Array, kind: str, *, remedy: str = "") -> 
     Example:
         >>> check_dtype("tokens", jnp.zeros(3, jnp.int32), "integer")
     """
-    parent = {"floating": jnp.floating, "integer": jnp.integer, "bool": jnp.bool_}[kind]
-    if not jnp.issubdtype(array.dtype, parent):
+    if not jnp.issubdtype(array.dtype, _DTYPE_KINDS[kind]):
         message = f"{argument} must be {kind}, got dtype {array.dtype}"
         raise ShapeError(f"{message}; {remedy}" if remedy else message)

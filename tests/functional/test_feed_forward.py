@@ -129,7 +129,6 @@ def test_feed_forward_errors_name_axes_and_shape(function, params, words):
         assert word in str(error.value)
 
 
-@pytest.mark.xfail(strict=True, reason="[D, 1] broadcasts silently, [D, 3] is a TypeError of JAX's")
 @pytest.mark.parametrize("width", [1, 3])
 def test_gated_feed_forward_refuses_a_gate_of_another_width(width):
     params = GATED._replace(up_kernel=np.ones((5, width)), up_bias=None)

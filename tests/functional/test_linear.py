@@ -49,9 +49,6 @@ def test_linear_errors_name_argument_axes_and_shape(shapes, words):
         assert word in str(error.value)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="an integer x truncates the kernel to integers: 2 * 0.5 is 0"
-)
 def test_linear_refuses_integers():
     with pytest.raises(ShapeError, match="x must be floating"):
         linear(jnp.array([2]), jnp.array([[0.5]]))

@@ -336,7 +336,6 @@ def test_multi_head_errors_name_argument_and_remedy(call, words):
         assert word in str(error.value)
 
 
-@pytest.mark.xfail(strict=True, reason="the cache's lengths replace the caller's without a word")
 def test_multi_head_refuses_key_lengths_together_with_a_cache():
     with pytest.raises(ShapeError, match="key_value_seq_lengths"):
         attend(

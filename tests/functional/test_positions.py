@@ -41,7 +41,7 @@ rotate = jax.jit(apply_rotary, static_argnames="layout")
 @given(
     seed=st.integers(0, 2**32 - 1),
     options=st.sampled_from(
-        [(1, 1e4, "half"), (6, 1e4, "half"), (7, 500_000.0, "interleaved"), (7, 1.5, "half")]
+        [(1, 1e4, "half"), (6, 1e4, "half"), (7, 12_345.678, "interleaved"), (7, 1.5, "half")]
     ),
 )
 def test_sinusoidal_is_exact_to_float32_up_to_a_million(seed, options):
@@ -169,6 +169,12 @@ def test_positions_may_be_traced_or_mapped():
     np.testing.assert_allclose(encode(positions, 7), eager, rtol=0, atol=2e-7)
     mapped = jax.jit(jax.vmap(lambda p: sinusoidal_positions(p, 7)))(positions)
     np.testing.assert_allclose(mapped, eager, rtol=0, atol=2e-7)
+
+
+def test_positions_may_be_narrow_integers():
+    positions = np.array([-128, 127, 3, -3], np.int8)
+    expected = reference_encoding(positions, 7)
+    np.testing.assert_allclose(encode(positions, 7), expected, rtol=0, atol=5e-7)
 
 
 def test_positions_under_x64_give_the_same_float32_tables():
