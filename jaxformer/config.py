@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import json
+import math
 import pathlib
 import tomllib
 import types
@@ -43,14 +44,14 @@ def _require_positive(config: object, *names: str) -> None:
     for name in names:
         value = getattr(config, name)
         if value is not None:
-            _require(value > 0, f"{name} must be positive", **{name: value})
+            _require(0 < value < math.inf, f"{name} must be positive", **{name: value})
 
 
 def _require_at_least_zero(config: object, *names: str) -> None:
     for name in names:
         value = getattr(config, name)
         if value is not None:
-            _require(value >= 0, f"{name} must be zero or more", **{name: value})
+            _require(0 <= value < math.inf, f"{name} must be zero or more", **{name: value})
 
 
 def _require_choices(config: object) -> None:
@@ -259,7 +260,7 @@ class OptimizerConfig:
         beta2: decay of the squared gradient's running mean.
         eps: added to the denominator.
         weight_decay: of kernels and embeddings; biases and norm scales are never decayed.
-        clip_norm: gradients with a larger global norm are scaled down to it; none when not given.
+        clip_norm: gradients with a larger global norm are scaled down to it; 0 = no clipping.
     """
 
     name: Literal["adamw"] = "adamw"
@@ -268,12 +269,12 @@ class OptimizerConfig:
     beta2: float = 0.95
     eps: float = 1e-8
     weight_decay: float = 0.1
-    clip_norm: float | None = 1.0
+    clip_norm: float = 1.0
 
     def __post_init__(self) -> None:
         _require_choices(self)
-        _require_positive(self, "learning_rate", "eps", "clip_norm")
-        _require_at_least_zero(self, "weight_decay")
+        _require_positive(self, "learning_rate", "eps")
+        _require_at_least_zero(self, "weight_decay", "clip_norm")
         for name in ("beta1", "beta2"):
             value = getattr(self, name)
             _require(0 <= value < 1, f"{name} must be in [0, 1)", **{name: value})

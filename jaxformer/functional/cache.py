@@ -50,8 +50,16 @@ class KVCache(NamedTuple):
 
         Returns:
             A cache with all lengths 0.
+
+        Raises:
+            ShapeError: a size is not positive.
         """
         value_dim = head_dim if value_head_dim is None else value_head_dim
+        sizes = {"batch_size": batch_size, "capacity": capacity, "num_kv_heads": num_kv_heads,
+                 "head_dim": head_dim, "value_head_dim": value_dim}  # fmt: skip
+        for name, size in sizes.items():
+            if size < 1:
+                raise ShapeError(f"{name} must be positive, got {size}")
         return cls(
             key=jnp.zeros((batch_size, capacity, num_kv_heads, head_dim), dtype),
             value=jnp.zeros((batch_size, capacity, num_kv_heads, value_dim), dtype),

@@ -47,12 +47,14 @@ def unembed(table: jax.Array, x: jax.Array) -> jax.Array:
         float32 (float64 for float64) logits `[..., V]`.
 
     Raises:
-        ShapeError: the widths do not match.
+        ShapeError: the widths do not match, or x is not of floats.
 
     Example:
         >>> unembed(jnp.eye(3), jnp.array([1.0, 2.0, 3.0])).tolist()
         [1.0, 2.0, 3.0]
     """
+    check_axes("table", table, "V D")
+    check_dtype("x", x, "floating", remedy="cast it with .astype")
     check_axes("x", x, "... D", {"D": table.shape[-1]}, remedy="D is the table's width")
     wide = jnp.promote_types(x.dtype, jnp.float32)
     rows, leading = pack([x], "* d")  # one 2-D product, as in `linear`

@@ -89,8 +89,8 @@ def feed_forward(params: FeedForwardParams, x: jax.Array, *, activation: str = "
         >>> feed_forward(params, jnp.array([[1.0, 2.0], [-1.0, -2.0]])).tolist()
         [[9.0, 9.0], [0.0, 0.0]]
     """
-    hidden = _activation(activation)(linear(x, params.up_kernel, params.up_bias))
-    return linear(hidden, params.down_kernel, params.down_bias)
+    hidden = _activation(activation)(linear(x, params.up_kernel, params.up_bias, name="up_kernel"))
+    return linear(hidden, params.down_kernel, params.down_bias, name="down_kernel")
 
 
 def gated_feed_forward(
@@ -121,12 +121,12 @@ def gated_feed_forward(
         >>> gated_feed_forward(params, jnp.ones(2), activation="relu").tolist()
         [8.0, 8.0]
     """
-    gate = linear(x, params.gate_kernel, params.gate_bias)
-    up = linear(x, params.up_kernel, params.up_bias)
+    gate = linear(x, params.gate_kernel, params.gate_bias, name="gate_kernel")
+    up = linear(x, params.up_kernel, params.up_bias, name="up_kernel")
     if gate.shape != up.shape:
         raise ShapeError(
             f"gate_kernel and up_kernel must both be [D, F], got {params.gate_kernel.shape} and "
             f"{params.up_kernel.shape}"
         )
     hidden = _activation(activation)(gate) * up
-    return linear(hidden, params.down_kernel, params.down_bias)
+    return linear(hidden, params.down_kernel, params.down_bias, name="down_kernel")

@@ -123,6 +123,8 @@ def padding(lengths: Offset, num_keys: int) -> jax.Array:
         >>> padding(jnp.array([1, 3]), 3).astype(int)[:, 0, 0].tolist()
         [[1, 0, 0], [1, 1, 1]]
     """
+    if num_keys < 0:
+        raise ShapeError(f"num_keys must be zero or more, got {num_keys}")
     lengths = jnp.asarray(lengths)
     check_dtype("lengths", lengths, "integer")
     slots = jnp.arange(num_keys, dtype=jnp.int32)
@@ -182,7 +184,7 @@ def combine(*masks: Array | None) -> jax.Array | None:
     rank = max((mask.ndim for mask in given), default=0)
     for mask in given:
         check_dtype("mask", mask, "bool", remedy="True = attend; compare with != 0")
-        if mask.ndim not in (2, rank):
+        if mask.ndim not in (2, rank) or mask.ndim < 2:
             raise ShapeError(
                 f"masks must be [T, S] or all of one rank [..., N, T, S], got shapes "
                 f"{[m.shape for m in given]}; insert the missing head axis with mask[:, None]"

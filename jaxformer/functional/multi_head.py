@@ -132,9 +132,14 @@ def multi_head_attention(
         raise ShapeError("rotary tables are for self-attention, got key_value_inputs as well")
     key_value_inputs = query_inputs if key_value_inputs is None else key_value_inputs
     kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+    for name, count in (("num_heads", num_heads), ("num_kv_heads", kv_heads)):
+        if count < 1:
+            raise ShapeError(f"{name} must be positive, got {count}")
+    check_axes("query_inputs", query_inputs, "... T D")
+    check_axes("key_value_inputs", key_value_inputs, "... S D")
 
     def heads(kernel: str, bias_name: str, inputs: jax.Array, count: int) -> jax.Array:
-        flat = linear(inputs, getattr(params, kernel), getattr(params, bias_name))
+        flat = linear(inputs, getattr(params, kernel), getattr(params, bias_name), name=kernel)
         if flat.shape[-1] % count:
             raise ShapeError(
                 f"{kernel} must be [D, heads * width], a multiple of {count} heads, got shape "
@@ -163,4 +168,6 @@ def multi_head_attention(
         dropout_rate=dropout_rate, dropout_rng=dropout_rng, implementation=implementation,
     )  # fmt: skip
     merged = rearrange(attended, "... t n h -> ... t (n h)")
-    return MultiHeadOutput(linear(merged, params.output_kernel, params.output_bias), cache)
+    return MultiHeadOutput(
+        linear(merged, params.output_kernel, params.output_bias, name="output_kernel"), cache
+    )

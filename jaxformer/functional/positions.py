@@ -16,6 +16,8 @@ from jaxformer.functional.shapes import Array, check_axes, check_dtype
 
 __all__ = ["apply_rotary", "rotary_tables", "sinusoidal_positions"]
 
+_LARGEST = 2**31 - 1
+
 
 def sinusoidal_positions(
     positions: int | Array,
@@ -124,6 +126,8 @@ def apply_rotary(x: jax.Array, tables: tuple[jax.Array, jax.Array], *, layout: s
         raise ShapeError(f"layout must be 'half' or 'interleaved', got {layout!r}")
     check_dtype("x", x, "floating")
     sizes = check_axes("x", x, "... T N H")
+    if len(tables) != 2:
+        raise ShapeError(f"tables must be the pair (cos, sin), got {len(tables)} arrays")
     if sizes["H"] % 2:
         raise ShapeError(f"x must be [..., T, N, H] with an even H, got shape {x.shape}")
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
@@ -159,13 +163,19 @@ def _as_positions(positions: int | Array) -> jax.Array:
         if positions < 0:
             raise ShapeError(f"positions, given as a length, must not be negative, got {positions}")
         return jnp.arange(positions, dtype=jnp.int32)
-    array = jnp.asarray(positions)
-    check_dtype("positions", array, "integer", remedy="positions are whole tokens")
-    return array.astype(jnp.int32)
+    check_dtype("positions", positions, "integer", remedy="positions are whole tokens")
+    if isinstance(positions, np.ndarray) and positions.size and np.abs(positions).max() > _LARGEST:
+        raise ShapeError(
+            f"positions must be in -{_LARGEST} .. {_LARGEST}, got {positions.min()} .. "
+            f"{positions.max()}"
+        )
+    return jnp.asarray(positions).astype(jnp.int32)
 
 
 def _frequencies(base: float, exponents: np.ndarray) -> np.ndarray:
     """Angular frequencies base ** -exponent, in turns per position, as 64-bit fixed point."""
+    if not 0 < base < np.inf:
+        raise ShapeError(f"base must be positive and finite, got {base}")
     turns = np.power(np.float64(base), -exponents) / (2 * np.pi)
     # A float64 below 1 has a 53-bit mantissa, so times 2**64 it is a whole number.
     return np.ldexp(turns % 1.0, 64).astype(np.uint64)

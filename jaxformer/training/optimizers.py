@@ -86,6 +86,6 @@ def make_optimizer(
         weight_decay=config.weight_decay,
         mask=decay_mask,
     )
-    if config.clip_norm is None:
+    if config.clip_norm == 0:
         return adamw
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), adamw)

@@ -174,3 +174,13 @@ def test_append_errors_name_argument_axes_and_shape(call, words):
 def test_append_refuses_more_tokens_than_it_is_given(count):
     with pytest.raises(ShapeError, match="num_tokens"):
         empty().append(*tokens(0, 5), np.array([1, count, 2]))
+
+
+@pytest.mark.parametrize("count", [6, -1])
+def test_append_of_tokens_not_given_poisons_that_row_only_while_traced(count):
+    cache = append(empty(), *tokens(0, 5), np.array([1, 2, 3]))
+    after = append(cache, *tokens(1, 5), np.array([1, count, 2]))
+    read = after.key[1, : after.lengths[1]]
+    assert np.isnan(read).any()
+    expected = reference_append(cache, *tokens(1, 5), [1, 0, 2])
+    assert_same([leaf[::2] for leaf in after], [leaf[::2] for leaf in expected])

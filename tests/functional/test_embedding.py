@@ -99,3 +99,10 @@ def test_embedding_errors_name_argument_axes_and_shape(call, words):
         call()
     for word in words:
         assert word in str(error.value)
+
+
+def test_unembed_refuses_integers_and_tables_that_are_no_matrix():
+    with pytest.raises(ShapeError, match="x must be floating, got dtype int32"):
+        unembed(jnp.full((3, 2), 0.5), jnp.array([1, 2]))
+    with pytest.raises(ShapeError, match=r"table must be \[V, D\], got shape \(3,\)"):
+        unembed(jnp.ones(3), jnp.ones(3))

@@ -144,7 +144,9 @@ def test_combine_broadcasts_axes_of_size_one():
             lambda: window(2, 3, (1, -2)),
             ["size must be an int or a pair (left, right)", "(1, -2)", "None"],
         ),
-        (lambda: window(2, 3, -1), ["got -1"]),
+        (lambda: window(2, 3, -1), ["size must be an int or a pair", "got -1"]),
+        (lambda: window(2, 3, (1, 2, 3)), ["pair (left, right)", "got (1, 2, 3)"]),
+        (lambda: window(2, 3, 1.5), ["size must be an int or a pair", "got 1.5"]),
         (lambda: padding(jnp.ones(2), 3), ["lengths must be integer", "float32"]),
         (
             lambda: segments(np.ones((2, 3), int), np.ones((3, 5), int)),

@@ -346,3 +346,8 @@ def test_multi_head_refuses_key_lengths_together_with_a_cache():
             key_value_seq_lengths=jnp.array([1, 1]),
             **HEADS,
         )
+
+
+def test_multi_head_refuses_num_tokens_without_a_cache():
+    with pytest.raises(ShapeError, match="num_tokens goes with a cache"):
+        attend(P, X, num_tokens=jnp.array([1, 2]), is_causal=True, **HEADS)

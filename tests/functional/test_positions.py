@@ -335,3 +335,16 @@ def test_positions_errors_name_argument_and_values(call, words):
         call()
     for word in words:
         assert word in str(error.value)
+
+
+@pytest.mark.parametrize("base", [0.0, -1.0, math.nan, math.inf])
+def test_positions_refuse_a_base_that_is_not_positive_and_finite(base):
+    for function in (sinusoidal_positions, rotary_tables):
+        with pytest.raises(ShapeError, match="base must be positive and finite"):
+            function(3, 4, base=base)
+
+
+@pytest.mark.parametrize("position", [2**31, -(2**31)])
+def test_positions_refuse_what_int32_cannot_hold(position):
+    with pytest.raises(ShapeError, match=f"got .*{position}"):
+        sinusoidal_positions(np.array([0, position]), 4)

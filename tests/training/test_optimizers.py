@@ -79,5 +79,5 @@ def test_gradients_are_clipped_by_their_global_norm():
         square = (0.95 * 0.05 * g0**2 + 0.05 * g1**2) / (1 - 0.95**2)
         return -mean / (square**0.5 + 1e-8)
 
-    assert second_update(None) == pytest.approx(adam(3.0, 0.3), rel=1e-5)
+    assert second_update(0.0) == pytest.approx(adam(3.0, 0.3), rel=1e-5)
     assert second_update(1.0) == pytest.approx(adam(0.6, 0.3), rel=1e-5)
