@@ -57,7 +57,7 @@ def write_config(folder, **changes):
     text = CONFIG.format(**{key: value.as_posix() for key, value in values.items()})
     for old, new in changes.values():
         assert old in text
-        text = text.replace(old, new)
+        text = text.replace(old, new, 1)
     path = folder / "tiny.toml"
     path.write_text(text, encoding="utf-8")
     return path
@@ -180,6 +180,33 @@ def test_run_goes_on_with_more_steps_bitwise(trained, tmp_path):
     import jax
 
     jax.tree.map(np.testing.assert_array_equal, one.params, two.params)
+
+
+def test_packed_documents_words_and_one_device_train_too(tmp_path, capsys):
+    """The options that the other tests leave at their defaults, in one run."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for index, line in enumerate(TEXT.splitlines()):
+        (folder / f"{index:02}.txt").write_text(f"{index} {line}\n", encoding="utf-8")
+    config = write_config(
+        tmp_path,
+        paths=("text.txt", "texts/*.txt"),
+        kind=('kind = "character"', 'kind = "word"\nvocab_size = 30'),
+        packing=("[tokenizer]", 'packing = "documents"\n[tokenizer]'),
+        runner=("devices = 2", 'runner = "single"\naccumulate_steps = 2'),
+        model=("dropout_rate", 'remat = "dots"\ndtype = "bfloat16"\ndropout_rate'),
+        samples=("temperature = 0.8", "temperature = 0.0\nrepetition_penalty = 1.2"),
+        schedule=("steps = 20", "steps = 40"),
+    )
+    main(["train", str(config)])
+    out = capsys.readouterr().out
+    assert "--- 'the d'\nthe d" in out
+    run = open_run(tmp_path / "run")
+    assert run.tokenizer.vocab_size <= 30 and run.tokenizer.end_of_text is not None
+    evaluation = run.evaluate()
+    assert evaluation.perplexity < 10  # of 20 words, most of which follow from the last
+    # Several documents a window: each ends with the end of text, which is predicted too.
+    assert evaluation.tokens > 100
 
 
 def test_chosen_checkpoint_is_used(trained, capsys):
