@@ -39,7 +39,7 @@ def layer_norm(
         Ba, Kiros and Hinton, "Layer Normalization", 2016.
 
     Example:
-        >>> layer_norm(jnp.array([1.0, 3.0])).round(3).tolist()
+        >>> [round(float(y), 3) for y in layer_norm(jnp.array([1.0, 3.0]))]
         [-1.0, 1.0]
     """
     axes = _last_axes(x, axis)
@@ -73,8 +73,8 @@ def rms_norm(
         Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
 
     Example:
-        >>> print(rms_norm(jnp.array([3.0, 4.0])).round(3))
-        [0.849 1.131]
+        >>> [round(float(y), 3) for y in rms_norm(jnp.array([3.0, 4.0]))]
+        [0.849, 1.131]
     """
     axes = _last_axes(x, axis)
     wide = _promote(x)

@@ -49,9 +49,8 @@ def sinusoidal_positions(
         Vaswani et al., "Attention Is All You Need", 2017, section 3.5.
 
     Example:
-        >>> print(sinusoidal_positions(2, 4).round(3))
-        [[0.    1.    0.    1.   ]
-         [0.841 0.54  0.01  1.   ]]
+        >>> [round(float(x), 3) for x in sinusoidal_positions(2, 4)[1]]
+        [0.841, 0.54, 0.01, 1.0]
     """
     if layout not in ("interleaved", "half"):
         raise ShapeError(f"layout must be 'interleaved' or 'half', got {layout!r}")

@@ -61,8 +61,8 @@ def keep_top_p(logits: jax.Array, p: float) -> jax.Array:
         Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020.
 
     Example:
-        >>> keep_top_p(jnp.log(jnp.array([0.25, 0.625, 0.125])), 0.75).round(2).tolist()
-        [-1.3899999856948853, -0.4699999988079071, -inf]
+        >>> jnp.isfinite(keep_top_p(jnp.log(jnp.array([0.25, 0.625, 0.125])), 0.75)).tolist()
+        [True, True, False]
     """
     if p >= 1:
         return logits
@@ -88,8 +88,8 @@ def keep_min_p(logits: jax.Array, p: float) -> jax.Array:
         Nguyen et al., "Turning Up the Heat: Min-p Sampling", 2024.
 
     Example:
-        >>> keep_min_p(jnp.log(jnp.array([0.5, 0.375, 0.125])), 0.5).round(2).tolist()
-        [-0.6899999976158142, -0.9799999594688416, -inf]
+        >>> jnp.isfinite(keep_min_p(jnp.log(jnp.array([0.5, 0.375, 0.125])), 0.5)).tolist()
+        [True, True, False]
     """
     if p <= 0:
         return logits

@@ -498,46 +498,53 @@ def test_attention_is_untouched_by_poisoned_queries_beyond_their_length():
 
 # Dropout.
 
-DROPPING = Sizes((2,), 31, 37, 6, 3, 5, 37)
+DROPPING = Sizes((2,), 31, 37, 6, 3, 5, 41)  # values: the unit vectors, and 4 more columns
 RATE = 0.25
 
 
 @functools.cache
-def dropped_weights(seed):
-    """Dropped and full weights [B, N, T, S]: the output, as value row s is the s-th unit vector."""
+def dropped(seed):
+    """Values, the output for them, and the dropped and full weights [B, N, T, S].
+
+    The first S entries of value row s are the s-th unit vector, so the output shows the weights.
+    """
     inputs = inputs_of(DROPPING)
-    inputs["value"][:] = np.eye(37, dtype=np.float32)[:, None]
+    inputs["value"][..., :37] = np.eye(37, dtype=np.float32)[:, None]
     options = {"mask": bits(1, 6, 31, 37) | np.eye(31, 37, dtype=bool)}
     rng = {"dropout_rng": jax.random.key(seed)}
     _, output, _ = run(DROPPING, options | rng, {"dropout_rate": RATE}, inputs)
     full = oracle.attention_weights(inputs["query"], inputs["key"], **options)
-    return np.swapaxes(output, -2, -3), full
+    return inputs["value"], output, np.swapaxes(output[..., :37], -2, -3), full
 
 
 def test_attention_dropout_zeroes_weights_at_its_rate_and_scales_the_rest():
-    dropped, full = dropped_weights(0)
-    kept, visible = dropped != 0, full != 0
-    np.testing.assert_allclose(dropped, np.where(kept, full / (1 - RATE), 0), rtol=1e-5)
+    _, _, weights, full = dropped(0)
+    kept, visible = weights != 0, full != 0
+    np.testing.assert_allclose(weights, np.where(kept, full / (1 - RATE), 0), rtol=1e-5)
     deviation = math.sqrt(RATE * (1 - RATE) / visible.sum())
     assert abs(1 - kept[visible].mean() - RATE) <= 4 * deviation
 
 
+def test_attention_dropout_is_on_the_weights():
+    value, output, weights, _ = dropped(0)
+    each_head = value.repeat(2, axis=-2)  # [B, S, N, Hv]
+    assert_close(output, np.einsum("bnts,bsnh->btnh", weights.astype(np.float64), each_head), 1e-6)
+
+
 def test_attention_dropout_preserves_the_mean():
-    dropped, _ = dropped_weights(0)
-    sums = dropped.sum(-1)
+    _, _, weights, _ = dropped(0)
+    sums = weights.sum(-1)
     assert abs(sums.mean() - 1) <= 4 * sums.std() / math.sqrt(sums.size)
 
 
 def test_attention_dropout_differs_along_every_axis_and_by_key():
-    dropped, full = dropped_weights(0)
-    everywhere = (full != 0).all(axis=0)
+    _, output, weights, full = dropped(0)
     for axis in range(4):
-        one, other = (np.take(dropped != 0, i, axis) for i in (0, 1))
+        one, other = (np.take(weights != 0, i, axis) for i in (0, 1))
         both = np.take(full != 0, 0, axis) & np.take(full != 0, 1, axis)
         assert (one != other)[both].mean() == pytest.approx(2 * RATE * (1 - RATE), abs=0.1)
-    assert everywhere.any()
-    assert_same_bits(dropped_weights.__wrapped__(0)[0], dropped)
-    assert (dropped_weights(1)[0] != dropped).any()
+    assert_same_bits(dropped.__wrapped__(0)[1], output)
+    assert (dropped(1)[1] != output).any()
 
 
 def test_attention_dropout_of_rate_zero_needs_no_rng():
@@ -622,6 +629,24 @@ def test_weights_sum_to_one_or_to_zero():
     sums = np.asarray(weights).sum(-1)
     assert (np.abs(sums[sums != 0] - 1) <= 1e-6).all()
     assert 0 < (sums == 0).mean() < 1
+
+
+def test_weights_and_their_gradient_are_untouched_by_poison_that_nothing_sees():
+    sizes, options, _ = HIDING["mask"]
+    _, keys = unattended(*HIDING["mask"])
+    cotangent = normal(*sizes.weights)
+
+    @jax.jit
+    def outcome(query, key):
+        weights, pull = jax.vjp(lambda q, k: attention_weights(q, k, **options), query, key)
+        return weights, *pull(cotangent)
+
+    outcomes = []
+    for poison in (0, np.nan):
+        inputs = inputs_of(sizes)
+        inputs["key"][keys] = poison
+        outcomes.append(jax.tree.map(np.asarray, outcome(inputs["query"], inputs["key"])))
+    assert_same_bits(*outcomes)
 
 
 def test_weights_are_float64_for_float64():
