@@ -1,15 +1,19 @@
 """The command line: train, generate, evaluate. Heavy imports wait until a command runs."""
 
+import contextlib
 import dataclasses
+import io
 import os
 import pathlib
+import re
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import tyro
 
+from jaxformer import errors
 from jaxformer.config import (
     ExperimentConfig,
     SamplingConfig,
@@ -27,8 +31,9 @@ __all__ = ["main"]
 class Train:
     """Train a model as a TOML config says, or go on with its run.
 
-    Any key of the config can be overridden: jaxformer train CONFIG --optimizer.learning-rate 3e-4.
-    jaxformer train CONFIG --help lists them all, with the config's values.
+    Any key of the config can be overridden behind its path: jaxformer train CONFIG
+    --optimizer.learning-rate 3e-4. jaxformer train CONFIG --help lists them all, with the
+    config's values.
     """
 
     config: tyro.conf.Positional[pathlib.Path]
@@ -85,43 +90,67 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     Raises:
         SystemExit: always but after a success; 2 for a user's mistake, which gets one line on
-            standard error; 128 + the signal's number where a signal ended training.
+            standard error; 128 + the signal's number where a signal ended the program.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if len(words) >= 2 and words[0] == "train" and not words[1].startswith("-"):
             _train(words[1], words[2:])
             return
-        command = tyro.cli(
+        command = _parse(
             Command,
             args=words,
             prog="jaxformer",
             description="The Transformer as a JAX library: train, generate, evaluate.",
         )
-        if isinstance(command, Generate):
+        if isinstance(command, Train):
+            _train(str(command.config), [])
+        elif isinstance(command, Generate):
             _generate(command)
-        elif isinstance(command, Evaluate):
+        else:
             _evaluate(command)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:
         # Whoever read our output has gone, such as `head`; Python would complain at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except (ValueError, OSError) as error:
-        if not _is_users_mistake(error):
-            raise
-        print(f"jaxformer: error: {error}", file=sys.stderr)
-        sys.exit(2)
+        _exit_for_mistake(error)
 
 
-def _is_users_mistake(error: Exception) -> bool:
-    from jaxformer import errors
+def _exit_for_mistake(error: Exception) -> NoReturn:
+    """Exits with one line if an error is the user's, and raises it again if it is ours."""
+    message = str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        message = f"{error.filename}: {error.strerror}"
+    elif not isinstance(error, tuple(getattr(errors, name) for name in errors.__all__)):
+        raise error
+    print(f"jaxformer: error: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(2)
 
-    ours = tuple(getattr(errors, name) for name in errors.__all__)
-    return isinstance(error, (*ours, FileNotFoundError, PermissionError, NotADirectoryError))
+
+def _parse(kind: Any, **arguments: Any) -> Any:
+    """Parses words with tyro; a mistake becomes one line instead of its box of several."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(kind, **arguments)
+    except SystemExit as stopped:
+        if stopped.code:
+            raise errors.ConfigError(_unboxed(said.getvalue())) from None
+        raise
+
+
+def _unboxed(box: str) -> str:
+    """Takes the words of a message out of the frame that tyro draws around it."""
+    lines = [re.sub(r"[\u2500-\u257f]+", " ", line).strip() for line in box.splitlines()]
+    return " ".join(" ".join(line for line in lines if line).split())
 
 
 def _train(path: str, overrides: Sequence[str]) -> None:
-    config = tyro.cli(
+    config = _parse(
         ExperimentConfig,
         default=load_config(path),
         args=list(overrides),
@@ -147,17 +176,23 @@ def _train(path: str, overrides: Sequence[str]) -> None:
 
 
 def _report(run: "Run") -> None:
-    """Ends a training run: loss curve, samples, held-out loss, folder."""
-    samples = run.config.samples
-    lines = []
-    for index, prompt in enumerate(samples.prompts):
-        continuation = "".join(_continue(run, prompt, samples, samples.max_new_tokens, seed=index))
-        lines.append(f"--- {prompt!r}\n{prompt}{continuation}\n")
-    text = "\n".join(lines)
-    (run.folder / "samples.txt").write_text(text, encoding="utf-8")
-    print(f"\n{text}")
-    print(f"held-out loss at step {run.step}: {run.evaluate()}")
-    print(f"loss curve: {_draw_loss_curve(run.folder)}")
+    """Ends a training run: held-out loss, loss curve, samples, folder."""
+    import jax
+
+    print(f"\nheld-out loss at step {run.step}: {run.evaluate()}")
+    print(f"loss curve: {_draw_loss_curve(run.folder)}\n")
+    samples, rng = run.config.samples, jax.random.key(run.config.seed)
+    with (run.folder / "samples.txt").open("w", encoding="utf-8") as file:
+        for index, prompt in enumerate(samples.prompts):
+            pieces = run.generate(
+                prompt,
+                rng=jax.random.fold_in(rng, index),
+                sampling=samples,
+                max_new_tokens=samples.max_new_tokens,
+            )
+            sample = f"--- {prompt!r}\n{prompt}{''.join(pieces)}\n"
+            print(sample)
+            file.write(sample + "\n")
     print(f"run folder: {run.folder}")
 
 
@@ -174,38 +209,18 @@ def _draw_loss_curve(folder: pathlib.Path) -> str:
     return str(path)
 
 
-def _continue(
-    run: "Run", prompt: str, sampling: SamplingConfig, max_new_tokens: int | None, seed: int
-) -> Iterator[str]:
-    """Yields the continuation of a prompt piece by piece."""
+def _generate(command: Generate) -> None:
     import jax
 
-    from jaxformer.inference import generate_stream
-
-    ids = run.tokenizer.encode(prompt).tolist()
-    if not ids and run.tokenizer.end_of_text is not None:
-        ids = [run.tokenizer.end_of_text]  # an empty prompt is the start of a document
-    room = run.config.model.max_len - len(ids)
-    stop = run.tokenizer.end_of_text
-    decoder = run.tokenizer.stream()
-    for (new,) in generate_stream(
-        run.config.model,
-        run.params,
-        [ids],
-        max_new_tokens=max(1, room) if max_new_tokens is None else max_new_tokens,
-        rng=jax.random.key(seed),
-        sampling=sampling,
-        stop_tokens=() if stop is None else (stop,),
-    ):
-        yield decoder.push(new)
-    yield decoder.flush()
-
-
-def _generate(command: Generate) -> None:
     from jaxformer import runs
 
     run = runs.open_run(command.run, command.step)
-    pieces = _continue(run, command.prompt, command.sampling, command.max_new_tokens, command.seed)
+    pieces = run.generate(
+        command.prompt,
+        rng=jax.random.key(command.seed),
+        sampling=command.sampling,
+        max_new_tokens=command.max_new_tokens,
+    )
     first = next(pieces)  # any mistake shows before the prompt is echoed
     print(command.prompt + first, end="", flush=True)
     for piece in pieces:

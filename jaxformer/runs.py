@@ -1,28 +1,25 @@
-"""Run folders: making one from a config, and opening one to generate or evaluate."""
+"""Runs: training one in its folder, and opening one to generate or evaluate."""
 
 import dataclasses
 import hashlib
-import json
 import math
 import pathlib
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from jaxformer import text
+from jaxformer import run_folder, text
 from jaxformer.config import (
     DataConfig,
     ExperimentConfig,
     ModelConfig,
+    SamplingConfig,
     TokenizerConfig,
-    config_differences,
-    config_to_toml,
-    load_config,
 )
-from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.errors import CheckpointError, ConfigError, DataError
+from jaxformer.inference import check_prompts, generate_stream
 from jaxformer.models import Decoder
 from jaxformer.training import (
     Checkpoints,
@@ -38,16 +35,6 @@ from jaxformer.training import (
 )
 
 __all__ = ["Run", "open_run", "train_run"]
-
-_CONFIG = "config.toml"
-_TOKENIZER = "tokenizer.json"
-_HELD_OUT = "held_out.npz"
-_DATA = "data.json"
-
-# What may change when a run goes on: how far, how often, where; never what is computed.
-_MAY_CHANGE = ("training.steps", "training.log_every", "training.eval_every",
-               "training.checkpoint_every", "training.keep_checkpoints", "training.runner",
-               "training.devices", "training.cpu_devices", "samples.", "out")  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,41 +57,53 @@ class Run:
 
     def evaluate(self) -> Evaluation:
         """Measures the loss on the run's held-out text, on one device."""
-        held_out = _HeldOut.load(self.folder / _HELD_OUT)
+        held_out = run_folder.HeldOut.load(self.folder)
         loss = language_model_loss(Decoder(self.config.model))
         eval_step = SingleRunner().compile_eval(make_eval_step(loss))
         source = _source(self.config, held_out.stream)
         batches = text.evaluation_batches(source, _eval_batch_size(self.config))
         return evaluate(eval_step, self.params, batches, held_out.num_bytes)
 
+    def generate(
+        self,
+        prompt: str,
+        *,
+        rng: jax.Array,
+        sampling: SamplingConfig | None = None,
+        max_new_tokens: int | None = None,
+    ) -> Iterator[str]:
+        """Continues a text, piece by piece as it comes.
 
-class _HeldOut(NamedTuple):
-    """The held-out tokens, kept in the run folder so that it needs no other file.
+        Args:
+            prompt: the text to continue; an empty one starts a new document, where the run was
+                trained on windows of several.
+            rng: PRNG key of the draws.
+            sampling: how tokens are chosen; as the model says when not given.
+            max_new_tokens: longest continuation; what fits the context when not given.
 
-    Args:
-        stream: the tokens.
-        num_bytes: UTF-8 bytes of the text that is predicted: all but the first token's.
-    """
+        Yields:
+            The continuation, without the prompt.
 
-    stream: text.TokenStream
-    num_bytes: int
-
-    def save(self, path: pathlib.Path) -> None:
-        np.savez(
-            path,
-            tokens=self.stream.tokens,
-            offsets=self.stream.offsets,
-            num_bytes=np.int64(self.num_bytes),
-        )
-
-    @classmethod
-    def load(cls, path: pathlib.Path) -> "_HeldOut":
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                stream = text.TokenStream(file["tokens"], file["offsets"])
-                return cls(stream, int(file["num_bytes"]))
-        except (OSError, KeyError, ValueError) as error:
-            raise CheckpointError(f"{path} cannot be read: {error}") from None
+        Raises:
+            DataError: the prompt is empty or too long, or cannot be encoded.
+        """
+        documents = run_folder.load_summary(self.folder).documents
+        ids = _encode_prompt(self.config, self.tokenizer, prompt, documents)
+        stop = self.tokenizer.end_of_text
+        decoder = self.tokenizer.stream()
+        decoder.push(ids)  # so that spaces between prompt and continuation are right
+        for (new,) in generate_stream(
+            self.config.model,
+            self.params,
+            [ids],
+            max_new_tokens=_new_tokens(self.config.model, ids, max_new_tokens),
+            rng=rng,
+            sampling=SamplingConfig() if sampling is None else sampling,
+            stop_tokens=() if stop is None else (stop,),
+            num_tokens=self.tokenizer.vocab_size,
+        ):
+            yield decoder.push(new)
+        yield decoder.flush()
 
 
 def open_run(path: str | pathlib.Path, step: int | None = None) -> Run:
@@ -121,9 +120,9 @@ def open_run(path: str | pathlib.Path, step: int | None = None) -> Run:
         CheckpointError: the path is no run folder, or has no such checkpoint.
     """
     folder = pathlib.Path(path)
-    config = _read_config(folder)
-    tokenizer = text.Tokenizer.load(folder / _TOKENIZER)
-    with Checkpoints(folder / "checkpoints", read_only=True) as checkpoints:
+    config = run_folder.read_run_config(folder)
+    tokenizer = run_folder.load_tokenizer(folder)
+    with Checkpoints(folder / run_folder.CHECKPOINTS, read_only=True) as checkpoints:
         chosen = checkpoints.best_step if step is None else step
         sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         shapes = jax.eval_shape(_init_params(config.model), jax.random.key(0))
@@ -142,7 +141,8 @@ def train_run(
 
     Args:
         config: the experiment, its out set.
-        on_start: called with the config, its model.vocab_size filled in, before the first step.
+        on_start: called with the config, all that the text decides filled in, before the first
+            step.
 
     Returns:
         How it ended.
@@ -150,13 +150,14 @@ def train_run(
     Raises:
         ConfigError: the config is impossible on this machine or with this text.
         CheckpointError: out is a folder of something else, or of a run with another config.
-        DataError: the text cannot be used.
+        DataError: the text cannot be used, or a prompt of the samples does not fit.
     """
     if config.out is None:
         raise ConfigError("out, the run folder, must be set")
-    folder = pathlib.Path(config.out)
-    _check_folder(folder)
-    training = config.training
+    folder, training = pathlib.Path(config.out), config.training
+    goes_on = run_folder.is_run(folder)
+    if not goes_on:
+        run_folder.require_free(folder)
     runner = make_runner(
         training.runner,
         devices=training.devices,
@@ -164,43 +165,48 @@ def train_run(
         accumulate_steps=training.accumulate_steps,
     )
     train_text, held_out_text = _read_text(config.data)
-    tokenizer = _train_tokenizer(config.tokenizer, train_text, held_out_text)
-    config = dataclasses.replace(config, model=_with_vocabulary(config.model, tokenizer))
-    _check_same_run(folder, config, tokenizer, _fingerprint(train_text, held_out_text))
+    if goes_on:
+        tokenizer = run_folder.load_tokenizer(folder)
+    else:
+        tokenizer = _train_tokenizer(config.tokenizer, train_text, held_out_text)
+    config = _fill_in(config, tokenizer, held_out_text)
+    _check_samples(config, tokenizer, len(train_text))
 
     cache = text.default_cache_dir()
     stream = text.cached_stream(train_text, tokenizer, cache)
     held_out_stream = text.cached_stream(held_out_text, tokenizer, cache)
-    held_out = _HeldOut(
-        held_out_stream, _predicted_bytes(held_out_text, held_out_stream, tokenizer)
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(folder / _TOKENIZER)
-    held_out.save(folder / _HELD_OUT)
-    summary = {
-        "fingerprint": _fingerprint(train_text, held_out_text),
-        "train_tokens": int(stream.tokens.size),
-        "held_out_tokens": int(held_out_stream.tokens.size),
-    }
-    (folder / _DATA).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    # Last, because a folder with a config counts as a run.
-    (folder / _CONFIG).write_text(config_to_toml(config), encoding="utf-8")
-
+    source, held_out_source = _source(config, stream), _source(config, held_out_stream)
+    num_bytes = sum(len(document.encode()) for document in held_out_text)
+    num_bytes -= _unpredicted_bytes(held_out_source, held_out_stream, tokenizer)
+    fingerprint = _fingerprint(train_text, held_out_text)
+    if goes_on:
+        run_folder.check_same_run(folder, config, fingerprint)
+        _check_steps(folder, training.steps)
+        run_folder.update_config(folder, config)
+    else:
+        run_folder.start_folder(
+            folder,
+            config,
+            tokenizer,
+            run_folder.HeldOut(held_out_stream, num_bytes),
+            run_folder.DataSummary(
+                fingerprint=fingerprint,
+                documents=len(train_text),
+                train_tokens=int(stream.tokens.size),
+                held_out_tokens=int(held_out_stream.tokens.size),
+            ),
+        )
     if on_start is not None:
         on_start(config)
+
     hosts = {"num_hosts": runner.num_hosts, "host": runner.host}
-    source, held_out_source = _source(config, stream), _source(config, held_out_stream)
     rows = math.lcm(_eval_batch_size(config), runner.num_devices)
-
-    def held_out_batches() -> Iterator[dict[str, np.ndarray]]:
-        return text.evaluation_batches(held_out_source, rows, **hosts)
-
     return fit(
         config,
         TrainingData(
             batches=text.Batches(source, training.batch_size, seed=config.seed, **hosts),
-            held_out=held_out_batches,
-            held_out_bytes=held_out.num_bytes,
+            held_out=lambda: text.evaluation_batches(held_out_source, rows, **hosts),
+            held_out_bytes=num_bytes,
         ),
         language_model_loss(Decoder(config.model)),
         _init_params(config.model),
@@ -214,7 +220,7 @@ def _init_params(model: ModelConfig) -> Any:
     return lambda rng: Decoder(model).init(rng, tokens)["params"]
 
 
-def _source(config: ExperimentConfig, stream: text.TokenStream) -> text.Source:
+def _source(config: ExperimentConfig, stream: text.TokenStream) -> text.Windows:
     kind = {"windows": text.Windows, "documents": text.PackedDocuments}[config.data.packing]
     return kind(stream, config.model.max_len)
 
@@ -234,9 +240,15 @@ def _read_text(config: DataConfig) -> tuple[list[str], list[str]]:
             "data.source 'files' needs data.paths: text files or globs; for example "
             "--data.paths my_text.txt"
         )
-    if config.validation_paths:
-        return documents, text.read_documents(config.validation_paths)
-    return text.split_documents(documents, config.validation_fraction)
+    if not config.validation_paths:
+        return text.split_documents(documents, config.validation_fraction)
+    held_out = text.read_documents(config.validation_paths)
+    if shared := set(documents) & set(held_out):
+        raise DataError(
+            "data.validation_paths must hold other text than data.paths, got a document in both, "
+            f"which begins {min(shared)[:40]!r}; take it out of one"
+        )
+    return documents, held_out
 
 
 def _train_tokenizer(
@@ -253,24 +265,63 @@ def _train_tokenizer(
     return text.train_bpe(train_text, config.vocab_size)
 
 
-def _with_vocabulary(model: ModelConfig, tokenizer: text.Tokenizer) -> ModelConfig:
+def _fill_in(
+    config: ExperimentConfig, tokenizer: text.Tokenizer, held_out_text: list[str]
+) -> ExperimentConfig:
+    """Fills in what the text decides: the vocabulary, and prompts where the config has none."""
+    model, samples = config.model, config.samples
     if model.vocab_size is None:
-        return dataclasses.replace(model, vocab_size=tokenizer.vocab_size)
-    if model.vocab_size < tokenizer.vocab_size:
+        model = dataclasses.replace(model, vocab_size=tokenizer.vocab_size)
+    elif model.vocab_size < tokenizer.vocab_size:
         raise ConfigError(
             f"model.vocab_size must be at least the tokenizer's {tokenizer.vocab_size}, got "
             f"{model.vocab_size}; raise it, or remove it to take the tokenizer's"
         )
-    return model
+    if not samples.prompts:
+        lines = [line for line in "\n".join(held_out_text).splitlines() if line.strip()]
+        places = [lines[i * len(lines) // 3].strip() for i in range(3)]
+        # Short enough for any context: one token is one character or more.
+        length = max(1, min(20, model.max_len // 2))
+        samples = dataclasses.replace(samples, prompts=tuple(line[:length] for line in places))
+    return dataclasses.replace(config, model=model, samples=samples)
 
 
-def _predicted_bytes(
-    documents: list[str], stream: text.TokenStream, tokenizer: text.Tokenizer
+def _encode_prompt(
+    config: ExperimentConfig, tokenizer: text.Tokenizer, prompt: str, documents: int
+) -> list[int]:
+    """Encodes a prompt; an empty one as the end of the document before, if the model knows that.
+
+    It does where windows run on from one of several documents to the next.
+    """
+    ids: list[int] = tokenizer.encode(prompt).tolist()
+    if not ids and tokenizer.end_of_text is not None:
+        if documents > 1 and config.data.packing == "windows":
+            return [tokenizer.end_of_text]
+    if not ids:
+        raise DataError("the prompt is empty; give at least one character to continue")
+    return ids
+
+
+def _new_tokens(model: ModelConfig, ids: list[int], wanted: int | None) -> int:
+    return max(1, model.max_len - len(ids)) if wanted is None else wanted
+
+
+def _check_samples(config: ExperimentConfig, tokenizer: text.Tokenizer, documents: int) -> None:
+    """Raises what sampling at the end would raise, before the first step."""
+    for prompt in config.samples.prompts:
+        try:
+            ids = _encode_prompt(config, tokenizer, prompt, documents)
+            new = _new_tokens(config.model, ids, config.samples.max_new_tokens)
+            check_prompts(config.model, [ids], new)
+        except DataError as error:
+            raise DataError(f"samples.prompts has {prompt!r}: {error}") from None
+
+
+def _unpredicted_bytes(
+    source: text.Windows, stream: text.TokenStream, tokenizer: text.Tokenizer
 ) -> int:
-    """UTF-8 bytes of a stream's text but for its first token, which nothing predicts."""
-    first = tokenizer.decode(stream.tokens[:1])
-    total = sum(len(document.encode()) for document in documents)
-    return total - len(first.encode())
+    """UTF-8 bytes of the tokens that nothing comes before: they cost the model nothing."""
+    return sum(tokenizer.byte_length(int(stream.tokens[i])) for i in source.unpredicted)
 
 
 def _fingerprint(train_text: list[str], held_out_text: list[str]) -> str:
@@ -281,50 +332,11 @@ def _fingerprint(train_text: list[str], held_out_text: list[str]) -> str:
     return digest.hexdigest()
 
 
-def _check_folder(folder: pathlib.Path) -> None:
-    """Refuses a folder that holds something else than a run."""
-    if folder.exists() and not folder.is_dir():
-        raise CheckpointError(f"out={folder} is a file; choose another out")
-    known = {_TOKENIZER, _HELD_OUT, _DATA}  # what an interrupted start can leave behind
-    if folder.is_dir() and not (folder / _CONFIG).exists():
-        others = sorted(path.name for path in folder.iterdir() if path.name not in known)
-        if others:
-            raise CheckpointError(
-                f"out={folder} is not a run folder, and is not empty: it has {others[0]}; choose "
-                "another out"
-            )
-
-
-def _read_config(folder: pathlib.Path) -> ExperimentConfig:
-    if not (folder / _CONFIG).is_file():
-        reason = "it has no config.toml" if folder.is_dir() else "there is no such folder"
+def _check_steps(folder: pathlib.Path, steps: int) -> None:
+    with Checkpoints(folder / run_folder.CHECKPOINTS, read_only=True) as checkpoints:
+        trained = checkpoints.latest_step or 0
+    if trained > steps:
         raise CheckpointError(
-            f"{folder} is not a run folder: {reason}; jaxformer train CONFIG.toml makes one"
-        )
-    return load_config(folder / _CONFIG)
-
-
-def _check_same_run(
-    folder: pathlib.Path, config: ExperimentConfig, tokenizer: text.Tokenizer, fingerprint: str
-) -> None:
-    """Refuses to go on with a run of another config, tokenizer or text."""
-    if not (folder / _CONFIG).exists():
-        return
-    differences = config_differences(_read_config(folder), config)
-    forbidden = [
-        f"{key}: {before!r} there, {after!r} now"
-        for key, (before, after) in differences.items()
-        if not key.startswith(_MAY_CHANGE)
-    ]
-    if forbidden:
-        raise CheckpointError(
-            f"{folder} belongs to another config ({'; '.join(forbidden)}); choose another out, or "
-            "undo the change"
-        )
-    summary = json.loads((folder / _DATA).read_text(encoding="utf-8"))
-    same_tokenizer = text.Tokenizer.load(folder / _TOKENIZER).to_json() == tokenizer.to_json()
-    if summary["fingerprint"] != fingerprint or not same_tokenizer:
-        raise CheckpointError(
-            f"{folder} was trained on another text than data now gives; choose another out, or "
-            "restore the text"
+            f"{folder} has been trained to step {trained} already, got training.steps={steps}; "
+            f"set it to {trained} or more, or choose another out"
         )

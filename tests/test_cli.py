@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ import pytest
 
 from jaxformer.cli import main
 from jaxformer.config import load_config
-from jaxformer.errors import CheckpointError
+from jaxformer.run_folder import HeldOut
 from jaxformer.runs import open_run
 
 TEXT = "the cat sat on the mat; the dog sat on the log.\n" * 40
@@ -83,19 +84,13 @@ def trained(tmp_path_factory):
     return folder, out.getvalue()
 
 
-def fails(capsys, *words):
+def one_line(capsys, *words):
     """Runs a command that must fail as a user's mistake, and returns its one line."""
     with pytest.raises(SystemExit) as stopped:
         main([str(word) for word in words])
-    assert stopped.value.code == 2
     error = capsys.readouterr().err
-    assert "Traceback" not in error
-    return error
-
-
-def one_line(capsys, *words):
-    error = fails(capsys, *words)
-    assert error.count("\n") == 1 and error.startswith("jaxformer: error: ")
+    assert stopped.value.code == 2
+    assert error.count("\n") == 1 and error.startswith("jaxformer: error: "), error
     return error
 
 
@@ -157,12 +152,13 @@ def test_generate_streams_the_prompt_and_its_continuation(trained, capsys):
 
 def test_generate_fills_the_context_when_not_told_how_much(trained, capsys):
     main(["generate", str(trained[0] / "run"), "--prompt", "the c", "--top-k", "1"])
-    assert len(capsys.readouterr().out.rstrip("\n")) <= 32
+    out = capsys.readouterr().out
+    assert len(out.removesuffix("\n")) == 32  # characters are tokens, and none is the last
 
 
-def test_empty_prompt_starts_a_document(trained, capsys):
-    main(["generate", str(trained[0] / "run"), "--prompt", "", "--max-new-tokens", "3"])
-    assert capsys.readouterr().out.strip("\n")
+def test_empty_prompt_needs_documents_to_start(trained, capsys):
+    """The end of text that it would start from never occurs in a single text."""
+    assert "prompt is empty" in one_line(capsys, "generate", trained[0] / "run", "--prompt", "")
 
 
 def test_run_goes_on_with_more_steps_bitwise(trained, tmp_path):
@@ -184,10 +180,7 @@ def test_run_goes_on_with_more_steps_bitwise(trained, tmp_path):
 
 def test_packed_documents_words_and_one_device_train_too(tmp_path, capsys):
     """The options that the other tests leave at their defaults, in one run."""
-    folder = tmp_path / "texts"
-    folder.mkdir()
-    for index, line in enumerate(TEXT.splitlines()):
-        (folder / f"{index:02}.txt").write_text(f"{index} {line}\n", encoding="utf-8")
+    split_lines(tmp_path)
     config = write_config(
         tmp_path,
         paths=("text.txt", "texts/*.txt"),
@@ -205,8 +198,15 @@ def test_packed_documents_words_and_one_device_train_too(tmp_path, capsys):
     assert run.tokenizer.vocab_size <= 30 and run.tokenizer.end_of_text is not None
     evaluation = run.evaluate()
     assert evaluation.perplexity < 10  # of 20 words, most of which follow from the last
-    # Several documents a window: each ends with the end of text, which is predicted too.
-    assert evaluation.tokens > 100
+    # All tokens but the first of each document, and their bytes: spaces cost a word model nothing.
+    held_out = HeldOut.load(run.folder)
+    documents = np.split(held_out.stream.tokens, held_out.stream.offsets[1:])
+    assert len(documents) == 8
+    assert evaluation.tokens == sum(document.size - 1 for document in documents)
+    assert "prompt is empty" in one_line(capsys, "generate", run.folder, "--prompt", "")
+    # The prompt's last word and the continuation's first are two words.
+    main(["generate", str(run.folder), "--prompt", "the cat", "--top-k", "1"])
+    assert capsys.readouterr().out.startswith("the cat ")
 
 
 def test_chosen_checkpoint_is_used(trained, capsys):
@@ -231,6 +231,11 @@ def test_chosen_checkpoint_is_used(trained, capsys):
         (("paths =", "validation_paths ="), "'files' needs data.paths"),
         (("text.txt", "absent.txt"), "absent.txt"),
         (("warmup_steps = 2", "warmup_steps = 30"), "decay_steps must be larger"),
+        (
+            ("learning_rate", "lr"),
+            "unknown key optimizer.lr; the keys here are name, learning_rate",
+        ),
+        (("dropout_rate", "learning_rate"), "did you mean 'optimizer.learning_rate'?"),
         (("[data]", "[data"), "not a TOML file"),
         (("max_len = 32", "max_len = 32\nvocab_size = 3"), "vocab_size must be at least"),
     ],
@@ -258,12 +263,12 @@ def test_missing_config_names_its_neighbours(tmp_path, capsys):
 
 
 def test_wrong_override_names_the_option(tmp_path, capsys):
-    error = fails(capsys, "train", write_config(tmp_path), "--model.num-head", "4")
+    error = one_line(capsys, "train", write_config(tmp_path), "--model.num-head", "4")
     assert "--model.num-heads" in error
 
 
 def test_impossible_override_is_a_mistake_too(tmp_path, capsys):
-    error = fails(capsys, "train", write_config(tmp_path), "--model.d-model", "15")
+    error = one_line(capsys, "train", write_config(tmp_path), "--model.d-model", "15")
     assert "d_model must be a multiple of num_heads" in error
 
 
@@ -312,13 +317,148 @@ def test_run_is_not_continued_on_another_text(trained, tmp_path, capsys):
         text.write_text(TEXT, encoding="utf-8")
 
 
-def test_damaged_run_is_named(trained, tmp_path):
-    folder = tmp_path / "run"
-    folder.mkdir()
-    for name in ("config.toml", "tokenizer.json"):
-        (folder / name).write_bytes((trained[0] / "run" / name).read_bytes())
-    with pytest.raises(CheckpointError, match="has no checkpoint"):
-        open_run(folder)
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda run: (run / "held_out.npz").write_bytes(b""), "held_out.npz"),
+        (lambda run: truncate(run / "held_out.npz"), "held_out.npz"),
+        (lambda run: (run / "held_out.npz").unlink(), "held_out.npz"),
+        (lambda run: truncate(run / "tokenizer.json"), "tokenizer.json"),
+        (lambda run: (run / "config.toml").unlink(), "has no config.toml"),
+        (lambda run: truncate(run / "config.toml"), "config.toml"),
+        (lambda run: shutil.rmtree(run / "checkpoints"), "has no checkpoint"),
+        (lambda run: shutil.rmtree(run / "checkpoints/20/params"), "checkpoints/20 is damaged"),
+        (lambda run: (run / "checkpoints/20/params/_METADATA").write_text("{}"), "is damaged"),
+    ],
+)
+def test_damaged_run_gets_one_line(trained, tmp_path, capsys, damage, named):
+    run = tmp_path / "run"
+    shutil.copytree(trained[0] / "run", run)
+    damage(run)
+    assert named in one_line(capsys, "evaluate", run, "--step", "20")
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "[]"])
+def test_damaged_summary_gets_one_line(trained, tmp_path, capsys, content):
+    run = tmp_path / "run"
+    shutil.copytree(trained[0] / "run", run)
+    (run / "data.json").write_text(content)
+    words = ("train", trained[0] / "tiny.toml", "--out", run)
+    assert "data.json is missing or damaged" in one_line(capsys, *words)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def test_refused_command_changes_no_file(trained, capsys):
+    folder = trained[0] / "run"
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    config = trained[0] / "tiny.toml"
+    error = one_line(capsys, "train", config, "--training.steps", "4")
+    assert "trained to step 20 already, got training.steps=4" in error
+    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize("name", ["data.json", "tokenizer.json", "held_out.npz"])
+def test_file_with_a_name_of_ours_is_left_alone(tmp_path, capsys, name):
+    config = write_config(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).write_text("mine")
+    assert name in one_line(capsys, "train", config)
+    assert (tmp_path / "run" / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("text.txt/run", "cannot be a run folder"),
+        ("text.txt", "Not a directory"),
+        ("x" * 300, "File name too long"),
+    ],
+)
+def test_impossible_out_gets_one_line(tmp_path, capsys, out, message):
+    config = write_config(tmp_path)
+    assert message in one_line(capsys, "train", config, "--out", tmp_path / out)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('"the d"', '"the D"'), "samples.prompts has 'the D': every character must be"),
+        (("max_new_tokens = 12", "max_new_tokens = 30"), "samples.prompts has 'the c'"),
+    ],
+)
+def test_samples_that_cannot_be_are_refused_before_training(tmp_path, capsys, change, message):
+    assert message in one_line(capsys, "train", write_config(tmp_path, change=change))
+    assert not (tmp_path / "run").exists()
+
+
+def test_held_out_text_may_not_be_trained_on(tmp_path, capsys):
+    text = (tmp_path / "text.txt").as_posix()
+    config = write_config(
+        tmp_path, change=("[tokenizer]", f'validation_paths = ["{text}"]\n[tokenizer]')
+    )
+    assert "got a document in both" in one_line(capsys, "train", config)
+
+
+def split_lines(folder):
+    """Writes each line of the text to a file of its own: several documents."""
+    (folder / "texts").mkdir()
+    for index, line in enumerate(TEXT.splitlines()):
+        path = folder / "texts" / f"{index:02}.txt"
+        path.write_text(f"{index} {line}\n", encoding="utf-8")
+
+
+def test_prompts_are_taken_from_the_held_out_text(tmp_path, capsys):
+    """And ids that the vocabulary has beyond the tokenizer's are never drawn."""
+    split_lines(tmp_path)
+    config = write_config(
+        tmp_path,
+        paths=("text.txt", "texts/*.txt"),
+        prompts=('prompts = ["the c", "the d", "on"]\nmax_new_tokens = 12', ""),
+        vocabulary=("max_len = 32", "max_len = 32\nvocab_size = 300"),
+        steps=("steps = 20", "steps = 1"),
+    )
+    main(["train", str(config)])
+    run = open_run(tmp_path / "run")
+    lines = " ".join(path.read_text() for path in (tmp_path / "texts").iterdir())
+    assert len(set(run.config.samples.prompts)) == 3
+    assert all(prompt in lines for prompt in run.config.samples.prompts)
+    # An untrained model ends a text rarely: the samples fill the context.
+    samples = (run.folder / "samples.txt").read_text(encoding="utf-8").split("--- ")[1:]
+    assert max(len(sample) for sample in samples) > 32
+    # Windows run on from one document to the next, so that an empty prompt starts one.
+    capsys.readouterr()
+    main(["generate", str(run.folder), "--prompt", "", "--max-new-tokens", "9"])
+    assert capsys.readouterr().out.strip()
+
+
+def test_bytes_of_text_are_those_that_are_predicted():
+    from jaxformer import runs, text
+
+    documents = ["éa", "bc"]
+    stream = text.build_stream(documents, text.byte_tokenizer())
+    for source, expected in ((text.Windows(stream, 3), 1), (text.PackedDocuments(stream, 3), 2)):
+        assert runs._unpredicted_bytes(source, stream, text.byte_tokenizer()) == expected
+    words = text.train_word(["one two two", "one"])
+    stream = text.build_stream(["one two", "two"], words)
+    assert runs._unpredicted_bytes(text.PackedDocuments(stream, 3), stream, words) == 6
+
+
+def test_config_behind_two_dashes_trains_too(trained, capsys):
+    main(["train", "--", str(trained[0] / "tiny.toml")])
+    assert f"run folder: {trained[0] / 'run'}" in capsys.readouterr().out
+
+
+def test_interrupt_exits_130_without_a_traceback(monkeypatch, capsys, trained):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("jaxformer.runs.open_run", interrupted)
+    with pytest.raises(SystemExit) as stopped:
+        main(["evaluate", str(trained[0] / "run")])
+    assert stopped.value.code == 130 and capsys.readouterr().err == "\n"
 
 
 def test_help_answers_within_two_seconds_without_jax():

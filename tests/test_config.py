@@ -369,7 +369,7 @@ def test_config_with_every_key_set_is_read_back_equal(load):
             positions="learned", rotary_base=1e6, rotary_layout="interleaved", norm="rms_norm",
             norm_position="post", norm_eps=1e-6, activation="swiglu", use_bias=False,
             tied_embeddings=False, scale_embeddings=True, init_std=0.1, dropout_rate=0.5,
-            dtype="bfloat16", param_dtype="float64", remat="full", scan_layers=False,
+            dtype="bfloat16", param_dtype="bfloat16", remat="full", scan_layers=False,
         ),
         data=DataConfig(
             paths=("a", "b"), validation_fraction=0.5, validation_paths=("c",),
@@ -381,7 +381,7 @@ def test_config_with_every_key_set_is_read_back_equal(load):
         ),
         schedule=ScheduleConfig(name="linear", warmup_steps=1, decay_steps=5, final_scale=0.0),
         training=TrainingConfig(
-            steps=7, batch_size=6, accumulate_steps=3, runner="single", devices=1, cpu_devices=2,
+            steps=7, batch_size=6, accumulate_steps=3, runner="pmap", devices=1, cpu_devices=2,
             log_every=1, eval_every=2, checkpoint_every=3, keep_checkpoints=4,
         ),
         samples=SamplesConfig(
@@ -399,7 +399,7 @@ def test_config_to_toml_leaves_unset_keys_out_and_writes_defaults():
     assert "out" not in values
     assert "num_kv_heads" not in values["model"]
     assert values["model"]["norm_eps"] == 1e-5
-    assert values["samples"]["prompts"] == ["The ", "In ", "A "]
+    assert values["samples"]["prompts"] == []
     assert set(values) == {f.name for f in dataclasses.fields(ExperimentConfig)} - {"out"}
 
 

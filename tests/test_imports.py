@@ -11,8 +11,8 @@ import jaxformer
 PACKAGE = pathlib.Path(jaxformer.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-# Which parts of the package each part may import (docs/design: imports point down only, siblings
-# do not import each other, errors and config are leaves, text takes plain arguments).
+# Which parts of the package each part may import (imports point down only, siblings do
+# not import each other, errors and config are leaves, text takes plain arguments).
 _LEAVES = {"errors", "config"}
 _MODELS = _LEAVES | {"functional", "modules", "models", "text"}
 _USES = ("training", "inference", "interop", "viz", "testing")
@@ -25,8 +25,9 @@ MAY_IMPORT = {
     "modules": _LEAVES | {"functional"},
     "models": _LEAVES | {"functional", "modules"},
     **dict.fromkeys(_USES, _MODELS),
-    "runs": _MODELS | set(_USES),
-    "cli": _MODELS | set(_USES) | {"runs"},
+    "run_folder": _LEAVES | {"text"},
+    "runs": _MODELS | set(_USES) | {"run_folder"},
+    "cli": _LEAVES | {"runs", "training", "viz"},
 }
 # The other packages that a part may import; all, where it is not listed.
 MAY_IMPORT_OUTSIDE = {

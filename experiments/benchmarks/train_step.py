@@ -30,7 +30,7 @@ SIZES = {  # layers, heads, d_model, max_len, batch, vocabulary
     "tiny": (2, 2, 64, 32, 4, 257),
     "small": (4, 4, 128, 64, 12, 257),
     "medium": (6, 6, 384, 256, 16, 257),
-    "quickstart": (4, 4, 256, 128, 16, 2048),
+    "quickstart": (4, 4, 192, 128, 16, 2048),
 }
 
 

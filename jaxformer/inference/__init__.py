@@ -1,6 +1,6 @@
 """Generation from trained models: sampling, prefill and cached decoding."""
 
-from jaxformer.inference.generate import generate, generate_stream
+from jaxformer.inference.generate import check_prompts, generate, generate_stream
 from jaxformer.inference.sampling import (
     keep_min_p,
     keep_top_k,
@@ -10,6 +10,7 @@ from jaxformer.inference.sampling import (
 )
 
 __all__ = [
+    "check_prompts",
     "generate",
     "generate_stream",
     "keep_min_p",

@@ -16,7 +16,7 @@ from jaxformer.inference.sampling import sample
 from jaxformer.models.decoder import Decoder, init_cache
 from jaxformer.modules.stack import unstack_layers
 
-__all__ = ["generate", "generate_stream"]
+__all__ = ["check_prompts", "generate", "generate_stream"]
 
 _AS_THE_MODEL_SAYS = SamplingConfig()
 _CAPACITY_STEP = 64  # capacities and prompt lengths are rounded up, to compile few shapes
@@ -42,6 +42,7 @@ def generate(
     rng: jax.Array,
     sampling: SamplingConfig = _AS_THE_MODEL_SAYS,
     stop_tokens: Sequence[int] = (),
+    num_tokens: int | None = None,
 ) -> list[np.ndarray]:
     """Continues prompts of any, also unequal, lengths.
 
@@ -54,6 +55,7 @@ def generate(
             row's tokens depend on its own prompt and key only.
         sampling: how tokens are chosen.
         stop_tokens: a row ends with the first of these.
+        num_tokens: ids at or above are never drawn, such as those of a padded vocabulary.
 
     Returns:
         For every prompt its new tokens, int32, the stop token included.
@@ -77,6 +79,7 @@ def generate(
             rng=rng,
             sampling=sampling,
             stop_tokens=stop_tokens,
+            num_tokens=num_tokens,
             chunk_size=_CAPACITY_STEP,
         )
     )
@@ -92,6 +95,7 @@ def generate_stream(
     rng: jax.Array,
     sampling: SamplingConfig = _AS_THE_MODEL_SAYS,
     stop_tokens: Sequence[int] = (),
+    num_tokens: int | None = None,
     chunk_size: int = 4,
 ) -> Iterator[list[np.ndarray]]:
     """Continues prompts as `generate` does, yielding tokens as they come.
@@ -104,15 +108,22 @@ def generate_stream(
         rng: one PRNG key or one per prompt.
         sampling: how tokens are chosen.
         stop_tokens: a row ends with the first of these.
+        num_tokens: ids at or above are never drawn, such as those of a padded vocabulary.
         chunk_size: tokens per row between two yields.
 
     Yields:
         For every prompt its next tokens, int32; empty once the row has ended.
 
     Raises:
-        DataError: a prompt is empty, has an unknown token, or is too long for the context.
+        DataError: a prompt is empty, has an unknown token, or is too long for the context; rng is
+            not one key or one per prompt; or the model's logits are NaN.
     """
-    lengths = _check_prompts(config, prompts, max_new_tokens)
+    lengths = check_prompts(config, prompts, max_new_tokens)
+    if not jnp.issubdtype(rng.dtype, jax.dtypes.prng_key) or rng.shape not in ((), (len(prompts),)):
+        raise DataError(
+            f"rng must be a key or {len(prompts)} of them, got {rng.dtype} of shape {rng.shape}; "
+            "make one with jax.random.key, and more with jax.random.split"
+        )
     if config.scan_layers:
         params = unstack_layers(params)
         config = dataclasses.replace(config, scan_layers=False)
@@ -134,8 +145,10 @@ def generate_stream(
         before = np.asarray(state.generated)
         state, chunk = _decode(
             config, params, state, limit, chunk_size=chunk_size, sampling=sampling,
-            stop_tokens=tuple(sorted(set(stop_tokens))),
+            stop_tokens=tuple(sorted(set(stop_tokens))), num_tokens=num_tokens,
         )  # fmt: skip
+        if jnp.isnan(state.logits).any():
+            raise DataError("the model's logits are NaN; its parameters are damaged or diverged")
         taken = np.asarray(state.generated) - before
         yield [row[:count] for row, count in zip(np.asarray(chunk), taken, strict=True)]
         produced += limit
@@ -147,10 +160,22 @@ def _round_up(length: int) -> int:
     return -(-length // _CAPACITY_STEP) * _CAPACITY_STEP
 
 
-def _check_prompts(
+def check_prompts(
     config: ModelConfig, prompts: Sequence[Sequence[int]], max_new_tokens: int
 ) -> list[int]:
-    """Checks prompts against vocabulary and context, and returns their lengths."""
+    """Checks prompts against vocabulary and context.
+
+    Args:
+        config: the decoder.
+        prompts: token ids.
+        max_new_tokens: longest continuation.
+
+    Returns:
+        The length of every prompt.
+
+    Raises:
+        DataError: a prompt is empty, has an unknown token, or is too long for the context.
+    """
     if not prompts:
         raise DataError("prompts must have at least one prompt, got none")
     if max_new_tokens < 1:
@@ -213,7 +238,7 @@ def _prefill(
 
 @functools.partial(
     jax.jit,
-    static_argnames=("config", "chunk_size", "sampling", "stop_tokens"),
+    static_argnames=("config", "chunk_size", "sampling", "stop_tokens", "num_tokens"),
     donate_argnames="state",
 )
 def _decode(
@@ -225,6 +250,7 @@ def _decode(
     chunk_size: int,
     sampling: SamplingConfig,
     stop_tokens: tuple[int, ...],
+    num_tokens: int | None,
 ) -> tuple[_State, jax.Array]:
     """Generates up to `limit` tokens per row: the new state and tokens `[B, chunk_size]`."""
     model, batch = Decoder(config), state.logits.shape[0]
@@ -238,7 +264,11 @@ def _decode(
     ) -> tuple[jax.Array, _State, jax.Array]:
         index, state, chunk = carry
         rngs = jax.vmap(jax.random.fold_in)(state.rngs, state.generated)
-        token = sample(state.logits, rngs, sampling, state.seen)
+        logits = state.logits
+        if num_tokens is not None:
+            known = jnp.arange(logits.shape[1])[None] < num_tokens
+            logits = jnp.where(known, logits, -jnp.inf)
+        token = sample(logits, rngs, sampling, state.seen)
         stopped = jnp.isin(token, jnp.asarray(stop_tokens, jnp.int32))
         # Rows that are done write nothing more: their cache and count stay as they are.
         active = (~state.done).astype(jnp.int32)

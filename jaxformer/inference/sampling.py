@@ -120,7 +120,8 @@ def sample(
         logits = penalize_repetition(logits, seen, sampling.repetition_penalty)
     if sampling.temperature == 0:
         return jnp.argmax(logits, axis=-1).astype(jnp.int32)
-    logits = logits / sampling.temperature
+    # From the largest, so that no temperature overflows.
+    logits = (logits - logits.max(axis=-1, keepdims=True)) / sampling.temperature
     if sampling.top_k is not None:
         logits = keep_top_k(logits, sampling.top_k)
     if sampling.top_p is not None:

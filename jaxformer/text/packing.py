@@ -205,6 +205,11 @@ class Windows:
         self.stream = stream
         self.length = length
 
+    @property
+    def unpredicted(self) -> np.ndarray:
+        """Where in the stream the tokens are that no token before them predicts."""
+        return np.zeros(1, np.int64)
+
     def __len__(self) -> int:
         return -(-(self.stream.tokens.size - 1) // self.length)
 
@@ -249,6 +254,11 @@ class PackedDocuments(Windows):
         >>> packed[0]["labels"]
         array([11, -1, 13, 14, 15], dtype=int32)
     """
+
+    @property
+    def unpredicted(self) -> np.ndarray:
+        """Where in the stream the tokens are that no token before them predicts."""
+        return self.stream.offsets
 
     def __getitem__(self, index: int) -> dict[str, np.ndarray]:
         item = super().__getitem__(index)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import tokenizers
-from tokenizers import models
+from tokenizers import decoders, models
 
 from jaxformer.errors import DataError
 from jaxformer.text.pieces import PIECES_PER_CALL, pieces, require_known, require_texts
@@ -63,6 +63,27 @@ class Tokenizer:
     def unknown(self) -> int | None:
         """Id that stands for every word outside of the vocabulary, if there is one."""
         return self._tokenizer.token_to_id(UNKNOWN)
+
+    def byte_length(self, token_id: int) -> int:
+        """Counts the UTF-8 bytes of text that a token stands for.
+
+        Args:
+            token_id: of the token.
+
+        Returns:
+            The number of bytes; 0 for special tokens, and for the unknown word, whose text is lost.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> byte_tokenizer().byte_length(0xC3)
+            1
+        """
+        if token_id in self._special or token_id == self.unknown:
+            return 0
+        token = self._tokenizer.id_to_token(token_id) or ""
+        # A byte-level vocabulary writes each byte as one character.
+        byte_level = isinstance(self._tokenizer.decoder, decoders.ByteLevel)
+        return len(token) if byte_level else len(token.encode())
 
     def encode(self, text: str) -> np.ndarray:
         """Turns a text into token ids.

@@ -23,6 +23,9 @@ class Checkpoints:
         read_only: whether leftovers of interrupted saves stay, because they may be another
             process's save in progress.
 
+    Raises:
+        CheckpointError: the folder does not exist, and is only to be read.
+
     Example:
         >>> import tempfile, jax.numpy as jnp, optax
         >>> state = TrainState.create({"kernel": jnp.ones(3)}, optax.adam(0.1))
@@ -36,6 +39,8 @@ class Checkpoints:
     def __init__(self, folder: pathlib.Path, keep: int = 2, *, read_only: bool = False) -> None:
         policies = ocp.training.preservation_policies
         self._folder = folder
+        if read_only and not folder.is_dir():
+            raise CheckpointError(f"{folder} has no checkpoint; train the run first")
         self._checkpointer = ocp.training.Checkpointer(
             folder.absolute(),
             # When to save is the loop's decision; Orbax's default skips a save while one runs.
@@ -149,12 +154,27 @@ class Checkpoints:
         return step
 
     def _load(self, step: int, items: dict[str, Any]) -> dict[str, Any]:
-        stored = self._checkpointer.checkpointables_metadata(step).metadata
+        where = f"{self._folder / str(step)}"
+        try:
+            stored = self._checkpointer.checkpointables_metadata(step).metadata
+            trees = {name: stored[name] for name in items}
+        except Exception as error:  # Orbax and TensorStore raise many kinds
+            raise _damaged(where, error) from error
         for name, template in items.items():
-            _check_same_shapes(f"{self._folder}, step {step}, {name}", stored[name], template)
-        return self._checkpointer.load_checkpointables(
-            step, jax.tree.map(_abstract, items, is_leaf=lambda x: isinstance(x, jax.Array))
-        )
+            if not jax.tree.leaves(trees[name]):
+                raise _damaged(where, f"{name} is empty")
+            _check_same_shapes(f"{where}, {name}", trees[name], template)
+        try:
+            return self._checkpointer.load_checkpointables(step, jax.tree.map(_abstract, items))
+        except Exception as error:
+            raise _damaged(where, error) from error
+
+
+def _damaged(where: str, reason: object) -> CheckpointError:
+    first_line = (str(reason).splitlines() or [type(reason).__name__])[0][:200]
+    return CheckpointError(
+        f"{where} is damaged ({first_line}); remove that folder to use the checkpoint before it"
+    )
 
 
 def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:

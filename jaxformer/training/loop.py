@@ -24,8 +24,8 @@ from jaxformer.training.step import LossFunction, make_eval_step, make_train_ste
 __all__ = ["Evaluation", "FitResult", "TrainingData", "evaluate", "fit"]
 
 _DIVERGED = (
-    "{} is not finite at step {}; the run is saved up to step {}; lower optimizer.learning_rate, "
-    "or set optimizer.clip_norm"
+    "{} is not finite at step {}; the run is saved up to step {}; lower optimizer.learning_rate or "
+    "optimizer.clip_norm, and choose another out"
 )
 
 HostBatch = dict[str, np.ndarray]
@@ -56,7 +56,8 @@ class Evaluation(NamedTuple):
 
     Args:
         loss: nats per token.
-        bits_per_byte: bits per byte of text, comparable across tokenizers.
+        bits_per_byte: bits per byte of text, comparable across tokenizers that lose nothing of it:
+            all but the word tokenizer.
         tokens: how many were predicted.
     """
 
@@ -66,8 +67,11 @@ class Evaluation(NamedTuple):
 
     @property
     def perplexity(self) -> float:
-        """The exponential of the loss."""
-        return math.exp(self.loss)
+        """The exponential of the loss; infinite where a float cannot hold it."""
+        try:
+            return math.exp(self.loss)
+        except OverflowError:
+            return math.inf
 
     def __str__(self) -> str:
         return (
@@ -134,6 +138,7 @@ def fit(
 
     Raises:
         ConfigError: the newest checkpoint is beyond `config.training.steps`.
+        CheckpointError: a checkpoint is damaged.
         TrainingError: the loss or a gradient stopped being finite.
     """
     training = config.training

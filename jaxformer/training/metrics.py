@@ -1,6 +1,7 @@
 """What a run writes down: one JSON object per line, and the same for TensorBoard."""
 
 import json
+import os
 import pathlib
 from typing import Any
 
@@ -9,6 +10,7 @@ from tensorboardX import SummaryWriter
 __all__ = ["MetricsWriter", "read_metrics"]
 
 _FILE = "metrics.jsonl"
+_SUPERSEDED = "metrics.superseded.jsonl"
 
 
 class MetricsWriter:
@@ -16,8 +18,8 @@ class MetricsWriter:
 
     Args:
         folder: the run folder.
-        start_step: of a resumed run; later records of an earlier attempt are dropped, because
-            they are about to be written again.
+        start_step: of a resumed run; later records of an earlier attempt, which are about to be
+            written again, move to `metrics.superseded.jsonl`.
 
     Example:
         >>> import tempfile
@@ -29,10 +31,16 @@ class MetricsWriter:
     """
 
     def __init__(self, folder: pathlib.Path, start_step: int = 0) -> None:
-        kept = [record for record in read_metrics(folder) if record["step"] <= start_step]
-        path = folder / _FILE
-        path.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
-        self._file = path.open("a", encoding="utf-8")
+        records = read_metrics(folder)
+        if later := [record for record in records if record["step"] > start_step]:
+            with (folder / _SUPERSEDED).open("a", encoding="utf-8") as file:
+                file.write(_lines(later))
+        draft = folder / f".{_FILE}.tmp"
+        draft.write_text(
+            _lines([record for record in records if record["step"] <= start_step]), encoding="utf-8"
+        )
+        os.replace(draft, folder / _FILE)
+        self._file = (folder / _FILE).open("a", encoding="utf-8")
         self._tensorboard = SummaryWriter(
             str(folder / "tensorboard"), purge_step=start_step + 1 if start_step else None
         )
@@ -55,6 +63,10 @@ class MetricsWriter:
         self._file.flush()
         for name, value in values.items():
             self._tensorboard.add_scalar(name, value, step)
+
+
+def _lines(records: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
 
 
 def read_metrics(folder: pathlib.Path) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """Where steps run: the only file that names pmap, a mesh or a process."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -84,7 +85,7 @@ class PmapRunner:
         'batch'
     """
 
-    axis_name: str | None = "batch"
+    axis_name: str = "batch"
 
     def __init__(self, devices: Sequence[jax.Device] | None = None) -> None:
         self._devices = list(devices) if devices is not None else jax.devices()
@@ -94,6 +95,13 @@ class PmapRunner:
         self.host = jax.process_index() if self.num_hosts > 1 else 0
         mesh = Mesh(np.asarray(self._local), (self.axis_name,))
         self._replicated = NamedSharding(mesh, PartitionSpec())
+        self._spread = jax.pmap(
+            functools.partial(_checksum_spread, self.axis_name),
+            axis_name=self.axis_name,
+            in_axes=(None, 0),
+            out_axes=None,
+            devices=self._devices,
+        )
 
     def place(self, tree: Any) -> Any:
         """Copies a pytree to the local devices, laid out as pmap returns it.
@@ -138,19 +146,7 @@ class PmapRunner:
         Raises:
             TrainingError: two devices differ.
         """
-
-        def spread(tree: Any) -> jax.Array:
-            sums = jnp.stack([_checksum(leaf) for leaf in jax.tree.leaves(tree)])
-            return jax.lax.pmax(sums, self.axis_name) - jax.lax.pmin(sums, self.axis_name)
-
-        check = jax.pmap(
-            lambda tree, _: spread(tree),
-            axis_name=self.axis_name,
-            in_axes=(None, 0),
-            out_axes=None,
-            devices=self._devices,
-        )
-        if np.asarray(check(tree, np.zeros(len(self._local)))).any():
+        if np.asarray(self._spread(tree, np.zeros(len(self._local)))).any():
             raise TrainingError(
                 "the devices' copies of the parameters have drifted apart; a value that differs "
                 "by device was not reduced, or a device computes wrongly"
@@ -158,6 +154,12 @@ class PmapRunner:
 
 
 Runner = SingleRunner | PmapRunner
+
+
+def _checksum_spread(axis_name: str, tree: Any, _: jax.Array) -> jax.Array:
+    """Largest minus smallest checksum over the devices, one per leaf; all 0 when they agree."""
+    sums = jnp.stack([_checksum(leaf) for leaf in jax.tree.leaves(tree)])
+    return jax.lax.pmax(sums, axis_name) - jax.lax.pmin(sums, axis_name)
 
 
 def _checksum(leaf: jax.Array) -> jax.Array:
@@ -190,6 +192,10 @@ def make_runner(
     available = jax.local_device_count()
     if devices is not None and devices > available:
         raise ConfigError(f"training.devices={devices}, but this machine has {available}")
+    if devices is not None and jax.process_count() > 1:
+        raise ConfigError(
+            f"training.devices={devices} is for one host, got {jax.process_count()}; remove it"
+        )
     if kind == "single":
         return SingleRunner()
     runner = PmapRunner(None if devices is None else jax.local_devices()[:devices])

@@ -1,0 +1,35 @@
+"""Every setting of an experiment, checked; read from and written as TOML."""
+
+from jaxformer.config.files import (
+    config_differences,
+    config_from_dict,
+    config_to_toml,
+    load_config,
+)
+from jaxformer.config.schema import (
+    DataConfig,
+    ExperimentConfig,
+    ModelConfig,
+    OptimizerConfig,
+    SamplesConfig,
+    SamplingConfig,
+    ScheduleConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
+
+__all__ = [
+    "DataConfig",
+    "ExperimentConfig",
+    "ModelConfig",
+    "OptimizerConfig",
+    "SamplesConfig",
+    "SamplingConfig",
+    "ScheduleConfig",
+    "TokenizerConfig",
+    "TrainingConfig",
+    "config_differences",
+    "config_from_dict",
+    "config_to_toml",
+    "load_config",
+]
