@@ -145,8 +145,8 @@ def _parse(kind: Any, **arguments: Any) -> Any:
 
 def _unboxed(box: str) -> str:
     """Takes the words of a message out of the frame that tyro draws around it."""
-    lines = [re.sub(r"[\u2500-\u257f]+", " ", line).strip() for line in box.splitlines()]
-    return " ".join(" ".join(line for line in lines if line).split())
+    lines = [re.sub(r"[\u2500-\u257f]+", " ", line) for line in box.splitlines()]
+    return " ".join(" ".join(lines[1:] or lines).split())  # the first is the frame's title
 
 
 def _train(path: str, overrides: Sequence[str]) -> None:
