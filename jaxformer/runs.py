@@ -124,12 +124,8 @@ def open_run(path: str | pathlib.Path, step: int | None = None) -> Run:
     tokenizer = run_folder.load_tokenizer(folder)
     with Checkpoints(folder / run_folder.CHECKPOINTS, read_only=True) as checkpoints:
         chosen = checkpoints.best_step if step is None else step
-        sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         shapes = jax.eval_shape(_init_params(config.model), jax.random.key(0))
-        template = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), shapes
-        )
-        params = checkpoints.restore_params(template, chosen)
+        params = checkpoints.restore_params(SingleRunner().template(shapes), chosen)
     assert chosen is not None  # else restore_params has raised
     return Run(folder, config, tokenizer, params, chosen)
 

@@ -174,3 +174,17 @@ def test_package_lists_submodules_that_exist_and_imports_them_on_use():
     assert jaxformer.functional.causal(1, 1).all()
     with pytest.raises(AttributeError, match="has no attribute 'transformer'"):
         _ = jaxformer.transformer
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_only_parallel_names_how_devices_are_laid_out(path):
+    if path.relative_to(PACKAGE).as_posix() == "training/parallel.py":
+        return
+    names = {
+        node.attr if isinstance(node, ast.Attribute) else node.id
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute | ast.Name)
+    }
+    layout = {"pmap", "shard_map", "Mesh", "make_mesh", "NamedSharding", "SingleDeviceSharding",
+              "process_index", "process_count"}  # fmt: skip
+    assert not names & layout

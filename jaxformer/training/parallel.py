@@ -58,6 +58,13 @@ class SingleRunner:
         """Copies a pytree to where steps expect it."""
         return jax.device_put(jax.tree.map(jnp.copy, tree), self._device)
 
+    def template(self, shapes: Any) -> Any:
+        """Says of a pytree of `jax.ShapeDtypeStruct`s that it will lie where steps expect it."""
+        sharding = jax.sharding.SingleDeviceSharding(self._device)
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), shapes
+        )
+
     def compile_train(self, step: Callable[..., Any]) -> Callable[..., Any]:
         """Compiles (state, batch) to (state, metrics); the state passed in is given up."""
         compiled = jax.jit(step, donate_argnums=0)

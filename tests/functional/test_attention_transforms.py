@@ -1,0 +1,111 @@
+"""Attention under JAX's transforms."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+
+from jaxformer.functional import dot_product_attention
+from tests.functional import oracle
+from tests.functional.attention_cases import (
+    DEVICES,
+    GROUPED,
+    SQUARE,
+    assert_close,
+    bits,
+    cotangent_of,
+    evaluate,
+    inputs_of,
+    normal,
+)
+
+BATCH = (
+    {**inputs_of(DEVICES), "bias": normal(8, 6, 5, 7)},
+    {
+        "mask": bits(8, 1, 5, 7),
+        "query_offset": np.array([2, 0, 3, -1, 1, 6, 2, 4]),
+        "query_seq_lengths": np.array([5, 4, 5, 3, 5, 5, 2, 5]),
+        "key_value_seq_lengths": np.array([7, 6, 5, 7, 4, 3, 7, 2]),
+    },
+    cotangent_of(DEVICES),
+)
+
+
+def causal(inputs, options, cotangent, **how):
+    return evaluate(inputs, options, cotangent, is_causal=True, **how)
+
+
+def scanned(*batch):
+    return jax.lax.scan(lambda carry, row: (carry, causal(*row)), None, batch)[1]
+
+
+def sharded(*batch):
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    specs = PartitionSpec("data")
+    return jax.shard_map(causal, mesh=mesh, in_specs=specs, out_specs=specs)(*batch)
+
+
+TRANSFORMED = {
+    "vmap": jax.jit(jax.vmap(causal)),
+    "scan": jax.jit(scanned),
+    "remat": jax.jit(functools.partial(causal, wrap=jax.checkpoint)),
+    "pmap": jax.pmap(causal),
+    "shard_map": jax.jit(sharded),
+}
+
+
+@pytest.fixture(scope="module")
+def batched():
+    inputs, options, _ = BATCH
+    output, gradients = jax.jit(causal)(*BATCH)
+    assert_close(output, oracle.attention(**inputs, **options, is_causal=True), 1e-6)
+    return output, gradients
+
+
+@pytest.mark.parametrize("transformed", TRANSFORMED.values(), ids=TRANSFORMED)
+def test_attention_and_its_gradient_are_the_same_under(transformed, batched):
+    got = transformed(*BATCH)
+    jax.tree.map(functools.partial(assert_close, tolerance=1e-6), got, batched)
+
+
+def test_attention_derivative_is_the_same_forward_as_backward(batched):
+    inputs, options, cotangent = BATCH
+    directions = {n: normal(*a.shape, seed=i) for i, (n, a) in enumerate(inputs.items(), 20)}
+
+    @jax.jit
+    def push(inputs, directions, options):
+        def attend(inputs):
+            return dot_product_attention(**inputs, **options, is_causal=True)
+
+        return jax.jvp(attend, (inputs,), (directions,))[1]
+
+    forward = np.sum(np.asarray(push(inputs, directions, options), np.float64) * cotangent)
+    backward = sum(np.sum(np.asarray(batched[1][n], np.float64) * directions[n]) for n in inputs)
+    assert forward == pytest.approx(backward, rel=1e-5)
+
+
+def test_attention_called_eagerly_takes_numpy_and_python_numbers():
+    lengths = {"query_seq_lengths": np.array([4, 5]), "key_value_seq_lengths": 6}
+    options = {"query_offset": np.array([2, -1]), **lengths, "is_causal": True}
+    inputs = inputs_of(GROUPED)
+    output = dot_product_attention(**inputs, **options)
+    assert_close(output, oracle.attention(**inputs, **options), 1e-6)
+
+
+def test_attention_scanned_over_queries_is_causal_attention():
+    inputs = inputs_of(SQUARE)
+
+    @jax.jit
+    def decode(query, key, value):
+        def step(position, row):
+            output = dot_product_attention(
+                row[:, None], key, value, is_causal=True, query_offset=position
+            )
+            return position + 1, output[:, 0]
+
+        return jnp.moveaxis(jax.lax.scan(step, 0, jnp.moveaxis(query, 1, 0))[1], 0, 1)
+
+    assert_close(decode(**inputs), oracle.attention(**inputs, is_causal=True), 1e-6)

@@ -1,0 +1,101 @@
+"""Rows with nothing to attend to, and keys that no query may attend to."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.functional.attention_cases import (
+    GROUPED,
+    HIDING,
+    NEUTRAL,
+    assert_same_bits,
+    cotangent_of,
+    inputs_of,
+    run,
+    unattended,
+)
+
+
+def assert_empty_rows_are_zero(sizes, options, static, dtype=np.float32):
+    rows, _ = unattended(sizes, options, static)
+    inputs, cotangent = inputs_of(sizes, dtype), cotangent_of(sizes, dtype)
+    _, output, gradients = run(sizes, options, static, inputs, cotangent, optimized=True)
+    assert (output[rows] == 0).all()
+    assert (gradients["query"][rows] == 0).all()
+    if "bias" in gradients and gradients["bias"].shape == sizes.weights:
+        assert (np.swapaxes(gradients["bias"], -2, -3)[rows] == 0).all()
+    assert (output[~rows] != 0).all()
+    for result in (output, *gradients.values()):
+        assert np.isfinite(result).all()
+    # Nothing of such a row reaches any gradient, however large its cotangent.
+    cotangent[rows] = 6e4
+    _, _, louder = run(sizes, options, static, inputs, cotangent, optimized=True)
+    assert_same_bits(louder, gradients)
+
+
+def assert_poison_changes_nothing(sizes, options, static, dtype=np.float32):
+    _, keys = unattended(sizes, options, static)
+
+    def outcome(poison):
+        inputs = inputs_of(sizes, dtype)
+        for name in ("key", "value"):
+            inputs[name][keys] = poison
+        return run(sizes, options, static, inputs, optimized=True)[1:]
+
+    clean = outcome(0)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(clean))
+    assert all((clean[1][name][keys] == 0).all() for name in ("key", "value"))
+    for poison in (np.nan, np.inf, -np.inf, jnp.finfo(dtype).max):
+        assert_same_bits(outcome(poison), clean)
+
+
+@pytest.mark.parametrize("case", HIDING.values(), ids=HIDING)
+def test_attention_of_a_row_that_sees_nothing_is_zero(case):
+    assert_empty_rows_are_zero(*case)
+
+
+@pytest.mark.parametrize("case", HIDING.values(), ids=HIDING)
+def test_attention_is_untouched_by_poison_that_nothing_sees(case):
+    assert_poison_changes_nothing(*case)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_attention_ignores_the_unattended_in_low_precision(dtype):
+    for sizes, options, static in HIDING.values():
+        if sizes == GROUPED and "local_window_size" not in static:
+            if "query_offset" in static:
+                options = options | {"query_offset": np.array([static["query_offset"]] * 2)}
+            case = sizes, NEUTRAL | options, {"is_causal": True}
+            assert_empty_rows_are_zero(*case, dtype)
+            assert_poison_changes_nothing(*case, dtype)
+
+
+@pytest.mark.parametrize("how", ["mask", "bias", "key_value_seq_lengths"])
+def test_attention_that_sees_nothing_at_all_has_no_gradient(how):
+    nothing = {
+        "mask": np.zeros((2, 6, 5, 7), bool),
+        "bias": np.full((2, 6, 5, 7), -np.inf, np.float32),
+        "key_value_seq_lengths": np.array([0, 0]),
+    }
+    options = NEUTRAL | {how: nothing[how]}
+    inputs = inputs_of(GROUPED)
+    inputs["key"][:], inputs["value"][:] = np.nan, np.inf
+    _, output, gradients = run(GROUPED, options, {"is_causal": True}, inputs)
+    assert all((result == 0).all() for result in (output, *gradients.values()))
+
+
+def test_attention_is_untouched_by_poisoned_queries_beyond_their_length():
+    options, static = {"query_seq_lengths": np.array([3, 4])}, {}
+    beyond = np.arange(5) >= options["query_seq_lengths"][:, None]
+
+    def outcome(poison):
+        inputs = inputs_of(GROUPED)
+        inputs["query"][beyond] = poison
+        return run(GROUPED, options, static, inputs, optimized=True)[1:]
+
+    clean = outcome(0)
+    assert (clean[0][beyond] == 0).all()
+    assert (clean[1]["query"][beyond] == 0).all()
+    for poison in (np.nan, np.inf):
+        assert_same_bits(outcome(poison), clean)
