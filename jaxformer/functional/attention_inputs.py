@@ -171,6 +171,11 @@ def _structure(
     """Builds the masks that causal, window and segment ids stand for."""
     num_queries, num_keys = sizes["T"], sizes["S"]
     result: list[jax.Array] = []
+    if query_offset is not None and not is_causal and local_window_size is None:
+        raise ShapeError(
+            f"query_offset is for is_causal and local_window_size, got {query_offset} and neither; "
+            "leave it out, or set one of them"
+        )
     if is_causal or local_window_size is not None:
         if query_offset is None:
             if num_queries != num_keys:

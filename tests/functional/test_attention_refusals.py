@@ -64,6 +64,7 @@ WRONG = [
     ({"query_seq_lengths": zeros(2)}, ShapeError, "query_seq_lengths", "float32"),
     ({"query_seq_lengths": 6}, None, "query_seq_lengths", 6),
     ({"query_seq_lengths": np.array([5, -1])}, None, "query_seq_lengths", -1),
+    ({"query_offset": 3}, ShapeError, "query_offset", 3),
     ({"key_value_seq_lengths": -2}, None, "key_value_seq_lengths", -2),
     ({"key_value_seq_lengths": np.array([8, 7])}, None, "key_value_seq_lengths", 8),
     ({"key_value_seq_lengths": np.int64(9)}, None, "key_value_seq_lengths", 9),
