@@ -479,6 +479,18 @@ def test_help_answers_within_two_seconds_without_jax():
 
 
 @pytest.mark.parametrize("path", sorted(pathlib.Path("configs").glob("*.toml")), ids=str)
+def test_samples_of_ready_configs_fit_any_text(path):
+    """Also one in which a prompt chosen beforehand would have unknown characters."""
+    from jaxformer import runs
+
+    config, texts = load_config(path), ([TEXT[:1000]], [TEXT[1000:]])
+    tokenizer = runs._train_tokenizer(config.tokenizer, *texts)
+    config = runs._fill_in(config, tokenizer, texts[1])
+    runs._check_samples(config, tokenizer, documents=1)
+    assert len(config.samples.prompts) == 3
+
+
+@pytest.mark.parametrize("path", sorted(pathlib.Path("configs").glob("*.toml")), ids=str)
 def test_ready_configs_load_and_say_how_to_run_them(path):
     config, header = load_config(path), path.read_text(encoding="utf-8")
     assert config.out == f"runs/{path.stem}"

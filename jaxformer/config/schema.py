@@ -327,8 +327,8 @@ class TrainingConfig:
         accumulate_steps: micro-batches per optimizer step; they bound the memory, not the result.
         runner: "pmap" is data-parallel over every device; "single" uses one.
         devices: how many local devices to use; all when not given.
-        cpu_devices: how many virtual devices to split this machine's CPU into; small models
-            train faster with one per core.
+        cpu_devices: how many virtual devices to split this machine's CPU into, to try data
+            parallelism without accelerators.
         log_every: steps between two lines of metrics.
         eval_every: steps between two evaluations of the held-out text.
         checkpoint_every: steps between two checkpoints; the last step always has one.

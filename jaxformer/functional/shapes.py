@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -63,6 +62,8 @@ def check_axes(
         >>> check_axes("x", jnp.zeros((2, 3, 5)), "... T D", {"D": 5})
         {'D': 5, 'T': 3}
     """
+    import chex  # here, because its test helpers would be most of this package's import time
+
     known = dict(sizes or {})
     letters = axes.split()
     try:

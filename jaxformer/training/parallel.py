@@ -117,6 +117,17 @@ class PmapRunner:
         """
         return jax.device_put(jax.tree.map(jnp.copy, tree), self._replicated)
 
+    def _finished(self, result: Any) -> Any:
+        """Waits for a program on several virtual CPU devices before the next one may start.
+
+        They share one pool of threads, in which a device that has come to a collective waits for
+        the others. Two programs in flight, such as two evaluation batches, can fill the pool with
+        such waits, and then nothing goes on.
+        """
+        if len(self._local) > 1 and self._local[0].platform == "cpu":
+            return jax.block_until_ready(result)
+        return result
+
     def _split(self, batch: Any) -> Any:
         count = len(self._local)
         return jax.tree.map(lambda x: rearrange(x, "(d b) ... -> d b ...", d=count), batch)
@@ -131,7 +142,7 @@ class PmapRunner:
             donate_argnums=0,
             devices=self._devices,
         )
-        return lambda state, batch: compiled(state, self._split(batch))
+        return lambda state, batch: self._finished(compiled(state, self._split(batch)))
 
     def compile_eval(self, step: Callable[..., Any]) -> Callable[..., Any]:
         """Compiles (params, batch) to sums."""
@@ -142,7 +153,7 @@ class PmapRunner:
             out_axes=None,
             devices=self._devices,
         )
-        return lambda params, batch: compiled(params, self._split(batch))
+        return lambda params, batch: self._finished(compiled(params, self._split(batch)))
 
     def check_replicas(self, tree: Any) -> None:
         """Raises if the devices no longer hold the same bits, which pmap itself never checks.

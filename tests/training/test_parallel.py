@@ -69,3 +69,17 @@ def test_replicas_that_agree_pass_and_drifted_ones_do_not():
     drifted = jax.make_array_from_single_device_arrays((2,), sharding, copies)
     with pytest.raises(TrainingError, match="drifted apart"):
         runner.check_replicas({"a": drifted})
+
+
+def test_programs_on_virtual_cpu_devices_run_one_at_a_time():
+    """Two in flight can wait for each other forever: the devices share one pool of threads."""
+
+    def slow(params, batch):
+        product = jax.lax.fori_loop(0, 200, lambda _, x: jnp.tanh(x @ x), params)
+        return jax.lax.psum(product.sum() + batch["x"].sum(), "batch")
+
+    runner = PmapRunner(jax.local_devices()[:2])
+    step = runner.compile_eval(slow)
+    params, batch = runner.place(jnp.eye(200)), {"x": np.zeros(2, np.float32)}
+    step(params, batch)
+    assert step(params, batch).is_ready()
