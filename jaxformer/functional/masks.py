@@ -9,6 +9,7 @@ import operator
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from einops import rearrange
 
 from jaxformer.errors import ShapeError
@@ -74,8 +75,7 @@ def window(
         >>> window(3, 3, (1, 0)).astype(int).tolist()
         [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
     """
-    check_window("size", size)
-    left, right = (size, size) if isinstance(size, int) else size
+    left, right = window_sides("size", size)
     distance = _relative_positions(num_queries, num_keys, query_offset)
     mask = jnp.ones(distance.shape, bool)
     if left is not None:
@@ -85,28 +85,37 @@ def window(
     return mask
 
 
-def check_window(name: str, size: object) -> None:
-    """Checks that a window is an int or a pair of int or None, none of them negative.
+def window_sides(name: str, size: object) -> tuple[int | None, int | None]:
+    """Reads a window size: None, an int, or a pair of int or None, none of them negative.
 
     Args:
         name: of the argument, for the message.
         size: what was passed.
 
+    Returns:
+        (left, right), None = unbounded on that side.
+
     Raises:
         ShapeError: it is something else.
 
     Example:
-        >>> check_window("local_window_size", (4, None))
+        >>> window_sides("local_window_size", 4)
+        (4, 4)
     """
-    sides = size if isinstance(size, tuple) and len(size) == 2 else (size, size)
-    if isinstance(size, int | tuple) and all(
-        side is None or (isinstance(side, int) and side >= 0) for side in sides
-    ):
-        return
+    pair = size if isinstance(size, tuple) else (size, size)
+    if len(pair) == 2 and all(side is None or _is_distance(side) for side in pair):
+        left, right = (None if side is None else int(side) for side in pair)
+        return left, right
     raise ShapeError(
-        f"{name} must be an int or a pair (left, right), each at least 0 or None for unbounded, "
-        f"got {size!r}"
+        f"{name} must be an int or a pair (left, right), each in 0 .. 2**31 - 1 or None for "
+        f"unbounded, got {size!r}"
     )
+
+
+def _is_distance(side: object) -> bool:
+    if isinstance(side, bool) or not isinstance(side, int | np.integer):
+        return False
+    return 0 <= int(side) < 2**31
 
 
 def padding(lengths: Offset, num_keys: int) -> jax.Array:
