@@ -24,7 +24,7 @@ from tests.functional.attention_cases import QUICK
 # The makers of the published cases, of which importing the module has called every one.
 MAKERS = [name for name in vars(published_attention.Attention) if name.startswith("export_")]
 # What each qk_matmul_output_mode stands for; the numbers mean the same in all three opsets.
-STAGES = ("scores", "capped", "biased", "softmax")
+STAGES = ("scores", "capped", "masked", "softmax")
 
 
 class Case(NamedTuple):

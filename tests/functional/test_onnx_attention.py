@@ -10,7 +10,7 @@ from tests.functional import onnx_attention
 
 CASES, EXPANDED = onnx_attention.collect()
 WEIGHING = {name: case for name, case in CASES.items() if "qk_matmul_output" in case.outputs}
-IMPLEMENTATIONS = ("dense",)
+IMPLEMENTATIONS = ("dense", "chunked")
 # Both sides round: float32 as everywhere in these tests. In 16 bits the reference rounds after each
 # step, and this package once, at the end: one unit in the last place of the largest entry.
 TOLERANCES = {"float32": 1e-6, "float16": 2.0**-10, "bfloat16": 2.0**-7}
