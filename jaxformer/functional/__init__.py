@@ -19,13 +19,23 @@ from jaxformer.functional.multi_head import (
 )
 from jaxformer.functional.normalization import layer_norm, rms_norm
 from jaxformer.functional.positions import apply_rotary, rotary_tables, sinusoidal_positions
+from jaxformer.functional.rotary_scaling import (
+    LinearScaling,
+    Llama3Scaling,
+    RotaryScaling,
+    YarnScaling,
+)
 
 __all__ = [
     "FeedForwardParams",
     "GatedFeedForwardParams",
     "KVCache",
+    "LinearScaling",
+    "Llama3Scaling",
     "MultiHeadOutput",
     "MultiHeadParams",
+    "RotaryScaling",
+    "YarnScaling",
     "apply_rotary",
     "attention_weights",
     "causal",
