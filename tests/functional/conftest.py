@@ -1,13 +1,26 @@
-"""Attention in blocks small enough that the few tokens of a test fill several."""
+"""Chunked attention in blocks small enough that the few tokens of a test fill several."""
 
 import pytest
 
 from jaxformer.functional.attention import chunked
 
 
-@pytest.fixture(autouse=True)
-def small_blocks(request, monkeypatch):
-    """Two queries and one key head at a time, except where a test is marked with real_blocks."""
-    if "real_blocks" not in request.keywords:
-        monkeypatch.setattr(chunked, "_block_size", lambda inputs: (2, 1))
-        monkeypatch.setattr(chunked, "_MAX_RUNS", 2)
+@pytest.fixture(autouse=True, scope="package")
+def small_blocks():
+    """Two queries and one key head at a time, and runs of more than one block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunked, "_block_size", lambda inputs: (2, 1))
+        patch.setattr(chunked, "_MAX_RUNS", 2)
+        yield patch
+
+
+@pytest.fixture
+def real_blocks(small_blocks):
+    """The blocks that users get."""
+    with small_blocks.context() as patch:
+        patch.setattr(chunked, "_block_size", _BLOCK_SIZE)
+        patch.setattr(chunked, "_MAX_RUNS", _MAX_RUNS)
+        yield
+
+
+_BLOCK_SIZE, _MAX_RUNS = chunked._block_size, chunked._MAX_RUNS
