@@ -238,6 +238,25 @@ NEUTRAL = {
 }
 
 
+def merged(case):
+    """The same claim with every argument given, in one shape, so that it compiles only once."""
+    sizes, options, static = case
+    options = NEUTRAL | options
+    for name in ("mask", "bias"):
+        options[name] = np.array(np.broadcast_to(options[name], sizes.weights))
+    if "query_offset" in static:
+        options["query_offset"] = np.array([static["query_offset"]] * 2)
+    return sizes, options, {"is_causal": True}
+
+
+MERGED = {
+    name: merged(case)
+    for name, case in HIDING.items()
+    if case[0] == GROUPED and "local_window_size" not in case[2]
+}
+REST = {name: case for name, case in HIDING.items() if name not in MERGED}
+
+
 def unattended(sizes, options, static):
     """Which query rows [..., T, N] see nothing, and which keys [..., S, K] are never seen."""
     inputs = inputs_of(sizes)

@@ -7,10 +7,10 @@ from jaxformer.functional.attention import chunked
 
 @pytest.fixture(autouse=True, scope="package")
 def small_blocks():
-    """Two queries and one key head at a time, and runs of more than one block."""
+    """Three queries and one key head at a time, and one loop over the full blocks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunked, "_block_size", lambda inputs: (2, 1))
-        patch.setattr(chunked, "_MAX_RUNS", 2)
+        patch.setattr(chunked, "_block_size", lambda inputs: (3, 1))
+        patch.setattr(chunked, "_MAX_RUNS", 1)
         yield patch
 
 

@@ -31,7 +31,6 @@ from tests.functional.attention_cases import (
     run,
 )
 
-
 EACH = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 
 

@@ -9,7 +9,9 @@ from tests.functional.attention_cases import (
     GROUPED,
     HIDING,
     IMPLEMENTATIONS,
+    MERGED,
     NEUTRAL,
+    REST,
     assert_same_bits,
     cotangent_of,
     inputs_of,
@@ -17,8 +19,16 @@ from tests.functional.attention_cases import (
     unattended,
 )
 
-
 EACH = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+CHUNKED = {"implementation": "chunked"}
+EACH_CASE = pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=f"dense-{name}") for name, case in HIDING.items()]
+    + [
+        pytest.param((sizes, options, static | CHUNKED), id=f"chunked-{name}")
+        for name, (sizes, options, static) in (MERGED | REST).items()
+    ],
+)
 
 
 def assert_empty_rows_are_zero(sizes, options, static, dtype=np.float32):
@@ -54,31 +64,23 @@ def assert_poison_changes_nothing(sizes, options, static, dtype=np.float32):
         assert_same_bits(outcome(poison), clean)
 
 
-@EACH
-@pytest.mark.parametrize("case", HIDING.values(), ids=HIDING)
-def test_attention_of_a_row_that_sees_nothing_is_zero(case, implementation):
-    sizes, options, static = case
-    assert_empty_rows_are_zero(sizes, options, static | {"implementation": implementation})
+@EACH_CASE
+def test_attention_of_a_row_that_sees_nothing_is_zero(case):
+    assert_empty_rows_are_zero(*case)
 
 
-@EACH
-@pytest.mark.parametrize("case", HIDING.values(), ids=HIDING)
-def test_attention_is_untouched_by_poison_that_nothing_sees(case, implementation):
-    sizes, options, static = case
-    assert_poison_changes_nothing(sizes, options, static | {"implementation": implementation})
+@EACH_CASE
+def test_attention_is_untouched_by_poison_that_nothing_sees(case):
+    assert_poison_changes_nothing(*case)
 
 
 @EACH
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 def test_attention_ignores_the_unattended_in_low_precision(dtype, implementation):
-    for sizes, options, static in HIDING.values():
-        if sizes == GROUPED and "local_window_size" not in static:
-            if "query_offset" in static:
-                options = options | {"query_offset": np.array([static["query_offset"]] * 2)}
-            static = {"is_causal": True, "implementation": implementation}
-            case = sizes, NEUTRAL | options, static
-            assert_empty_rows_are_zero(*case, dtype)
-            assert_poison_changes_nothing(*case, dtype)
+    for sizes, options, static in MERGED.values():
+        static = static | {"implementation": implementation}
+        assert_empty_rows_are_zero(sizes, options, static, dtype)
+        assert_poison_changes_nothing(sizes, options, static, dtype)
 
 
 @EACH
