@@ -104,14 +104,14 @@ def _cached_cause(
             "the position is not counted on from the cached tokens, or keys and values are "
             "written to the wrong slot, or attention stops one short of the newest"
         )
-    if first == 0:
+    if sizes[0] == 1:
         return where + (
             "the empty slots of the cache are attended to (hide those beyond its length), or "
             "positions do not start where those of the full pass do"
         )
     return where + (
         "inside the first chunk: its tokens need the causal mask among themselves, and a position "
-        "each"
+        "each; hide the empty slots of the cache"
     )
 
 
@@ -161,20 +161,13 @@ def assert_scanned_equals_looped(
         ... )
     """
     if unstack is None:
-        unstack = _layers
         _check_layers_differ(_layers(params))
     rule = "scanned layers must compute what looped ones do"
-    calls = {"got": scanned, "expected": lambda params, *inputs: looped(unstack(params), *inputs)}
 
-    def outcome(call: Callable[..., Any]) -> dict[str, Any]:
-        def outputs(params: Any) -> dict[str, Any]:
-            output, pull = jax.vjp(lambda params: call(params, *inputs), params)
-            (gradients,) = pull(jax.tree.map(jnp.cos, output))
-            return {"output": output, "gradient": gradients}
+    def unstacked(params: Any, *inputs: Any) -> Any:
+        return looped(_layers(params) if unstack is None else unstack(params), *inputs)
 
-        return run(outputs, params)
-
-    shapes = [jax.eval_shape(call, params, *inputs) for call in calls.values()]
+    shapes = [jax.eval_shape(call, params, *inputs) for call in (scanned, unstacked)]
     try:
         chex.assert_trees_all_equal_shapes_and_dtypes(*shapes)
     except AssertionError:
@@ -186,19 +179,31 @@ def assert_scanned_equals_looped(
             cause="scan returns (carry, stacked outputs): take the carry, and cast it back to its "
             "dtype inside the layer",
         )
-    got, expected = (jax.tree_util.tree_leaves_with_path(outcome(c)) for c in calls.values())
-    for (path, array), (_, wanted) in zip(got, expected, strict=True):
-        check_close(
-            f"{rule} (got: scanned, expected: looped)",
-            array,
-            wanted,
-            name=jax.tree_util.keystr(path, simple=True, separator="/"),
-            axes="",
-            tolerance=tolerance,
-            cause="the layers' parameters are in another order (sorted by name, layer_10 comes "
-            "before layer_2), reversed, or shared; or what differs between layers (a window, a "
-            "depth) is not scanned over",
-        )
+
+    def outcome(call: Callable[..., Any]) -> tuple[Any, Any]:
+        def outputs(params: Any) -> tuple[Any, Any]:
+            output, pull = jax.vjp(lambda params: call(params, *inputs), params)
+            (gradients,) = pull(jax.tree.map(jnp.cos, output))
+            return output, gradients
+
+        return run(outputs, params)
+
+    got, expected = outcome(scanned), outcome(unstacked)
+    for kind, *trees in zip(("output", "gradient"), got, expected, strict=True):
+        leaves = (jax.tree_util.tree_leaves_with_path(tree) for tree in trees)
+        for (path, array), (_, wanted) in zip(*leaves, strict=True):
+            key = jax.tree_util.keystr(path, simple=True, separator="/")
+            check_close(
+                f"{rule} (got: scanned, expected: looped)",
+                array,
+                wanted,
+                name=f"{kind} {key}".rstrip(),
+                axes="",
+                tolerance=tolerance,
+                cause="the layers' parameters are in another order (sorted by name, layer_10 comes "
+                "before layer_2), reversed, or shared; or what differs between layers (a window, "
+                "a depth) is not scanned over",
+            )
 
 
 def _check_layers_differ(layers: list[Any]) -> None:

@@ -134,6 +134,26 @@ def assert_causal(attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES) -
         check_causal_influence(rule, of_input, name=name, reach=reach)
 
 
+def _outcome(
+    attention: Attention, query: jax.Array, key: jax.Array, value: jax.Array, mask: np.ndarray,
+    cotangent: np.ndarray,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """The output, and the gradients of its sum weighted by the cotangent."""
+
+    def outcome(*inputs: jax.Array) -> tuple[jax.Array, ...]:
+        *arrays, mask, cotangent = inputs
+        output, pull = jax.vjp(lambda *x: shaped(attention)(*x, mask=mask), *arrays)
+        return output, *pull(cotangent.astype(output.dtype))
+
+    names = ("output", "gradient of the query", "gradient of the key", "gradient of the value")
+    results = run(outcome, query, key, value, mask, np.asarray(cotangent, np.float32))
+    return dict(zip(names, results, strict=True))
+
+
+def _axes(name: str) -> str:
+    return "B S K H" if "key" in name or "value" in name else "B T N H"
+
+
 def assert_padding_ignored(
     attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES, *, fill: float = 100.0,
     tolerance: float | None = None,
@@ -164,28 +184,22 @@ def assert_padding_ignored(
     mask = np.broadcast_to(
         real[:, None, None], (sizes.batch_size, 1, sizes.num_queries, sizes.num_keys)
     )
-
-    def outputs(key: jax.Array, value: jax.Array) -> dict[str, jax.Array]:
-        output, pull = jax.vjp(
-            lambda *inputs: shaped(attention)(*inputs, mask=jnp.asarray(mask)), query, key, value
-        )
-        gradients = zip(("query", "key", "value"), pull(jnp.cos(output)), strict=True)
-        return {"output": output} | {f"gradient of the {name}": g for name, g in gradients}
+    cotangent = np.random.default_rng(5).uniform(1, 2, (*query.shape[:3], sizes.value_dim))
 
     def filled(array: jax.Array) -> jax.Array:
         return jnp.where(real[..., None, None], array, jnp.asarray(fill, array.dtype))
 
-    expected = run(outputs, key, value)
+    expected = _outcome(attention, query, key, value, mask, cotangent)
     for name in ("gradient of the key", "gradient of the value"):
         expected[name] = np.where(real[..., None, None], expected[name], 0)
-    got = run(outputs, filled(key), filled(value))
-    for name in ("output", "gradient of the query", "gradient of the key", "gradient of the value"):
+    got = _outcome(attention, query, filled(key), filled(value), mask, cotangent)
+    for name in expected:
         check_close(
             f"padding: what hidden keys and values hold, here {fill}, must change nothing",
             got[name],
             expected[name],
             name=name,
-            axes="B S K H" if "key" in name or "value" in name else "B T N H",
+            axes=_axes(name),
             tolerance=tolerance_of(sizes.dtype) if tolerance is None else tolerance,
             cause="0 * NaN is NaN: set hidden keys and values to 0 with jnp.where before they are "
             "multiplied"
@@ -221,12 +235,9 @@ def assert_fully_masked_rows_are_zero(
     empty[0, 1] = empty[1, 0] = True
     mask = mask & ~empty[:, None, :, None]
 
-    def outputs(*inputs: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-        output, pull = jax.vjp(lambda *x: shaped(attention)(*x, mask=jnp.asarray(mask)), *inputs)
-        return output, pull(jnp.where(empty[..., None, None], jnp.ones_like(output), 0))
-
-    output, gradients = run(outputs, query, key, value)
-    rows = np.broadcast_to(empty[..., None, None], output.shape)
+    rows = np.broadcast_to(empty[..., None, None], (*query.shape[:3], sizes.value_dim))
+    results = _outcome(attention, query, key, value, mask, rows)
+    output = results["output"]
     mean = np.asarray(value, np.float64).mean(1)[:, None].repeat(sizes.group_size, axis=2)
     mean = np.broadcast_to(mean, output.shape)
     if np.allclose(output[rows], mean[rows], atol=10 * tolerance_of(sizes.dtype)):
@@ -244,7 +255,6 @@ def assert_fully_masked_rows_are_zero(
             "and 0 * inf is NaN there: set the scores too"
         )
     cause += "; zero the weights of such rows, with jnp.where before and after the softmax"
-    results = {"output": output} | dict(zip(("query", "key", "value"), gradients, strict=True))
     for name, array in results.items():
         is_output = name == "output"
         wrong = ~(array == 0) & (rows if is_output else True)
@@ -252,12 +262,11 @@ def assert_fully_masked_rows_are_zero(
             wrong |= ~np.isfinite(array)
         if wrong.any():
             index = first_index(wrong)
-            text = name if is_output else f"gradient of the {name}"
-            axes = "B S K H" if name in ("key", "value") else "B T N H"
+            place = named_index(name, _axes(name), index)
             fail(
                 "empty rows: a query that may see nothing must give exactly 0, and pass exactly 0 "
                 "back to the gradients",
-                where=f"{named_index(text, axes, index)}, one of {int(wrong.sum())} elements",
+                where=f"{place}, one of {int(wrong.sum())} elements",
                 got=f"{array[index]:.6g}",
                 expected="exactly 0" if not is_output or rows[index] else "a finite number",
                 cause=cause,

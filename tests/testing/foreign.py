@@ -1,13 +1,14 @@
-"""An attention function as somebody else might write it: plain JAX, correct in every claim."""
+"""What the checks are given: attention as somebody else might write it, and drawn parameters."""
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 def attention(
     query, key, value, *, mask=None, is_causal=False, scale=None, axis=-1, dtype=jnp.float32
 ):
-    """Axis and dtype are those of the softmax, for tests to get them wrong."""
+    """Plain JAX, correct in every claim; the softmax's axis and dtype are there to go wrong."""
     groups = query.shape[2] // key.shape[2]
     allowed = jnp.ones((1, 1, query.shape[1], key.shape[1]), bool)
     if is_causal:
@@ -23,3 +24,10 @@ def attention(
     weights = jnp.where(allowed, weights, 0)
     output = jnp.einsum("bnts,bsnh->btnh", weights.astype(value.dtype), value)
     return output.astype(query.dtype)
+
+
+def draw_params(module, *inputs):
+    """Parameters of a Linen module, all random, without compiling its init."""
+    random = np.random.default_rng(0)
+    shapes = jax.eval_shape(module.init, jax.random.key(0), *inputs)["params"]
+    return jax.tree.map(lambda s: jnp.asarray(random.normal(size=s.shape) / 2, s.dtype), shapes)

@@ -1,6 +1,5 @@
 """Each check passes on what is right, and says what is wrong with what is not."""
 
-import jax
 import jax.numpy as jnp
 import pytest
 
@@ -31,12 +30,11 @@ def reshaped_not_transposed(query, key, value):
     return output.swapaxes(1, 2).reshape(output.shape)
 
 
-@pytest.mark.parametrize("sizes", [AttentionSizes(), GROUPED], ids=["plain", "grouped"])
-def test_checks_without_a_mask_pass_on_plain_jax(sizes):
-    assert_attention_shape(attention, sizes)
-    assert_dtype_preserved(attention, sizes)
-    assert_scaled_dot_product(attention, sizes)
-    assert_permutation_equivariant(attention, sizes)
+def test_checks_without_a_mask_pass_on_plain_jax():
+    assert_attention_shape(attention, GROUPED)
+    assert_dtype_preserved(attention, GROUPED)
+    assert_scaled_dot_product(attention, GROUPED)
+    assert_permutation_equivariant(attention, GROUPED)
 
 
 @pytest.mark.parametrize(
@@ -112,11 +110,6 @@ def test_values_check_is_as_strict_as_the_dtype_allows():
 def test_permutation_check_catches(broken, message):
     with pytest.raises(AssertionError, match=message):
         assert_permutation_equivariant(broken)
-
-
-@pytest.mark.parametrize("function", [attention, jax.nn.dot_product_attention])
-def test_precision_check_passes_where_the_softmax_is_float32(function):
-    assert_low_precision_accurate(function)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
