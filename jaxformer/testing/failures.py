@@ -10,7 +10,8 @@ import numpy as np
 from jaxformer.functional.shapes import Array
 
 __all__ = [
-    "check_close", "check_output_shape", "compiled", "fail", "first_index", "named_index", "run",
+    "check_close", "check_output_shape", "compiled", "fail", "fetch", "first_index", "named_index",
+    "run",
 ]  # fmt: skip
 
 
@@ -27,7 +28,8 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         >>> float(compiled(lambda x: x + 1)(2.0))
         3.0
     """
-    jitted = jax.jit(function)
+    # A function of our own: jit hashes what it is given, which modules with arrays refuse.
+    jitted = jax.jit(lambda *args: function(*args))
 
     def call(*args: Any) -> Any:
         with jax.default_matmul_precision("highest"):
@@ -36,8 +38,28 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def fetch(tree: Any) -> Any:
+    """Turns arrays into NumPy arrays, those of floats into float64.
+
+    Args:
+        tree: of arrays.
+
+    Returns:
+        The same tree.
+
+    Example:
+        >>> fetch(jnp.ones(1, jnp.bfloat16)).dtype
+        dtype('float64')
+    """
+
+    def leaf(x: jax.Array) -> np.ndarray:
+        return np.asarray(x, np.float64 if jnp.issubdtype(x.dtype, jnp.floating) else None)
+
+    return jax.tree.map(leaf, tree)
+
+
 def run(function: Callable[..., Any], *args: Any) -> Any:
-    """Calls a function, compiled, and fetches what it returns.
+    """Calls a function once, compiled, and fetches what it returns.
 
     Args:
         function: of arrays.
@@ -47,14 +69,10 @@ def run(function: Callable[..., Any], *args: Any) -> Any:
         Its result with NumPy arrays, floats as float64.
 
     Example:
-        >>> run(lambda x: x + 1, jnp.ones(1, jnp.bfloat16)).dtype
-        dtype('float64')
+        >>> float(run(lambda x: x + 1, 2.0))
+        3.0
     """
-
-    def fetch(x: jax.Array) -> np.ndarray:
-        return np.asarray(x, np.float64 if jnp.issubdtype(x.dtype, jnp.floating) else None)
-
-    return jax.tree.map(fetch, compiled(function)(*args))
+    return fetch(compiled(function)(*args))
 
 
 def fail(rule: str, *, where: str, got: object, expected: object, cause: str) -> NoReturn:

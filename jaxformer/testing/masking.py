@@ -5,6 +5,7 @@ with `is_causal=True`. A function that spells this otherwise is passed as a lamb
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ from jaxformer.testing.attention_inputs import (
     shaped,
     tolerance_of,
 )
-from jaxformer.testing.failures import check_close, fail, first_index, named_index, run
+from jaxformer.testing.failures import check_close, compiled, fail, fetch, first_index, named_index
 from jaxformer.testing.influence import check_causal_influence, influence
 
 __all__ = [
@@ -134,20 +135,17 @@ def assert_causal(attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES) -
         check_causal_influence(rule, of_input, name=name, reach=reach)
 
 
-def _outcome(
-    attention: Attention, query: jax.Array, key: jax.Array, value: jax.Array, mask: np.ndarray,
-    cotangent: np.ndarray,
-) -> dict[str, np.ndarray]:  # fmt: skip
-    """The output, and the gradients of its sum weighted by the cotangent."""
+def _outcome(attention: Attention) -> Callable[..., dict[str, np.ndarray]]:
+    """Of query, key, value, mask and cotangent: output, and the gradients that flow back."""
 
     def outcome(*inputs: jax.Array) -> tuple[jax.Array, ...]:
         *arrays, mask, cotangent = inputs
         output, pull = jax.vjp(lambda *x: shaped(attention)(*x, mask=mask), *arrays)
         return output, *pull(cotangent.astype(output.dtype))
 
+    call = compiled(outcome)
     names = ("output", "gradient of the query", "gradient of the key", "gradient of the value")
-    results = run(outcome, query, key, value, mask, np.asarray(cotangent, np.float32))
-    return dict(zip(names, results, strict=True))
+    return lambda *inputs: dict(zip(names, fetch(call(*inputs)), strict=True))
 
 
 def _axes(name: str) -> str:
@@ -184,15 +182,16 @@ def assert_padding_ignored(
     mask = np.broadcast_to(
         real[:, None, None], (sizes.batch_size, 1, sizes.num_queries, sizes.num_keys)
     )
-    cotangent = np.random.default_rng(5).uniform(1, 2, (*query.shape[:3], sizes.value_dim))
+    cotangent = np.ones((*query.shape[:3], sizes.value_dim), np.float32)
 
     def filled(array: jax.Array) -> jax.Array:
         return jnp.where(real[..., None, None], array, jnp.asarray(fill, array.dtype))
 
-    expected = _outcome(attention, query, key, value, mask, cotangent)
+    outcome = _outcome(attention)
+    expected = outcome(query, key, value, mask, cotangent)
     for name in ("gradient of the key", "gradient of the value"):
         expected[name] = np.where(real[..., None, None], expected[name], 0)
-    got = _outcome(attention, query, filled(key), filled(value), mask, cotangent)
+    got = outcome(query, filled(key), filled(value), mask, cotangent)
     for name in expected:
         check_close(
             f"padding: what hidden keys and values hold, here {fill}, must change nothing",
@@ -236,7 +235,7 @@ def assert_fully_masked_rows_are_zero(
     mask = mask & ~empty[:, None, :, None]
 
     rows = np.broadcast_to(empty[..., None, None], (*query.shape[:3], sizes.value_dim))
-    results = _outcome(attention, query, key, value, mask, rows)
+    results = _outcome(attention)(query, key, value, mask, rows.astype(np.float32))
     output = results["output"]
     mean = np.asarray(value, np.float64).mean(1)[:, None].repeat(sizes.group_size, axis=2)
     mean = np.broadcast_to(mean, output.shape)

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxformer.errors import DataError, ShapeError
 from jaxformer.functional.shapes import Array
-from jaxformer.testing.failures import check_close, check_output_shape, run
+from jaxformer.testing.failures import check_close, check_output_shape, compiled, fetch, run
 from jaxformer.testing.influence import check_causal_influence, influence
 
 __all__ = ["assert_model_is_causal", "assert_padding_invariant"]
@@ -133,10 +133,11 @@ def assert_padding_invariant(
     leading, axes = ((rows, length), "B T") if per_token else ((rows,), "B")
     rule = "padding: the results of real inputs must not depend on"
     check_output_shape(f"{rule} padding", jax.eval_shape(apply, inputs, mask), leading, axes)
-    expected = run(apply, inputs, mask)
+    call = compiled(apply)
+    expected = fetch(call(inputs, mask))
 
     real = jnp.expand_dims(mask, tuple(range(2, inputs.ndim)))
-    got = run(apply, jnp.where(real, inputs, others), mask)
+    got = fetch(call(jnp.where(real, inputs, others), mask))
     if per_token:
         hidden = np.asarray(~mask)
         expected[hidden] = got[hidden] = 0
@@ -153,7 +154,7 @@ def assert_padding_invariant(
 
     row = int(lengths.argmin())
     short = inputs[row : row + 1, : lengths[row]]
-    alone = run(apply, short, jnp.ones(short.shape[:2], bool))
+    alone = fetch(call(short, jnp.ones(short.shape[:2], bool)))
     in_batch = expected[row : row + 1]
     check_close(
         f"{rule} how much padding there is (got: row {row} of the batch; expected: that row alone "

@@ -1,3 +1,6 @@
+import dataclasses
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -29,6 +32,20 @@ def test_decoder_is_causal():
 def test_plain_functions_of_tokens_and_of_embeddings_are_causal():
     assert_model_is_causal(lambda tokens: running_mean(TABLE[tokens]), TOKENS)
     assert_model_is_causal(running_mean, EMBEDDINGS)
+
+
+def test_checks_take_callable_modules_that_hold_arrays():
+    @dataclasses.dataclass(frozen=True)
+    class Scale:
+        """Its hash would be that of an array, which has none."""
+
+        factor: jax.Array
+
+        def __call__(self, x, mask=None):
+            return running_mean(x) * self.factor
+
+    assert_model_is_causal(Scale(jnp.float32(2)), EMBEDDINGS)
+    assert_padding_invariant(Scale(jnp.float32(2)), EMBEDDINGS, LENGTHS)
 
 
 def next_token_seen(x):
