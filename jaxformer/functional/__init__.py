@@ -2,6 +2,7 @@
 
 from jaxformer.functional.attention import attention_weights, dot_product_attention
 from jaxformer.functional.cache import KVCache
+from jaxformer.functional.chunked_losses import chunked_cross_entropy
 from jaxformer.functional.embedding import embed, unembed
 from jaxformer.functional.feed_forward import (
     FeedForwardParams,
@@ -29,6 +30,7 @@ __all__ = [
     "apply_rotary",
     "attention_weights",
     "causal",
+    "chunked_cross_entropy",
     "combine",
     "cross_entropy",
     "dot_product_attention",
