@@ -168,7 +168,7 @@ def _add_product(total: jax.Array, by_logits: jax.Array, x: jax.Array) -> jax.Ar
     # Not more than 32, or the products would be too small for a few tokens at a time.
     blocks = min(-(-2 * width // max(size, 1)), 32)
     height = -(-vocab_size // max(blocks, 1))
-    blocks = -(-vocab_size // height)
+    blocks = -(-vocab_size // max(height, 1))
 
     def add(i: jax.Array, total: jax.Array) -> jax.Array:
         start = jnp.minimum(i * height, vocab_size - height)
