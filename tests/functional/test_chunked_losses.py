@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax.sharding import PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.functional import chunked_cross_entropy, cross_entropy, unembed
@@ -268,7 +268,11 @@ def equations(jaxpr):
 
 
 def trace(function, tokens, vocab_size=997, argnums=(0, 1), **options):
-    shapes = [((tokens, WIDTH), jnp.float32), ((vocab_size, WIDTH), jnp.float32), ((tokens,), int)]
+    shapes = [
+        ((tokens, WIDTH), jnp.float32),
+        ((vocab_size, WIDTH), jnp.float32),
+        ((tokens,), jnp.int32),
+    ]
     gradient = jax.grad(lambda *a: function(*a, **options)[0], argnums)
     inputs = [jax.ShapeDtypeStruct(*shape) for shape in shapes]
     return list(equations(jax.make_jaxpr(gradient)(*inputs).jaxpr))
@@ -322,6 +326,18 @@ def test_chunked_cross_entropy_needs_an_eighth_of_the_memory():
     )
     assert needed >= 4 * 2048 * 4001
     assert 8 * chunked_needed <= needed
+
+
+def test_chunked_cross_entropy_leaves_sharded_tokens_where_they_are():
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("data",), ()))
+    hidden = jax.ShapeDtypeStruct((8, 32, WIDTH), jnp.float32, sharding=rows)
+    table = jax.ShapeDtypeStruct((VOCAB, WIDTH), jnp.float32, sharding=whole)
+    labels = jax.ShapeDtypeStruct((8, 32), jnp.int32, sharding=rows)
+    program = loss_and_gradients.lower(hidden, table, labels, chunk_size=64).compile().as_text()
+    assert f"f32[8,{VOCAB}]" in program  # each device has its 8 of the 64 tokens of a chunk
+    assert "all-reduce" in program
+    assert not any(word in program for word in ("all-gather", "all-to-all", "collective-permute"))
 
 
 @pytest.mark.parametrize(
