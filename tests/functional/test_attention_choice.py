@@ -9,7 +9,7 @@ import pytest
 
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional import attention_implementation, dot_product_attention
-from jaxformer.functional.attention import choice
+from jaxformer.functional.attention import choice, cudnn
 from tests.functional import oracle
 from tests.functional.attention_cases import QUICK, assert_close, cotangent_of, inputs_of
 from tests.functional.attention_cases import Sizes as Axes
@@ -42,7 +42,7 @@ def test_auto_takes_what_the_number_of_weights_calls_for(
     assert found.name == name
     assert set(found.declined) == {"dense", "chunked", "cudnn"} - {name}
     assert reason in found.declined[declined]
-    assert "needs a GPU, and the default backend is cpu" in found.declined["cudnn"]
+    assert "needs an NVIDIA GPU, and the default backend is cpu" in found.declined["cudnn"]
 
 
 @pytest.mark.parametrize(("length", "name"), [(96, "dense"), (1408, "chunked")])
@@ -79,6 +79,7 @@ def test_choice_checks_its_arguments():
 
 def on_a_gpu(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(cudnn, "_platform", lambda: "cuda")
 
 
 HALF = shapes(jnp.bfloat16)

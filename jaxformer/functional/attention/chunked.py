@@ -46,16 +46,25 @@ class _Run(NamedTuple):
 
 
 class _Heads(NamedTuple):
-    """What differs by key head, heads first."""
+    """What differs by key head, heads first; `k` key heads of `g` query heads each.
 
-    head: jax.Array
-    zero: jax.Array  # a mask that did not depend on the head would be drawn for all blocks at once
-    query: jax.Array  # [k, ..., g, t, h]
-    key: jax.Array  # [k, ..., s, h]
-    value: jax.Array  # [k, ..., s, v]
-    bias: (
-        jax.Array | None
-    )  # [k, ..., g, t, s], 1 where it does not vary; None = for all heads alike
+    Args:
+        position: integer `[k]`, 0 to k - 1.
+        zero: integer `[k]`, all 0: a mask that did not depend on the head would be drawn once,
+            for all blocks together, and be as large as the weights.
+        query: float `[k, ..., g, t, h]`.
+        key: float `[k, ..., s, h]`.
+        value: float `[k, ..., s, v]`.
+        bias: float `[k, ..., g, t, s]`, 1 where it does not vary; None where all heads share it.
+        mask: bool, likewise.
+    """
+
+    position: jax.Array
+    zero: jax.Array
+    query: jax.Array
+    key: jax.Array
+    value: jax.Array
+    bias: jax.Array | None
     mask: jax.Array | None
 
 
@@ -83,7 +92,7 @@ def chunked_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) ->
         return rearrange(array, "... (k g) t s -> k ... g t s", k=kv_heads)
 
     by_heads = _Heads(
-        head=jnp.arange(kv_heads),
+        position=jnp.arange(kv_heads),
         zero=jnp.zeros(kv_heads, jnp.int32),
         query=rearrange(inputs.query, "... t (k g) h -> k ... g t h", k=kv_heads).astype(wide),
         key=rearrange(inputs.key, "... s k h -> k ... s h").astype(wide),
@@ -100,7 +109,7 @@ def chunked_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) ->
             bias=inputs.bias if heads.bias is None else heads.bias,
             mask=inputs.mask if heads.mask is None else heads.mask,
         )
-        rng = None if dropout_rng is None else jax.random.fold_in(dropout_rng, heads.head)
+        rng = None if dropout_rng is None else jax.random.fold_in(dropout_rng, heads.position)
         return jnp.concatenate([_attend_run(one, run, rng, heads.zero) for run in runs], axis=-2)
 
     output = jax.lax.map(attend_head, by_heads, batch_size=heads_at_once)

@@ -31,9 +31,9 @@ def why_not_cudnn(inputs: AttentionInputs) -> str | None:
     value_width = width if inputs.value is None else inputs.value.shape[-1]
     left, right = structure.window
     lengths = structure.query_lengths, structure.key_lengths
-    backend = jax.default_backend()
+    platform = _platform()
     reasons = {
-        f"it needs a GPU, and the default backend is {backend}": backend != "gpu",
+        f"it needs an NVIDIA GPU, and the default backend is {platform}": platform != "cuda",
         f"it needs {' or '.join(_DTYPES)}, and the query is {inputs.query.dtype}": (
             inputs.query.dtype.name not in _DTYPES
         ),
@@ -70,6 +70,14 @@ def why_not_cudnn(inputs: AttentionInputs) -> str | None:
         ),
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
+
+
+def _platform() -> str:
+    """The default backend, with AMD's and NVIDIA's GPUs told apart."""
+    backend = jax.default_backend()
+    if backend != "gpu":
+        return backend
+    return "cuda" if "cuda" in jax.devices()[0].client.platform_version else "rocm"
 
 
 def cudnn_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> jax.Array:
