@@ -6,10 +6,10 @@ from jaxformer.config.files import (
     config_to_toml,
     load_config,
 )
+from jaxformer.config.model import ModelConfig
 from jaxformer.config.schema import (
     DataConfig,
     ExperimentConfig,
-    ModelConfig,
     OptimizerConfig,
     SamplesConfig,
     SamplingConfig,
