@@ -10,6 +10,7 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ShapeError
 from jaxformer.functional.cache import KVCache
 from jaxformer.functional.shapes import check_axes, check_dtype
+from jaxformer.modules.attention import AttentionContext
 from jaxformer.modules.embedding import Embedding
 from jaxformer.modules.normalization import Norm
 from jaxformer.modules.positions import AddPositions, rotary_for
@@ -123,14 +124,12 @@ class Decoder(nn.Module):
         check_axes("positions", positions, "B T", sizes)
         x = self.add_positions(self.embedding(tokens), positions)
         x = self.dropout(x, deterministic=deterministic)
-        x, cache = self.stack(
-            x,
+        context = AttentionContext(
             rotary=rotary_for(self.config, positions),
             segment_ids=segment_ids,
-            cache=cache,
             num_tokens=num_tokens,
-            deterministic=deterministic,
         )
+        x, cache = self.stack(x, context, cache=cache, deterministic=deterministic)
         return self.final_norm(x) if self.config.norm_position == "pre" else x, cache
 
     def logits(self, hidden: jax.Array) -> jax.Array:

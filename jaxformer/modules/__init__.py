@@ -1,6 +1,6 @@
 """Flax Linen twins of the pure functions: parameters plus one call."""
 
-from jaxformer.modules.attention import MultiHeadAttention
+from jaxformer.modules.attention import AttentionContext, MultiHeadAttention
 from jaxformer.modules.block import Block
 from jaxformer.modules.embedding import Embedding
 from jaxformer.modules.feed_forward import FeedForward
@@ -10,6 +10,7 @@ from jaxformer.modules.stack import Stack, stack_layers, unstack_layers
 
 __all__ = [
     "AddPositions",
+    "AttentionContext",
     "Block",
     "Embedding",
     "FeedForward",

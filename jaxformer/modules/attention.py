@@ -1,4 +1,6 @@
-"""Multi-head attention with its parameters."""
+"""Multi-head attention with its parameters, and what all layers of a stack share."""
+
+from typing import NamedTuple
 
 import jax
 from flax import linen as nn
@@ -8,7 +10,27 @@ from jaxformer.functional.cache import KVCache
 from jaxformer.functional.multi_head import MultiHeadOutput, MultiHeadParams, multi_head_attention
 from jaxformer.modules.initializers import kernel_init, param_dtype, residual_init
 
-__all__ = ["MultiHeadAttention"]
+__all__ = ["NO_CONTEXT", "AttentionContext", "MultiHeadAttention"]
+
+
+class AttentionContext(NamedTuple):
+    """What every layer must know of the sequence, made once per forward pass: a pytree.
+
+    Args:
+        rotary: (cos, sin), float32 `[B, T, H/2]`, for the positions of the tokens.
+        bias: float `[1, N, T, S]` or `[B, N, T, S]`, added to the scores; with a cache, S is its
+            capacity.
+        segment_ids: integer `[B, T]`; tokens see their own segment only.
+        num_tokens: int `[B]`, with a cache: how many of the T tokens are real in each row.
+    """
+
+    rotary: tuple[jax.Array, jax.Array] | None = None
+    bias: jax.Array | None = None
+    segment_ids: jax.Array | None = None
+    num_tokens: jax.Array | None = None
+
+
+NO_CONTEXT = AttentionContext()
 
 
 class MultiHeadAttention(nn.Module):
@@ -32,21 +54,17 @@ class MultiHeadAttention(nn.Module):
     def __call__(
         self,
         x: jax.Array,
+        context: AttentionContext = NO_CONTEXT,
         *,
-        rotary: tuple[jax.Array, jax.Array] | None = None,
-        segment_ids: jax.Array | None = None,
         cache: KVCache | None = None,
-        num_tokens: jax.Array | None = None,
         deterministic: bool = True,
     ) -> MultiHeadOutput:
         """Attends from every token to those before it.
 
         Args:
             x: float `[B, T, D]`.
-            rotary: (cos, sin) tables for the positions of x.
-            segment_ids: integer `[B, T]`; tokens see their own segment only.
-            cache: earlier keys and values.
-            num_tokens: int `[B]`, with a cache: how many of the T tokens are real.
+            context: what all layers share.
+            cache: earlier keys and values of this layer.
             deterministic: whether dropout is off.
 
         Returns:
@@ -82,15 +100,16 @@ class MultiHeadAttention(nn.Module):
         return multi_head_attention(
             params,
             x,
+            bias=context.bias,
             num_heads=config.num_heads,
             num_kv_heads=config.kv_heads,
-            rotary=rotary,
+            rotary=context.rotary,
             rotary_layout=config.rotary_layout,
             cache=cache,
-            num_tokens=num_tokens,
+            num_tokens=context.num_tokens,
             is_causal=True,
-            query_segment_ids=segment_ids,
-            key_value_segment_ids=segment_ids,
+            query_segment_ids=context.segment_ids,
+            key_value_segment_ids=context.segment_ids,
             dropout_rate=config.dropout_rate if dropping else 0.0,
             dropout_rng=self.make_rng("dropout") if dropping else None,
         )

@@ -8,7 +8,7 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig
 from jaxformer.functional.cache import KVCache
 from jaxformer.functional.multi_head import MultiHeadOutput
-from jaxformer.modules.attention import MultiHeadAttention
+from jaxformer.modules.attention import NO_CONTEXT, AttentionContext, MultiHeadAttention
 from jaxformer.modules.feed_forward import FeedForward
 from jaxformer.modules.normalization import Norm
 
@@ -39,11 +39,9 @@ class Block(nn.Module):
     def __call__(
         self,
         x: jax.Array,
+        context: AttentionContext = NO_CONTEXT,
         *,
-        rotary: tuple[jax.Array, jax.Array] | None = None,
-        segment_ids: jax.Array | None = None,
         cache: KVCache | None = None,
-        num_tokens: jax.Array | None = None,
         deterministic: bool = True,
     ) -> tuple[jax.Array, KVCache | None]:
         """Maps float `[B, T, D]` to `[B, T, D]`; the arguments are those of the attention."""
@@ -53,12 +51,7 @@ class Block(nn.Module):
 
         def attend(inputs: jax.Array) -> jax.Array:
             result: MultiHeadOutput = MultiHeadAttention(config, name="attention")(
-                inputs,
-                rotary=rotary,
-                segment_ids=segment_ids,
-                cache=cache,
-                num_tokens=num_tokens,
-                deterministic=deterministic,
+                inputs, context, cache=cache, deterministic=deterministic
             )
             new_cache.append(result.cache)
             return result.output
