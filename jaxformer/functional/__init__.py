@@ -18,14 +18,31 @@ from jaxformer.functional.multi_head import (
     multi_head_attention,
 )
 from jaxformer.functional.normalization import layer_norm, rms_norm
+from jaxformer.functional.position_biases import (
+    alibi_bias,
+    alibi_slopes,
+    relative_position_buckets,
+)
 from jaxformer.functional.positions import apply_rotary, rotary_tables, sinusoidal_positions
+from jaxformer.functional.rotary_scaling import (
+    LinearScaling,
+    Llama3Scaling,
+    RotaryScaling,
+    YarnScaling,
+)
 
 __all__ = [
     "FeedForwardParams",
     "GatedFeedForwardParams",
     "KVCache",
+    "LinearScaling",
+    "Llama3Scaling",
     "MultiHeadOutput",
     "MultiHeadParams",
+    "RotaryScaling",
+    "YarnScaling",
+    "alibi_bias",
+    "alibi_slopes",
     "apply_rotary",
     "attention_weights",
     "causal",
@@ -39,6 +56,7 @@ __all__ = [
     "linear",
     "multi_head_attention",
     "padding",
+    "relative_position_buckets",
     "rms_norm",
     "rotary_tables",
     "segments",

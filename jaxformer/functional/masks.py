@@ -19,8 +19,24 @@ __all__ = ["causal", "combine", "padding", "segments", "window"]
 Offset = int | Array
 
 
-def _relative_positions(num_queries: int, num_keys: int, query_offset: Offset) -> jax.Array:
-    """Key position minus query position: `[T, S]`, or `[..., 1, T, S]` for an array offset."""
+def relative_positions(num_queries: int, num_keys: int, query_offset: Offset) -> jax.Array:
+    """Subtracts each query's position from each key's.
+
+    Args:
+        num_queries: T.
+        num_keys: S.
+        query_offset: as in `causal`.
+
+    Returns:
+        int32 `[T, S]`, or `[..., 1, T, S]` for an array offset.
+
+    Raises:
+        ShapeError: a negative length, or an offset that is not of integers.
+
+    Example:
+        >>> relative_positions(2, 3, 0).tolist()
+        [[0, 1, 2], [-1, 0, 1]]
+    """
     for name, value in (("num_queries", num_queries), ("num_keys", num_keys)):
         if value < 0:
             raise ShapeError(f"{name} must be zero or more, got {value}")
@@ -49,7 +65,7 @@ def causal(num_queries: int, num_keys: int, query_offset: Offset = 0) -> jax.Arr
         >>> causal(2, 3).astype(int).tolist()
         [[1, 0, 0], [1, 1, 0]]
     """
-    return _relative_positions(num_queries, num_keys, query_offset) <= 0
+    return relative_positions(num_queries, num_keys, query_offset) <= 0
 
 
 def window(
@@ -76,7 +92,7 @@ def window(
     """
     check_window("size", size)
     left, right = (size, size) if isinstance(size, int) else size
-    distance = _relative_positions(num_queries, num_keys, query_offset)
+    distance = relative_positions(num_queries, num_keys, query_offset)
     mask = jnp.ones(distance.shape, bool)
     if left is not None:
         mask &= distance >= -left

@@ -12,6 +12,7 @@ import numpy as np
 from einops import rearrange
 
 from jaxformer.errors import ShapeError
+from jaxformer.functional.rotary_scaling import RotaryScaling, scale_frequencies
 from jaxformer.functional.shapes import Array, check_axes, check_dtype
 
 __all__ = ["apply_rotary", "rotary_tables", "sinusoidal_positions"]
@@ -67,8 +68,9 @@ def sinusoidal_positions(
 
 
 def rotary_tables(
-    positions: int | Array, head_dim: int, *, base: float = 10_000.0
-) -> tuple[jax.Array, jax.Array]:
+    positions: int | Array, head_dim: int, *, base: float = 10_000.0,
+    scaling: RotaryScaling | None = None,
+) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     r"""Computes the cosines and sines that `apply_rotary` rotates by: angle $p / base^{2i/H}$.
 
     Args:
@@ -76,15 +78,20 @@ def rotary_tables(
             traced and may be negative.
         head_dim: H, even.
         base: ratio that the wavelengths span, times 2 pi.
+        scaling: a `LinearScaling`, `Llama3Scaling` or `YarnScaling` of the frequencies; None for
+            none. Static under jit.
 
     Returns:
-        (cos, sin): float32 `[..., H/2]` each, within 5e-7 of float64 up to position 1e6.
+        (cos, sin): float32 `[..., H/2]` each, times the attention factor where YaRN has one;
+        within 5e-7 (times that factor) of float64 up to position 1e6.
 
     Raises:
         ShapeError: an odd head_dim, or positions that are not integers.
+        ConfigError: an impossible scaling.
 
     References:
-        Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021.
+        Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021; each
+        kind of scaling names its own.
 
     Example:
         >>> cos, sin = rotary_tables(3, 4)
@@ -94,8 +101,9 @@ def rotary_tables(
     if head_dim < 2 or head_dim % 2:
         raise ShapeError(f"head_dim must be even and positive, got {head_dim}")
     exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
-    sine, cosine = _sine_cosine(_as_positions(positions), _frequencies(base, exponents))
-    return cosine, sine
+    frequencies, attention_factor = scale_frequencies(_frequencies(base, exponents), base, scaling)
+    sine, cosine = _sine_cosine(_as_positions(positions), frequencies)
+    return cosine * np.float32(attention_factor), sine * np.float32(attention_factor)
 
 
 def apply_rotary(x: jax.Array, tables: tuple[jax.Array, jax.Array], *, layout: str) -> jax.Array:
@@ -172,20 +180,20 @@ def _as_positions(positions: int | Array) -> jax.Array:
 
 
 def _frequencies(base: float, exponents: np.ndarray) -> np.ndarray:
-    """Angular frequencies base ** -exponent, in turns per position, as 64-bit fixed point."""
+    """Angular frequencies base ** -exponent, in radians per position."""
     if not 0 < base < np.inf:
         raise ShapeError(f"base must be positive and finite, got {base}")
-    turns = np.power(np.float64(base), -exponents) / (2 * np.pi)
-    # A float64 below 1 has a 53-bit mantissa, so times 2**64 it is a whole number.
-    return np.ldexp(turns % 1.0, 64).astype(np.uint64)
+    return np.power(np.float64(base), -exponents)
 
 
 def _sine_cosine(positions: jax.Array, frequencies: np.ndarray) -> tuple[jax.Array, jax.Array]:
-    """Sine and cosine of position times frequency; int32 `[...]`, uint64 `[F]` -> `[..., F]`."""
+    """Sine and cosine of position times frequency; int32 `[...]`, float64 `[F]` -> `[..., F]`."""
+    # Turns per position as 64-bit fixed point; whole turns and what is below 2**-64 are dropped.
+    turns = np.ldexp(frequencies / (2 * np.pi) % 1.0, 64).astype(np.uint64)
     magnitude = jnp.abs(positions).astype(jnp.uint32)[..., None]
-    shape = (*positions.shape, frequencies.size)
-    high = jnp.broadcast_to((frequencies >> np.uint64(32)).astype(np.uint32), shape)
-    low = jnp.broadcast_to((frequencies & np.uint64(0xFFFFFFFF)).astype(np.uint32), shape)
+    shape = (*positions.shape, turns.size)
+    high = jnp.broadcast_to((turns >> np.uint64(32)).astype(np.uint32), shape)
+    low = jnp.broadcast_to((turns & np.uint64(0xFFFFFFFF)).astype(np.uint32), shape)
     magnitude = jnp.broadcast_to(magnitude, shape)
     # The upper half of the 64-bit product, modulo 2**32: the fraction of a turn.
     phase = magnitude * high + _multiply_high(magnitude, low)

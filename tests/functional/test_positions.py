@@ -53,6 +53,15 @@ def test_sinusoidal_is_exact_to_float32_up_to_a_million(seed, options):
     np.testing.assert_allclose(encoding, expected, rtol=0, atol=5e-7)
 
 
+@pytest.mark.parametrize("layout", ["interleaved", "half"])
+def test_sinusoidal_errs_at_most_5e_7_up_to_a_million(layout):
+    positions = np.append(np.arange(0, 1_000_000, 11), 1_000_000)
+    expected = reference_encoding(positions, 14, layout=layout)
+    error = np.abs(encode(positions, 14, layout=layout) - expected).max()
+    print(f"{layout}: {error:.2e}")
+    assert error <= 5e-7
+
+
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), base=st.sampled_from([1e4, 500_000.0]))
 def test_rotary_tables_are_exact_to_float32_up_to_a_million(seed, base):

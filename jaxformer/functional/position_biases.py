@@ -1,0 +1,160 @@
+"""Positions as biases on attention scores: ALiBi, and T5's buckets of relative positions."""
+
+import bisect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from einops import rearrange
+
+from jaxformer.errors import ConfigError
+from jaxformer.functional.masks import Offset, relative_positions
+
+__all__ = ["alibi_bias", "alibi_slopes", "relative_position_buckets"]
+
+
+def alibi_slopes(num_heads: int) -> jax.Array:
+    r"""Computes how steeply ALiBi's bias falls with the distance, for each head.
+
+    $$m_n = 2^{-8 n / N}, \quad n = 1 \dots N$$
+
+    That is for powers of two. Other head counts take the slopes of the largest power of two
+    below N, then every other slope, from the first, of twice as many heads.
+
+    Args:
+        num_heads: N.
+
+    Returns:
+        float32 `[N]`.
+
+    Raises:
+        ConfigError: num_heads is not a positive int.
+
+    References:
+        Press, Smith and Lewis, "Train Short, Test Long: Attention with Linear Biases Enables
+        Input Length Extrapolation", 2022, section 3; the other head counts are those of its code.
+
+    Example:
+        >>> alibi_slopes(3).tolist()
+        [0.0625, 0.00390625, 0.25]
+    """
+    _check_whole("num_heads", num_heads, 1)
+    power = 1 << (num_heads.bit_length() - 1)
+    own, double = (2.0 ** (-8 * np.arange(1, n + 1) / n) for n in (power, 2 * power))
+    return jnp.asarray(np.concatenate([own, double[0::2]])[:num_heads], jnp.float32)
+
+
+def alibi_bias(
+    num_heads: int, num_queries: int, num_keys: int, query_offset: Offset = 0
+) -> jax.Array:
+    """Computes ALiBi's bias, minus slope times distance, to add to attention scores.
+
+    Query i sits at position `query_offset + i`, key j at j. The bias falls to both sides of the
+    query, for use without a causal mask; with one, which is the caller's to add, only keys at or
+    before the query count, and the bias is the paper's.
+
+    Args:
+        num_heads: N.
+        num_queries: T.
+        num_keys: S.
+        query_offset: int, or integer array `[...]` with one offset per row, which may be traced.
+
+    Returns:
+        float32 `[N, T, S]`, or `[..., N, T, S]` for an array offset.
+
+    Raises:
+        ConfigError: num_heads is not a positive int.
+        ShapeError: a negative length, or an offset that is not of integers.
+
+    References:
+        Press, Smith and Lewis, "Train Short, Test Long: Attention with Linear Biases Enables
+        Input Length Extrapolation", 2022.
+
+    Example:
+        >>> alibi_bias(1, 1, 3, query_offset=2).tolist()
+        [[[-0.0078125, -0.00390625, 0.0]]]
+    """
+    slopes = rearrange(alibi_slopes(num_heads), "n -> n 1 1")
+    relative = relative_positions(num_queries, num_keys, query_offset)  # [T, S] or [..., 1, T, S]
+    relative = relative[None] if relative.ndim == 2 else relative
+    slopes = jnp.expand_dims(slopes, tuple(range(relative.ndim - 3)))
+    return slopes * (-jnp.abs(relative)).astype(jnp.float32)
+
+
+def relative_position_buckets(
+    num_queries: int, num_keys: int, query_offset: Offset = 0,
+    *, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True,
+) -> jax.Array:  # fmt: skip
+    r"""Sorts relative positions into T5's buckets, which index a learned table of biases.
+
+    One half of the buckets holds one distance each, the other half grows geometrically:
+
+    $$b(d) = d \text{ for } d < m, \quad b(d) = \min\left(n - 1,\;
+    m + \left\lfloor (n - m) \frac{\ln(d / m)}{\ln(D / m)} \right\rfloor\right) \text{ beyond}$$
+
+    with n buckets (in each direction, if there are two), m = n // 2 and D the `max_distance`.
+    The floor is taken exactly, in integers, not by a float32 logarithm.
+
+    Args:
+        num_queries: T.
+        num_keys: S.
+        query_offset: position of the first query: int, or integer array `[...]` with one offset
+            per row, which may be traced.
+        num_buckets: of both directions together.
+        max_distance: D; distances at or beyond share the last bucket.
+        bidirectional: keys after the query have the upper half of the buckets (encoders);
+            False puts them in bucket 0 (decoders, where the mask hides them).
+
+    Returns:
+        int32 `[T, S]`, or `[..., T, S]` for an array offset, in 0 .. num_buckets-1.
+
+    Raises:
+        ConfigError: the buckets are too few, or odd though bidirectional, or max_distance lies
+            within the buckets of one distance each.
+        ShapeError: a negative length, or an offset that is not of integers.
+
+    References:
+        Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
+        Transformer", 2020, section 2.1; the formula is that of its code.
+
+    Example:
+        >>> relative_position_buckets(2, 5, num_buckets=8, max_distance=16).tolist()
+        [[0, 5, 6, 6, 6], [1, 0, 5, 6, 6]]
+    """
+    directions = 2 if bidirectional else 1
+    _check_whole("num_buckets", num_buckets, 2 * directions)
+    if num_buckets % directions:
+        raise ConfigError(
+            f"num_buckets must be even for two directions, got {num_buckets}; half of them are "
+            "for keys after the query"
+        )
+    buckets = num_buckets // directions
+    _check_whole("max_distance", max_distance, buckets // 2 + 1)
+    relative = relative_positions(num_queries, num_keys, query_offset)
+    relative = (relative if relative.ndim == 2 else relative[..., 0, :, :]).astype(jnp.int32)
+    distance = jnp.abs(relative) if bidirectional else jnp.maximum(-relative, 0)
+    borders = _bucket_borders(buckets, max_distance)
+    bucket = jnp.searchsorted(borders, distance, side="right", method="compare_all")
+    after = (relative > 0) * buckets if bidirectional else 0
+    return (bucket + after).astype(jnp.int32)
+
+
+def _bucket_borders(num_buckets: int, max_distance: int) -> np.ndarray:
+    """The smallest distance of every bucket but the first, `[num_buckets - 1]`."""
+    exact = num_buckets // 2
+    wide = num_buckets - exact
+    # Bucket exact + k begins where (d / exact) ** wide >= (max_distance / exact) ** k.
+    borders = [
+        bisect.bisect_left(
+            range(max_distance),
+            max_distance**k * exact ** (wide - k),
+            key=lambda distance: distance**wide,
+        )
+        for k in range(wide)
+    ]
+    return np.array([*range(1, exact), *borders], np.int32)
+
+
+def _check_whole(name: str, value: int, least: int) -> None:
+    if not isinstance(value, int) or not least <= value < 2**31:
+        raise ConfigError(f"{name} must be an int, at least {least}, got {value!r}")

@@ -1,0 +1,203 @@
+"""Ways to stretch rotary positions beyond the length that a model was trained on."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxformer.errors import ConfigError
+
+__all__ = ["LinearScaling", "Llama3Scaling", "RotaryScaling", "YarnScaling", "scale_frequencies"]
+
+
+class LinearScaling(NamedTuple):
+    """Position interpolation: every frequency is divided by the same factor.
+
+    Args:
+        factor: new length over trained length, at least 1.
+
+    References:
+        Chen et al., "Extending Context Window of Large Language Models via Positional
+        Interpolation", 2023.
+
+    Example:
+        >>> scale_frequencies(np.array([1.0, 0.5]), 4.0, LinearScaling(2.0))[0].tolist()
+        [0.5, 0.25]
+    """
+
+    factor: float
+
+
+class Llama3Scaling(NamedTuple):
+    """Llama 3.1: divides low frequencies by the factor, leaves high ones, and blends between.
+
+    A frequency is high that makes at least `high_freq_factor` turns in `original_max_len`
+    positions, and low that makes at most `low_freq_factor`.
+
+    Args:
+        factor: what low frequencies are divided by, at least 1.
+        low_freq_factor: in turns, positive.
+        high_freq_factor: in turns, more than `low_freq_factor`.
+        original_max_len: length that the model was first trained on, in positions.
+
+    References:
+        Llama Team, "The Llama 3 Herd of Models", 2024; the formula is that of the reference code.
+
+    Example:
+        >>> scaling = Llama3Scaling(8.0, 1.0, 4.0, 8192)
+        >>> scale_frequencies(np.array([1.0, 1e-4]), 1e4, scaling)[0].tolist()
+        [1.0, 1.25e-05]
+    """
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_len: int
+
+
+class YarnScaling(NamedTuple):
+    """YaRN: blends by feature pair, and multiplies cosine and sine by an attention factor.
+
+    The pairs before the one that makes `beta_fast` turns in `original_max_len` positions keep
+    their frequency, those after the one that makes `beta_slow` turns are divided by the factor;
+    between, the blend is linear in the index of the pair.
+
+    Args:
+        factor: what low frequencies are divided by, at least 1.
+        original_max_len: length that the model was first trained on, in positions.
+        beta_fast: in turns, more than `beta_slow`.
+        beta_slow: in turns, positive.
+        attention_factor: multiplies cosine and sine, so scores by its square; None means
+            `0.1 * ln(factor) + 1`, or what the next two say.
+        truncate: the blend starts and ends at whole pairs, rounded outwards, as in the authors'
+            code; False for models trained without, such as gpt-oss.
+        mscale: with `mscale_all_dim`, the attention factor is
+            `(0.1 * mscale * ln(factor) + 1) / (0.1 * mscale_all_dim * ln(factor) + 1)` (DeepSeek).
+            The square of the denominator then belongs into the scale of the attention scores,
+            which is the caller's to set.
+        mscale_all_dim: see `mscale`.
+
+    References:
+        Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023,
+        sections 3.2 to 3.4. DeepSeek-AI, "DeepSeek-V2", 2024.
+
+    Example:
+        >>> frequencies, attention_factor = scale_frequencies(
+        ...     np.array([1.0, 1e-1, 1e-2, 1e-3]), 1e4, YarnScaling(4.0, 2048)
+        ... )
+        >>> frequencies.round(6).tolist(), round(attention_factor, 4)
+        ([1.0, 0.1, 0.00625, 0.00025], 1.1386)
+    """
+
+    factor: float
+    original_max_len: int
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float | None = None
+    truncate: bool = True
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+
+
+RotaryScaling = LinearScaling | Llama3Scaling | YarnScaling
+
+
+def scale_frequencies(
+    frequencies: np.ndarray, base: float, scaling: RotaryScaling | None
+) -> tuple[np.ndarray, float]:
+    """Scales rotary frequencies.
+
+    Args:
+        frequencies: float64 `[H/2]`, `base ** (-2i/H)`, in radians per position.
+        base: that of the frequencies.
+        scaling: None leaves them as they are.
+
+    Returns:
+        (frequencies, attention factor): float64 `[H/2]`, and what to multiply cosine and sine by.
+
+    Raises:
+        ConfigError: scaling is of another type, or has an impossible value.
+
+    Example:
+        >>> scale_frequencies(np.array([1.0, 0.5]), 4.0, None)
+        (array([1. , 0.5]), 1.0)
+    """
+    if scaling is None:
+        return frequencies, 1.0
+    _check_fields(scaling)
+    if isinstance(scaling, LinearScaling):
+        return frequencies / scaling.factor, 1.0
+    if isinstance(scaling, Llama3Scaling):
+        turns = scaling.original_max_len * frequencies / (2 * np.pi)
+        low, high = scaling.low_freq_factor, scaling.high_freq_factor
+        return _blend(frequencies, scaling.factor, keep=(turns - low) / (high - low)), 1.0
+    first, last = _blended_pairs(2 * frequencies.size, base, scaling)
+    # The least width is that of the authors' code, against a division by zero. Theirs lets the
+    # width be negative, for lengths that no model has; here all pairs before `first` are kept.
+    passed = (np.arange(frequencies.size) - first) / max(last - first, 0.001)
+    return _blend(frequencies, scaling.factor, keep=1 - passed), _attention_factor(scaling)
+
+
+def _blend(frequencies: np.ndarray, factor: float, *, keep: np.ndarray) -> np.ndarray:
+    """Keeps the share `keep` of each frequency, and divides the rest by the factor."""
+    keep = keep.clip(0, 1)
+    return frequencies * keep + frequencies / factor * (1 - keep)
+
+
+def _blended_pairs(head_dim: int, base: float, scaling: YarnScaling) -> tuple[float, float]:
+    """Indices of the feature pairs, not always whole, between which YaRN blends."""
+    if base <= 1:
+        raise ConfigError(f"base must be more than 1 for YarnScaling, got {base}")
+    first, last = (
+        head_dim * math.log(scaling.original_max_len / (turns * 2 * math.pi)) / 2 / math.log(base)
+        for turns in (scaling.beta_fast, scaling.beta_slow)
+    )
+    if scaling.truncate:
+        first, last = math.floor(first), math.ceil(last)
+    # The pairs end at H/2 - 1, but the authors cut at H - 1, and models were trained so.
+    return max(first, 0), min(last, head_dim - 1)
+
+
+def _attention_factor(scaling: YarnScaling) -> float:
+    growth = 0.1 * math.log(scaling.factor)
+    if scaling.attention_factor is not None:
+        return float(scaling.attention_factor)
+    if scaling.mscale is not None and scaling.mscale_all_dim is not None:
+        return (growth * scaling.mscale + 1) / (growth * scaling.mscale_all_dim + 1)
+    return growth + 1
+
+
+def _check_fields(scaling: RotaryScaling) -> None:
+    kind = type(scaling).__name__
+    if not isinstance(scaling, LinearScaling | Llama3Scaling | YarnScaling):
+        raise ConfigError(
+            f"scaling must be a LinearScaling, Llama3Scaling, YarnScaling or None, got {kind}"
+        )
+    values = scaling._asdict()
+    if not isinstance(values.pop("truncate", True), bool):
+        raise ConfigError(f"truncate of {kind} must be True or False, got {scaling}")
+    for name, value in values.items():
+        if value is None and scaling._field_defaults.get(name, 0) is None:
+            continue
+        whole = name == "original_max_len"
+        number = isinstance(value, int | np.integer if whole else int | float | np.number)
+        least = "at least 1" if name in ("factor", "original_max_len") else "more than 0"
+        if not number or not 0 < value < math.inf or (least == "at least 1" and value < 1):
+            raise ConfigError(
+                f"{name} of {kind} must be {'a whole' if whole else 'a finite'} number, {least}, "
+                f"got {value!r}; under jit, make scaling a static argument"
+            )
+    for lower, upper in (("low_freq_factor", "high_freq_factor"), ("beta_slow", "beta_fast")):
+        if lower in values and values[lower] >= values[upper]:
+            raise ConfigError(
+                f"{lower} of {kind} must be less than {upper}, got {values[lower]} and "
+                f"{values[upper]}"
+            )
+    if isinstance(scaling, YarnScaling):
+        names = ("attention_factor", "mscale", "mscale_all_dim")
+        given = {name: values[name] for name in names if values[name] is not None}
+        if tuple(given) not in ((), names[:1], names[1:]):
+            raise ConfigError(
+                "YarnScaling takes attention_factor, or mscale and mscale_all_dim, or none of "
+                f"them, got {given}"
+            )

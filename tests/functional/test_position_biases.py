@@ -1,0 +1,207 @@
+from decimal import Decimal, localcontext
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.functional import (
+    alibi_bias,
+    alibi_slopes,
+    dot_product_attention,
+    relative_position_buckets,
+)
+
+
+@pytest.mark.parametrize(
+    ("num_heads", "exponents"),
+    [
+        (1, [8]),
+        (2, [4, 8]),
+        (3, [4, 8, 2]),
+        (6, [2, 4, 6, 8, 1, 3]),
+        (8, [1, 2, 3, 4, 5, 6, 7, 8]),
+        (12, [1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5]),
+        (16, np.arange(1, 17) / 2),
+        (20, [*np.arange(1, 17) / 2, 0.25, 0.75, 1.25, 1.75]),
+    ],
+)
+def test_alibi_slopes_are_the_published_powers_of_two(num_heads, exponents):
+    # The exponents are those that Press et al.'s and Bloom's code give.
+    slopes = alibi_slopes(num_heads)
+    assert slopes.dtype == jnp.float32
+    np.testing.assert_array_equal(slopes, (0.5 ** np.array(exponents)).astype(np.float32))
+
+
+def reference_alibi(num_heads, num_queries, num_keys, offset):
+    slopes = np.asarray(alibi_slopes(num_heads), np.float64)
+    bias = np.zeros((num_heads, num_queries, num_keys))
+    for n, t, s in np.ndindex(*bias.shape):
+        bias[n, t, s] = -slopes[n] * abs(offset + t - s)
+    return bias
+
+
+@pytest.mark.parametrize("offset", [0, 2, -3])
+def test_alibi_bias_falls_with_the_distance(offset):
+    bias = alibi_bias(7, 3, 5, offset)
+    assert bias.dtype == jnp.float32
+    np.testing.assert_allclose(bias, reference_alibi(7, 3, 5, offset), rtol=1e-7)
+
+
+def test_alibi_bias_takes_one_traced_offset_per_row():
+    offsets = np.array([[0, 2, -3], [11, 1009, 5]])
+    expected = [[reference_alibi(7, 3, 5, offset) for offset in row] for row in offsets]
+    rows = jax.jit(lambda offset: alibi_bias(7, 3, 5, offset))(offsets)
+    assert rows.shape == (2, 3, 7, 3, 5)
+    np.testing.assert_allclose(rows, expected, rtol=1e-6)
+    mapped = jax.vmap(jax.vmap(lambda offset: alibi_bias(7, 3, 5, offset)))(jnp.asarray(offsets))
+    np.testing.assert_allclose(mapped, expected, rtol=1e-6)
+
+
+def test_alibi_under_a_causal_mask_is_a_bias_by_key_position():
+    # Softmax ignores what a row of scores has in common; Bloom adds slope times key position.
+    query, key, value = np.random.default_rng(3).standard_normal((3, 5, 7, 2)).astype(np.float32)
+    by_key = alibi_slopes(7)[:, None, None] * jnp.arange(5.0)[None, None]
+    attend = jax.jit(lambda bias: dot_product_attention(query, key, value, bias, is_causal=True))
+    by_distance = attend(alibi_bias(7, 5, 5))
+    by_position = attend(jnp.broadcast_to(by_key, (7, 5, 5)))
+    np.testing.assert_allclose(by_distance, by_position, rtol=0, atol=2e-6)
+    assert np.abs(by_distance - attend(jnp.zeros((7, 5, 5)))).max() > 0.01
+
+
+# (buckets of both directions, largest distance, both directions?) -> the smallest distance of each
+# bucket of one direction. Made once by T5's relative position buckets in transformers 5.23.0 with
+# torch 2.13.0, over all relative positions from -200000 to 200000 (T5's two) or -300 to 300.
+PUBLISHED = {
+    (32, 128, True): [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91],
+    (32, 128, False): [*range(17), 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113],
+    (6, 20, True): [0, 1, 5],
+    (7, 29, False): [0, 1, 2, 3, 6, 10, 17],
+}
+
+
+@pytest.mark.parametrize("setting", PUBLISHED)
+def test_buckets_equal_the_published_ones(setting):
+    num_buckets, max_distance, bidirectional = setting
+    starts = PUBLISHED[setting]
+    farthest = 200_000 if num_buckets == 32 else 300
+    own = np.repeat(np.arange(len(starts)), np.diff([*starts, farthest + 1]))  # by distance
+    after = own + num_buckets // 2 if bidirectional else np.zeros_like(own)
+    buckets = relative_position_buckets(
+        1, 2 * farthest + 1, farthest,
+        num_buckets=num_buckets, max_distance=max_distance, bidirectional=bidirectional,
+    )  # fmt: skip
+    assert buckets.dtype == jnp.int32
+    np.testing.assert_array_equal(buckets[0], [*own[::-1], *after[1:]])
+
+
+def reference_bucket(distance, num_buckets, max_distance):
+    """Of one direction, by logarithms to 50 digits."""
+    exact = num_buckets // 2
+    if distance < exact:
+        return distance
+    with localcontext(prec=50):
+        share = (Decimal(distance) / exact).ln() / (Decimal(max_distance) / exact).ln()
+        larger = int(share * (num_buckets - exact) + Decimal("1e-40"))
+    return min(exact + larger, num_buckets - 1)
+
+
+# A float32 logarithm puts distance 18 of (17, 27), 54 of (48, 81) and 35 of (51, 49) one bucket
+# too low: their borders are fractions, such as 8 * (27 / 8) ** (6 / 9) = 18.
+@pytest.mark.parametrize(
+    ("num_buckets", "max_distance"), [(17, 27), (48, 81), (51, 49), (2, 2), (3, 211), (100, 51)]
+)
+def test_bucket_borders_are_exact(num_buckets, max_distance):
+    expected = [reference_bucket(d, num_buckets, max_distance) for d in range(230)]
+    one_way = relative_position_buckets(
+        230, 1, num_buckets=num_buckets, max_distance=max_distance, bidirectional=False
+    )
+    np.testing.assert_array_equal(one_way[:, 0], expected)
+    both_ways = relative_position_buckets(
+        1, 230, num_buckets=2 * num_buckets, max_distance=max_distance
+    )
+    np.testing.assert_array_equal(both_ways[0, 1:], np.array(expected[1:]) + num_buckets)
+
+
+def test_buckets_of_a_later_query_are_a_later_row():
+    full = relative_position_buckets(13, 11, num_buckets=8, max_distance=7)
+    later = relative_position_buckets(3, 11, 5, num_buckets=8, max_distance=7)
+    assert later.shape == (3, 11)
+    np.testing.assert_array_equal(later, full[5:8])
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_buckets_take_one_traced_offset_per_row(bidirectional):
+    def buckets(offset):
+        return relative_position_buckets(3, 11, offset, bidirectional=bidirectional)
+
+    offsets = np.array([[0, 2, -5], [11, 1009, 5]])
+    expected = [[buckets(int(offset)) for offset in row] for row in offsets]
+    np.testing.assert_array_equal(jax.jit(buckets)(offsets), expected, strict=True)
+    mapped = jax.vmap(jax.vmap(buckets))(jnp.asarray(offsets))
+    np.testing.assert_array_equal(mapped, expected, strict=True)
+
+
+def test_biases_under_x64_keep_their_dtypes():
+    with jax.enable_x64(True):
+        offsets = jnp.asarray([5, 1009])
+        assert offsets.dtype == jnp.int64
+        biases = [
+            (alibi_bias(7, 3, 5, o), relative_position_buckets(3, 5, o)) for o in (5, offsets)
+        ]
+    for bias, buckets in biases:
+        assert bias.dtype == jnp.float32 and buckets.dtype == jnp.int32
+
+
+def test_biases_of_no_queries_or_keys_are_empty():
+    assert alibi_bias(7, 0, 5).shape == (7, 0, 5)
+    assert relative_position_buckets(3, 0).shape == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: alibi_slopes(0), ConfigError, ["num_heads", "at least 1", "got 0"]),
+        (lambda: alibi_slopes(2.0), ConfigError, ["num_heads must be an int", "got 2.0"]),
+        (lambda: alibi_bias(-1, 3, 5), ConfigError, ["num_heads", "at least 1", "got -1"]),
+        (lambda: alibi_bias(7, -3, 5), ShapeError, ["num_queries", "zero or more", "got -3"]),
+        (lambda: alibi_bias(7, 3, 5, jnp.ones(2)), ShapeError, ["query_offset", "integer"]),
+        (lambda: relative_position_buckets(3, -5), ShapeError, ["num_keys", "got -5"]),
+        (
+            lambda: relative_position_buckets(3, 5, jnp.ones(2)),
+            ShapeError,
+            ["query_offset must be integer", "float32"],
+        ),
+        (
+            lambda: relative_position_buckets(3, 5, num_buckets=2),
+            ConfigError,
+            ["num_buckets", "at least 4", "got 2"],
+        ),
+        (
+            lambda: relative_position_buckets(3, 5, num_buckets=1, bidirectional=False),
+            ConfigError,
+            ["num_buckets", "at least 2", "got 1"],
+        ),
+        (
+            lambda: relative_position_buckets(3, 5, num_buckets=33),
+            ConfigError,
+            ["num_buckets must be even for two directions, got 33"],
+        ),
+        (
+            lambda: relative_position_buckets(3, 5, max_distance=8),
+            ConfigError,
+            ["max_distance", "at least 9", "got 8"],
+        ),
+        (
+            lambda: relative_position_buckets(3, 5, max_distance=128.0),
+            ConfigError,
+            ["max_distance must be an int", "got 128.0"],
+        ),
+    ],
+)
+def test_biases_errors_name_argument_and_values(call, error, words):
+    with pytest.raises(error) as caught:
+        call()
+    for word in words:
+        assert word in str(caught.value)

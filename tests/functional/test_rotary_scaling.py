@@ -1,0 +1,248 @@
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer.errors import ConfigError
+from jaxformer.functional import (
+    LinearScaling,
+    Llama3Scaling,
+    YarnScaling,
+    apply_rotary,
+    rotary_tables,
+)
+from jaxformer.functional.rotary_scaling import scale_frequencies
+
+
+def unscaled(head_dim, base):
+    return np.float64(base) ** (-np.arange(0, head_dim, 2) / head_dim)
+
+
+def reference_scaled(head_dim, base, scaling):
+    """Frequencies of every pair, one by one, and the attention factor."""
+    frequencies = []
+    for pair in range(head_dim // 2):
+        frequency = base ** (-2 * pair / head_dim)
+        if isinstance(scaling, LinearScaling):
+            divided = 1.0
+        elif isinstance(scaling, Llama3Scaling):
+            turns = scaling.original_max_len * frequency / (2 * math.pi)
+            if turns >= scaling.high_freq_factor:
+                divided = 0.0
+            elif turns <= scaling.low_freq_factor:
+                divided = 1.0
+            else:
+                divided = scaling.high_freq_factor - turns
+                divided /= scaling.high_freq_factor - scaling.low_freq_factor
+        else:
+            # Solve original_max_len * base ** (-2 * pair / head_dim) = 2 pi * turns for the pair.
+            first, last = (
+                head_dim / 2 * math.log(scaling.original_max_len / (2 * math.pi * turns), base)
+                for turns in (scaling.beta_fast, scaling.beta_slow)
+            )
+            if scaling.truncate:
+                first, last = math.floor(first), math.ceil(last)
+            first, last = max(first, 0), min(last, head_dim - 1)
+            if pair <= first:
+                divided = 0.0
+            elif pair >= last:
+                divided = 1.0
+            else:
+                divided = (pair - first) / (last - first)
+        frequencies.append(frequency * (1 - divided) + frequency / scaling.factor * divided)
+    factor = 1.0
+    if isinstance(scaling, YarnScaling):
+        factor = scaling.attention_factor or 0.1 * math.log(scaling.factor) + 1
+    return np.array(frequencies), factor
+
+
+LLAMA_3_1_8B = Llama3Scaling(8.0, 1.0, 4.0, 8192)
+QWEN_2_5_7B = YarnScaling(4.0, 32_768)
+GPT_OSS = YarnScaling(32.0, 4096, truncate=False)
+DEEPSEEK_V3 = YarnScaling(40.0, 4096, mscale=1.0, mscale_all_dim=1.0)
+
+# Head width, base, scaling -> some frequencies by pair, and the attention factor. Made once by
+# ROPE_INIT_FUNCTIONS["linear" | "llama3" | "yarn"] of transformers 5.23.0 with torch 2.13.0, in
+# float32, from the rotary settings of these models' published configurations (Qwen's: of its
+# model card, for long texts).
+PUBLISHED = [
+    (
+        64, 10_000.0, LinearScaling(4.0), 1.0,
+        {0: 0.25, 1: 0.18747355043888092, 16: 0.0024999999441206455, 31: 3.333803761051968e-05},
+    ),
+    (
+        128, 500_000.0, LLAMA_3_1_8B, 1.0,
+        {0: 1.0, 1: 0.8146172165870667, 28: 0.0032114461064338684, 30: 0.0013718936825171113,
+         32: 0.0005248460220173001, 34: 0.0001785077911335975, 36: 7.784655463183299e-05,
+         63: 3.068925877869333e-07},
+    ),
+    (
+        128, 1_000_000.0, QWEN_2_5_7B, 1.138629436111989,
+        {0: 1.0, 1: 0.8058422207832336, 21: 0.010746078565716743, 28: 0.0018482765881344676,
+         32: 0.0006029411451891065, 36: 0.0001798411540221423, 48: 7.905693564680405e-06,
+         63: 3.102344408034696e-07},
+    ),
+    (
+        64, 150_000.0, GPT_OSS, 1.3465735902799727,
+        {1: 0.6890442967414856, 8: 0.05081327259540558, 10: 0.019334999844431877,
+         14: 0.002093792660161853, 18: 3.830881178146228e-05, 31: 3.023511396804679e-07},
+    ),
+    (
+        64, 10_000.0, DEEPSEEK_V3, 1.0,
+        {1: 0.7498942017555237, 10: 0.05623412877321243, 12: 0.026879360899329185,
+         16: 0.005500000435858965, 20: 0.0007905694073997438, 24: 2.499999936844688e-05},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("head_dim", "base", "scaling", "factor", "some"), PUBLISHED)
+def test_frequencies_equal_the_published_models(head_dim, base, scaling, factor, some):
+    frequencies, attention_factor = scale_frequencies(unscaled(head_dim, base), base, scaling)
+    assert frequencies.dtype == np.float64 and frequencies.shape == (head_dim // 2,)
+    # What is left is the float32 rounding of the published numbers.
+    np.testing.assert_allclose(frequencies[list(some)], list(some.values()), rtol=2e-6)
+    assert attention_factor == pytest.approx(factor, rel=1e-15)
+
+
+# The first YaRN blends from before the first pair, the second to behind the last or not at all,
+# and the third over less than one pair.
+SCALINGS = [
+    LinearScaling(3.7),
+    Llama3Scaling(5.5, 1.3, 17.9, 3001),
+    YarnScaling(3.7, 101),
+    YarnScaling(3.7, 10**8, truncate=False, attention_factor=0.83),
+    YarnScaling(3.7, 1009, beta_fast=1.02, truncate=False),
+    YarnScaling(31.0, 1009, beta_fast=13.0, beta_slow=0.7),
+]
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+@pytest.mark.parametrize("base", [53.0, 1e4])
+def test_frequencies_equal_the_reference(base, scaling):
+    frequencies, factor = scale_frequencies(unscaled(14, base), base, scaling)
+    expected, expected_factor = reference_scaled(14, base, scaling)
+    np.testing.assert_allclose(frequencies, expected, rtol=1e-12)
+    assert factor == pytest.approx(expected_factor, rel=1e-15)
+
+
+def test_yarn_without_a_pair_to_blend_keeps_only_the_first():
+    # Both ends of the blend are pair 0: five positions are 0.8 turns of it.
+    frequencies, _ = scale_frequencies(unscaled(14, 53.0), 53.0, YarnScaling(4.0, 5))
+    expected = unscaled(14, 53.0) / [1, 4, 4, 4, 4, 4, 4]
+    np.testing.assert_allclose(frequencies, expected, rtol=1e-15)
+
+
+def test_yarn_attention_factor_is_the_ratio_of_both_mscales():
+    # Made as PUBLISHED, for DeepSeek-V2's settings with 1.0 as the second.
+    scaling = DEEPSEEK_V3._replace(mscale=0.707)
+    factor = scale_frequencies(unscaled(64, 1e4), 1e4, scaling)[1]
+    assert factor == pytest.approx(0.9210423553163399, rel=1e-15)
+
+
+# Positions are traced; each choice of the other arguments compiles once.
+tables_of = jax.jit(rotary_tables, static_argnums=1, static_argnames=("base", "scaling"))
+rotate = jax.jit(apply_rotary, static_argnames="layout")
+
+
+@pytest.mark.parametrize("scaling", [None, LinearScaling(3.7), LLAMA_3_1_8B, QWEN_2_5_7B, GPT_OSS])
+def test_rotary_errs_at_most_5e_7_up_to_a_million(scaling):
+    positions = np.append(np.arange(0, 1_000_000, 11), 1_000_000)
+    frequencies, factor = unscaled(14, 1e4), 1.0
+    if scaling is not None:
+        frequencies, factor = reference_scaled(14, 1e4, scaling)
+    turn = np.exp(1j * positions[:, None] * frequencies)
+    tables = tables_of(positions, 14, scaling=scaling)
+    assert [table.dtype for table in tables] == [jnp.float32] * 2
+    cos, sin = (np.asarray(table, np.float64) / factor for table in tables)
+    errors = {"cos": np.abs(cos - turn.real).max(), "sin": np.abs(sin - turn.imag).max()}
+    # Pairs of length 1 at random angles.
+    angles = np.random.default_rng(7).uniform(0, 2 * np.pi, turn.shape)
+    halves = np.concatenate([np.cos(angles), np.sin(angles)], axis=-1).astype(np.float32)
+    order = np.arange(14).reshape(2, 7).T.ravel()  # where "interleaved" has what "half" has
+    expected = (halves[:, :7] + 1j * halves[:, 7:].astype(np.float64)) * turn
+    expected = np.concatenate([expected.real, expected.imag], axis=-1)
+    for layout, places in (("half", np.arange(14)), ("interleaved", order)):
+        x = jnp.asarray(halves[:, None, places])
+        rotated = np.asarray(rotate(x, tables, layout=layout), np.float64)[:, 0] / factor
+        errors[layout] = np.abs(rotated - expected[:, places]).max()
+    print({name: f"{error:.2e}" for name, error in errors.items()})
+    assert max(errors.values()) <= 5e-7
+
+
+def test_linear_scaling_is_position_interpolation():
+    positions = jnp.asarray([0, 1, 3, 1009, 333_333])
+    stretched = rotary_tables(3 * positions, 14, scaling=LinearScaling(3.0))
+    for got, want in zip(stretched, rotary_tables(positions, 14), strict=True):
+        np.testing.assert_allclose(got, want, rtol=0, atol=2e-7)
+
+
+def test_yarn_attention_factor_multiplies_both_tables():
+    plain = rotary_tables(5, 14, scaling=YarnScaling(4.0, 101, attention_factor=1.0))
+    louder = rotary_tables(5, 14, scaling=YarnScaling(4.0, 101, attention_factor=1.75))
+    for got, want in zip(louder, plain, strict=True):
+        np.testing.assert_allclose(got, 1.75 * want, rtol=1e-6)
+
+
+def test_scaled_tables_may_be_traced_or_mapped():
+    positions = jnp.asarray([[0, 1, 1009], [-3, 999_983, 65_537]])
+    frequencies, factor = reference_scaled(14, 1e4, GPT_OSS)
+    angles = np.asarray(positions)[..., None] * frequencies
+    mapped = jax.jit(jax.vmap(lambda p: rotary_tables(p, 14, scaling=GPT_OSS)))(positions)
+    for cos, sin in (mapped, tables_of(positions, 14, scaling=GPT_OSS)):
+        np.testing.assert_allclose(cos, factor * np.cos(angles), rtol=0, atol=factor * 5e-7)
+        np.testing.assert_allclose(sin, factor * np.sin(angles), rtol=0, atol=factor * 5e-7)
+
+
+def tables_by(scaling, base=1e4):
+    return lambda: rotary_tables(3, 4, base=base, scaling=scaling)
+
+
+LLAMA, YARN = Llama3Scaling(8.0, 1.0, 4.0, 8192), YarnScaling(4.0, 2048)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (tables_by({"factor": 2.0}), ["scaling must be a LinearScaling", "YarnScaling", "dict"]),
+        (tables_by(LinearScaling(0.5)), ["factor of LinearScaling", "at least 1", "got 0.5"]),
+        (tables_by(LinearScaling(math.inf)), ["factor of LinearScaling", "finite", "got inf"]),
+        (tables_by(LinearScaling(math.nan)), ["factor of LinearScaling", "finite", "got nan"]),
+        (tables_by(LinearScaling("2")), ["factor of LinearScaling", "got '2'"]),
+        (tables_by(LinearScaling(None)), ["factor of LinearScaling", "got None"]),
+        (
+            lambda: jax.jit(lambda s: rotary_tables(3, 4, scaling=s))(LinearScaling(2.0)),
+            ["factor of LinearScaling", "under jit, make scaling a static argument"],
+        ),
+        (tables_by(LLAMA._replace(low_freq_factor=0.0)), ["low_freq_factor", "more than 0"]),
+        (
+            tables_by(LLAMA._replace(low_freq_factor=4.0)),
+            ["low_freq_factor of Llama3Scaling must be less than high_freq_factor", "4.0 and 4.0"],
+        ),
+        (
+            tables_by(LLAMA._replace(original_max_len=8192.0)),
+            ["original_max_len", "a whole number"],
+        ),
+        (tables_by(YARN._replace(original_max_len=0)), ["original_max_len", "got 0"]),
+        (tables_by(YARN._replace(beta_slow=-1.0)), ["beta_slow of YarnScaling", "got -1.0"]),
+        (tables_by(YARN._replace(beta_fast=None)), ["beta_fast of YarnScaling", "got None"]),
+        (
+            tables_by(YARN._replace(beta_fast=1)),
+            ["beta_slow of YarnScaling must be less than beta_fast", "1.0 and 1"],
+        ),
+        (tables_by(YARN._replace(attention_factor=0.0)), ["attention_factor", "got 0.0"]),
+        (tables_by(YARN._replace(truncate="no")), ["truncate of YarnScaling", "truncate='no'"]),
+        (tables_by(YARN._replace(mscale=1.0)), ["attention_factor, or mscale and", "{'mscale': 1"]),
+        (
+            tables_by(YARN._replace(mscale=1.0, mscale_all_dim=1.0, attention_factor=1.0)),
+            ["attention_factor, or mscale and mscale_all_dim", "'attention_factor': 1.0"],
+        ),
+        (tables_by(YARN, base=1.0), ["base must be more than 1 for YarnScaling, got 1.0"]),
+    ],
+)
+def test_rotary_scaling_errors_name_field_and_value(call, words):
+    with pytest.raises(ConfigError) as error:
+        call()
+    for word in words:
+        assert word in str(error.value)
