@@ -6,7 +6,7 @@ from jaxformer.config.files import (
     config_to_toml,
     load_config,
 )
-from jaxformer.config.model import ModelConfig
+from jaxformer.config.model import ModelConfig, RotaryScalingConfig
 from jaxformer.config.schema import (
     DataConfig,
     ExperimentConfig,
@@ -23,6 +23,7 @@ __all__ = [
     "ExperimentConfig",
     "ModelConfig",
     "OptimizerConfig",
+    "RotaryScalingConfig",
     "SamplesConfig",
     "SamplingConfig",
     "ScheduleConfig",

@@ -5,7 +5,7 @@ from jaxformer.modules.block import Block
 from jaxformer.modules.embedding import Embedding
 from jaxformer.modules.feed_forward import FeedForward
 from jaxformer.modules.normalization import Norm
-from jaxformer.modules.positions import AddPositions, rotary_for
+from jaxformer.modules.positions import AddPositions, PositionBias, rotary_for
 from jaxformer.modules.stack import Stack, stack_layers, unstack_layers
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "FeedForward",
     "MultiHeadAttention",
     "Norm",
+    "PositionBias",
     "Stack",
     "rotary_for",
     "stack_layers",

@@ -37,7 +37,8 @@ class MultiHeadAttention(nn.Module):
     """Causal self-attention: the parameters of `functional.multi_head_attention`, and its call.
 
     Args:
-        config: widths, heads, biases, rotary layout and dropout rate.
+        config: widths, heads, biases, norms, rotary layout, window, soft cap, dropout rate and
+            implementation.
 
     Example:
         >>> import jax.numpy as jnp
@@ -78,11 +79,14 @@ class MultiHeadAttention(nn.Module):
         init, dtype = kernel_init(config), param_dtype(config)
 
         def bias(name: str, width: int) -> jax.Array | None:
-            return (
-                self.param(name, nn.initializers.zeros, (width,), dtype)
-                if config.use_bias
-                else None
-            )
+            if not config.use_bias:
+                return None
+            return self.param(name, nn.initializers.zeros, (width,), dtype)
+
+        def norm_scale(name: str) -> jax.Array | None:
+            if not config.qk_norm:
+                return None
+            return self.param(name, nn.initializers.ones, (config.key_dim,), dtype)
 
         params = MultiHeadParams(
             query_kernel=self.param("query_kernel", init, (x.shape[-1], query_width), dtype),
@@ -95,7 +99,10 @@ class MultiHeadAttention(nn.Module):
             key_bias=bias("key_bias", key_width),
             value_bias=bias("value_bias", value_width),
             output_bias=bias("output_bias", config.d_model),
+            query_norm_scale=norm_scale("query_norm_scale"),
+            key_norm_scale=norm_scale("key_norm_scale"),
         )
+        window = None if config.local_window_size is None else (config.local_window_size, 0)
         dropping = config.dropout_rate > 0 and not deterministic
         return multi_head_attention(
             params,
@@ -103,13 +110,17 @@ class MultiHeadAttention(nn.Module):
             bias=context.bias,
             num_heads=config.num_heads,
             num_kv_heads=config.kv_heads,
+            norm_eps=config.norm_eps,
             rotary=context.rotary,
             rotary_layout=config.rotary_layout,
             cache=cache,
             num_tokens=context.num_tokens,
             is_causal=True,
+            local_window_size=window,
+            softcap=config.attention_softcap,
             query_segment_ids=context.segment_ids,
             key_value_segment_ids=context.segment_ids,
             dropout_rate=config.dropout_rate if dropping else 0.0,
             dropout_rng=self.make_rng("dropout") if dropping else None,
+            implementation="auto" if cache is not None else config.attention_implementation,
         )

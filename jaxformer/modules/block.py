@@ -16,10 +16,15 @@ __all__ = ["Block"]
 
 
 class Block(nn.Module):
-    """Attention, then feed-forward; the norm before each ("pre") or after its sum ("post").
+    """Attention, then feed-forward, each with norms and a residual sum.
 
-    Pre-norm: `x + f(norm(x))` (Xiong et al., "On Layer Normalization in the Transformer
-    Architecture", 2020); post-norm: `norm(x + f(x))` (Vaswani et al., 2017).
+    - "pre": `x + f(norm(x))` (Xiong et al., "On Layer Normalization in the Transformer
+      Architecture", 2020).
+    - "post": `norm(x + f(x))` (Vaswani et al., 2017).
+    - "sandwich": `x + output_norm(f(norm(x)))` (Ding et al., "CogView", 2021; Gemma Team,
+      "Gemma 2", 2024).
+
+    Dropout is the last that is done to what is added to x.
 
     Args:
         config: the model.
@@ -56,15 +61,15 @@ class Block(nn.Module):
             new_cache.append(result.cache)
             return result.output
 
-        def residual(
-            x: jax.Array, layer: Callable[[jax.Array], jax.Array], norm: Norm
-        ) -> jax.Array:
-            if config.norm_position == "pre":
-                return x + dropout(layer(norm(x)))
-            return norm(x + dropout(layer(x)))
+        def residual(name: str, layer: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
+            norm = Norm(config, name=f"{name}_norm")
+            if config.norm_position == "post":
+                return norm(x + dropout(layer(x)))
+            output = layer(norm(x))
+            if config.norm_position == "sandwich":
+                output = Norm(config, name=f"{name}_output_norm")(output)
+            return x + dropout(output)
 
-        x = residual(x, attend, Norm(config, name="attention_norm"))
-        x = residual(
-            x, FeedForward(config, name="feed_forward"), Norm(config, name="feed_forward_norm")
-        )
+        x = residual("attention", attend, x)
+        x = residual("feed_forward", FeedForward(config, name="feed_forward"), x)
         return x, new_cache[0]
