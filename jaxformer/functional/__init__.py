@@ -1,6 +1,10 @@
 """Pure functions on arrays: attention, masks, positions, normalization, feed-forward, losses."""
 
-from jaxformer.functional.attention import attention_weights, dot_product_attention
+from jaxformer.functional.attention import (
+    attention_implementation,
+    attention_weights,
+    dot_product_attention,
+)
 from jaxformer.functional.cache import KVCache
 from jaxformer.functional.embedding import embed, unembed
 from jaxformer.functional.feed_forward import (
@@ -44,6 +48,7 @@ __all__ = [
     "alibi_bias",
     "alibi_slopes",
     "apply_rotary",
+    "attention_implementation",
     "attention_weights",
     "causal",
     "combine",

@@ -9,6 +9,7 @@ import operator
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from einops import rearrange
 
 from jaxformer.errors import ShapeError
@@ -90,8 +91,7 @@ def window(
         >>> window(3, 3, (1, 0)).astype(int).tolist()
         [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
     """
-    check_window("size", size)
-    left, right = (size, size) if isinstance(size, int) else size
+    left, right = window_sides("size", size)
     distance = relative_positions(num_queries, num_keys, query_offset)
     mask = jnp.ones(distance.shape, bool)
     if left is not None:
@@ -101,28 +101,37 @@ def window(
     return mask
 
 
-def check_window(name: str, size: object) -> None:
-    """Checks that a window is an int or a pair of int or None, none of them negative.
+def window_sides(name: str, size: object) -> tuple[int | None, int | None]:
+    """Reads a window size: None, an int, or a pair of int or None, none of them negative.
 
     Args:
         name: of the argument, for the message.
         size: what was passed.
 
+    Returns:
+        (left, right), None = unbounded on that side.
+
     Raises:
         ShapeError: it is something else.
 
     Example:
-        >>> check_window("local_window_size", (4, None))
+        >>> window_sides("local_window_size", 4)
+        (4, 4)
     """
-    sides = size if isinstance(size, tuple) and len(size) == 2 else (size, size)
-    if isinstance(size, int | tuple) and all(
-        side is None or (isinstance(side, int) and side >= 0) for side in sides
-    ):
-        return
+    pair = size if isinstance(size, tuple) else (size, size)
+    if len(pair) == 2 and all(side is None or _is_distance(side) for side in pair):
+        left, right = (None if side is None else int(side) for side in pair)
+        return left, right
     raise ShapeError(
-        f"{name} must be an int or a pair (left, right), each at least 0 or None for unbounded, "
-        f"got {size!r}"
+        f"{name} must be an int or a pair (left, right), each in 0 .. 2**31 - 1 or None for "
+        f"unbounded, got {size!r}"
     )
+
+
+def _is_distance(side: object) -> bool:
+    if isinstance(side, bool) or not isinstance(side, int | np.integer):
+        return False
+    return 0 <= int(side) < 2**31
 
 
 def padding(lengths: Offset, num_keys: int) -> jax.Array:
@@ -207,9 +216,13 @@ def combine(*masks: Array | None) -> jax.Array | None:
             )
     # A plain [T, S] mask is the same for all batches and heads.
     aligned = [jnp.expand_dims(mask, tuple(range(rank - mask.ndim))) for mask in given]
-    try:
-        return functools.reduce(operator.and_, aligned) if aligned else None
-    except (TypeError, ValueError):
-        raise ShapeError(
-            f"masks must broadcast over [..., N, T, S], got shapes {[m.shape for m in given]}"
-        ) from None
+    names = ("...", "N", "T", "S")[-min(rank, 4) :]
+    for axis in range(-rank, 0):
+        sizes = sorted({mask.shape[axis] for mask in aligned} - {1})
+        if len(sizes) > 1:
+            name = names[max(axis, -len(names))]
+            raise ShapeError(
+                f"masks must broadcast over [..., N, T, S], got sizes {sizes} of axis {name} in "
+                f"shapes {[m.shape for m in given]}; an axis that does not vary has size 1"
+            )
+    return functools.reduce(operator.and_, aligned) if aligned else None

@@ -11,7 +11,7 @@ from einops import rearrange
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.attention import Implementation, dot_product_attention
-from jaxformer.functional.attention_inputs import Lengths, WindowSize
+from jaxformer.functional.attention.inputs import Lengths, WindowSize
 from jaxformer.functional.cache import KVCache
 from jaxformer.functional.linear import linear
 from jaxformer.functional.normalization import rms_norm

@@ -54,17 +54,17 @@ def attention_weights(
                 return False
         return mask[row][head, t, s] and bias[row][head, t, s] > -np.inf
 
-    weights = np.zeros(shape)
+    weights = np.full(shape, -np.inf if stage == "masked" else 0.0)
     for row in np.ndindex(*leading):
         for head in range(num_heads):
             kv_head = head // (num_heads // num_kv_heads)
             for t in range(num_queries):
                 visible = [s for s in range(num_keys) if may_attend(row, head, t, s)]
-                wanted = visible if stage == "softmax" else list(range(num_keys))
+                wanted = visible if stage in ("masked", "softmax") else list(range(num_keys))
                 scores = scale * (key[row][wanted, kv_head] @ query[row][t, head])
                 if stage != "scores" and softcap is not None:
                     scores = softcap * np.tanh(scores / softcap)
-                if stage in ("biased", "softmax"):
+                if stage in ("biased", "masked", "softmax"):
                     scores = scores + bias[row][head, t, wanted]
                 if stage == "softmax" and wanted:
                     scores = np.exp(scores - scores.max())

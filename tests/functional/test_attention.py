@@ -16,6 +16,7 @@ from tests.functional import oracle
 from tests.functional.attention_cases import (
     CASES,
     GROUPED,
+    IMPLEMENTATIONS,
     NESTED,
     PLAIN,
     QUICK,
@@ -30,15 +31,21 @@ from tests.functional.attention_cases import (
     run,
 )
 
+EACH = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 
+
+@EACH
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_attention_and_its_gradient_equal_the_reference(case):
-    assert_equals_the_reference(*case)
+def test_attention_and_its_gradient_equal_the_reference(case, implementation):
+    sizes, options, static = case
+    assert_equals_the_reference(sizes, options, static | {"implementation": implementation})
 
 
-def test_attention_and_its_gradient_equal_the_reference_in_float64():
+@EACH
+def test_attention_and_its_gradient_equal_the_reference_in_float64(implementation):
     with jax.enable_x64(True):
         sizes, options, static = CASES["everything"]
+        static = static | {"implementation": implementation}
         inputs = inputs_of(sizes, np.float64)
         options = options | {"bias": options["bias"].astype(np.float64)}
         assert_equals_the_reference(sizes, options, static, inputs, forward=1e-14, backward=1e-11)
@@ -53,9 +60,10 @@ def test_attention_and_its_gradient_equal_the_reference_in_float64():
         (PLAIN, {"is_causal": True, "local_window_size": (3, 0)}),
     ],
 )
+@EACH
 @hypothesis.given(data=st.data())
 @hypothesis.settings(max_examples=20, deadline=None)
-def test_attention_equals_the_reference_for_any_values(sizes, static, data):
+def test_attention_equals_the_reference_for_any_values(sizes, static, implementation, data):
     def integers(low, high, *shape):
         return data.draw(hnp.arrays(np.int32, shape, elements=st.integers(low, high)))
 
@@ -70,20 +78,8 @@ def test_attention_equals_the_reference_for_any_values(sizes, static, data):
         "key_value_segment_ids": integers(0, 1, *leading, keys),
     }
     inputs = inputs_of(sizes, seed=data.draw(st.integers(0, 1000)))
+    static = static | {"implementation": implementation}
     assert_equals_the_reference(sizes, options, static, inputs, optimized=True)
-
-
-def test_attention_means_the_same_by_every_implementation():
-    @functools.partial(jax.jit, compiler_options=QUICK)
-    def all_of_them(inputs):
-        return [
-            dot_product_attention(**inputs, implementation=name)
-            for name in ("auto", "dense", "xla", None)
-        ]
-
-    inputs = inputs_of(GROUPED)
-    for output in all_of_them(inputs):
-        assert_close(output, oracle.attention(**inputs), 1e-6)
 
 
 def test_attention_takes_the_arguments_of_jax_nn_in_their_order():
@@ -131,14 +127,15 @@ def test_attention_agrees_with_jax_nn_where_both_are_defined(options):
 # Numerics.
 
 
+@EACH
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
-def test_attention_in_low_precision_rounds_only_its_results(dtype):
-    options = {"bias": normal(5, 7)}
+def test_attention_in_low_precision_rounds_only_its_results(dtype, implementation):
+    options, static = {"bias": normal(5, 7)}, {"implementation": implementation}
     inputs = inputs_of(GROUPED, dtype)
     exact = {n: np.asarray(a, np.float32) for n, a in inputs.items()}
     cotangent = cotangent_of(GROUPED, dtype)
-    _, output, gradients = run(GROUPED, options, {}, inputs, cotangent, optimized=True)
-    _, _, exact_gradients = run(GROUPED, options, {}, exact, cotangent.astype(np.float32))
+    _, output, gradients = run(GROUPED, options, static, inputs, cotangent, optimized=True)
+    _, _, exact_gradients = run(GROUPED, options, static, exact, cotangent.astype(np.float32))
 
     def assert_rounded_once(got, expected, tolerance):
         assert got.dtype == dtype
@@ -154,29 +151,36 @@ def test_attention_in_low_precision_rounds_only_its_results(dtype):
     assert_close(gradients["bias"], exact_gradients["bias"], 1e-5)
 
 
-def test_attention_scores_do_not_overflow_in_float16():
+@EACH
+def test_attention_scores_do_not_overflow_in_float16(implementation):
     inputs = inputs_of(GROUPED, np.float16)
     inputs["query"], inputs["key"] = inputs["query"] * 200, inputs["key"] * 200
-    _, output, gradients = run(GROUPED, {}, {"scale": 1e-3}, inputs)
+    _, output, gradients = run(
+        GROUPED, {}, {"scale": 1e-3, "implementation": implementation}, inputs
+    )
     assert_close(output, oracle.attention(**inputs, scale=1e-3), 1e-3)
     assert all(np.isfinite(g).all() for g in gradients.values())
 
 
-def test_attention_is_exact_for_scores_in_the_thousands():
+@EACH
+def test_attention_is_exact_for_scores_in_the_thousands(implementation):
     inputs = inputs_of(GROUPED)
     for name in ("query", "key"):
         inputs[name] = np.round(inputs[name])
-    _, output, gradients = run(GROUPED, {}, {"scale": 1000.0}, inputs)
+    _, output, gradients = run(
+        GROUPED, {}, {"scale": 1000.0, "implementation": implementation}, inputs
+    )
     assert_close(output, oracle.attention(**inputs, scale=1000.0), 1e-6)
     assert all(np.isfinite(g).all() for g in gradients.values())
 
 
+@EACH
 @pytest.mark.parametrize("lowest", [-1e30, np.finfo(np.float32).min])
-def test_attention_bias_hides_a_key_only_at_minus_infinity(lowest):
+def test_attention_bias_hides_a_key_only_at_minus_infinity(lowest, implementation):
     bias = np.zeros((1, 1, 5, 7), np.float32)
     bias[..., 2, :] = lowest
     inputs = inputs_of(GROUPED)
-    _, output, _ = run(GROUPED, {"bias": bias}, {}, inputs)
+    _, output, _ = run(GROUPED, {"bias": bias}, {"implementation": implementation}, inputs)
     mean = inputs["value"].mean(axis=-3).repeat(2, axis=-2)
     assert_close(output[:, 2], mean, 1e-6)
 

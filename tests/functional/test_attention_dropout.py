@@ -12,6 +12,7 @@ from tests.functional import oracle
 from tests.functional.attention_cases import (
     GROUPED,
     HIDING,
+    IMPLEMENTATIONS,
     PLAIN,
     Sizes,
     assert_close,
@@ -28,8 +29,11 @@ DROPPING = Sizes((2,), 31, 37, 6, 3, 5, 41)  # values: the unit vectors, and 4 m
 RATE = 0.25
 
 
+EACH = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+
+
 @functools.cache
-def dropped(seed):
+def dropped(implementation, seed):
     """Values, the output for them, and the dropped and full weights [B, N, T, S].
 
     The first S entries of value row s are the s-th unit vector, so the output shows the weights.
@@ -38,39 +42,44 @@ def dropped(seed):
     inputs["value"][..., :37] = np.eye(37, dtype=np.float32)[:, None]
     options = {"mask": bits(1, 6, 31, 37) | np.eye(31, 37, dtype=bool)}
     rng = {"dropout_rng": jax.random.key(seed)}
-    _, output, _ = run(DROPPING, options | rng, {"dropout_rate": RATE}, inputs)
+    static = {"dropout_rate": RATE, "implementation": implementation}
+    _, output, _ = run(DROPPING, options | rng, static, inputs)
     full = oracle.attention_weights(inputs["query"], inputs["key"], **options)
     return inputs["value"], output, np.swapaxes(output[..., :37], -2, -3), full
 
 
-def test_attention_dropout_zeroes_weights_at_its_rate_and_scales_the_rest():
-    _, _, weights, full = dropped(0)
+@EACH
+def test_attention_dropout_zeroes_weights_at_its_rate_and_scales_the_rest(implementation):
+    _, _, weights, full = dropped(implementation, 0)
     kept, visible = weights != 0, full != 0
     np.testing.assert_allclose(weights, np.where(kept, full / (1 - RATE), 0), rtol=1e-5)
     deviation = math.sqrt(RATE * (1 - RATE) / visible.sum())
     assert abs(1 - kept[visible].mean() - RATE) <= 4 * deviation
 
 
-def test_attention_dropout_is_on_the_weights():
-    value, output, weights, _ = dropped(0)
+@EACH
+def test_attention_dropout_is_on_the_weights(implementation):
+    value, output, weights, _ = dropped(implementation, 0)
     each_head = value.repeat(2, axis=-2)  # [B, S, N, Hv]
     assert_close(output, np.einsum("bnts,bsnh->btnh", weights.astype(np.float64), each_head), 1e-6)
 
 
-def test_attention_dropout_preserves_the_mean():
-    _, _, weights, _ = dropped(0)
+@EACH
+def test_attention_dropout_preserves_the_mean(implementation):
+    _, _, weights, _ = dropped(implementation, 0)
     sums = weights.sum(-1)
     assert abs(sums.mean() - 1) <= 4 * sums.std() / math.sqrt(sums.size)
 
 
-def test_attention_dropout_differs_along_every_axis_and_by_key():
-    _, output, weights, full = dropped(0)
+@EACH
+def test_attention_dropout_differs_along_every_axis_and_by_key(implementation):
+    _, output, weights, full = dropped(implementation, 0)
     for axis in range(4):
         one, other = (np.take(weights != 0, i, axis) for i in (0, 1))
         both = np.take(full != 0, 0, axis) & np.take(full != 0, 1, axis)
         assert (one != other)[both].mean() == pytest.approx(2 * RATE * (1 - RATE), abs=0.1)
-    assert_same_bits(dropped.__wrapped__(0)[1], output)
-    assert (dropped(1)[1] != output).any()
+    assert_same_bits(dropped.__wrapped__(implementation, 0)[1], output)
+    assert (dropped(implementation, 1)[1] != output).any()
 
 
 def test_attention_dropout_of_rate_zero_needs_no_rng():
@@ -89,10 +98,11 @@ def test_attention_dropout_accepts_old_and_new_keys():
         assert output.shape == (5, 6, 13)
 
 
-def test_attention_dropout_is_differentiated_with_the_weights_it_dropped():
+@EACH
+def test_attention_dropout_is_differentiated_with_the_weights_it_dropped(implementation):
     with jax.enable_x64(True):
         options = {"dropout_rng": jax.random.key(3), "mask": HIDING["mask"][1]["mask"]}
-        static = {"dropout_rate": RATE}
+        static = {"dropout_rate": RATE, "implementation": implementation}
         inputs, cotangent = inputs_of(GROUPED, np.float64), cotangent_of(GROUPED, np.float64)
         _, _, gradients = run(GROUPED, options, static, inputs, cotangent)
         directions = {n: normal(*a.shape, seed=i) for i, (n, a) in enumerate(inputs.items(), 20)}
@@ -105,8 +115,9 @@ def test_attention_dropout_is_differentiated_with_the_weights_it_dropped():
     assert got == pytest.approx(expected, rel=1e-8)
 
 
-def test_attention_dropout_keeps_poison_out():
-    static = {"dropout_rate": RATE}
+@EACH
+def test_attention_dropout_keeps_poison_out(implementation):
+    static = {"dropout_rate": RATE, "implementation": implementation}
     options = HIDING["mask"][1] | {"dropout_rng": jax.random.key(0)}
     _, keys = unattended(*HIDING["mask"])
     outcomes = []

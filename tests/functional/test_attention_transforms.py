@@ -13,6 +13,8 @@ from tests.functional import oracle
 from tests.functional.attention_cases import (
     DEVICES,
     GROUPED,
+    IMPLEMENTATIONS,
+    QUICK,
     SQUARE,
     assert_close,
     bits,
@@ -34,51 +36,63 @@ BATCH = (
 )
 
 
-def causal(inputs, options, cotangent, **how):
-    return evaluate(inputs, options, cotangent, is_causal=True, **how)
+@pytest.fixture(params=IMPLEMENTATIONS, scope="module")
+def implementation(request):
+    return request.param
 
 
-def scanned(*batch):
-    return jax.lax.scan(lambda carry, row: (carry, causal(*row)), None, batch)[1]
+@functools.cache
+def causal_by(implementation):
+    """Output and gradients of causal attention, as a function of a batch."""
+    return functools.partial(evaluate, is_causal=True, implementation=implementation)
 
 
-def sharded(*batch):
+def scanned(causal):
+    def rows(*batch):
+        return jax.lax.scan(lambda carry, row: (carry, causal(*row)), None, batch)[1]
+
+    return jax.jit(rows)
+
+
+def sharded(causal):
     mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     specs = PartitionSpec("data")
-    return jax.shard_map(causal, mesh=mesh, in_specs=specs, out_specs=specs)(*batch)
+    return jax.jit(jax.shard_map(causal, mesh=mesh, in_specs=specs, out_specs=specs))
 
 
-TRANSFORMED = {
-    "vmap": jax.jit(jax.vmap(causal)),
-    "scan": jax.jit(scanned),
-    "remat": jax.jit(functools.partial(causal, wrap=jax.checkpoint)),
-    "pmap": jax.pmap(causal),
-    "shard_map": jax.jit(sharded),
+TRANSFORMS = {
+    "vmap": lambda causal: jax.jit(jax.vmap(causal)),
+    "scan": scanned,
+    "remat": lambda causal: jax.jit(functools.partial(causal, wrap=jax.checkpoint)),
+    "pmap": jax.pmap,
+    "shard_map": sharded,
 }
 
 
 @pytest.fixture(scope="module")
-def batched():
+def batched(implementation):
     inputs, options, _ = BATCH
-    output, gradients = jax.jit(causal)(*BATCH)
+    output, gradients = jax.jit(causal_by(implementation))(*BATCH)
     assert_close(output, oracle.attention(**inputs, **options, is_causal=True), 1e-6)
     return output, gradients
 
 
-@pytest.mark.parametrize("transformed", TRANSFORMED.values(), ids=TRANSFORMED)
-def test_attention_and_its_gradient_are_the_same_under(transformed, batched):
-    got = transformed(*BATCH)
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+def test_attention_and_its_gradient_are_the_same_under(transform, implementation, batched):
+    got = transform(causal_by(implementation))(*BATCH)
     jax.tree.map(functools.partial(assert_close, tolerance=1e-6), got, batched)
 
 
-def test_attention_derivative_is_the_same_forward_as_backward(batched):
+def test_attention_derivative_is_the_same_forward_as_backward(implementation, batched):
     inputs, options, cotangent = BATCH
     directions = {n: normal(*a.shape, seed=i) for i, (n, a) in enumerate(inputs.items(), 20)}
 
     @jax.jit
     def push(inputs, directions, options):
         def attend(inputs):
-            return dot_product_attention(**inputs, **options, is_causal=True)
+            return dot_product_attention(
+                **inputs, **options, is_causal=True, implementation=implementation
+            )
 
         return jax.jvp(attend, (inputs,), (directions,))[1]
 
@@ -87,22 +101,49 @@ def test_attention_derivative_is_the_same_forward_as_backward(batched):
     assert forward == pytest.approx(backward, rel=1e-5)
 
 
-def test_attention_called_eagerly_takes_numpy_and_python_numbers():
+def test_attention_called_eagerly_takes_numpy_and_python_numbers(implementation):
     lengths = {"query_seq_lengths": np.array([4, 5]), "key_value_seq_lengths": 6}
     options = {"query_offset": np.array([2, -1]), **lengths, "is_causal": True}
     inputs = inputs_of(GROUPED)
-    output = dot_product_attention(**inputs, **options)
+    output = dot_product_attention(**inputs, **options, implementation=implementation)
     assert_close(output, oracle.attention(**inputs, **options), 1e-6)
 
 
-def test_attention_scanned_over_queries_is_causal_attention():
+def test_attention_has_a_second_derivative(implementation):
+    with jax.enable_x64(True):
+        inputs, options = inputs_of(GROUPED, np.float64), {"query_offset": np.array([2, -1])}
+        directions = {n: normal(*a.shape, seed=i) for i, (n, a) in enumerate(inputs.items(), 20)}
+
+        def slope(distance):
+            moved = {n: a + distance * directions[n] for n, a in inputs.items()}
+            function = functools.partial(
+                dot_product_attention, **options, is_causal=True, implementation=implementation
+            )
+            loss, pull = jax.vjp(lambda inputs: jnp.sin(function(**inputs)).sum(), moved)
+            gradients = pull(jnp.ones_like(loss))[0]
+            return sum(jnp.vdot(gradients[n], directions[n]) for n in inputs)
+
+        slope_and_curvature = jax.jit(
+            lambda distance: jax.jvp(slope, (distance,), (1.0,)), compiler_options=QUICK
+        )
+        step = 1e-5
+        expected = (slope_and_curvature(step)[0] - slope_and_curvature(-step)[0]) / (2 * step)
+        assert slope_and_curvature(0.0)[1] == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_attention_scanned_over_queries_is_causal_attention(implementation):
     inputs = inputs_of(SQUARE)
 
     @jax.jit
     def decode(query, key, value):
         def step(position, row):
             output = dot_product_attention(
-                row[:, None], key, value, is_causal=True, query_offset=position
+                row[:, None],
+                key,
+                value,
+                is_causal=True,
+                query_offset=position,
+                implementation=implementation,
             )
             return position + 1, output[:, 0]
 

@@ -8,12 +8,26 @@ import pytest
 from tests.functional.attention_cases import (
     GROUPED,
     HIDING,
+    IMPLEMENTATIONS,
+    MERGED,
     NEUTRAL,
+    REST,
     assert_same_bits,
     cotangent_of,
     inputs_of,
     run,
     unattended,
+)
+
+EACH = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+CHUNKED = {"implementation": "chunked"}
+EACH_CASE = pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=f"dense-{name}") for name, case in HIDING.items()]
+    + [
+        pytest.param((sizes, options, static | CHUNKED), id=f"chunked-{name}")
+        for name, (sizes, options, static) in (MERGED | REST).items()
+    ],
 )
 
 
@@ -50,29 +64,28 @@ def assert_poison_changes_nothing(sizes, options, static, dtype=np.float32):
         assert_same_bits(outcome(poison), clean)
 
 
-@pytest.mark.parametrize("case", HIDING.values(), ids=HIDING)
+@EACH_CASE
 def test_attention_of_a_row_that_sees_nothing_is_zero(case):
     assert_empty_rows_are_zero(*case)
 
 
-@pytest.mark.parametrize("case", HIDING.values(), ids=HIDING)
+@EACH_CASE
 def test_attention_is_untouched_by_poison_that_nothing_sees(case):
     assert_poison_changes_nothing(*case)
 
 
+@EACH
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
-def test_attention_ignores_the_unattended_in_low_precision(dtype):
-    for sizes, options, static in HIDING.values():
-        if sizes == GROUPED and "local_window_size" not in static:
-            if "query_offset" in static:
-                options = options | {"query_offset": np.array([static["query_offset"]] * 2)}
-            case = sizes, NEUTRAL | options, {"is_causal": True}
-            assert_empty_rows_are_zero(*case, dtype)
-            assert_poison_changes_nothing(*case, dtype)
+def test_attention_ignores_the_unattended_in_low_precision(dtype, implementation):
+    for sizes, options, static in MERGED.values():
+        static = static | {"implementation": implementation}
+        assert_empty_rows_are_zero(sizes, options, static, dtype)
+        assert_poison_changes_nothing(sizes, options, static, dtype)
 
 
+@EACH
 @pytest.mark.parametrize("how", ["mask", "bias", "key_value_seq_lengths"])
-def test_attention_that_sees_nothing_at_all_has_no_gradient(how):
+def test_attention_that_sees_nothing_at_all_has_no_gradient(how, implementation):
     nothing = {
         "mask": np.zeros((2, 6, 5, 7), bool),
         "bias": np.full((2, 6, 5, 7), -np.inf, np.float32),
@@ -81,12 +94,14 @@ def test_attention_that_sees_nothing_at_all_has_no_gradient(how):
     options = NEUTRAL | {how: nothing[how]}
     inputs = inputs_of(GROUPED)
     inputs["key"][:], inputs["value"][:] = np.nan, np.inf
-    _, output, gradients = run(GROUPED, options, {"is_causal": True}, inputs)
+    static = {"is_causal": True, "implementation": implementation}
+    _, output, gradients = run(GROUPED, options, static, inputs)
     assert all((result == 0).all() for result in (output, *gradients.values()))
 
 
-def test_attention_is_untouched_by_poisoned_queries_beyond_their_length():
-    options, static = {"query_seq_lengths": np.array([3, 4])}, {}
+@EACH
+def test_attention_is_untouched_by_poisoned_queries_beyond_their_length(implementation):
+    options, static = {"query_seq_lengths": np.array([3, 4])}, {"implementation": implementation}
     beyond = np.arange(5) >= options["query_seq_lengths"][:, None]
 
     def outcome(poison):

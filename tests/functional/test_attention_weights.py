@@ -25,7 +25,7 @@ def compiled_stages(**static):
     def stages(query, key, options):
         return {
             stage: attention_weights(query, key, **options, **static, stage=stage)
-            for stage in ("scores", "capped", "biased", "softmax")
+            for stage in ("scores", "capped", "biased", "masked", "softmax")
         } | {"default": attention_weights(query, key, **options, **static)}
 
     return jax.jit(stages)

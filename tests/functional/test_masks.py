@@ -161,7 +161,15 @@ def test_combine_broadcasts_axes_of_size_one():
         ),
         (
             lambda: combine(np.ones((2, 3), bool), np.ones((3, 2), bool)),
-            ["must broadcast over [..., N, T, S]", "(2, 3)", "(3, 2)"],
+            ["must broadcast over [..., N, T, S]", "sizes [2, 3] of axis T", "(2, 3)", "(3, 2)"],
+        ),
+        (
+            lambda: combine(np.ones((5, 2, 1, 3, 1), bool), np.ones((7, 2, 4, 3, 6), bool)),
+            ["sizes [5, 7] of axis ...", "(7, 2, 4, 3, 6)", "size 1"],
+        ),
+        (
+            lambda: combine(np.ones((2, 3, 1, 1), bool), np.ones((2, 5, 1, 1), bool)),
+            ["sizes [3, 5] of axis N"],
         ),
     ],
 )

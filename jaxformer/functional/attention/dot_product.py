@@ -4,26 +4,19 @@ Axes: `B` batch, `T` query length, `S` key/value length, `N` query heads, `K` ke
 `H` query and key width, `Hv` value width.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 import jax
-import jax.numpy as jnp
-from einops import rearrange
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional.attention_inputs import (
-    AttentionInputs,
-    Lengths,
-    WindowSize,
-    prepare_attention,
-    zero_unseen,
-)
+from jaxformer.functional.attention.choice import Implementation, implementation_of
+from jaxformer.functional.attention.dense import dense_weights
+from jaxformer.functional.attention.inputs import Lengths, WindowSize, prepare_attention
 from jaxformer.functional.shapes import Array
 
-__all__ = ["Implementation", "attention_weights", "dot_product_attention"]
+__all__ = ["attention_weights", "dot_product_attention"]
 
-Implementation = Literal["auto", "dense", "xla"] | None
-Stage = Literal["scores", "capped", "biased", "softmax"]
+Stage = Literal["scores", "capped", "biased", "masked", "softmax"]
 
 
 def dot_product_attention(
@@ -81,44 +74,40 @@ def dot_product_attention(
         softcap: c in c * tanh(scores / c).
         dropout_rate: share of the weights set to 0, the others scaled up; in [0, 1).
         dropout_rng: PRNG key; needed when the rate is above 0.
-        implementation: "dense" holds all `[..., N, T, S]` weights; None and "xla" mean the same,
-            and "auto" takes it.
+        implementation: "dense" holds all `[..., N, T, S]` weights (None and "xla" mean the same);
+            "chunked" computes blocks of them, in memory linear in T and S, and skips blocks that
+            causal, window and lengths hide when they are given as ints; "cudnn" is NVIDIA's fused
+            kernel (forward and reverse mode only, weights rounded to the query's dtype); "auto"
+            takes what `attention_implementation` tells. They draw different dropout masks.
 
     Returns:
         float `[..., T, N, Hv]`, in the query's dtype.
 
     Raises:
         ShapeError: an argument does not fit; the message names it, its axes and the remedy.
-        ConfigError: an option is impossible.
+        ConfigError: an option is impossible, or the implementation named cannot serve the call.
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017; Ainslie et al., "GQA", 2023 (grouped
-        heads); Gemma Team, "Gemma 2", 2024 (soft cap).
+        heads); Gemma Team, "Gemma 2", 2024 (soft cap); Dao et al., "FlashAttention", 2022
+        (chunked).
 
     Example:
+        >>> import jax.numpy as jnp
         >>> query, key = jnp.ones((2, 5, 4, 8)), jnp.ones((2, 5, 2, 8))
         >>> value = jnp.ones((2, 5, 2, 3))
         >>> dot_product_attention(query, key, value, is_causal=True).shape
         (2, 5, 4, 3)
     """
-    if implementation not in ("auto", "dense", "xla", None):
-        raise ConfigError(
-            f"implementation must be 'auto' or 'dense' (None and 'xla' mean dense), got "
-            f"{implementation!r}"
-        )
     _check_dropout(dropout_rate, dropout_rng)
     inputs = prepare_attention(
         query, key, value, bias, mask, scale=scale, is_causal=is_causal, query_offset=query_offset,
         query_seq_lengths=query_seq_lengths, key_value_seq_lengths=key_value_seq_lengths,
         local_window_size=local_window_size, query_segment_ids=query_segment_ids,
-        key_value_segment_ids=key_value_segment_ids, softcap=softcap,
+        key_value_segment_ids=key_value_segment_ids, softcap=softcap, dropout_rate=dropout_rate,
     )  # fmt: skip
-    inputs = zero_unseen(inputs)
-    weights = _softmax(_masked(_biased(inputs, _capped(inputs, _scores(inputs))), inputs.allowed))
-    if dropout_rng is not None and dropout_rate > 0:
-        keep = jax.random.bernoulli(dropout_rng, 1 - dropout_rate, weights.shape)
-        weights = jnp.where(keep, weights / (1 - dropout_rate), 0)
-    return _weighted_values(inputs, weights)
+    rng = dropout_rng if dropout_rate > 0 else None
+    return implementation_of(inputs, implementation)(inputs, rng)
 
 
 def attention_weights(
@@ -155,7 +144,8 @@ def attention_weights(
         key_value_segment_ids: integer `[..., S]`.
         softcap: c in c * tanh(scores / c).
         stage: what to return: scaled "scores", "capped" ones, "biased" ones (nothing is masked
-            yet in these three), or the weights after mask and "softmax", before dropout.
+            yet in these three), "masked" ones (-inf where the query may not attend), or the
+            weights after "softmax", before dropout.
 
     Returns:
         float32 (float64 for float64) `[..., N, T, S]`; after "softmax" each row sums to 1, or is
@@ -166,23 +156,19 @@ def attention_weights(
         ConfigError: an option is impossible.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> attention_weights(jnp.ones((2, 1, 4)), jnp.ones((2, 1, 4)), is_causal=True)[0].tolist()
         [[1.0, 0.0], [0.5, 0.5]]
     """
-    if stage not in ("scores", "capped", "biased", "softmax"):
-        raise ConfigError(f"stage must be scores, capped, biased or softmax, got {stage!r}")
+    if stage not in get_args(Stage):
+        raise ConfigError(f"stage must be one of {', '.join(get_args(Stage))}, got {stage!r}")
     inputs = prepare_attention(
         query, key, None, bias, mask, scale=scale, is_causal=is_causal, query_offset=query_offset,
         query_seq_lengths=query_seq_lengths, key_value_seq_lengths=key_value_seq_lengths,
         local_window_size=local_window_size, query_segment_ids=query_segment_ids,
         key_value_segment_ids=key_value_segment_ids, softcap=softcap,
     )  # fmt: skip
-    result = _scores(zero_unseen(inputs) if stage == "softmax" else inputs)
-    if stage != "scores":
-        result = _capped(inputs, result)
-    if stage in ("biased", "softmax"):
-        result = _biased(inputs, result)
-    return _softmax(_masked(result, inputs.allowed)) if stage == "softmax" else result
+    return dense_weights(inputs, stage)
 
 
 def _check_dropout(rate: float, rng: jax.Array | None) -> None:
@@ -190,58 +176,3 @@ def _check_dropout(rate: float, rng: jax.Array | None) -> None:
         raise ConfigError(f"dropout_rate must be in [0, 1), got {rate}")
     if rate > 0 and rng is None:
         raise ConfigError(f"dropout_rate={rate} needs a dropout_rng; pass one, or a rate of 0")
-
-
-def _scores(inputs: AttentionInputs) -> jax.Array:
-    """Scaled products of queries and keys, float32: `[..., N, T, S]`."""
-    # Heads before positions: XLA's batched products are faster that way.
-    query = rearrange(inputs.query, "... t (k g) h -> ... k g t h", k=inputs.key.shape[-2])
-    key = rearrange(inputs.key, "... s k h -> ... k s h")
-    scores = jnp.einsum(
-        "...kgth,...ksh->...kgts", query, key, preferred_element_type=inputs.wide_dtype
-    )
-    return rearrange(scores * inputs.scale, "... k g t s -> ... (k g) t s")
-
-
-def _capped(inputs: AttentionInputs, scores: jax.Array) -> jax.Array:
-    if inputs.softcap is None:
-        return scores
-    return inputs.softcap * jnp.tanh(scores / inputs.softcap)
-
-
-def _biased(inputs: AttentionInputs, scores: jax.Array) -> jax.Array:
-    if inputs.bias is None:
-        return scores
-    return scores + jnp.broadcast_to(inputs.bias.astype(scores.dtype), scores.shape)
-
-
-def _masked(scores: jax.Array, allowed: jax.Array | None) -> jax.Array:
-    return scores if allowed is None else jnp.where(allowed, scores, -jnp.inf)
-
-
-@jax.custom_jvp
-def _softmax(scores: jax.Array) -> jax.Array:
-    """Softmax over the last axis in which -inf weighs 0, also where a whole row is -inf."""
-    peak = scores.max(axis=-1, keepdims=True, initial=-jnp.inf)
-    weights = jnp.exp(scores - jnp.where(peak == -jnp.inf, 0, peak))
-    total = weights.sum(axis=-1, keepdims=True)
-    return weights / jnp.where(total == 0, 1, total)
-
-
-@_softmax.defjvp
-def _softmax_jvp(
-    primals: tuple[jax.Array], tangents: tuple[jax.Array]
-) -> tuple[jax.Array, jax.Array]:
-    # The derivative needs the weights only, so the scores need not be kept for it.
-    weights = _softmax(*primals)
-    moved = weights * tangents[0]
-    return weights, moved - weights * moved.sum(axis=-1, keepdims=True)
-
-
-def _weighted_values(inputs: AttentionInputs, weights: jax.Array) -> jax.Array:
-    """Sums values by float32 weights: `[..., N, T, S]` -> `[..., T, N, Hv]`."""
-    assert inputs.value is not None
-    value = rearrange(inputs.value, "... s k h -> ... k s h").astype(weights.dtype)
-    weights = rearrange(weights, "... (k g) t s -> ... k g t s", k=value.shape[-3])
-    output = jnp.einsum("...kgts,...ksh->...kgth", weights, value)
-    return rearrange(output, "... k g t h -> ... t (k g) h").astype(inputs.query.dtype)

@@ -1,0 +1,143 @@
+"""Attention of a block of queries over a block of keys: scores, softmax, values.
+
+Every implementation in JAX calls `attend`; they differ in the blocks that they cut.
+Axes: `g` query heads that share a key head, `t` queries, `s` keys, `h` key width, `v` value width.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+
+__all__ = ["SAVED", "Options", "attend", "masked", "scores", "softmax"]
+
+SAVED = ("attention_output", "attention_peak", "attention_inverse_total")
+"""Names of what recomputation keeps: one output row and two numbers per query."""
+
+
+class Options(NamedTuple):
+    """Numbers that are fixed when a program is traced.
+
+    Args:
+        scale: factor of the scores.
+        softcap: c in c * tanh(scores / c), or None.
+        dropout_rate: share of the weights that are dropped.
+    """
+
+    scale: float
+    softcap: float | None = None
+    dropout_rate: float = 0.0
+
+
+def scores(
+    options: Options,
+    query: jax.Array,
+    key: jax.Array,
+    bias: jax.Array | None,
+    stage: str = "masked",
+) -> jax.Array:
+    """Computes what the softmax is taken of, before the mask.
+
+    Args:
+        options: scale and cap.
+        query: float `[..., g, t, h]`.
+        key: float `[..., s, h]`.
+        bias: float that broadcasts to `[..., g, t, s]`, of its rank, or None.
+        stage: where to stop: after "scores" or "capped"; later ones add the bias.
+
+    Returns:
+        float32 (float64 for float64) `[..., g, t, s]`.
+    """
+    wide = jnp.promote_types(query.dtype, jnp.float32)
+    result = jnp.einsum("...gth,...sh->...gts", query, key, preferred_element_type=wide)
+    result = result * options.scale
+    if stage != "scores" and options.softcap is not None:
+        result = options.softcap * jnp.tanh(result / options.softcap)
+    if stage not in ("scores", "capped") and bias is not None:
+        result = result + jnp.broadcast_to(bias.astype(wide), result.shape)
+    return result
+
+
+def softmax(scores: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Splits a softmax over the last axis, in which -inf weighs 0, into its parts.
+
+    Args:
+        scores: float `[..., s]`; a row may be -inf throughout.
+
+    Returns:
+        (exponentials, peak, inverse total): the weights are `exponentials * inverse_total`, and
+        the exponentials `exp(scores - peak)`; `[..., s]`, `[..., 1]` and `[..., 1]`.
+    """
+    peak = jax.lax.stop_gradient(scores.max(axis=-1, keepdims=True, initial=-jnp.inf))
+    peak = jnp.where(peak == -jnp.inf, 0, peak)
+    exponentials = jnp.exp(scores - peak)
+    total = exponentials.sum(axis=-1, keepdims=True)
+    return exponentials, peak, 1 / jnp.where(total == 0, 1, total)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def attend(
+    options: Options,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    bias: jax.Array | None,
+    allowed: jax.Array | None,
+    keep: jax.Array | None,
+) -> jax.Array:
+    """Averages the values by the softmax of the scores.
+
+    Args:
+        options: scale, cap and dropout rate.
+        query: float `[..., g, t, h]`.
+        key: float `[..., s, h]`.
+        value: float32 or float64 `[..., s, v]`.
+        bias: float that broadcasts to `[..., g, t, s]`, of its rank, or None.
+        allowed: bool that broadcasts to `[..., g, t, s]`; True = attend; None = everywhere.
+        keep: bool `[..., g, t, s]`: the weights that dropout leaves; None = all.
+
+    Returns:
+        The value's dtype, `[..., g, t, v]`; 0 where nothing is allowed.
+    """
+    exponentials, _, inverse = softmax(masked(scores(options, query, key, bias), allowed))
+    return _average(options, exponentials, value, keep) * inverse
+
+
+@attend.defjvp
+def _attend_jvp(options: Options, primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
+    # With P the weights, the derivative of the output O = P V is
+    #   P dV + (P * dS) V - rowsum(P * dS) O
+    # and the transpose of that is the backward pass of FlashAttention (Dao et al., 2022): neither
+    # needs more of the forward pass than O and two numbers a row, from which P comes back.
+    query, key, value, bias, allowed, keep = primals
+    query_dot, key_dot, value_dot, bias_dot, _, _ = tangents
+    logits, logits_dot = jax.jvp(
+        lambda *inputs: masked(scores(options, *inputs), allowed),
+        (query, key, bias),
+        (query_dot, key_dot, bias_dot),
+    )
+    exponentials, peak, inverse = softmax(logits)
+    output = _average(options, exponentials, value, keep) * inverse
+    output, peak, inverse = (
+        checkpoint_name(x, name) for x, name in zip((output, peak, inverse), SAVED, strict=True)
+    )
+    weights = jnp.exp(logits - peak) * inverse
+    moved = weights * logits_dot
+    output_dot = _average(options, weights, value_dot, keep) + _average(options, moved, value, keep)
+    return output, output_dot - moved.sum(axis=-1, keepdims=True) * output
+
+
+def masked(scores: jax.Array, allowed: jax.Array | None) -> jax.Array:
+    """Sets scores to -inf where `allowed` is False; the shapes broadcast at the same rank."""
+    return scores if allowed is None else jnp.where(allowed, scores, -jnp.inf)
+
+
+def _average(
+    options: Options, weights: jax.Array, value: jax.Array, keep: jax.Array | None
+) -> jax.Array:
+    """Sums values by the weights that dropout leaves."""
+    if keep is not None:
+        weights = jnp.where(keep, weights / (1 - options.dropout_rate), 0)
+    return jnp.einsum("...gts,...sv->...gtv", weights, value)

@@ -1,0 +1,120 @@
+"""cuDNN's fused attention, through `jax.nn`, where it can keep the contract."""
+
+import jax
+import jax.numpy as jnp
+from einops import rearrange
+
+from jaxformer.functional import masks
+from jaxformer.functional.attention.inputs import AttentionInputs, zero_unseen
+
+__all__ = ["cudnn_attention", "why_not_cudnn"]
+
+_DTYPES = ("bfloat16", "float16")
+_LARGEST_HEAD = 128
+
+
+def why_not_cudnn(inputs: AttentionInputs) -> str | None:
+    """Says what keeps cuDNN from serving a call, or None if it can.
+
+    Its own rules (half precision, head widths, windows) and those of the contract: it must be
+    known without looking at values that every query up to its length sees some key, because what
+    cuDNN does with one that sees nothing is not specified.
+
+    Args:
+        inputs: as prepared.
+
+    Returns:
+        The first reason, or None.
+    """
+    num_queries, _, width = inputs.query.shape[-3:]
+    num_keys, structure = inputs.key.shape[-3], inputs.structure
+    value_width = width if inputs.value is None else inputs.value.shape[-1]
+    left, right = structure.window
+    lengths = structure.query_lengths, structure.key_lengths
+    backend = jax.default_backend()
+    reasons = {
+        f"it needs a GPU, and the default backend is {backend}": backend != "gpu",
+        f"it needs {' or '.join(_DTYPES)}, and the query is {inputs.query.dtype}": (
+            inputs.query.dtype.name not in _DTYPES
+        ),
+        f"it needs a head width that is a multiple of 8 up to {_LARGEST_HEAD}, got H={width}": (
+            width % 8 != 0 or width > _LARGEST_HEAD
+        ),
+        f"it needs values as wide as keys, got Hv={value_width} and H={width}": (
+            value_width != width
+        ),
+        f"it needs queries and keys, got T={num_queries} and S={num_keys}": (
+            0 in inputs.query.shape or num_keys == 0
+        ),
+        "it has no soft cap": inputs.options.softcap is not None,
+        "its dropout is not offered by jax.nn": inputs.options.dropout_rate > 0,
+        "it takes a mask as a bias of finite numbers, so a row with nothing to attend to would "
+        "not be 0": inputs.mask is not None,
+        "a bias may hold -inf, and a row of them would not be 0": inputs.bias is not None,
+        "it has no segment ids": structure.query_ids is not None,
+        f"its window needs causal attention, got a window of {structure.window}": (
+            (left is not None or right is not None) and right != 0
+        ),
+        "its causal attention starts queries and keys at the same position, got "
+        f"T={num_queries}, S={num_keys} and "
+        f"query_offset={structure.offset if isinstance(structure.offset, int) else 'an array'}": (
+            right is not None
+            and not (
+                isinstance(structure.offset, int)
+                and structure.offset == 0
+                and num_queries == num_keys
+            )
+        ),
+        "with a window and lengths, some rows may see nothing": (
+            left is not None and lengths != (None, None)
+        ),
+    }
+    return next((reason for reason, applies in reasons.items() if applies), None)
+
+
+def cudnn_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> jax.Array:
+    """Computes `dot_product_attention` by cuDNN; `why_not_cudnn` must have been asked.
+
+    Args:
+        inputs: as prepared.
+        dropout_rng: None.
+
+    Returns:
+        float `[..., T, N, H]`, in the query's dtype.
+    """
+    assert dropout_rng is None
+    structure, leading = inputs.structure, inputs.query.shape[:-3]
+    num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]
+    query_lengths = key_lengths = real = None
+    if structure.query_lengths is not None or structure.key_lengths is not None:
+        query_lengths, key_lengths = (
+            jnp.broadcast_to(jnp.asarray(size if given is None else given, jnp.int32), leading)
+            for given, size in (
+                (structure.query_lengths, num_queries),
+                (structure.key_lengths, num_keys),
+            )
+        )
+        inputs = zero_unseen(inputs, masks.padding(key_lengths, num_keys)[..., 0, :])
+        # A row without keys gets one, and its result is thrown away.
+        real = masks.padding(jnp.where(key_lengths > 0, query_lengths, 0), num_queries)
+        real = rearrange(real, "... 1 1 t -> ... t 1 1")
+        query_lengths, key_lengths = (
+            jnp.maximum(x, 1).reshape(-1) for x in (query_lengths, key_lengths)
+        )
+    query, key, value = inputs.query, inputs.key, inputs.value
+    assert value is not None
+    left, right = structure.window
+    output = jax.nn.dot_product_attention(
+        query.reshape(-1, *query.shape[-3:]),
+        key.reshape(-1, *key.shape[-3:]),
+        value.reshape(-1, *value.shape[-3:]),
+        scale=inputs.options.scale,
+        is_causal=right == 0,
+        query_seq_lengths=query_lengths,
+        key_value_seq_lengths=key_lengths,
+        local_window_size=None if left is None else (left, 0),
+        implementation="cudnn",
+    ).reshape(query.shape)
+    if real is None:
+        return output
+    return jnp.where(jnp.broadcast_to(real, output.shape), output, 0)
