@@ -205,6 +205,7 @@ def test_load_config_of_a_folder_says_that_it_cannot_be_read(tmp_path):
 
 # A number that is not one is never above a bound.
 NAN = math.nan
+CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
 LINEAR = RotaryScalingConfig(kind="linear", factor=2.0)
 YARN = RotaryScalingConfig(
     kind="yarn", factor=4.0, original_max_len=8, beta_fast=16.0, beta_slow=2.0,
@@ -246,14 +247,15 @@ YARN = RotaryScalingConfig(
         (lambda: model(attention_implementation="flash"), ["must be one of auto, dense, chunked"]),
         (
             lambda: model(attention_implementation="cudnn"),
-            ["'cudnn' computes in bfloat16", "dtype='float32'", "set dtype = 'bfloat16', or"],
+            ["'cudnn' computes in bfloat16", "dtype='float32'", "such as to 'auto'"],
         ),
         (
-            lambda: model(
-                attention_implementation="cudnn", dtype="bfloat16", attention_softcap=5.0
-            ),
-            ["'cudnn' has no soft cap", "attention_softcap=5.0", "remove one"],
+            lambda: model(**CUDNN, attention_softcap=5.0),
+            ["'cudnn' has no soft cap", "attention_softcap=5.0"],
         ),
+        (lambda: model(**CUDNN, positions="alibi"), ["'cudnn' takes no bias", "='alibi'"]),
+        (lambda: model(**CUDNN, positions="relative"), ["takes no bias", "='relative'"]),
+        (lambda: model(**CUDNN, dropout_rate=0.1), ["has no dropout", "dropout_rate=0.1"]),
         (
             lambda: model(positions="alibi", rotary_scaling=LINEAR),
             ["for rotary positions", "positions='alibi'", "kind='linear'", "remove rotary_scaling"],
@@ -383,7 +385,7 @@ def test_configs_accept_values_at_their_bounds():
     model(dropout_rate=0.0, d_model=10, head_dim=2)
     model(d_model=9, positions="learned")
     model(positions="relative", relative_buckets=2, relative_max_distance=2, local_window_size=1)
-    model(attention_implementation="cudnn", dtype="bfloat16")
+    model(**CUDNN, local_window_size=3)
     RotaryScalingConfig(kind="linear", factor=1.0)
     TokenizerConfig(vocab_size=257)
     TokenizerConfig(kind="word")

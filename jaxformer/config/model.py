@@ -244,16 +244,19 @@ class ModelConfig:
     def _check_implementation(self) -> None:
         if self.attention_implementation != "cudnn":
             return
-        if self.dtype == "float32":
-            raise ConfigError(
-                "attention_implementation 'cudnn' computes in bfloat16, got dtype='float32'; set "
-                "dtype = 'bfloat16', or attention_implementation = 'auto'"
-            )
-        if self.attention_softcap is not None:
-            raise ConfigError(
-                "attention_implementation 'cudnn' has no soft cap, got "
-                f"attention_softcap={self.attention_softcap}; remove one of the two"
-            )
+        # What a GPU's head widths and a batch's documents forbid besides, attention itself says.
+        impossible = {
+            "dtype": ("computes in bfloat16", self.dtype == "float32"),
+            "attention_softcap": ("has no soft cap", self.attention_softcap is not None),
+            "positions": ("takes no bias", self.positions in ("alibi", "relative")),
+            "dropout_rate": ("has no dropout", self.dropout_rate > 0),
+        }
+        for name, (rule, applies) in impossible.items():
+            if applies:
+                raise ConfigError(
+                    f"attention_implementation 'cudnn' {rule}, got {name}="
+                    f"{getattr(self, name)!r}; change one of the two, such as to 'auto'"
+                )
 
     @property
     def kv_heads(self) -> int:

@@ -61,10 +61,13 @@ def test_options_are_the_same_in_a_scanned_stack(model):
     np.testing.assert_allclose(again, logits, rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize("remat", ["dots", "full"])
-def test_shared_bias_has_its_gradient_from_a_scanned_and_recomputing_stack(remat):
-    looped = Decoder(option_sets.config("relative"))
-    scanned = Decoder(dataclasses.replace(looped.config, scan_layers=True, remat=remat))
+def test_shared_bias_has_its_gradient_from_a_scanned_recomputing_stack_and_chunked_attention():
+    looped = Decoder(option_sets.config("relative", attention_implementation="dense"))
+    scanned = Decoder(
+        dataclasses.replace(
+            looped.config, scan_layers=True, remat="dots", attention_implementation="chunked"
+        )
+    )
     params = option_sets.random_params(looped.config)
 
     @functools.partial(jax.jit, static_argnums=0)

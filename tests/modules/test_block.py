@@ -31,7 +31,7 @@ def test_attention_parameters_have_the_configured_widths():
 
 def test_qk_norm_adds_one_scale_for_all_query_heads_and_one_for_all_key_heads():
     config = dataclasses.replace(CONFIG, qk_norm=True, num_heads=6, num_kv_heads=2, head_dim=4)
-    variables = MultiHeadAttention(config).init(jax.random.key(0), X)
+    variables = jax.jit(MultiHeadAttention(config).init)(jax.random.key(0), X)
     scales = {k: v for k, v in variables["params"].items() if k.endswith("norm_scale")}
     assert {k: v.tolist() for k, v in scales.items()} == {
         "query_norm_scale": [1.0] * 4,
