@@ -10,8 +10,8 @@ from types import ModuleType
 __version__ = "0.1.0"
 
 _SUBMODULES = (
-    "cli", "config", "errors", "functional", "inference", "models", "modules", "runs", "text",
-    "training", "viz",
+    "cli", "config", "errors", "functional", "inference", "models", "modules", "runs",
+    "testing", "text", "training", "viz",
 )  # fmt: skip
 
 __all__ = ["__version__", *_SUBMODULES]

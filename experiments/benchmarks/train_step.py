@@ -8,8 +8,8 @@ Run: python experiments/benchmarks/train_step.py --size small [--dtype bfloat16]
 """
 
 import argparse
+import functools
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import linen as nn
+from timing import interleaved, ratio, timed
 
 from jaxformer.config import ModelConfig, OptimizerConfig, ScheduleConfig
 from jaxformer.models import Decoder
@@ -90,12 +91,6 @@ def plain_step(model: PlainDecoder, optimizer: optax.GradientTransformation) -> 
     return jax.jit(step, donate_argnums=0)
 
 
-def timed(function: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    jax.block_until_ready(function())
-    return time.perf_counter() - start
-
-
 def matmul_peak(dtype: jnp.dtype, size: int = 2048, repeats: int = 8) -> float:
     """FLOP/s of the fastest of several square products."""
     a = jnp.ones((size, size), dtype)
@@ -156,10 +151,8 @@ def main() -> None:
         return metrics["loss"]
 
     compile_times = {name: timed(lambda name=name: run(name)) for name in steps}
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(arguments.repeats):
-        for name in steps:
-            times[name].append(timed(lambda name=name: run(name)))
+    programs = {name: functools.partial(run, name) for name in steps}
+    times = interleaved(programs, arguments.repeats, warm_up=0)
 
     peak = matmul_peak(dtype)
     flops = step_flops(config, batch_size)
@@ -172,11 +165,7 @@ def main() -> None:
         speed, share = batch_size * length / min(values), flops / min(values) / peak
         print(f"{name:>10}: min {best:8.1f} ms  median {median:8.1f} ms  {speed:9,.0f} tokens/s")
         print(f"{'':>10}  {share:.1%} of matmul peak  first call {compile_times[name]:.1f} s")
-    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
-    print(
-        f"ratio jaxformer / plain: min {min(ours) / min(theirs):.2f}, "
-        f"median of pairs {statistics.median(ratios):.2f}; matmul peak {peak / 1e9:.0f} GFLOP/s"
-    )
+    print(f"time jaxformer / plain: {ratio(ours, theirs)}; matmul peak {peak / 1e9:.0f} GFLOP/s")
 
 
 if __name__ == "__main__":

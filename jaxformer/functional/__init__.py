@@ -6,6 +6,7 @@ from jaxformer.functional.attention import (
     dot_product_attention,
 )
 from jaxformer.functional.cache import KVCache
+from jaxformer.functional.chunked_losses import chunked_cross_entropy
 from jaxformer.functional.embedding import embed, unembed
 from jaxformer.functional.feed_forward import (
     FeedForwardParams,
@@ -51,6 +52,7 @@ __all__ = [
     "attention_implementation",
     "attention_weights",
     "causal",
+    "chunked_cross_entropy",
     "combine",
     "cross_entropy",
     "dot_product_attention",

@@ -1,5 +1,8 @@
 """Cross-entropy over a vocabulary, as sums rather than means."""
 
+import dataclasses
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +10,16 @@ import numpy as np
 from jaxformer.errors import DataError, ShapeError
 from jaxformer.functional.shapes import Array, check_dtype
 
-__all__ = ["cross_entropy"]
+__all__ = ["LossTerms", "cross_entropy", "label_losses", "read_labels"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LossTerms:
+    """What a label's loss is made of; hashable, so that it can be a static argument."""
+
+    label_smoothing: float
+    z_loss: float
+    softcap: float | None = None
 
 
 def cross_entropy(
@@ -54,30 +66,73 @@ def cross_entropy(
             f"labels must be [...] for logits [..., V], got labels {labels.shape} and logits "
             f"{logits.shape}"
         )
-    if not 0 <= label_smoothing < 1:
-        raise ShapeError(f"label_smoothing must be in [0, 1), got {label_smoothing}")
-    vocab_size = logits.shape[-1]
+    terms = LossTerms(label_smoothing, z_loss)
+    labels, counted = read_labels(labels, logits.shape[-1], terms, ignore_label)
+    wide = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+    # Logits that are not counted may be NaN, and so would their gradient be: 0 * NaN.
+    wide = jnp.where(counted[..., None], wide, 0)
+    losses = label_losses(terms, wide, labels, counted)
+    return losses.sum(), counted.sum(dtype=losses.dtype)
+
+
+def read_labels(
+    labels: Array, vocab_size: int, terms: LossTerms, ignore_label: int | None
+) -> tuple[jax.Array, jax.Array]:
+    """Checks values, and returns the labels and which of them count."""
+    if not 0 <= terms.label_smoothing < 1:
+        raise ShapeError(f"label_smoothing must be in [0, 1), got {terms.label_smoothing}")
     if isinstance(labels, np.ndarray):
         _check_labels(labels, vocab_size, ignore_label)
-
     # Wide enough for -1 and V, which a label's own dtype may not hold.
     labels = jnp.asarray(labels)
     labels = labels.astype(jnp.promote_types(labels.dtype, jnp.int32))
     counted = jnp.ones(labels.shape, bool) if ignore_label is None else labels != ignore_label
-    wide = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
-    # Logits that are not counted may be NaN, and so would their gradient be: 0 * NaN.
-    wide = jnp.where(counted[..., None], wide, 0)
-    log_normalizer = jax.nn.logsumexp(wide, axis=-1)
-    valid = (labels >= 0) & (labels < vocab_size)
-    index = jnp.where(valid, labels, 0)
-    target = jnp.take_along_axis(wide, index[..., None], axis=-1)[..., 0]
+    return labels, counted
+
+
+def label_losses(
+    terms: LossTerms, logits: jax.Array, labels: jax.Array, counted: jax.Array
+) -> jax.Array:
+    """The loss of each label `[...]`, 0 where it is not counted, from finite logits `[..., V]`."""
+    if terms.softcap is not None:
+        logits = terms.softcap * jnp.tanh(logits / terms.softcap)
+    log_normalizer = _log_normalizer(logits)
+    valid = (labels >= 0) & (labels < logits.shape[-1])
+    target = _take_label(logits, jnp.where(valid, labels, 0))
     loss = log_normalizer - jnp.where(valid, target, jnp.nan)
-    if label_smoothing:
-        smooth = log_normalizer - wide.mean(axis=-1)
-        loss = (1 - label_smoothing) * loss + label_smoothing * smooth
-    if z_loss:
-        loss = loss + z_loss * jnp.square(log_normalizer)
-    return jnp.where(counted, loss, 0).sum(), counted.sum(dtype=loss.dtype)
+    if terms.label_smoothing:
+        smooth = log_normalizer - logits.mean(axis=-1)
+        loss = (1 - terms.label_smoothing) * loss + terms.label_smoothing * smooth
+    if terms.z_loss:
+        loss = loss + terms.z_loss * jnp.square(log_normalizer)
+    return jnp.where(counted, loss, 0)
+
+
+# Both derivatives are written out so that the gradient by the logits is one pass over them, which
+# can be made in their place: JAX's own would keep the exponentials and scatter into zeros.
+@jax.custom_jvp
+def _log_normalizer(logits: jax.Array) -> jax.Array:
+    return jax.nn.logsumexp(logits, axis=-1)
+
+
+@_log_normalizer.defjvp
+def _log_normalizer_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    (logits,), (direction,) = primals, tangents
+    log_normalizer = _log_normalizer(logits)
+    weights = jnp.exp(logits - log_normalizer[..., None])
+    return log_normalizer, jnp.sum(weights * direction, axis=-1)
+
+
+@jax.custom_jvp
+def _take_label(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    return jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+
+
+@_take_label.defjvp
+def _take_label_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    logits, labels = primals
+    one_hot = jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
+    return _take_label(logits, labels), jnp.sum(one_hot * tangents[0], axis=-1)
 
 
 def _check_labels(labels: np.ndarray, vocab_size: int, ignore_label: int | None) -> None:

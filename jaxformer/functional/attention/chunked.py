@@ -49,6 +49,7 @@ class _Heads(NamedTuple):
     """What differs by key head, heads first."""
 
     head: jax.Array
+    zero: jax.Array  # a mask that did not depend on the head would be drawn for all blocks at once
     query: jax.Array  # [k, ..., g, t, h]
     key: jax.Array  # [k, ..., s, h]
     value: jax.Array  # [k, ..., s, v]
@@ -83,6 +84,7 @@ def chunked_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) ->
 
     by_heads = _Heads(
         head=jnp.arange(kv_heads),
+        zero=jnp.zeros(kv_heads, jnp.int32),
         query=rearrange(inputs.query, "... t (k g) h -> k ... g t h", k=kv_heads).astype(wide),
         key=rearrange(inputs.key, "... s k h -> k ... s h").astype(wide),
         value=rearrange(inputs.value, "... s k v -> k ... s v").astype(wide),
@@ -99,13 +101,15 @@ def chunked_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) ->
             mask=inputs.mask if heads.mask is None else heads.mask,
         )
         rng = None if dropout_rng is None else jax.random.fold_in(dropout_rng, heads.head)
-        return jnp.concatenate([_attend_run(one, run, rng) for run in runs], axis=-2)
+        return jnp.concatenate([_attend_run(one, run, rng, heads.zero) for run in runs], axis=-2)
 
     output = jax.lax.map(attend_head, by_heads, batch_size=heads_at_once)
     return rearrange(output, "k ... g t v -> ... t (k g) v").astype(inputs.query.dtype)
 
 
-def _attend_run(inputs: AttentionInputs, run: _Run, rng: jax.Array | None) -> jax.Array:
+def _attend_run(
+    inputs: AttentionInputs, run: _Run, rng: jax.Array | None, zero: jax.Array
+) -> jax.Array:
     """Attends from the queries of a run: `[..., g, n*t, v]`."""
     query, key, value = inputs.query, inputs.key, inputs.value
     assert value is not None
@@ -118,7 +122,9 @@ def _attend_run(inputs: AttentionInputs, run: _Run, rng: jax.Array | None) -> ja
     def attend_block(first_query: int | jax.Array, first_key: int | jax.Array) -> jax.Array:
         queries, keys = (first_query, run.num_queries), (first_key, run.num_keys)
         bias = None if inputs.bias is None else block_of(inputs.bias, queries, keys)
-        allowed = allowed_in(inputs, queries, keys)
+        allowed = allowed_in(
+            inputs, (first_query + zero, run.num_queries), (first_key + zero, run.num_keys)
+        )
         keep = None
         if rng is not None:
             shape = (*query.shape[:-2], run.num_queries, run.num_keys)

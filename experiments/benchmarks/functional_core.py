@@ -1,0 +1,199 @@
+"""Prints every figure that the README claims of the functional core, all in one run.
+
+Accuracy against float64 NumPy, what cannot be attended to, the speed of causal attention beside
+`jax.nn` and PyTorch (where it is installed), memory, and the chunked loss.
+
+Run: python experiments/benchmarks/functional_core.py [--repeats 7]
+"""
+
+import argparse
+import functools
+import importlib.util
+import os
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import cross_entropy
+import jax
+import jax.numpy as jnp
+import numpy as np
+from timing import interleaved, ratio, timed
+
+from jaxformer.functional import (
+    attention_implementation,
+    dot_product_attention,
+    layer_norm,
+    rotary_tables,
+    sinusoidal_positions,
+)
+
+SHAPES = ((4, 1024, 12, 64), (1, 4096, 8, 64))  # [B, T, N, H]
+LONG = (1, 16_384, 8, 64)
+Arrays = list[np.ndarray]
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+def with_gradients(attend: Callable[..., jax.Array]) -> Callable[..., Any]:
+    """Turns attention into a function of (query, key, value, cotangent) to all four results."""
+
+    def run(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        output, pull = jax.vjp(attend, *arrays[:-1])
+        return output, *pull(arrays[-1])
+
+    return run
+
+
+def causal(implementation: str) -> Callable[..., jax.Array]:
+    return functools.partial(dot_product_attention, is_causal=True, implementation=implementation)
+
+
+def exact(query: Any, key: Any, value: Any, cotangent: Any) -> Arrays:
+    """Causal attention of `[T, N, H]` and its gradients in float64 NumPy."""
+    query, key, value, cotangent = (
+        np.asarray(x, np.float64).swapaxes(0, 1) for x in (query, key, value, cotangent)
+    )
+    scale = query.shape[-1] ** -0.5
+    scores = scale * query @ key.swapaxes(1, 2)
+    scores[:, ~np.tri(query.shape[1], dtype=bool)] = -np.inf
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    output = weights @ value
+    slope = weights * (cotangent @ value.swapaxes(1, 2) - (cotangent * output).sum(-1)[..., None])
+    gradients = scale * slope @ key, scale * slope.swapaxes(1, 2) @ query
+    results = (output, *gradients, weights.swapaxes(1, 2) @ cotangent)
+    return [x.swapaxes(0, 1) for x in results]
+
+
+def largest_error(got: Any, expected: np.ndarray) -> float:
+    """Returns the largest error as a share of the largest entry."""
+    return float(np.abs(np.asarray(got, np.float64) - expected).max() / np.abs(expected).max())
+
+
+def accuracy() -> None:
+    arrays = [normal(1024, 4, 64, seed=i) for i in range(4)]
+    expected = exact(*arrays)
+    for name in ("dense", "chunked"):
+        got = jax.jit(with_gradients(causal(name)))(*arrays)
+        errors = [largest_error(*pair) for pair in zip(got, expected, strict=True)]
+        print(f"  {name:>8} float32, T = 1,024: forward {errors[0]:.1e}, "
+              f"gradients {max(errors[1:]):.1e}")  # fmt: skip
+    arrays = [normal(4096, 2, 64, seed=i) for i in range(4)]
+    short = [x.astype(jnp.bfloat16) for x in arrays]
+    wanted = exact(*short)[0]
+    for name in ("dense", "chunked"):
+        got = np.asarray(jax.jit(causal(name))(*short[:3]), np.float64)
+        error = np.sqrt(np.square(got - wanted).mean() / np.square(wanted).mean())
+        print(f"  {name:>8} bfloat16, T = 4,096: relative RMS error {error:.2e}")
+    x = normal(64, 512) + np.float32(1e4)
+    centred = x.astype(np.float64) - x.astype(np.float64).mean(-1, keepdims=True)
+    normed = centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + 1e-5)
+    error = np.abs(np.asarray(jax.jit(layer_norm)(x), np.float64) - normed).max()
+    print(f"  layer norm at mean 1e4: largest error {error:.1e}")
+    positions = np.arange(0, 1_000_001, 13)
+    angles = positions[:, None] * 10_000.0 ** (-np.arange(0, 64, 2) / 64)
+    cos, sin = jax.jit(functools.partial(rotary_tables, head_dim=64))(positions)
+    waves = jax.jit(functools.partial(sinusoidal_positions, d_model=64))(positions)
+    pairs = ((cos, np.cos(angles)), (sin, np.sin(angles)), (waves[:, ::2], np.sin(angles)))
+    error = max(np.abs(np.asarray(got, np.float64) - want).max() for got, want in pairs)
+    print(f"  rotary and sinusoidal positions up to 1,000,000: largest error {error:.1e}")
+
+
+def unattended() -> None:
+    mask = np.ones((300, 300), bool)
+    mask[17], mask[:, 40:60] = False, False  # a query that sees nothing, keys that none sees
+    for name in ("dense", "chunked"):
+        for dtype in (jnp.float16, jnp.bfloat16, jnp.float32):
+            attend = functools.partial(dot_product_attention, implementation=name)
+            run = jax.jit(with_gradients(functools.partial(attend, mask=mask)))
+            arrays = [normal(300, 2, 16, seed=i).astype(dtype) for i in range(4)]
+            clean = [np.asarray(x) for x in run(*arrays)]
+            zero = (clean[0][17] == 0).all() and (clean[1][17] == 0).all()
+            arrays[1][40:60], arrays[2][40:60] = np.nan, np.inf
+            same = all(
+                a.tobytes() == np.asarray(b).tobytes()
+                for a, b in zip(clean, run(*arrays), strict=True)
+            )
+            print(f"  {name:>8} {dtype.__name__}: the row that sees nothing is 0 with gradient 0: "
+                  f"{zero}; poisoned keys change no bit: {same}")  # fmt: skip
+
+
+def torch_program(arrays: Arrays) -> Callable[[], Any]:
+    """PyTorch's fused CPU attention on the same numbers, in the layout that it prefers."""
+    import torch
+
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    query, key, value, cotangent = (torch.tensor(x).transpose(1, 2).contiguous() for x in arrays)
+
+    def run() -> None:
+        leaves = [x.detach().requires_grad_() for x in (query, key, value)]
+        torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=True).backward(
+            cotangent
+        )
+
+    return run
+
+
+def speed(repeats: int) -> None:
+    for shape in SHAPES:
+        arrays = [normal(*shape, seed=i) for i in range(4)]
+        device_arrays = [jnp.asarray(x) for x in arrays]
+        choice = attention_implementation(*device_arrays[:3], is_causal=True)
+        functions = {
+            choice.name: causal("auto"),
+            "jax.nn": functools.partial(jax.nn.dot_product_attention, is_causal=True),
+        }
+        programs: dict[str, Callable[[], Any]] = {}
+        for name, function in functions.items():
+            lowered = jax.jit(with_gradients(function)).lower(*device_arrays)
+            compiled: list[Any] = []
+            seconds = timed(lambda lowered=lowered, done=compiled: done.append(lowered.compile()))
+            print(f"  {shape} {name}: compiles in {seconds:.1f} s")
+            programs[name] = functools.partial(compiled[0], *device_arrays)
+        if importlib.util.find_spec("torch"):
+            programs["torch"] = torch_program(arrays)
+        times = interleaved(programs, repeats)
+        for name, values in times.items():
+            print(f"  {shape} {name:>8}: min {min(values) * 1e3:7.1f} ms, "
+                  f"median {statistics.median(values) * 1e3:7.1f} ms")  # fmt: skip
+        for name in list(times)[1:]:
+            print(f"  {shape} speed over {name}: {ratio(times[name], times[choice.name])}")
+
+
+def memory() -> None:
+    shape = jax.ShapeDtypeStruct(LONG, jnp.float32)
+    planned = {
+        name: jax.jit(with_gradients(causal(name)))
+        .lower(shape, shape, shape, shape)
+        .compile()
+        .memory_analysis()
+        .temp_size_in_bytes
+        for name in ("chunked", "dense")
+    }
+    chunked, dense = (planned[name] / 2**20 for name in ("chunked", "dense"))
+    share = f"1/{dense / chunked:.0f}"
+    print(f"  {LONG} causal: chunked {chunked:,.0f} MiB, dense {dense:,.0f} MiB: {share}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=7)
+    repeats = parser.parse_args().repeats
+    print(f"jax {jax.__version__} on {jax.devices()[0].device_kind}")
+    print("Accuracy, against float64")
+    accuracy()
+    print("What cannot be attended to")
+    unattended()
+    print("Causal attention, forward and backward, float32")
+    speed(repeats)
+    print("Temporary memory of forward and backward, as the compiler planned it")
+    memory()
+    print("Cross-entropy of a large vocabulary, value and gradients")
+    cross_entropy.compare(repeats=repeats)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Times programs in turn, so that a noisy machine is equally noisy to all of them."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+
+__all__ = ["interleaved", "ratio", "timed"]
+
+
+def timed(function: Callable[[], Any]) -> float:
+    """Returns the seconds that a call takes, until its arrays are there."""
+    start = time.perf_counter()
+    jax.block_until_ready(function())
+    return time.perf_counter() - start
+
+
+def interleaved(
+    programs: Mapping[str, Callable[[], Any]], repeats: int, warm_up: int = 1
+) -> dict[str, list[float]]:
+    """Calls each program once per round, and returns its seconds after the warm-up rounds."""
+    times: dict[str, list[float]] = {name: [] for name in programs}
+    for index in range(warm_up + repeats):
+        for name, program in programs.items():
+            seconds = timed(program)
+            if index >= warm_up:
+                times[name].append(seconds)
+    return times
+
+
+def ratio(over: list[float], under: list[float]) -> str:
+    """Writes how many times longer one took than the other: of minima, and the median of pairs."""
+    pairs = [a / b for a, b in zip(over, under, strict=True)]
+    return f"min {min(over) / min(under):.2f}, median of pairs {statistics.median(pairs):.2f}"

@@ -1,0 +1,182 @@
+"""Cross-entropy from hidden states, in chunks of tokens, so that no one holds all logits."""
+
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from einops import rearrange
+
+from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.functional.embedding import unembed
+from jaxformer.functional.losses import LossTerms, label_losses, read_labels
+from jaxformer.functional.shapes import Array, check_axes, check_dtype
+
+__all__ = ["chunked_cross_entropy"]
+
+
+def chunked_cross_entropy(
+    hidden: jax.Array, table: jax.Array, labels: Array,
+    *, label_smoothing: float = 0.0, ignore_label: int | None = -1, z_loss: float = 0.0,
+    softcap: float | None = None, chunk_size: int | None = None,
+) -> tuple[jax.Array, jax.Array]:  # fmt: skip
+    r"""Computes `cross_entropy(unembed(table, hidden), labels)` without ever holding its logits.
+
+    The tokens are taken a chunk at a time, so logits exist for one chunk only. Where derivatives
+    are asked for, each chunk makes its share of them while it has its logits, so nothing is
+    computed twice. That is why the tokens are cut and not the vocabulary: there the normalizer is
+    known only after the last part, and then every part's logits must be made again.
+
+    Equal to `cross_entropy` within rounding, as the sums have another order. Gradients are
+    accumulated in the dtype of the logits and rounded once, to that of hidden or table. Hidden
+    states whose label is ignored change nothing, NaN and Inf included: their gradient is 0, and
+    they add 0 to the table's (where dense logits add 0 * NaN).
+
+    Where jit shards the tokens by itself, the table's gradient is summed over devices once for
+    every chunk; within shard_map and pmap it is summed once at most.
+
+    Args:
+        hidden: float `[..., D]`.
+        table: float `[V, D]`.
+        labels: integer `[...]`, each in 0 .. V-1 or `ignore_label`.
+        label_smoothing: share of the target spread evenly over the vocabulary, in [0, 1).
+        ignore_label: label that adds neither loss nor weight; None when there is none.
+        z_loss: weight of $(\log Z)^2$.
+        softcap: c in c * tanh(logits / c), which bounds the logits; None = no cap.
+        chunk_size: tokens in a chunk. None = a sixteenth of all, at least 128 and at most 1024:
+            fewer read and write the table's gradient too often, more hold too many logits.
+
+    Returns:
+        (loss_sum, weight_sum), as `cross_entropy` does, in float32 (float64 for float64).
+
+    Raises:
+        ShapeError: the shapes or dtypes do not fit.
+        ConfigError: softcap or chunk_size is not positive.
+        DataError: a label whose value is known (NumPy) is out of range.
+
+    References:
+        Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM Training", 2024 (chunks of
+        tokens, gradients made in the forward pass); Wijmans et al., "Cut Your Losses in
+        Large-Vocabulary Language Models", 2024 (the other way: logits made twice).
+
+    Example:
+        >>> hidden, table = jnp.ones((3, 2)), jnp.zeros((4, 2))
+        >>> loss, weight = chunked_cross_entropy(hidden, table, jnp.array([0, 3, -1]))
+        >>> round(float(loss), 4), float(weight)  # 2 ln 4
+        (2.7726, 2.0)
+    """
+    sizes = check_axes("table", table, "V D")
+    check_dtype("table", table, "floating", remedy="cast it with .astype")
+    check_dtype("hidden", hidden, "floating", remedy="cast it with .astype")
+    check_axes("hidden", hidden, "... D", {"D": sizes["D"]}, remedy="D is the table's width")
+    check_dtype("labels", labels, "integer")
+    if labels.shape != hidden.shape[:-1]:
+        raise ShapeError(
+            f"labels must be [...] for hidden [..., D], got labels {labels.shape} and hidden "
+            f"{hidden.shape}"
+        )
+    if softcap is not None and not 0 < softcap < math.inf:
+        raise ConfigError(f"softcap must be positive and finite, got {softcap}; None = no cap")
+    if chunk_size is not None and not (isinstance(chunk_size, int | np.integer) and chunk_size > 0):
+        raise ConfigError(
+            f"chunk_size must be a positive number of tokens, got {chunk_size}; None = a sixteenth"
+        )
+    cap = None if softcap is None else float(softcap)
+    terms = LossTerms(float(label_smoothing), float(z_loss), cap)
+    labels, counted = read_labels(labels, sizes["V"], terms, ignore_label)
+    # Here rather than in the chunks, so that the gradients of these rows are 0 as well.
+    hidden = jnp.where(counted[..., None], hidden, 0)
+
+    tokens = labels.size
+    size = min(max(tokens // 16, 128), 1024) if chunk_size is None else chunk_size
+    chunks = max(-(-tokens // size), 1)
+    size = -(-tokens // chunks)  # even chunks: what is filled up is less than one token a chunk
+    fill = chunks * size - tokens
+
+    def cut(x: jax.Array, *axes: int) -> jax.Array:
+        flat = jnp.pad(x.reshape(tokens, *axes), ((0, fill), *((0, 0) for _ in axes)))
+        # Strided, so that tokens which are spread over devices are so within each chunk.
+        return rearrange(flat, "(size chunks) ... -> chunks size ...", chunks=chunks)
+
+    loss = _chunked_loss(terms, cut(hidden, sizes["D"]), table, cut(labels), cut(counted))
+    return loss, counted.sum(dtype=loss.dtype)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _chunked_loss(
+    terms: LossTerms, hidden: jax.Array, table: jax.Array, labels: jax.Array, counted: jax.Array
+) -> jax.Array:
+    """The summed loss of hidden states that are cut into chunks `[chunks, size, D]`."""
+    return _scan_chunks(terms, (False, False), hidden, table, labels, counted)[0]
+
+
+@functools.partial(_chunked_loss.defjvp, symbolic_zeros=True)
+def _chunked_loss_jvp(terms: LossTerms, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    """The loss, and its gradient times the tangents: linear, so reverse mode transposes it."""
+    given = [not isinstance(t, jax.custom_derivatives.SymbolicZero) for t in tangents[:2]]
+    loss, gradients = _scan_chunks(terms, tuple(given), *primals)
+    tangent = jnp.zeros_like(loss)
+    for gradient, direction, is_given in zip(gradients, tangents[:2], given, strict=True):
+        if is_given:
+            tangent += jnp.sum(gradient * direction.astype(gradient.dtype))
+    return loss, tangent
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))  # an eager call, too, compiles only once
+def _scan_chunks(
+    terms: LossTerms, wanted: tuple[bool, bool],
+    hidden: jax.Array, table: jax.Array, labels: jax.Array, counted: jax.Array,
+) -> tuple[jax.Array, tuple[jax.Array | None, jax.Array | None]]:  # fmt: skip
+    """The summed loss, and its gradients by hidden and table where wanted, in its own dtype."""
+    dtype = jnp.promote_types(hidden.dtype, jnp.float32)
+    rows = table.astype(hidden.dtype)
+    # Under shard_map a scan's carry must say from its start over which axes it will vary: over
+    # those of all that it is made from.
+    inputs = (hidden, table, labels)
+    zero = sum(jnp.zeros_like(x, shape=(), dtype=dtype) for x in inputs)
+
+    def step(table_gradient: jax.Array | None, chunk: tuple[jax.Array, ...]) -> Any:
+        x, labels, counted = chunk
+        logits = unembed(rows, x)
+
+        def loss_of(logits: jax.Array) -> jax.Array:
+            return label_losses(terms, logits, labels, counted).sum()
+
+        if not any(wanted):
+            return None, (loss_of(logits), None)
+        loss, by_logits = jax.value_and_grad(loss_of)(logits)
+        by_hidden = None
+        if wanted[0]:
+            by_hidden = jnp.einsum("iv,vd->id", by_logits, rows, preferred_element_type=dtype)
+        if table_gradient is not None:
+            table_gradient = _add_product(table_gradient, by_logits, x)
+        return table_gradient, (loss, by_hidden)
+
+    start = jnp.broadcast_to(zero, table.shape) if wanted[1] else None
+    by_table, (losses, by_hidden) = jax.lax.scan(step, start, (hidden, labels, counted))
+    return losses.sum(), (by_hidden, by_table)
+
+
+def _add_product(total: jax.Array, by_logits: jax.Array, x: jax.Array) -> jax.Array:
+    """Adds `by_logits.T @ x` `[V, D]` block by block, so that no product as large is held.
+
+    A block is about half as large as `by_logits`.
+    """
+    (vocab_size, width), size = total.shape, x.shape[0]
+    # Not more than 32, or the products would be too small for a few tokens at a time.
+    blocks = min(-(-2 * width // max(size, 1)), 32)
+    height = -(-vocab_size // max(blocks, 1))
+    blocks = -(-vocab_size // max(height, 1))
+
+    def add(i: jax.Array, total: jax.Array) -> jax.Array:
+        start = jnp.minimum(i * height, vocab_size - height)
+        part = jax.lax.dynamic_slice_in_dim(by_logits, start, height, axis=1)
+        # The last block begins early to be as high as the others: do not add its first rows twice.
+        part = part * (start + jnp.arange(height) >= i * height).astype(part.dtype)[None]
+        product = jnp.einsum("iv,id->vd", part, x, preferred_element_type=total.dtype)
+        old = jax.lax.dynamic_slice_in_dim(total, start, height)
+        return jax.lax.dynamic_update_slice_in_dim(total, old + product, start, axis=0)
+
+    return jax.lax.fori_loop(0, blocks, add, total)

@@ -1,0 +1,48 @@
+"""Checks for other people's tests: attention functions, models, decoding, shapes.
+
+Each takes plain functions of arrays, whatever library they were written with, and raises an
+AssertionError that says which claim failed, where, what was got and expected, and the likely
+cause. They need no pytest.
+"""
+
+from jaxformer.testing.attention import (
+    assert_attention_shape,
+    assert_dtype_preserved,
+    assert_low_precision_accurate,
+    assert_permutation_equivariant,
+    assert_scaled_dot_product,
+)
+from jaxformer.testing.attention_inputs import AttentionSizes
+from jaxformer.testing.contract import ATTENTION_CLAIMS, assert_attention_contract
+from jaxformer.testing.equivalence import (
+    assert_cached_decoding_equals_full,
+    assert_scanned_equals_looped,
+)
+from jaxformer.testing.masking import (
+    assert_causal,
+    assert_fully_masked_rows_are_zero,
+    assert_mask_respected,
+    assert_padding_ignored,
+)
+from jaxformer.testing.models import assert_model_is_causal, assert_padding_invariant
+from jaxformer.testing.shapes import assert_shapes
+
+__all__ = [
+    "ATTENTION_CLAIMS",
+    "AttentionSizes",
+    "assert_attention_contract",
+    "assert_attention_shape",
+    "assert_cached_decoding_equals_full",
+    "assert_causal",
+    "assert_dtype_preserved",
+    "assert_fully_masked_rows_are_zero",
+    "assert_low_precision_accurate",
+    "assert_mask_respected",
+    "assert_model_is_causal",
+    "assert_padding_ignored",
+    "assert_padding_invariant",
+    "assert_permutation_equivariant",
+    "assert_scaled_dot_product",
+    "assert_scanned_equals_looped",
+    "assert_shapes",
+]

@@ -1,0 +1,237 @@
+"""What attention computes without a mask: shape, dtype, values, symmetry, precision.
+
+Every check calls `attention(query, key, value)` with query `[B, T, N, H]`, key `[B, S, K, H]` and
+value `[B, S, K, Hv]`, as `jax.nn.dot_product_attention` has them.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxformer.testing.attention_inputs import (
+    DEFAULT_SIZES,
+    Attention,
+    AttentionSizes,
+    draw,
+    shaped,
+    tolerance_of,
+)
+from jaxformer.testing.failures import check_close, fail, run
+
+__all__ = [
+    "assert_attention_shape", "assert_dtype_preserved", "assert_low_precision_accurate",
+    "assert_permutation_equivariant", "assert_scaled_dot_product",
+]  # fmt: skip
+
+
+def assert_attention_shape(attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES) -> None:
+    """Asserts that the output is one array `[B, T, N, Hv]`; traces, and computes nothing.
+
+    Args:
+        attention: called as `attention(query, key, value)`.
+        sizes: of the arrays.
+
+    Raises:
+        AssertionError: it is something else.
+
+    Example:
+        >>> assert_attention_shape(jax.nn.dot_product_attention)
+    """
+    jax.eval_shape(shaped(attention), *draw(sizes))
+
+
+def assert_dtype_preserved(
+    attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES, *,
+    dtypes: Sequence[str] = ("float32", "bfloat16", "float16"),
+) -> None:  # fmt: skip
+    """Asserts that the output has the dtype of the inputs; traces, and computes nothing.
+
+    Args:
+        attention: called as `attention(query, key, value)`.
+        sizes: of the arrays; their dtype is not used.
+        dtypes: floating dtypes by name.
+
+    Raises:
+        AssertionError: a dtype is not preserved.
+
+    Example:
+        >>> assert_dtype_preserved(jax.nn.dot_product_attention, dtypes=["bfloat16"])
+    """
+    for dtype in dtypes:
+        output = jax.eval_shape(shaped(attention), *draw(dataclasses.replace(sizes, dtype=dtype)))
+        try:
+            chex.assert_trees_all_equal_dtypes(output, jax.ShapeDtypeStruct((), dtype))
+        except AssertionError:
+            fail(
+                "dtype: the output of attention must have the dtype of the inputs",
+                where=f"output for {dtype} inputs",
+                got=str(jax.tree.map(lambda leaf: leaf.dtype.name, output)),
+                expected=dtype,
+                cause="a float32 softmax that is not cast back, or a float32 constant such as "
+                "np.sqrt(head_dim) that promotes; end with output.astype(query.dtype)",
+            )
+
+
+def assert_scaled_dot_product(
+    attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES, *,
+    scale: float | None = None, tolerance: float | None = None,
+) -> None:  # fmt: skip
+    r"""Asserts that the output is what float64 NumPy computes.
+
+    $$\mathrm{softmax}(\mathrm{scale} \cdot Q K^T) V$$
+
+    with query head n reading key head n // (N / K). Where it is not, the message says which
+    common mistake gives exactly this output, if one does.
+
+    Args:
+        attention: called as `attention(query, key, value)`.
+        sizes: of the arrays.
+        scale: factor of the scores; 1 / sqrt(H) when not given.
+        tolerance: relative to the largest output; by the dtype when not given.
+
+    Raises:
+        AssertionError: an element is too far off.
+
+    Example:
+        >>> assert_scaled_dot_product(jax.nn.dot_product_attention)
+    """
+    inputs = draw(sizes)
+    scale = sizes.head_dim**-0.5 if scale is None else scale
+    tolerance = tolerance_of(sizes.dtype) if tolerance is None else tolerance
+    query, key, value = (np.asarray(array, np.float64) for array in inputs)
+    heads = np.arange(sizes.num_heads)
+
+    def reference(scale: float, axis: int, kv_heads: np.ndarray) -> np.ndarray:
+        scores = scale * np.einsum("btnh,bsnh->bnts", query, key[:, :, kv_heads])
+        weights = np.exp(scores - scores.max(axis, keepdims=True))
+        weights /= weights.sum(axis, keepdims=True)
+        return np.einsum("bnts,bsnh->btnh", weights, value[:, :, kv_heads])
+
+    grouped = heads // sizes.group_size
+    expected = reference(scale, -1, grouped)
+    output = run(shaped(attention), *inputs)
+    mistakes = {
+        "the scores are not scaled; multiply them by 1 / sqrt(head_dim)": (1.0, -1, grouped),
+        "the scores are scaled by 1 / head_dim, not by its square root": (
+            1 / sizes.head_dim, -1, grouped
+        ),
+        "the scores are scaled by 1 / sqrt(num_heads * head_dim), the width of the model, not of "
+        "a head": ((sizes.num_heads * sizes.head_dim) ** -0.5, -1, grouped),
+        "the softmax runs over the queries; its axis must be that of the keys": (scale, 2, grouped),
+        "the softmax runs over the heads; its axis must be that of the keys": (scale, 1, grouped),
+        "query head n reads key head n % K, not n // (N / K); repeat key heads, do not tile them": (
+            scale, -1, heads % sizes.kv_heads
+        ),
+    }  # fmt: skip
+    causes = [
+        cause
+        for cause, mistake in mistakes.items()
+        if np.allclose(output, reference(*mistake), rtol=0, atol=10 * tolerance)
+    ]
+    check_close(
+        "values: attention must be softmax(scale * query @ key) @ value",
+        output,
+        expected,
+        name="output",
+        axes="B T N H",
+        tolerance=tolerance,
+        cause=f"{causes[0]} (that gives exactly this output)"
+        if causes
+        else "another scale (pass scale=...), or axes of heads and time mixed up in a reshape",
+    )
+
+
+def assert_permutation_equivariant(
+    attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES, *, tolerance: float | None = None
+) -> None:
+    """Asserts that, without positions, the order of keys does not matter and queries are apart.
+
+    Keys and values in another order give the same output, and queries in another order give the
+    output in that order.
+
+    Args:
+        attention: called as `attention(query, key, value)`.
+        sizes: of the arrays.
+        tolerance: relative to the largest output; by the dtype when not given.
+
+    Raises:
+        AssertionError: an order matters.
+
+    Example:
+        >>> assert_permutation_equivariant(jax.nn.dot_product_attention)
+    """
+    query, key, value = draw(sizes)
+    queries = np.roll(np.arange(sizes.num_queries)[::-1], 2)
+    keys = np.roll(np.arange(sizes.num_keys)[::-1], 2)
+    cause = (
+        "positions enter the function (a bias, rotary embeddings, a causal mask), or a reshape "
+        "mixes time with heads where a transpose is needed"
+    )
+
+    def outputs(query: jax.Array, key: jax.Array, value: jax.Array) -> tuple[jax.Array, ...]:
+        call = shaped(attention)
+        return (
+            call(query, key, value),
+            call(query, key[:, keys], value[:, keys]),
+            call(query[:, queries], key, value),
+        )
+
+    output, other_keys, other_queries = run(outputs, query, key, value)
+    for rule, got, expected in (
+        ("the order of the keys must not matter", other_keys, output),
+        ("queries in another order must give outputs in that order", other_queries,
+         output[:, queries]),
+    ):  # fmt: skip
+        check_close(
+            f"permutation: {rule}, where there are no positions",
+            got,
+            expected,
+            name="output",
+            axes="B T N H",
+            tolerance=tolerance_of(sizes.dtype) if tolerance is None else tolerance,
+            cause=cause,
+        )
+
+
+def assert_low_precision_accurate(
+    attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES, *, dtype: str = "bfloat16",
+    tolerance: float | None = None,
+) -> None:  # fmt: skip
+    """Asserts that scores and softmax of low-precision inputs are computed in float32.
+
+    The same inputs, once in the low precision and once in float32, must give the same output up
+    to a rounding of the weights and one of the result. Their scores are all near 32, where one
+    step of bfloat16 is 1/4 and changes a weight by a quarter.
+
+    Args:
+        attention: called as `attention(query, key, value)`.
+        sizes: of the arrays; their dtype is not used.
+        dtype: "bfloat16" or "float16".
+        tolerance: relative to the largest output; twice the dtype's epsilon when not given.
+
+    Raises:
+        AssertionError: it is less accurate than that.
+
+    Example:
+        >>> assert_low_precision_accurate(jax.nn.dot_product_attention)
+    """
+    query, key, value = draw(dataclasses.replace(sizes, dtype=dtype))
+    # All queries and keys share a component that adds 32 to scores scaled by 1 / sqrt(H).
+    shared = (32 / sizes.head_dim**0.5) ** 0.5
+    query, key = query + jnp.asarray(shared, dtype), key + jnp.asarray(shared, dtype)
+    low = run(shaped(attention), query, key, value)
+    high = run(shaped(attention), *(array.astype("float32") for array in (query, key, value)))
+    check_close(
+        f"precision: attention in {dtype} must be as accurate as float32 scores and softmax are",
+        low,
+        high,
+        name="output",
+        axes="B T N H",
+        tolerance=2 * float(jnp.finfo(dtype).eps) if tolerance is None else tolerance,
+        cause=f"scores or softmax in {dtype}; compute the scores with "
+        "jnp.einsum(..., preferred_element_type=jnp.float32) and keep them so through the softmax",
+    )

@@ -1,0 +1,218 @@
+"""The arrays that attention functions are checked with."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxformer.errors import ConfigError
+from jaxformer.testing.failures import fail
+
+__all__ = [
+    "DEFAULT_SIZES", "Attention", "AttentionSizes", "check_takes", "draw", "draw_mask",
+    "shaped", "tolerance_of",
+]  # fmt: skip
+
+Attention = Callable[..., jax.Array]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttentionSizes:
+    """Sizes and dtype of the arrays that attention is checked with.
+
+    Small, and all different, so that axes cannot be taken for one another. Change what a function
+    does not support, such as head widths that a kernel does not know.
+
+    Args:
+        batch_size: B, at least 2.
+        num_queries: T, at least 2.
+        num_keys: S, at least 3; checks with is_causal have as many queries as keys.
+        num_heads: N.
+        num_kv_heads: K, which N is a multiple of; N when not given.
+        head_dim: H.
+        value_head_dim: Hv; H when not given.
+        dtype: a floating dtype by name.
+
+    Example:
+        >>> AttentionSizes(num_heads=6, num_kv_heads=2).group_size
+        3
+    """
+
+    batch_size: int = 2
+    num_queries: int = 5
+    num_keys: int = 7
+    num_heads: int = 3
+    num_kv_heads: int | None = None
+    head_dim: int = 16
+    value_head_dim: int | None = None
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        """Checks the sizes.
+
+        Raises:
+            ConfigError: one is too small or does not fit the others.
+        """
+        least = {"batch_size": 2, "num_queries": 2, "num_keys": 3}
+        for field in dataclasses.fields(self)[:-1]:
+            size, minimum = getattr(self, field.name), least.get(field.name, 1)
+            if size is not None and size < minimum:
+                raise ConfigError(
+                    f"{field.name} must be at least {minimum}, got {size}; with fewer the checks "
+                    "could not tell right from wrong"
+                )
+        if self.num_heads % self.kv_heads:
+            raise ConfigError(
+                f"num_heads must be a multiple of num_kv_heads, got num_heads={self.num_heads} and "
+                f"num_kv_heads={self.kv_heads}"
+            )
+        if not jnp.issubdtype(jnp.dtype(self.dtype), jnp.floating):
+            raise ConfigError(f"dtype must be a floating dtype, got {self.dtype!r}")
+
+    @property
+    def kv_heads(self) -> int:
+        """K."""
+        return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
+
+    @property
+    def value_dim(self) -> int:
+        """Hv."""
+        return self.head_dim if self.value_head_dim is None else self.value_head_dim
+
+    @property
+    def group_size(self) -> int:
+        """Query heads a key head: N / K."""
+        return self.num_heads // self.kv_heads
+
+    @property
+    def square(self) -> "AttentionSizes":
+        """The same with as many queries as keys."""
+        return dataclasses.replace(self, num_queries=self.num_keys)
+
+
+DEFAULT_SIZES = AttentionSizes()
+
+
+def draw(sizes: AttentionSizes) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Draws standard normal inputs, the same in every call.
+
+    Args:
+        sizes: of the arrays.
+
+    Returns:
+        query `[B, T, N, H]`, key `[B, S, K, H]` and value `[B, S, K, Hv]`.
+
+    Example:
+        >>> [array.shape for array in draw(AttentionSizes(value_head_dim=2))]
+        [(2, 5, 3, 16), (2, 7, 3, 16), (2, 7, 3, 2)]
+    """
+    generator = np.random.default_rng(0)
+    query = (sizes.batch_size, sizes.num_queries, sizes.num_heads, sizes.head_dim)
+    key = (sizes.batch_size, sizes.num_keys, sizes.kv_heads, sizes.head_dim)
+    value = (*key[:-1], sizes.value_dim)
+    query_array, key_array, value_array = (
+        jnp.asarray(generator.standard_normal(shape), sizes.dtype) for shape in (query, key, value)
+    )
+    return query_array, key_array, value_array
+
+
+def draw_mask(sizes: AttentionSizes) -> np.ndarray:
+    """Draws a mask that differs between rows and hides no query's every key.
+
+    Args:
+        sizes: of the arrays.
+
+    Returns:
+        bool `[B, 1, T, S]`, True = attend.
+
+    Example:
+        >>> bool(draw_mask(AttentionSizes()).any(-1).all())
+        True
+    """
+    generator = np.random.default_rng(1)
+    shape = (sizes.batch_size, 1, sizes.num_queries, sizes.num_keys)
+    row, _, query, key = np.indices(shape)
+    return (generator.random(shape) < 0.4) | (key == (row + query) % sizes.num_keys)
+
+
+def tolerance_of(dtype: str) -> float:
+    """Says how far results in a dtype may be from exact ones, relative to the largest.
+
+    Args:
+        dtype: by name.
+
+    Returns:
+        1e-5, and more where the dtype is coarser.
+
+    Example:
+        >>> tolerance_of("float32"), tolerance_of("bfloat16")
+        (1e-05, 0.03125)
+    """
+    return max(1e-5, 4 * float(jnp.finfo(dtype).eps))
+
+
+def check_takes(attention: Attention, keyword: str) -> None:
+    """Checks that a function takes a keyword, before a traceback out of its middle says so.
+
+    Args:
+        attention: the function to be checked.
+        keyword: "mask" or "is_causal".
+
+    Raises:
+        ConfigError: it does not.
+
+    Example:
+        >>> check_takes(lambda query, key, value, *, mask=None: query, "mask")
+    """
+    try:
+        parameters: Any = inspect.signature(attention).parameters
+    except (TypeError, ValueError):  # some built-in callables have no signature
+        return
+    kinds = {parameter.kind for parameter in parameters.values()}
+    if keyword in parameters or inspect.Parameter.VAR_KEYWORD in kinds:
+        return
+    raise ConfigError(
+        f"attention must take the keyword {keyword}, got a function of ({', '.join(parameters)}); "
+        f"pass an adapter, lambda query, key, value, *, {keyword}: ..., or leave out the claims "
+        "that need it"
+    )
+
+
+def shaped(attention: Attention) -> Attention:
+    """Makes a function whose output is checked to be one array `[B, T, N, Hv]`, while tracing.
+
+    Args:
+        attention: the function to be checked.
+
+    Returns:
+        The same function; it raises AssertionError where the output is something else.
+
+    Example:
+        >>> shaped(jax.nn.dot_product_attention)(*draw(AttentionSizes())).shape
+        (2, 5, 3, 16)
+    """
+
+    def call(query: jax.Array, key: jax.Array, value: jax.Array, **keywords: Any) -> jax.Array:
+        output = attention(query, key, value, **keywords)
+        expected = (*query.shape[:3], value.shape[-1])
+        try:
+            chex.assert_shape([output], expected)
+        except (AssertionError, AttributeError):
+            is_array = hasattr(output, "shape")
+            fail(
+                "shape: the output of attention must be one array [B, T, N, Hv]",
+                where=f"output for query {query.shape}, key {key.shape}, value {value.shape}",
+                got=f"shape {output.shape}" if is_array else f"a {type(output).__name__}",
+                expected=f"shape {expected}",
+                cause="heads not moved back behind the time axis"
+                if is_array
+                else "weights returned with the output; pass lambda *args, **kw: f(*args, **kw)[0]",
+            )
+        return output
+
+    return call

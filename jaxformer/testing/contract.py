@@ -1,0 +1,112 @@
+"""All that an attention function should do, in one check."""
+
+from collections.abc import Callable, Collection
+
+from jaxformer.errors import ConfigError
+from jaxformer.testing.attention import (
+    assert_attention_shape,
+    assert_dtype_preserved,
+    assert_low_precision_accurate,
+    assert_permutation_equivariant,
+    assert_scaled_dot_product,
+)
+from jaxformer.testing.attention_inputs import (
+    DEFAULT_SIZES,
+    Attention,
+    AttentionSizes,
+    check_takes,
+)
+from jaxformer.testing.masking import (
+    assert_causal,
+    assert_fully_masked_rows_are_zero,
+    assert_mask_respected,
+    assert_padding_ignored,
+)
+
+__all__ = ["ATTENTION_CLAIMS", "assert_attention_contract"]
+
+
+def _nan_padding_ignored(attention: Attention, sizes: AttentionSizes) -> None:
+    assert_padding_ignored(attention, sizes, fill=float("nan"))
+
+
+# Claim -> its check, and the keyword that the function needs for it.
+_CHECKS: dict[str, tuple[Callable[[Attention, AttentionSizes], None], str]] = {
+    "shape": (assert_attention_shape, ""),
+    "dtype": (assert_dtype_preserved, ""),
+    "values": (assert_scaled_dot_product, ""),
+    "permutation": (assert_permutation_equivariant, ""),
+    "precision": (assert_low_precision_accurate, ""),
+    "causal": (assert_causal, "is_causal"),
+    "mask": (assert_mask_respected, "mask"),
+    "padding": (assert_padding_ignored, "mask"),
+    "nan_padding": (_nan_padding_ignored, "mask"),
+    "empty_rows": (assert_fully_masked_rows_are_zero, "mask"),
+}
+ATTENTION_CLAIMS = tuple(_CHECKS)
+
+
+def assert_attention_contract(
+    attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES, *, without: Collection[str] = ()
+) -> None:
+    """Asserts all that `jaxformer.functional.dot_product_attention` promises of any attention.
+
+    | claim | check |
+    |---|---|
+    | shape | `assert_attention_shape` |
+    | dtype | `assert_dtype_preserved` |
+    | values | `assert_scaled_dot_product` |
+    | permutation | `assert_permutation_equivariant` |
+    | precision | `assert_low_precision_accurate` |
+    | causal | `assert_causal` |
+    | mask | `assert_mask_respected` |
+    | padding | `assert_padding_ignored` |
+    | nan_padding | `assert_padding_ignored` with NaN |
+    | empty_rows | `assert_fully_masked_rows_are_zero` |
+
+    All claims are checked, and the failures reported together; the shape alone, where it fails.
+
+    Args:
+        attention: called as `attention(query, key, value)`, also with `mask=`, bool
+            `[B, 1, T, S]`, True = attend, and with `is_causal=True`.
+        sizes: of the arrays.
+        without: claims to leave out, such as "mask", "padding", "nan_padding" and "empty_rows"
+            for a function that takes no mask. Nothing is left out otherwise.
+
+    Raises:
+        AssertionError: a claim does not hold.
+        ConfigError: `without` names no claim, or the function lacks a keyword that a claim needs.
+
+    Example:
+        >>> import jax
+        >>> no_mask = ("mask", "padding", "nan_padding", "empty_rows")
+        >>> assert_attention_contract(jax.nn.dot_product_attention, without=no_mask)
+    """
+    unknown = sorted(set(without) - set(_CHECKS))
+    if unknown or isinstance(without, str) or len(set(without)) == len(_CHECKS):
+        raise ConfigError(
+            f"without must be a collection of some of {', '.join(_CHECKS)}, got {without!r}"
+        )
+    checks = {claim: check for claim, check in _CHECKS.items() if claim not in without}
+    for _, keyword in checks.values():
+        if keyword:
+            check_takes(attention, keyword)
+    failures = []
+    for claim, (check, _) in checks.items():
+        try:
+            check(attention, sizes)
+        except AssertionError as error:
+            failures.append(str(error))
+            if claim == "shape":
+                break  # every other check would say the same
+        except Exception as error:
+            error.add_note(
+                f"The attention function raised this under the claim {claim!r} of "
+                f"assert_attention_contract with {sizes}."
+            )
+            raise
+    if failures:
+        raise AssertionError(
+            f"{len(failures)} of {len(checks)} claims of the attention contract do not hold\n\n"
+            + "\n\n".join(failures)
+        )

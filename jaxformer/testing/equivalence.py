@@ -1,0 +1,216 @@
+"""Two ways to compute the same: with a cache and without, scanned layers and looped ones."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxformer.errors import ConfigError, DataError, ShapeError
+from jaxformer.functional.shapes import Array, check_axes
+from jaxformer.testing.failures import check_close, check_output_shape, compiled, fail, run
+
+__all__ = ["assert_cached_decoding_equals_full", "assert_scanned_equals_looped"]
+
+
+def assert_cached_decoding_equals_full(
+    full: Callable[[jax.Array], jax.Array],
+    step: Callable[[jax.Array, Any], tuple[jax.Array, Any]],
+    init_cache: Callable[[], Any],
+    tokens: Array,
+    *,
+    chunks: Sequence[Sequence[int]] | None = None,
+    tolerance: float = 1e-5,
+) -> None:
+    """Asserts that decoding with a cache gives the logits of one pass over all tokens.
+
+    Args:
+        full: `full(tokens)` gives logits float `[B, T, V]`.
+        step: `step(tokens, cache)` takes the next tokens, integer `[B, t]`, and gives their
+            logits `[B, t, V]` and the next cache.
+        init_cache: gives an empty cache.
+        tokens: integer `[B, T]`.
+        chunks: ways to cut the T tokens, each a sequence of numbers that add up to T; one by one,
+            and half of them at once (prefill) and the others one by one, when not given. A step
+            that takes single tokens only is checked with `[[1] * T]`.
+        tolerance: relative to the largest logit.
+
+    Raises:
+        AssertionError: naming the position where they first differ.
+        ConfigError: chunks do not add up to T.
+        ShapeError: tokens are not `[B, T]` with a T of at least 2.
+
+    Example:
+        >>> def full(tokens):
+        ...     return jnp.cumsum(tokens, axis=1)[..., None]
+        >>> def step(tokens, total):
+        ...     total = total + jnp.cumsum(tokens, axis=1)
+        ...     return total[..., None], total[:, -1:]
+        >>> tokens = np.array([[3.0, 1.0, 4.0, 1.0]])
+        >>> assert_cached_decoding_equals_full(full, step, lambda: jnp.zeros((1, 1)), tokens)
+    """
+    tokens = jnp.asarray(tokens)
+    length = check_axes("tokens", tokens, "B T")["T"]
+    if length < 2:
+        raise ShapeError(f"tokens [B, T] must have a T of at least 2, got shape {tokens.shape}")
+    half = length // 2
+    ways = [(1,) * length, (half, *(1,) * (length - half))] if chunks is None else chunks
+    for sizes in ways:
+        if sum(sizes) != length or min(sizes) < 1:
+            raise ConfigError(f"chunks must be positive and add up to T={length}, got {sizes}")
+    rule = "cached decoding: step by step, the logits must be those of the full pass"
+    expected = run(full, tokens)
+    check_output_shape(rule, expected, tokens.shape, "B T")
+    next_logits = compiled(step)
+    for sizes in ways:
+        cache, pieces = init_cache(), []
+        starts = [0, *itertools.accumulate(sizes)]
+        for start, end in itertools.pairwise(starts):
+            piece, cache = next_logits(tokens[:, start:end], cache)
+            check_output_shape(rule, piece, (tokens.shape[0], end - start), "B t")
+            pieces.append(np.asarray(piece, np.float64))
+        got = np.concatenate(pieces, axis=1)
+        check_close(
+            f"{rule}; tokens given in chunks of {_brief(sizes)}",
+            got,
+            expected,
+            name="logits",
+            axes="B T V",
+            tolerance=tolerance,
+            cause=_cached_cause(got, expected, sizes, tolerance),
+        )
+
+
+def _brief(sizes: Sequence[int]) -> str:
+    """Writes [4, 1, 1, 1] as `4, 1 x 3`."""
+    groups = [(size, len(list(same))) for size, same in itertools.groupby(sizes)]
+    return ", ".join(f"{size} x {count}" if count > 1 else str(size) for size, count in groups)
+
+
+def _cached_cause(
+    got: np.ndarray, expected: np.ndarray, sizes: Sequence[int], tolerance: float
+) -> str:
+    if got.shape != expected.shape:
+        return "step and full do not score the same vocabulary"
+    allowed = tolerance * max(1.0, float(np.abs(expected).max()))
+    wrong = ~(np.abs(got - expected) <= allowed)
+    first = int(np.argmax(wrong.any(axis=tuple(a for a in range(wrong.ndim) if a != 1))))
+    where = f"first wrong at position {first}: "
+    if first >= sizes[0]:
+        return where + (
+            "the position is not counted on from the cached tokens, or keys and values are "
+            "written to the wrong slot, or attention stops one short of the newest"
+        )
+    if sizes[0] == 1:
+        return where + (
+            "the empty slots of the cache are attended to (hide those beyond its length), or "
+            "positions do not start where those of the full pass do"
+        )
+    return where + (
+        "inside the first chunk: its tokens need the causal mask among themselves, and a position "
+        "each; hide the empty slots of the cache"
+    )
+
+
+def _layers(params: Any) -> list[Any]:
+    """One tree a layer, out of a tree whose every leaf leads with the layers."""
+    counts = {leaf.shape[:1] for leaf in jax.tree.leaves(params)}
+    if len(counts) != 1 or counts == {()}:
+        raise ShapeError(
+            "params must be a tree whose every leaf leads with the same number of layers, got "
+            f"leading sizes {sorted(counts)}; pass unstack=... for another layout"
+        )
+    ((count,),) = counts
+    return [jax.tree.map(lambda leaf, i=i: leaf[i], params) for i in range(count)]
+
+
+def assert_scanned_equals_looped(
+    scanned: Callable[..., Any], looped: Callable[..., Any], params: Any, *inputs: Any,
+    unstack: Callable[[Any], Any] | None = None, tolerance: float = 1e-4,
+) -> None:  # fmt: skip
+    """Asserts that layers under a scan compute what they compute one after the other.
+
+    Outputs and the gradients by all parameters are compared.
+
+    Args:
+        scanned: `scanned(params, *inputs)` gives arrays, in any tree.
+        looped: `looped(unstack(params), *inputs)` gives the same.
+        params: float arrays of the scanned model, in any tree, different in every layer.
+        *inputs: arrays.
+        unstack: from the scanned parameters to the looped ones; when not given, to a list of one
+            tree a layer, for which every leaf must have a leading axis of layers.
+        tolerance: relative to the largest element of each array.
+
+    Raises:
+        AssertionError: naming the output or parameter that differs.
+        DataError: without unstack, two layers have the same parameters.
+        ShapeError: without unstack, leaves do not lead with the same number of layers.
+
+    Example:
+        >>> def layer(x, kernel):
+        ...     return jnp.tanh(x @ kernel)
+        >>> kernels = jax.random.normal(jax.random.key(0), (3, 2, 2))
+        >>> assert_scanned_equals_looped(
+        ...     lambda kernels, x: jax.lax.scan(lambda x, k: (layer(x, k), None), x, kernels)[0],
+        ...     lambda kernels, x: layer(layer(layer(x, kernels[0]), kernels[1]), kernels[2]),
+        ...     kernels,
+        ...     jnp.ones((1, 2)),
+        ... )
+    """
+    if unstack is None:
+        _check_layers_differ(_layers(params))
+    rule = "scanned layers must compute what looped ones do"
+
+    def unstacked(params: Any, *inputs: Any) -> Any:
+        return looped(_layers(params) if unstack is None else unstack(params), *inputs)
+
+    shapes = [jax.eval_shape(call, params, *inputs) for call in (scanned, unstacked)]
+    try:
+        chex.assert_trees_all_equal_shapes_and_dtypes(*shapes)
+    except AssertionError:
+        fail(
+            f"{rule}: the outputs' trees, shapes and dtypes differ",
+            where="output",
+            got=shapes[0],
+            expected=shapes[1],
+            cause="scan returns (carry, stacked outputs): take the carry, and cast it back to its "
+            "dtype inside the layer",
+        )
+
+    def outcome(call: Callable[..., Any]) -> tuple[Any, Any]:
+        def outputs(params: Any) -> tuple[Any, Any]:
+            output, pull = jax.vjp(lambda params: call(params, *inputs), params)
+            (gradients,) = pull(jax.tree.map(jnp.cos, output))
+            return output, gradients
+
+        return run(outputs, params)
+
+    got, expected = outcome(scanned), outcome(unstacked)
+    for kind, *trees in zip(("output", "gradient"), got, expected, strict=True):
+        leaves = (jax.tree_util.tree_leaves_with_path(tree) for tree in trees)
+        for (path, array), (_, wanted) in zip(*leaves, strict=True):
+            key = jax.tree_util.keystr(path, simple=True, separator="/")
+            check_close(
+                f"{rule} (got: scanned, expected: looped)",
+                array,
+                wanted,
+                name=f"{kind} {key}".rstrip(),
+                axes="",
+                tolerance=tolerance,
+                cause="the layers' parameters are in another order (sorted by name, layer_10 comes "
+                "before layer_2), reversed, or shared; or what differs between layers (a window, "
+                "a depth) is not scanned over",
+            )
+
+
+def _check_layers_differ(layers: list[Any]) -> None:
+    for index, (one, other) in enumerate(itertools.pairwise(layers)):
+        leaves = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+        if all(np.array_equal(a, b) for a, b in leaves):
+            raise DataError(
+                f"params must differ between layers, got the same in layers {index} and "
+                f"{index + 1}; draw each layer's with its own key, or their order is not checked"
+            )

@@ -1,0 +1,129 @@
+"""Which inputs an output depends on, by gradient."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxformer.testing.failures import check_output_shape, fail, first_index, run
+
+__all__ = ["check_causal_influence", "influence"]
+
+
+def influence(
+    function: Callable[[Any], jax.Array], inputs: Any, *, rule: str,
+    output_axes: tuple[int, ...], input_axes: tuple[int, ...],
+) -> Any:  # fmt: skip
+    """Measures how much each place of the output depends on each place of the inputs.
+
+    Args:
+        function: from the inputs to one float array.
+        inputs: float arrays, in any tree.
+        rule: the claim being checked, for the message.
+        output_axes: axes of the output that tell places apart; over the others, a random
+            combination is differentiated.
+        input_axes: axes of every input that do.
+
+    Returns:
+        For every input a float array, the sizes of the output's axes followed by those of its
+        own: the largest absolute gradient.
+
+    Raises:
+        AssertionError: the function does not return one array.
+
+    Example:
+        >>> axes = {"output_axes": (0,), "input_axes": (0,)}
+        >>> influence(lambda x: x[::-1], jnp.ones(2), rule="", **axes).round(2) > 0
+        array([[False,  True],
+               [ True, False]])
+    """
+    output = jax.eval_shape(function, inputs)
+    check_output_shape(rule, output, (), "...")
+    sizes = [output.shape[axis] for axis in output_axes]
+    places = np.arange(math.prod(sizes)).reshape(
+        [size if axis in output_axes else 1 for axis, size in enumerate(output.shape)]
+    )
+    weights = np.random.default_rng(2).uniform(1, 2, output.shape)
+    weights *= np.random.default_rng(3).choice([-1, 1], output.shape)
+
+    def gradients(inputs: Any) -> Any:
+        _, pull = jax.vjp(function, inputs)
+
+        def at(place: jax.Array) -> Any:
+            here = jnp.where(places == place, jnp.asarray(weights, output.dtype), 0)
+            (found,) = pull(here)
+            return jax.tree.map(
+                lambda g: jnp.abs(g).max(
+                    axis=tuple(axis for axis in range(g.ndim) if axis not in input_axes)
+                ),
+                found,
+            )
+
+        # One place after the other: a kernel of the user's need not know vmap.
+        return jax.lax.map(at, jnp.arange(places.size))
+
+    found = run(gradients, inputs)
+    return jax.tree.map(lambda g: g.reshape(*sizes, *g.shape[1:]), found)
+
+
+def check_causal_influence(
+    rule: str, found: np.ndarray, *, name: str, reach: int | None, tolerance: float = 0.0,
+    unit: str = "|d output / d input|",
+) -> None:  # fmt: skip
+    """Checks that outputs depend on no later input, and on the last `reach` ones.
+
+    Args:
+        rule: the claim.
+        found: float `[T, T]`, influence of input s on output t.
+        name: of the input.
+        reach: how many inputs up to its own an output must depend on; all when not given.
+        tolerance: influence that does not count as one of a later input.
+        unit: what the influence is.
+
+    Raises:
+        AssertionError: naming the positions.
+
+    Example:
+        >>> check_causal_influence("causal", np.tril(np.ones((3, 3))), name="x", reach=None)
+    """
+    t, s = np.indices(found.shape)
+    leaks = (s > t) & ~(found <= tolerance)  # NaN leaks
+    blind = (s <= t) & (found == 0) & (s > t - (len(found) if reach is None else reach))
+    if not leaks.any() and not blind.any():
+        return
+    output, source = first_index(leaks if leaks.any() else blind)
+    fail(
+        rule,
+        where=f"output at position {output}, {name} at position {source}; "
+        f"{int((leaks | blind).sum())} pairs in all",
+        got=f"{unit} = {found[output, source]:.3g}",
+        expected=(f"at most {tolerance:.2g}" if tolerance else "exactly 0")
+        if leaks.any()
+        else "more than 0",
+        cause=_cause(leaks, blind, np.asarray(s - t)),
+    )
+
+
+def _cause(leaks: np.ndarray, blind: np.ndarray, distance: np.ndarray) -> str:
+    if leaks.any():
+        # A query that sees one key only has no gradient, so the first row need not show.
+        shown = slice(0 if leaks[0].any() else 1, None)
+        if (leaks == (distance == 1))[shown].all():
+            return "the mask is one position off: a query sees s <= t, not s <= t + 1"
+        if blind[distance < 0].any() and not blind[distance == 0].any():
+            return "the mask is transposed: the query's axis is the one before the key's"
+        if (leaks == (distance > 0))[shown].all():
+            return (
+                "every later position is seen: nothing is masked, or something is taken over the "
+                "whole of the time axis (a mean, a normalisation, a softmax over the queries)"
+            )
+        return "a mask, window, convolution or reshape that reaches beyond the query's position"
+    if blind[distance == 0].any() and not blind[distance < 0].any():
+        return "a query does not see its own position: the mask is s <= t, not s < t"
+    return (
+        "earlier positions are out of reach (a window, a mask along the wrong axis, a gradient "
+        "that is stopped), or all that is computed there is 0"
+    )

@@ -1,0 +1,272 @@
+"""What attention hides: masked keys, the future, padding, and rows that see nothing.
+
+Every check says how it calls `attention`: with `mask=`, bool `[B, 1, T, S]`, True = attend, or
+with `is_causal=True`. A function that spells this otherwise is passed as a lambda.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxformer.testing.attention_inputs import (
+    DEFAULT_SIZES,
+    Attention,
+    AttentionSizes,
+    check_takes,
+    draw,
+    draw_mask,
+    shaped,
+    tolerance_of,
+)
+from jaxformer.testing.failures import check_close, compiled, fail, fetch, first_index, named_index
+from jaxformer.testing.influence import check_causal_influence, influence
+
+__all__ = [
+    "assert_causal", "assert_fully_masked_rows_are_zero", "assert_mask_respected",
+    "assert_padding_ignored",
+]  # fmt: skip
+
+
+def assert_mask_respected(attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES) -> None:
+    """Asserts that a query reads exactly the values that the mask shows it, by gradient.
+
+    Of its own batch row and its own key head, and no others. The batch is as large as the number
+    of heads, because a mask whose axes are paired wrongly raises nothing only then.
+
+    Args:
+        attention: called as `attention(query, key, value, mask=mask)`.
+        sizes: of the arrays; their batch size is not used.
+
+    Raises:
+        AssertionError: a hidden value is read, or one that is shown is not.
+        ConfigError: the function takes no mask.
+
+    Example:
+        >>> assert_mask_respected(jax.nn.dot_product_attention)
+    """
+    check_takes(attention, "mask")
+    for batch_size in sorted({max(2, sizes.num_heads), max(2, sizes.kv_heads)}):
+        _check_mask(attention, dataclasses.replace(sizes, batch_size=batch_size))
+
+
+def _check_mask(attention: Attention, sizes: AttentionSizes) -> None:
+    rule = "mask: a query must read exactly the values that the mask shows it"
+    query, key, value = draw(sizes)
+    mask = draw_mask(sizes)
+    found = influence(
+        lambda value: shaped(attention)(query, key, value, mask=jnp.asarray(mask)),
+        value,
+        rule=rule,
+        output_axes=(0, 1, 2),
+        input_axes=(0, 1, 2),
+    )  # [B, T, N, B, S, K]
+    row, t, head, value_row, s, kv_head = np.indices(found.shape)
+    own_row, own_head = row == value_row, kv_head == head // sizes.group_size
+    reads = ~(found == 0)  # NaN reads
+    expected = own_row & own_head & mask[row, 0, t, s]
+    wrong = reads != expected
+    if not wrong.any():
+        return
+    b, t_, n, value_b, s_, k = index = first_index(wrong)
+
+    def paired_with(heads: np.ndarray, count: int) -> bool:
+        own = own_row & own_head
+        return count == len(mask) and bool((reads == (own & mask[heads % count, 0, t, s])).all())
+
+    if (reads & ~own_row).any():
+        cause = "rows of the batch are mixed: a reshape or a reduction runs over the batch axis"
+    elif (reads & ~own_head).any():
+        cause = "heads are mixed: query head n reads key head n // (N / K) and no other"
+    elif (reads == (own_row & own_head)).all():
+        cause = "the mask is not used, or only multiplied into the scores, which hides nothing"
+    elif (reads == (own_row & own_head & ~mask[row, 0, t, s])).all():
+        cause = "the mask is read the other way round: True = attend is meant"
+    elif paired_with(head, sizes.num_heads) or paired_with(kv_head, sizes.kv_heads):
+        cause = (
+            "the mask's batch axis is paired with heads: it lost its head axis before it was "
+            "broadcast to the weights; keep [B, 1, T, S], or insert the axis with mask[:, None]"
+        )
+    else:
+        cause = (
+            "a mask that is added as a number which is not low enough, or broadcast along the "
+            "wrong axis"
+        )
+    fail(
+        rule,
+        where=f"{named_index('output', 'B T N', (b, t_, n))} and "
+        f"{named_index('value', 'B S K', (value_b, s_, k))}, one of {int(wrong.sum())} pairs; "
+        f"mask[b={b}, 0, t={t_}, s={s_}] is {bool(mask[b, 0, t_, s_])}",
+        got=f"|d output / d value| = {found[index]:.3g}",
+        expected="more than 0" if expected[index] else "exactly 0",
+        cause=cause,
+    )
+
+
+def assert_causal(attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES) -> None:
+    """Asserts by gradient that an output depends on no later input, and on every earlier value.
+
+    Args:
+        attention: called as `attention(query, key, value, is_causal=True)`, with T = S.
+        sizes: of the arrays; their number of queries is not used.
+
+    Raises:
+        AssertionError: the output at some position depends on a later query, key or value, or
+            not on an earlier value.
+        ConfigError: the function takes no is_causal.
+
+    Example:
+        >>> assert_causal(jax.nn.dot_product_attention)
+    """
+    check_takes(attention, "is_causal")
+    rule = "causal: the output at t must depend on the inputs up to t, and on no later ones"
+    found = influence(
+        lambda inputs: shaped(attention)(*inputs, is_causal=True),
+        draw(sizes.square),
+        rule=rule,
+        output_axes=(1,),
+        input_axes=(1,),
+    )
+    # A key's gradient may vanish (where a query sees one key only), a value's may not.
+    for name, reach in (("value", None), ("key", 0), ("query", 0)):
+        of_input = found[("query", "key", "value").index(name)]
+        check_causal_influence(rule, of_input, name=name, reach=reach)
+
+
+def _outcome(attention: Attention) -> Callable[..., dict[str, np.ndarray]]:
+    """Of query, key, value, mask and cotangent: output, and the gradients that flow back."""
+
+    def outcome(*inputs: jax.Array) -> tuple[jax.Array, ...]:
+        *arrays, mask, cotangent = inputs
+        output, pull = jax.vjp(lambda *x: shaped(attention)(*x, mask=mask), *arrays)
+        return output, *pull(cotangent.astype(output.dtype))
+
+    call = compiled(outcome)
+    names = ("output", "gradient of the query", "gradient of the key", "gradient of the value")
+    return lambda *inputs: dict(zip(names, fetch(call(*inputs)), strict=True))
+
+
+def _axes(name: str) -> str:
+    return "B S K H" if "key" in name or "value" in name else "B T N H"
+
+
+def assert_padding_ignored(
+    attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES, *, fill: float = 100.0,
+    tolerance: float | None = None,
+) -> None:  # fmt: skip
+    """Asserts that keys and values which are hidden from every query change nothing.
+
+    The last keys of each row are hidden, and what stands there is exchanged: neither the output
+    nor any gradient may change, and the gradients of what is hidden are exactly 0.
+
+    Args:
+        attention: called as `attention(query, key, value, mask=mask)`.
+        sizes: of the arrays.
+        fill: what hidden keys and values are filled with. `math.nan` is the stricter claim, that
+            not even NaN gets through (0 * NaN is NaN).
+        tolerance: relative to the largest output or gradient; by the dtype when not given.
+
+    Raises:
+        AssertionError: something changes.
+        ConfigError: the function takes no mask.
+
+    Example:
+        >>> assert_padding_ignored(jax.nn.dot_product_attention)
+    """
+    check_takes(attention, "mask")
+    query, key, value = draw(sizes)
+    rows = np.arange(sizes.batch_size)[:, None]
+    real = np.arange(sizes.num_keys) < 1 + (rows + 1) % (sizes.num_keys - 1)  # [B, S]
+    mask = np.broadcast_to(
+        real[:, None, None], (sizes.batch_size, 1, sizes.num_queries, sizes.num_keys)
+    )
+    cotangent = np.ones((*query.shape[:3], sizes.value_dim), np.float32)
+
+    def filled(array: jax.Array) -> jax.Array:
+        return jnp.where(real[..., None, None], array, jnp.asarray(fill, array.dtype))
+
+    outcome = _outcome(attention)
+    expected = outcome(query, key, value, mask, cotangent)
+    for name in ("gradient of the key", "gradient of the value"):
+        expected[name] = np.where(real[..., None, None], expected[name], 0)
+    got = outcome(query, filled(key), filled(value), mask, cotangent)
+    for name in expected:
+        check_close(
+            f"padding: what hidden keys and values hold, here {fill}, must change nothing",
+            got[name],
+            expected[name],
+            name=name,
+            axes=_axes(name),
+            tolerance=tolerance_of(sizes.dtype) if tolerance is None else tolerance,
+            cause="0 * NaN is NaN: set hidden keys and values to 0 with jnp.where before they are "
+            "multiplied"
+            if np.isnan(fill)
+            else "weights that are zeroed after the softmax but not renormalised, a mask that is "
+            "not low enough (use -inf or jnp.where), or a sum over all keys beside the softmax",
+        )
+
+
+def assert_fully_masked_rows_are_zero(
+    attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES
+) -> None:
+    """Asserts that a query that sees nothing gives exactly 0, and passes back exactly 0.
+
+    Such rows are the padding of queries, or of a batch. Other answers, the mean of all values or
+    NaN, come from what is hidden, and NaN gradients spread to all parameters.
+
+    Args:
+        attention: called as `attention(query, key, value, mask=mask)`.
+        sizes: of the arrays.
+
+    Raises:
+        AssertionError: an output or gradient of such a row is not 0, or another is not finite.
+        ConfigError: the function takes no mask.
+
+    Example:
+        >>> from jaxformer.functional import dot_product_attention
+        >>> assert_fully_masked_rows_are_zero(dot_product_attention)
+    """
+    check_takes(attention, "mask")
+    query, key, value = draw(sizes)
+    mask, empty = draw_mask(sizes), np.zeros((sizes.batch_size, sizes.num_queries), bool)
+    empty[0, 1] = empty[1, 0] = True
+    mask = mask & ~empty[:, None, :, None]
+
+    rows = np.broadcast_to(empty[..., None, None], (*query.shape[:3], sizes.value_dim))
+    results = _outcome(attention)(query, key, value, mask, rows.astype(np.float32))
+    output = results["output"]
+    mean = np.asarray(value, np.float64).mean(1)[:, None].repeat(sizes.group_size, axis=2)
+    mean = np.broadcast_to(mean, output.shape)
+    if np.allclose(output[rows], mean[rows], atol=10 * tolerance_of(sizes.dtype)):
+        cause = (
+            "the output is the mean of all values, hidden ones too: a softmax over scores that "
+            "are all the same low number is uniform"
+        )
+    elif np.isnan(output[rows]).any():
+        cause = "a softmax over nothing but -inf is 0 / 0"
+    elif (output[rows] != 0).any():
+        cause = "scores that are all hidden still give weights"
+    else:
+        cause = (
+            "the output is set to 0 after the softmax, but the gradient still goes through it, "
+            "and 0 * inf is NaN there: set the scores too"
+        )
+    cause += "; zero the weights of such rows, with jnp.where before and after the softmax"
+    for name, array in results.items():
+        is_output = name == "output"
+        wrong = ~(array == 0) & (rows if is_output else True)
+        if is_output:
+            wrong |= ~np.isfinite(array)
+        if wrong.any():
+            index = first_index(wrong)
+            place = named_index(name, _axes(name), index)
+            fail(
+                "empty rows: a query that may see nothing must give exactly 0, and pass exactly 0 "
+                "back to the gradients",
+                where=f"{place}, one of {int(wrong.sum())} elements",
+                got=f"{array[index]:.6g}",
+                expected="exactly 0" if not is_output or rows[index] else "a finite number",
+                cause=cause,
+            )

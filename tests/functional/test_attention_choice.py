@@ -1,0 +1,190 @@
+"""Which implementation a call takes, and why not the others."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.functional import attention_implementation, dot_product_attention
+from jaxformer.functional.attention import choice
+from tests.functional import oracle
+from tests.functional.attention_cases import QUICK, assert_close, cotangent_of, inputs_of
+from tests.functional.attention_cases import Sizes as Axes
+
+
+def shapes(dtype=np.float32, num_queries=64, num_keys=64, heads=(4, 2), width=16, value_width=16):
+    return [
+        jax.ShapeDtypeStruct(shape, dtype)
+        for shape in (
+            (3, num_queries, heads[0], width),
+            (3, num_keys, heads[1], width),
+            (3, num_keys, heads[1], value_width),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("num_queries", "num_keys", "name", "declined", "reason"),
+    [
+        (64, 64, "dense", "chunked", "T=64"),
+        (512, 512, "dense", "chunked", "3,145,728 weights"),
+        (1024, 1024, "chunked", "dense", "12,582,912 weights"),
+        (1, 2**23, "dense", "chunked", "T=1 "),
+    ],
+)
+def test_auto_takes_what_the_number_of_weights_calls_for(
+    num_queries, num_keys, name, declined, reason
+):
+    found = attention_implementation(*shapes(num_queries=num_queries, num_keys=num_keys))
+    assert found.name == name
+    assert set(found.declined) == {"dense", "chunked", "cudnn"} - {name}
+    assert reason in found.declined[declined]
+    assert "needs a GPU, and the default backend is cpu" in found.declined["cudnn"]
+
+
+@pytest.mark.parametrize(("length", "name"), [(96, "dense"), (1408, "chunked")])
+def test_auto_is_the_implementation_that_it_names(length, name, monkeypatch):
+    called = []
+    for candidate, function in choice._FUNCTIONS.items():
+        monkeypatch.setitem(
+            choice._FUNCTIONS,
+            candidate,
+            lambda *args, c=candidate, f=function: called.append(c) or f(*args),
+        )
+    inputs = shapes(num_queries=length, num_keys=length)
+    for implementation in ("auto", name):
+        attend = functools.partial(
+            dot_product_attention, is_causal=True, implementation=implementation
+        )
+        assert jax.eval_shape(attend, *inputs).shape == inputs[0].shape
+    assert called == [name, name]
+
+
+@pytest.mark.parametrize("implementation", ["xla", None])
+def test_attention_takes_the_names_of_jax_nn(implementation):
+    inputs = inputs_of(Axes((), 5, 7, 6, 3, 11, 13))
+    output = dot_product_attention(**inputs, implementation=implementation)
+    assert_close(output, oracle.attention(**inputs), 1e-6)
+
+
+def test_choice_checks_its_arguments():
+    with pytest.raises(ShapeError, match="key must be"):
+        attention_implementation(*shapes(width=8)[:1], *shapes(width=24)[1:])
+    with pytest.raises(TypeError, match="is_casual"):
+        attention_implementation(*shapes(), is_casual=True)
+
+
+def on_a_gpu(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+
+
+HALF = shapes(jnp.bfloat16)
+NOT_FOR_CUDNN = [
+    (shapes(np.float32), {}, "bfloat16 or float16, and the query is float32"),
+    (shapes(jnp.bfloat16, width=20), {}, "H=20"),
+    (shapes(jnp.bfloat16, width=256, value_width=256), {}, "H=256"),
+    (shapes(jnp.bfloat16, value_width=8), {}, "Hv=8 and H=16"),
+    (shapes(jnp.bfloat16, num_keys=0), {}, "S=0"),
+    (HALF, {"softcap": 5.0}, "no soft cap"),
+    (HALF, {"dropout_rate": 0.1}, "dropout"),
+    (HALF, {"mask": np.ones((64, 64), bool)}, "mask"),
+    (HALF, {"bias": np.zeros((64, 64), np.float32)}, "-inf"),
+    (
+        HALF,
+        {name: np.zeros((3, 64), int) for name in ("query_segment_ids", "key_value_segment_ids")},
+        "segment ids",
+    ),
+    (HALF, {"local_window_size": 4}, "(4, 4)"),
+    (HALF, {"local_window_size": (4, None)}, "(4, None)"),
+    (HALF, {"is_causal": True, "query_offset": 2}, "query_offset=2"),
+    (HALF, {"is_causal": True, "query_offset": np.array([0, 0, 0])}, "query_offset=an array"),
+    (
+        shapes(jnp.bfloat16, num_keys=72),
+        {"is_causal": True, "query_offset": 0},
+        "T=64, S=72 and query_offset=0",
+    ),
+    (
+        HALF,
+        {"is_causal": True, "local_window_size": 4, "key_value_seq_lengths": 3},
+        "some rows may see nothing",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arrays", "options", "reason"), NOT_FOR_CUDNN)
+def test_cudnn_declines_what_it_cannot_serve_and_raises_when_named(
+    arrays, options, reason, monkeypatch
+):
+    on_a_gpu(monkeypatch)
+    found = attention_implementation(*arrays, **options)
+    assert found.name == "dense"
+    assert reason in found.declined["cudnn"]
+    rng = {"dropout_rng": jax.random.key(0)} if "dropout_rate" in options else {}
+    attend = functools.partial(dot_product_attention, implementation="cudnn", **options, **rng)
+    with pytest.raises(ConfigError) as error:
+        jax.eval_shape(attend, *arrays)
+    assert f"implementation='cudnn' cannot serve this call: {found.declined['cudnn']}" in str(
+        error.value
+    )
+
+
+SQUARE = Axes((2, 3), 8, 8, 4, 2, 8, 8)
+FOR_CUDNN = {
+    "nothing": (SQUARE, {}),
+    "T and S differ": (SQUARE._replace(S=6), {"scale": 0.7}),
+    "causal": (SQUARE, {"is_causal": True}),
+    "window": (SQUARE, {"is_causal": True, "local_window_size": (3, 2)}),
+    "lengths": (
+        SQUARE,
+        {
+            "query_seq_lengths": np.array([8, 5, 0]),
+            "key_value_seq_lengths": np.array([[8], [0]]),
+            "is_causal": True,
+        },
+    ),
+    "lengths as ints": (SQUARE._replace(leading=()), {"key_value_seq_lengths": 5}),
+}
+
+
+@pytest.mark.parametrize("case", FOR_CUDNN.values(), ids=FOR_CUDNN)
+def test_cudnn_is_asked_for_what_the_contract_means(case, monkeypatch):
+    """The kernel itself needs a GPU; here another one of jax.nn stands in for it."""
+    sizes, options = case
+    on_a_gpu(monkeypatch)
+    original, asked = jax.nn.dot_product_attention, []
+
+    def stand_in(*args, implementation, **options):
+        asked.append(implementation)
+        return original(*args, **options, implementation="xla")
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", stand_in)
+    inputs = inputs_of(sizes, jnp.bfloat16)
+    arrays = {n: o for n, o in options.items() if isinstance(o, np.ndarray)}
+    static = {n: o for n, o in options.items() if n not in arrays}
+    assert attention_implementation(*inputs.values(), **options).name == "cudnn"
+
+    @functools.partial(jax.jit, compiler_options=QUICK)
+    def evaluate(inputs, arrays):
+        def attend(inputs):
+            return dot_product_attention(**inputs, **arrays, **static)
+
+        output, pull = jax.vjp(attend, inputs)
+        return output, *pull(jnp.asarray(cotangent_of(sizes), jnp.bfloat16))
+
+    lengths = np.broadcast_to(options.get("key_value_seq_lengths", sizes.S), sizes.leading)
+    unseen = np.arange(sizes.S) >= lengths[..., None]
+    for name in ("key", "value"):
+        inputs[name][unseen] = np.nan
+    output, gradients = evaluate(inputs, arrays)
+    assert asked == ["cudnn"]
+    assert output.dtype == jnp.bfloat16
+    for name in ("key", "value"):
+        inputs[name][unseen] = 0
+        assert (np.asarray(gradients[name])[unseen] == 0).all()
+    expected = oracle.attention(**{n: a.astype(np.float32) for n, a in inputs.items()}, **options)
+    assert_close(output, expected, 2**-7)
+    assert (np.asarray(output)[expected == 0] == 0).all()
+    assert all(np.isfinite(np.asarray(g, np.float32)).all() for g in gradients.values())

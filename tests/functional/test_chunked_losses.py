@@ -1,0 +1,379 @@
+"""Cross-entropy from hidden states, in chunks of tokens."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jaxformer.errors import ConfigError, DataError, ShapeError
+from jaxformer.functional import chunked_cross_entropy, cross_entropy, unembed
+
+# 21 tokens in chunks of at most 5: 4 are filled up. The table's gradient takes 2 blocks of 7.
+SHAPE, VOCAB, WIDTH, SIZE = (3, 7), 13, 5, 5
+STATIC = ("label_smoothing", "ignore_label", "z_loss", "softcap", "chunk_size")
+
+
+def dense(hidden, table, labels, *, softcap=None, chunk_size=None, **options):
+    logits = unembed(table, hidden)
+    if softcap is not None:
+        logits = softcap * jnp.tanh(logits / softcap)
+    return cross_entropy(logits, labels, **options)
+
+
+def gradients_of(function):
+    return jax.jit(jax.value_and_grad(function, (0, 1), has_aux=True), static_argnames=STATIC)
+
+
+loss_and_gradients = gradients_of(chunked_cross_entropy)
+dense_loss_and_gradients = gradients_of(dense)
+
+
+def draw(seed, dtype=np.float64, leading=SHAPE):
+    rng = np.random.default_rng(seed)
+    hidden, table = rng.standard_normal((*leading, WIDTH)), rng.standard_normal((VOCAB, WIDTH))
+    return hidden.astype(dtype), table.astype(dtype), rng.integers(0, VOCAB, leading)
+
+
+def reference(
+    hidden, table, labels, label_smoothing=0.0, ignore_label=-1, z_loss=0.0, softcap=None
+):
+    """Loss, weight and both gradients in float64, label by label."""
+    hidden, table = np.float64(hidden), np.float64(table)
+    loss, weight, by_hidden, by_table = 0.0, 0, np.zeros_like(hidden), np.zeros_like(table)
+    for index in np.ndindex(labels.shape):
+        if ignore_label is not None and labels[index] == ignore_label:
+            continue
+        logits, slope = table @ hidden[index], 1.0
+        if softcap is not None:
+            logits = softcap * np.tanh(logits / softcap)
+            slope = 1 - (logits / softcap) ** 2
+        log_normalizer = logits.max() + np.log(np.exp(logits - logits.max()).sum())
+        target = np.full(VOCAB, label_smoothing / VOCAB)
+        target[labels[index]] += 1 - label_smoothing
+        loss += target @ (log_normalizer - logits) + z_loss * log_normalizer**2
+        weight += 1
+        probabilities = np.exp(logits - log_normalizer)
+        by_logits = slope * (probabilities * (1 + 2 * z_loss * log_normalizer) - target)
+        by_hidden[index] = by_logits @ table
+        by_table += np.outer(by_logits, hidden[index])
+    return (loss, weight), (by_hidden, by_table)
+
+
+def assert_close(got, expected, tolerance):
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(np.float64(a), np.float64(b), rtol=tolerance, atol=tolerance)
+
+
+OPTIONS = [
+    {"chunk_size": SIZE},
+    {"chunk_size": 1, "label_smoothing": 0.1, "ignore_label": 0},
+    {"chunk_size": 8, "softcap": 1.5, "z_loss": 0.25},
+    {"label_smoothing": 0.3, "z_loss": 1e-2, "ignore_label": None, "softcap": 30.0},
+]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    options=st.sampled_from(OPTIONS),
+    ignored=st.lists(st.booleans(), min_size=21, max_size=21),
+)
+def test_chunked_cross_entropy_and_gradients_equal_float64_and_dense(seed, options, ignored):
+    hidden, table, labels = draw(seed, np.float32)
+    ignore_label = options.get("ignore_label", -1)
+    if ignore_label is not None:
+        labels[np.reshape(ignored, SHAPE)] = ignore_label
+    got = loss_and_gradients(hidden, table, labels, **options)
+    assert {leaf.dtype for leaf in jax.tree.leaves(got)} == {jnp.dtype(np.float32)}
+    oracle_options = {k: v for k, v in options.items() if k != "chunk_size"}
+    assert_close(got, reference(hidden, table, labels, **oracle_options), 2e-5)
+    assert_close(got, dense_loss_and_gradients(hidden, table, labels, **options), 2e-5)
+
+
+def test_chunked_cross_entropy_of_float64_stays_float64():
+    inputs = draw(1)
+    options = {"label_smoothing": 0.2, "z_loss": 0.1, "softcap": 2.0}
+    with jax.enable_x64(True):
+        got = loss_and_gradients(*inputs, **options, chunk_size=SIZE)
+        assert {leaf.dtype for leaf in jax.tree.leaves(got)} == {jnp.dtype(np.float64)}
+        assert_close(got, reference(*inputs, **options), 1e-13)
+
+
+def test_chunked_cross_entropy_of_bfloat16_is_no_worse_than_dense():
+    hidden, table, labels = draw(2, np.float32, (64,))
+    hidden = jnp.asarray(hidden, jnp.bfloat16)
+    expected = reference(hidden, table.astype(jnp.bfloat16), labels)
+    (got, gradients), (_, dense_gradients) = (
+        function(hidden, table, labels, chunk_size=SIZE)
+        for function in (loss_and_gradients, dense_loss_and_gradients)
+    )
+    assert got[0].dtype == got[1].dtype == jnp.float32
+    assert_close(got, expected[0], 2e-6)
+    assert [g.dtype for g in gradients] == [jnp.bfloat16, jnp.float32]
+    for ours, theirs, exact in zip(gradients, dense_gradients, expected[1], strict=True):
+        error, dense_error = (np.abs(np.float64(g) - exact).max() for g in (ours, theirs))
+        assert error <= dense_error
+    assert_close(gradients[1], expected[1][1], 2e-5)  # not rounded to bfloat16 on the way
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+def test_chunked_cross_entropy_ignores_the_hidden_states_of_ignored_labels(poison):
+    hidden, table, labels = draw(3, np.float32)
+    labels[[0, 2], [4, 6]] = -1
+    expected = loss_and_gradients(hidden, table, labels, chunk_size=SIZE)
+    hidden[[0, 2], [4, 6]] = poison
+    got = loss_and_gradients(hidden, table, labels, chunk_size=SIZE)
+    jax.tree.map(np.testing.assert_array_equal, got, expected)
+    assert np.isfinite(got[0][0])
+    assert not got[1][0][0, 4].any()
+
+
+@pytest.mark.parametrize("leading", [(0,), (2, 0), ()])
+def test_chunked_cross_entropy_takes_any_leading_axes(leading):
+    inputs = draw(4, np.float32, leading)
+    inputs = (*inputs[:2], np.asarray(inputs[2]))
+    assert_close(loss_and_gradients(*inputs), reference(*inputs), 1e-5)
+
+
+def test_chunked_cross_entropy_without_any_counted_label_is_zero():
+    hidden, table, labels = draw(5, np.float32)
+    got = loss_and_gradients(hidden, table, np.full_like(labels, -1), chunk_size=SIZE)
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(got))
+
+
+@pytest.mark.parametrize("bad", [VOCAB, -2])
+def test_chunked_cross_entropy_of_a_bad_label_is_nan_when_traced_and_refused_when_known(bad):
+    hidden, table, labels = draw(6, np.float32)
+    labels[1, 2] = bad
+    (loss, weight), gradients = loss_and_gradients(hidden, table, labels, chunk_size=SIZE)
+    assert np.isnan(loss)
+    assert weight == 21
+    assert_close(
+        gradients, dense_loss_and_gradients(hidden, table, labels, chunk_size=SIZE)[1], 2e-5
+    )
+    with pytest.raises(DataError, match=rf"got {bad} at index \(1, 2\)"):
+        chunked_cross_entropy(jnp.asarray(hidden), jnp.asarray(table), labels)
+
+
+def test_chunked_cross_entropy_is_the_same_eagerly_and_jitted():
+    hidden, table, labels = draw(7, np.float32)
+    eager = chunked_cross_entropy(
+        jnp.asarray(hidden), jnp.asarray(table), labels, chunk_size=SIZE, z_loss=jnp.float32(0.25)
+    )
+    assert_close(eager, reference(hidden, table, labels, z_loss=0.25)[0], 1e-5)
+
+
+# Leading axis 8: one for each device.
+BATCH = draw(8, np.float32, (8, 7))
+BATCH[2][3, 2:5] = -1
+BATCH[2][6] = -1
+
+
+def one(hidden, table, labels, wrap=lambda f: f):
+    """Loss, weight and gradients of some tokens, in chunks of 3."""
+    function = functools.partial(chunked_cross_entropy, chunk_size=3, z_loss=0.1)
+    return jax.value_and_grad(wrap(function), (0, 1), has_aux=True)(hidden, table, labels)
+
+
+def scanned(hidden, table, labels):
+    return jax.lax.scan(lambda _, row: (None, one(row[0], table, row[1])), None, (hidden, labels))[
+        1
+    ]
+
+
+def sharded(hidden, table, labels):
+    def local(hidden, table, labels):
+        # JAX sums the gradient of a replicated table over the devices, but not the loss.
+        (loss, weight), gradients = one(hidden, table, labels)
+        return (loss[None], weight[None]), gradients
+
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows, all_of_it = PartitionSpec("data"), PartitionSpec()
+    out_specs = ((rows, rows), (rows, all_of_it))
+    in_specs = (rows, all_of_it, rows)
+    return jax.shard_map(local, mesh=mesh, in_specs=in_specs, out_specs=out_specs)(
+        hidden, table, labels
+    )
+
+
+TRANSFORMED = {
+    "vmap": jax.jit(jax.vmap(one, (0, None, 0))),
+    "scan": jax.jit(scanned),
+    "remat": jax.jit(functools.partial(one, wrap=jax.checkpoint)),
+    "pmap": jax.pmap(one, in_axes=(0, None, 0)),
+    "shard_map": jax.jit(sharded),
+}
+
+
+@pytest.mark.parametrize("transformed", TRANSFORMED.values(), ids=TRANSFORMED)
+def test_chunked_cross_entropy_is_the_same_under(transformed):
+    (loss, weight), (by_hidden, by_table) = transformed(*BATCH)
+    by_table = by_table.reshape(-1, VOCAB, WIDTH).sum(axis=0)
+    assert_close(
+        ((loss.sum(), weight.sum()), (by_hidden, by_table)), reference(*BATCH, z_loss=0.1), 2e-5
+    )
+
+
+def test_chunked_cross_entropy_derivative_is_the_same_forward_as_backward():
+    (hidden, table, labels), directions = draw(9, np.float32), draw(10, np.float32)[:2]
+
+    @jax.jit
+    def push(inputs, directions, labels):
+        return jax.jvp(lambda h, t: chunked_cross_entropy(h, t, labels)[0], inputs, directions)[1]
+
+    gradients = reference(hidden, table, labels)[1]
+    expected = sum(np.sum(g * d) for g, d in zip(gradients, directions, strict=True))
+    np.testing.assert_allclose(push((hidden, table), directions, labels), expected, rtol=1e-5)
+
+
+def test_chunked_cross_entropy_second_derivative_is_that_of_plain_jax():
+    *inputs, labels = draw(11)
+    directions = draw(12)[:2]
+
+    def chunked(*inputs):
+        return chunked_cross_entropy(*inputs, labels, softcap=3.0, z_loss=0.1, chunk_size=SIZE)[0]
+
+    def plain(hidden, table):  # shares no derivative with the library
+        logits = 3.0 * jnp.tanh(hidden @ table.T / 3.0)
+        log_normalizer = jax.nn.logsumexp(logits, axis=-1)
+        targets = jnp.sum(logits * jax.nn.one_hot(labels, VOCAB), axis=-1)
+        return jnp.sum(log_normalizer - targets + 0.1 * log_normalizer**2)
+
+    def products_with_hessian(loss):
+        forward = jax.jvp(jax.grad(loss, (0, 1)), tuple(inputs), directions)[1]
+        backward = jax.vjp(jax.grad(loss, (0, 1)), *inputs)[1](directions)
+        return forward, backward
+
+    with jax.enable_x64(True):
+        forward, backward = jax.jit(lambda: products_with_hessian(chunked))()
+        expected, _ = jax.jit(lambda: products_with_hessian(plain))()
+        assert_close(forward, expected, 1e-12)
+        assert_close(backward, expected, 1e-12)
+
+
+def equations(jaxpr):
+    """All equations, also those of inner functions and loops."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")
+        ):
+            if hasattr(inner, "eqns"):
+                yield from equations(getattr(inner, "jaxpr", inner))
+
+
+def trace(function, tokens, vocab_size=997, argnums=(0, 1), **options):
+    shapes = [
+        ((tokens, WIDTH), jnp.float32),
+        ((vocab_size, WIDTH), jnp.float32),
+        ((tokens,), jnp.int32),
+    ]
+    gradient = jax.grad(lambda *a: function(*a, **options)[0], argnums)
+    inputs = [jax.ShapeDtypeStruct(*shape) for shape in shapes]
+    return list(equations(jax.make_jaxpr(gradient)(*inputs).jaxpr))
+
+
+def largest(found):
+    return max(variable.aval.size for equation in found for variable in equation.outvars)
+
+
+def products(found):
+    return sum(equation.primitive.name == "dot_general" for equation in found)
+
+
+def test_chunked_cross_entropy_never_holds_the_logits_of_all_tokens():
+    assert largest(trace(dense, 4096)) == 4096 * 997
+    assert largest(trace(chunked_cross_entropy, 4096)) == 256 * 997
+    assert largest(trace(chunked_cross_entropy, 4096, chunk_size=64)) == 64 * 997
+
+
+def test_chunked_cross_entropy_computes_no_product_twice():
+    assert products(trace(dense, 4096)) == 3
+    assert products(trace(chunked_cross_entropy, 4096)) == 3
+
+
+@pytest.mark.parametrize("argnums", [0, 1])
+def test_chunked_cross_entropy_makes_only_the_gradients_asked_for(argnums):
+    assert products(trace(chunked_cross_entropy, 4096, argnums=argnums)) == 2
+
+
+@pytest.mark.parametrize(
+    ("tokens", "chunks"), [(1, 1), (128, 1), (300, 3), (4096, 16), (99991, 98)]
+)
+def test_chunked_cross_entropy_chooses_chunks_by_the_number_of_tokens(tokens, chunks):
+    found = trace(chunked_cross_entropy, tokens, argnums=0)
+    lengths = [e.params["length"] for e in found if e.primitive.name == "scan"]
+    assert lengths == [chunks]
+
+
+def test_chunked_cross_entropy_needs_an_eighth_of_the_memory():
+    inputs = [
+        jax.ShapeDtypeStruct(shape, dtype)
+        for shape, dtype in (
+            ((4, 512, 64), "float32"),
+            ((4001, 64), "float32"),
+            ((4, 512), "int32"),
+        )
+    ]
+    needed, chunked_needed = (
+        gradients.lower(*inputs).compile().memory_analysis().temp_size_in_bytes
+        for gradients in (dense_loss_and_gradients, loss_and_gradients)
+    )
+    assert needed >= 4 * 2048 * 4001
+    assert 8 * chunked_needed <= needed
+
+
+def test_chunked_cross_entropy_leaves_sharded_tokens_where_they_are():
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("data",), ()))
+    hidden = jax.ShapeDtypeStruct((8, 32, WIDTH), jnp.float32, sharding=rows)
+    table = jax.ShapeDtypeStruct((VOCAB, WIDTH), jnp.float32, sharding=whole)
+    labels = jax.ShapeDtypeStruct((8, 32), jnp.int32, sharding=rows)
+    program = loss_and_gradients.lower(hidden, table, labels, chunk_size=64).compile().as_text()
+    assert f"f32[8,{VOCAB}]" in program  # each device has its 8 of the 64 tokens of a chunk
+    assert "all-reduce" in program
+    assert not any(word in program for word in ("all-gather", "all-to-all", "collective-permute"))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda h, t, y: (h, t[0], y), ShapeError, ["table must be [V, D]", "(5,)"]),
+        (lambda h, t, y: (h, t.astype(int), y), ShapeError, ["table must be floating", "int32"]),
+        (lambda h, t, y: (h.astype(int), t, y), ShapeError, ["hidden must be floating", "int32"]),
+        (
+            lambda h, t, y: (h[..., 1:], t, y),
+            ShapeError,
+            ["hidden must be [..., D=5]", "(3, 7, 4)"],
+        ),
+        (lambda h, t, y: (h, t, y * 1.0), ShapeError, ["labels must be integer", "float32"]),
+        (lambda h, t, y: (h, t, y[0]), ShapeError, ["labels must be [...]", "(7,)", "(3, 7, 5)"]),
+    ],
+)
+def test_chunked_cross_entropy_errors_name_argument_and_shapes(call, error, words):
+    with pytest.raises(error) as raised:
+        chunked_cross_entropy(*call(*(jnp.asarray(x) for x in draw(13, np.float32))))
+    for word in words:
+        assert word in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"label_smoothing": 1.0}, ShapeError, ["[0, 1), got 1.0"]),
+        ({"softcap": 0.0}, ConfigError, ["softcap", "0.0"]),
+        ({"softcap": np.inf}, ConfigError, ["softcap", "inf"]),
+        ({"chunk_size": 0}, ConfigError, ["chunk_size", "0", "tokens"]),
+        ({"chunk_size": 2.5}, ConfigError, ["chunk_size", "2.5", "tokens"]),
+    ],
+)
+def test_chunked_cross_entropy_errors_name_option_and_value(options, error, words):
+    with pytest.raises(error) as raised:
+        chunked_cross_entropy(*(jnp.asarray(x) for x in draw(13, np.float32)), **options)
+    for word in words:
+        assert word in str(raised.value)

@@ -1,0 +1,33 @@
+"""What the checks are given: attention as somebody else might write it, and drawn parameters."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def attention(
+    query, key, value, *, mask=None, is_causal=False, scale=None, axis=-1, dtype=jnp.float32
+):
+    """Plain JAX, correct in every claim; the softmax's axis and dtype are there to go wrong."""
+    groups = query.shape[2] // key.shape[2]
+    allowed = jnp.ones((1, 1, query.shape[1], key.shape[1]), bool)
+    if is_causal:
+        allowed = allowed & jnp.tril(allowed)
+    if mask is not None:
+        allowed = allowed & mask
+        seen = allowed.any(axis=2)[:, 0, :, None, None]
+        key, value = jnp.where(seen, key, 0), jnp.where(seen, value, 0)
+    key, value = jnp.repeat(key, groups, axis=2), jnp.repeat(value, groups, axis=2)
+    scores = jnp.einsum("btnh,bsnh->bnts", query, key, preferred_element_type=dtype)
+    scores = scores * (query.shape[-1] ** -0.5 if scale is None else scale)
+    weights = jax.nn.softmax(jnp.where(allowed, scores, -1e30), axis=axis)
+    weights = jnp.where(allowed, weights, 0)
+    output = jnp.einsum("bnts,bsnh->btnh", weights.astype(value.dtype), value)
+    return output.astype(query.dtype)
+
+
+def draw_params(module, *inputs):
+    """Parameters of a Linen module, all random, without compiling its init."""
+    random = np.random.default_rng(0)
+    shapes = jax.eval_shape(module.init, jax.random.key(0), *inputs)["params"]
+    return jax.tree.map(lambda s: jnp.asarray(random.normal(size=s.shape) / 2, s.dtype), shapes)

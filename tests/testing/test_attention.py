@@ -1,0 +1,134 @@
+"""Each check passes on what is right, and says what is wrong with what is not."""
+
+import jax.numpy as jnp
+import pytest
+
+from jaxformer.errors import ConfigError
+from jaxformer.testing import (
+    AttentionSizes,
+    assert_attention_shape,
+    assert_dtype_preserved,
+    assert_low_precision_accurate,
+    assert_permutation_equivariant,
+    assert_scaled_dot_product,
+)
+from tests.testing.foreign import attention
+
+GROUPED = AttentionSizes(num_heads=6, num_kv_heads=2, value_head_dim=11)
+
+
+def heads_first(query, key, value):
+    return attention(query, key, value).swapaxes(1, 2)
+
+
+def with_weights(query, key, value):
+    return attention(query, key, value), query
+
+
+def reshaped_not_transposed(query, key, value):
+    output = attention(query, key, value)
+    return output.swapaxes(1, 2).reshape(output.shape)
+
+
+def test_checks_without_a_mask_pass_on_plain_jax():
+    assert_attention_shape(attention, GROUPED)
+    assert_dtype_preserved(attention, GROUPED)
+    assert_scaled_dot_product(attention, GROUPED)
+    assert_permutation_equivariant(attention, GROUPED)
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (heads_first, r"query \(2, 5, 3, 16\), .*\n.*got: +shape \(2, 3, 5, 16\)\n.*expected: "
+                      r"+shape \(2, 5, 3, 16\)\n.*not moved back behind the time axis"),
+        (with_weights, r"got: +a tuple\n(.*\n).*weights returned"),
+    ],
+)  # fmt: skip
+def test_shape_check_catches(broken, message):
+    with pytest.raises(AssertionError, match=message):
+        assert_attention_shape(broken)
+
+
+def test_dtype_check_catches_a_float32_result_of_bfloat16():
+    with pytest.raises(AssertionError, match=r"got: +float32\n.*expected: +bfloat16\n.*not cast"):
+        assert_dtype_preserved(lambda q, k, v: attention(q, k, v).astype(jnp.float32))
+
+
+def test_dtype_check_looks_at_the_dtypes_that_it_is_given():
+    def no_float16(query, key, value):
+        assert query.dtype != jnp.float16
+        return attention(query, key, value)
+
+    assert_dtype_preserved(no_float16, dtypes=["float32", "bfloat16"])
+    with pytest.raises(AssertionError):
+        assert_dtype_preserved(no_float16)
+
+
+@pytest.mark.parametrize(
+    ("broken", "cause"),
+    [
+        (lambda q, k, v: attention(q, k, v, scale=1.0), "the scores are not scaled; .*exactly"),
+        (lambda q, k, v: attention(q, k, v, scale=1 / 16), "by 1 / head_dim, not by its square"),
+        (lambda q, k, v: attention(q, k, v, scale=96**-0.5), "the width of the model"),
+        (lambda q, k, v: attention(q, k, v, axis=2), "the softmax runs over the queries"),
+        (lambda q, k, v: attention(q, k, v, axis=1), "the softmax runs over the heads"),
+        (
+            lambda q, k, v: attention(q, jnp.tile(k, (1, 1, 3, 1)), jnp.tile(v, (1, 1, 3, 1))),
+            "query head n reads key head n % K",
+        ),
+        (lambda q, k, v: attention(q, k, v) + v.mean() * 0.01, "another scale"),
+    ],
+)
+def test_values_check_names_the_mistake(broken, cause):
+    with pytest.raises(AssertionError, match=f"(?s)output\\[b=.*differences.*{cause}"):
+        assert_scaled_dot_product(broken, GROUPED)
+
+
+def test_values_check_takes_another_scale():
+    assert_scaled_dot_product(lambda q, k, v: attention(q, k, v, scale=0.3), scale=0.3)
+
+
+def test_values_check_is_as_strict_as_the_dtype_allows():
+    def slightly_off(query, key, value):
+        return attention(query, key, value) * (1 + 1e-3)
+
+    assert_scaled_dot_product(slightly_off, AttentionSizes(dtype="bfloat16"))
+    with pytest.raises(AssertionError, match="values"):
+        assert_scaled_dot_product(slightly_off)
+    assert_scaled_dot_product(slightly_off, tolerance=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (lambda q, k, v: attention(q, k + jnp.arange(7.0)[None, :, None, None], v), "of the keys"),
+        (lambda q, k, v: attention(q - q[:, :1], k, v), "queries in another order"),
+        (reshaped_not_transposed, "a reshape mixes time with heads"),
+    ],
+)
+def test_permutation_check_catches(broken, message):
+    with pytest.raises(AssertionError, match=message):
+        assert_permutation_equivariant(broken)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_precision_check_catches_a_softmax_in_low_precision(dtype):
+    assert_low_precision_accurate(attention, dtype=dtype)
+    with pytest.raises(AssertionError, match=f"scores or softmax in {dtype}; compute"):
+        assert_low_precision_accurate(
+            lambda q, k, v: attention(q, k, v, dtype=q.dtype), dtype=dtype
+        )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"batch_size": 1}, "batch_size must be at least 2, got 1"),
+        ({"num_heads": 6, "num_kv_heads": 4}, "num_heads=6 and num_kv_heads=4"),
+        ({"dtype": "int32"}, "dtype must be a floating dtype, got 'int32'"),
+    ],
+)
+def test_sizes_that_could_not_tell_right_from_wrong_are_refused(sizes, message):
+    with pytest.raises(ConfigError, match=message):
+        AttentionSizes(**sizes)

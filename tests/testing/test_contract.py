@@ -1,0 +1,60 @@
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jaxformer.errors import ConfigError
+from jaxformer.functional import dot_product_attention
+from jaxformer.testing import ATTENTION_CLAIMS, AttentionSizes, assert_attention_contract
+from tests.testing.foreign import attention
+
+
+def test_own_attention_keeps_the_contract():
+    sizes = AttentionSizes(num_heads=6, num_kv_heads=2, value_head_dim=11)
+    assert_attention_contract(dot_product_attention, sizes)
+
+
+def test_contract_reports_the_two_claims_that_jax_nn_breaks_and_no_others():
+    with pytest.raises(AssertionError) as caught:
+        assert_attention_contract(jax.nn.dot_product_attention)
+    message = str(caught.value)
+    assert message.startswith("2 of 10 claims of the attention contract do not hold\n\npadding: ")
+    assert message.count("likely cause:") == 2 and "\n\nempty rows: " in message
+
+
+def test_contract_checks_every_claim_and_leaves_out_what_it_is_told():
+    def fails_all(query, key, value, *, mask=None, is_causal=False):
+        return (query + jnp.nan).astype(jnp.float32)
+
+    with pytest.raises(AssertionError, match="9 of 10 claims") as caught:
+        assert_attention_contract(fails_all)
+    assert str(caught.value).count("likely cause:") == 9
+    for claim in ("dtype", "causal"):
+        others = [name for name in ATTENTION_CLAIMS if name != claim]
+        with pytest.raises(AssertionError, match=f"1 of 1 claims(.*\n)*{claim}: "):
+            assert_attention_contract(fails_all, without=others)
+
+
+def test_contract_stops_at_a_wrong_shape():
+    with pytest.raises(AssertionError, match=r"1 of 10 claims(.*\n)*shape: .*(.*\n)*.*back behind"):
+        assert_attention_contract(lambda *args, **kw: attention(*args, **kw).swapaxes(1, 2))
+
+
+@pytest.mark.parametrize("without", [("masks",), "mask", ATTENTION_CLAIMS])
+def test_contract_refuses_claims_that_there_are_not(without):
+    with pytest.raises(ConfigError, match="some of shape, dtype, values"):
+        assert_attention_contract(attention, without=without)
+
+
+def test_contract_skips_nothing_because_a_keyword_is_missing():
+    with pytest.raises(ConfigError, match="must take the keyword is_causal"):
+        assert_attention_contract(lambda query, key, value, mask: query)
+
+
+def test_contract_says_which_claim_an_exception_came_from():
+    def raises(query, key, value):
+        raise KeyError("of its own")
+
+    others = [claim for claim in ATTENTION_CLAIMS if claim != "permutation"]
+    with pytest.raises(KeyError, match="of its own") as caught:
+        assert_attention_contract(raises, without=others)
+    assert any("under the claim 'permutation'" in note for note in caught.value.__notes__)

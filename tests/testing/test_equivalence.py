@@ -1,0 +1,168 @@
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer.config import ModelConfig
+from jaxformer.errors import ConfigError, DataError, ShapeError
+from jaxformer.models import Decoder, init_cache
+from jaxformer.modules import unstack_layers
+from jaxformer.testing import assert_cached_decoding_equals_full, assert_scanned_equals_looped
+from tests.testing.foreign import draw_params
+
+RANDOM = np.random.default_rng(0)
+TOKENS = RANDOM.integers(11, size=(2, 7))
+CONFIG = ModelConfig(
+    vocab_size=11, max_len=8, num_layers=2, d_model=4, num_heads=1, init_std=0.5, norm="rms_norm",
+    activation="relu", use_bias=False,
+)  # fmt: skip
+TABLE, POSITIONS = jnp.asarray(RANDOM.standard_normal((2, 11, 3)))
+
+
+def attend(query, key, allowed):
+    scores = jnp.einsum("btd,bsd->bts", query, key)
+    weights = jax.nn.softmax(jnp.where(allowed[None], scores, -1e30), axis=-1)
+    return jnp.einsum("bts,bsd->btd", weights, key) @ TABLE.T
+
+
+def full(tokens):
+    """A language model of one attention layer."""
+    x = TABLE[tokens] + POSITIONS[None, : tokens.shape[1]]
+    return attend(x, x, jnp.tril(jnp.ones((tokens.shape[1],) * 2, bool)))
+
+
+def empty():
+    return jnp.zeros((2, 9, 3)), jnp.int32(0)
+
+
+def step(tokens, cache, position=0, slot=0, advance=True, visible=lambda s, t, end: s <= t):
+    """The same with a cache, and with ways to get it wrong."""
+    keys, length = cache
+    new = jnp.arange(tokens.shape[1])
+    x = TABLE[tokens] + POSITIONS[new + (length if advance else 0) + position][None]
+    keys = jax.lax.dynamic_update_slice(keys, x, (0, length + slot, 0))
+    end = length + tokens.shape[1]
+    allowed = visible(jnp.arange(keys.shape[1])[None], (length + new)[:, None], end)
+    return attend(x, keys, allowed), (keys, end)
+
+
+def test_decoder_decodes_with_a_cache_what_it_computes_in_full():
+    config = dataclasses.replace(CONFIG, scan_layers=False, num_layers=1)
+    decoder = Decoder(config)
+    params = {"params": draw_params(decoder, TOKENS)}
+
+    assert_cached_decoding_equals_full(
+        lambda tokens: decoder.apply(params, tokens).logits,
+        lambda tokens, cache: decoder.apply(params, tokens, cache=cache),
+        lambda: init_cache(config, batch_size=2, capacity=8),
+        TOKENS,
+        chunks=[(5, 1, 1)],
+    )
+
+
+def test_plain_function_decodes_with_a_cache_what_it_computes_in_full():
+    assert_cached_decoding_equals_full(full, step, empty, TOKENS)
+    assert_cached_decoding_equals_full(full, step, empty, TOKENS, chunks=[(7,), (2, 2, 3)])
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ({"advance": False}, "chunks of 1 x 7\n(.*\n)*.*position 1: the position is not counted"),
+        ({"slot": 1}, "position 0: the empty slots of the cache are attended to"),
+        ({"position": 1}, "position 0: .*positions do not start where"),
+        ({"visible": lambda s, t, end: s <= t + 1}, "position 0: the empty slots"),
+        ({"visible": lambda s, t, end: (s < t) | (t == 0) & (s == 0)}, "one short of the newest"),
+        ({"visible": lambda s, t, end: s + 0 * t < end},
+         "chunks of 3, 1 x 4\n(.*\n)*.*position 0: inside the first chunk"),
+    ],
+)  # fmt: skip
+def test_cached_decoding_check_names_the_mistake(fault, message):
+    with pytest.raises(AssertionError, match=message):
+        assert_cached_decoding_equals_full(full, functools.partial(step, **fault), empty, TOKENS)
+
+
+def test_cached_decoding_check_looks_at_the_chunks_it_is_given():
+    prefill_wrong = functools.partial(step, visible=lambda s, t, end: s + 0 * t < end)
+    assert_cached_decoding_equals_full(full, prefill_wrong, empty, TOKENS, chunks=[[1] * 7])
+    with pytest.raises(ConfigError, match=r"add up to T=7, got \(3, 3\)"):
+        assert_cached_decoding_equals_full(full, step, empty, TOKENS, chunks=[(3, 3)])
+
+
+def test_cached_decoding_check_wants_logits_of_all_tokens_of_a_step():
+    def last_only(tokens, cache):
+        logits, cache = step(tokens, cache)
+        return logits[:, -1:], cache
+
+    with pytest.raises(AssertionError, match=r"got: +shape \(2, 1, 11\)\n.*leading sizes \(2, 3\)"):
+        assert_cached_decoding_equals_full(full, last_only, empty, TOKENS)
+
+
+KERNELS = jnp.asarray(RANDOM.standard_normal((3, 2, 2)))
+X = jnp.asarray(RANDOM.standard_normal((5, 2)))
+
+
+def layer(x, kernel):
+    return jnp.tanh(x @ kernel)
+
+
+def looped(kernels, x):
+    return functools.reduce(layer, kernels, x)
+
+
+def scanned(kernels, x, **options):
+    return jax.lax.scan(lambda x, kernel: (layer(x, kernel), None), x, kernels, **options)[0]
+
+
+def test_plain_scan_equals_its_loop():
+    assert_scanned_equals_looped(scanned, looped, KERNELS, X)
+
+
+def test_decoder_scanned_equals_looped():
+    scanned, looped = Decoder(CONFIG), Decoder(dataclasses.replace(CONFIG, scan_layers=False))
+    params = draw_params(scanned, TOKENS)
+
+    def logits(decoder):
+        return lambda params, tokens: decoder.apply({"params": params}, tokens).logits
+
+    assert_scanned_equals_looped(
+        logits(scanned), logits(looped), params, TOKENS, unstack=unstack_layers
+    )
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (functools.partial(scanned, reverse=True), r"output\[axis0=(.*\n)*.*another order"),
+        (lambda kernels, x: scanned(kernels[:1].repeat(3, axis=0), x), "(?s)output.*or shared"),
+        (lambda kernels, x: scanned(jax.lax.stop_gradient(kernels), x), r"gradient\[axis0="),
+        (lambda kernels, x: jax.lax.scan(lambda x, k: (layer(x, k),) * 2, x, kernels),
+         r"trees, shapes and dtypes differ(.*\n)*.*take the carry"),
+    ],
+)  # fmt: skip
+def test_scan_check_catches(broken, message):
+    with pytest.raises(AssertionError, match=message):
+        assert_scanned_equals_looped(broken, looped, KERNELS, X)
+
+
+def test_scan_check_catches_layers_sorted_by_name():
+    """Beyond ten layers, layer_10 sorts before layer_2."""
+    kernels = jnp.asarray(RANDOM.standard_normal((11, 2, 2)))
+    by_name = [kernels[i] for i in sorted(range(11), key=str)]
+    with pytest.raises(AssertionError, match="layer_10 comes before layer_2"):
+        assert_scanned_equals_looped(scanned, looped, kernels, X, unstack=lambda _: by_name)
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "message"),
+    [
+        (KERNELS[:1].repeat(3, axis=0), DataError, "the same in layers 0 and 1; draw"),
+        ({"a": KERNELS, "b": KERNELS[:2]}, ShapeError, r"leading sizes \[\(2,\), \(3,\)\]"),
+    ],
+)
+def test_scan_check_refuses_parameters_that_could_not_show_an_order(params, error, message):
+    with pytest.raises(error, match=message):
+        assert_scanned_equals_looped(scanned, looped, params, X)

@@ -1,0 +1,212 @@
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer.errors import ConfigError
+from jaxformer.testing import (
+    AttentionSizes,
+    assert_causal,
+    assert_fully_masked_rows_are_zero,
+    assert_mask_respected,
+    assert_padding_ignored,
+)
+from jaxformer.testing.influence import check_causal_influence
+from tests.testing.foreign import attention
+
+GROUPED = AttentionSizes(num_heads=6, num_kv_heads=2, value_head_dim=11)
+
+
+def softmax_attention(query, key, value, allowed, hide, after=lambda weights, allowed: weights):
+    scores = jnp.einsum("btnh,bsnh->bnts", query, key) / 4
+    weights = after(jax.nn.softmax(hide(scores, allowed), axis=-1), allowed)
+    return jnp.einsum("bnts,bsnh->btnh", weights, value)
+
+
+def test_checks_with_a_mask_pass_on_plain_jax():
+    assert_mask_respected(attention, GROUPED)
+    assert_causal(attention, GROUPED)
+    assert_padding_ignored(attention, GROUPED)
+    assert_padding_ignored(attention, GROUPED, fill=math.nan)
+    assert_fully_masked_rows_are_zero(attention, GROUPED)
+
+
+def mask_ignored(query, key, value, mask):
+    return attention(query, key, value)
+
+
+def mask_inverted(query, key, value, mask):
+    return attention(query, key, value, mask=~mask)
+
+
+def mask_without_its_head_axis(query, key, value, mask):
+    """[B, T, S] against weights [B, N, T, S], which raises only where B is not N."""
+    mask = mask[:, 0][None]
+    return softmax_attention(query, key, value, mask, lambda s, m: jnp.where(m, s, -1e30))
+
+
+def mask_paired_with_key_heads(query, key, value, mask):
+    """[B, 1, T, S] against weights [B, K, G, T, S]."""
+    groups = query.shape[2] // key.shape[2]
+    query = query.reshape(*query.shape[:2], key.shape[2], groups, -1)
+    scores = jnp.einsum("btkgh,bskh->bkgts", query, key)
+    weights = jax.nn.softmax(jnp.where(mask[None], scores, -1e30), axis=-1)
+    output = jnp.einsum("bkgts,bskh->btkgh", weights, value)
+    return output.reshape(*output.shape[:2], -1, output.shape[-1])
+
+
+def mask_times_scores(query, key, value, mask):
+    return softmax_attention(query, key, value, mask, lambda s, m: s * m)
+
+
+def rows_mixed(query, key, value, mask):
+    return attention(query, key, value, mask=mask) + value.mean() * 1e-3
+
+
+def heads_mixed(query, key, value, mask):
+    return attention(query, key[:, :, ::-1], value[:, :, ::-1], mask=mask)
+
+
+@pytest.mark.parametrize(
+    ("broken", "cause", "sizes"),
+    [
+        (mask_ignored, "is False\n.*= 0.*\n.*exactly 0\n.*the mask is not used", AttentionSizes()),
+        (mask_inverted, "the other way round: True = attend", AttentionSizes()),
+        (mask_without_its_head_axis, r"paired with heads: .*mask\[:, None\]", AttentionSizes()),
+        (mask_paired_with_key_heads, "paired with heads", GROUPED),
+        (mask_times_scores, "or only multiplied into the scores", AttentionSizes()),
+        (rows_mixed, "rows of the batch are mixed", AttentionSizes()),
+        (heads_mixed, "heads are mixed: query head n reads", GROUPED),
+    ],
+)
+def test_mask_check_names_the_mistake(broken, cause, sizes):
+    with pytest.raises(AssertionError, match=rf"output\[b=.*mask\[b=(.*\n)*.*{cause}"):
+        assert_mask_respected(broken, sizes)
+
+
+def causal_by(rule):
+    """Attention where the query at t sees the key at s if rule(t, s)."""
+
+    def broken(query, key, value, is_causal):
+        place = jnp.arange(query.shape[1])
+        return attention(query, key, value, mask=rule(place[:, None], place[None])[None, None])
+
+    return broken
+
+
+def normalised_over_time(query, key, value, is_causal):
+    return attention(query - query.mean(1, keepdims=True), key, value, is_causal=True)
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (causal_by(lambda t, s: s <= t + 1), r"position 0, value at position 1; 6 pairs in all\n"
+         r".*got: +\|d output / d input\| = \S+\n.*exactly 0\n.*one position off"),
+        (causal_by(lambda t, s: s < t), r"got: .* = 0\n.*more than 0\n.*not s < t"),
+        (normalised_over_time, r"query at position(.*\n)*.*a mean, a normalisation"),
+    ],
+)  # fmt: skip
+def test_causal_check_names_the_mistake(broken, message):
+    with pytest.raises(AssertionError, match=message):
+        assert_causal(broken)
+
+
+@pytest.mark.parametrize(
+    ("rule", "cause"),
+    [
+        (lambda t, s: s >= t, "the mask is transposed"),
+        (lambda t, s: s == s, "every later position is seen: nothing is masked"),
+        (lambda t, s: s // 2 <= t // 2, "reaches beyond the query's position"),
+        (lambda t, s: (s <= t) & (s > t - 3), "earlier positions are out of reach"),
+        (lambda t, s: np.where(s == t, np.nan, s <= t), None),
+        (lambda t, s: np.where(s > t, np.nan, 1), "every later position"),
+    ],
+)
+def test_causal_check_tells_patterns_apart(rule, cause):
+    pattern = rule(*np.indices((7, 7))).astype(float)
+    if cause is None:
+        check_causal_influence("rule", pattern, name="x", reach=None)
+        return
+    with pytest.raises(AssertionError, match=cause):
+        check_causal_influence("rule", pattern, name="x", reach=None)
+
+
+def not_renormalised(query, key, value, mask):
+    return softmax_attention(query, key, value, mask, lambda s, m: s, lambda w, m: w * m)
+
+
+def not_low_enough(query, key, value, mask):
+    return softmax_attention(query, key, value, mask, lambda s, m: s + jnp.where(m, 0, -50))
+
+
+@pytest.mark.parametrize("broken", [not_renormalised, not_low_enough, mask_ignored])
+def test_padding_check_catches(broken):
+    with pytest.raises(AssertionError, match=r"100.0, .*\n.*output\[(.*\n)*.*not renormalised"):
+        assert_padding_ignored(broken)
+
+
+def test_padding_check_catches_what_only_the_gradient_shows():
+    def gradient_leaks(query, key, value, mask):
+        hidden = ~mask.any(2)[:, 0, :, None, None]
+        rest = jnp.where(hidden, value, 0).sum() * 1e-3
+        return attention(query, key, value, mask=mask) + rest - jax.lax.stop_gradient(rest)
+
+    with pytest.raises(AssertionError, match=r"gradient of the value\[b=0, s=2"):
+        assert_padding_ignored(gradient_leaks)
+
+
+def test_nan_padding_check_catches_jax_nn_which_passes_the_weaker_one():
+    assert_padding_ignored(jax.nn.dot_product_attention)
+    with pytest.raises(AssertionError, match=r"output\[(.*\n).*nan\n(.*\n).*0 \* NaN is NaN"):
+        assert_padding_ignored(jax.nn.dot_product_attention, fill=math.nan)
+
+
+def infinitely_low(query, key, value, mask):
+    return softmax_attention(query, key, value, mask, lambda s, m: jnp.where(m, s, -jnp.inf))
+
+
+def zeroed_too_late(query, key, value, mask):
+    output = infinitely_low(query, key, value, mask)
+    return jnp.where(mask.any(-1).swapaxes(1, 2)[..., None], output, 0)
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (jax.nn.dot_product_attention, r"output\[b=0, t=1, n=0, h=0\], one of 96 elements\n(.*\n)*"
+         ".*the mean of all values"),
+        (infinitely_low, r"got: +nan\n.*exactly 0\n.*0 / 0"),
+        (mask_ignored, "still give weights"),
+        (zeroed_too_late, r"gradient of the value\[b=0, s=0(.*\n)*"
+         r".*0 \* inf is NaN"),
+    ],
+)  # fmt: skip
+def test_empty_row_check_names_the_mistake(broken, message):
+    with pytest.raises(AssertionError, match=message):
+        assert_fully_masked_rows_are_zero(broken)
+
+
+def test_empty_row_check_catches_nan_in_other_rows():
+    def nan_elsewhere(query, key, value, mask):
+        output = attention(query, key, value, mask=mask)
+        return jnp.where(mask.any(-1).swapaxes(1, 2)[..., None], jnp.nan, output)
+
+    with pytest.raises(AssertionError, match="expected: +a finite number"):
+        assert_fully_masked_rows_are_zero(nan_elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("check", "keyword"),
+    [
+        (assert_mask_respected, "mask"),
+        (assert_padding_ignored, "mask"),
+        (assert_fully_masked_rows_are_zero, "mask"),
+        (assert_causal, "is_causal"),
+    ],
+)
+def test_function_without_the_keyword_is_told_to_adapt(check, keyword):
+    with pytest.raises(ConfigError, match=f"must take the keyword {keyword}, got .*adapter"):
+        check(lambda query, key, value: query)
