@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from jaxformer.cli import main
-from jaxformer.config import load_config
+from jaxformer.config import RotaryScalingConfig, load_config
+from jaxformer.errors import ConfigError
 from jaxformer.run_folder import HeldOut
 from jaxformer.runs import open_run
 
@@ -265,6 +266,21 @@ def test_missing_config_names_its_neighbours(tmp_path, capsys):
 def test_wrong_override_names_the_option(tmp_path, capsys):
     error = one_line(capsys, "train", write_config(tmp_path), "--model.num-head", "4")
     assert "--model.num-heads" in error
+
+
+def test_override_reaches_a_table_within_a_table(tmp_path, capsys, monkeypatch):
+    configs = []
+
+    def train_run(config, on_start):
+        configs.append(config)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("jaxformer.runs.train_run", train_run)
+    flags = ("--model.rotary-scaling.kind", "linear", "--model.rotary-scaling.factor", "2")
+    one_line(capsys, "train", write_config(tmp_path), *flags)
+    assert configs[0].model.rotary_scaling == RotaryScalingConfig(kind="linear", factor=2.0)
+    error = one_line(capsys, "train", write_config(tmp_path), *flags, "--model.positions", "alibi")
+    assert "remove rotary_scaling, or set positions = 'rotary'" in error
 
 
 def test_impossible_override_is_a_mistake_too(tmp_path, capsys):

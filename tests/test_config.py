@@ -11,6 +11,7 @@ from jaxformer.config import (
     ExperimentConfig,
     ModelConfig,
     OptimizerConfig,
+    RotaryScalingConfig,
     SamplesConfig,
     SamplingConfig,
     ScheduleConfig,
@@ -130,6 +131,25 @@ def test_load_config_reads_integers_as_numbers_and_lists_as_tuples(load):
         (SMALLEST.replace("[model]", "[[model]]"), ["model must be a table, got ["]),
         (SMALLEST + "[training.steps]\n", ["not a TOML file"]),
         (with_line("model", "norm = {}"), ["model.norm must be a string, got {}"]),
+        # A table within a table.
+        (with_line("model", "rotary_scaling = 2.0"), ["model.rotary_scaling must be a table"]),
+        (
+            SMALLEST + '[model.rotary_scaling]\nkind = "linear"\nfactr = 2.0\n',
+            ["unknown key model.rotary_scaling.factr", "mean 'factor'?"],
+        ),
+        (
+            SMALLEST + '[model.rotary_scaling]\nkind = "linear"\nfactor = "2"\n',
+            ["model.rotary_scaling.factor must be a number, got '2'"],
+        ),
+        (
+            SMALLEST + '[model.rotary_scaling]\nkind = "yarm"\n',
+            ["[model.rotary_scaling] kind must be one of none, linear", "mean 'yarn'?"],
+        ),
+        (
+            SMALLEST + '[model.rotary_scaling]\nkind = "linear"\n',
+            ["[model.rotary_scaling] rotary scaling of kind 'linear' needs factor"],
+        ),
+        (with_line("model", "local_window = 3"), ["model.local_window", "'local_window_size'?"]),
         # Bad choices, with the nearest valid one.
         (
             with_line("model", 'norm = "layernorm"'),
@@ -185,6 +205,12 @@ def test_load_config_of_a_folder_says_that_it_cannot_be_read(tmp_path):
 
 # A number that is not one is never above a bound.
 NAN = math.nan
+CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
+LINEAR = RotaryScalingConfig(kind="linear", factor=2.0)
+YARN = RotaryScalingConfig(
+    kind="yarn", factor=4.0, original_max_len=8, beta_fast=16.0, beta_slow=2.0,
+    attention_factor=1.5,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -215,6 +241,75 @@ NAN = math.nan
         ),
         (lambda: model(d_model=9), ["rotary positions need an even head_dim", "head_dim=3"]),
         (lambda: model(head_dim=5), ["even head_dim", "head_dim=5"]),
+        (lambda: model(local_window_size=0), ["local_window_size must be positive"]),
+        (lambda: model(attention_softcap=0.0), ["attention_softcap must be positive"]),
+        (lambda: model(logit_softcap=math.inf), ["logit_softcap must be positive"]),
+        (lambda: model(attention_implementation="flash"), ["must be one of auto, dense, chunked"]),
+        (
+            lambda: model(attention_implementation="cudnn"),
+            ["'cudnn' computes in bfloat16", "dtype='float32'", "such as to 'auto'"],
+        ),
+        (
+            lambda: model(**CUDNN, attention_softcap=5.0),
+            ["'cudnn' has no soft cap", "attention_softcap=5.0"],
+        ),
+        (lambda: model(**CUDNN, positions="alibi"), ["'cudnn' takes no bias", "='alibi'"]),
+        (lambda: model(**CUDNN, positions="relative"), ["takes no bias", "='relative'"]),
+        (lambda: model(**CUDNN, dropout_rate=0.1), ["has no dropout", "dropout_rate=0.1"]),
+        (
+            lambda: model(positions="alibi", rotary_scaling=LINEAR),
+            ["for rotary positions", "positions='alibi'", "kind='linear'", "remove rotary_scaling"],
+        ),
+        (
+            lambda: model(relative_buckets=8),
+            ["relative_buckets is for relative positions", "positions='rotary'", "=8; remove it"],
+        ),
+        (
+            lambda: model(positions="alibi", relative_max_distance=64),
+            ["relative_max_distance is for relative positions", "positions='alibi'"],
+        ),
+        (lambda: model(positions="relative", relative_buckets=1), ["at least 2", "_buckets=1"]),
+        (
+            lambda: model(positions="relative", relative_buckets=-1),
+            ["relative_buckets must be pos"],
+        ),
+        (
+            lambda: model(positions="relative", relative_buckets=8, relative_max_distance=4),
+            ["more than relative_buckets // 2", "relative_max_distance=4", "relative_buckets=8"],
+        ),
+        (lambda: RotaryScalingConfig(kind="ntk"), ["kind must be one of none, linear, llama3"]),
+        (lambda: RotaryScalingConfig(kind="linear"), ["kind 'linear' needs factor"]),
+        (lambda: RotaryScalingConfig(kind="yarn", factor=2.0), ["'yarn' needs original_max_len"]),
+        (
+            lambda: RotaryScalingConfig(kind="llama3", factor=2.0, original_max_len=8),
+            ["'llama3' needs low_freq_factor"],
+        ),
+        (
+            lambda: RotaryScalingConfig(factor=2.0),
+            ["factor is for rotary scaling of kind 'linear' or 'llama3' or 'yarn'", "kind='none'"],
+        ),
+        (
+            lambda: dataclasses.replace(LINEAR, beta_fast=8.0),
+            ["beta_fast is for rotary scaling of kind 'yarn'", "kind='linear'", "remove it"],
+        ),
+        (lambda: dataclasses.replace(LINEAR, factor=0.5), ["factor must be at least 1", "=0.5"]),
+        (lambda: dataclasses.replace(LINEAR, factor=math.nan), ["factor must be positive"]),
+        (
+            lambda: RotaryScalingConfig(
+                kind="llama3",
+                factor=8.0,
+                original_max_len=8,
+                low_freq_factor=4.0,
+                high_freq_factor=4.0,
+            ),
+            ["low_freq_factor must be less than high_freq_factor", "low_freq_factor=4.0"],
+        ),
+        (
+            lambda: RotaryScalingConfig(
+                kind="yarn", factor=2.0, original_max_len=8, beta_slow=32.0
+            ),
+            ["beta_slow must be less than beta_fast", "beta_slow=32.0 and beta_fast=32.0"],
+        ),
         (lambda: TokenizerConfig(), ["'bpe' needs tokenizer.vocab_size"]),
         (lambda: TokenizerConfig(vocab_size=256), ["at least 257", "vocab_size=256"]),
         (lambda: TokenizerConfig(kind="word", vocab_size=0), ["vocab_size must be positive"]),
@@ -289,6 +384,9 @@ def test_configs_refuse_impossible_values_by_name(make, words):
 def test_configs_accept_values_at_their_bounds():
     model(dropout_rate=0.0, d_model=10, head_dim=2)
     model(d_model=9, positions="learned")
+    model(positions="relative", relative_buckets=2, relative_max_distance=2, local_window_size=1)
+    model(**CUDNN, local_window_size=3)
+    RotaryScalingConfig(kind="linear", factor=1.0)
     TokenizerConfig(vocab_size=257)
     TokenizerConfig(kind="word")
     OptimizerConfig(learning_rate=1.0, beta1=0.0, weight_decay=0.0, clip_norm=0.0)
@@ -366,8 +464,10 @@ def test_config_with_every_key_set_is_read_back_equal(load):
         seed=3,
         model=model(
             vocab_size=301, num_kv_heads=1, head_dim=6, value_head_dim=7, d_ff=5,
-            positions="learned", rotary_base=1e6, rotary_layout="interleaved", norm="rms_norm",
-            norm_position="post", norm_eps=1e-6, activation="swiglu", use_bias=False,
+            positions="rotary", rotary_base=1e6, rotary_layout="interleaved", rotary_scaling=YARN,
+            local_window_size=3, attention_softcap=50.0, logit_softcap=30.0, qk_norm=True,
+            attention_implementation="chunked", norm="rms_norm", norm_position="sandwich",
+             norm_eps=1e-6, activation="swiglu", use_bias=False,
             tied_embeddings=False, scale_embeddings=True, init_std=0.1, dropout_rate=0.5,
             dtype="bfloat16", param_dtype="bfloat16", remat="full", scan_layers=False,
         ),
@@ -394,6 +494,53 @@ def test_config_with_every_key_set_is_read_back_equal(load):
     assert load(config_to_toml(config)) == config
 
 
+def test_relative_positions_and_llama3_scaling_are_read_back_equal(load):
+    llama3 = RotaryScalingConfig(
+        kind="llama3", factor=8.0, original_max_len=8, low_freq_factor=1.0, high_freq_factor=4.0
+    )
+    for options in (
+        dict(rotary_scaling=llama3),
+        dict(positions="relative", relative_buckets=8, relative_max_distance=20),
+        dict(positions="alibi"),
+    ):
+        config = small(out="there", model=model(**options))
+        assert load(config_to_toml(config)) == config
+
+
+def test_config_written_before_there_were_these_options_still_loads(load):
+    """The [model] table of a run folder as an earlier version wrote it."""
+    old = """
+architecture = "decoder"
+vocab_size = 65
+max_len = 64
+num_layers = 4
+d_model = 128
+num_heads = 4
+positions = "learned"
+rotary_base = 10000.0
+rotary_layout = "half"
+norm = "layer_norm"
+norm_position = "pre"
+norm_eps = 1e-05
+activation = "gelu"
+use_bias = false
+tied_embeddings = true
+scale_embeddings = false
+init_std = 0.02
+dropout_rate = 0.0
+dtype = "float32"
+param_dtype = "float32"
+remat = "none"
+scan_layers = true
+"""
+    start, end = SMALLEST.index("max_len"), SMALLEST.index("[tokenizer]")
+    config = load(SMALLEST[:start] + old + SMALLEST[end:]).model
+    assert config == ModelConfig(
+        vocab_size=65, max_len=64, num_layers=4, d_model=128, num_heads=4, positions="learned",
+        use_bias=False,
+    )  # fmt: skip
+
+
 def test_config_to_toml_leaves_unset_keys_out_and_writes_defaults():
     values = tomllib.loads(config_to_toml(small()))
     assert "out" not in values
@@ -418,6 +565,14 @@ def test_config_from_dict_names_keys_with_their_prefix():
         config_from_dict(ModelConfig, values, prefix="model.")
     with pytest.raises(ConfigError, match="^d_ff must be positive"):
         config_from_dict(ModelConfig, values)
+
+
+def test_config_differences_reach_into_nested_tables():
+    new = model(rotary_scaling=LINEAR)
+    assert config_differences(model(), new, "model.") == {
+        "model.rotary_scaling.kind": ("none", "linear"),
+        "model.rotary_scaling.factor": (None, 2.0),
+    }
 
 
 def test_config_differences_lists_dotted_keys():

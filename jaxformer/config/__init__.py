@@ -6,10 +6,10 @@ from jaxformer.config.files import (
     config_to_toml,
     load_config,
 )
+from jaxformer.config.model import ModelConfig, RotaryScalingConfig
 from jaxformer.config.schema import (
     DataConfig,
     ExperimentConfig,
-    ModelConfig,
     OptimizerConfig,
     SamplesConfig,
     SamplingConfig,
@@ -23,6 +23,7 @@ __all__ = [
     "ExperimentConfig",
     "ModelConfig",
     "OptimizerConfig",
+    "RotaryScalingConfig",
     "SamplesConfig",
     "SamplingConfig",
     "ScheduleConfig",

@@ -9,7 +9,8 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
-from jaxformer.config.schema import ExperimentConfig, suggestion
+from jaxformer.config.checks import suggestion
+from jaxformer.config.schema import ExperimentConfig
 from jaxformer.errors import ConfigError
 
 __all__ = ["config_differences", "config_from_dict", "config_to_toml", "load_config"]

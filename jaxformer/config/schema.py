@@ -1,180 +1,27 @@
 """The experiment config: frozen dataclasses that check themselves."""
 
 import dataclasses
-import difflib
-import math
-import typing
 from typing import Literal
 
+from jaxformer.config.checks import (
+    require,
+    require_at_least_zero,
+    require_choices,
+    require_positive,
+)
+from jaxformer.config.model import ModelConfig
 from jaxformer.errors import ConfigError
 
 __all__ = [
     "DataConfig",
     "ExperimentConfig",
-    "ModelConfig",
     "OptimizerConfig",
     "SamplesConfig",
     "SamplingConfig",
     "ScheduleConfig",
     "TokenizerConfig",
     "TrainingConfig",
-    "suggestion",
 ]
-
-Float = Literal["float32", "bfloat16"]
-
-
-def _require(condition: bool, rule: str, **values: object) -> None:
-    """Raises ConfigError with the rule and the values that broke it."""
-    if not condition:
-        got = " and ".join(f"{key}={value!r}" for key, value in values.items())
-        raise ConfigError(f"{rule}, got {got}")
-
-
-def _require_positive(config: object, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if value is not None:
-            _require(0 < value < math.inf, f"{name} must be positive", **{name: value})
-
-
-def _require_at_least_zero(config: object, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if value is not None:
-            _require(0 <= value < math.inf, f"{name} must be zero or more", **{name: value})
-
-
-def _require_choices(config: object) -> None:
-    """Checks every Literal field, which Python itself does not."""
-    for name, kind in typing.get_type_hints(type(config)).items():
-        if typing.get_origin(kind) is Literal:
-            value = getattr(config, name)
-            choices = typing.get_args(kind)
-            if value not in choices:
-                raise ConfigError(
-                    f"{name} must be one of {', '.join(choices)}, got {value!r}"
-                    + suggestion(str(value), choices)
-                )
-
-
-def suggestion(word: str, known: typing.Iterable[str]) -> str:
-    """Writes the end of a message that names the nearest of the known words, if one is near."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """The shape of a Transformer; hashable, so that Flax modules can hold it.
-
-    Args:
-        architecture: which model; "decoder" is the causal language model.
-        vocab_size: number of token ids; the tokenizer's when not given.
-        max_len: longest sequence in tokens; also the training window.
-        num_layers: number of blocks.
-        d_model: width of the residual stream.
-        num_heads: query heads.
-        num_kv_heads: key/value heads, a divisor of num_heads; num_heads when not given.
-        head_dim: width of a query and key head; d_model / num_heads when not given.
-        value_head_dim: width of a value head; head_dim when not given.
-        d_ff: hidden width of the feed-forward layer; 4 * d_model when not given.
-        positions: how a token's position enters the model.
-        rotary_base: base of the rotary frequencies.
-        rotary_layout: which features form a rotated pair: i and i + H/2 ("half", as in
-            GPT-NeoX and Llama) or 2i and 2i + 1 ("interleaved", as in the RoFormer paper).
-        norm: kind of normalization.
-        norm_position: before each sublayer ("pre") or after its residual sum ("post").
-        norm_eps: added to the variance.
-        activation: of the feed-forward layer; swiglu and geglu add a gate projection.
-        use_bias: whether projections and layer norms have biases.
-        tied_embeddings: whether the output projection is the embedding table.
-        scale_embeddings: whether embeddings are multiplied by sqrt(d_model).
-        init_std: standard deviation of initial weights; those of projections into the residual
-            stream are divided by sqrt(2 * num_layers) (Radford et al., GPT-2, 2019).
-        dropout_rate: on embeddings, attention weights and sublayer outputs.
-        dtype: of the computation.
-        param_dtype: of the parameters.
-        remat: what the backward pass recomputes: nothing, all but matrix products, or all.
-        scan_layers: whether the blocks are one `nn.scan` with stacked parameters (compiles once)
-            or a Python loop (decodes faster).
-    """
-
-    architecture: Literal["decoder"] = "decoder"
-    vocab_size: int | None = None
-    max_len: int
-    num_layers: int
-    d_model: int
-    num_heads: int
-    num_kv_heads: int | None = None
-    head_dim: int | None = None
-    value_head_dim: int | None = None
-    d_ff: int | None = None
-    positions: Literal["sinusoidal", "learned", "rotary", "none"] = "rotary"
-    rotary_base: float = 10_000.0
-    rotary_layout: Literal["half", "interleaved"] = "half"
-    norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
-    norm_position: Literal["pre", "post"] = "pre"
-    norm_eps: float = 1e-5
-    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"] = "gelu"
-    use_bias: bool = True
-    tied_embeddings: bool = True
-    scale_embeddings: bool = False
-    init_std: float = 0.02
-    dropout_rate: float = 0.0
-    dtype: Float = "float32"
-    param_dtype: Float = "float32"
-    remat: Literal["none", "dots", "full"] = "none"
-    scan_layers: bool = True
-
-    def __post_init__(self) -> None:
-        _require_choices(self)
-        _require_positive(
-            self, "vocab_size", "max_len", "num_layers", "d_model", "num_heads", "num_kv_heads",
-            "head_dim", "value_head_dim", "d_ff", "rotary_base", "norm_eps", "init_std",
-        )  # fmt: skip
-        _require(
-            0 <= self.dropout_rate < 1,
-            "dropout_rate must be in [0, 1)",
-            dropout_rate=self.dropout_rate,
-        )
-        if self.head_dim is None and self.d_model % self.num_heads:
-            raise ConfigError(
-                "d_model must be a multiple of num_heads, got "
-                f"d_model={self.d_model} and num_heads={self.num_heads}; "
-                "change one of them, or set head_dim"
-            )
-        _require(
-            self.num_heads % self.kv_heads == 0,
-            "num_heads must be a multiple of num_kv_heads",
-            num_heads=self.num_heads,
-            num_kv_heads=self.kv_heads,
-        )
-        if self.positions == "rotary" and self.key_dim % 2:
-            raise ConfigError(
-                f"rotary positions need an even head_dim, got head_dim={self.key_dim}; "
-                "change d_model, num_heads or head_dim"
-            )
-
-    @property
-    def kv_heads(self) -> int:
-        """Number of key/value heads, the default filled in."""
-        return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
-
-    @property
-    def key_dim(self) -> int:
-        """Width of a query and key head, the default filled in."""
-        return self.d_model // self.num_heads if self.head_dim is None else self.head_dim
-
-    @property
-    def value_dim(self) -> int:
-        """Width of a value head, the default filled in."""
-        return self.key_dim if self.value_head_dim is None else self.value_head_dim
-
-    @property
-    def ff_dim(self) -> int:
-        """Hidden width of the feed-forward layer, the default filled in."""
-        return 4 * self.d_model if self.d_ff is None else self.d_ff
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -191,8 +38,8 @@ class TokenizerConfig:
     vocab_size: int | None = None
 
     def __post_init__(self) -> None:
-        _require_choices(self)
-        _require_positive(self, "vocab_size")
+        require_choices(self)
+        require_positive(self, "vocab_size")
         if self.kind == "bpe" and self.vocab_size is None:
             raise ConfigError("tokenizer.kind 'bpe' needs tokenizer.vocab_size, for example 2048")
         if self.kind == "bpe" and self.vocab_size is not None and self.vocab_size < 257:
@@ -228,13 +75,13 @@ class DataConfig:
     packing: Literal["windows", "documents"] = "windows"
 
     def __post_init__(self) -> None:
-        _require_choices(self)
+        require_choices(self)
         if self.source == "python" and self.paths:
             raise ConfigError(
                 f"data.paths are read by data.source 'files' only, got source='python' and "
                 f"paths={self.paths!r}; set source = 'files' or remove paths"
             )
-        _require(
+        require(
             0 < self.validation_fraction < 1,
             "validation_fraction must be between 0 and 1",
             validation_fraction=self.validation_fraction,
@@ -264,12 +111,12 @@ class OptimizerConfig:
     clip_norm: float = 1.0
 
     def __post_init__(self) -> None:
-        _require_choices(self)
-        _require_positive(self, "learning_rate", "eps")
-        _require_at_least_zero(self, "weight_decay", "clip_norm")
+        require_choices(self)
+        require_positive(self, "learning_rate", "eps")
+        require_at_least_zero(self, "weight_decay", "clip_norm")
         for name in ("beta1", "beta2"):
             value = getattr(self, name)
-            _require(0 <= value < 1, f"{name} must be in [0, 1)", **{name: value})
+            require(0 <= value < 1, f"{name} must be in [0, 1)", **{name: value})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -290,9 +137,9 @@ class ScheduleConfig:
     final_scale: float = 0.1
 
     def __post_init__(self) -> None:
-        _require_choices(self)
-        _require_at_least_zero(self, "warmup_steps")
-        _require(
+        require_choices(self)
+        require_at_least_zero(self, "warmup_steps")
+        require(
             0 <= self.final_scale <= 1,
             "final_scale must be in [0, 1]",
             final_scale=self.final_scale,
@@ -309,7 +156,7 @@ class ScheduleConfig:
                 "decay ends, usually training.steps"
             )
         else:
-            _require(
+            require(
                 self.decay_steps > self.warmup_steps,
                 "decay_steps must be larger than warmup_steps, which it includes",
                 decay_steps=self.decay_steps,
@@ -347,8 +194,8 @@ class TrainingConfig:
     keep_checkpoints: int = 2
 
     def __post_init__(self) -> None:
-        _require_choices(self)
-        _require_positive(
+        require_choices(self)
+        require_positive(
             self, "steps", "batch_size", "accumulate_steps", "devices", "cpu_devices", "log_every",
             "eval_every", "checkpoint_every", "keep_checkpoints",
         )  # fmt: skip
@@ -357,7 +204,7 @@ class TrainingConfig:
                 f"training.devices is for the runner 'pmap', got devices={self.devices} and "
                 "runner='single', which uses one; remove devices"
             )
-        _require(
+        require(
             self.batch_size % self.accumulate_steps == 0,
             "batch_size must be a multiple of accumulate_steps",
             batch_size=self.batch_size,
@@ -385,12 +232,12 @@ class SamplingConfig:
     min_p: float | None = None
 
     def __post_init__(self) -> None:
-        _require_positive(self, "repetition_penalty", "top_k")
-        _require_at_least_zero(self, "temperature")
+        require_positive(self, "repetition_penalty", "top_k")
+        require_at_least_zero(self, "temperature")
         if self.top_p is not None:
-            _require(0 < self.top_p <= 1, "top_p must be in (0, 1]", top_p=self.top_p)
+            require(0 < self.top_p <= 1, "top_p must be in (0, 1]", top_p=self.top_p)
         if self.min_p is not None:
-            _require(0 <= self.min_p <= 1, "min_p must be in [0, 1]", min_p=self.min_p)
+            require(0 <= self.min_p <= 1, "min_p must be in [0, 1]", min_p=self.min_p)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -407,7 +254,7 @@ class SamplesConfig(SamplingConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_positive(self, "max_new_tokens")
+        require_positive(self, "max_new_tokens")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -437,4 +284,4 @@ class ExperimentConfig:
     samples: SamplesConfig = SamplesConfig()
 
     def __post_init__(self) -> None:
-        _require(0 <= self.seed < 2**31, "seed must be in 0 .. 2**31 - 1", seed=self.seed)
+        require(0 <= self.seed < 2**31, "seed must be in 0 .. 2**31 - 1", seed=self.seed)

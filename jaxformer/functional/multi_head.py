@@ -11,9 +11,10 @@ from einops import rearrange
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.attention import Implementation, dot_product_attention
-from jaxformer.functional.attention.inputs import Lengths
+from jaxformer.functional.attention.inputs import Lengths, WindowSize
 from jaxformer.functional.cache import KVCache
 from jaxformer.functional.linear import linear
+from jaxformer.functional.normalization import rms_norm
 from jaxformer.functional.positions import apply_rotary
 from jaxformer.functional.shapes import Array, check_axes
 
@@ -32,6 +33,8 @@ class MultiHeadParams(NamedTuple):
         key_bias: float `[K*H]` or None.
         value_bias: float `[K*Hv]` or None.
         output_bias: float `[D]` or None.
+        query_norm_scale: float `[H]`, of an RMS norm over each query head; None = no norm.
+        key_norm_scale: float `[H]`, likewise over each key head.
     """
 
     query_kernel: jax.Array
@@ -42,6 +45,8 @@ class MultiHeadParams(NamedTuple):
     key_bias: jax.Array | None = None
     value_bias: jax.Array | None = None
     output_bias: jax.Array | None = None
+    query_norm_scale: jax.Array | None = None
+    key_norm_scale: jax.Array | None = None
 
 
 class MultiHeadOutput(NamedTuple):
@@ -65,28 +70,38 @@ def multi_head_attention(
     *,
     num_heads: int,
     num_kv_heads: int | None = None,
+    norm_eps: float = 1e-6,
     rotary: tuple[jax.Array, jax.Array] | None = None,
     rotary_layout: str = "half",
     cache: KVCache | None = None,
     num_tokens: jax.Array | None = None,
+    scale: float | None = None,
     is_causal: bool = False,
+    query_offset: Lengths | None = None,
+    query_seq_lengths: Lengths | None = None,
+    key_value_seq_lengths: Lengths | None = None,
+    local_window_size: WindowSize | None = None,
     query_segment_ids: Array | None = None,
     key_value_segment_ids: Array | None = None,
-    key_value_seq_lengths: Lengths | None = None,
+    softcap: float | None = None,
     dropout_rate: float = 0.0,
     dropout_rng: jax.Array | None = None,
     implementation: Implementation = "auto",
 ) -> MultiHeadOutput:
     """Projects to heads, attends in each, and projects the merged heads back.
 
+    Queries and keys are normalized where there are scales for it, then rotated where there are
+    tables. Every argument from scale on is that of `dot_product_attention`.
+
     Args:
-        params: the four projections.
+        params: the four projections, and the scales of the norms.
         query_inputs: float `[..., T, D]`.
         key_value_inputs: float `[..., S, D]`; query_inputs when not given (self-attention).
-        bias: added to the scores, as in `dot_product_attention`.
-        mask: bool, True = attend, as in `dot_product_attention`.
+        bias: added to the scores, as in `dot_product_attention`; with a cache, S is its capacity.
+        mask: bool, True = attend, likewise.
         num_heads: N.
         num_kv_heads: K; N when not given.
+        norm_eps: added to the mean square of a head by its norm.
         rotary: (cos, sin) tables `[T, H/2]` or `[..., T, H/2]` for queries and keys alike
             (self-attention only).
         rotary_layout: "half" or "interleaved", as in `apply_rotary`.
@@ -94,13 +109,19 @@ def multi_head_attention(
             the cached tokens up to their own (causal self-attention on `[B, T, D]`).
         num_tokens: int `[B]`, with a cache: how many of the T inputs are real in each row, the
             first ones; all when not given. Outputs of the others are those of a zero row.
+        scale: factor of the scores; 1 / sqrt(H) when not given.
         is_causal: whether a query sees only keys at or before it.
+        query_offset: position of the first query; with a cache, it is the cache's.
+        query_seq_lengths: output rows at or beyond are those of a zero row; with a cache, they
+            are num_tokens.
+        key_value_seq_lengths: keys at or beyond are hidden; with a cache, they are its own.
+        local_window_size: (left, right) around the query's position.
         query_segment_ids: integer `[..., T]`.
         key_value_segment_ids: integer `[..., S]`.
-        key_value_seq_lengths: keys at or beyond are hidden.
+        softcap: c in c * tanh(scores / c).
         dropout_rate: of the attention weights.
         dropout_rng: PRNG key; needed when the rate is above 0.
-        implementation: as in `dot_product_attention`.
+        implementation: which computation.
 
     Returns:
         The output and the cache.
@@ -108,26 +129,39 @@ def multi_head_attention(
     Raises:
         ShapeError: an argument does not fit.
 
+    References:
+        Vaswani et al., "Attention Is All You Need", 2017, section 3.2.2; Henry et al.,
+        "Query-Key Normalization for Transformers", 2020 (with RMS norm: Qwen Team, "Qwen3", 2025).
+
     Example:
         >>> import jax.numpy as jnp
         >>> params = MultiHeadParams(*[jnp.eye(8)] * 4)
         >>> multi_head_attention(params, jnp.ones((2, 3, 8)), num_heads=2).output.shape
         (2, 3, 8)
     """
-    if cache is not None and (key_value_inputs is not None or not is_causal):
-        raise ShapeError(
-            "a cache is for causal self-attention, got "
-            f"is_causal={is_causal}"
-            + (" and key_value_inputs" if key_value_inputs is not None else "")
-            + "; set is_causal=True and pass query_inputs only"
-        )
-    if cache is not None and key_value_seq_lengths is not None:
-        raise ShapeError(
-            "key_value_seq_lengths are the cache's own lengths when there is one, got both; leave "
-            "them out, and pass num_tokens for rows of unequal length"
-        )
+    if cache is not None:
+        if key_value_inputs is not None or not is_causal:
+            raise ShapeError(
+                f"a cache is for causal self-attention, got is_causal={is_causal}"
+                + (" and key_value_inputs" if key_value_inputs is not None else "")
+                + "; set is_causal=True and pass query_inputs only"
+            )
+        given = {
+            "query_offset": query_offset,
+            "query_seq_lengths": query_seq_lengths,
+            "key_value_seq_lengths": key_value_seq_lengths,
+        }
+        for name, value in given.items():
+            if value is not None:
+                raise ShapeError(
+                    f"{name} must be left out with a cache, which has its own, got both; "
+                    "pass num_tokens for rows of unequal length"
+                )
     if num_tokens is not None and cache is None:
-        raise ShapeError("num_tokens goes with a cache, got none; pass key_value_seq_lengths")
+        raise ShapeError(
+            "num_tokens goes with a cache, got none; pass query_seq_lengths and "
+            "key_value_seq_lengths"
+        )
     if rotary is not None and key_value_inputs is not None:
         raise ShapeError("rotary tables are for self-attention, got key_value_inputs as well")
     key_value_inputs = query_inputs if key_value_inputs is None else key_value_inputs
@@ -138,7 +172,8 @@ def multi_head_attention(
     check_axes("query_inputs", query_inputs, "... T D")
     check_axes("key_value_inputs", key_value_inputs, "... S D")
 
-    def heads(kernel: str, bias_name: str, inputs: jax.Array, count: int) -> jax.Array:
+    def heads(projection: str, inputs: jax.Array, count: int) -> jax.Array:
+        kernel, bias_name = f"{projection}_kernel", f"{projection}_bias"
         flat = linear(inputs, getattr(params, kernel), getattr(params, bias_name), name=kernel)
         if flat.shape[-1] % count:
             raise ShapeError(
@@ -147,25 +182,33 @@ def multi_head_attention(
             )
         return rearrange(flat, "... t (n h) -> ... t n h", n=count)
 
-    query = heads("query_kernel", "query_bias", query_inputs, num_heads)
-    key = heads("key_kernel", "key_bias", key_value_inputs, kv_heads)
-    value = heads("value_kernel", "value_bias", key_value_inputs, kv_heads)
+    def normalized(scale_name: str, x: jax.Array) -> jax.Array:
+        norm_scale = getattr(params, scale_name)
+        if norm_scale is None:
+            return x
+        check_axes(scale_name, norm_scale, "H", {"H": x.shape[-1]})
+        return rms_norm(x, norm_scale, eps=norm_eps)
+
+    query = normalized("query_norm_scale", heads("query", query_inputs, num_heads))
+    key = normalized("key_norm_scale", heads("key", key_value_inputs, kv_heads))
+    value = heads("value", key_value_inputs, kv_heads)
     if rotary is not None:
         query = apply_rotary(query, rotary, layout=rotary_layout)
         key = apply_rotary(key, rotary, layout=rotary_layout)
-    query_offset = None
     if cache is not None:
         check_axes("query_inputs", query_inputs, "B T D", {"B": cache.lengths.shape[0]})
         cache = cache.append(key, value, num_tokens)
         new = query.shape[1] if num_tokens is None else num_tokens
-        query_offset = cache.lengths - new
+        query_offset, query_seq_lengths = cache.lengths - new, num_tokens
         key, value = cache.key.astype(query.dtype), cache.value.astype(query.dtype)
         key_value_seq_lengths = cache.lengths
     attended = dot_product_attention(
-        query, key, value, bias, mask, is_causal=is_causal, query_offset=query_offset,
-        query_seq_lengths=num_tokens, key_value_seq_lengths=key_value_seq_lengths,
+        query, key, value, bias, mask, scale=scale, is_causal=is_causal,
+        query_offset=query_offset, query_seq_lengths=query_seq_lengths,
+        key_value_seq_lengths=key_value_seq_lengths, local_window_size=local_window_size,
         query_segment_ids=query_segment_ids, key_value_segment_ids=key_value_segment_ids,
-        dropout_rate=dropout_rate, dropout_rng=dropout_rng, implementation=implementation,
+        softcap=softcap, dropout_rate=dropout_rate, dropout_rng=dropout_rng,
+        implementation=implementation,
     )  # fmt: skip
     merged = rearrange(attended, "... t n h -> ... t (n h)")
     return MultiHeadOutput(

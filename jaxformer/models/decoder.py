@@ -10,9 +10,10 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ShapeError
 from jaxformer.functional.cache import KVCache
 from jaxformer.functional.shapes import check_axes, check_dtype
+from jaxformer.modules.attention import AttentionContext
 from jaxformer.modules.embedding import Embedding
 from jaxformer.modules.normalization import Norm
-from jaxformer.modules.positions import AddPositions, rotary_for
+from jaxformer.modules.positions import AddPositions, PositionBias, rotary_for
 from jaxformer.modules.stack import Stack
 
 __all__ = ["Decoder", "DecoderOutput", "init_cache"]
@@ -33,7 +34,7 @@ class DecoderOutput(NamedTuple):
 
 
 class Decoder(nn.Module):
-    """Embedding, positions, a stack of causal blocks, a final norm (pre-norm only) and logits.
+    """Embedding, positions, a stack of causal blocks, a final norm (not for post-norm) and logits.
 
     Args:
         config: the model; its vocab_size must be set.
@@ -56,9 +57,10 @@ class Decoder(nn.Module):
         """Makes the submodules."""
         self.embedding = Embedding(self.config)
         self.add_positions = AddPositions(self.config)
+        self.position_bias = PositionBias(self.config)
         self.dropout = nn.Dropout(self.config.dropout_rate)
         self.stack = Stack(self.config)
-        if self.config.norm_position == "pre":
+        if self.config.norm_position != "post":
             self.final_norm = Norm(self.config)
 
     def __call__(
@@ -76,6 +78,7 @@ class Decoder(nn.Module):
         Args:
             tokens: integer `[B, T]`.
             positions: integer `[B, T]`; counted from 0, or from the cached tokens, when not given.
+                Those that are biases on the scores (alibi, relative) are counted so in any case.
             segment_ids: integer `[B, T]`; tokens see their own segment only.
             cache: one `KVCache` per layer; needs `scan_layers=False`.
             num_tokens: int `[B]`, with a cache: how many of the T tokens are real in each row.
@@ -123,15 +126,20 @@ class Decoder(nn.Module):
         check_axes("positions", positions, "B T", sizes)
         x = self.add_positions(self.embedding(tokens), positions)
         x = self.dropout(x, deterministic=deterministic)
-        x, cache = self.stack(
-            x,
+        num_keys: int = sizes["T"]
+        offset: int | jax.Array = 0
+        if cache is not None:
+            num_keys, offset = cache[0].capacity, cache[0].lengths
+        context = AttentionContext(
             rotary=rotary_for(self.config, positions),
+            # By index, though positions restart with every packed document: a bias is a function
+            # of the distance, and within one document indices differ as positions do.
+            bias=self.position_bias(sizes["T"], num_keys, offset),
             segment_ids=segment_ids,
-            cache=cache,
             num_tokens=num_tokens,
-            deterministic=deterministic,
         )
-        return self.final_norm(x) if self.config.norm_position == "pre" else x, cache
+        x, cache = self.stack(x, context, cache=cache, deterministic=deterministic)
+        return x if self.config.norm_position == "post" else self.final_norm(x), cache
 
     def logits(self, hidden: jax.Array) -> jax.Array:
         """Scores float `[..., D]` hidden states: float32 `[..., V]`."""

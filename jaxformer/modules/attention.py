@@ -1,4 +1,6 @@
-"""Multi-head attention with its parameters."""
+"""Multi-head attention with its parameters, and what all layers of a stack share."""
+
+from typing import NamedTuple
 
 import jax
 from flax import linen as nn
@@ -8,14 +10,35 @@ from jaxformer.functional.cache import KVCache
 from jaxformer.functional.multi_head import MultiHeadOutput, MultiHeadParams, multi_head_attention
 from jaxformer.modules.initializers import kernel_init, param_dtype, residual_init
 
-__all__ = ["MultiHeadAttention"]
+__all__ = ["NO_CONTEXT", "AttentionContext", "MultiHeadAttention"]
+
+
+class AttentionContext(NamedTuple):
+    """What every layer must know of the sequence, made once per forward pass: a pytree.
+
+    Args:
+        rotary: (cos, sin), float32 `[B, T, H/2]`, for the positions of the tokens.
+        bias: float `[1, N, T, S]` or `[B, N, T, S]`, added to the scores; with a cache, S is its
+            capacity.
+        segment_ids: integer `[B, T]`; tokens see their own segment only.
+        num_tokens: int `[B]`, with a cache: how many of the T tokens are real in each row.
+    """
+
+    rotary: tuple[jax.Array, jax.Array] | None = None
+    bias: jax.Array | None = None
+    segment_ids: jax.Array | None = None
+    num_tokens: jax.Array | None = None
+
+
+NO_CONTEXT = AttentionContext()
 
 
 class MultiHeadAttention(nn.Module):
     """Causal self-attention: the parameters of `functional.multi_head_attention`, and its call.
 
     Args:
-        config: widths, heads, biases, rotary layout and dropout rate.
+        config: widths, heads, biases, norms, rotary layout, window, soft cap, dropout rate and
+            implementation.
 
     Example:
         >>> import jax.numpy as jnp
@@ -32,21 +55,17 @@ class MultiHeadAttention(nn.Module):
     def __call__(
         self,
         x: jax.Array,
+        context: AttentionContext = NO_CONTEXT,
         *,
-        rotary: tuple[jax.Array, jax.Array] | None = None,
-        segment_ids: jax.Array | None = None,
         cache: KVCache | None = None,
-        num_tokens: jax.Array | None = None,
         deterministic: bool = True,
     ) -> MultiHeadOutput:
         """Attends from every token to those before it.
 
         Args:
             x: float `[B, T, D]`.
-            rotary: (cos, sin) tables for the positions of x.
-            segment_ids: integer `[B, T]`; tokens see their own segment only.
-            cache: earlier keys and values.
-            num_tokens: int `[B]`, with a cache: how many of the T tokens are real.
+            context: what all layers share.
+            cache: earlier keys and values of this layer.
             deterministic: whether dropout is off.
 
         Returns:
@@ -60,11 +79,14 @@ class MultiHeadAttention(nn.Module):
         init, dtype = kernel_init(config), param_dtype(config)
 
         def bias(name: str, width: int) -> jax.Array | None:
-            return (
-                self.param(name, nn.initializers.zeros, (width,), dtype)
-                if config.use_bias
-                else None
-            )
+            if not config.use_bias:
+                return None
+            return self.param(name, nn.initializers.zeros, (width,), dtype)
+
+        def norm_scale(name: str) -> jax.Array | None:
+            if not config.qk_norm:
+                return None
+            return self.param(name, nn.initializers.ones, (config.key_dim,), dtype)
 
         params = MultiHeadParams(
             query_kernel=self.param("query_kernel", init, (x.shape[-1], query_width), dtype),
@@ -77,20 +99,28 @@ class MultiHeadAttention(nn.Module):
             key_bias=bias("key_bias", key_width),
             value_bias=bias("value_bias", value_width),
             output_bias=bias("output_bias", config.d_model),
+            query_norm_scale=norm_scale("query_norm_scale"),
+            key_norm_scale=norm_scale("key_norm_scale"),
         )
+        window = None if config.local_window_size is None else (config.local_window_size, 0)
         dropping = config.dropout_rate > 0 and not deterministic
         return multi_head_attention(
             params,
             x,
+            bias=context.bias,
             num_heads=config.num_heads,
             num_kv_heads=config.kv_heads,
-            rotary=rotary,
+            norm_eps=config.norm_eps,
+            rotary=context.rotary,
             rotary_layout=config.rotary_layout,
             cache=cache,
-            num_tokens=num_tokens,
+            num_tokens=context.num_tokens,
             is_causal=True,
-            query_segment_ids=segment_ids,
-            key_value_segment_ids=segment_ids,
+            local_window_size=window,
+            softcap=config.attention_softcap,
+            query_segment_ids=context.segment_ids,
+            key_value_segment_ids=context.segment_ids,
             dropout_rate=config.dropout_rate if dropping else 0.0,
             dropout_rng=self.make_rng("dropout") if dropping else None,
+            implementation="auto" if cache is not None else config.attention_implementation,
         )

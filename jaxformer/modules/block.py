@@ -8,7 +8,7 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig
 from jaxformer.functional.cache import KVCache
 from jaxformer.functional.multi_head import MultiHeadOutput
-from jaxformer.modules.attention import MultiHeadAttention
+from jaxformer.modules.attention import NO_CONTEXT, AttentionContext, MultiHeadAttention
 from jaxformer.modules.feed_forward import FeedForward
 from jaxformer.modules.normalization import Norm
 
@@ -16,10 +16,15 @@ __all__ = ["Block"]
 
 
 class Block(nn.Module):
-    """Attention, then feed-forward; the norm before each ("pre") or after its sum ("post").
+    """Attention, then feed-forward, each with norms and a residual sum.
 
-    Pre-norm: `x + f(norm(x))` (Xiong et al., "On Layer Normalization in the Transformer
-    Architecture", 2020); post-norm: `norm(x + f(x))` (Vaswani et al., 2017).
+    - "pre": `x + f(norm(x))` (Xiong et al., "On Layer Normalization in the Transformer
+      Architecture", 2020).
+    - "post": `norm(x + f(x))` (Vaswani et al., 2017).
+    - "sandwich": `x + output_norm(f(norm(x)))` (Ding et al., "CogView", 2021; Gemma Team,
+      "Gemma 2", 2024).
+
+    Dropout is the last that is done to what is added to x.
 
     Args:
         config: the model.
@@ -39,11 +44,9 @@ class Block(nn.Module):
     def __call__(
         self,
         x: jax.Array,
+        context: AttentionContext = NO_CONTEXT,
         *,
-        rotary: tuple[jax.Array, jax.Array] | None = None,
-        segment_ids: jax.Array | None = None,
         cache: KVCache | None = None,
-        num_tokens: jax.Array | None = None,
         deterministic: bool = True,
     ) -> tuple[jax.Array, KVCache | None]:
         """Maps float `[B, T, D]` to `[B, T, D]`; the arguments are those of the attention."""
@@ -53,25 +56,20 @@ class Block(nn.Module):
 
         def attend(inputs: jax.Array) -> jax.Array:
             result: MultiHeadOutput = MultiHeadAttention(config, name="attention")(
-                inputs,
-                rotary=rotary,
-                segment_ids=segment_ids,
-                cache=cache,
-                num_tokens=num_tokens,
-                deterministic=deterministic,
+                inputs, context, cache=cache, deterministic=deterministic
             )
             new_cache.append(result.cache)
             return result.output
 
-        def residual(
-            x: jax.Array, layer: Callable[[jax.Array], jax.Array], norm: Norm
-        ) -> jax.Array:
-            if config.norm_position == "pre":
-                return x + dropout(layer(norm(x)))
-            return norm(x + dropout(layer(x)))
+        def residual(name: str, layer: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
+            norm = Norm(config, name=f"{name}_norm")
+            if config.norm_position == "post":
+                return norm(x + dropout(layer(x)))
+            output = layer(norm(x))
+            if config.norm_position == "sandwich":
+                output = Norm(config, name=f"{name}_output_norm")(output)
+            return x + dropout(output)
 
-        x = residual(x, attend, Norm(config, name="attention_norm"))
-        x = residual(
-            x, FeedForward(config, name="feed_forward"), Norm(config, name="feed_forward_norm")
-        )
+        x = residual("attention", attend, x)
+        x = residual("feed_forward", FeedForward(config, name="feed_forward"), x)
         return x, new_cache[0]

@@ -16,7 +16,7 @@ class Embedding(nn.Module):
     """One vector per token, and the logits of hidden states.
 
     Args:
-        config: vocabulary, width, scaling and tying; its vocab_size must be set.
+        config: vocabulary, width, scaling, tying and soft cap; its vocab_size must be set.
 
     Raises:
         ConfigError: vocab_size is not set.
@@ -48,5 +48,5 @@ class Embedding(nn.Module):
 
     def logits(self, x: jax.Array) -> jax.Array:
         """Scores float `[..., D]` against every token: float32 `[..., V]`."""
-        tied = self.config.tied_embeddings
-        return unembed(self.embedding if tied else self.output_embedding, x)
+        table = self.embedding if self.config.tied_embeddings else self.output_embedding
+        return unembed(table, x, softcap=self.config.logit_softcap)

@@ -1,14 +1,34 @@
-"""Positions that are added to the embeddings, and the tables of those that rotate the heads."""
+"""Positions: added to the embeddings, as tables that rotate the heads, or as a bias on the scores.
+
+Each acts for its own kinds, and leaves the others alone.
+"""
+
+import dataclasses
+from collections.abc import Callable
 
 import jax
+from einops import rearrange
 from flax import linen as nn
 
-from jaxformer.config import ModelConfig
+from jaxformer.config import ModelConfig, RotaryScalingConfig
 from jaxformer.functional.embedding import embed
+from jaxformer.functional.position_biases import alibi_bias, relative_position_buckets
 from jaxformer.functional.positions import rotary_tables, sinusoidal_positions
+from jaxformer.functional.rotary_scaling import (
+    LinearScaling,
+    Llama3Scaling,
+    RotaryScaling,
+    YarnScaling,
+)
 from jaxformer.modules.initializers import kernel_init, param_dtype
 
-__all__ = ["AddPositions", "rotary_for"]
+__all__ = ["AddPositions", "PositionBias", "rotary_for"]
+
+_SCALINGS: dict[str, Callable[..., RotaryScaling]] = {
+    "linear": LinearScaling,
+    "llama3": Llama3Scaling,
+    "yarn": YarnScaling,
+}
 
 
 class AddPositions(nn.Module):
@@ -44,15 +64,59 @@ class AddPositions(nn.Module):
         return x
 
 
+class PositionBias(nn.Module):
+    """Makes the bias on the attention scores of all layers; None for kinds that act elsewhere.
+
+    Args:
+        config: kind, heads and buckets.
+
+    Example:
+        >>> config = ModelConfig(max_len=8, num_layers=1, d_model=4, num_heads=2, positions="alibi")
+        >>> PositionBias(config).apply({}, 3, 3).shape
+        (1, 2, 3, 3)
+    """
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(
+        self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0
+    ) -> jax.Array | None:
+        """Makes the bias of T queries on S keys, which it counts from 0.
+
+        Args:
+            num_queries: T.
+            num_keys: S.
+            query_offset: index of the first query; an int, or int `[B]`, one for each row.
+
+        Returns:
+            float `[1, N, T, S]`, or `[B, N, T, S]` where the rows' offsets may differ.
+        """
+        config = self.config
+        if config.positions == "alibi":
+            bias = alibi_bias(config.num_heads, num_queries, num_keys, query_offset)
+        elif config.positions == "relative":
+            shape = (config.relative_buckets, config.num_heads)
+            table = self.param("table", kernel_init(config), shape, param_dtype(config))
+            buckets = relative_position_buckets(
+                num_queries, num_keys, query_offset, num_buckets=config.relative_buckets,
+                max_distance=config.relative_max_distance, bidirectional=False,
+            )  # fmt: skip
+            bias = rearrange(embed(table, buckets), "... t s n -> ... n t s")
+        else:
+            return None
+        return bias if bias.ndim == 4 else bias[None]
+
+
 def rotary_for(config: ModelConfig, positions: jax.Array) -> tuple[jax.Array, jax.Array] | None:
     """Computes the rotary tables of all layers at once.
 
     Args:
-        config: kind of positions, head width and base.
+        config: kind of positions, head width, base and scaling.
         positions: integer `[B, T]`.
 
     Returns:
-        (cos, sin), float32 `[B, T, H/2]`; None when the model's positions are of another kind.
+        (cos, sin), float32 `[B, T, H/2]`; None where positions are of another kind.
 
     Example:
         >>> import jax.numpy as jnp
@@ -62,4 +126,13 @@ def rotary_for(config: ModelConfig, positions: jax.Array) -> tuple[jax.Array, ja
     """
     if config.positions != "rotary":
         return None
-    return rotary_tables(positions, config.key_dim, base=config.rotary_base)
+    scaling = _scaling(config.rotary_scaling)
+    return rotary_tables(positions, config.key_dim, base=config.rotary_base, scaling=scaling)
+
+
+def _scaling(config: RotaryScalingConfig) -> RotaryScaling | None:
+    if config.kind == "none":
+        return None
+    values = dataclasses.asdict(config)
+    kind = _SCALINGS[values.pop("kind")]
+    return kind(**{name: value for name, value in values.items() if value is not None})

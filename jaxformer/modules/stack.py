@@ -9,6 +9,7 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.cache import KVCache
+from jaxformer.modules.attention import NO_CONTEXT, AttentionContext
 from jaxformer.modules.block import Block
 
 __all__ = ["Stack", "stack_layers", "unstack_layers"]
@@ -44,11 +45,9 @@ class Stack(nn.Module):
     def __call__(
         self,
         x: jax.Array,
+        context: AttentionContext = NO_CONTEXT,
         *,
-        rotary: tuple[jax.Array, jax.Array] | None = None,
-        segment_ids: jax.Array | None = None,
         cache: tuple[KVCache, ...] | None = None,
-        num_tokens: jax.Array | None = None,
         deterministic: bool = True,
     ) -> tuple[jax.Array, tuple[KVCache, ...] | None]:
         """Maps float `[B, T, D]` to `[B, T, D]`, with one cache per layer.
@@ -61,14 +60,7 @@ class Stack(nn.Module):
         def layer(
             block: Block, x: jax.Array, cache: KVCache | None = None
         ) -> tuple[jax.Array, KVCache | None]:
-            return block(
-                x,
-                rotary=rotary,
-                segment_ids=segment_ids,
-                cache=cache,
-                num_tokens=num_tokens,
-                deterministic=deterministic,
-            )
+            return block(x, context, cache=cache, deterministic=deterministic)
 
         if config.remat != "none":
             # Inside a scan nothing is merged across iterations, so CSE need not be prevented.

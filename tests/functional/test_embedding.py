@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.errors import ShapeError
+from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional import embed, unembed
 
 embed_jit, unembed_jit = jax.jit(embed), jax.jit(unembed)
@@ -75,6 +75,15 @@ def test_unembed_accumulates_and_returns_float32(dtype):
     rounded = np.float64(TABLE.astype(dtype))
     expected = np.float64(x) @ rounded.T
     np.testing.assert_allclose(logits, expected, rtol=0, atol=5e-6)
+
+
+def test_unembed_caps_its_logits():
+    table, x = jnp.eye(3), jnp.array([[0.1, -2.0, 300.0]])
+    expected = 5 * np.tanh(np.array([[0.1, -2.0, 300.0]]) / 5)
+    np.testing.assert_allclose(unembed(table, x, softcap=5.0), expected, rtol=1e-6)
+    for softcap in (0.0, -1.0, np.inf, np.nan):
+        with pytest.raises(ConfigError, match="softcap must be positive and finite"):
+            unembed(table, x, softcap=softcap)
 
 
 def test_unembed_of_float64_stays_float64():

@@ -60,6 +60,10 @@ attend = jax.jit(
         "num_kv_heads",
         "is_causal",
         "rotary_layout",
+        "norm_eps",
+        "scale",
+        "softcap",
+        "local_window_size",
         "dropout_rate",
         "implementation",
     ),  # fmt: skip
@@ -127,14 +131,23 @@ SEGMENTS = np.array([[1, 1, 1, 2, 2, 2, 2], [1, 2, 2, 2, 3, 3, 3]])
             "query_segment_ids": SEGMENTS,
             "key_value_segment_ids": SEGMENTS,
             "key_value_seq_lengths": np.array([7, 5]),
+            "query_seq_lengths": np.array([6, 7]),
+        },
+        {
+            "scale": 0.9,
+            "softcap": 1.5,
+            "is_causal": True,
+            "local_window_size": (2, None),
+            "query_offset": np.array([-1, 1]),
         },
         {"dropout_rate": 0.5, "dropout_rng": jax.random.key(0, impl="unsafe_rbg")},
     ],
-    ids=["structure", "dropout"],
+    ids=["structure", "scores", "dropout"],
 )
 def test_multi_head_hands_every_option_to_attention(options):
     params, x = float32(random_params(12)), float32(normal(13, B, T, D))
-    static = {name: options[name] for name in options if name in ("is_causal", "dropout_rate")}
+    never_traced = ("scale", "softcap", "is_causal", "local_window_size", "dropout_rate")
+    static = {name: options[name] for name in options if name in never_traced}
     traced = {name: options[name] for name in options if name not in static}
 
     @jax.jit
@@ -186,6 +199,36 @@ def test_multi_head_rotates_queries_and_keys_by_their_positions(layout):
     weights /= weights.sum(-1, keepdims=True)
     merged = np.einsum("bnts,bsnv->btnv", weights, value).reshape(B, T, N * V)
     np.testing.assert_allclose(output, merged @ params.output_kernel, rtol=0, atol=2e-5)
+
+
+def test_multi_head_normalizes_each_query_and_key_head_before_rotating():
+    params, x, kv = random_params(20, biases=False), normal(21, B, T, D), normal(22, B, S, D)
+    scales = {"query_norm_scale": normal(23, H) + 2, "key_norm_scale": normal(24, H) + 2}
+    eps = 0.1
+
+    def normed(kernel, scale):
+        """A kernel cannot norm, but rows of x that are one-hot pick the heads that it makes."""
+        heads = rearrange(kernel, "d (n h) -> d n h", h=H)
+        heads = heads / np.sqrt(np.square(heads).mean(-1, keepdims=True) + eps) * scale
+        return rearrange(heads, "d n h -> d (n h)")
+
+    one_hot = np.eye(D)[np.random.default_rng(25).integers(0, D, (B, T))]
+    folded = params._replace(
+        query_kernel=normed(params.query_kernel, scales["query_norm_scale"]),
+        key_kernel=normed(params.key_kernel, scales["key_norm_scale"]),
+    )
+    arguments = {"rotary": rotary_tables(T, H), "is_causal": True, **HEADS}
+    own = float32(params._replace(**scales))
+    np.testing.assert_allclose(
+        attend(own, float32(one_hot), norm_eps=eps, **arguments).output,
+        attend(float32(folded), float32(one_hot), **arguments).output,
+        rtol=0, atol=1e-5,
+    )  # fmt: skip
+    # On any inputs, the size of a query or key head no longer matters.
+    output = attend(own, float32(x), float32(kv), norm_eps=1e-12, **HEADS).output
+    larger = own._replace(query_kernel=own.query_kernel * 8, key_kernel=own.key_kernel / 8)
+    again = attend(larger, float32(x), float32(kv), norm_eps=1e-12, **HEADS).output
+    np.testing.assert_allclose(again, output, rtol=0, atol=1e-5)
 
 
 CAPACITY = 11
@@ -327,6 +370,14 @@ def flat_tables(length):
             lambda: attend(P, X, rotary=flat_tables(5), **HEADS),
             ["tables (cos)", "T=7", "(5, 2)"],
         ),
+        (
+            lambda: attend(P._replace(query_norm_scale=jnp.ones(N * H)), X, **HEADS),
+            ["query_norm_scale must be [H=4]", "(24,)"],
+        ),
+        (
+            lambda: attend(P._replace(key_norm_scale=jnp.ones(3)), X, **HEADS),
+            ["key_norm_scale must be [H=4]", "(3,)"],
+        ),
     ],
 )
 def test_multi_head_errors_name_argument_and_remedy(call, words):
@@ -336,16 +387,10 @@ def test_multi_head_errors_name_argument_and_remedy(call, words):
         assert word in str(error.value)
 
 
-def test_multi_head_refuses_key_lengths_together_with_a_cache():
-    with pytest.raises(ShapeError, match="key_value_seq_lengths"):
-        attend(
-            P,
-            X,
-            cache=empty_cache(),
-            is_causal=True,
-            key_value_seq_lengths=jnp.array([1, 1]),
-            **HEADS,
-        )
+@pytest.mark.parametrize("name", ["query_offset", "query_seq_lengths", "key_value_seq_lengths"])
+def test_multi_head_refuses_what_a_cache_knows_itself(name):
+    with pytest.raises(ShapeError, match=f"{name} must be left out with a cache.*num_tokens"):
+        attend(P, X, cache=empty_cache(), is_causal=True, **{name: jnp.array([1, 1])}, **HEADS)
 
 
 def test_multi_head_refuses_num_tokens_without_a_cache():

@@ -9,6 +9,7 @@ from jaxformer.config import ModelConfig, SamplingConfig
 from jaxformer.errors import DataError
 from jaxformer.inference import generate, generate_stream
 from jaxformer.models import Decoder
+from tests import option_sets
 
 VOCAB = 13
 CONFIG = ModelConfig(
@@ -61,6 +62,17 @@ def test_greedy_equals_a_full_pass_per_token(params, full_logits):
     expected = [greedy_by_hand(full_logits, prompt, 6) for prompt in PROMPTS]
     assert continue_(params) == expected
     assert len({tuple(row) for row in expected}) == 3
+
+
+@pytest.mark.parametrize("name", option_sets.OPTIONS)
+def test_every_option_continues_as_a_full_pass_would(name):
+    config = option_sets.config(name)
+    params = option_sets.random_params(config)
+    rows = generate(config, params, PROMPTS, max_new_tokens=6, sampling=GREEDY, rng=RNG)
+    for prompt, new in zip(PROMPTS, rows, strict=True):
+        tokens = np.array([[*prompt, *new]])
+        logits = option_sets.reference_logits(config, params, tokens)[0]
+        assert new.tolist() == logits.argmax(-1)[len(prompt) - 1 : -1].tolist()
 
 
 def test_repetition_penalty_counts_prompt_and_new_tokens(params, full_logits):

@@ -29,6 +29,16 @@ def test_attention_parameters_have_the_configured_widths():
     }
 
 
+def test_qk_norm_adds_one_scale_for_all_query_heads_and_one_for_all_key_heads():
+    config = dataclasses.replace(CONFIG, qk_norm=True, num_heads=6, num_kv_heads=2, head_dim=4)
+    variables = jax.jit(MultiHeadAttention(config).init)(jax.random.key(0), X)
+    scales = {k: v for k, v in variables["params"].items() if k.endswith("norm_scale")}
+    assert {k: v.tolist() for k, v in scales.items()} == {
+        "query_norm_scale": [1.0] * 4,
+        "key_norm_scale": [1.0] * 4,
+    }
+
+
 def test_attention_biases_appear_with_use_bias():
     variables = jax.eval_shape(MultiHeadAttention(CONFIG).init, jax.random.key(0), X)
     biases = {k: v for k, v in shapes(variables).items() if k.endswith("bias")}
@@ -67,11 +77,19 @@ def test_norm_kinds_have_their_parameters():
         assert set(Norm(config).init(jax.random.key(0), X)["params"]) == expected
 
 
-@pytest.mark.parametrize("norm_position", ["pre", "post"])
+@pytest.mark.parametrize("norm_position", ["pre", "post", "sandwich"])
 def test_block_wires_residuals_and_norms(norm_position):
     config = dataclasses.replace(CONFIG, norm_position=norm_position, init_std=0.3)
     block = Block(config)
     params = block.init(jax.random.key(0), X)["params"]
+    # Scales of their own, so that one norm is not another.
+    draws = iter(range(2, 99))
+    params = {
+        name: {key: leaf + next(draws) / 9 for key, leaf in layer.items()}
+        if name.endswith("norm")
+        else layer
+        for name, layer in params.items()
+    }
 
     def attention(x):
         return MultiHeadAttention(config).apply({"params": params["attention"]}, x).output
@@ -82,7 +100,11 @@ def test_block_wires_residuals_and_norms(norm_position):
     def norm(name, x):
         return Norm(config).apply({"params": params[name]}, x)
 
-    if norm_position == "pre":
+    if norm_position == "sandwich":
+        x = X + norm("attention_output_norm", attention(norm("attention_norm", X)))
+        inner = feed_forward(norm("feed_forward_norm", x))
+        expected = x + norm("feed_forward_output_norm", inner)
+    elif norm_position == "pre":
         x = X + attention(norm("attention_norm", X))
         expected = x + feed_forward(norm("feed_forward_norm", x))
     else:

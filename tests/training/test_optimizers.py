@@ -5,6 +5,7 @@ import pytest
 
 from jaxformer.config import OptimizerConfig, ScheduleConfig
 from jaxformer.training import decay_mask, make_optimizer, make_schedule
+from tests import option_sets
 from tests.training import tiny
 
 
@@ -46,6 +47,13 @@ def test_decay_mask_takes_kernels_and_embeddings_of_a_scanned_model():
         *(f"{layers}/attention/{name}_kernel" for name in ("query", "key", "value", "output")),
         *(f"{layers}/feed_forward/{name}_kernel" for name in ("up", "down")),
     }
+
+
+def test_decay_mask_leaves_biases_on_scores_and_scales_of_heads():
+    mask = decay_mask(option_sets.random_params(option_sets.config("relative")))
+    assert mask["position_bias"] == {"table": False}
+    attention = mask["stack"]["layer_0"]["attention"]
+    assert not attention["query_norm_scale"] and not attention["key_norm_scale"]
 
 
 def test_weight_decay_moves_only_what_the_mask_marks():

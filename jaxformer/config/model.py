@@ -1,0 +1,279 @@
+"""The config of a model: frozen dataclasses that check themselves."""
+
+import dataclasses
+from typing import Literal
+
+from jaxformer.config.checks import require, require_choices, require_positive
+from jaxformer.errors import ConfigError
+
+__all__ = ["ModelConfig", "RotaryScalingConfig"]
+
+Float = Literal["float32", "bfloat16"]
+
+# What each kind of rotary scaling must be told, and may be.
+_SCALING_NEEDS = {
+    "none": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "original_max_len", "low_freq_factor", "high_freq_factor"),
+    "yarn": ("factor", "original_max_len"),
+}
+_SCALING_TAKES = _SCALING_NEEDS | {
+    "yarn": ("factor", "original_max_len", "beta_fast", "beta_slow", "attention_factor")
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RotaryScalingConfig:
+    """How rotary positions are stretched beyond the length that a model was first trained on.
+
+    Args:
+        kind: linear divides every frequency by the factor; llama3 and yarn leave high ones as
+            they are, divide low ones, and blend between.
+        factor: new length over the old one, at least 1; every kind needs it.
+        original_max_len: the old length in tokens; llama3 and yarn need it.
+        low_freq_factor: at most so many turns in the old length make a frequency low (llama3
+            needs it; 1 in Llama 3.1).
+        high_freq_factor: at least so many make it high (llama3 needs it; 4 in Llama 3.1).
+        beta_fast: turns in the old length from which yarn keeps a frequency; 32 when not given.
+        beta_slow: turns up to which yarn divides it fully; 1 when not given.
+        attention_factor: what yarn multiplies cosine and sine by; 0.1 * ln(factor) + 1 when not
+            given.
+
+    References:
+        Chen et al., "Extending Context Window of Large Language Models via Positional
+        Interpolation", 2023 (linear); Llama Team, "The Llama 3 Herd of Models", 2024; Peng et
+        al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023.
+    """
+
+    kind: Literal["none", "linear", "llama3", "yarn"] = "none"
+    factor: float | None = None
+    original_max_len: int | None = None
+    low_freq_factor: float | None = None
+    high_freq_factor: float | None = None
+    beta_fast: float | None = None
+    beta_slow: float | None = None
+    attention_factor: float | None = None
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+        options = [field.name for field in dataclasses.fields(self) if field.name != "kind"]
+        require_positive(self, *options)
+        for name in options:
+            value = getattr(self, name)
+            if value is None and name in _SCALING_NEEDS[self.kind]:
+                raise ConfigError(f"rotary scaling of kind {self.kind!r} needs {name}, got none")
+            if value is not None and name not in _SCALING_TAKES[self.kind]:
+                kinds = " or ".join(repr(k) for k, takes in _SCALING_TAKES.items() if name in takes)
+                raise ConfigError(
+                    f"{name} is for rotary scaling of kind {kinds}, got kind={self.kind!r} and "
+                    f"{name}={value!r}; remove it, or change kind"
+                )
+        if self.factor is not None:
+            require(self.factor >= 1, "factor must be at least 1", factor=self.factor)
+        if self.low_freq_factor is not None and self.high_freq_factor is not None:
+            require(
+                self.low_freq_factor < self.high_freq_factor,
+                "low_freq_factor must be less than high_freq_factor",
+                low_freq_factor=self.low_freq_factor,
+                high_freq_factor=self.high_freq_factor,
+            )
+        beta_slow = 1.0 if self.beta_slow is None else self.beta_slow
+        beta_fast = 32.0 if self.beta_fast is None else self.beta_fast
+        require(
+            beta_slow < beta_fast,
+            "beta_slow must be less than beta_fast",
+            beta_slow=beta_slow,
+            beta_fast=beta_fast,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The shape of a Transformer; hashable, so that Flax modules can hold it.
+
+    Args:
+        architecture: which model; "decoder" is the causal language model.
+        vocab_size: number of token ids; the tokenizer's when not given.
+        max_len: longest sequence in tokens; also the training window.
+        num_layers: number of blocks.
+        d_model: width of the residual stream.
+        num_heads: query heads.
+        num_kv_heads: key/value heads, a divisor of num_heads; num_heads when not given.
+        head_dim: width of a query and key head; d_model / num_heads when not given.
+        value_head_dim: width of a value head; head_dim when not given.
+        d_ff: hidden width of the feed-forward layer; 4 * d_model when not given.
+        positions: how a token's position enters the model: added to the embeddings (sinusoidal,
+            learned), by rotating queries and keys (rotary), or as a bias on the attention scores,
+            fixed (alibi; Press et al., 2022) or learned (relative; Raffel et al., T5, 2020).
+        rotary_base: base of the rotary frequencies.
+        rotary_layout: which features form a rotated pair: i and i + H/2 ("half", as in
+            GPT-NeoX and Llama) or 2i and 2i + 1 ("interleaved", as in the RoFormer paper).
+        rotary_scaling: how rotary positions are stretched to longer texts.
+        relative_buckets: how many biases relative positions learn for each head; all layers
+            share them.
+        relative_max_distance: distance in tokens from which on the last bucket is used.
+        local_window_size: how many tokens before itself a token sees; all when not given. The
+            token itself is not counted, so that a window of W in Mistral 7B (Jiang et al., 2023),
+            where it is, is W - 1 here.
+        attention_softcap: c in c * tanh(x / c) of the attention scores, as in Gemma 2 (Gemma
+            Team, 2024); no cap when not given.
+        logit_softcap: c in c * tanh(x / c) of the logits; no cap when not given.
+        qk_norm: whether each query and key head is RMS-normalized, with a learned scale, before
+            it is rotated, as in Qwen 3 (Qwen Team, 2025).
+        attention_implementation: how attention is computed: dense holds all weights at once,
+            chunked a part of them, cudnn is a GPU's kernel, and auto takes the best that can do
+            it. Passes with a cache are always left to auto.
+        norm: kind of normalization.
+        norm_position: before each sublayer ("pre"), after its residual sum ("post"), or before it
+            and on its output ("sandwich").
+        norm_eps: added to the variance.
+        activation: of the feed-forward layer; swiglu and geglu add a gate projection.
+        use_bias: whether projections and layer norms have biases.
+        tied_embeddings: whether the output projection is the embedding table.
+        scale_embeddings: whether embeddings are multiplied by sqrt(d_model).
+        init_std: standard deviation of initial weights; those of projections into the residual
+            stream are divided by sqrt(2 * num_layers) (Radford et al., GPT-2, 2019).
+        dropout_rate: on embeddings, attention weights and sublayer outputs.
+        dtype: of the computation.
+        param_dtype: of the parameters.
+        remat: what the backward pass recomputes: nothing, all but matrix products, or all.
+        scan_layers: whether the blocks are one `nn.scan` with stacked parameters (compiles once)
+            or a Python loop (decodes faster).
+    """
+
+    architecture: Literal["decoder"] = "decoder"
+    vocab_size: int | None = None
+    max_len: int
+    num_layers: int
+    d_model: int
+    num_heads: int
+    num_kv_heads: int | None = None
+    head_dim: int | None = None
+    value_head_dim: int | None = None
+    d_ff: int | None = None
+    positions: Literal["sinusoidal", "learned", "rotary", "alibi", "relative", "none"] = "rotary"
+    rotary_base: float = 10_000.0
+    rotary_layout: Literal["half", "interleaved"] = "half"
+    rotary_scaling: RotaryScalingConfig = RotaryScalingConfig()
+    relative_buckets: int = 32
+    relative_max_distance: int = 128
+    local_window_size: int | None = None
+    attention_softcap: float | None = None
+    logit_softcap: float | None = None
+    qk_norm: bool = False
+    attention_implementation: Literal["auto", "dense", "chunked", "cudnn"] = "auto"
+    norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
+    norm_position: Literal["pre", "post", "sandwich"] = "pre"
+    norm_eps: float = 1e-5
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"] = "gelu"
+    use_bias: bool = True
+    tied_embeddings: bool = True
+    scale_embeddings: bool = False
+    init_std: float = 0.02
+    dropout_rate: float = 0.0
+    dtype: Float = "float32"
+    param_dtype: Float = "float32"
+    remat: Literal["none", "dots", "full"] = "none"
+    scan_layers: bool = True
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+        require_positive(
+            self, "vocab_size", "max_len", "num_layers", "d_model", "num_heads", "num_kv_heads",
+            "head_dim", "value_head_dim", "d_ff", "rotary_base", "relative_buckets",
+            "relative_max_distance", "local_window_size", "attention_softcap", "logit_softcap",
+            "norm_eps", "init_std",
+        )  # fmt: skip
+        require(
+            0 <= self.dropout_rate < 1,
+            "dropout_rate must be in [0, 1)",
+            dropout_rate=self.dropout_rate,
+        )
+        if self.head_dim is None and self.d_model % self.num_heads:
+            raise ConfigError(
+                "d_model must be a multiple of num_heads, got "
+                f"d_model={self.d_model} and num_heads={self.num_heads}; "
+                "change one of them, or set head_dim"
+            )
+        require(
+            self.num_heads % self.kv_heads == 0,
+            "num_heads must be a multiple of num_kv_heads",
+            num_heads=self.num_heads,
+            num_kv_heads=self.kv_heads,
+        )
+        self._check_rotary()
+        self._check_relative()
+        self._check_implementation()
+
+    def _check_rotary(self) -> None:
+        if self.positions == "rotary" and self.key_dim % 2:
+            raise ConfigError(
+                f"rotary positions need an even head_dim, got head_dim={self.key_dim}; "
+                "change d_model, num_heads or head_dim"
+            )
+        if self.positions != "rotary" and self.rotary_scaling.kind != "none":
+            raise ConfigError(
+                "rotary_scaling is for rotary positions, got "
+                f"positions={self.positions!r} and rotary_scaling.kind="
+                f"{self.rotary_scaling.kind!r}; remove rotary_scaling, or set positions = 'rotary'"
+            )
+
+    def _check_relative(self) -> None:
+        if self.positions == "relative":
+            require(
+                self.relative_buckets >= 2,
+                "relative_buckets must be at least 2, for near and far",
+                relative_buckets=self.relative_buckets,
+            )
+            require(
+                self.relative_max_distance > self.relative_buckets // 2,
+                "relative_max_distance must be more than relative_buckets // 2, the distances "
+                "with a bucket of their own",
+                relative_max_distance=self.relative_max_distance,
+                relative_buckets=self.relative_buckets,
+            )
+            return
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name.startswith("relative_") and value != field.default:
+                raise ConfigError(
+                    f"{field.name} is for relative positions, got positions={self.positions!r} "
+                    f"and {field.name}={value}; remove it, or set positions = 'relative'"
+                )
+
+    def _check_implementation(self) -> None:
+        if self.attention_implementation != "cudnn":
+            return
+        # What a GPU's head widths and a batch's documents forbid besides, attention itself says.
+        impossible = {
+            "dtype": ("computes in bfloat16", self.dtype == "float32"),
+            "attention_softcap": ("has no soft cap", self.attention_softcap is not None),
+            "positions": ("takes no bias", self.positions in ("alibi", "relative")),
+            "dropout_rate": ("has no dropout", self.dropout_rate > 0),
+        }
+        for name, (rule, applies) in impossible.items():
+            if applies:
+                raise ConfigError(
+                    f"attention_implementation 'cudnn' {rule}, got {name}="
+                    f"{getattr(self, name)!r}; change one of the two, such as to 'auto'"
+                )
+
+    @property
+    def kv_heads(self) -> int:
+        """Number of key/value heads, the default filled in."""
+        return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
+
+    @property
+    def key_dim(self) -> int:
+        """Width of a query and key head, the default filled in."""
+        return self.d_model // self.num_heads if self.head_dim is None else self.head_dim
+
+    @property
+    def value_dim(self) -> int:
+        """Width of a value head, the default filled in."""
+        return self.key_dim if self.value_head_dim is None else self.value_head_dim
+
+    @property
+    def ff_dim(self) -> int:
+        """Hidden width of the feed-forward layer, the default filled in."""
+        return 4 * self.d_model if self.d_ff is None else self.d_ff

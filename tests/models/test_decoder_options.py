@@ -1,0 +1,178 @@
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from jaxformer.config import ModelConfig
+from jaxformer.functional import multi_head
+from jaxformer.models import Decoder, init_cache
+from jaxformer.modules import Stack, stack_layers
+from tests import option_sets
+
+LENGTH, CAPACITY = 9, 13
+TOKENS = jax.random.randint(jax.random.key(2), (3, LENGTH), 0, option_sets.VOCAB)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def apply(decoder, params, tokens, **arguments):
+    return decoder.apply({"params": params}, tokens, **arguments)
+
+
+@pytest.fixture(scope="module", params=option_sets.OPTIONS)
+def model(request):
+    """A looped model, its parameters, and its logits of TOKENS."""
+    decoder = Decoder(option_sets.config(request.param))
+    params = option_sets.random_params(decoder.config)
+    return decoder, params, apply(decoder, params, TOKENS).logits
+
+
+def test_options_equal_a_float64_reference(model):
+    decoder, params, logits = model
+    expected = option_sets.reference_logits(decoder.config, params, TOKENS)
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=2e-5)
+
+
+def test_options_decode_in_several_appends_as_in_the_full_pass(model):
+    decoder, params, logits = model
+    lengths, rows = jnp.array([2, 5, 4]), jnp.arange(3)
+    cache = init_cache(decoder.config, 3, CAPACITY)
+    output = apply(decoder, params, TOKENS[:, :5], cache=cache, num_tokens=lengths)
+    for row, length in enumerate(lengths):
+        np.testing.assert_allclose(
+            output.logits[row, :length], logits[row, :length], rtol=0, atol=2e-5
+        )
+    for step in range(4):
+        token = TOKENS[rows, lengths + step][:, None]
+        output = apply(decoder, params, token, cache=output.cache)
+        np.testing.assert_allclose(
+            output.logits[:, 0], logits[rows, lengths + step], rtol=0, atol=2e-5
+        )
+    assert output.cache[0].lengths.tolist() == [6, 9, 8]
+
+
+def test_options_are_the_same_in_a_scanned_stack(model):
+    decoder, params, logits = model
+    scanned = Decoder(dataclasses.replace(decoder.config, scan_layers=True))
+    again = apply(scanned, stack_layers(params), TOKENS).logits
+    np.testing.assert_allclose(again, logits, rtol=0, atol=2e-5)
+
+
+def test_shared_bias_has_its_gradient_from_a_scanned_recomputing_stack_and_chunked_attention():
+    looped = Decoder(option_sets.config("relative", attention_implementation="dense"))
+    scanned = Decoder(
+        dataclasses.replace(
+            looped.config, scan_layers=True, remat="dots", attention_implementation="chunked"
+        )
+    )
+    params = option_sets.random_params(looped.config)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def gradient(decoder, table, params):
+        params = {**params, "position_bias": {"table": table}}
+        return jax.grad(
+            lambda params: jnp.square(decoder.apply({"params": params}, TOKENS).logits).sum()
+        )(params)["position_bias"]["table"]
+
+    table = params["position_bias"]["table"]
+    expected = gradient(looped, table, params)
+    assert (np.abs(expected) > 1e-2 * np.abs(expected).max()).all()  # every bucket, every head
+    np.testing.assert_allclose(
+        gradient(scanned, table, stack_layers(params)), expected, rtol=2e-4, atol=1e-5
+    )
+
+
+def test_options_keep_packed_documents_apart(model):
+    decoder, params, logits = model
+    packed = jnp.concatenate([TOKENS[0], TOKENS[1]])[None]
+    ids = jnp.repeat(jnp.arange(2), LENGTH)[None]
+    positions = jnp.tile(jnp.arange(LENGTH), 2)[None]
+    output = apply(decoder, params, packed, segment_ids=ids, positions=positions)
+    expected = jnp.concatenate([logits[0], logits[1]])
+    np.testing.assert_allclose(output.logits[0], expected, rtol=0, atol=2e-5)
+
+
+def test_options_compute_in_bfloat16(model):
+    decoder, params, logits = model
+    narrow = Decoder(dataclasses.replace(decoder.config, dtype="bfloat16", remat="full"))
+    output = apply(narrow, params, TOKENS).logits
+    error = float(jnp.abs(output - logits).max() / jnp.abs(logits).max())
+    assert 1e-5 < error < 6e-2  # not float32 in disguise, and not broken
+    cache = init_cache(narrow.config, 3, CAPACITY)
+    step = jax.eval_shape(functools.partial(apply, narrow), params, TOKENS, cache=cache)
+    assert step.cache[0].key.dtype == jnp.bfloat16
+
+
+def contexts_of_stack(decoder, **arguments):
+    """What a decoder hands to its stack, as shapes."""
+    found = []
+
+    def record(call, args, kwargs, method):
+        if isinstance(method.module, Stack) and method.method_name == "__call__":
+            found.append(jax.tree.map(jnp.shape, args[1]))
+        return call(*args, **kwargs)
+
+    with nn.intercept_methods(record):
+        jax.eval_shape(functools.partial(decoder.init, **arguments), jax.random.key(0), TOKENS)
+    return found
+
+
+@pytest.mark.parametrize("name", option_sets.OPTIONS)
+def test_bias_has_a_batch_axis_only_with_a_cache(name):
+    decoder = Decoder(option_sets.config(name))
+    heads, biased = decoder.config.num_heads, decoder.config.positions != "rotary"
+    (context,) = contexts_of_stack(decoder)
+    assert context.bias == ((1, heads, LENGTH, LENGTH) if biased else None)
+    (context,) = contexts_of_stack(decoder, cache=init_cache(decoder.config, 3, CAPACITY))
+    assert context.bias == ((3, heads, LENGTH, CAPACITY) if biased else None)
+
+
+def test_attention_implementation_reaches_attention_but_not_with_a_cache(monkeypatch):
+    decoder = Decoder(option_sets.config("alibi", attention_implementation="chunked"))
+    params = option_sets.random_params(option_sets.config("alibi"))
+    asked = []
+
+    def attention(*args, implementation, **options):
+        asked.append(implementation)
+        return original(*args, implementation="dense", **options)
+
+    original = multi_head.dot_product_attention
+    monkeypatch.setattr(multi_head, "dot_product_attention", attention)
+    cache = init_cache(decoder.config, 3, CAPACITY)
+    for arguments in ({}, {"cache": cache}):
+        run = functools.partial(decoder.apply, {"params": params}, **arguments)
+        jax.eval_shape(run, TOKENS)
+    assert asked == ["chunked"] * 2 + ["auto"] * 2
+
+
+def count(**options):
+    config = ModelConfig(
+        **dict(vocab_size=11, max_len=16, num_layers=3, d_model=12, num_heads=2) | options
+    )
+    tokens = jnp.zeros((1, 2), jnp.int32)
+    shapes = jax.eval_shape(Decoder(config).init, jax.random.key(0), tokens)
+    return sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+
+
+@pytest.mark.parametrize(
+    ("options", "more"),
+    [
+        (dict(positions="none"), 0),
+        (dict(positions="sinusoidal"), 0),
+        (dict(positions="learned"), 16 * 12),
+        (dict(positions="alibi"), 0),
+        (dict(positions="relative", relative_buckets=7, relative_max_distance=9), 7 * 2),
+        (dict(qk_norm=True), 3 * 2 * 6),
+        (dict(qk_norm=True, norm_position="post"), 3 * 2 * 6 - 2 * 12),
+        (dict(norm_position="sandwich"), 3 * 2 * 2 * 12),
+        (dict(norm_position="sandwich", norm="rms_norm"), 3 * (4 - 2 * 2) * 12 - 12),
+        (dict(norm_position="post"), -2 * 12),
+        (dict(local_window_size=3, attention_softcap=1.0, logit_softcap=1.0), 0),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_options_have_their_parameters_and_no_others(options, more):
+    assert count(**options) - count() == more
