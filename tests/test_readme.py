@@ -12,7 +12,7 @@ README = pathlib.Path("README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"(<!--[^\n]*-->\n)?```(\w*)\n(.*?)```", README, flags=re.DOTALL)
 
 
-def test_python_examples_run():
+def test_python_examples_run_and_print_what_follows_them(capsys):
     """All in one namespace, as a reader would run them; those that need a run are left out."""
     examples = [code for note, language, code in BLOCKS if language == "python" and not note]
     assert len(examples) >= 3
@@ -23,6 +23,15 @@ def test_python_examples_run():
     with jax.numpy_rank_promotion("allow"):
         for code in examples:
             exec(compile(code, "README.md", "exec"), namespace)
+    printed = capsys.readouterr().out
+    shown = [
+        text
+        for (_, language, _), (_, after, text) in zip(BLOCKS, BLOCKS[1:], strict=False)
+        if language == "python" and after == ""
+    ]
+    assert len(shown) >= 2
+    for text in shown:
+        assert text in printed
 
 
 def test_example_that_needs_a_run_uses_what_exists():

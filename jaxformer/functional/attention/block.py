@@ -13,7 +13,11 @@ from jax.ad_checkpoint import checkpoint_name
 
 __all__ = ["SAVED", "Options", "attend", "masked", "scores", "softmax"]
 
-SAVED = ("attention_output", "attention_peak", "attention_inverse_total")
+_OUTPUT, _PEAK, _INVERSE_TOTAL = SAVED = (
+    "attention_output",
+    "attention_peak",
+    "attention_inverse_total",
+)
 """Names of what recomputation keeps: one output row and two numbers per query."""
 
 
@@ -60,21 +64,20 @@ def scores(
     return result
 
 
-def softmax(scores: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Splits a softmax over the last axis, in which -inf weighs 0, into its parts.
+def softmax(scores: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Splits a softmax over the last axis, in which -inf weighs 0, into two factors.
 
     Args:
         scores: float `[..., s]`; a row may be -inf throughout.
 
     Returns:
-        (exponentials, peak, inverse total): the weights are `exponentials * inverse_total`, and
-        the exponentials `exp(scores - peak)`; `[..., s]`, `[..., 1]` and `[..., 1]`.
+        (exponentials, inverse total), `[..., s]` and `[..., 1]`; their product is the weights.
     """
     peak = jax.lax.stop_gradient(scores.max(axis=-1, keepdims=True, initial=-jnp.inf))
-    peak = jnp.where(peak == -jnp.inf, 0, peak)
+    peak = checkpoint_name(jnp.where(peak == -jnp.inf, 0, peak), _PEAK)
     exponentials = jnp.exp(scores - peak)
     total = exponentials.sum(axis=-1, keepdims=True)
-    return exponentials, peak, 1 / jnp.where(total == 0, 1, total)
+    return exponentials, checkpoint_name(1 / jnp.where(total == 0, 1, total), _INVERSE_TOTAL)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -101,7 +104,7 @@ def attend(
     Returns:
         The value's dtype, `[..., g, t, v]`; 0 where nothing is allowed.
     """
-    exponentials, _, inverse = softmax(masked(scores(options, query, key, bias), allowed))
+    exponentials, inverse = softmax(masked(scores(options, query, key, bias), allowed))
     return _average(options, exponentials, value, keep) * inverse
 
 
@@ -118,12 +121,9 @@ def _attend_jvp(options: Options, primals: tuple, tangents: tuple) -> tuple[jax.
         (query, key, bias),
         (query_dot, key_dot, bias_dot),
     )
-    exponentials, peak, inverse = softmax(logits)
-    output = _average(options, exponentials, value, keep) * inverse
-    output, peak, inverse = (
-        checkpoint_name(x, name) for x, name in zip((output, peak, inverse), SAVED, strict=True)
-    )
-    weights = jnp.exp(logits - peak) * inverse
+    exponentials, inverse = softmax(logits)
+    output = checkpoint_name(_average(options, exponentials, value, keep) * inverse, _OUTPUT)
+    weights = exponentials * inverse
     moved = weights * logits_dot
     output_dot = _average(options, weights, value_dot, keep) + _average(options, moved, value, keep)
     return output, output_dot - moved.sum(axis=-1, keepdims=True) * output

@@ -53,7 +53,7 @@ def dense_weights(inputs: AttentionInputs, stage: str) -> jax.Array:
     bias, allowed = (_by_key_head(x, key.shape[-3]) for x in (inputs.bias, allowed))
     weights = masked(scores(inputs.options, query, key, bias, stage), allowed)
     if stage == "softmax":
-        exponentials, _, inverse = softmax(weights)
+        exponentials, inverse = softmax(weights)
         weights = exponentials * inverse
     return rearrange(weights, "... k g t s -> ... (k g) t s")
 
