@@ -26,8 +26,8 @@ def test_python_examples_run_and_print_what_follows_them(capsys):
     printed = capsys.readouterr().out
     shown = [
         text
-        for (_, language, _), (_, after, text) in zip(BLOCKS, BLOCKS[1:], strict=False)
-        if language == "python" and after == ""
+        for (note, language, _), (_, after, text) in zip(BLOCKS, BLOCKS[1:], strict=False)
+        if language == "python" and not note and after == ""
     ]
     assert len(shown) >= 2
     for text in shown:

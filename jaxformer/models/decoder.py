@@ -145,6 +145,10 @@ class Decoder(nn.Module):
         """Scores float `[..., D]` hidden states: float32 `[..., V]`."""
         return self.embedding.logits(hidden)
 
+    def output_table(self) -> jax.Array:
+        """Returns float `[V, D]`, what hidden states are scored against."""
+        return self.embedding.output_table()
+
 
 def init_cache(config: ModelConfig, batch_size: int, capacity: int) -> Cache:
     """Makes an empty cache for every layer of a model, in its dtype.

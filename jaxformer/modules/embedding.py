@@ -48,5 +48,8 @@ class Embedding(nn.Module):
 
     def logits(self, x: jax.Array) -> jax.Array:
         """Scores float `[..., D]` against every token: float32 `[..., V]`."""
-        table = self.embedding if self.config.tied_embeddings else self.output_embedding
-        return unembed(table, x, softcap=self.config.logit_softcap)
+        return unembed(self.output_table(), x, softcap=self.config.logit_softcap)
+
+    def output_table(self) -> jax.Array:
+        """Returns float `[V, D]`, what hidden states are scored against."""
+        return self.embedding if self.config.tied_embeddings else self.output_embedding

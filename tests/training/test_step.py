@@ -4,7 +4,16 @@ import numpy as np
 import optax
 import pytest
 
-from jaxformer.training import PmapRunner, SingleRunner, TrainState, make_train_step
+from jaxformer.config import ModelConfig
+from jaxformer.models import Decoder
+from jaxformer.training import (
+    PmapRunner,
+    SingleRunner,
+    TrainState,
+    language_model_loss,
+    make_train_step,
+    step,
+)
 from tests.training import tiny
 
 BATCHES = [tiny.batch(step) for step in range(3)]
@@ -128,3 +137,32 @@ def test_second_step_does_not_compile_again():
     state, _ = step(runner.place(tiny.state()), BATCHES[0])
     with jax.log_compiles(False), jax.no_tracing():
         step(state, BATCHES[1])
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_loss_of_many_logits_is_made_in_chunks_and_the_same(tied, monkeypatch):
+    config = ModelConfig(
+        vocab_size=tiny.VOCAB, max_len=tiny.LENGTH, num_layers=1, d_model=8, num_heads=2,
+        logit_softcap=2.0, tied_embeddings=tied, init_std=0.5,
+    )  # fmt: skip
+    model, batch = Decoder(config), tiny.batch()
+    batch["labels"][0, 3] = -1
+    params = model.init(jax.random.key(0), batch["tokens"])["params"]
+    called, original = [], step.chunked_cross_entropy
+
+    def chunked(*args, **options):
+        called.append(options)
+        return original(*args, **options, chunk_size=7)
+
+    monkeypatch.setattr(step, "chunked_cross_entropy", chunked)
+
+    def value_and_gradient():
+        return jax.value_and_grad(language_model_loss(model), has_aux=True)(params, batch, None)
+
+    whole = value_and_gradient()
+    assert not called
+    monkeypatch.setattr(step, "_MOST_LOGITS", batch["labels"].size * tiny.VOCAB - 1)
+    in_chunks = value_and_gradient()
+    assert called == [{"softcap": 2.0}]
+    for got, expected in zip(jax.tree.leaves(in_chunks), jax.tree.leaves(whole), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)

@@ -162,7 +162,7 @@ def _block_size(inputs: AttentionInputs) -> tuple[int, int]:
     *leading, num_queries, num_heads, _ = inputs.query.shape
     num_keys, kv_heads = inputs.key.shape[-3:-1]
     # On CPU the weights of a step stay in the cache; elsewhere more work at once is faster.
-    weights = 2**20 if jax.default_backend() == "cpu" else 2**26
+    weights = 2**19 if jax.default_backend() == "cpu" else 2**26
     per_query = max(1, math.prod(leading) * num_heads // kv_heads * num_keys)
     wanted = 2 ** round(math.log2(weights / per_query)) if weights > per_query else 1
     block = max(1, min(num_queries, max(64, min(512, wanted))))
