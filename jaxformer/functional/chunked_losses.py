@@ -1,7 +1,6 @@
 """Cross-entropy from hidden states, in chunks of tokens, so that no one holds all logits."""
 
 import functools
-import math
 from typing import Any
 
 import jax
@@ -11,8 +10,8 @@ from einops import rearrange
 
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.embedding import unembed
-from jaxformer.functional.losses import LossTerms, label_losses, read_labels
-from jaxformer.functional.shapes import Array, check_axes, check_dtype
+from jaxformer.functional.losses import LossTerms, label_losses, read_labels, read_terms
+from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
 
 __all__ = ["chunked_cross_entropy"]
 
@@ -53,7 +52,7 @@ def chunked_cross_entropy(
 
     Raises:
         ShapeError: the shapes or dtypes do not fit.
-        ConfigError: softcap or chunk_size is not positive.
+        ConfigError: an option is impossible.
         DataError: a label whose value is known (NumPy) is out of range.
 
     References:
@@ -67,25 +66,24 @@ def chunked_cross_entropy(
         >>> round(float(loss), 4), float(weight)  # 2 ln 4
         (2.7726, 2.0)
     """
+    hidden, table = as_array("hidden", hidden), as_array("table", table)
+    terms = read_terms(label_smoothing, z_loss, softcap)
     sizes = check_axes("table", table, "V D")
+    if sizes["D"] == 0:
+        raise ShapeError(f"table [V, D] must have a positive D, got shape {table.shape}")
     check_dtype("table", table, "floating", remedy="cast it with .astype")
     check_dtype("hidden", hidden, "floating", remedy="cast it with .astype")
     check_axes("hidden", hidden, "... D", {"D": sizes["D"]}, remedy="D is the table's width")
-    check_dtype("labels", labels, "integer")
-    if labels.shape != hidden.shape[:-1]:
-        raise ShapeError(
-            f"labels must be [...] for hidden [..., D], got labels {labels.shape} and hidden "
-            f"{hidden.shape}"
-        )
-    if softcap is not None and not 0 < softcap < math.inf:
-        raise ConfigError(f"softcap must be positive and finite, got {softcap}; None = no cap")
-    if chunk_size is not None and not (isinstance(chunk_size, int | np.integer) and chunk_size > 0):
+    if chunk_size is not None and (
+        isinstance(chunk_size, bool)
+        or not isinstance(chunk_size, int | np.integer)
+        or chunk_size < 1
+    ):
         raise ConfigError(
-            f"chunk_size must be a positive number of tokens, got {chunk_size}; None = a sixteenth"
+            f"chunk_size must be a positive number of tokens, got {chunk_size!r}; None = a "
+            "sixteenth"
         )
-    cap = None if softcap is None else float(softcap)
-    terms = LossTerms(float(label_smoothing), float(z_loss), cap)
-    labels, counted = read_labels(labels, sizes["V"], terms, ignore_label)
+    labels, counted = read_labels(labels, "hidden [..., D]", hidden, sizes["V"], ignore_label)
     # Here rather than in the chunks, so that the gradients of these rows are 0 as well.
     hidden = jnp.where(counted[..., None], hidden, 0)
 
@@ -101,7 +99,7 @@ def chunked_cross_entropy(
         return rearrange(flat, "(size chunks) ... -> chunks size ...", chunks=chunks)
 
     loss = _chunked_loss(terms, cut(hidden, sizes["D"]), table, cut(labels), cut(counted))
-    return loss, counted.sum(dtype=loss.dtype)
+    return loss, counted.sum(dtype=jnp.int32).astype(loss.dtype)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxformer.errors import DataError, ShapeError
-from jaxformer.functional.shapes import Array, check_dtype
+from jaxformer.errors import ConfigError, DataError, ShapeError
+from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype, static_number
 
-__all__ = ["LossTerms", "cross_entropy", "label_losses", "read_labels"]
+__all__ = ["LossTerms", "cross_entropy", "label_losses", "read_labels", "read_terms"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +48,7 @@ def cross_entropy(
 
     Raises:
         ShapeError: the shapes or dtypes do not fit.
+        ConfigError: an option is impossible.
         DataError: a label whose value is known (NumPy) is out of range.
 
     References:
@@ -59,32 +60,57 @@ def cross_entropy(
         >>> round(float(loss), 4), float(weight)  # 2 ln 4
         (2.7726, 2.0)
     """
-    check_dtype("logits", logits, "floating")
-    check_dtype("labels", labels, "integer")
-    if logits.ndim == 0 or labels.shape != logits.shape[:-1]:
-        raise ShapeError(
-            f"labels must be [...] for logits [..., V], got labels {labels.shape} and logits "
-            f"{logits.shape}"
-        )
-    terms = LossTerms(label_smoothing, z_loss)
-    labels, counted = read_labels(labels, logits.shape[-1], terms, ignore_label)
+    logits, terms = as_array("logits", logits), read_terms(label_smoothing, z_loss)
+    check_dtype("logits", logits, "floating", remedy="cast it with .astype")
+    check_axes("logits", logits, "... V")
+    vocab_size = logits.shape[-1]
+    labels, counted = read_labels(labels, "logits [..., V]", logits, vocab_size, ignore_label)
     wide = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
     # Logits that are not counted may be NaN, and so would their gradient be: 0 * NaN.
     wide = jnp.where(counted[..., None], wide, 0)
     losses = label_losses(terms, wide, labels, counted)
-    return losses.sum(), counted.sum(dtype=losses.dtype)
+    return losses.sum(), counted.sum(dtype=jnp.int32).astype(losses.dtype)
+
+
+def read_terms(label_smoothing: float, z_loss: float, softcap: float | None = None) -> LossTerms:
+    """Checks the options of a loss; ConfigError where one is impossible."""
+    terms = LossTerms(
+        label_smoothing=static_number("label_smoothing", label_smoothing),
+        z_loss=static_number("z_loss", z_loss),
+        softcap=None if softcap is None else static_number("softcap", softcap),
+    )
+    if not 0 <= terms.label_smoothing < 1:
+        raise ConfigError(f"label_smoothing must be in [0, 1), got {label_smoothing}")
+    if terms.z_loss < 0:
+        raise ConfigError(f"z_loss must be zero or more, got {z_loss}")
+    if terms.softcap is not None and terms.softcap <= 0:
+        raise ConfigError(f"softcap must be positive, got {softcap}; None = no cap")
+    return terms
 
 
 def read_labels(
-    labels: Array, vocab_size: int, terms: LossTerms, ignore_label: int | None
+    labels: Array, tokens: str, array: jax.Array, vocab_size: int, ignore_label: int | None
 ) -> tuple[jax.Array, jax.Array]:
-    """Checks values, and returns the labels and which of them count."""
-    if not 0 <= terms.label_smoothing < 1:
-        raise ShapeError(f"label_smoothing must be in [0, 1), got {terms.label_smoothing}")
-    if isinstance(labels, np.ndarray):
-        _check_labels(labels, vocab_size, ignore_label)
+    """Checks the labels of an array of tokens, and returns them and which of them count."""
+    if ignore_label is not None and (
+        isinstance(ignore_label, bool)
+        or not isinstance(ignore_label, int | np.integer)
+        or not -(2**31) <= ignore_label < 2**31
+    ):
+        raise ConfigError(f"ignore_label must be an int32 or None, got {ignore_label!r}")
+    known = None if isinstance(labels, jax.Array) else labels
+    labels = as_array("labels", labels)
+    check_dtype("labels", labels, "integer")
+    if labels.shape != array.shape[:-1]:
+        raise ShapeError(
+            f"labels must be [...] for {tokens}, got labels {labels.shape} and "
+            f"{tokens.split()[0]} {array.shape}"
+        )
+    if known is not None:
+        _check_labels(np.asarray(known), vocab_size, ignore_label)
     # Wide enough for -1 and V, which a label's own dtype may not hold.
-    labels = jnp.asarray(labels)
+    if labels.dtype == jnp.uint32:
+        labels = jnp.minimum(labels, jnp.uint32(2**31 - 1))
     labels = labels.astype(jnp.promote_types(labels.dtype, jnp.int32))
     counted = jnp.ones(labels.shape, bool) if ignore_label is None else labels != ignore_label
     return labels, counted

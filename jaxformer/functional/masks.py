@@ -6,6 +6,7 @@ it does not vary; either can be passed to `dot_product_attention` as it is.
 
 import functools
 import operator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ import numpy as np
 from einops import rearrange
 
 from jaxformer.errors import ShapeError
-from jaxformer.functional.shapes import Array, check_dtype
+from jaxformer.functional.shapes import Array, as_array, check_dtype
 
 __all__ = ["causal", "combine", "padding", "segments", "window"]
 
@@ -38,16 +39,45 @@ def relative_positions(num_queries: int, num_keys: int, query_offset: Offset) ->
         >>> relative_positions(2, 3, 0).tolist()
         [[0, 1, 2], [-1, 0, 1]]
     """
-    for name, value in (("num_queries", num_queries), ("num_keys", num_keys)):
-        if value < 0:
-            raise ShapeError(f"{name} must be zero or more, got {value}")
+    num_queries, num_keys = _count("num_queries", num_queries), _count("num_keys", num_keys)
     query = jnp.arange(num_queries, dtype=jnp.int32)[:, None]
     distance = jnp.arange(num_keys, dtype=jnp.int32)[None, :] - query
-    if isinstance(query_offset, int):
-        return distance - query_offset
-    offset = jnp.asarray(query_offset)
-    check_dtype("query_offset", offset, "integer")
+    offset = read_offset("query_offset", query_offset, 2**31 - 1 - num_queries - num_keys)
+    if isinstance(offset, int):
+        return distance - offset
     return jnp.expand_dims(distance, tuple(range(offset.ndim + 1))) - offset[..., None, None, None]
+
+
+def _count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+        raise ShapeError(f"{name} must be an int of zero or more, got {value!r}")
+    return int(value)
+
+
+def read_offset(name: str, value: Any, largest: int) -> int | jax.Array:
+    """Reads the position of a first query, and checks it where it is known.
+
+    Args:
+        name: of the argument, for the message.
+        value: int, or integer array.
+        largest: it may be between minus this and this, so that int32 positions do not wrap.
+
+    Returns:
+        An int as such, so that blocks can be skipped by it, or an int32 array.
+
+    Raises:
+        ShapeError: it is something else, or too large.
+
+    Example:
+        >>> read_offset("query_offset", np.int64(3), 100)
+        3
+    """
+    array = as_array(name, value)
+    check_dtype(name, array, "integer")
+    known = None if isinstance(value, jax.Array) else np.asarray(value)
+    if known is not None and known.size and not -largest <= known.min() <= known.max() <= largest:
+        raise ShapeError(f"{name} must be in -{largest} .. {largest}, got {value}")
+    return int(value) if isinstance(value, int | np.integer) else array.astype(jnp.int32)
 
 
 def causal(num_queries: int, num_keys: int, query_offset: Offset = 0) -> jax.Array:
@@ -148,11 +178,9 @@ def padding(lengths: Offset, num_keys: int) -> jax.Array:
         >>> padding(jnp.array([1, 3]), 3).astype(int)[:, 0, 0].tolist()
         [[1, 0, 0], [1, 1, 1]]
     """
-    if num_keys < 0:
-        raise ShapeError(f"num_keys must be zero or more, got {num_keys}")
-    lengths = jnp.asarray(lengths)
+    lengths = as_array("lengths", lengths)
     check_dtype("lengths", lengths, "integer")
-    slots = jnp.arange(num_keys, dtype=jnp.int32)
+    slots = jnp.arange(_count("num_keys", num_keys), dtype=jnp.int32)
     return jnp.expand_dims(slots, tuple(range(lengths.ndim + 2))) < lengths[..., None, None, None]
 
 
@@ -174,7 +202,8 @@ def segments(query_ids: Array, key_value_ids: Array) -> jax.Array:
         >>> segments(ids, ids).astype(int)[0].tolist()
         [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
     """
-    query_ids, key_value_ids = jnp.asarray(query_ids), jnp.asarray(key_value_ids)
+    query_ids = as_array("query_ids", query_ids)
+    key_value_ids = as_array("key_value_ids", key_value_ids)
     for name, ids in (("query_ids", query_ids), ("key_value_ids", key_value_ids)):
         check_dtype(name, ids, "integer")
         if ids.ndim == 0:
@@ -205,7 +234,7 @@ def combine(*masks: Array | None) -> jax.Array | None:
         >>> combine(causal(2, 2), padding(jnp.array([1, 2]), 2)).shape
         (2, 1, 2, 2)
     """
-    given = [jnp.asarray(mask) for mask in masks if mask is not None]
+    given = [as_array("mask", mask) for mask in masks if mask is not None]
     rank = max((mask.ndim for mask in given), default=0)
     for mask in given:
         check_dtype("mask", mask, "bool", remedy="True = attend; compare with != 0")

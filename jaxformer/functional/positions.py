@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from einops import rearrange
 
-from jaxformer.errors import ShapeError
+from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.rotary_scaling import RotaryScaling, scale_frequencies
 from jaxformer.functional.shapes import Array, check_axes, check_dtype
 
@@ -43,8 +43,8 @@ def sinusoidal_positions(
         float32 `[..., D]`, within 5e-7 of float64 arithmetic up to position 1e6.
 
     Raises:
-        ShapeError: a length or width that is negative, positions that are not integers, or an
-            unknown layout.
+        ShapeError: a length or width that is negative, or positions that are not integers.
+        ConfigError: an unknown layout, or an impossible base.
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017, section 3.5.
@@ -54,7 +54,7 @@ def sinusoidal_positions(
         [0.841, 0.54, 0.01, 1.0]
     """
     if layout not in ("interleaved", "half"):
-        raise ShapeError(f"layout must be 'interleaved' or 'half', got {layout!r}")
+        raise ConfigError(f"layout must be 'interleaved' or 'half', got {layout!r}")
     if d_model < 1:
         raise ShapeError(f"d_model must be positive, got {d_model}")
     exponents = np.arange(0, d_model, 2, dtype=np.float64) / d_model
@@ -87,7 +87,7 @@ def rotary_tables(
 
     Raises:
         ShapeError: an odd head_dim, or positions that are not integers.
-        ConfigError: an impossible scaling.
+        ConfigError: an impossible base or scaling.
 
     References:
         Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021; each
@@ -122,7 +122,8 @@ def apply_rotary(x: jax.Array, tables: tuple[jax.Array, jax.Array], *, layout: s
         The shape and dtype of x; the rotation is computed in float32 (float64 for float64).
 
     Raises:
-        ShapeError: the tables do not fit x, or an unknown layout.
+        ShapeError: the tables do not fit x.
+        ConfigError: an unknown layout.
 
     Example:
         >>> x = jnp.ones((3, 1, 4))
@@ -130,7 +131,7 @@ def apply_rotary(x: jax.Array, tables: tuple[jax.Array, jax.Array], *, layout: s
         (3, 1, 4)
     """
     if layout not in ("half", "interleaved"):
-        raise ShapeError(f"layout must be 'half' or 'interleaved', got {layout!r}")
+        raise ConfigError(f"layout must be 'half' or 'interleaved', got {layout!r}")
     check_dtype("x", x, "floating")
     sizes = check_axes("x", x, "... T N H")
     if len(tables) != 2:
@@ -182,7 +183,7 @@ def _as_positions(positions: int | Array) -> jax.Array:
 def _frequencies(base: float, exponents: np.ndarray) -> np.ndarray:
     """Angular frequencies base ** -exponent, in radians per position."""
     if not 0 < base < np.inf:
-        raise ShapeError(f"base must be positive and finite, got {base}")
+        raise ConfigError(f"base must be positive and finite, got {base}")
     return np.power(np.float64(base), -exponents)
 
 

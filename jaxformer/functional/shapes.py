@@ -7,9 +7,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxformer.errors import ShapeError
+from jaxformer.errors import ConfigError, ShapeError
 
-__all__ = ["Array", "check_axes", "check_broadcast", "check_dtype", "check_leading", "describe"]
+__all__ = [
+    "Array",
+    "as_array",
+    "check_axes",
+    "check_broadcast",
+    "check_dtype",
+    "check_leading",
+    "check_rng",
+    "describe",
+    "static_bool",
+    "static_number",
+]
 
 
 Array = jax.Array | np.ndarray
@@ -144,3 +155,111 @@ def check_dtype(argument: str, array: Array, kind: str, *, remedy: str = "") -> 
     if not jnp.issubdtype(array.dtype, _DTYPE_KINDS[kind]):
         message = f"{argument} must be {kind}, got dtype {array.dtype}"
         raise ShapeError(f"{message}; {remedy}" if remedy else message)
+
+
+def as_array(argument: str, value: Any) -> jax.Array:
+    """Turns what a caller passed into a JAX array, and loses nothing on the way.
+
+    Args:
+        argument: name in the public signature.
+        value: array, nested list or number.
+
+    Returns:
+        The array.
+
+    Raises:
+        ShapeError: it is none, or holds integers that do not fit in JAX's.
+
+    Example:
+        >>> as_array("lengths", [3, 5]).shape
+        (2,)
+    """
+    if isinstance(value, jax.Array):
+        return value
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):
+        array = np.asarray(None)
+    if array.dtype.kind in "OUSM":
+        raise ShapeError(f"{argument} must be an array of numbers, got {value!r}")
+    result = jnp.asarray(array)
+    if array.dtype.kind in "iu" and array.size:
+        low, high = int(array.min()), int(array.max())
+        limits = jnp.iinfo(result.dtype)
+        if low < limits.min or high > limits.max:
+            raise ShapeError(
+                f"{argument} must fit in {result.dtype}, got {low} .. {high}; jax_enable_x64 "
+                "gives 64-bit integers"
+            )
+    return result
+
+
+def static_number(argument: str, value: Any, *, remedy: str = "") -> float:
+    """Reads a number that must be known when a program is traced.
+
+    Args:
+        argument: name in the public signature.
+        value: int or float, of Python or NumPy.
+        remedy: what the caller can do about another one.
+
+    Returns:
+        The number as a Python float.
+
+    Raises:
+        ConfigError: it is a bool, traced, not a number, or not finite in float32.
+
+    Example:
+        >>> static_number("scale", np.float32(0.5))
+        0.5
+    """
+    message = f"{argument} must be a Python number, finite in float32, got {value!r}"
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise ConfigError(f"{message}; {remedy}" if remedy else message)
+    number = float(value)
+    if not abs(number) <= float(np.finfo(np.float32).max):
+        raise ConfigError(message)
+    return number
+
+
+def static_bool(argument: str, value: Any) -> bool:
+    """Reads a yes or no that must be known when a program is traced.
+
+    Args:
+        argument: name in the public signature.
+        value: bool, of Python or NumPy.
+
+    Returns:
+        The Python bool.
+
+    Raises:
+        ConfigError: it is something else.
+
+    Example:
+        >>> static_bool("is_causal", True)
+        True
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise ConfigError(f"{argument} must be True or False, known when traced, got {value!r}")
+    return bool(value)
+
+
+def check_rng(argument: str, rng: Any) -> None:
+    """Checks that a value is one PRNG key, of the new or the old kind.
+
+    Args:
+        argument: name in the public signature.
+        rng: what was passed.
+
+    Raises:
+        ShapeError: it is something else.
+
+    Example:
+        >>> check_rng("dropout_rng", jax.random.key(0))
+    """
+    dtype, shape = getattr(rng, "dtype", None), getattr(rng, "shape", None)
+    is_key = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    if not (is_key and shape == ()) and not (dtype == jnp.uint32 and shape in ((2,), (4,))):
+        raise ShapeError(
+            f"{argument} must be one PRNG key, such as jax.random.key(0), got "
+            + (repr(rng) if dtype is None else f"dtype {dtype} and shape {shape}")
+        )

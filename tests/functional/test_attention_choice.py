@@ -29,7 +29,8 @@ def shapes(dtype=np.float32, num_queries=64, num_keys=64, heads=(4, 2), width=16
 @pytest.mark.parametrize(
     ("num_queries", "num_keys", "name", "declined", "reason"),
     [
-        (64, 64, "dense", "chunked", "T=64"),
+        (64, 64, "dense", "chunked", "49,152 weights are no more than the 4,194,304"),
+        (64, 2**18, "dense", "chunked", "T=64 queries are too few"),
         (512, 512, "dense", "chunked", "3,145,728 weights"),
         (1024, 1024, "chunked", "dense", "12,582,912 weights"),
         (1, 2**23, "dense", "chunked", "T=1 "),

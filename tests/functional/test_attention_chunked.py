@@ -10,12 +10,13 @@ import pytest
 from jax.extend import core
 
 from jaxformer.functional import dot_product_attention
-from tests.functional.attention_cases import assert_close, normal
+from tests.functional.attention_cases import IMPLEMENTATIONS, assert_close, normal
 
 # 2 rows of 3 blocks and a rest, where each block has several key heads.
 LEADING, T, N, K, H = 2, 809, 6, 3, 8
 LONG = 4096
 
+EACH = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 pytestmark = pytest.mark.usefixtures("real_blocks")
 
 
@@ -93,6 +94,84 @@ def test_chunked_memory_grows_with_the_length_not_its_square():
     offset = {"query_offset": np.array([0])}
     short, long = (cost("chunked", n, is_causal=True, **offset) for n in (8192, 32_768))
     assert long <= 4.5 * short
+
+
+def test_chunked_memory_of_a_window_grows_with_the_length_and_little_else():
+    short, long = (cost("chunked", n, is_causal=True, local_window_size=63) for n in (8192, 32_768))
+    assert long <= 4.5 * short
+    assert long <= 100 * 32_768 * 2 * 4 * 64 / 4  # a hundred bytes for each number of the query
+
+
+def test_chunked_takes_lengths_and_offsets_of_narrow_dtypes():
+    """Whose sums with a position beyond 127 would wrap."""
+    query = normal(1, 700, 1, 8)
+    attend = jax.jit(by("chunked", is_causal=True))
+    for dtype in (np.int8, np.uint8):
+        got = jax.jit(by("chunked", is_causal=True, query_offset=np.zeros(1, dtype)))(*[query] * 3)
+        for one, other in zip(got, attend(*[query] * 3), strict=True):
+            assert_close(one, other, 1e-6)
+    poisoned = np.array(query)
+    poisoned[:, 250:] = np.nan
+    lengths = {"query_seq_lengths": np.array([200], np.uint8)}
+    output = dot_product_attention(
+        query, poisoned, poisoned, is_causal=True, implementation="chunked", **lengths
+    )
+    assert np.isfinite(output).all()
+
+
+@pytest.mark.parametrize("empty", ["batch", "T", "N", "Hv", "S"])
+def test_chunked_of_an_empty_axis_is_empty_or_zero(empty):
+    sizes = {"batch": 2, "T": 5, "S": 7, "N": 6, "H": 3, "Hv": 4} | {empty: 0}
+    batch, queries, keys, heads, width, value_width = sizes.values()
+    query = jnp.ones((batch, queries, heads, width))
+    key, value = (
+        jnp.ones((batch, keys, max(heads, 1), width)),
+        jnp.ones((batch, keys, max(heads, 1), value_width)),
+    )
+    output, *gradients = by("chunked")(query, key, value)
+    assert output.shape == (batch, queries, heads, value_width)
+    assert not output.any()
+    assert [g.shape for g in gradients] == [query.shape, key.shape, value.shape]
+
+
+def test_chunked_called_again_does_not_compile_again(caplog):
+    query = jnp.asarray(normal(1, 300, 2, 8))
+    attend = functools.partial(dot_product_attention, is_causal=True, implementation="chunked")
+    gradient = jax.grad(lambda query: attend(query, query, query).sum())
+
+    def compiled():
+        caplog.clear()
+        with jax.log_compiles(True):
+            attend(query, query, query), gradient(query)
+        return [text for text in caplog.messages if text.startswith("Compiling")]
+
+    assert compiled()
+    assert not compiled()
+
+
+def test_chunked_bias_that_all_heads_share_is_rounded_once():
+    """Its gradient is summed over blocks and heads in float32."""
+    query, key, value = (normal(1, 1024, 4, 8, seed=i) for i in range(3))
+    bias = normal(1, 1, 1, 1024)
+
+    def gradient(implementation, bias):
+        def loss(bias):
+            output = dot_product_attention(query, key, value, bias, implementation=implementation)
+            return (output * normal(*output.shape, seed=7)).sum()
+
+        return np.asarray(jax.jit(jax.grad(loss))(bias), np.float64)
+
+    expected = gradient("dense", bias.astype(jnp.bfloat16).astype(np.float32))
+    error = np.abs(gradient("chunked", bias.astype(jnp.bfloat16)) - expected)
+    assert (error <= np.abs(expected) * 2**-8 + 1e-5 * np.abs(expected).max()).all()
+
+
+@EACH
+def test_nan_in_a_bias_is_not_taken_for_a_hidden_key(implementation):
+    inputs = [normal(1, 5, 1, 4, seed=i) for i in range(3)]
+    bias = np.full((5, 5), np.nan, np.float32)
+    output = dot_product_attention(*inputs, bias, implementation=implementation)
+    assert np.isnan(output).all()
 
 
 def shapes_of(jaxpr, shapes):

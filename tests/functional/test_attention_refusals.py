@@ -86,6 +86,33 @@ WRONG = [
     ({"dropout_rate": -0.1, "dropout_rng": True}, ConfigError, "dropout_rate", -0.1),
     ({"dropout_rate": 1.0, "dropout_rng": True}, ConfigError, "dropout_rate", 1.0),
     ({"dropout_rate": 1.5, "dropout_rng": True}, ConfigError, "dropout_rate", 1.5),
+    ({"dropout_rate": "0.5"}, ConfigError, "dropout_rate", "'0.5'"),
+    ({"dropout_rate": 0.5, "dropout_rng": 7}, ShapeError, "dropout_rng", 7),
+    ({"dropout_rate": 0.5, "dropout_rng": zeros(2)}, ShapeError, "dropout_rng", "float32"),
+    ({"implementation": ["dense"]}, ConfigError, "implementation", "['dense']"),
+    ({"is_causal": "False"}, ConfigError, "is_causal", "'False'"),
+    ({"is_causal": 2}, ConfigError, "is_causal", 2),
+    ({"scale": True}, ConfigError, "scale", "True"),
+    ({"scale": 1e39}, ConfigError, "scale", "1e+39"),
+    ({"scale": zeros()}, ConfigError, "multiply the query", "array(0., dtype=float32)"),
+    ({"softcap": "2"}, ConfigError, "softcap", "'2'"),
+    ({"query": zeros(2, 5, 6, 0), "key": zeros(2, 7, 3, 0)}, ShapeError, "H", (2, 5, 6, 0)),
+    ({"query_seq_lengths": [3, 99]}, ShapeError, "query_seq_lengths", 99),
+    ({"query_seq_lengths": "3"}, ShapeError, "query_seq_lengths", "'3'"),
+    ({"key_value_seq_lengths": [[1], [2, 3]]}, ShapeError, "key_value_seq_lengths", "[2, 3]"),
+    ({"local_window_size": (None, None), "query_offset": 3}, ShapeError, "query_offset", 3),
+    ({"local_window_size": 2**31, "query_offset": 0}, ShapeError, "local_window_size", 2**31),
+    ({"is_causal": True, "query_offset": True}, ShapeError, "query_offset", "bool"),
+    ({"is_causal": True, "query_offset": 2**31}, ShapeError, "query_offset", 2**31),
+    ({"is_causal": True, "query_offset": -(2**31)}, ShapeError, "query_offset", -(2**31)),
+    ({"is_causal": True, "query_offset": np.array([2**40] * 2)}, ShapeError, "query_offset", 2**40),
+    (
+        SEGMENTS | {"query_segment_ids": np.full((2, 5), 2**32)},
+        ShapeError,
+        "query_segment_ids",
+        2**32,
+    ),
+    ({"mask": "causal"}, ShapeError, "mask", "'causal'"),
 ]
 ONLY_DROPOUT_AND_VALUE = ("value", "dropout_rate", "implementation")
 
@@ -100,7 +127,7 @@ def assert_refused(function, arrays, wrong):
     """Refused when traced and when called, in both before anything is computed from the arrays."""
     arguments, error, name, got = wrong
     arguments = arrays | arguments
-    if arguments.get("dropout_rng"):
+    if arguments.get("dropout_rng") is True:
         arguments["dropout_rng"] = jax.random.key(0)
     traced = {n: arguments.pop(n) for n in arrays}
     got = r"\D+".join(str(g) for g in got) if isinstance(got, tuple) else re.escape(str(got))
@@ -129,6 +156,24 @@ def test_weights_refuse(wrong):
     arrays = inputs_of(GROUPED)
     del arrays["value"]
     assert_refused(attention_weights, arrays, wrong)
+
+
+def test_attention_refuses_what_is_no_array():
+    arrays = inputs_of(GROUPED)
+    for name, value in (("query", None), ("key", "key"), ("value", [[1.0], [2.0, 3.0]])):
+        with pytest.raises(ShapeError, match=rf"{name} must be an array of numbers, got"):
+            dot_product_attention(**arrays | {name: value})
+
+
+def test_attention_refuses_options_that_are_traced():
+    attend = functools.partial(dot_product_attention, **inputs_of(GROUPED))
+    for name in ("scale", "softcap", "dropout_rate", "is_causal"):
+        with pytest.raises(ConfigError, match=rf"{name} must be .*, got .*Tracer"):
+            jax.jit(lambda value, name=name: attend(**{name: value}))(0.5)
+
+
+def test_wrong_calls_are_many():
+    assert len(WRONG) >= 40
 
 
 def test_weights_refuse_an_unknown_stage():

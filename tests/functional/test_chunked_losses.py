@@ -163,7 +163,7 @@ def test_chunked_cross_entropy_of_a_bad_label_is_nan_when_traced_and_refused_whe
 def test_chunked_cross_entropy_is_the_same_eagerly_and_jitted():
     hidden, table, labels = draw(7, np.float32)
     eager = chunked_cross_entropy(
-        jnp.asarray(hidden), jnp.asarray(table), labels, chunk_size=SIZE, z_loss=jnp.float32(0.25)
+        jnp.asarray(hidden), jnp.asarray(table), labels, chunk_size=SIZE, z_loss=0.25
     )
     assert_close(eager, reference(hidden, table, labels, z_loss=0.25)[0], 1e-5)
 
@@ -365,11 +365,12 @@ def test_chunked_cross_entropy_errors_name_argument_and_shapes(call, error, word
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"label_smoothing": 1.0}, ShapeError, ["[0, 1), got 1.0"]),
+        ({"label_smoothing": 1.0}, ConfigError, ["[0, 1), got 1.0"]),
         ({"softcap": 0.0}, ConfigError, ["softcap", "0.0"]),
         ({"softcap": np.inf}, ConfigError, ["softcap", "inf"]),
         ({"chunk_size": 0}, ConfigError, ["chunk_size", "0", "tokens"]),
         ({"chunk_size": 2.5}, ConfigError, ["chunk_size", "2.5", "tokens"]),
+        ({"chunk_size": True}, ConfigError, ["chunk_size", "True", "tokens"]),
     ],
 )
 def test_chunked_cross_entropy_errors_name_option_and_value(options, error, words):

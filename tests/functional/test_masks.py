@@ -137,8 +137,8 @@ def test_combine_broadcasts_axes_of_size_one():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: causal(-2, 3), ["num_queries must be zero or more, got -2"]),
-        (lambda: causal(2, -3), ["num_keys must be zero or more, got -3"]),
+        (lambda: causal(-2, 3), ["num_queries must be an int of zero or more, got -2"]),
+        (lambda: causal(2, -3), ["num_keys must be an int of zero or more, got -3"]),
         (lambda: causal(2, 3, jnp.ones(2)), ["query_offset must be integer", "float32"]),
         (
             lambda: window(2, 3, (1, -2)),

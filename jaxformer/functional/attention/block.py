@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-__all__ = ["SAVED", "Options", "attend", "masked", "scores", "softmax"]
+__all__ = ["SAVED", "Options", "attend", "biased", "capped", "masked", "scores", "softmax"]
 
 _OUTPUT, _PEAK, _INVERSE_TOTAL = SAVED = (
     "attention_output",
@@ -35,33 +35,37 @@ class Options(NamedTuple):
     dropout_rate: float = 0.0
 
 
-def scores(
-    options: Options,
-    query: jax.Array,
-    key: jax.Array,
-    bias: jax.Array | None,
-    stage: str = "masked",
-) -> jax.Array:
-    """Computes what the softmax is taken of, before the mask.
+def scores(options: Options, query: jax.Array, key: jax.Array) -> jax.Array:
+    """Computes scaled products of queries and keys.
 
     Args:
-        options: scale and cap.
+        options: with the scale.
         query: float `[..., g, t, h]`.
         key: float `[..., s, h]`.
-        bias: float that broadcasts to `[..., g, t, s]`, of its rank, or None.
-        stage: where to stop: after "scores" or "capped"; later ones add the bias.
 
     Returns:
         float32 (float64 for float64) `[..., g, t, s]`.
     """
     wide = jnp.promote_types(query.dtype, jnp.float32)
-    result = jnp.einsum("...gth,...sh->...gts", query, key, preferred_element_type=wide)
-    result = result * options.scale
-    if stage != "scores" and options.softcap is not None:
-        result = options.softcap * jnp.tanh(result / options.softcap)
-    if stage not in ("scores", "capped") and bias is not None:
-        result = result + jnp.broadcast_to(bias.astype(wide), result.shape)
-    return result
+    products = jnp.einsum("...gth,...sh->...gts", query, key, preferred_element_type=wide)
+    return products * options.scale
+
+
+def capped(options: Options, scores: jax.Array) -> jax.Array:
+    """Bounds scores smoothly, where the options have a cap."""
+    if options.softcap is None:
+        return scores
+    return options.softcap * jnp.tanh(scores / options.softcap)
+
+
+def biased(scores: jax.Array, bias: jax.Array | None) -> jax.Array:
+    """Adds a bias that broadcasts to the scores, of their rank."""
+    return scores if bias is None else scores + jnp.broadcast_to(bias, scores.shape)
+
+
+def masked(scores: jax.Array, allowed: jax.Array | None) -> jax.Array:
+    """Sets scores to -inf where `allowed`, of their rank, is False."""
+    return scores if allowed is None else jnp.where(allowed, scores, -jnp.inf)
 
 
 def softmax(scores: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -104,7 +108,7 @@ def attend(
     Returns:
         The value's dtype, `[..., g, t, v]`; 0 where nothing is allowed.
     """
-    exponentials, inverse = softmax(masked(scores(options, query, key, bias), allowed))
+    exponentials, inverse = softmax(_logits(options, allowed, query, key, bias))
     return _average(options, exponentials, value, keep) * inverse
 
 
@@ -117,7 +121,7 @@ def _attend_jvp(options: Options, primals: tuple, tangents: tuple) -> tuple[jax.
     query, key, value, bias, allowed, keep = primals
     query_dot, key_dot, value_dot, bias_dot, _, _ = tangents
     logits, logits_dot = jax.jvp(
-        lambda *inputs: masked(scores(options, *inputs), allowed),
+        functools.partial(_logits, options, allowed),
         (query, key, bias),
         (query_dot, key_dot, bias_dot),
     )
@@ -129,9 +133,14 @@ def _attend_jvp(options: Options, primals: tuple, tangents: tuple) -> tuple[jax.
     return output, output_dot - moved.sum(axis=-1, keepdims=True) * output
 
 
-def masked(scores: jax.Array, allowed: jax.Array | None) -> jax.Array:
-    """Sets scores to -inf where `allowed` is False; the shapes broadcast at the same rank."""
-    return scores if allowed is None else jnp.where(allowed, scores, -jnp.inf)
+def _logits(
+    options: Options,
+    allowed: jax.Array | None,
+    query: jax.Array,
+    key: jax.Array,
+    bias: jax.Array | None,
+) -> jax.Array:
+    return masked(biased(capped(options, scores(options, query, key)), bias), allowed)
 
 
 def _average(

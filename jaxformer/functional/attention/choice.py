@@ -1,5 +1,6 @@
 """Which implementation serves a call of attention, and why the others do not."""
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -23,7 +24,7 @@ _FUNCTIONS: dict[Name, Callable[[AttentionInputs, jax.Array | None], jax.Array]]
     "chunked": chunked_attention,
     "cudnn": cudnn_attention,
 }
-_FEWEST_QUERIES = 128
+_FEWEST_QUERIES = 65  # or they would all be in one block
 # As many weights as dense attention is at least as fast for. On CPU that was measured; elsewhere
 # it is what a device holds easily, 1 GiB in float32.
 _MOST_DENSE_WEIGHTS = {"cpu": 2**22, "other": 2**28}
@@ -70,9 +71,12 @@ def attention_implementation(
         >>> choice = attention_implementation(x, x, x, is_causal=True)
         >>> choice.name
         'dense'
-        >>> choice.declined["chunked"]
-        'T=16 queries are too few to cut into blocks'
+        >>> choice.declined["cudnn"]
+        'it needs an NVIDIA GPU, and the default backend is cpu'
     """
+    for name in options:
+        if name not in inspect.signature(prepare_attention).parameters:
+            raise TypeError(f"attention_implementation() has no argument {name!r}")
     choices: list[Choice] = []
 
     def decide(*arrays: jax.Array) -> None:
@@ -97,10 +101,10 @@ def implementation_of(
     Raises:
         ConfigError: the name is unknown, or that implementation cannot serve the call.
     """
-    name = {"xla": "dense", None: "dense"}.get(wanted, wanted)
+    name = "dense" if wanted in ("xla", None) else wanted
     if name == "auto":
         return _FUNCTIONS[_choose(inputs).name]
-    if name not in _FUNCTIONS:
+    if not isinstance(name, str) or name not in _FUNCTIONS:
         raise ConfigError(
             f"implementation must be 'auto', 'dense', 'chunked' or 'cudnn' (None and 'xla' mean "
             f"dense), got {wanted!r}"
@@ -122,13 +126,13 @@ def _choose(inputs: AttentionInputs) -> Choice:
         slower = "cudnn serves this call and is faster"
         return Choice("cudnn", {"dense": slower, "chunked": slower})
     declined = {"cudnn": no_cudnn}
-    if num_queries < _FEWEST_QUERIES:
-        declined["chunked"] = f"T={num_queries} queries are too few to cut into blocks"
-    elif count <= most:
+    if count <= most:
         declined["chunked"] = (
             f"{count:,} weights are no more than the {most:,} for which dense is as fast and "
             "compiles faster"
         )
+    elif num_queries < _FEWEST_QUERIES:
+        declined["chunked"] = f"T={num_queries} queries are too few to cut into blocks"
     else:
         declined["dense"] = (
             f"it would hold {count:,} weights at once, more than {most:,}; chunked never does"

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 from einops import rearrange
 
 from jaxformer.functional import masks
-from jaxformer.functional.attention.inputs import AttentionInputs, zero_unseen
+from jaxformer.functional.attention.inputs import AttentionInputs
+from jaxformer.functional.attention.visibility import zero_unseen
 
 __all__ = ["cudnn_attention", "why_not_cudnn"]
 
@@ -28,7 +29,7 @@ def why_not_cudnn(inputs: AttentionInputs) -> str | None:
     """
     num_queries, _, width = inputs.query.shape[-3:]
     num_keys, structure = inputs.key.shape[-3], inputs.structure
-    value_width = width if inputs.value is None else inputs.value.shape[-1]
+    value_width = inputs.value.shape[-1]
     left, right = structure.window
     lengths = structure.query_lengths, structure.key_lengths
     platform = _platform()
@@ -85,12 +86,12 @@ def cudnn_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> j
 
     Args:
         inputs: as prepared.
-        dropout_rng: None.
+        dropout_rng: not used; a rate is declined.
 
     Returns:
         float `[..., T, N, H]`, in the query's dtype.
     """
-    assert dropout_rng is None
+    del dropout_rng  # its dropout is declined
     structure, leading = inputs.structure, inputs.query.shape[:-3]
     num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]
     query_lengths = key_lengths = real = None
@@ -110,7 +111,6 @@ def cudnn_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> j
             jnp.maximum(x, 1).reshape(-1) for x in (query_lengths, key_lengths)
         )
     query, key, value = inputs.query, inputs.key, inputs.value
-    assert value is not None
     left, right = structure.window
     output = jax.nn.dot_product_attention(
         query.reshape(-1, *query.shape[-3:]),

@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 from einops import rearrange
 
-from jaxformer.functional.attention.block import attend, masked, scores, softmax
-from jaxformer.functional.attention.inputs import AttentionInputs, allowed_in, zero_unseen
+from jaxformer.functional.attention.block import attend, biased, capped, masked, scores, softmax
+from jaxformer.functional.attention.inputs import AttentionInputs
+from jaxformer.functional.attention.visibility import allowed_in, zero_unseen
 
 __all__ = ["dense_attention", "dense_weights"]
 
@@ -20,7 +21,6 @@ def dense_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> j
     Returns:
         float `[..., T, N, Hv]`, in the query's dtype.
     """
-    assert inputs.value is not None
     allowed = _allowed(inputs)
     inputs = zero_unseen(inputs, None if allowed is None else allowed.any(axis=-2))
     query, key = _heads_first(inputs)
@@ -31,6 +31,7 @@ def dense_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> j
         shape = (*query.shape[:-1], key.shape[-2])
         keep = jax.random.bernoulli(dropout_rng, 1 - inputs.options.dropout_rate, shape)
     bias, allowed = (_by_key_head(x, key.shape[-3]) for x in (inputs.bias, allowed))
+    bias = None if bias is None else bias.astype(value.dtype)
     output = attend(inputs.options, query, key, value, bias, allowed, keep)
     return rearrange(output, "... k g t v -> ... t (k g) v").astype(inputs.query.dtype)
 
@@ -39,7 +40,7 @@ def dense_weights(inputs: AttentionInputs, stage: str) -> jax.Array:
     """Computes `attention_weights`.
 
     Args:
-        inputs: as prepared, without a value.
+        inputs: as prepared.
         stage: "scores", "capped", "biased", "masked" or "softmax".
 
     Returns:
@@ -50,8 +51,13 @@ def dense_weights(inputs: AttentionInputs, stage: str) -> jax.Array:
         allowed = _allowed(inputs)
         inputs = zero_unseen(inputs, None if allowed is None else allowed.any(axis=-2))
     query, key = _heads_first(inputs)
+    weights = scores(inputs.options, query, key)
+    if stage != "scores":
+        weights = capped(inputs.options, weights)
     bias, allowed = (_by_key_head(x, key.shape[-3]) for x in (inputs.bias, allowed))
-    weights = masked(scores(inputs.options, query, key, bias, stage), allowed)
+    if stage not in ("scores", "capped"):
+        bias = None if bias is None else bias.astype(weights.dtype)
+        weights = masked(biased(weights, bias), allowed)
     if stage == "softmax":
         exponentials, inverse = softmax(weights)
         weights = exponentials * inverse

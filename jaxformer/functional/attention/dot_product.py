@@ -12,7 +12,7 @@ from jaxformer.errors import ConfigError
 from jaxformer.functional.attention.choice import Implementation, implementation_of
 from jaxformer.functional.attention.dense import dense_weights
 from jaxformer.functional.attention.inputs import Lengths, WindowSize, prepare_attention
-from jaxformer.functional.shapes import Array
+from jaxformer.functional.shapes import Array, check_rng
 
 __all__ = ["attention_weights", "dot_product_attention"]
 
@@ -99,15 +99,21 @@ def dot_product_attention(
         >>> dot_product_attention(query, key, value, is_causal=True).shape
         (2, 5, 4, 3)
     """
-    _check_dropout(dropout_rate, dropout_rng)
     inputs = prepare_attention(
         query, key, value, bias, mask, scale=scale, is_causal=is_causal, query_offset=query_offset,
         query_seq_lengths=query_seq_lengths, key_value_seq_lengths=key_value_seq_lengths,
         local_window_size=local_window_size, query_segment_ids=query_segment_ids,
         key_value_segment_ids=key_value_segment_ids, softcap=softcap, dropout_rate=dropout_rate,
     )  # fmt: skip
-    rng = dropout_rng if dropout_rate > 0 else None
-    return implementation_of(inputs, implementation)(inputs, rng)
+    if dropout_rate == 0:
+        dropout_rng = None
+    elif dropout_rng is None:
+        raise ConfigError(
+            f"dropout_rate={dropout_rate} needs a dropout_rng; pass one, or a rate of 0"
+        )
+    else:
+        check_rng("dropout_rng", dropout_rng)
+    return implementation_of(inputs, implementation)(inputs, dropout_rng)
 
 
 def attention_weights(
@@ -163,16 +169,9 @@ def attention_weights(
     if stage not in get_args(Stage):
         raise ConfigError(f"stage must be one of {', '.join(get_args(Stage))}, got {stage!r}")
     inputs = prepare_attention(
-        query, key, None, bias, mask, scale=scale, is_causal=is_causal, query_offset=query_offset,
+        query, key, key, bias, mask, scale=scale, is_causal=is_causal, query_offset=query_offset,
         query_seq_lengths=query_seq_lengths, key_value_seq_lengths=key_value_seq_lengths,
         local_window_size=local_window_size, query_segment_ids=query_segment_ids,
         key_value_segment_ids=key_value_segment_ids, softcap=softcap,
     )  # fmt: skip
     return dense_weights(inputs, stage)
-
-
-def _check_dropout(rate: float, rng: jax.Array | None) -> None:
-    if not 0 <= rate < 1:
-        raise ConfigError(f"dropout_rate must be in [0, 1), got {rate}")
-    if rate > 0 and rng is None:
-        raise ConfigError(f"dropout_rate={rate} needs a dropout_rng; pass one, or a rate of 0")
