@@ -52,18 +52,20 @@ def test_attention_and_its_gradient_equal_the_reference_in_float64(implementatio
 
 
 @pytest.mark.parametrize(
-    ("sizes", "static"),
+    ("sizes", "static", "dtype"),
     [
-        (GROUPED, {"is_causal": True}),
-        (GROUPED, {"local_window_size": (2, 1)}),
-        (NESTED, {"local_window_size": (None, 3), "softcap": 3.0}),
-        (PLAIN, {"is_causal": True, "local_window_size": (3, 0)}),
+        (GROUPED, {"is_causal": True}, np.float32),
+        (GROUPED, {"local_window_size": (2, 1)}, np.float32),
+        (NESTED, {"local_window_size": (None, 3), "softcap": 3.0}, np.float32),
+        (PLAIN, {"is_causal": True, "local_window_size": (3, 0)}, np.float32),
+        (GROUPED, {"is_causal": True}, np.float16),
+        (NESTED, {"local_window_size": (2, 1)}, jnp.bfloat16),
     ],
 )
 @EACH
 @hypothesis.given(data=st.data())
 @hypothesis.settings(max_examples=20, deadline=None)
-def test_attention_equals_the_reference_for_any_values(sizes, static, implementation, data):
+def test_attention_equals_the_reference_for_any_values(sizes, static, dtype, implementation, data):
     def integers(low, high, *shape):
         return data.draw(hnp.arrays(np.int32, shape, elements=st.integers(low, high)))
 
@@ -77,9 +79,12 @@ def test_attention_equals_the_reference_for_any_values(sizes, static, implementa
         "query_segment_ids": integers(0, 1, *leading, queries),
         "key_value_segment_ids": integers(0, 1, *leading, keys),
     }
-    inputs = inputs_of(sizes, seed=data.draw(st.integers(0, 1000)))
+    inputs = inputs_of(sizes, dtype, seed=data.draw(st.integers(0, 1000)))
     static = static | {"implementation": implementation}
-    assert_equals_the_reference(sizes, options, static, inputs, optimized=True)
+    # In 16 bits, one rounding of the largest entry, and of each gradient.
+    rounding = float(jnp.finfo(dtype).eps)
+    forward, backward = (max(tolerance, rounding) for tolerance in (1e-6, 1e-5))
+    assert_equals_the_reference(sizes, options, static, inputs, forward, backward, optimized=True)
 
 
 def test_attention_takes_the_arguments_of_jax_nn_in_their_order():

@@ -43,7 +43,7 @@ def dot_product_attention(
 
     $$\mathrm{softmax}(\mathrm{cap}(\mathrm{scale} \cdot Q K^T) + \mathrm{bias}) V$$
 
-    over the keys that mask, structure (causal, window, lengths, segments) and a bias above
+    over the keys that mask, structure (causal, window, lengths, segments) and a bias other than
     -inf all allow. The argument names and order are those of `jax.nn.dot_product_attention`.
 
     - A query that may see nothing gives exactly 0, with gradients of exactly 0.
@@ -63,7 +63,7 @@ def dot_product_attention(
         is_causal: whether query i, at position `query_offset + i`, sees only keys at or before it.
         query_offset: int, or integer array that broadcasts to the leading axes. Needed by
             is_causal and local_window_size when T differs from S: 0 aligns the first query with
-            the first key, S - T the last with the last.
+            the first key, S - T the last with the last. Between -2**30 and 2**30.
         query_seq_lengths: integers that broadcast to the leading axes; query rows at or beyond
             are 0.
         key_value_seq_lengths: likewise; keys at or beyond are hidden.
@@ -78,7 +78,8 @@ def dot_product_attention(
             "chunked" computes blocks of them, in memory linear in T and S, and skips blocks that
             causal, window and lengths hide when they are given as ints; "cudnn" is NVIDIA's fused
             kernel (forward and reverse mode only, weights rounded to the query's dtype); "auto"
-            takes what `attention_implementation` tells. They draw different dropout masks.
+            takes what `attention_implementation` tells. They draw different dropout masks. On a
+            CPU chunked takes a few heads at a time, so split them by shard_map, not by jit alone.
 
     Returns:
         float `[..., T, N, Hv]`, in the query's dtype.

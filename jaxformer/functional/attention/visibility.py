@@ -13,7 +13,7 @@ Span = tuple[int | jax.Array, int]
 
 
 def allowed_in(inputs: AttentionInputs, queries: Span, keys: Span) -> jax.Array | None:
-    """Draws one block of what mask, structure and a bias above -inf together allow.
+    """Draws one block of what mask, structure and a bias other than -inf together allow.
 
     Args:
         inputs: of the whole attention.
