@@ -152,7 +152,7 @@ def assert_padding_invariant(
         "takes in the padding",
     )
 
-    row = int(lengths.argmin())
+    row = int(np.argmin(lengths))
     short = inputs[row : row + 1, : lengths[row]]
     alone = fetch(call(short, jnp.ones(short.shape[:2], bool)))
     in_batch = expected[row : row + 1]
