@@ -75,9 +75,10 @@ def test_attention_dropout_preserves_the_mean(implementation):
 def test_attention_dropout_differs_along_every_axis_and_by_key(implementation):
     _, output, weights, full = dropped(implementation, 0)
     for axis in range(4):
-        one, other = (np.take(weights != 0, i, axis) for i in (0, 1))
-        both = np.take(full != 0, 0, axis) & np.take(full != 0, 1, axis)
-        assert (one != other)[both].mean() == pytest.approx(2 * RATE * (1 - RATE), abs=0.1)
+        kept, visible = np.moveaxis(weights != 0, axis, 0), np.moveaxis(full != 0, axis, 0)
+        for index in range(1, len(kept)):  # of another block or key head, too
+            differing = (kept[0] != kept[index])[visible[0] & visible[index]]
+            assert differing.mean() == pytest.approx(2 * RATE * (1 - RATE), abs=0.15)
     assert_same_bits(dropped.__wrapped__(implementation, 0)[1], output)
     assert (dropped(implementation, 1)[1] != output).any()
 

@@ -27,7 +27,7 @@ class _Head(NamedTuple):
 
     Args:
         position: integer, 0 to k - 1.
-        zero: integer 0. Starts of blocks have it added where they draw a mask: one that did not
+        zero: integer 0. A block adds it to its first query to draw its mask: one that did not
             depend on the head would be drawn before the loop over heads, for all blocks at once,
             and be as large as the weights.
         query: float `[..., g, t, h]`.
@@ -138,7 +138,6 @@ def _attend_run(
     @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names(*SAVED))
     def attend_block(first_query: int | jax.Array, first_key: int | jax.Array) -> jax.Array:
         queries, keys = (first_query, run.num_queries), (first_key, run.num_keys)
-        drawn = (first_query + zero, run.num_queries), (first_key + zero, run.num_keys)
         bias = keep = None
         if inputs.bias is not None:
             bias = block_of(inputs.bias, queries, keys).astype(query.dtype)
@@ -152,7 +151,7 @@ def _attend_run(
             cut(key, keys, axis=-2),
             cut(value, keys, axis=-2),
             bias,
-            allowed_in(inputs, *drawn),
+            allowed_in(inputs, (first_query + zero, run.num_queries), keys),
             keep,
         )
 
