@@ -165,6 +165,7 @@ CASES = {
     "window": (SQUARE, {}, {"local_window_size": 2}),
     "window to the left": (GROUPED, {}, {"local_window_size": (1, None), "query_offset": 2}),
     "window to the right": (GROUPED, {}, {"local_window_size": (None, 1), "query_offset": 1}),
+    "window ahead": (SQUARE, {}, {"local_window_size": (0, 3)}),
     "window, an offset a row": (
         GROUPED,
         {"query_offset": np.array([-1, 3])},
