@@ -104,9 +104,8 @@ def cudnn_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> j
             )
         )
         inputs = zero_unseen(inputs, masks.padding(key_lengths, num_keys)[..., 0, :])
-        # A row without keys gets one, and its result is thrown away.
-        real = masks.padding(jnp.where(key_lengths > 0, query_lengths, 0), num_queries)
-        real = rearrange(real, "... 1 1 t -> ... t 1 1")
+        real = rearrange(masks.padding(query_lengths, num_queries), "... 1 1 t -> ... t 1 1")
+        # A row without keys gets one, which is 0 by now, and so is what it gives.
         query_lengths, key_lengths = (
             jnp.maximum(x, 1).reshape(-1) for x in (query_lengths, key_lengths)
         )
