@@ -93,12 +93,13 @@ def chunked_cross_entropy(
     size = -(-tokens // chunks)  # even chunks: what is filled up is less than one token a chunk
     fill = chunks * size - tokens
 
-    def cut(x: jax.Array, *axes: int) -> jax.Array:
-        flat = jnp.pad(x.reshape(tokens, *axes), ((0, fill), *((0, 0) for _ in axes)))
+    def cut(x: jax.Array, axes: str = "") -> jax.Array:
+        flat = rearrange(x, f"... {axes} -> (...) {axes}")
+        flat = jnp.pad(flat, ((0, fill), *((0, 0) for _ in flat.shape[1:])))
         # Strided, so that tokens which are spread over devices are so within each chunk.
         return rearrange(flat, "(size chunks) ... -> chunks size ...", chunks=chunks)
 
-    loss = _chunked_loss(terms, cut(hidden, sizes["D"]), table, cut(labels), cut(counted))
+    loss = _chunked_loss(terms, cut(hidden, "d"), table, cut(labels), cut(counted))
     return loss, counted.sum(dtype=jnp.int32).astype(loss.dtype)
 
 

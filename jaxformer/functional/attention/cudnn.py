@@ -2,7 +2,7 @@
 
 import jax
 import jax.numpy as jnp
-from einops import rearrange
+from einops import pack, rearrange, unpack
 
 from jaxformer.functional import masks
 from jaxformer.functional.attention.inputs import AttentionInputs
@@ -107,21 +107,22 @@ def cudnn_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> j
         real = rearrange(masks.padding(query_lengths, num_queries), "... 1 1 t -> ... t 1 1")
         # A row without keys gets one, which is 0 by now, and so is what it gives.
         query_lengths, key_lengths = (
-            jnp.maximum(x, 1).reshape(-1) for x in (query_lengths, key_lengths)
+            rearrange(jnp.maximum(x, 1), "... -> (...)") for x in (query_lengths, key_lengths)
         )
-    query, key, value = inputs.query, inputs.key, inputs.value
+    query, leading_axes = pack([inputs.query], "* t n h")
     left, right = structure.window
     output = jax.nn.dot_product_attention(
-        query.reshape(-1, *query.shape[-3:]),
-        key.reshape(-1, *key.shape[-3:]),
-        value.reshape(-1, *value.shape[-3:]),
+        query,
+        rearrange(inputs.key, "... s k h -> (...) s k h"),
+        rearrange(inputs.value, "... s k h -> (...) s k h"),
         scale=inputs.options.scale,
         is_causal=right == 0,
         query_seq_lengths=query_lengths,
         key_value_seq_lengths=key_lengths,
         local_window_size=None if left is None else (left, 0),
         implementation="cudnn",
-    ).reshape(query.shape)
+    )
+    (output,) = unpack(output, leading_axes, "* t n h")
     if real is None:
         return output
     return jnp.where(jnp.broadcast_to(real, output.shape), output, 0)
