@@ -1,7 +1,6 @@
 """The command line from start to end on a tiny config, and every user's mistake in one line."""
 
 import json
-import pathlib
 import shutil
 import subprocess
 import sys
@@ -492,24 +491,3 @@ def test_help_answers_within_two_seconds_without_jax():
     for command in ("train", "generate", "evaluate"):
         assert command in result.stdout
     assert elapsed < 2, f"{elapsed:.1f} s"
-
-
-@pytest.mark.parametrize("path", sorted(pathlib.Path("configs").glob("*.toml")), ids=str)
-def test_samples_of_ready_configs_fit_any_text(path):
-    """Also one in which a prompt chosen beforehand would have unknown characters."""
-    from jaxformer import runs
-
-    config, texts = load_config(path), ([TEXT[:1000]], [TEXT[1000:]])
-    tokenizer = runs._train_tokenizer(config.tokenizer, *texts)
-    config = runs._fill_in(config, tokenizer, texts[1])
-    runs._check_samples(config, tokenizer, documents=1)
-    assert len(config.samples.prompts) == 3
-
-
-@pytest.mark.parametrize("path", sorted(pathlib.Path("configs").glob("*.toml")), ids=str)
-def test_ready_configs_load_and_say_how_to_run_them(path):
-    config, header = load_config(path), path.read_text(encoding="utf-8")
-    assert config.out == f"runs/{path.stem}"
-    assert f"jaxformer train configs/{path.name}" in header
-    for word in ("Command:", "Expected:", "Time:"):
-        assert word in header

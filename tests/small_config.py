@@ -1,0 +1,32 @@
+"""The smallest configs, which the tests of configs change."""
+
+from jaxformer.config import (
+    ExperimentConfig,
+    ModelConfig,
+    OptimizerConfig,
+    RotaryScalingConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
+
+LINEAR = RotaryScalingConfig(kind="linear", factor=2.0)
+YARN = RotaryScalingConfig(
+    kind="yarn", factor=4.0, original_max_len=8, beta_fast=16.0, beta_slow=2.0,
+    attention_factor=1.5,
+)  # fmt: skip
+
+
+def model(**changes):
+    return ModelConfig(**{"max_len": 13, "num_layers": 2, "d_model": 12, "num_heads": 3} | changes)
+
+
+def small(**changes):
+    return ExperimentConfig(
+        **{
+            "model": model(),
+            "tokenizer": TokenizerConfig(kind="byte"),
+            "optimizer": OptimizerConfig(learning_rate=1e-3),
+            "training": TrainingConfig(steps=7, batch_size=5),
+        }
+        | changes
+    )
