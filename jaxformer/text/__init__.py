@@ -1,7 +1,11 @@
-"""Text in, NumPy arrays of tokens out: tokenizers, corpora, packing and batches."""
+"""Text to NumPy arrays of tokens: tokenizers, corpora, pairs, labels, batches; and back: scores."""
 
 from jaxformer.text.batches import Batches, Source, evaluation_batches
+from jaxformer.text.buckets import BucketedBatches, bucketed_evaluation_batches
 from jaxformer.text.corpora import python_documents, read_documents, split_documents
+from jaxformer.text.corruption import MaskedBatches, mask_tokens, masked_evaluation_batches
+from jaxformer.text.files import read_lines
+from jaxformer.text.labelled import Labelled, encode_labelled, read_labelled, split_labelled
 from jaxformer.text.packing import (
     IGNORE,
     PackedDocuments,
@@ -11,27 +15,66 @@ from jaxformer.text.packing import (
     cached_stream,
     default_cache_dir,
 )
+from jaxformer.text.parallel import Pairs, encode_pairs, encode_source, read_pairs, split_pairs
+from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
+from jaxformer.text.rows import RowCounts, count_shared
+from jaxformer.text.synthetic import synthetic_pairs
 from jaxformer.text.tokenizers import StreamDecoder, Tokenizer
-from jaxformer.text.vocabularies import byte_tokenizer, train_bpe, train_character, train_word
+from jaxformer.text.translation_scores import TranslationScores, exact_matches, translation_scores
+from jaxformer.text.vocabularies import (
+    byte_tokenizer,
+    train_bpe,
+    train_character,
+    train_word,
+    with_mask,
+)
+from jaxformer.text.word_vectors import WordVectors, read_word_vectors
 
 __all__ = [
     "IGNORE",
     "Batches",
+    "BucketedBatches",
+    "MaskedBatches",
+    "Labelled",
     "PackedDocuments",
+    "Pairs",
+    "RowCounts",
+    "Phrase",
+    "Phrasebook",
     "Source",
     "StreamDecoder",
     "TokenStream",
     "Tokenizer",
+    "TranslationScores",
     "Windows",
+    "bucketed_evaluation_batches",
+    "WordVectors",
     "build_stream",
     "byte_tokenizer",
     "cached_stream",
+    "count_shared",
     "default_cache_dir",
+    "encode_labelled",
+    "encode_pairs",
+    "encode_source",
     "evaluation_batches",
+    "exact_matches",
+    "mask_tokens",
+    "masked_evaluation_batches",
+    "load_phrasebook",
     "python_documents",
     "read_documents",
+    "read_labelled",
+    "read_lines",
+    "read_pairs",
+    "read_word_vectors",
     "split_documents",
+    "synthetic_pairs",
+    "split_labelled",
+    "split_pairs",
     "train_bpe",
     "train_character",
     "train_word",
+    "translation_scores",
+    "with_mask",
 ]

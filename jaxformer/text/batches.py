@@ -9,7 +9,7 @@ import numpy as np
 from jaxformer.errors import DataError
 from jaxformer.text.packing import IGNORE
 
-__all__ = ["Batches", "Source", "evaluation_batches"]
+__all__ = ["Batches", "Source", "evaluation_batches", "require_host", "require_seed"]
 
 
 class Source(Protocol):
@@ -55,8 +55,7 @@ class Batches:
         self, source: Source, batch_size: int, *, seed: int, num_hosts: int = 1, host: int = 0
     ) -> None:
         _require_batches(source, batch_size, num_hosts, host)
-        if seed < 0:
-            raise DataError(f"seed must be at least 0, got {seed}; try {-seed}")
+        require_seed(seed)
         self._rows = grain.MapDataset.source(source).seed(seed).shuffle().repeat()
         self._batch_size = batch_size
         self._num_hosts = num_hosts
@@ -106,6 +105,21 @@ def evaluation_batches(
     return (_stack([source[i] if i < len(source) else filler for i in batch]) for batch in rows)
 
 
+def require_host(num_hosts: int, host: int) -> None:
+    """Raises DataError where a host is not one of so many."""
+    if num_hosts < 1 or not 0 <= host < num_hosts:
+        raise DataError(
+            f"host must be at least 0 and less than num_hosts, got host={host} and "
+            f"num_hosts={num_hosts}; use jax.process_index() and jax.process_count()"
+        )
+
+
+def require_seed(seed: int) -> None:
+    """Raises DataError where a seed is negative."""
+    if seed < 0:
+        raise DataError(f"seed must be at least 0, got {seed}; try {-seed}")
+
+
 def _host_rows(step: int, batch_size: int, num_hosts: int, host: int) -> range:
     """Numbers of the rows that a host has of a global batch."""
     per_host = batch_size // num_hosts
@@ -121,11 +135,7 @@ def _require_batches(source: Source, batch_size: int, num_hosts: int, host: int)
     """Raises DataError where no batch can be made."""
     if len(source) == 0:
         raise DataError("a source of batches must have at least one item, got none; add text")
-    if num_hosts < 1 or not 0 <= host < num_hosts:
-        raise DataError(
-            f"host must be at least 0 and less than num_hosts, got host={host} and "
-            f"num_hosts={num_hosts}; use jax.process_index() and jax.process_count()"
-        )
+    require_host(num_hosts, host)
     if batch_size < 1 or batch_size % num_hosts:
         raise DataError(
             f"batch_size must be a positive multiple of num_hosts, got batch_size={batch_size} and "

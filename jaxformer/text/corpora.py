@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from jaxformer.errors import DataError
+from jaxformer.text.files import read_text
+from jaxformer.text.rows import require_fraction
 
 __all__ = ["python_documents", "read_documents", "split_documents"]
 
@@ -36,7 +38,8 @@ def read_documents(paths: Sequence[str]) -> list[str]:
     r"""Reads text files, each a document.
 
     A byte order mark at the start is left out, and every line ending becomes a newline character
-    (`\r\n` and `\r` to `\n`); all else stays as it is in the file.
+    (`\r\n` and `\r` to `\n`); all else stays as it is in the file. Files whose names end in `.gz`
+    are unpacked.
 
     Args:
         paths: files, or glob patterns, in which `**` stands for any folders. The files of a
@@ -47,7 +50,7 @@ def read_documents(paths: Sequence[str]) -> list[str]:
 
     Raises:
         DataError: there is no path, a pattern matches no file, or a file is missing, empty, a
-            folder, or not UTF-8.
+            folder, not UTF-8, or a damaged `.gz` file.
 
     Example:
         >>> import tempfile
@@ -78,21 +81,10 @@ def _matches(path: str) -> list[pathlib.Path]:
 def _read(file: pathlib.Path) -> str:
     if file.is_dir():
         raise DataError(f"a path must be a file, got the folder '{file}'; try '{file}/**/*.txt'")
-    try:
-        text = file.read_bytes().decode()
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"a text file must be UTF-8, got the byte 0x{error.object[error.start]:02X} at offset "
-            f"{error.start} of '{file}'; convert it with: iconv -f LATIN1 -t UTF-8"
-        ) from None
-    except OSError as error:
-        raise DataError(
-            f"a path must be a file that can be read, got '{file}': {error.strerror}; check "
-            f"its spelling, it starts from {pathlib.Path.cwd()}"
-        ) from None
+    text = read_text(file)
     if not text.strip("\ufeff \t\r\n"):
         raise DataError(f"a text file must have text, got the empty '{file}'; leave it out")
-    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def split_documents(
@@ -120,11 +112,7 @@ def split_documents(
         >>> split_documents(["one\ntwo\nthree\nfour\n"], 0.25)
         (['one\ntwo\nthree\n'], ['four\n'])
     """
-    if not 0 < validation_fraction < 1:
-        raise DataError(
-            "validation_fraction must be more than 0 and less than 1, got "
-            f"{validation_fraction}; 0.1 holds out a tenth"
-        )
+    require_fraction(validation_fraction)
     order = np.random.default_rng(seed).permutation(len(documents))
     training, validation = _cut([documents[i] for i in order], validation_fraction)
     if len(documents) > 1:

@@ -15,6 +15,7 @@ __all__ = ["StreamDecoder", "Tokenizer"]
 
 END_OF_TEXT = "<|endoftext|>"
 UNKNOWN = "<|unknown|>"
+MASK = "<|mask|>"
 
 # A character has at most 4 bytes, so a decoder that starts this many tokens back has found its
 # place again when it gets to the new ones.
@@ -63,6 +64,50 @@ class Tokenizer:
     def unknown(self) -> int | None:
         """Id that stands for every word outside of the vocabulary, if there is one."""
         return self._tokenizer.token_to_id(UNKNOWN)
+
+    @property
+    def mask(self) -> int | None:
+        """Id that stands for a token to be predicted, if there is one: see `with_mask`."""
+        return self._tokenizer.token_to_id(MASK)
+
+    @property
+    def words(self) -> dict[str, int]:
+        """The tokens of a word or character tokenizer with their ids, the special ones left out.
+
+        Raises:
+            DataError: the tokens are made of bytes, so that they are no words.
+
+        Example:
+            >>> from jaxformer.text import train_word
+            >>> train_word(["to be or not to be"]).words
+            {'be': 1, 'to': 2, 'not': 3, 'or': 4}
+        """
+        if isinstance(self._tokenizer.decoder, decoders.ByteLevel):
+            raise DataError(
+                "words are those of a word or character tokenizer, got a byte or BPE tokenizer, "
+                f"whose {self._vocab_size} tokens are parts of words; train a word tokenizer"
+            )
+        vocab: dict[str, int] = self._tokenizer.get_vocab()
+        left_out = self._special | {self.unknown}
+        return {
+            word: vocab[word]
+            for word in sorted(vocab, key=vocab.__getitem__)
+            if vocab[word] not in left_out
+        }
+
+    @property
+    def has_leading_spaces(self) -> bool:
+        """Whether there are tokens of a space and a word behind it, as in byte pairs.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer, train_bpe
+            >>> train_bpe(["so so so"], 260).has_leading_spaces, byte_tokenizer().has_leading_spaces
+            (True, False)
+        """
+        if not isinstance(self._tokenizer.decoder, decoders.ByteLevel):
+            return False
+        # A byte-level vocabulary writes the space as this letter.
+        return any(len(token) > 1 and token[0] == "\u0120" for token in self._tokenizer.get_vocab())
 
     def byte_length(self, token_id: int) -> int:
         """Counts the UTF-8 bytes of text that a token stands for.

@@ -7,9 +7,13 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from jaxformer.errors import DataError
 from jaxformer.text.pieces import pieces, require_texts
-from jaxformer.text.tokenizers import END_OF_TEXT, UNKNOWN, Tokenizer
+from jaxformer.text.tokenizers import END_OF_TEXT, MASK, UNKNOWN, Tokenizer
 
-__all__ = ["byte_tokenizer", "train_bpe", "train_character", "train_word"]
+__all__ = ["byte_tokenizer", "train_bpe", "train_character", "train_word", "with_mask"]
+
+# What byte pairs are merged within: English contractions, words, numbers and signs, each with the
+# space before it, and other space.
+_WORDS = r"'(?:[sdmt]|ll|ve|re)| ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
 
 
 def train_character(texts: Sequence[str]) -> Tokenizer:
@@ -114,6 +118,9 @@ def train_word(texts: Sequence[str], vocab_size: int | None = None) -> Tokenizer
 def train_bpe(texts: Sequence[str], vocab_size: int) -> Tokenizer:
     """Trains a byte-level BPE tokenizer, cutting text into words as GPT-2 does.
 
+    But for marks, such as the vowel signs of Indian scripts: they belong to their word, where
+    GPT-2 cuts before and after each.
+
     Args:
         texts: what the merges are learnt from.
         vocab_size: number of tokens wanted, at least 257; fewer if the texts have no more pairs
@@ -141,7 +148,12 @@ def train_bpe(texts: Sequence[str], vocab_size: int) -> Tokenizer:
             f"text, got {vocab_size}; use a character tokenizer for a smaller vocabulary"
         )
     tokenizer = tokenizers.Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(tokenizers.Regex(_WORDS), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size - 1,  # The end of text is added after.
@@ -151,6 +163,37 @@ def train_bpe(texts: Sequence[str], vocab_size: int) -> Tokenizer:
     )
     tokenizer.train_from_iterator(_pieces(texts), trainer)
     return _with_end_of_text(tokenizer)
+
+
+def with_mask(tokenizer: Tokenizer) -> Tokenizer:
+    """Adds the mask token, which stands for a token to be predicted in masked language modelling.
+
+    Args:
+        tokenizer: what to add it to; it stays as it is.
+
+    Returns:
+        A tokenizer with one more token, a special one whose id is the last.
+
+    Raises:
+        DataError: the tokenizer has a mask token already.
+
+    References:
+        Devlin, Chang, Lee, Toutanova, BERT: Pre-training of Deep Bidirectional Transformers for
+        Language Understanding, 2019.
+
+    Example:
+        >>> tokenizer = with_mask(byte_tokenizer())
+        >>> tokenizer.mask, tokenizer.vocab_size, tokenizer.decode([104, 257, 105])
+        (257, 258, 'hi')
+    """
+    if tokenizer.mask is not None:
+        raise DataError(
+            f"a tokenizer must not have the token {MASK} yet, got one that has it as id "
+            f"{tokenizer.mask}; use it as it is"
+        )
+    copy = tokenizers.Tokenizer.from_str(tokenizer.to_json())
+    copy.add_special_tokens([MASK])
+    return Tokenizer(copy)
 
 
 def _with_end_of_text(tokenizer: tokenizers.Tokenizer) -> Tokenizer:

@@ -1,3 +1,4 @@
+import gzip
 import os
 import subprocess
 import sys
@@ -46,6 +47,11 @@ def test_reading_strips_the_byte_order_mark_and_translates_newlines(tmp_path):
     assert read_documents([str(path)]) == ["a\n\nb\nc\n\n é\ufeff"]
 
 
+def test_packed_files_are_unpacked(tmp_path):
+    (tmp_path / "file.txt.gz").write_bytes(gzip.compress(b"\xef\xbb\xbfa\r\nb\rc"))
+    assert read_documents([f"{tmp_path}/*.gz"]) == ["a\nb\nc"]
+
+
 @pytest.mark.parametrize(
     "paths, rule",
     [
@@ -57,6 +63,7 @@ def test_reading_strips_the_byte_order_mark_and_translates_newlines(tmp_path):
         (["folder"], r"must be a file, got the folder 'folder'; try 'folder/\*\*/\*.txt'"),
         (["empty.txt"], "must have text, got the empty 'empty.txt'; leave it out"),
         (["mark.txt"], "must have text, got the empty 'mark.txt'"),
+        (["plain.gz"], "whole gzip file, got the damaged 'plain.gz': Not a gzipped file"),
         (["latin.txt"], "must be UTF-8, got the byte 0xE9 at offset 7 of 'latin.txt'; convert"),
     ],
 )
@@ -71,6 +78,7 @@ def test_reading_names_what_is_wrong(tmp_path, monkeypatch, paths, rule):
     }
     for name, content in contents.items():
         (tmp_path / f"{name}.txt").write_bytes(content)
+    (tmp_path / "plain.gz").write_bytes(b"a")
     with pytest.raises(DataError, match=rule) as error:
         read_documents(paths)
     assert "\n" not in str(error.value)

@@ -11,13 +11,25 @@ from jaxformer.text import (
     train_bpe,
     train_character,
     train_word,
+    with_mask,
 )
 
 TEXT = "Work, for the night (it is dark) is coming: we'll work 37 hours.\n\n\tÜber — 東京 😀\n"
 # Texts that are hard on a tokenizer beside what Hypothesis finds by itself.
 TEXTS = st.text() | st.lists(
     st.sampled_from(
-        ["<|endoftext|>", "<|unknown|>", "\ufffd", "é", "😀", "\x00", "\r\n", "  ", "'ll"]
+        [
+            "<|endoftext|>",
+            "<|unknown|>",
+            "<|mask|>",
+            "\ufffd",
+            "é",
+            "😀",
+            "\x00",
+            "\r\n",
+            "  ",
+            "'ll",
+        ]
     )
 ).map("".join)
 
@@ -29,13 +41,23 @@ def reloaded(tokenizer):
 BYTE, BPE = byte_tokenizer(), train_bpe([TEXT * 3], vocab_size=307)
 SPACES = train_bpe(["a   b \n\n  c\n\n\n " * 7], vocab_size=307)
 CHARACTER, WORD = train_character([TEXT]), train_word([TEXT])
+MASKED = with_mask(BPE)
 LOSSLESS = {
     "byte": BYTE,
     "bpe": BPE,
+    "bpe with mask": MASKED,
     "reloaded byte": reloaded(BYTE),
     "reloaded bpe": reloaded(BPE),
 }
-ALL = {"byte": BYTE, "bpe": BPE, "character": CHARACTER, "word": WORD}
+ALL = {
+    "byte": BYTE,
+    "bpe": BPE,
+    "character": CHARACTER,
+    "word": WORD,
+    "bpe with mask": MASKED,
+    "word with mask": with_mask(WORD),
+    "character with mask": with_mask(CHARACTER),
+}
 
 
 @pytest.mark.parametrize("tokenizer", LOSSLESS.values(), ids=LOSSLESS)
@@ -45,6 +67,7 @@ def test_lossless_tokenizer_gives_back_any_text(tokenizer, text):
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == text
     assert tokenizer.end_of_text not in ids
+    assert tokenizer.mask not in ids
 
 
 @settings(deadline=None, max_examples=50)
@@ -97,7 +120,7 @@ def test_decode_skips_the_end_of_text_and_takes_any_sequence(tokenizer):
 @given(data=st.data())
 def test_stream_equals_decode_however_the_ids_are_cut(tokenizer, data):
     # Any ids, so the bytes are mostly no UTF-8; and those of text, so that they sometimes are.
-    text_ids = tokenizer.encode("work" if tokenizer is WORD else TEXT[-9:]).tolist()
+    text_ids = tokenizer.encode("work" if tokenizer.unknown == 0 else TEXT[-9:]).tolist()
     chunk = st.lists(
         st.integers(0, tokenizer.vocab_size - 1) | st.sampled_from(text_ids), max_size=5
     )
@@ -138,7 +161,7 @@ def test_stream_decodes_a_bounded_number_of_ids_at_a_time(monkeypatch):
 def test_saved_tokenizer_loads_as_the_same(tokenizer, tmp_path):
     tokenizer.save(tmp_path / "tokenizer.json")
     loaded = Tokenizer.load(tmp_path / "tokenizer.json")
-    for name in ("vocab_size", "end_of_text", "unknown"):
+    for name in ("vocab_size", "end_of_text", "unknown", "mask"):
         assert getattr(loaded, name) == getattr(tokenizer, name)
     assert loaded.encode(TEXT).tolist() == tokenizer.encode(TEXT).tolist()
     assert loaded.to_json() == tokenizer.to_json()
@@ -163,13 +186,28 @@ def test_lone_surrogate_is_named_with_its_index(tokenizer):
         tokenizer.encode("for\ud800")
 
 
-@pytest.mark.parametrize("tokenizer", [CHARACTER, reloaded(CHARACTER)], ids=["new", "reloaded"])
+@pytest.mark.parametrize(
+    "tokenizer",
+    [CHARACTER, reloaded(CHARACTER), with_mask(CHARACTER)],
+    ids=["new", "reloaded", "with mask"],
+)
 def test_unknown_character_is_named_with_its_index(tokenizer):
-    rule = (
-        rf"among the {tokenizer.vocab_size - 1} of the vocabulary, got 'é' \(U\+00E9\) at index 5"
-    )
+    rule = rf"among the {len(tokenizer.words)} of the vocabulary, got 'é' \(U\+00E9\) at index 5"
     with pytest.raises(DataError, match=rule):
         tokenizer.encode("work éñ")
+
+
+@pytest.mark.parametrize("tokenizer", [WORD, CHARACTER, with_mask(WORD)])
+def test_words_are_the_ordinary_tokens_by_id(tokenizer):
+    special = {tokenizer.unknown, tokenizer.end_of_text, tokenizer.mask}
+    ids = [i for i in range(tokenizer.vocab_size) if i not in special]
+    assert list(tokenizer.words.items()) == [(tokenizer.decode([i]), i) for i in ids]
+
+
+@pytest.mark.parametrize("tokenizer", [BYTE, reloaded(BPE)])
+def test_words_are_refused_where_tokens_are_bytes(tokenizer):
+    with pytest.raises(DataError, match="got a byte or BPE tokenizer, .*; train a word tokenizer"):
+        _ = tokenizer.words
 
 
 def test_bare_string_instead_of_texts_is_refused():

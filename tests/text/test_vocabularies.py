@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxformer.errors import DataError
-from jaxformer.text import byte_tokenizer, train_bpe, train_character, train_word
+from jaxformer.text import (
+    Tokenizer,
+    byte_tokenizer,
+    train_bpe,
+    train_character,
+    train_word,
+    with_mask,
+)
 
 TEXT = "b a a b c, d. (e) d"
 TRAINERS = {
@@ -120,6 +127,36 @@ def test_training_does_not_depend_on_the_hash_seed():
 def test_training_refuses_what_is_no_text(train, texts, rule):
     with pytest.raises(DataError, match=rule):
         train(texts)
+
+
+@pytest.mark.parametrize("train", TRAINERS.values(), ids=TRAINERS)
+def test_mask_is_one_more_token_after_the_others(train):
+    tokenizer = train([TEXT + "<|mask|>"])
+    before = tokenizer.to_json()
+    masked = with_mask(tokenizer)
+    assert (masked.mask, masked.vocab_size) == (tokenizer.vocab_size, tokenizer.vocab_size + 1)
+    assert (masked.end_of_text, masked.unknown) == (tokenizer.end_of_text, tokenizer.unknown)
+    assert Tokenizer.from_json(masked.to_json()).mask == masked.mask
+    assert tokenizer.mask is None
+    assert tokenizer.to_json() == before
+
+
+@pytest.mark.parametrize("train", TRAINERS.values(), ids=TRAINERS)
+def test_mask_is_never_read_from_text_and_never_decoded(train):
+    tokenizer = train([TEXT + "<|mask|>"])
+    masked = with_mask(tokenizer)
+    ids = masked.encode("a<|mask|>b").tolist()
+    assert ids == tokenizer.encode("a<|mask|>b").tolist()
+    assert masked.decode([masked.mask, *ids, masked.mask]) == tokenizer.decode(ids)
+    assert masked.byte_length(masked.mask) == 0
+    stream = masked.stream()
+    assert stream.push([masked.mask]) + stream.push(ids) + stream.flush() == tokenizer.decode(ids)
+
+
+def test_mask_is_added_once():
+    masked = with_mask(byte_tokenizer())
+    with pytest.raises(DataError, match=r"token <\|mask\|> yet, got one .* as id 257; use it as"):
+        with_mask(masked)
 
 
 def test_vocabulary_too_small_is_refused():

@@ -1,0 +1,275 @@
+"""From examples of unequal length to batches by token budget: a pure function of (seed, step)."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.text.batches import require_host, require_seed
+from jaxformer.text.packing import IGNORE
+
+__all__ = ["BucketedBatches", "bucketed_evaluation_batches"]
+
+_MAX_BUCKETS = 8
+"""Each has a shape of its own, for which a training step is compiled once."""
+
+
+class BucketedBatches:
+    """Batches of examples of about the same length: `batches[step]` for any step, in any order.
+
+    An example is a dict of arrays, "labels" among them; its length is that of its longest array.
+    In a batch [rows, length] an array with one axis is filled up on the right, with `IGNORE` in
+    "labels" and 0 in all others, and arrays without an axis become one of shape [rows].
+
+    The examples are put into buckets by length, once, so that the batches of an epoch have as few
+    filled-up positions as at most num_buckets shapes allow. Each epoch has every example once: it
+    permutes the examples inside the buckets, cuts them into batches, and permutes those of all
+    buckets. The last batch of a bucket is filled up with rows of zeros whose labels are all
+    `IGNORE`, so that every epoch has the same number of batches.
+
+    A batch depends on the seed and the step only. On several hosts each has its rows of the same
+    global batch, one after the other: host 0 the first.
+
+    Attributes:
+        batches_per_epoch: how many there are.
+        shapes: (rows, length) of the global batches of each bucket, from short to long.
+
+    Args:
+        examples: the same arrays in each, of the same dtypes, with one axis or none.
+        batch_tokens: most positions of a global batch, rows times length.
+        seed: of the order, at least 0.
+        multiple_of: what the rows of a global batch are a multiple of: the devices of all hosts,
+            times the steps that gradients are accumulated over.
+        num_buckets: most shapes that batches may have, at most 8.
+        num_hosts: how many hosts share the batch.
+        host: which of them this is, from 0.
+
+    Raises:
+        ConfigError: batch_tokens is too small for multiple_of rows of the longest example,
+            multiple_of is not a positive multiple of num_hosts, or num_buckets is not in 1 to 8.
+        DataError: there is no example, one has no token, no labels or other arrays than the first,
+            the labels cannot be `IGNORE`, the seed is negative, or host is not one of num_hosts.
+
+    Example:
+        >>> lengths = [3, 2, 8, 3, 2]
+        >>> examples = [{"labels": np.arange(length)} for length in lengths]
+        >>> batches = BucketedBatches(examples, batch_tokens=9, seed=0, num_buckets=2)
+        >>> batches.shapes, batches.batches_per_epoch
+        (((3, 3), (1, 8)), 3)
+        >>> batches[1_000_000]["labels"].shape in batches.shapes
+        True
+    """
+
+    batches_per_epoch: int
+    shapes: tuple[tuple[int, int], ...]
+
+    def __init__(
+        self,
+        examples: Sequence[dict[str, np.ndarray]],
+        *,
+        batch_tokens: int,
+        seed: int,
+        multiple_of: int = 1,
+        num_buckets: int = _MAX_BUCKETS,
+        num_hosts: int = 1,
+        host: int = 0,
+    ) -> None:
+        require_seed(seed)
+        self._buckets = _buckets(examples, batch_tokens, multiple_of, num_buckets, num_hosts, host)
+        self.batches_per_epoch = sum(len(_cut(bucket)) for bucket in self._buckets)
+        self.shapes = tuple((bucket.rows, bucket.length) for bucket in self._buckets)
+        self._examples = examples
+        self._seed = seed
+        self._num_hosts = num_hosts
+        self._host = host
+        self._last = (0, self._order(0))
+
+    def __getitem__(self, step: int) -> dict[str, np.ndarray]:
+        if step < 0:
+            raise IndexError(f"step must be at least 0, got {step}")
+        epoch, index = divmod(step, self.batches_per_epoch)
+        cached, order = self._last
+        if cached != epoch:
+            order = self._order(epoch)
+            self._last = (epoch, order)
+        return _pad(self._examples, order[index], self._num_hosts, self._host)
+
+    def _order(self, epoch: int) -> list["_Bucket"]:
+        """Lists the batches of an epoch, each as the part of a bucket that it has."""
+        rng = np.random.default_rng([self._seed, epoch])
+        batches: list[_Bucket] = []
+        for bucket in self._buckets:
+            batches += _cut(bucket._replace(members=rng.permutation(bucket.members)))
+        return [batches[i] for i in rng.permutation(len(batches))]
+
+
+def bucketed_evaluation_batches(
+    examples: Sequence[dict[str, np.ndarray]],
+    *,
+    batch_tokens: int,
+    multiple_of: int = 1,
+    num_buckets: int = _MAX_BUCKETS,
+    num_hosts: int = 1,
+    host: int = 0,
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yields all examples once, from the bucket of the shortest to that of the longest.
+
+    The batches are those of `BucketedBatches`, but in each bucket the examples keep their order.
+    Every host gets the same number of batches.
+
+    Args:
+        examples: the same arrays in each, of the same dtypes, with one axis or none.
+        batch_tokens: most positions of a global batch, rows times length.
+        multiple_of: what the rows of a global batch are a multiple of.
+        num_buckets: most shapes that batches may have, at most 8.
+        num_hosts: how many hosts share the batch.
+        host: which of them this is, from 0.
+
+    Returns:
+        An iterator over dicts of arrays [rows / num_hosts, length] or [rows / num_hosts].
+
+    Raises:
+        ConfigError: as for `BucketedBatches`.
+        DataError: as for `BucketedBatches`.
+
+    Example:
+        >>> examples = [{"labels": np.array(labels)} for labels in ([7, 8, 9], [5], [6])]
+        >>> batches = bucketed_evaluation_batches(examples, batch_tokens=3, multiple_of=1)
+        >>> [batch["labels"].tolist() for batch in batches]
+        [[[5], [6], [-1]], [[7, 8, 9]]]
+    """
+    buckets = _buckets(examples, batch_tokens, multiple_of, num_buckets, num_hosts, host)
+    batches = (batch for bucket in buckets for batch in _cut(bucket))
+    return (_pad(examples, batch, num_hosts, host) for batch in batches)
+
+
+class _Bucket(NamedTuple):
+    """Examples that are padded to one length, or those of them that are in one batch."""
+
+    length: int
+    rows: int  # Of a global batch.
+    members: np.ndarray
+
+
+def _cut(bucket: _Bucket) -> list[_Bucket]:
+    """Cuts a bucket into batches; the last may have fewer members than rows."""
+    starts = range(0, len(bucket.members), bucket.rows)
+    return [bucket._replace(members=bucket.members[i : i + bucket.rows]) for i in starts]
+
+
+def _pad(
+    examples: Sequence[dict[str, np.ndarray]], batch: _Bucket, num_hosts: int, host: int
+) -> dict[str, np.ndarray]:
+    """Puts a host's rows of a batch into arrays of the batch's length."""
+    rows = batch.rows // num_hosts
+    items = [examples[i] for i in batch.members[host * rows : (host + 1) * rows]]
+    padded = {}
+    # Where this host has filler only, the first example still says which arrays there are.
+    for name, array in examples[0].items():
+        shape = (rows, batch.length)[: 1 + array.ndim]
+        padded[name] = np.full(shape, IGNORE if name == "labels" else 0, array.dtype)
+        for row, item in enumerate(items):
+            if array.ndim:
+                padded[name][row, : item[name].size] = item[name]
+            else:
+                padded[name][row] = item[name]
+    return padded
+
+
+def _buckets(
+    examples: Sequence[dict[str, np.ndarray]],
+    batch_tokens: int,
+    multiple_of: int,
+    num_buckets: int,
+    num_hosts: int,
+    host: int,
+) -> list[_Bucket]:
+    """Puts examples into buckets, from short to long, or says why they cannot be."""
+    require_host(num_hosts, host)
+    if multiple_of < 1 or multiple_of % num_hosts:
+        raise ConfigError(
+            "multiple_of must be a positive multiple of num_hosts, got "
+            f"multiple_of={multiple_of} and num_hosts={num_hosts}; try "
+            f"{max(1, multiple_of // num_hosts) * num_hosts}"
+        )
+    if not 1 <= num_buckets <= _MAX_BUCKETS:
+        raise ConfigError(
+            f"num_buckets must be at least 1 and at most {_MAX_BUCKETS}, got {num_buckets}; each "
+            "is a shape that a step is compiled for"
+        )
+    lengths = _lengths(examples)
+    longest = int(lengths.max())
+    if batch_tokens < longest * multiple_of:
+        raise ConfigError(
+            "batch_tokens must be at least multiple_of rows of the longest example, got "
+            f"batch_tokens={batch_tokens}, multiple_of={multiple_of} and a length of {longest}; "
+            f"try {longest * multiple_of}, or leave out long examples"
+        )
+    edges = _edges(lengths, batch_tokens, multiple_of, num_buckets)
+    bucket_of = np.searchsorted(edges, lengths)
+    return [
+        _Bucket(edge, _rows(edge, batch_tokens, multiple_of), np.flatnonzero(bucket_of == i))
+        for i, edge in enumerate(edges)
+    ]
+
+
+def _lengths(examples: Sequence[dict[str, np.ndarray]]) -> np.ndarray:
+    """Returns the length of each example, or says which one cannot be batched with the first."""
+    if len(examples) == 0:
+        raise DataError("batches must have at least one example, got none; add text")
+    layout = _layout(examples[0])
+    axes = [array.ndim for array in examples[0].values()]
+    if "labels" not in layout or max(axes) != 1 or examples[0]["labels"].dtype.kind != "i":
+        raise DataError(
+            "an example must have labels of signed integers, an array with one axis, and none "
+            f"with more, got {layout}; make labels int32, with {IGNORE} where there is none"
+        )
+    lengths = np.zeros(len(examples), np.int64)
+    for i in range(len(examples)):
+        example = examples[i]
+        if _layout(example) != layout:
+            raise DataError(
+                f"every example must have the arrays of the first, {layout}, got "
+                f"{_layout(example)} in example {i}; give all the same names, axes and dtypes"
+            )
+        lengths[i] = max(array.size for array in example.values() if array.ndim)
+        if lengths[i] == 0:
+            raise DataError(
+                f"every example must have at least one token, got none in example {i}; leave it out"
+            )
+    return lengths
+
+
+def _layout(example: dict[str, np.ndarray]) -> dict[str, tuple[np.dtype, int]]:
+    """Says what arrays there are: the dtype of each, and how many axes it has."""
+    return {name: (array.dtype, array.ndim) for name, array in example.items()}
+
+
+def _rows(length: int, batch_tokens: int, multiple_of: int) -> int:
+    return batch_tokens // length // multiple_of * multiple_of
+
+
+def _edges(lengths: np.ndarray, batch_tokens: int, multiple_of: int, num_buckets: int) -> list[int]:
+    """Chooses the lengths of the buckets such that an epoch has the fewest positions.
+
+    It is exact: best[k, j] is the fewest positions of the j shortest of the distinct lengths in k
+    buckets, the last of which starts at distinct length start[k, j]. Rows that fill up a last batch
+    count too. Lengths are not rounded up, so that none is more than a model's max_len.
+    """
+    distinct, counts = np.unique(lengths, return_counts=True)
+    before = np.concatenate([[0], np.cumsum(counts)])  # How many examples are shorter.
+    best = np.full((num_buckets + 1, len(distinct) + 1), np.inf)
+    start = np.zeros(best.shape, np.int64)
+    best[0, 0] = 0
+    for j, length in enumerate(distinct.tolist(), start=1):
+        rows = _rows(length, batch_tokens, multiple_of)
+        positions = -(-(before[j] - before[:j]) // rows) * rows * length
+        totals = best[:-1, :j] + positions
+        start[1:, j] = totals.argmin(axis=1)
+        best[1:, j] = totals.min(axis=1)
+    edges, j = [], len(distinct)
+    for k in range(int(np.argmin(best[:, j])), 0, -1):
+        edges.append(int(distinct[j - 1]))
+        j = int(start[k, j])
+    return edges[::-1]

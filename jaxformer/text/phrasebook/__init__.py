@@ -1,0 +1,71 @@
+"""A bundled English→Kannada phrasebook, whose every sentence comes from a small grammar.
+
+English is in lower case, Kannada in the normal form NFC; neither has punctuation: a question is
+"what is your name". "You" is the polite ನೀವು, "he" and "she" are the familiar ಅವನು and ಅವಳು, and
+elders take the plural of respect. One English sentence has one Kannada sentence and the reverse.
+`python -m jaxformer.text.phrasebook` writes the files anew from the grammar.
+"""
+
+import dataclasses
+import importlib.resources
+from typing import NamedTuple
+
+__all__ = ["Phrase", "Phrasebook", "load_phrasebook"]
+
+
+class Phrase(NamedTuple):
+    """A sentence in both languages.
+
+    Args:
+        english: words in lower case, one space between them.
+        kannada: its translation.
+        topic: one of greetings, names, family, numbers, days, places, food, verbs, questions and
+            negation.
+
+    Example:
+        >>> Phrase("thank you", "ಧನ್ಯವಾದಗಳು", "greetings").english
+        'thank you'
+    """
+
+    english: str
+    kannada: str
+    topic: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Phrasebook:
+    """The phrases to learn from, and those to be tested on.
+
+    Args:
+        train: phrases for training.
+        held_out: combinations that training never shows, of words that it shows several times.
+
+    Example:
+        >>> hello = Phrase("hello", "ನಮಸ್ಕಾರ", "greetings")
+        >>> Phrasebook(train=(hello,), held_out=()).train[0].kannada
+        'ನಮಸ್ಕಾರ'
+    """
+
+    train: tuple[Phrase, ...]
+    held_out: tuple[Phrase, ...]
+
+
+def load_phrasebook() -> Phrasebook:
+    """Loads the phrasebook that comes with the package; nothing is downloaded.
+
+    Returns:
+        Its phrases in the order of the files, sentences of one pattern next to each other.
+
+    Example:
+        >>> book = load_phrasebook()
+        >>> len(book.train) > 20_000
+        True
+        >>> {phrase.english: phrase.kannada for phrase in book.held_out}["my name is prathamesh"]
+        'ನನ್ನ ಹೆಸರು ಪ್ರಥಮೇಶ್'
+    """
+    return Phrasebook(train=_read("train.tsv"), held_out=_read("held_out.tsv"))
+
+
+def _read(name: str) -> tuple[Phrase, ...]:
+    text = (importlib.resources.files(__name__) / name).read_text(encoding="utf-8")
+    return tuple(Phrase(*line.split("\t")) for line in text.splitlines())

@@ -1,0 +1,93 @@
+"""The phrasebook from its grammar: all sentences, and which of them are held out.
+
+A held-out sentence is a combination that training never shows: neither its English nor its Kannada
+side is there, but every word of both sides is, in several other sentences.
+"""
+
+import functools
+from collections import Counter
+
+from jaxformer.text.phrasebook.patterns import Template, rank
+from jaxformer.text.phrasebook.questions import questions_and_negation
+from jaxformer.text.phrasebook.statements import statements
+
+__all__ = ["build_phrasebook", "templates", "to_tsv"]
+
+Row = tuple[str, str, str]
+
+# Held out of each template whose training sentences stay enough to learn it from.
+_SHARE = 0.085
+_SMALLEST_TEMPLATE = 60
+# How often training has each word of a held-out sentence, at least.
+_OTHERS = 8
+# Held out, while "my name is" is trained with every other name, and this name elsewhere.
+_ALWAYS_HELD_OUT = "my name is prathamesh"
+_NEVER_HELD_OUT = "my name is "
+
+
+@functools.cache
+def templates() -> tuple[Template, ...]:
+    """Fills every pattern, which takes a few seconds."""
+    return *statements(), *questions_and_negation()
+
+
+def build_phrasebook() -> tuple[list[Row], list[Row]]:
+    """Builds the training rows and the held-out rows: (English, Kannada, topic), the same always.
+
+    Returns:
+        Rows in the order of their templates.
+
+    Example:
+        >>> train, held_out = build_phrasebook()
+        >>> ("thank you", "ಧನ್ಯವಾದಗಳು", "greetings") in train
+        True
+        >>> ("my name is prathamesh", "ನನ್ನ ಹೆಸರು ಪ್ರಥಮೇಶ್", "names") in held_out
+        True
+    """
+    counts = Counter(
+        word for template in templates() for pair in template.pairs for word in _words(pair)
+    )
+    held_out: set[str] = set()
+    for template in templates():
+        held_out |= _hold_out(template, counts)
+    rows = [(*pair, template.topic) for template in templates() for pair in template.pairs]
+    return (
+        [row for row in rows if row[0] not in held_out],
+        [row for row in rows if row[0] in held_out],
+    )
+
+
+def to_tsv(rows: list[Row]) -> bytes:
+    r"""Writes a row a line, its columns divided by tabs.
+
+    Example:
+        >>> to_tsv([("yes", "ಹೌದು", "greetings")]).decode()
+        'yes\tಹೌದು\tgreetings\n'
+    """
+    return "".join("\t".join(row) + "\n" for row in rows).encode()
+
+
+def _words(pair: tuple[str, str]) -> set[str]:
+    return {word for side in pair for word in side.split()}
+
+
+def _hold_out(template: Template, counts: Counter[str]) -> set[str]:
+    """Draws from a template, as long as the counts of words in training, kept here, allow it."""
+    if len(template.pairs) < _SMALLEST_TEMPLATE:
+        return set()
+    quota = round(_SHARE * len(template.pairs))
+    drawn: set[str] = set()
+    for pair in sorted(template.pairs, key=lambda pair: _held_out_rank(pair[0])):
+        words = _words(pair)
+        if (
+            len(drawn) < quota
+            and (pair[0] == _ALWAYS_HELD_OUT or not pair[0].startswith(_NEVER_HELD_OUT))
+            and all(counts[word] > _OTHERS for word in words)
+        ):
+            drawn.add(pair[0])
+            counts.subtract(words)
+    return drawn
+
+
+def _held_out_rank(english: str) -> tuple[bool, bytes]:
+    return english != _ALWAYS_HELD_OUT, rank(english, "hold out")

@@ -1,0 +1,119 @@
+"""Tasks with one right answer, on which a sequence-to-sequence model can be checked in minutes."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from jaxformer.errors import ConfigError
+from jaxformer.text.batches import require_seed
+
+__all__ = ["synthetic_pairs"]
+
+_Symbols = tuple[int, ...]
+_Pairs = tuple[tuple[str, ...], tuple[str, ...]]
+
+_TASKS: dict[str, Callable[[_Symbols], _Symbols]] = {
+    "copy": lambda symbols: symbols,
+    "reverse": lambda symbols: symbols[::-1],
+    "sort": lambda symbols: tuple(sorted(symbols)),
+}
+
+
+def synthetic_pairs(
+    task: str,
+    *,
+    num_pairs: int,
+    num_held_out: int,
+    num_symbols: int,
+    min_len: int,
+    max_len: int,
+    seed: int,
+) -> tuple[_Pairs, _Pairs]:
+    """Makes random sequences of symbols, and what each becomes when copied, reversed or sorted.
+
+    All sequences differ, so that no held-out one is trained on. There are equally many of each
+    length; but where fewer exist than that, all of them are there, and more of the longer ones.
+
+    Args:
+        task: "copy", "reverse" or "sort".
+        num_pairs: how many pairs to train on.
+        num_held_out: how many others to hold out.
+        num_symbols: how many different ones there are.
+        min_len: of a sequence, in symbols.
+        max_len: of a sequence, in symbols.
+        seed: of the sequences and their order, at least 0.
+
+    Returns:
+        The training part and the held-out part, each as (sources, targets): texts of words such as
+        "s07 s03", the i-th target being that of the i-th source.
+
+    Raises:
+        ConfigError: the task is unknown, a number is out of range, or fewer sequences exist than
+            are asked for.
+        DataError: the seed is negative.
+
+    Example:
+        >>> training, (sources, targets) = synthetic_pairs(
+        ...     "sort", num_pairs=7, num_held_out=2, num_symbols=10, min_len=3, max_len=4, seed=0
+        ... )
+        >>> sources, targets
+        (('s00 s00 s01', 's02 s08 s06 s00'), ('s00 s00 s01', 's00 s02 s06 s08'))
+    """
+    require_seed(seed)
+    counts = _counts(task, num_pairs, num_held_out, num_symbols, min_len, max_len)
+    rng = np.random.default_rng(seed)
+    by_length: list[_Symbols] = []
+    for length, count in counts.items():
+        by_length += _distinct(rng, num_symbols, length, count)
+    sequences = [by_length[i] for i in rng.permutation(len(by_length))]
+    solve = _TASKS[task]
+    width = max(2, len(str(num_symbols - 1)))
+
+    def pairs(part: list[_Symbols]) -> _Pairs:
+        sources = tuple(_text(symbols, width) for symbols in part)
+        return sources, tuple(_text(solve(symbols), width) for symbols in part)
+
+    return pairs(sequences[num_held_out:]), pairs(sequences[:num_held_out])
+
+
+def _counts(
+    task: str, num_pairs: int, num_held_out: int, num_symbols: int, min_len: int, max_len: int
+) -> dict[int, int]:
+    """Says how many sequences to make of each length, or why they cannot be made."""
+    if task not in _TASKS:
+        raise ConfigError(f"task must be one of {', '.join(_TASKS)}, got {task!r}")
+    if num_pairs < 1 or num_held_out < 0 or num_symbols < 1 or not 1 <= min_len <= max_len:
+        raise ConfigError(
+            "num_pairs, num_symbols and min_len must be at least 1, num_held_out at least 0 and "
+            f"max_len at least min_len, got num_pairs={num_pairs}, num_symbols={num_symbols}, "
+            f"min_len={min_len}, num_held_out={num_held_out} and max_len={max_len}; raise them"
+        )
+    lengths = range(min_len, max_len + 1)
+    exist = {length: num_symbols**length for length in lengths}
+    wanted = num_pairs + num_held_out
+    if wanted > sum(exist.values()):
+        raise ConfigError(
+            f"there must be as many different sequences as pairs, got {sum(exist.values())} of "
+            f"{num_symbols} symbols and lengths {min_len} to {max_len} for num_pairs + "
+            f"num_held_out = {wanted}; ask for fewer pairs, or raise num_symbols or max_len"
+        )
+    counts = {}
+    for length in lengths:  # More exist of each length than of the one before.
+        counts[length] = min(exist[length], wanted // (max_len + 1 - length))
+        wanted -= counts[length]
+    return counts
+
+
+def _distinct(
+    rng: np.random.Generator, num_symbols: int, length: int, count: int
+) -> list[_Symbols]:
+    """Draws different sequences of one length."""
+    found: dict[_Symbols, None] = {}  # A set that keeps the order.
+    while len(found) < count:
+        drawn = rng.integers(num_symbols, size=(count, length)).tolist()
+        found |= dict.fromkeys(map(tuple, drawn))
+    return list(found)[:count]
+
+
+def _text(symbols: _Symbols, width: int) -> str:
+    return " ".join(f"s{symbol:0{width}}" for symbol in symbols)

@@ -1,0 +1,128 @@
+"""Reads word vectors that were trained elsewhere, for the words of a vocabulary."""
+
+import dataclasses
+import itertools
+import pathlib
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from jaxformer.errors import DataError
+from jaxformer.text.files import read_lines
+
+__all__ = ["WordVectors", "read_word_vectors"]
+
+_HEADER = re.compile(r"([0-9]+) ([0-9]+)")
+_NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WordVectors:
+    """The vectors of some words of a vocabulary.
+
+    Args:
+        vectors: float32 [words found, width].
+        ids: int32 [words found], the id of the word of each vector.
+        read: vectors in the file.
+        repeated: vectors left out because their word had one before.
+
+    Example:
+        >>> found = WordVectors(np.zeros((2, 50), np.float32), np.array([7, 3], np.int32), 9, 0)
+        >>> found.vectors.shape
+        (2, 50)
+    """
+
+    vectors: np.ndarray
+    ids: np.ndarray
+    read: int
+    repeated: int
+
+
+def read_word_vectors(path: str, words: Mapping[str, int]) -> WordVectors:
+    r"""Reads the vectors of some words from a text file, of word2vec or of GloVe.
+
+    A line is a word and its numbers, with a single space between them. A file of word2vec begins
+    with a line of two integers, the number of vectors and their width; where there is none, as in
+    GloVe, the first line tells the width. Words may have spaces inside, but the last part of them
+    must not be a number, as then the line has too many. Every line is checked, also those of other
+    words; memory is needed for the words found only. If a word is there twice, the first counts.
+
+    Args:
+        path: of the file, which is UTF-8, and unpacked if its name ends in `.gz`.
+        words: words with their ids, such as `Tokenizer.words`.
+
+    Returns:
+        The vectors found, at least one, in the order of the file.
+
+    Raises:
+        DataError: the file is missing, damaged or not UTF-8; a line does not have as many numbers
+            as the others, or one that is no number, not finite, or too large for float32; there
+            are more or fewer vectors than the first line says; or none is of a word in `words`.
+
+    References:
+        Mikolov, Chen, Corrado, Dean, Efficient Estimation of Word Representations in Vector Space,
+        2013; Pennington, Socher, Manning, GloVe: Global Vectors for Word Representation, 2014.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = pathlib.Path(folder, "a.txt").write_text("the 0.5 1\ncat -2 3\n")
+        ...     found = read_word_vectors(f"{folder}/a.txt", {"a": 0, "cat": 7})
+        >>> found.vectors, found.ids
+        (array([[-2.,  3.]], dtype=float32), array([7], dtype=int32))
+    """
+    lines = read_lines(pathlib.Path(path))
+    first = next(lines, "").rstrip(" ")
+    header = _HEADER.fullmatch(first)
+    width = int(header[2]) if header else first.count(" ")
+    if width < 1:
+        raise DataError(
+            f"word vectors must have at least 1 number each, got the first line {first[:40]!r} of "
+            f"'{path}'; give a text file of word2vec or GloVe"
+        )
+    rows = lines if header else itertools.chain([first], lines)
+    found: dict[str, np.ndarray] = {}
+    read = repeated = 0
+    for i, line in enumerate(rows, 2 if header else 1):
+        word, vector = _parsed(line.rstrip(" "), width, f"line {i:,} of '{path}'")
+        read += 1
+        repeated += word in found
+        if word in words and word not in found:
+            found[word] = vector
+    if header and int(header[1]) != read:
+        raise DataError(
+            f"a file must have as many word vectors as its first line says, got {read:,} instead "
+            f"of {int(header[1]):,} in '{path}'; get it again"
+        )
+    if not found:
+        raise DataError(
+            f"at least one of the {len(words):,} words must have a vector, got none among the "
+            f"{read:,} of '{path}'; see whether they are of the same language and case"
+        )
+    ids = np.array([words[word] for word in found], np.int32)
+    return WordVectors(np.stack(list(found.values())), ids, read, repeated)
+
+
+def _parsed(line: str, width: int, place: str) -> tuple[str, np.ndarray]:
+    """Takes a line apart into a word and float32 [width]."""
+    word, *numbers = line.rsplit(" ", width)
+    if len(numbers) < width or (" " in word and _NUMBER.fullmatch(word.rpartition(" ")[2])):
+        raise DataError(
+            f"a line must have a word and {width} numbers, got {line.count(' ') + 1} fields in "
+            f"{place}; get the file again"
+        )
+    try:
+        vector = np.array([float(number) for number in numbers])
+    except ValueError as error:  # Its text has the field: could not convert string to float: 'x'.
+        raise DataError(
+            f"a word must be followed by {width} numbers, got {place}: {error}; get the file again"
+        ) from None
+    if not np.abs(vector).max() <= _LARGEST:  # Neither is NaN.
+        bad = numbers[int(np.argmin(np.abs(vector) <= _LARGEST))]
+        raise DataError(
+            f"the numbers of a vector must be finite in float32, got {bad} in {place}; get the "
+            "file again"
+        )
+    return word, vector.astype(np.float32)

@@ -1,0 +1,256 @@
+import numpy as np
+import pytest
+
+from jaxformer.errors import ConfigError, DataError, ShapeError
+from jaxformer.text import (
+    IGNORE,
+    Batches,
+    BucketedBatches,
+    MaskedBatches,
+    PackedDocuments,
+    TokenStream,
+    Windows,
+    evaluation_batches,
+    mask_tokens,
+    masked_evaluation_batches,
+)
+
+MASK, SPECIAL, NUM_TOKENS = 30, (0, 17), 31
+ORDINARY = sorted(set(range(NUM_TOKENS)) - {MASK, *SPECIAL})
+OPTIONS = dict(mask_token=MASK, num_tokens=NUM_TOKENS, special=SPECIAL)
+TEXT = TokenStream(
+    np.random.default_rng(0).choice(ORDINARY, 331).astype(np.uint16), np.arange(0, 331, 41)
+)
+
+
+def random_tokens(*shape, seed=0):
+    return np.random.default_rng(seed).integers(NUM_TOKENS, size=shape)
+
+
+def assert_equal(batch, other):
+    assert batch.keys() == other.keys()
+    for name in batch:
+        np.testing.assert_array_equal(batch[name], other[name], strict=True)
+
+
+def joined(parts):
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.15, 0.5, 1.0])
+def test_masking_chooses_an_exact_count_of_each_row(rate):
+    tokens = random_tokens(5, 101, 13)
+    tokens[2, 3] = 17  # Nothing to choose,
+    tokens[2, 4, 1:] = MASK  # and at most one.
+    tokens[2, 4, 0] = 5
+    corrupted, labels = mask_tokens(tokens, np.random.default_rng(1), rate=rate, **OPTIONS)
+    assert corrupted.shape == labels.shape == tokens.shape
+    assert corrupted.dtype == labels.dtype == np.int32
+    n = np.isin(tokens, ORDINARY).sum(axis=-1)
+    assert set(n.ravel().tolist()) >= {0, 1, 11}
+    expected = [[max(1, round(rate * k)) if k else 0 for k in row] for row in n.tolist()]
+    assert (labels != IGNORE).sum(axis=-1).tolist() == expected
+
+
+def test_masking_keeps_what_is_not_chosen_and_labels_what_is():
+    tokens = random_tokens(101, 13)
+    before = tokens.copy()
+    corrupted, labels = mask_tokens(tokens, np.random.default_rng(1), rate=0.5, **OPTIONS)
+    chosen = labels != IGNORE
+    np.testing.assert_array_equal(tokens, before)
+    np.testing.assert_array_equal(corrupted[~chosen], tokens[~chosen])
+    np.testing.assert_array_equal(labels[chosen], tokens[chosen])
+    assert np.isin(labels[chosen], ORDINARY).all()
+
+
+def test_masking_shares_are_those_of_the_paper():
+    tokens = np.random.default_rng(0).choice(ORDINARY, (997, 100))
+    corrupted, labels = mask_tokens(tokens, np.random.default_rng(1), rate=0.15, **OPTIONS)
+    chosen = labels != IGNORE
+    assert chosen.sum() == 997 * 15
+    masked = corrupted[chosen] == MASK
+    same = corrupted[chosen] == tokens[chosen]
+    others = len(ORDINARY)
+    for hits, share in [
+        (masked, 0.8),
+        (same, 0.1 + 0.1 / others),
+        (~masked & ~same, 0.1 * (1 - 1 / others)),
+    ]:
+        assert abs(hits.mean() - share) < 4 * np.sqrt(share * (1 - share) / hits.size)
+    # Each position, and each ordinary token, is as likely as any other.
+    assert abs(chosen.mean(axis=0) - 0.15).max() < 4 * np.sqrt(0.15 * 0.85 / 997)
+    put_in = np.bincount(corrupted[chosen][~masked & ~same], minlength=NUM_TOKENS)
+    assert put_in[[MASK, *SPECIAL]].sum() == 0
+    counts = put_in[ORDINARY]
+    assert abs(counts - counts.mean()).max() < 4 * np.sqrt(counts.mean())
+
+
+def test_masking_stays_where_it_may_choose():
+    tokens = random_tokens(101, 13)
+    where = np.random.default_rng(2).random(tokens.shape) < 0.5
+    _, labels = mask_tokens(tokens, np.random.default_rng(1), rate=1, where=where, **OPTIONS)
+    np.testing.assert_array_equal(labels != IGNORE, where & np.isin(tokens, ORDINARY))
+
+
+def test_masking_depends_on_the_generator_only():
+    tokens = random_tokens(7, 13)
+    first, again, other = (
+        mask_tokens(tokens, np.random.default_rng(seed), **OPTIONS) for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert (first[1] != other[1]).any()
+
+
+def test_masked_batches_are_the_batches_corrupted():
+    batches = Batches(PackedDocuments(TEXT, 13), 6, seed=7)
+    masked = MaskedBatches(batches, seed=3, rate=0.3, **OPTIONS)
+    for step in (0, 5, 2**40):
+        batch, plain = masked[step], batches[step]
+        chosen = batch["labels"] != IGNORE
+        assert batch.keys() == plain.keys()
+        for name in ("segment_ids", "positions"):
+            np.testing.assert_array_equal(batch[name], plain[name])
+        np.testing.assert_array_equal(batch["labels"][chosen], plain["tokens"][chosen])
+        np.testing.assert_array_equal(batch["tokens"][~chosen], plain["tokens"][~chosen])
+        assert (batch["tokens"] != plain["tokens"]).any()
+        n = (plain["labels"] != IGNORE).sum(axis=1)
+        assert chosen.sum(axis=1).tolist() == [max(1, round(0.3 * k)) for k in n.tolist()]
+
+
+def test_masked_batches_choose_nothing_without_a_label():
+    batches = Batches(PackedDocuments(TEXT, 13), 26, seed=7)  # All of them.
+    plain, batch = batches[0], MaskedBatches(batches, seed=3, rate=1, **OPTIONS)[0]
+    has_label = plain["labels"] != IGNORE
+    assert (~has_label).sum() > 8  # In padding, and at the ends of documents.
+    np.testing.assert_array_equal(batch["labels"] != IGNORE, has_label)
+
+
+def test_masked_batches_depend_on_seed_and_step_only():
+    batches = Batches(Windows(TEXT, 13), 26, seed=7)  # All 26 windows, once an epoch.
+    masked, again, other = (MaskedBatches(batches, seed=s, **OPTIONS) for s in (3, 3, 4))
+    for step in (13, 0, 2**40, 13, 1):
+        assert_equal(masked[step], again[step])
+    assert (masked[0]["labels"] != other[0]["labels"]).any()
+
+
+def test_masked_batches_mask_each_epoch_and_each_row_anew():
+    class Same:
+        def __getitem__(self, step):
+            return {"tokens": np.full((5, 53), 9), "labels": np.full((5, 53), 9)}
+
+    masked = MaskedBatches(Same(), seed=3, **OPTIONS)
+    chosen = [tuple(row) for step in range(7) for row in (masked[step]["labels"] > 0).tolist()]
+    assert len(set(chosen)) == 5 * 7
+
+
+@pytest.mark.parametrize("num_hosts", [2, 3])
+def test_masked_hosts_rows_make_up_the_global_batch(num_hosts):
+    rows = [np.resize(TEXT.tokens[length:], length).astype(np.int32) for length in range(3, 26)]
+    examples = [{"tokens": row, "labels": row} for row in rows]
+    bucketed = dict(batch_tokens=150, multiple_of=6, num_buckets=3)
+    whole = MaskedBatches(BucketedBatches(examples, seed=7, **bucketed), seed=3, **OPTIONS)
+    hosts = []
+    for host in range(num_hosts):
+        share = dict(num_hosts=num_hosts, host=host)
+        batches = BucketedBatches(examples, seed=7, **bucketed, **share)
+        hosts.append(MaskedBatches(batches, seed=3, **OPTIONS, **share))
+    for step in range(batches.batches_per_epoch + 1):
+        assert_equal(joined([host[step] for host in hosts]), whole[step])
+
+
+def test_masked_evaluation_depends_on_the_seed():
+    batches = [Batches(Windows(TEXT, 13), 26, seed=7)[0]]
+    labels = [
+        next(masked_evaluation_batches(iter(batches), seed=seed, **OPTIONS))["labels"]
+        for seed in (3, 4)
+    ]
+    assert (labels[0] != labels[1]).any()
+
+
+@pytest.mark.parametrize("num_hosts", [1, 2, 3])
+def test_masked_evaluation_is_always_the_same(num_hosts):
+    windows = Windows(TEXT, 13)  # 26, the last one shorter.
+
+    def masked(batch_size, num_hosts, host):
+        share = dict(num_hosts=num_hosts, host=host)
+        batches = evaluation_batches(windows, batch_size, **share)
+        return masked_evaluation_batches(batches, seed=3, **OPTIONS, **share)
+
+    expected = joined(list(masked(1, 1, 0)))
+    hosts = [masked(12, num_hosts, host) for host in range(num_hosts)]
+    batch = joined([joined(parts) for parts in zip(*hosts, strict=True)])
+    assert len(batch["tokens"]) == 36
+    assert_equal({name: array[:26] for name, array in batch.items()}, expected)
+    assert (batch["labels"][26:] == IGNORE).all()
+    assert not batch["tokens"][26:].any()
+    assert ((batch["labels"] != IGNORE).sum(axis=1)[:25] == 2).all()
+    # Rows are not all masked at the same places.
+    assert len({tuple(row) for row in (batch["labels"] != IGNORE)[:26].tolist()}) > 13
+
+
+BATCHES = Batches(Windows(TEXT, 13), 2, seed=7)
+MAKE = [
+    lambda **options: mask_tokens(random_tokens(13), np.random.default_rng(0), **options),
+    lambda **options: MaskedBatches(BATCHES, seed=0, **options),
+    lambda **options: masked_evaluation_batches(iter([]), seed=0, **options),
+]
+
+
+@pytest.mark.parametrize("make", MAKE)
+@pytest.mark.parametrize(
+    "options, rule",
+    [
+        (dict(rate=0), "more than 0 and at most 1, got 0; try 0.15"),
+        (dict(rate=1.1), "more than 0 and at most 1, got 1.1"),
+        (dict(rate=float("nan")), "more than 0 and at most 1, got nan"),
+        (
+            dict(mask_token=31),
+            r"got mask_token=31, special=\[0, 17\] and num_tokens=31; num_tokens",
+        ),
+        (dict(mask_token=-1), "got mask_token=-1"),
+        (dict(special=[31]), r"got mask_token=30, special=\[31\] and"),
+        (dict(special=range(30)), "must have ordinary tokens, got num_tokens=31, all of them"),
+    ],
+)
+def test_masking_refuses_impossible_settings(make, options, rule):
+    with pytest.raises(ConfigError, match=rule):
+        make(**(OPTIONS | options))
+
+
+@pytest.mark.parametrize("make", MAKE[1:])
+def test_masked_batches_refuse_what_is_no_host(make):
+    with pytest.raises(DataError, match="host=2 and num_hosts=2; use"):
+        make(**OPTIONS, num_hosts=2, host=2)
+
+
+def test_masked_batches_refuse_a_negative_seed_and_a_negative_step():
+    for make in (MaskedBatches, masked_evaluation_batches):
+        with pytest.raises(DataError, match="seed must be at least 0, got -3; try 3"):
+            make(BATCHES, seed=-3, **OPTIONS)
+    with pytest.raises(IndexError, match="at least 0, got -1"):
+        MaskedBatches(BATCHES, seed=0, **OPTIONS)[-1]
+
+
+@pytest.mark.parametrize(
+    "tokens, where, error, rule",
+    [
+        (np.zeros((2, 3)), None, ShapeError, r"integers .*got float64 of shape \(2, 3\)"),
+        (np.int32(5), None, ShapeError, r"shape \[..., T\], got int32 of shape \(\)"),
+        (np.zeros(3, int), np.ones(2, bool), ShapeError, r"shape \(3,\), got bool of shape \(2,\)"),
+        (np.zeros(3, int), np.ones(3, int), ShapeError, "a bool for each, .* got int64"),
+        (np.array([5, 31]), None, DataError, "less than num_tokens=31, got 5 to 31; use the"),
+        (np.array([5, -1]), None, DataError, "at least 0 .* got -1 to 5"),
+    ],
+)
+def test_masking_refuses_what_are_no_tokens(tokens, where, error, rule):
+    with pytest.raises(error, match=rule):
+        mask_tokens(tokens, np.random.default_rng(0), where=where, **OPTIONS)
+
+
+def test_masked_batches_refuse_labels_of_whole_rows():
+    class Classes:
+        def __getitem__(self, step):
+            return {"tokens": np.ones((5, 7), int), "labels": np.ones(5, int)}
+
+    with pytest.raises(ShapeError, match=r"shape \(5, 7\), got bool of shape \(5,\); a batch"):
+        MaskedBatches(Classes(), seed=0, **OPTIONS)[0]

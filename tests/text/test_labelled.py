@@ -1,0 +1,131 @@
+import gzip
+
+import numpy as np
+import pytest
+
+from jaxformer.errors import DataError
+from jaxformer.text import (
+    Labelled,
+    RowCounts,
+    byte_tokenizer,
+    encode_labelled,
+    read_labelled,
+    split_labelled,
+)
+
+BYTE = byte_tokenizer()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_texts_are_read_with_their_labels(folder):
+    (folder / "a.tsv").write_bytes(
+        b"\xef\xbb\xbfGreat! \t good\r\nno tab\na\tb\tc\n\tbad\nSo so.\t\n"
+    )
+    labelled, counts = read_labelled(["a.tsv"])
+    assert labelled == Labelled(("Great!",), ("good",), ("1",))
+    assert str(counts) == "5 texts read, 1 kept; 2 empty (lines 4, 5), 2 misaligned (lines 2, 3)"
+
+
+def test_several_files_follow_each_other_and_are_named(folder):
+    (folder / "a.tsv").write_bytes(b"A\tx\n\tx\n")
+    (folder / "b.tsv.gz").write_bytes(gzip.compress(b"none\nB\ty"))
+    labelled, counts = read_labelled(["a.tsv", "b.tsv.gz"])
+    assert labelled == Labelled(("A", "B"), ("x", "y"), ("a.tsv:1", "b.tsv.gz:2"))
+    assert str(counts) == (
+        "4 texts read, 2 kept; 1 empty (line a.tsv:2), 1 misaligned (line b.tsv.gz:1)"
+    )
+
+
+@pytest.mark.parametrize(
+    "paths, rule",
+    [
+        ("a.tsv", "paths must be a list of TSV files, got 'a.tsv'; name one"),
+        ([], r"paths must be a list of TSV files, got \[\]; name one"),
+        (["blank"], "the texts must be usable, got 'blank': 1 texts .*; each line must be text, t"),
+        (["blank", "missing"], "got 'missing': No such file or directory; check its spelling"),
+        (["plain.gz"], "whole gzip file, got the damaged 'plain.gz'"),
+    ],
+)
+def test_reading_names_what_is_wrong(folder, paths, rule):
+    (folder / "blank").write_bytes(b"\n")
+    (folder / "plain.gz").write_bytes(b"a\tb\n")
+    with pytest.raises(DataError, match=rule) as error:
+        read_labelled(paths)
+    assert "\n" not in str(error.value)
+
+
+def test_texts_and_labels_must_be_as_many():
+    with pytest.raises(DataError, match="as many rows .*, got 1 texts, 2 labels, 1 lines; align"):
+        Labelled(("a",), ("x", "y"))
+
+
+def test_classes_are_the_sorted_labels():
+    labelled = Labelled(tuple("abcd"), ("y", "x", "Z", "y"))
+    assert (len(labelled), labelled.classes) == (4, ("Z", "x", "y"))
+
+
+def test_classes_must_be_two():
+    with pytest.raises(DataError, match=r"at least 2 classes, got 1 in 3 texts: \['x'\]; add"):
+        _ = Labelled(tuple("abc"), ("x",) * 3).classes
+
+
+def test_examples_have_tokens_and_the_index_of_the_label():
+    labelled = Labelled(("né", "abcd", "a"), ("x", "y", "y"), ("2", "3", "5"))
+    counts = RowCounts("texts", 3)
+    examples, kept, counts = encode_labelled(labelled, BYTE, ["z", "y", "x"], 3, counts)
+    assert kept == Labelled(("né", "a"), ("x", "y"), ("2", "5"))
+    assert str(counts) == "3 texts read, 2 kept; 1 too long (line 3)"
+    assert [{name: a.tolist() for name, a in e.items()} for e in examples] == [
+        {"tokens": [110, 195, 169], "lengths": 3, "labels": 2},
+        {"tokens": [97], "lengths": 1, "labels": 1},
+    ]
+    assert all(type(a) is np.ndarray and a.dtype == np.int32 for e in examples for a in e.values())
+
+
+def test_encoding_drops_texts_without_tokens():
+    labelled = Labelled(("", "a"), ("x", "y"))
+    examples, _, counts = encode_labelled(labelled, BYTE, ["x", "y"], 3, RowCounts("texts", 2))
+    assert str(counts) == "2 texts read, 1 kept; 1 empty (line 1)"
+    assert [example["tokens"].tolist() for example in examples] == [[97]]
+
+
+def test_encoding_refuses_to_be_left_without_texts():
+    labelled = Labelled(("abcde", "abcd"), ("x", "y"))
+    rule = "the texts must have tokens, and at most max_len=3, .*; raise max_len to at least 4"
+    with pytest.raises(DataError, match=rule):
+        encode_labelled(labelled, BYTE, ["x", "y"], 3, RowCounts("texts", 2))
+
+
+def test_encoding_names_a_label_that_is_no_class():
+    labelled = Labelled(("a", "b"), ("x", "w"), ("3", "b.tsv:7"))
+    rule = r"one of the classes \['x', 'y'\], got 'w' in line b.tsv:7; correct it"
+    with pytest.raises(DataError, match=rule):
+        encode_labelled(labelled, BYTE, ["x", "y"], 3, RowCounts("texts", 2))
+
+
+def test_split_holds_out_texts_but_not_their_labels():
+    texts = tuple(f"text {i % 31}" for i in range(41))
+    labelled = Labelled(texts, ("x", "y") * 20 + ("x",))
+    train, held_out, counts = split_labelled(labelled, 0.3, RowCounts("texts", 41), seed=1)
+    assert len(held_out) == 12
+    assert not set(train.texts) & set(held_out.texts)
+    assert set(train.labels) == set(held_out.labels) == {"x", "y"}
+    assert counts.repeated > 0
+    assert counts.kept == len(train) + len(held_out)
+    rows = set(zip(labelled.texts, labelled.labels, labelled.lines, strict=True))
+    for part in (train, held_out):
+        assert set(zip(part.texts, part.labels, part.lines, strict=True)) <= rows
+    again = split_labelled(labelled, 0.3, RowCounts("texts", 41), seed=1)
+    assert again == (train, held_out, counts)
+    assert split_labelled(labelled, 0.3, RowCounts("texts", 41), seed=2) != again
+
+
+def test_split_refuses_an_empty_side():
+    labelled = Labelled(("a", "a"), ("x", "y"))
+    with pytest.raises(DataError, match="sides .* must have texts, got an empty training side"):
+        split_labelled(labelled, 0.5, RowCounts("texts", 2))

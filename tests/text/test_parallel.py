@@ -1,0 +1,256 @@
+import gzip
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxformer.errors import DataError
+from jaxformer.text import (
+    Pairs,
+    RowCounts,
+    Tokenizer,
+    byte_tokenizer,
+    encode_pairs,
+    encode_source,
+    read_pairs,
+    split_pairs,
+    train_character,
+    train_word,
+)
+
+BYTE = byte_tokenizer()
+WITHOUT_END = Tokenizer(tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0})))
+# A normalizer that leaves out every x.
+SILENCER = '"normalizer": {"type": "Replace", "pattern": {"String": "x"}, "content": ""}'
+
+
+def counts_of(pairs):
+    return RowCounts("pairs", len(pairs))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_pairs_are_read_from_one_file_of_columns(folder):
+    rows = [
+        "\ufeffA dog. \tEin Hund.",
+        "no tab",
+        "a\tb\tc",
+        "\tb",
+        "a\t\u00a0",
+        "",
+        "A\u2028b\r\tc",
+    ]
+    (folder / "a.tsv").write_bytes("\r\n".join(rows).encode())
+    pairs, counts = read_pairs(["a.tsv"])
+    assert pairs == Pairs(("A dog.", "A\u2028b"), ("Ein Hund.", "c"), ("1", "7"))
+    assert str(counts) == "7 pairs read, 2 kept; 2 empty (lines 4, 5), 3 misaligned (lines 2, 3, 6)"
+
+
+def test_pairs_are_read_from_two_files_line_by_line(folder):
+    (folder / "a.en.gz").write_bytes(gzip.compress("\ufeffone\u2028\n\n a\ttab \nfour\n".encode()))
+    (folder / "a.de").write_bytes("\ufeffeins\r\nzwei\r\ndrei\r\n \x85".encode())
+    pairs, counts = read_pairs(["a.en.gz", "a.de"])
+    assert pairs == Pairs(("one", "a\ttab"), ("eins", "drei"), ("1", "3"))
+    assert str(counts) == "4 pairs read, 2 kept; 2 empty (lines 2, 4)"
+
+
+@pytest.mark.parametrize(
+    "paths, rule",
+    [
+        ("a.tsv", "a list of one TSV file, or .*, got 'a.tsv'; name one or two"),
+        ("ab", "a list of one TSV file, or .*, got 'ab'; name one or two"),
+        ([], r"a list of one TSV file, or .*, got \[\]; name one or two"),
+        (["a", "b", "c"], r"a list of one TSV file, or .*, got \['a', 'b', 'c'\]; name one or two"),
+        (["long", "short"], "number of lines, got 1,003 in 'long' and 2 in 'short'; give files"),
+        (["blank"], "got 'blank': 2 pairs read, 0 kept; 1 empty .*; each line must be source, tab"),
+        (["empty"], "at least one of the pairs must be usable, got 'empty': 0 pairs read, 0 kept"),
+        (["short", "blanks"], "got 'short' and 'blanks': 2 pairs .*; each line of one must trans"),
+        (["short", "missing"], "got 'missing': No such file or directory; check its spelling"),
+        (["cut.gz"], "whole gzip file, got the damaged 'cut.gz'"),
+        (["latin"], "must be UTF-8, got the byte 0xE9 at offset 2 of 'latin'"),
+    ],
+)
+def test_reading_names_what_is_wrong(folder, paths, rule):
+    contents = {
+        "long": b"x\n" * 1_003,
+        "short": b"a\nb",
+        "blank": b"a\t\nb\n",
+        "blanks": b"\n \n",
+        "empty": b"",
+        "cut.gz": gzip.compress(b"a\tb" * 101)[:-3],
+        "latin": b"a\t\xe9",
+    }
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    with pytest.raises(DataError, match=rule) as error:
+        read_pairs(paths)
+    assert "\n" not in str(error.value)
+
+
+def test_pairs_must_be_as_many_on_both_sides():
+    with pytest.raises(DataError, match="as many rows .*, got 2 sources, 1 targets, 2 lines; al"):
+        Pairs(("a", "b"), ("c",))
+    with pytest.raises(DataError, match="as many rows .*, got 1 sources, 1 targets, 2 lines; al"):
+        Pairs(("a",), ("c",), ("1", "2"))
+    assert Pairs(("a", "b"), ("c", "d")).lines == ("1", "2")
+
+
+def test_examples_have_the_end_of_text_where_it_starts_and_ends():
+    source_tokenizer = train_character(["abc"])  # Its end of text is 3.
+    pairs = Pairs(("ab", "cba"), ("né", "x"), ("5", "7"))
+    examples, kept, counts = encode_pairs(pairs, source_tokenizer, BYTE, 4, counts_of(pairs))
+    assert kept == pairs
+    assert counts == counts_of(pairs)
+    expected = [
+        {
+            "source_tokens": [0, 1, 3],
+            "tokens": [256, 110, 195, 169],
+            "labels": [110, 195, 169, 256],
+            "source_lengths": 3,
+            "lengths": 4,
+        },
+        {
+            "source_tokens": [2, 1, 0, 3],
+            "tokens": [256, 120],
+            "labels": [120, 256],
+            "source_lengths": 4,
+            "lengths": 2,
+        },
+    ]
+    assert [{name: a.tolist() for name, a in e.items()} for e in examples] == expected
+    assert all(type(a) is np.ndarray and a.dtype == np.int32 for e in examples for a in e.values())
+
+
+def test_encoding_drops_pairs_too_long_on_either_side():
+    pairs = Pairs(("aaaa", "aaa", "aaa", "a"), ("b", "bbb", "bbbb", "b"), ("2", "3", "5", "7"))
+    counts = RowCounts("pairs", 7).drop("empty", ["1", "4", "6"])
+    examples, kept, counts = encode_pairs(pairs, BYTE, BYTE, 4, counts)
+    assert kept == Pairs(("aaa", "a"), ("bbb", "b"), ("3", "7"))
+    assert [int(example["lengths"]) for example in examples] == [4, 2]
+    assert str(counts) == ("7 pairs read, 2 kept; 3 empty (lines 1, 4, 6), 2 too long (lines 2, 5)")
+
+
+def test_encoding_drops_pairs_without_tokens():
+    silent = Tokenizer.from_json(BYTE.to_json().replace('"normalizer": null', SILENCER))
+    pairs = Pairs(("aa", "aa", "a"), ("b", "xxx", "b"), ("2", "3", "5"))
+    _, kept, counts = encode_pairs(pairs, BYTE, silent, 2, counts_of(pairs))
+    assert kept.lines == ("5",)
+    assert str(counts) == "3 pairs read, 1 kept; 1 empty (line 3), 1 too long (line 2)"
+    with pytest.raises(DataError, match=r"none of 1: 1 pairs .* 1 empty \(line 1\); use another"):
+        encode_pairs(Pairs(("a",), ("x",)), BYTE, silent, 9, RowCounts("pairs", 1))
+
+
+def test_encoding_refuses_to_be_left_without_pairs():
+    pairs = Pairs(("aaaa", "aaa"), ("b", "bbbbb"))
+    rule = (
+        r"at least one of the pairs must have tokens, and at most max_len=4, got none of 2: "
+        r"2 pairs read, 0 kept; 2 too long \(lines 1, 2\); raise max_len to at least 5"
+    )
+    with pytest.raises(DataError, match=rule):
+        encode_pairs(pairs, BYTE, BYTE, 4, counts_of(pairs))
+    assert len(encode_pairs(pairs, BYTE, BYTE, 5, counts_of(pairs))[0]) == 1
+
+
+@pytest.mark.parametrize("tokenizers_", [(WITHOUT_END, BYTE), (BYTE, WITHOUT_END)])
+def test_encoding_needs_an_end_of_text(tokenizers_):
+    with pytest.raises(DataError, match="must have an end of text, got one without; use one"):
+        encode_pairs(Pairs(("a",), ("a",)), *tokenizers_, 5, RowCounts("pairs", 1))
+    with pytest.raises(DataError, match="must have an end of text"):
+        encode_source("a", WITHOUT_END, 5)
+
+
+def test_source_is_encoded_as_in_training():
+    pairs = Pairs(("né",), ("x",))
+    (example,), _, _ = encode_pairs(pairs, BYTE, BYTE, 4, counts_of(pairs))
+    ids = encode_source(" né\n", BYTE, 4)
+    assert ids.tolist() == example["source_tokens"].tolist() == [110, 195, 169, 256]
+    assert ids.dtype == np.int32
+
+
+@pytest.mark.parametrize("text", ["", " \n\u2028"])
+def test_source_must_have_text(text):
+    with pytest.raises(DataError, match=r"must have text, got '.*'; write one"):
+        encode_source(text, train_word(["a"]), 5)
+
+
+def test_source_must_not_be_too_long():
+    rule = r"at most max_len=4 tokens, the end of text included, got 5 for 'abcd'; cut it"
+    with pytest.raises(DataError, match=rule):
+        encode_source("abcd", BYTE, 4)
+    with pytest.raises(DataError, match="got 41 for 'aaaaaaaaaaaaaaaaaaaa...'; cut it"):
+        encode_source("a" * 40, BYTE, 4)
+
+
+def many_pairs(count):
+    return Pairs(tuple(f"s{i}" for i in range(count)), tuple(f"t{i}" for i in range(count)))
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.37, 0.9])
+def test_split_holds_out_a_fraction_in_a_random_order(fraction):
+    pairs = many_pairs(101)
+    train, held_out, counts = split_pairs(pairs, fraction, counts_of(pairs), seed=3)
+    assert len(held_out) == round(fraction * 101)
+    assert counts == counts_of(pairs)
+    rows = list(zip(pairs.sources, pairs.targets, pairs.lines, strict=True))
+    parts = [list(zip(p.sources, p.targets, p.lines, strict=True)) for p in (train, held_out)]
+    assert sorted(parts[0] + parts[1]) == sorted(rows)
+    assert all(part != sorted(part, key=rows.index) for part in parts)
+
+
+def test_split_depends_on_the_seed_only():
+    pairs = many_pairs(37)
+    splits = [split_pairs(pairs, 0.3, counts_of(pairs), seed=seed) for seed in (0, 1, 0)]
+    assert splits[0] == splits[2] != splits[1]
+    assert split_pairs(pairs, 0.3, counts_of(pairs)) == splits[0]
+
+
+sentences = st.sampled_from("abcdefghijk")
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    rows=st.lists(st.tuples(sentences, sentences), min_size=1, max_size=23),
+    fraction=st.floats(0.01, 0.99),
+    seed=st.integers(0, 2**32),
+)
+def test_split_never_trains_on_a_held_out_sentence(rows, fraction, seed):
+    pairs = Pairs(*zip(*rows, strict=True))
+    try:
+        train, held_out, counts = split_pairs(pairs, fraction, counts_of(pairs), seed=seed)
+    except DataError as error:
+        assert "both sides of a split must have pairs" in str(error)
+        return
+    assert not set(train.sources) & set(held_out.sources)
+    assert not set(train.targets) & set(held_out.targets)
+    assert len(held_out) == round(fraction * len(pairs))
+    assert counts.kept == len(train) + len(held_out)
+    # Only pairs that repeat a held-out sentence are left out.
+    used = {*train.lines, *held_out.lines}
+    for source, target, line in zip(pairs.sources, pairs.targets, pairs.lines, strict=True):
+        if line not in used:
+            assert source in held_out.sources or target in held_out.targets
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, float("nan")])
+def test_split_refuses_a_fraction_out_of_range(fraction):
+    with pytest.raises(DataError, match=f"more than 0 and less than 1, got {fraction}; 0.1"):
+        split_pairs(many_pairs(7), fraction, RowCounts("pairs", 7))
+
+
+@pytest.mark.parametrize(
+    "pairs, fraction, got",
+    [
+        (many_pairs(3), 0.1, "held-out side from 3 with validation_fraction=0.1, 0 of them"),
+        (many_pairs(3), 0.9, "training side from 3 with validation_fraction=0.9, 0 of them"),
+        (Pairs(("a",) * 5, tuple("bcdef")), 0.4, "training side from 5 .*=0.4, 3 of them repeat"),
+    ],
+)
+def test_split_refuses_an_empty_side(pairs, fraction, got):
+    with pytest.raises(DataError, match=f"sides .* must have pairs, got an empty {got}.*; add"):
+        split_pairs(pairs, fraction, counts_of(pairs))
