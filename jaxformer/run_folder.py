@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import tempfile
 import zipfile
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +24,11 @@ __all__ = [
     "is_run",
     "load_summary",
     "load_tokenizer",
+    "load_rows",
     "read_run_config",
     "require_free",
+    "save_rows",
+    "save_tokenizer",
     "start_folder",
     "update_config",
 ]
@@ -32,7 +36,9 @@ __all__ = [
 CHECKPOINTS = "checkpoints"
 _CONFIG = "config.toml"
 _TOKENIZER = "tokenizer.json"
+_SOURCE_TOKENIZER = "source_tokenizer.json"
 _HELD_OUT = "held_out.npz"
+_HELD_OUT_ROWS = "held_out.json"
 _DATA = "data.json"
 
 # What may change when a run goes on: how far, how often, where; never what is computed.
@@ -51,6 +57,15 @@ class HeldOut(NamedTuple):
 
     stream: text.TokenStream
     num_bytes: int
+
+    def save(self, folder: pathlib.Path) -> None:
+        """Writes them into a run folder."""
+        np.savez(
+            folder / _HELD_OUT,
+            tokens=self.stream.tokens,
+            offsets=self.stream.offsets,
+            num_bytes=np.int64(self.num_bytes),
+        )
 
     @classmethod
     def load(cls, folder: pathlib.Path) -> "HeldOut":
@@ -75,15 +90,20 @@ class DataSummary:
 
     Args:
         fingerprint: SHA-256 of the texts, so that a run is not continued on others.
-        documents: how many the training text has.
-        train_tokens: length of the training stream.
-        held_out_tokens: length of the held-out stream.
+        documents: how many the training text has; pairs or labelled texts, where it is of these.
+        train_tokens: how many the training text has; of pairs, the targets.
+        held_out_tokens: how many the held-out text has, likewise.
+        classes: names of the labels, in the order of their numbers; empty without labels.
+        shapes: (rows, length) of the batches of sequences of unequal length, else empty. They
+            depend on the number of devices, and the order of the batches on them.
     """
 
     fingerprint: str
     documents: int
     train_tokens: int
     held_out_tokens: int
+    classes: tuple[str, ...] = ()
+    shapes: tuple[tuple[int, int], ...] = ()
 
 
 def is_run(folder: pathlib.Path) -> bool:
@@ -115,30 +135,22 @@ def require_free(folder: pathlib.Path) -> None:
 def start_folder(
     folder: pathlib.Path,
     config: ExperimentConfig,
-    tokenizer: text.Tokenizer,
-    held_out: HeldOut,
     summary: DataSummary,
+    write: Callable[[pathlib.Path], None],
 ) -> None:
     """Makes a run folder, whole or not at all.
 
     Args:
         folder: where; free, as `require_free` checks.
         config: of the run.
-        tokenizer: of the run.
-        held_out: of the run.
         summary: of the training text.
+        write: writes what else there is into the folder: tokenizers and held-out data.
     """
     above = folder.absolute().parent
     draft = pathlib.Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=above))
     try:
         draft.chmod(0o755)
-        tokenizer.save(draft / _TOKENIZER)
-        np.savez(
-            draft / _HELD_OUT,
-            tokens=held_out.stream.tokens,
-            offsets=held_out.stream.offsets,
-            num_bytes=np.int64(held_out.num_bytes),
-        )
+        write(draft)
         summary_text = json.dumps(dataclasses.asdict(summary), indent=2) + "\n"
         (draft / _DATA).write_text(summary_text, encoding="utf-8")
         (draft / _CONFIG).write_text(config_to_toml(config), encoding="utf-8")
@@ -168,9 +180,40 @@ def read_run_config(folder: pathlib.Path) -> ExperimentConfig:
     return load_config(folder / _CONFIG)
 
 
-def load_tokenizer(folder: pathlib.Path) -> text.Tokenizer:
-    """Reads the tokenizer of a run folder."""
-    return text.Tokenizer.load(folder / _TOKENIZER)
+def save_tokenizer(
+    folder: pathlib.Path, tokenizer: text.Tokenizer, source_tokenizer: text.Tokenizer | None = None
+) -> None:
+    """Writes the tokenizer of a run folder, and that of the sources where it is another."""
+    tokenizer.save(folder / _TOKENIZER)
+    if source_tokenizer is not None:
+        source_tokenizer.save(folder / _SOURCE_TOKENIZER)
+
+
+def load_tokenizer(folder: pathlib.Path, *, of_sources: bool = False) -> text.Tokenizer:
+    """Reads the tokenizer of a run folder, or that of its sources."""
+    return text.Tokenizer.load(folder / (_SOURCE_TOKENIZER if of_sources else _TOKENIZER))
+
+
+def save_rows(folder: pathlib.Path, *columns: Sequence[str]) -> None:
+    """Writes held-out rows, such as pairs of sentences, into a run folder."""
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    (folder / _HELD_OUT_ROWS).write_text(
+        json.dumps(rows, ensure_ascii=False, indent=0) + "\n", encoding="utf-8"
+    )
+
+
+def load_rows(folder: pathlib.Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Reads the two columns of held-out rows.
+
+    Raises:
+        CheckpointError: the file is missing or damaged.
+    """
+    path = folder / _HELD_OUT_ROWS
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        return tuple(str(first) for first, _ in rows), tuple(str(second) for _, second in rows)
+    except (OSError, TypeError, ValueError) as error:
+        raise _damaged(path, error) from None
 
 
 def load_summary(folder: pathlib.Path) -> DataSummary:
@@ -181,18 +224,21 @@ def load_summary(folder: pathlib.Path) -> DataSummary:
     """
     path = folder / _DATA
     try:
-        return DataSummary(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, TypeError, ValueError) as error:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        values["classes"] = tuple(values["classes"])
+        values["shapes"] = tuple(map(tuple, values["shapes"]))
+        return DataSummary(**values)
+    except (KeyError, OSError, TypeError, ValueError) as error:
         raise _damaged(path, error) from None
 
 
-def check_same_run(folder: pathlib.Path, config: ExperimentConfig, fingerprint: str) -> None:
+def check_same_run(folder: pathlib.Path, config: ExperimentConfig, summary: DataSummary) -> None:
     """Refuses to go on with a run of another config or text.
 
     Args:
         folder: of the run.
         config: as asked for, its model.vocab_size filled in.
-        fingerprint: of the text that the config gives now.
+        summary: of the data that the config gives now.
 
     Raises:
         CheckpointError: with what differs.
@@ -207,10 +253,16 @@ def check_same_run(folder: pathlib.Path, config: ExperimentConfig, fingerprint: 
             f"{folder} belongs to another config ({'; '.join(forbidden)}); choose another out, or "
             "undo the change"
         )
-    if load_summary(folder).fingerprint != fingerprint:
+    before = load_summary(folder)
+    if before.fingerprint != summary.fingerprint:
         raise CheckpointError(
             f"{folder} was trained on another text than data now gives; choose another out, or "
             "restore the text"
+        )
+    if before.shapes != summary.shapes:
+        raise CheckpointError(
+            f"{folder} has batches of (rows, length) {before.shapes}, got {summary.shapes} with "
+            "this number of devices; go on with as many as before, or choose another out"
         )
 
 

@@ -1,17 +1,50 @@
-"""Settings that every test runs under: 8 fake CPU devices, and no silent broadcasting."""
+"""Settings that every test runs under: 8 fake CPU devices, and no silent broadcasting.
+
+And the runs that several files of tests look at, each trained once: (run folder, what was printed).
+"""
 
 import atexit
+import os
 import shutil
 import tempfile
 
-import jax
+# Compiling is what costs: less of it is done on the code, which is small and runs once.
+_FAST_COMPILING = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FAST_COMPILING}"
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_default_matmul_precision", "highest")
 
-# Compiling is what costs: a program that several tests use is compiled once.
+# And a program that several tests use is compiled once.
 _cache = tempfile.mkdtemp(prefix="jaxformer-tests-")
 atexit.register(shutil.rmtree, _cache, ignore_errors=True)
 jax.config.update("jax_compilation_cache_dir", _cache)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+@pytest.fixture(scope="session")
+def translation_run(tmp_path_factory):
+    from tests.runs import test_translation, tiny
+
+    return tiny.finish(test_translation.full_config(tmp_path_factory.mktemp("translation")))
+
+
+@pytest.fixture(scope="session")
+def classification_run(tmp_path_factory):
+    from tests.runs import test_classification, tiny
+
+    folder = tmp_path_factory.mktemp("classification")
+    return tiny.finish(test_classification.config(folder, training=test_classification.TRAINING))
+
+
+@pytest.fixture(scope="session")
+def masked_run(tmp_path_factory):
+    from tests.runs import test_masked, tiny
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        return tiny.finish(test_masked.full_config(tmp_path_factory.mktemp("masked")))

@@ -12,21 +12,81 @@ from jaxformer.config import (
     SamplesConfig,
     SamplingConfig,
     ScheduleConfig,
+    SyntheticConfig,
     TokenizerConfig,
     TrainingConfig,
+    TranslationConfig,
 )
 from jaxformer.errors import ConfigError
 from tests.small_config import LINEAR, model, small
 
 # A number that is not one is never above a bound.
 NAN = math.nan
+BY_TOKENS = TrainingConfig(steps=7, batch_tokens=99)
+LABELLED = {
+    "model": model(architecture="encoder"), "data": DataConfig(source="labelled"),
+    "training": BY_TOKENS,
+}  # fmt: skip
+PAIRS = {
+    "model": model(architecture="encoder_decoder"), "data": DataConfig(source="pairs"),
+    "training": BY_TOKENS,
+}  # fmt: skip
 CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: model(architecture="mixer"), ["architecture must be one of decoder", "'mixer'"]),
+        (
+            lambda: model(architecture="mixer"),
+            ["architecture must be one of encoder, decoder", "'mixer'"],
+        ),
+        (
+            lambda: model(num_encoder_layers=2),
+            [
+                "num_encoder_layers is for the architecture 'encoder_decoder'",
+                "architecture='decoder' and num_encoder_layers=2",
+                "remove it",
+            ],
+        ),
+        (
+            lambda: model(architecture="encoder", source_vocab_size=5),
+            ["source_vocab_size is for the architecture 'encoder_decoder'", "='encoder'"],
+        ),
+        (
+            lambda: model(architecture="encoder_decoder", num_classes=3),
+            ["num_classes is for the architecture 'encoder'", "='encoder_decoder'"],
+        ),
+        (
+            lambda: model(architecture="encoder", num_classes=1),
+            ["num_classes must be at least 2, got num_classes=1"],
+        ),
+        (
+            lambda: model(architecture="encoder_decoder", num_encoder_layers=0),
+            ["num_encoder_layers must be positive"],
+        ),
+        (
+            lambda: model(architecture="encoder_decoder", source_vocab_size=0),
+            ["source_vocab_size must be positive"],
+        ),
+        (lambda: model(architecture="encoder", num_classes=0), ["num_classes must be positive"]),
+        (lambda: model(embedding_dim=0), ["embedding_dim must be positive"]),
+        (
+            lambda: model(embedding_dim=5),
+            [
+                "tied embeddings must be as wide as the model",
+                "embedding_dim=5 and d_model=12",
+                "set tied_embeddings = false",
+            ],
+        ),
+        (
+            lambda: model(architecture="encoder", positions="relative", relative_buckets=5),
+            ["relative_buckets of an encoder must be even, and at least 4", "relative_buckets=5"],
+        ),
+        (
+            lambda: model(architecture="encoder_decoder", positions="relative", relative_buckets=2),
+            ["relative_buckets of an encoder must be even, and at least 4", "relative_buckets=2"],
+        ),
         (lambda: model(norm=3), ["norm must be one of layer_norm, rms_norm, got 3"]),
         (lambda: model(vocab_size=0), ["vocab_size must be positive, got vocab_size=0"]),
         (lambda: model(max_len=0), ["max_len must be positive"]),
@@ -145,6 +205,14 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
         (lambda: ScheduleConfig(warmup_steps=-1), ["warmup_steps must be zero or more"]),
         (lambda: ScheduleConfig(final_scale=1.1), ["final_scale must be in [0, 1]"]),
         (lambda: ScheduleConfig(decay_steps=5), ["constant schedule has no decay_steps, got 5"]),
+        (
+            lambda: ScheduleConfig(name="noam", warmup_steps=3, decay_steps=5),
+            ["noam schedule has no decay_steps, got 5", "remove it"],
+        ),
+        (
+            lambda: ScheduleConfig(name="noam"),
+            ["'noam' needs schedule.warmup_steps, got 0", "4000"],
+        ),
         (lambda: ScheduleConfig(name="cosine"), ["'cosine' needs schedule.decay_steps"]),
         (
             lambda: ScheduleConfig(name="linear", warmup_steps=5, decay_steps=5),
@@ -182,6 +250,162 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
         (lambda: SamplingConfig(min_p=-0.1), ["min_p must be in [0, 1]"]),
         (lambda: SamplesConfig(top_k=0), ["top_k must be positive"]),
         (lambda: SamplesConfig(max_new_tokens=0), ["max_new_tokens must be positive"]),
+        (lambda: SyntheticConfig(num_symbols=0), ["num_symbols must be positive"]),
+        (lambda: SyntheticConfig(min_len=0), ["min_len must be positive"]),
+        (lambda: SyntheticConfig(num_pairs=-1), ["num_pairs must be positive"]),
+        (lambda: SyntheticConfig(num_held_out=0), ["num_held_out must be positive"]),
+        (
+            lambda: SyntheticConfig(min_len=4, max_len=3),
+            ["min_len must be at most max_len", "min_len=4 and max_len=3"],
+        ),
+        (
+            lambda: TokenizerConfig(kind="character", word_vectors="a.txt"),
+            ["for the tokenizer kind 'word'", "kind='character'", "word_vectors='a.txt'"],
+        ),
+        (lambda: DataConfig(mask_rate=0.0), ["mask_rate must be between 0 and 1", "=0.0"]),
+        (lambda: DataConfig(mask_rate=1.0), ["mask_rate must be between 0 and 1", "=1.0"]),
+        (lambda: DataConfig(num_buckets=0), ["num_buckets must be in 1 .. 8, got num_buckets=0"]),
+        (lambda: DataConfig(num_buckets=9), ["num_buckets must be in 1 .. 8, got num_buckets=9"]),
+        (
+            lambda: DataConfig(source="copy", paths=("a",)),
+            ["read by data.source 'files', 'pairs', 'labelled' only", "source='copy'", "('a',)"],
+        ),
+        (
+            lambda: DataConfig(source="phrasebook", validation_paths=("a",)),
+            ["data.validation_paths are read by", "source='phrasebook'", "remove validation_paths"],
+        ),
+        *(
+            (
+                lambda source=source: DataConfig(source=source, validation_fraction=0.2),
+                ["validation_fraction is not for", repr(source), "=0.2; remove it"],
+            )
+            for source in ("phrasebook", "copy", "reverse", "sort")
+        ),
+        *(
+            (
+                lambda source=source: DataConfig(source=source, packing="documents"),
+                ["packing is for data.source 'python' and 'files'", repr(source), "remove packing"],
+            )
+            for source in ("pairs", "labelled", "phrasebook", "sort")
+        ),
+        *(
+            (
+                lambda source=source: DataConfig(
+                    source=source, synthetic=SyntheticConfig(max_len=5)
+                ),
+                ["data.synthetic is for data.source 'copy', 'reverse' and 'sort'", repr(source)],
+            )
+            for source in ("python", "files", "pairs", "labelled", "phrasebook")
+        ),
+        (
+            lambda: TrainingConfig(steps=1),
+            ["one of batch_size", "got batch_size=None and batch_tokens=None"],
+        ),
+        (
+            lambda: TrainingConfig(steps=1, batch_size=2, batch_tokens=3),
+            ["one of batch_size", "and batch_tokens", "got batch_size=2 and batch_tokens=3"],
+        ),
+        (lambda: TrainingConfig(steps=1, batch_tokens=0), ["batch_tokens must be positive"]),
+        (
+            lambda: TrainingConfig(steps=1, batch_size=1, label_smoothing=1.0),
+            ["label_smoothing must be in [0, 1), got label_smoothing=1.0"],
+        ),
+        (
+            lambda: TrainingConfig(steps=1, batch_size=1, label_smoothing=-0.1),
+            ["label_smoothing must be in [0, 1)"],
+        ),
+        (
+            lambda: TrainingConfig(steps=1, batch_size=1, runner="single", devices=1),
+            ["training.devices is for the runner 'pmap'", "devices=1", "remove devices"],
+        ),
+        (lambda: TranslationConfig(beam_size=0), ["beam_size must be positive"]),
+        (lambda: TranslationConfig(metrics_pairs=-1), ["metrics_pairs must be zero or more"]),
+        (
+            lambda: TranslationConfig(length_penalty=NAN),
+            ["length_penalty must be in -10", "nan"],
+        ),
+        *(
+            (
+                lambda architecture=architecture, source=source: small(
+                    model=model(architecture=architecture),
+                    data=DataConfig(source=source),
+                    training=TrainingConfig(steps=1, batch_size=1),
+                ),
+                [
+                    f"model.architecture {architecture!r} is trained on data.source",
+                    f"got {source!r}",
+                ],
+            )
+            for architecture, sources in {
+                "decoder": ("pairs", "labelled", "phrasebook", "copy", "reverse", "sort"),
+                "encoder": ("pairs", "copy", "reverse", "sort"),
+                "encoder_decoder": ("python", "files", "labelled"),
+            }.items()
+            for source in sources
+        ),
+        (
+            lambda: small(training=TrainingConfig(steps=1, batch_tokens=9)),
+            ["data.source 'files' needs training.batch_size", "have one length"],
+        ),
+        *(
+            (
+                lambda architecture=architecture, source=source: small(
+                    model=model(architecture=architecture), data=DataConfig(source=source)
+                ),
+                [f"data.source {source!r} needs training.batch_tokens", "unequal lengths"],
+            )
+            for architecture, source in (
+                ("encoder", "labelled"),
+                ("encoder", "phrasebook"),
+                ("encoder_decoder", "pairs"),
+                ("encoder_decoder", "sort"),
+            )
+        ),
+        (
+            lambda: small(model=model(architecture="encoder", num_classes=2)),
+            ["num_classes is for labelled texts", "data.source='files' and num_classes=2"],
+        ),
+        (
+            lambda: small(
+                model=model(architecture="encoder"), data=DataConfig(packing="documents")
+            ),
+            ["data.packing has no effect with model.architecture='encoder'", "remove it"],
+        ),
+        (
+            lambda: small(data=DataConfig(mask_rate=0.2)),
+            ["data.mask_rate has no effect with model.architecture='decoder'"],
+        ),
+        (
+            lambda: small(**LABELLED | {"data": DataConfig(source="labelled", mask_rate=0.2)}),
+            ["data.mask_rate has no effect", "='encoder' and data.source='labelled'"],
+        ),
+        (
+            lambda: small(data=DataConfig(num_buckets=2)),
+            ["data.num_buckets has no effect", "data.source='files'"],
+        ),
+        (
+            lambda: small(tokenizer=TokenizerConfig(kind="byte", joint=False)),
+            ["tokenizer.joint has no effect with model.architecture='decoder'"],
+        ),
+        (
+            lambda: small(**LABELLED, translation=TranslationConfig(beam_size=2)),
+            ["translation has no effect with model.architecture='encoder'"],
+        ),
+        *(
+            (
+                lambda kind=kind: small(**kind, samples=SamplesConfig(top_k=2)),
+                ["samples, but for its prompts, has no effect"],
+            )
+            for kind in (LABELLED, PAIRS)
+        ),
+        (
+            lambda: small(
+                **PAIRS | {"model": model(architecture="encoder_decoder", source_vocab_size=9)}
+            ),
+            ["source_vocab_size is for vocabularies that are not joint, got 9", "joint = false"],
+        ),
+        (lambda: small(seed=-1), ["seed must be in 0 .. 2**31 - 1, got seed=-1"]),
+        (lambda: small(seed=2**31), ["seed must be in 0"]),
     ],
 )
 def test_configs_refuse_impossible_values_by_name(make, words):
@@ -196,14 +420,55 @@ def test_configs_accept_values_at_their_bounds():
     model(d_model=9, positions="learned")
     model(positions="relative", relative_buckets=2, relative_max_distance=2, local_window_size=1)
     model(**CUDNN, local_window_size=3)
+    model(architecture="encoder", positions="relative", relative_buckets=4, num_classes=2)
+    model(embedding_dim=12)
+    model(embedding_dim=5, tied_embeddings=False)
+    model(architecture="encoder", embedding_dim=5, num_classes=2)  # nothing is scored
+    ScheduleConfig(name="noam", warmup_steps=1)
     RotaryScalingConfig(kind="linear", factor=1.0)
     TokenizerConfig(vocab_size=257)
     TokenizerConfig(kind="word")
     OptimizerConfig(learning_rate=1.0, beta1=0.0, weight_decay=0.0, clip_norm=0.0)
     ScheduleConfig(name="cosine", warmup_steps=4, decay_steps=5, final_scale=0.0)
-    ScheduleConfig(final_scale=1.0)
+    ScheduleConfig(name="linear", decay_steps=5, final_scale=1.0)
     SamplingConfig(temperature=0.0, top_k=1, top_p=1.0, min_p=0.0)
     SamplingConfig(min_p=1.0)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "sources"),
+    [
+        ("decoder", ["python", "files"]),
+        ("encoder", ["python", "files", "labelled", "phrasebook"]),
+        ("encoder_decoder", ["pairs", "phrasebook", "copy", "reverse", "sort"]),
+    ],
+)
+def test_every_architecture_has_its_sources(architecture, sources):
+    for source in sources:
+        stream = source in ("python", "files")
+        config = small(
+            model=model(architecture=architecture), data=DataConfig(source=source),
+            training=TrainingConfig(steps=7, **{"batch_size" if stream else "batch_tokens": 9}),
+        )  # fmt: skip
+        assert config.data.is_stream == stream
+
+
+def test_settings_that_have_an_effect_are_accepted():
+    small(data=DataConfig(packing="documents"), samples=SamplesConfig(top_k=2))
+    masked = model(architecture="encoder")
+    small(model=masked, data=DataConfig(mask_rate=0.2), samples=SamplesConfig(prompts=("a",)))
+    labelled = DataConfig(source="labelled", num_buckets=1, validation_fraction=0.2)
+    small(**LABELLED | {"data": labelled, "model": model(architecture="encoder", num_classes=2)})
+    small(**PAIRS, tokenizer=TokenizerConfig(kind="byte", joint=False))
+    own = model(architecture="encoder_decoder", source_vocab_size=9)
+    small(**PAIRS | {"model": own}, tokenizer=TokenizerConfig(kind="byte", joint=False))
+    small(**PAIRS, translation=TranslationConfig(beam_size=1, length_penalty=-0.5, metrics_pairs=9))
+    DataConfig(source="python", validation_paths=("a",))
+    DataConfig(source="pairs", paths=("a",), validation_paths=("b",))
+    DataConfig(source="sort", synthetic=SyntheticConfig(min_len=3, max_len=3), num_buckets=8)
+    TokenizerConfig(kind="word", word_vectors="a.txt")
+    TrainingConfig(steps=1, batch_tokens=5, accumulate_steps=2)  # whoever makes batches sees to it
+    TrainingConfig(steps=1, batch_size=1, label_smoothing=0.0, runner="single")
 
 
 def test_model_config_fills_in_widths():
@@ -213,6 +478,21 @@ def test_model_config_fills_in_widths():
     config = model(num_kv_heads=1, head_dim=6, d_ff=5)
     assert (config.kv_heads, config.key_dim, config.value_dim, config.ff_dim) == (1, 6, 6, 5)
     assert model(head_dim=6, value_head_dim=7).value_dim == 7
+
+
+def test_model_config_of_the_encoder_has_its_own_layers_and_vocabulary():
+    both = model(architecture="encoder_decoder", vocab_size=7, qk_norm=True, dropout_rate=0.1)
+    assert both.encoder == model(
+        architecture="encoder", vocab_size=7, qk_norm=True, dropout_rate=0.1
+    )
+    own = dataclasses.replace(both, num_encoder_layers=5, source_vocab_size=9).encoder
+    assert own == dataclasses.replace(both.encoder, num_layers=5, vocab_size=9)
+    assert both.num_layers != 5
+
+
+def test_model_config_has_a_table_as_wide_as_the_model_by_default():
+    assert model().table_dim == 12
+    assert model(embedding_dim=5, tied_embeddings=False).table_dim == 5
 
 
 def test_configs_are_hashable_frozen_and_keyword_only():

@@ -27,7 +27,7 @@ MAY_IMPORT = {
     **dict.fromkeys(_USES, _MODELS),
     "run_folder": _LEAVES | {"text"},
     "runs": _MODELS | set(_USES) | {"run_folder"},
-    "cli": _LEAVES | {"runs", "training", "viz"},
+    "cli": _LEAVES | {"runs", "text", "training", "viz"},
 }
 # The other packages that a part may import; all, where it is not listed.
 MAY_IMPORT_OUTSIDE = {

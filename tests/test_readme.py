@@ -34,12 +34,16 @@ def test_python_examples_run_and_print_what_follows_them(capsys):
         assert text in printed
 
 
-def test_example_that_needs_a_run_uses_what_exists():
-    from jaxformer.runs import Run
+def test_examples_that_need_a_run_use_what_exists():
+    from jaxformer.runs import LanguageModelRun, TranslationRun
 
-    (code,) = [code for note, language, code in BLOCKS if language == "python" and note]
-    for attribute in re.findall(r"run\.(\w+)", code):
-        assert hasattr(Run, attribute) or attribute in Run.__dataclass_fields__, attribute
+    kinds = {"runs/quickstart": LanguageModelRun, "runs/phrasebook_en_kn": TranslationRun}
+    examples = [code for note, language, code in BLOCKS if language == "python" and note]
+    assert len(examples) == 2
+    for code in examples:
+        kind = kinds[re.search(r'open_run\("([^"]+)"\)', code)[1]]
+        for attribute in re.findall(r"run\.(\w+)", code):
+            assert hasattr(kind, attribute) or attribute in kind.__dataclass_fields__, attribute
 
 
 def test_configs_named_in_commands_exist_and_their_overrides_too():
@@ -57,7 +61,8 @@ def test_configs_named_in_commands_exist_and_their_overrides_too():
         for word in words[1:]:
             if word.startswith("--"):
                 section, key = word[2:].split(".")
-                assert hasattr(getattr(config, section), key.replace("-", "_")), word
+                key = key.removeprefix("no-").replace("-", "_")
+                assert hasattr(getattr(config, section), key), word
 
 
 @pytest.mark.parametrize("path", re.findall(r"\]\(((?!http)[^)]+)\)", README))

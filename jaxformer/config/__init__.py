@@ -1,20 +1,19 @@
 """Every setting of an experiment, checked; read from and written as TOML."""
 
+from jaxformer.config.data import DataConfig, SyntheticConfig, TokenizerConfig
+from jaxformer.config.decoding import SamplesConfig, SamplingConfig, TranslationConfig
 from jaxformer.config.files import (
     config_differences,
     config_from_dict,
     config_to_toml,
     load_config,
 )
-from jaxformer.config.model import ModelConfig, RotaryScalingConfig
+from jaxformer.config.model import ModelConfig
+from jaxformer.config.rotary import RotaryScalingConfig
 from jaxformer.config.schema import (
-    DataConfig,
     ExperimentConfig,
     OptimizerConfig,
-    SamplesConfig,
-    SamplingConfig,
     ScheduleConfig,
-    TokenizerConfig,
     TrainingConfig,
 )
 
@@ -27,8 +26,10 @@ __all__ = [
     "SamplesConfig",
     "SamplingConfig",
     "ScheduleConfig",
+    "SyntheticConfig",
     "TokenizerConfig",
     "TrainingConfig",
+    "TranslationConfig",
     "config_differences",
     "config_from_dict",
     "config_to_toml",

@@ -154,6 +154,7 @@ def config_to_toml(config: Any) -> str:
         >>> from jaxformer.config import TokenizerConfig
         >>> print(config_to_toml(TokenizerConfig(kind="byte")), end="")
         kind = "byte"
+        joint = true
     """
     return "\n".join(_toml_lines(config, ())) + "\n"
 

@@ -4,87 +4,19 @@ import dataclasses
 from typing import Literal
 
 from jaxformer.config.checks import require, require_choices, require_positive
+from jaxformer.config.rotary import RotaryScalingConfig
 from jaxformer.errors import ConfigError
 
-__all__ = ["ModelConfig", "RotaryScalingConfig"]
+__all__ = ["ModelConfig"]
 
 Float = Literal["float32", "bfloat16"]
 
-# What each kind of rotary scaling must be told, and may be.
-_SCALING_NEEDS = {
-    "none": (),
-    "linear": ("factor",),
-    "llama3": ("factor", "original_max_len", "low_freq_factor", "high_freq_factor"),
-    "yarn": ("factor", "original_max_len"),
+# Keys that only some architectures have.
+_ONLY_FOR = {
+    "num_encoder_layers": "encoder_decoder",
+    "source_vocab_size": "encoder_decoder",
+    "num_classes": "encoder",
 }
-_SCALING_TAKES = _SCALING_NEEDS | {
-    "yarn": ("factor", "original_max_len", "beta_fast", "beta_slow", "attention_factor")
-}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RotaryScalingConfig:
-    """How rotary positions are stretched beyond the length that a model was first trained on.
-
-    Args:
-        kind: linear divides every frequency by the factor; llama3 and yarn leave high ones as
-            they are, divide low ones, and blend between.
-        factor: new length over the old one, at least 1; every kind needs it.
-        original_max_len: the old length in tokens; llama3 and yarn need it.
-        low_freq_factor: at most so many turns in the old length make a frequency low (llama3
-            needs it; 1 in Llama 3.1).
-        high_freq_factor: at least so many make it high (llama3 needs it; 4 in Llama 3.1).
-        beta_fast: turns in the old length from which yarn keeps a frequency; 32 when not given.
-        beta_slow: turns up to which yarn divides it fully; 1 when not given.
-        attention_factor: what yarn multiplies cosine and sine by; 0.1 * ln(factor) + 1 when not
-            given.
-
-    References:
-        Chen et al., "Extending Context Window of Large Language Models via Positional
-        Interpolation", 2023 (linear); Llama Team, "The Llama 3 Herd of Models", 2024; Peng et
-        al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023.
-    """
-
-    kind: Literal["none", "linear", "llama3", "yarn"] = "none"
-    factor: float | None = None
-    original_max_len: int | None = None
-    low_freq_factor: float | None = None
-    high_freq_factor: float | None = None
-    beta_fast: float | None = None
-    beta_slow: float | None = None
-    attention_factor: float | None = None
-
-    def __post_init__(self) -> None:
-        require_choices(self)
-        options = [field.name for field in dataclasses.fields(self) if field.name != "kind"]
-        require_positive(self, *options)
-        for name in options:
-            value = getattr(self, name)
-            if value is None and name in _SCALING_NEEDS[self.kind]:
-                raise ConfigError(f"rotary scaling of kind {self.kind!r} needs {name}, got none")
-            if value is not None and name not in _SCALING_TAKES[self.kind]:
-                kinds = " or ".join(repr(k) for k, takes in _SCALING_TAKES.items() if name in takes)
-                raise ConfigError(
-                    f"{name} is for rotary scaling of kind {kinds}, got kind={self.kind!r} and "
-                    f"{name}={value!r}; remove it, or change kind"
-                )
-        if self.factor is not None:
-            require(self.factor >= 1, "factor must be at least 1", factor=self.factor)
-        if self.low_freq_factor is not None and self.high_freq_factor is not None:
-            require(
-                self.low_freq_factor < self.high_freq_factor,
-                "low_freq_factor must be less than high_freq_factor",
-                low_freq_factor=self.low_freq_factor,
-                high_freq_factor=self.high_freq_factor,
-            )
-        beta_slow = 1.0 if self.beta_slow is None else self.beta_slow
-        beta_fast = 32.0 if self.beta_fast is None else self.beta_fast
-        require(
-            beta_slow < beta_fast,
-            "beta_slow must be less than beta_fast",
-            beta_slow=beta_slow,
-            beta_fast=beta_fast,
-        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,10 +24,15 @@ class ModelConfig:
     """The shape of a Transformer; hashable, so that Flax modules can hold it.
 
     Args:
-        architecture: which model; "decoder" is the causal language model.
+        architecture: which model: "decoder" is the causal language model, "encoder" sees both
+            sides of a token, "encoder_decoder" writes one sequence from another.
         vocab_size: number of token ids; the tokenizer's when not given.
         max_len: longest sequence in tokens; also the training window.
-        num_layers: number of blocks.
+        num_layers: number of blocks; those of the decoder, where there is an encoder as well.
+        num_encoder_layers: of the encoder in an encoder-decoder; num_layers when not given.
+        source_vocab_size: number of tokens of the encoder in an encoder-decoder, where it has a
+            vocabulary, and so a table, of its own; both share one when not given.
+        num_classes: of an encoder that classifies; when not given, it predicts masked tokens.
         d_model: width of the residual stream.
         num_heads: query heads.
         num_kv_heads: key/value heads, a divisor of num_heads; num_heads when not given.
@@ -129,10 +66,15 @@ class ModelConfig:
         norm_eps: added to the variance.
         activation: of the feed-forward layer; swiglu and geglu add a gate projection.
         use_bias: whether projections and layer norms have biases.
+        embedding_dim: width of the embedding table, where it is not d_model, such as that of
+            pretrained vectors; a learned projection follows it.
+        frozen_embeddings: whether the embedding table is kept as it starts. This and
+            embedding_dim are of the source's, where that has a table of its own.
         tied_embeddings: whether the output projection is the embedding table.
         scale_embeddings: whether embeddings are multiplied by sqrt(d_model).
         init_std: standard deviation of initial weights; those of projections into the residual
-            stream are divided by sqrt(2 * num_layers) (Radford et al., GPT-2, 2019).
+            stream are divided by the root of their number, 2 a layer, or 3 in a decoder with
+            cross-attention (Radford et al., GPT-2, 2019).
         dropout_rate: on embeddings, attention weights and sublayer outputs.
         dtype: of the computation.
         param_dtype: of the parameters.
@@ -141,10 +83,13 @@ class ModelConfig:
             or a Python loop (decodes faster).
     """
 
-    architecture: Literal["decoder"] = "decoder"
+    architecture: Literal["encoder", "decoder", "encoder_decoder"] = "decoder"
     vocab_size: int | None = None
     max_len: int
     num_layers: int
+    num_encoder_layers: int | None = None
+    source_vocab_size: int | None = None
+    num_classes: int | None = None
     d_model: int
     num_heads: int
     num_kv_heads: int | None = None
@@ -167,6 +112,8 @@ class ModelConfig:
     norm_eps: float = 1e-5
     activation: Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"] = "gelu"
     use_bias: bool = True
+    embedding_dim: int | None = None
+    frozen_embeddings: bool = False
     tied_embeddings: bool = True
     scale_embeddings: bool = False
     init_std: float = 0.02
@@ -182,7 +129,8 @@ class ModelConfig:
             self, "vocab_size", "max_len", "num_layers", "d_model", "num_heads", "num_kv_heads",
             "head_dim", "value_head_dim", "d_ff", "rotary_base", "relative_buckets",
             "relative_max_distance", "local_window_size", "attention_softcap", "logit_softcap",
-            "norm_eps", "init_std",
+            "norm_eps", "init_std", "num_encoder_layers", "source_vocab_size", "num_classes",
+            "embedding_dim",
         )  # fmt: skip
         require(
             0 <= self.dropout_rate < 1,
@@ -201,9 +149,36 @@ class ModelConfig:
             num_heads=self.num_heads,
             num_kv_heads=self.kv_heads,
         )
+        self._check_architecture()
+        self._check_embeddings()
         self._check_rotary()
         self._check_relative()
         self._check_implementation()
+
+    def _check_architecture(self) -> None:
+        for name, architecture in _ONLY_FOR.items():
+            value = getattr(self, name)
+            if value is not None and self.architecture != architecture:
+                raise ConfigError(
+                    f"{name} is for the architecture {architecture!r}, got architecture="
+                    f"{self.architecture!r} and {name}={value}; remove it, or change architecture"
+                )
+        if self.num_classes is not None:
+            require(
+                self.num_classes >= 2,
+                "num_classes must be at least 2",
+                num_classes=self.num_classes,
+            )
+
+    def _check_embeddings(self) -> None:
+        if self.table_dim == self.d_model or not self.tied_embeddings:
+            return
+        # Else no logits are made from the table.
+        if self.num_classes is None and self.source_vocab_size is None:
+            raise ConfigError(
+                "tied embeddings must be as wide as the model, got embedding_dim="
+                f"{self.embedding_dim} and d_model={self.d_model}; set tied_embeddings = false"
+            )
 
     def _check_rotary(self) -> None:
         if self.positions == "rotary" and self.key_dim % 2:
@@ -232,6 +207,13 @@ class ModelConfig:
                 relative_max_distance=self.relative_max_distance,
                 relative_buckets=self.relative_buckets,
             )
+            if self.architecture != "decoder":
+                require(
+                    self.relative_buckets >= 4 and self.relative_buckets % 2 == 0,
+                    "relative_buckets of an encoder must be even, and at least 4: half are for "
+                    "keys after the query",
+                    relative_buckets=self.relative_buckets,
+                )
             return
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -277,3 +259,28 @@ class ModelConfig:
     def ff_dim(self) -> int:
         """Hidden width of the feed-forward layer, the default filled in."""
         return 4 * self.d_model if self.d_ff is None else self.d_ff
+
+    @property
+    def table_dim(self) -> int:
+        """Width of the embedding table, the default filled in."""
+        return self.d_model if self.embedding_dim is None else self.embedding_dim
+
+    @property
+    def target_embedding(self) -> "ModelConfig":
+        """What the decoder's embedding is made from: the source's pretrained table is not its."""
+        if self.source_vocab_size is None:
+            return self
+        return dataclasses.replace(self, embedding_dim=None, frozen_embeddings=False)
+
+    @property
+    def encoder(self) -> "ModelConfig":
+        """The encoder of an encoder-decoder, as a config of its own."""
+        layers, own = self.num_encoder_layers, self.source_vocab_size
+        return dataclasses.replace(
+            self,
+            architecture="encoder",
+            num_layers=self.num_layers if layers is None else layers,
+            vocab_size=self.vocab_size if own is None else own,
+            num_encoder_layers=None,
+            source_vocab_size=None,
+        )

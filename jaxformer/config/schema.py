@@ -9,83 +9,24 @@ from jaxformer.config.checks import (
     require_choices,
     require_positive,
 )
+from jaxformer.config.data import DataConfig, TokenizerConfig
+from jaxformer.config.decoding import SamplesConfig, TranslationConfig
 from jaxformer.config.model import ModelConfig
 from jaxformer.errors import ConfigError
 
 __all__ = [
-    "DataConfig",
     "ExperimentConfig",
     "OptimizerConfig",
-    "SamplesConfig",
-    "SamplingConfig",
     "ScheduleConfig",
-    "TokenizerConfig",
     "TrainingConfig",
 ]
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TokenizerConfig:
-    """How text becomes token ids.
-
-    Args:
-        kind: "character", "byte", "word" or byte-level "bpe".
-        vocab_size: for "bpe" (needed) and "word" (optional, most frequent first): at most this
-            many ids, special tokens included.
-    """
-
-    kind: Literal["character", "byte", "word", "bpe"] = "bpe"
-    vocab_size: int | None = None
-
-    def __post_init__(self) -> None:
-        require_choices(self)
-        require_positive(self, "vocab_size")
-        if self.kind == "bpe" and self.vocab_size is None:
-            raise ConfigError("tokenizer.kind 'bpe' needs tokenizer.vocab_size, for example 2048")
-        if self.kind == "bpe" and self.vocab_size is not None and self.vocab_size < 257:
-            raise ConfigError(
-                "vocab_size of a byte-level BPE must be at least 257 (256 bytes and the end of "
-                f"text), got vocab_size={self.vocab_size}"
-            )
-        if self.kind in ("byte", "character") and self.vocab_size is not None:
-            raise ConfigError(
-                f"vocab_size is for word and bpe tokenizers, got kind={self.kind!r} and "
-                f"vocab_size={self.vocab_size}; remove it"
-            )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DataConfig:
-    """Where the text comes from, and how it is cut into sequences of model.max_len tokens.
-
-    Args:
-        source: "python" is the documentation that ships inside Python; "files" reads paths.
-        paths: text files or glob patterns, UTF-8, each file one document.
-        validation_fraction: share of the characters held out, from the end of the documents in
-            a fixed random order; not used when validation_paths are given.
-        validation_paths: text files or glob patterns to hold out instead.
-        packing: "windows" cuts the stream of all documents; "documents" does too, but a token
-            sees only its own document, and positions restart with it.
-    """
-
-    source: Literal["python", "files"] = "files"
-    paths: tuple[str, ...] = ()
-    validation_fraction: float = 0.1
-    validation_paths: tuple[str, ...] = ()
-    packing: Literal["windows", "documents"] = "windows"
-
-    def __post_init__(self) -> None:
-        require_choices(self)
-        if self.source == "python" and self.paths:
-            raise ConfigError(
-                f"data.paths are read by data.source 'files' only, got source='python' and "
-                f"paths={self.paths!r}; set source = 'files' or remove paths"
-            )
-        require(
-            0 < self.validation_fraction < 1,
-            "validation_fraction must be between 0 and 1",
-            validation_fraction=self.validation_fraction,
-        )
+# What each architecture can be trained on.
+_SOURCES = {
+    "decoder": ("python", "files"),
+    "encoder": ("python", "files", "labelled", "phrasebook"),
+    "encoder_decoder": ("pairs", "phrasebook", "copy", "reverse", "sort"),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,14 +65,16 @@ class ScheduleConfig:
     """The learning rate as a function of the step.
 
     Args:
-        name: shape of the decay after the warmup.
+        name: shape of the decay after the warmup; "noam" falls with the root of the step, without
+            end, and has its peak, optimizer.learning_rate, at the end of the warmup. That of the
+            paper is (model.d_model * warmup_steps) ** -0.5.
         warmup_steps: steps of linear warmup from 0.
         decay_steps: step at which the decay ends, warmup included; explicit, so that training
             for longer continues the same schedule. Needed by "cosine" and "linear".
         final_scale: learning rate after the decay, as a share of the peak.
     """
 
-    name: Literal["cosine", "linear", "constant"] = "constant"
+    name: Literal["cosine", "linear", "constant", "noam"] = "constant"
     warmup_steps: int = 0
     decay_steps: int | None = None
     final_scale: float = 0.1
@@ -144,11 +87,20 @@ class ScheduleConfig:
             "final_scale must be in [0, 1]",
             final_scale=self.final_scale,
         )
-        if self.name == "constant":
+        if self.name == "noam" and self.warmup_steps == 0:
+            raise ConfigError(
+                "schedule.name 'noam' needs schedule.warmup_steps, got 0; the paper has 4000"
+            )
+        if self.name in ("constant", "noam"):
+            if self.final_scale != type(self).final_scale:
+                raise ConfigError(
+                    f"a {self.name} schedule has no final_scale, got {self.final_scale}; remove "
+                    "it, or set name to 'cosine' or 'linear'"
+                )
             if self.decay_steps is not None:
                 raise ConfigError(
-                    f"a constant schedule has no decay_steps, got {self.decay_steps}; remove it, "
-                    "or set name to 'cosine' or 'linear'"
+                    f"a {self.name} schedule has no decay_steps, got {self.decay_steps}; remove "
+                    "it, or set name to 'cosine' or 'linear'"
                 )
         elif self.decay_steps is None:
             raise ConfigError(
@@ -170,8 +122,14 @@ class TrainingConfig:
 
     Args:
         steps: optimizer steps in all, those of a resumed run included.
-        batch_size: sequences per optimizer step, over all devices and hosts.
-        accumulate_steps: micro-batches per optimizer step; they bound the memory, not the result.
+        batch_size: sequences per optimizer step, over all devices and hosts, of a text that is
+            cut into sequences of one length.
+        batch_tokens: tokens per optimizer step, padding included, of sequences of unequal length:
+            pairs, by the longer side, and labelled texts. A batch has batch_tokens // length rows.
+        label_smoothing: share of the target that is spread evenly over the vocabulary, or the
+            classes; held-out losses are without.
+        accumulate_steps: micro-batches per optimizer step; they bound the memory, and change no
+            result, but for batch_tokens, where they decide how many rows a batch has.
         runner: "pmap" is data-parallel over every device; "single" uses one.
         devices: how many local devices to use; all when not given.
         cpu_devices: how many virtual devices to split this machine's CPU into, to try data
@@ -183,7 +141,9 @@ class TrainingConfig:
     """
 
     steps: int
-    batch_size: int
+    batch_size: int | None = None
+    batch_tokens: int | None = None
+    label_smoothing: float = 0.0
     accumulate_steps: int = 1
     runner: Literal["pmap", "single"] = "pmap"
     devices: int | None = None
@@ -196,8 +156,8 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         require_choices(self)
         require_positive(
-            self, "steps", "batch_size", "accumulate_steps", "devices", "cpu_devices", "log_every",
-            "eval_every", "checkpoint_every", "keep_checkpoints",
+            self, "steps", "batch_size", "batch_tokens", "accumulate_steps", "devices",
+            "cpu_devices", "log_every", "eval_every", "checkpoint_every", "keep_checkpoints",
         )  # fmt: skip
         if self.runner == "single" and self.devices is not None:
             raise ConfigError(
@@ -205,56 +165,23 @@ class TrainingConfig:
                 "runner='single', which uses one; remove devices"
             )
         require(
-            self.batch_size % self.accumulate_steps == 0,
-            "batch_size must be a multiple of accumulate_steps",
-            batch_size=self.batch_size,
-            accumulate_steps=self.accumulate_steps,
+            0 <= self.label_smoothing < 1,
+            "label_smoothing must be in [0, 1)",
+            label_smoothing=self.label_smoothing,
         )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SamplingConfig:
-    """How the next token is chosen from the logits; filters apply in the order listed.
-
-    Args:
-        repetition_penalty: divides positive and multiplies negative logits of tokens already in
-            the row (Keskar et al., CTRL, 2019); 1 changes nothing.
-        temperature: divides the logits; 0 takes the most likely token (greedy).
-        top_k: keep the k most likely tokens.
-        top_p: keep the fewest most likely tokens whose probability reaches p.
-        min_p: keep the tokens at least min_p times as likely as the most likely one.
-    """
-
-    repetition_penalty: float = 1.0
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-
-    def __post_init__(self) -> None:
-        require_positive(self, "repetition_penalty", "top_k")
-        require_at_least_zero(self, "temperature")
-        if self.top_p is not None:
-            require(0 < self.top_p <= 1, "top_p must be in (0, 1]", top_p=self.top_p)
-        if self.min_p is not None:
-            require(0 <= self.min_p <= 1, "min_p must be in [0, 1]", min_p=self.min_p)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SamplesConfig(SamplingConfig):
-    """The continuations that a training run ends with.
-
-    Args:
-        prompts: texts to continue; the starts of three lines of the held-out text when not given.
-        max_new_tokens: longest continuation in tokens; what fits the context when not given.
-    """
-
-    prompts: tuple[str, ...] = ()
-    max_new_tokens: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive(self, "max_new_tokens")
+        if (self.batch_size is None) == (self.batch_tokens is None):
+            raise ConfigError(
+                "training needs one of batch_size (sequences of one length) and batch_tokens "
+                f"(pairs and labelled texts), got batch_size={self.batch_size} and "
+                f"batch_tokens={self.batch_tokens}"
+            )
+        if self.batch_size is not None:
+            require(
+                self.batch_size % self.accumulate_steps == 0,
+                "batch_size must be a multiple of accumulate_steps",
+                batch_size=self.batch_size,
+                accumulate_steps=self.accumulate_steps,
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -270,7 +197,8 @@ class ExperimentConfig:
         optimizer: the optimizer.
         schedule: the learning rate over time.
         training: length, devices and intervals.
-        samples: what is generated at the end.
+        samples: what is shown at the end.
+        translation: how an encoder-decoder translates.
     """
 
     out: str | None = None
@@ -282,6 +210,66 @@ class ExperimentConfig:
     schedule: ScheduleConfig = ScheduleConfig()
     training: TrainingConfig
     samples: SamplesConfig = SamplesConfig()
+    translation: TranslationConfig = TranslationConfig()
 
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**31, "seed must be in 0 .. 2**31 - 1", seed=self.seed)
+        self._check_data()
+        self._check_what_the_architecture_uses()
+
+    def _check_data(self) -> None:
+        architecture, source = self.model.architecture, self.data.source
+        if source not in _SOURCES[architecture]:
+            raise ConfigError(
+                f"model.architecture {architecture!r} is trained on data.source "
+                f"{', '.join(_SOURCES[architecture])}, got {source!r}"
+            )
+        wanted = "batch_size" if self.data.is_stream else "batch_tokens"
+        if getattr(self.training, wanted) is None:
+            raise ConfigError(
+                f"data.source {source!r} needs training.{wanted}, got none: its sequences have "
+                + ("one length" if self.data.is_stream else "unequal lengths")
+            )
+        if self.data.is_stream and self.model.num_classes is not None:
+            raise ConfigError(
+                f"model.num_classes is for labelled texts, got data.source={source!r} and "
+                f"num_classes={self.model.num_classes}; remove it"
+            )
+
+    def _check_what_the_architecture_uses(self) -> None:
+        """Refuses settings that would be read by nobody."""
+        architecture, stream = self.model.architecture, self.data.is_stream
+        classifies = architecture == "encoder" and not stream
+        unused = {
+            "data.packing": (self.data.packing != "windows", architecture != "decoder"),
+            "data.mask_rate": (
+                self.data.mask_rate != DataConfig.mask_rate, architecture != "encoder" or not stream
+            ),
+            "data.num_buckets": (self.data.num_buckets != DataConfig.num_buckets, stream),
+            "model.logit_softcap": (self.model.logit_softcap is not None, classifies),
+            "tokenizer.joint": (not self.tokenizer.joint, architecture != "encoder_decoder"),
+            "translation": (
+                self.translation != TranslationConfig(), architecture != "encoder_decoder"
+            ),
+            "samples, but for its prompts,": (
+                self.samples != SamplesConfig(prompts=self.samples.prompts),
+                architecture != "decoder",
+            ),
+        }  # fmt: skip
+        for name, (is_set, is_unused) in unused.items():
+            if is_set and is_unused:
+                raise ConfigError(
+                    f"{name} has no effect with model.architecture={architecture!r} and "
+                    f"data.source={self.data.source!r}; remove it"
+                )
+        if self.model.frozen_embeddings and self.tokenizer.word_vectors is None:
+            raise ConfigError(
+                "model.frozen_embeddings keeps pretrained vectors, got none; set "
+                "tokenizer.word_vectors, or remove it"
+            )
+        if self.model.source_vocab_size is not None and self.tokenizer.joint:
+            raise ConfigError(
+                "model.source_vocab_size is for vocabularies that are not joint, got "
+                f"{self.model.source_vocab_size} and tokenizer.joint=True; remove it, or set "
+                "tokenizer.joint = false"
+            )

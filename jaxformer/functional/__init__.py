@@ -21,6 +21,7 @@ from jaxformer.functional.multi_head import (
     MultiHeadOutput,
     MultiHeadParams,
     multi_head_attention,
+    project_memory,
 )
 from jaxformer.functional.normalization import layer_norm, rms_norm
 from jaxformer.functional.position_biases import (
@@ -63,6 +64,7 @@ __all__ = [
     "linear",
     "multi_head_attention",
     "padding",
+    "project_memory",
     "relative_position_buckets",
     "rms_norm",
     "rotary_tables",

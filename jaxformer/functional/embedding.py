@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from einops import pack, unpack
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional.shapes import check_axes, check_dtype
+from jaxformer.functional.shapes import as_array, check_axes, check_dtype
 
 __all__ = ["embed", "unembed"]
 
@@ -30,6 +30,7 @@ def embed(table: jax.Array, tokens: jax.Array) -> jax.Array:
         >>> embed(jnp.eye(3), jnp.array([2, -1])).tolist()
         [[0.0, 0.0, 1.0], [nan, nan, nan]]
     """
+    table = as_array("table", table)
     sizes = check_axes("table", table, "V D")
     check_dtype("tokens", tokens, "integer")
     # Negative indices count from the end in JAX: send them where "fill" catches them. At least

@@ -1,6 +1,7 @@
-"""Generation from trained models: sampling, prefill and cached decoding."""
+"""Generation from trained models: sampling, cached decoding, beam search and translation."""
 
-from jaxformer.inference.generate import check_prompts, generate, generate_stream
+from jaxformer.inference.beam_search import Beams, beam_search
+from jaxformer.inference.generate import generate, generate_stream
 from jaxformer.inference.sampling import (
     keep_min_p,
     keep_top_k,
@@ -8,9 +9,15 @@ from jaxformer.inference.sampling import (
     penalize_repetition,
     sample,
 )
+from jaxformer.inference.token_rows import check_prompts, check_sources
+from jaxformer.inference.translate import Hypothesis, translate, translate_stream
 
 __all__ = [
+    "Beams",
+    "Hypothesis",
+    "beam_search",
     "check_prompts",
+    "check_sources",
     "generate",
     "generate_stream",
     "keep_min_p",
@@ -18,4 +25,6 @@ __all__ = [
     "keep_top_p",
     "penalize_repetition",
     "sample",
+    "translate",
+    "translate_stream",
 ]

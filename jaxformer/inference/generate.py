@@ -10,13 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxformer.config import ModelConfig, SamplingConfig
-from jaxformer.errors import DataError
+from jaxformer.errors import ConfigError, DataError
 from jaxformer.functional.cache import KVCache
 from jaxformer.inference.sampling import sample
+from jaxformer.inference.token_rows import check_prompts, check_sources, pad_rows
 from jaxformer.models.decoder import Decoder, init_cache
+from jaxformer.models.encoder_decoder import EncoderDecoder
 from jaxformer.modules.stack import unstack_layers
 
-__all__ = ["check_prompts", "generate", "generate_stream"]
+__all__ = ["generate", "generate_stream"]
 
 _AS_THE_MODEL_SAYS = SamplingConfig()
 _CAPACITY_STEP = 64  # capacities and prompt lengths are rounded up, to compile few shapes
@@ -31,6 +33,7 @@ class _State(NamedTuple):
     generated: jax.Array  # [B], tokens so far
     done: jax.Array  # [B], whether a stop token came
     seen: jax.Array | None  # [B, V], with a repetition penalty
+    memory: tuple[KVCache, ...] | None  # of the encoded sources, in an encoder-decoder
 
 
 def generate(
@@ -38,6 +41,7 @@ def generate(
     params: Any,
     prompts: Sequence[Sequence[int]],
     *,
+    sources: Sequence[Sequence[int]] | None = None,
     max_new_tokens: int,
     rng: jax.Array,
     sampling: SamplingConfig = _AS_THE_MODEL_SAYS,
@@ -47,12 +51,15 @@ def generate(
     """Continues prompts of any, also unequal, lengths.
 
     Args:
-        config: the decoder.
+        config: the decoder, or encoder-decoder.
         params: its parameters, scanned or looped.
-        prompts: token ids, at least one per prompt.
+        prompts: token ids, at least one per prompt; in an encoder-decoder the beginnings of the
+            targets, each with the start token first.
+        sources: token ids that an encoder-decoder reads, one source per prompt; not given to a
+            decoder.
         max_new_tokens: longest continuation.
         rng: one PRNG key, from which row i uses fold_in(rng, i); or an array of keys `[B]`. A
-            row's tokens depend on its own prompt and key only.
+            row's tokens depend on its own prompt, source and key only.
         sampling: how tokens are chosen.
         stop_tokens: a row ends with the first of these.
         num_tokens: ids at or above are never drawn, such as those of a padded vocabulary.
@@ -61,7 +68,9 @@ def generate(
         For every prompt its new tokens, int32, the stop token included.
 
     Raises:
-        DataError: a prompt is empty, has an unknown token, or is too long for the context.
+        ConfigError: sources are given to a decoder, or not to an encoder-decoder.
+        DataError: a prompt or a source is empty, has an unknown token, or is too long for the
+            context; or there are not as many of both.
 
     Example:
         >>> config = ModelConfig(vocab_size=5, max_len=8, num_layers=1, d_model=4, num_heads=2)
@@ -75,6 +84,7 @@ def generate(
             config,
             params,
             prompts,
+            sources=sources,
             max_new_tokens=max_new_tokens,
             rng=rng,
             sampling=sampling,
@@ -91,6 +101,7 @@ def generate_stream(
     params: Any,
     prompts: Sequence[Sequence[int]],
     *,
+    sources: Sequence[Sequence[int]] | None = None,
     max_new_tokens: int,
     rng: jax.Array,
     sampling: SamplingConfig = _AS_THE_MODEL_SAYS,
@@ -101,9 +112,12 @@ def generate_stream(
     """Continues prompts as `generate` does, yielding tokens as they come.
 
     Args:
-        config: the decoder.
+        config: the decoder, or encoder-decoder.
         params: its parameters, scanned or looped.
-        prompts: token ids, at least one per prompt.
+        prompts: token ids, at least one per prompt; in an encoder-decoder the beginnings of the
+            targets, each with the start token first.
+        sources: token ids that an encoder-decoder reads, one source per prompt; not given to a
+            decoder.
         max_new_tokens: longest continuation.
         rng: one PRNG key or one per prompt.
         sampling: how tokens are chosen.
@@ -115,10 +129,13 @@ def generate_stream(
         For every prompt its next tokens, int32; empty once the row has ended.
 
     Raises:
-        DataError: a prompt is empty, has an unknown token, or is too long for the context; rng is
-            not one key or one per prompt; or the model's logits are NaN.
+        ConfigError: sources are given to a decoder, or not to an encoder-decoder.
+        DataError: a prompt or a source is empty, has an unknown token, or is too long for the
+            context; there are not as many of both; rng is not one key or one per prompt; or the
+            model's logits are NaN.
     """
     lengths = check_prompts(config, prompts, max_new_tokens)
+    encoder_inputs = _encoder_inputs(config, sources, len(prompts))
     if not jnp.issubdtype(rng.dtype, jax.dtypes.prng_key) or rng.shape not in ((), (len(prompts),)):
         raise DataError(
             f"rng must be a key or {len(prompts)} of them, got {rng.dtype} of shape {rng.shape}; "
@@ -126,16 +143,15 @@ def generate_stream(
         )
     if config.scan_layers:
         params = unstack_layers(params)
-        config = dataclasses.replace(config, scan_layers=False)
+    config = dataclasses.replace(config, scan_layers=False, attention_implementation="auto")
     keys = rng
     if rng.ndim == 0:
         keys = jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(len(prompts)))
-    tokens = np.zeros((len(prompts), min(_round_up(max(lengths)), config.max_len)), np.int32)
-    for row, prompt in enumerate(prompts):
-        tokens[row, : len(prompt)] = prompt
+    tokens = pad_rows(prompts, min(_round_up(max(lengths)), config.max_len))
     capacity = _round_up(max(lengths) + max_new_tokens)
     state = _prefill(
-        config, params, tokens, np.asarray(lengths, np.int32), keys, capacity=capacity,
+        config, params, tokens, np.asarray(lengths, np.int32), keys, encoder_inputs,
+        capacity=capacity,
         vocab_size=None if sampling.repetition_penalty == 1 else config.vocab_size,
     )  # fmt: skip
 
@@ -160,43 +176,29 @@ def _round_up(length: int) -> int:
     return -(-length // _CAPACITY_STEP) * _CAPACITY_STEP
 
 
-def check_prompts(
-    config: ModelConfig, prompts: Sequence[Sequence[int]], max_new_tokens: int
-) -> list[int]:
-    """Checks prompts against vocabulary and context.
+def _model(config: ModelConfig) -> Decoder | EncoderDecoder:
+    return (EncoderDecoder if config.architecture == "encoder_decoder" else Decoder)(config)
 
-    Args:
-        config: the decoder.
-        prompts: token ids.
-        max_new_tokens: longest continuation.
 
-    Returns:
-        The length of every prompt.
-
-    Raises:
-        DataError: a prompt is empty, has an unknown token, or is too long for the context.
-    """
-    if not prompts:
-        raise DataError("prompts must have at least one prompt, got none")
-    if max_new_tokens < 1:
-        raise DataError(f"max_new_tokens must be positive, got {max_new_tokens}")
-    for row, prompt in enumerate(prompts):
-        ids = np.asarray(prompt)
-        if ids.size == 0:
-            raise DataError(f"prompt {row} is empty; a continuation needs at least one token")
-        if config.vocab_size is not None and (ids.min() < 0 or ids.max() >= config.vocab_size):
-            raise DataError(
-                f"tokens must be in 0 .. {config.vocab_size - 1}, got {ids.min()} .. {ids.max()} "
-                f"in prompt {row}; encode it with the tokenizer of the model"
-            )
-        if ids.size + max_new_tokens > config.max_len:
-            room = config.max_len - ids.size
-            remedy = f"ask for at most {room} new tokens" if room > 0 else "shorten the prompt"
-            raise DataError(
-                f"prompt {row} has {ids.size} tokens and max_new_tokens={max_new_tokens}, together "
-                f"more than the model's context of {config.max_len}; {remedy}"
-            )
-    return [len(prompt) for prompt in prompts]
+def _encoder_inputs(
+    config: ModelConfig, sources: Sequence[Sequence[int]] | None, count: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Checked and padded sources `[B, S]` and their lengths `[B]`; None for a decoder."""
+    if (config.architecture == "encoder_decoder") != (sources is not None):
+        got = "none" if sources is None else f"{len(sources)}"
+        raise ConfigError(
+            f"sources are what an encoder-decoder reads, and only that, got {got} for "
+            f"architecture {config.architecture!r}"
+        )
+    if sources is None:
+        return None
+    if len(sources) != count:
+        raise DataError(
+            f"there must be one source per prompt, got {len(sources)} sources and {count} prompts"
+        )
+    lengths = check_sources(config, sources)
+    width = min(_round_up(max(lengths)), config.max_len)
+    return pad_rows(sources, width), np.asarray(lengths, np.int32)
 
 
 @functools.partial(jax.jit, static_argnames=("config", "capacity", "vocab_size"))
@@ -206,20 +208,26 @@ def _prefill(
     tokens: jax.Array,
     lengths: jax.Array,
     rngs: jax.Array,
+    encoder_inputs: tuple[jax.Array, jax.Array] | None,
     *,
     capacity: int,
     vocab_size: int | None,
 ) -> _State:
     """Reads prompts `[B, T]`, padded on the right, into a cache; scores each row's next token."""
-    model, batch = Decoder(config), tokens.shape[0]
-    hidden, cache = model.apply(
+    model, batch = _model(config), tokens.shape[0]
+    encoded = {}
+    if encoder_inputs is not None:
+        encoded["encoded"] = model.apply({"params": params}, *encoder_inputs, method="encode")
+        encoded["encoded_lengths"] = encoder_inputs[1]
+    output = model.apply(
         {"params": params},
         tokens,
+        **encoded,
         cache=init_cache(config, batch, capacity),
         num_tokens=lengths,
-        method="hidden_states",
+        method="decode",
     )
-    last = hidden[jnp.arange(batch), lengths - 1]
+    last = output.x[jnp.arange(batch), lengths - 1]
     seen = None
     if vocab_size is not None:  # remember the prompt's tokens, for the repetition penalty
         real = jnp.arange(tokens.shape[1])[None] < lengths[:, None]
@@ -227,12 +235,13 @@ def _prefill(
         seen = jnp.zeros((batch, vocab_size), bool)
         seen = seen.at[jnp.arange(batch)[:, None], ids].set(True, mode="drop")
     return _State(
-        cache=cache,
+        cache=output.cache,
         logits=model.apply({"params": params}, last, method="logits"),
         rngs=rngs,
         generated=jnp.zeros(batch, jnp.int32),
         done=jnp.zeros(batch, bool),
         seen=seen,
+        memory=output.memory,
     )
 
 
@@ -253,7 +262,7 @@ def _decode(
     num_tokens: int | None,
 ) -> tuple[_State, jax.Array]:
     """Generates up to `limit` tokens per row: the new state and tokens `[B, chunk_size]`."""
-    model, batch = Decoder(config), state.logits.shape[0]
+    model, batch = _model(config), state.logits.shape[0]
 
     def unfinished(carry: tuple[jax.Array, _State, jax.Array]) -> jax.Array:
         index, state, _ = carry
@@ -273,18 +282,24 @@ def _decode(
         # Rows that are done write nothing more: their cache and count stay as they are.
         active = (~state.done).astype(jnp.int32)
         output = model.apply(
-            {"params": params}, token[:, None], cache=state.cache, num_tokens=active
+            {"params": params},
+            token[:, None],
+            memory=state.memory,
+            cache=state.cache,
+            num_tokens=active,
+            method="decode",
         )
         seen = state.seen
         if seen is not None:
             seen = seen.at[jnp.arange(batch), token].set(True)
         new = _State(
             cache=output.cache,
-            logits=output.logits[:, 0],
+            logits=model.apply({"params": params}, output.x[:, 0], method="logits"),
             rngs=state.rngs,
             generated=state.generated + active,
             done=state.done | stopped,
             seen=seen,
+            memory=state.memory,
         )
         return index + 1, new, chunk.at[:, index].set(token)
 

@@ -1,5 +1,22 @@
 """Whole models, put together from the modules."""
 
 from jaxformer.models.decoder import Decoder, DecoderOutput, init_cache
+from jaxformer.models.encoder import (
+    Encoder,
+    EncoderOutput,
+    MaskedLanguageModel,
+    SequenceClassifier,
+)
+from jaxformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderOutput
 
-__all__ = ["Decoder", "DecoderOutput", "init_cache"]
+__all__ = [
+    "Decoder",
+    "DecoderOutput",
+    "Encoder",
+    "EncoderDecoder",
+    "EncoderDecoderOutput",
+    "EncoderOutput",
+    "MaskedLanguageModel",
+    "SequenceClassifier",
+    "init_cache",
+]

@@ -7,14 +7,16 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
-from jaxformer.errors import ShapeError
+from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.cache import KVCache
-from jaxformer.functional.shapes import check_axes, check_dtype
+from jaxformer.functional.shapes import check_axes
+from jaxformer.models.tokens import check_lengths, check_tokens
 from jaxformer.modules.attention import AttentionContext
+from jaxformer.modules.block import AttentionWeights
 from jaxformer.modules.embedding import Embedding
 from jaxformer.modules.normalization import Norm
 from jaxformer.modules.positions import AddPositions, PositionBias, rotary_for
-from jaxformer.modules.stack import Stack
+from jaxformer.modules.stack import Stack, StackOutput
 
 __all__ = ["Decoder", "DecoderOutput", "init_cache"]
 
@@ -27,17 +29,24 @@ class DecoderOutput(NamedTuple):
     Args:
         logits: float32 `[B, T, V]`; those at t score the token at t + 1.
         cache: one longer `KVCache` per layer, when a cache was given.
+        weights: attention weights of all layers, `[L, B, N, T, T]`, when asked for.
     """
 
     logits: jax.Array
     cache: Cache | None
+    weights: AttentionWeights | None
 
 
 class Decoder(nn.Module):
     """Embedding, positions, a stack of causal blocks, a final norm (not for post-norm) and logits.
 
     Args:
-        config: the model; its vocab_size must be set.
+        config: the model; its vocab_size must be set. With architecture "encoder_decoder" it is
+            the decoder of one, whose blocks attend to an encoder's output as well.
+        shared_embedding: a table that is shared with an encoder; its own when not given.
+
+    Raises:
+        ConfigError: the config is of an encoder.
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017; Radford et al., "Language Models are
@@ -46,16 +55,20 @@ class Decoder(nn.Module):
     Example:
         >>> config = ModelConfig(vocab_size=11, max_len=8, num_layers=2, d_model=4, num_heads=2)
         >>> model, tokens = Decoder(config), jnp.array([[1, 2, 3]])
-        >>> variables = model.init(jax.random.key(0), tokens)
+        >>> variables = jax.jit(model.init)(jax.random.key(0), tokens)
         >>> model.apply(variables, tokens).logits.shape
         (1, 3, 11)
     """
 
     config: ModelConfig
+    shared_embedding: Embedding | None = None
 
     def setup(self) -> None:
         """Makes the submodules."""
-        self.embedding = Embedding(self.config)
+        if self.config.architecture == "encoder":
+            raise ConfigError("a Decoder needs architecture 'decoder', got 'encoder'")
+        if self.shared_embedding is None:
+            self.embedding = Embedding(self.config)
         self.add_positions = AddPositions(self.config)
         self.position_bias = PositionBias(self.config)
         self.dropout = nn.Dropout(self.config.dropout_rate)
@@ -72,6 +85,7 @@ class Decoder(nn.Module):
         cache: Cache | None = None,
         num_tokens: jax.Array | None = None,
         deterministic: bool = True,
+        return_weights: bool = False,
     ) -> DecoderOutput:
         """Scores the next token at every position.
 
@@ -81,50 +95,73 @@ class Decoder(nn.Module):
                 Those that are biases on the scores (alibi, relative) are counted so in any case.
             segment_ids: integer `[B, T]`; tokens see their own segment only.
             cache: one `KVCache` per layer; needs `scan_layers=False`.
-            num_tokens: int `[B]`, with a cache: how many of the T tokens are real in each row.
+            num_tokens: int `[B]`, how many of the T tokens are real in each row, the first ones.
             deterministic: whether dropout is off; if not, pass `rngs={"dropout": key}`.
+            return_weights: whether to return the attention weights of all layers.
 
         Returns:
-            Logits and cache.
+            Logits, cache and weights.
 
         Raises:
             ShapeError: tokens are not integer `[B, T]`, or longer than max_len.
         """
-        hidden, cache = self.hidden_states(
+        output = self.decode(
             tokens,
             positions=positions,
             segment_ids=segment_ids,
             cache=cache,
             num_tokens=num_tokens,
             deterministic=deterministic,
+            return_weights=return_weights,
         )
-        return DecoderOutput(self.logits(hidden), cache)
+        return DecoderOutput(self.logits(output.x), output.cache, output.weights)
 
-    def hidden_states(
+    def decode(
         self,
         tokens: jax.Array,
         *,
         positions: jax.Array | None = None,
         segment_ids: jax.Array | None = None,
+        encoded: jax.Array | None = None,
+        encoded_lengths: jax.Array | None = None,
+        memory: tuple[KVCache, ...] | None = None,
         cache: Cache | None = None,
         num_tokens: jax.Array | None = None,
         deterministic: bool = True,
-    ) -> tuple[jax.Array, Cache | None]:
-        """Computes what the logits are made from: float `[B, T, D]`; arguments as in the call."""
-        sizes = check_axes("tokens", tokens, "B T")
-        check_dtype("tokens", tokens, "integer")
-        if sizes["T"] > self.config.max_len:
-            raise ShapeError(
-                f"tokens [B, T] must have T of at most max_len={self.config.max_len}, got shape "
-                f"{tokens.shape}; cut them into windows"
-            )
+        return_weights: bool = False,
+    ) -> StackOutput:
+        """Computes the hidden states that logits are made from.
+
+        Args:
+            tokens: integer `[B, T]`.
+            positions: as in the call.
+            segment_ids: as in the call.
+            encoded: float `[B, S, D]`, an encoder's output, for architecture "encoder_decoder".
+            encoded_lengths: int `[B]`, how many of its S are real.
+            memory: keys and values of the encoded, which an earlier call returned, in its place;
+                needs `scan_layers=False`.
+            cache: as in the call.
+            num_tokens: as in the call.
+            deterministic: as in the call.
+            return_weights: as in the call.
+
+        Returns:
+            Hidden states `[B, T, D]`, the longer cache, the memory, and the weights.
+
+        Raises:
+            ShapeError: as in the call; or what the decoder is to attend to is missing, given
+                twice, of another shape, or for an architecture that does not attend to it.
+        """
+        sizes = check_tokens("tokens", tokens, self.config.max_len)
+        check_lengths("num_tokens", num_tokens, sizes["B"])
+        self._check_encoded(sizes["B"], encoded, encoded_lengths, memory)
         if positions is None:
             positions = jnp.arange(sizes["T"], dtype=jnp.int32)[None]
             if cache is not None:
                 positions = positions + cache[0].lengths[:, None]
             positions = jnp.broadcast_to(positions, tokens.shape)
         check_axes("positions", positions, "B T", sizes)
-        x = self.add_positions(self.embedding(tokens), positions)
+        x = self.add_positions(self._table()(tokens), positions)
         x = self.dropout(x, deterministic=deterministic)
         num_keys: int = sizes["T"]
         offset: int | jax.Array = 0
@@ -137,17 +174,63 @@ class Decoder(nn.Module):
             bias=self.position_bias(sizes["T"], num_keys, offset),
             segment_ids=segment_ids,
             num_tokens=num_tokens,
+            encoded=encoded,
+            encoded_lengths=encoded_lengths,
         )
-        x, cache = self.stack(x, context, cache=cache, deterministic=deterministic)
-        return x if self.config.norm_position == "post" else self.final_norm(x), cache
+        output: StackOutput = self.stack(
+            x, context, cache=cache, memory=memory, deterministic=deterministic,
+            return_weights=return_weights,
+        )  # fmt: skip
+        if self.config.norm_position == "post":
+            return output
+        return output._replace(x=self.final_norm(output.x))
+
+    def hidden_states(
+        self,
+        tokens: jax.Array,
+        *,
+        positions: jax.Array | None = None,
+        segment_ids: jax.Array | None = None,
+        deterministic: bool = True,
+    ) -> jax.Array:
+        """Computes what the logits are made from: float `[B, T, D]`; arguments as in the call."""
+        return self.decode(
+            tokens, positions=positions, segment_ids=segment_ids, deterministic=deterministic
+        ).x
 
     def logits(self, hidden: jax.Array) -> jax.Array:
         """Scores float `[..., D]` hidden states: float32 `[..., V]`."""
-        return self.embedding.logits(hidden)
+        return self._table().logits(hidden)
 
     def output_table(self) -> jax.Array:
         """Returns float `[V, D]`, what hidden states are scored against."""
-        return self.embedding.output_table()
+        return self._table().output_table()
+
+    def _check_encoded(
+        self,
+        batch: int,
+        encoded: jax.Array | None,
+        encoded_lengths: jax.Array | None,
+        memory: tuple[KVCache, ...] | None,
+    ) -> None:
+        """Raises where the encoder's output would be ignored, or does not fit."""
+        arguments = {"encoded": encoded, "encoded_lengths": encoded_lengths, "memory": memory}
+        given = [name for name, value in arguments.items() if value is not None]
+        if given and self.config.architecture != "encoder_decoder":
+            raise ShapeError(
+                f"{given[0]} is for the architecture 'encoder_decoder', got architecture="
+                f"{self.config.architecture!r}; leave it out"
+            )
+        if memory is not None and len(given) > 1:
+            raise ShapeError(
+                f"memory stands in place of {given[0]}, got both; leave {given[0]} out"
+            )
+        if encoded is not None:
+            check_axes("encoded", encoded, "B S D", {"B": batch, "D": self.config.d_model})
+        check_lengths("encoded_lengths", encoded_lengths, batch)
+
+    def _table(self) -> Embedding:
+        return self.embedding if self.shared_embedding is None else self.shared_embedding
 
 
 def init_cache(config: ModelConfig, batch_size: int, capacity: int) -> Cache:

@@ -1,7 +1,7 @@
 """Flax Linen twins of the pure functions: parameters plus one call."""
 
-from jaxformer.modules.attention import AttentionContext, MultiHeadAttention
-from jaxformer.modules.block import Block
+from jaxformer.modules.attention import AttentionContext, CrossAttention, MultiHeadAttention
+from jaxformer.modules.block import AttentionWeights, Block
 from jaxformer.modules.embedding import Embedding
 from jaxformer.modules.feed_forward import FeedForward
 from jaxformer.modules.normalization import Norm
@@ -11,7 +11,9 @@ from jaxformer.modules.stack import Stack, stack_layers, unstack_layers
 __all__ = [
     "AddPositions",
     "AttentionContext",
+    "AttentionWeights",
     "Block",
+    "CrossAttention",
     "Embedding",
     "FeedForward",
     "MultiHeadAttention",

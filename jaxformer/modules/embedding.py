@@ -7,16 +7,24 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.embedding import embed, unembed
+from jaxformer.functional.linear import linear
 from jaxformer.modules.initializers import kernel_init, param_dtype
 
-__all__ = ["Embedding"]
+__all__ = ["FROZEN_EMBEDDING", "Embedding"]
+
+FROZEN_EMBEDDING = "frozen_embedding"
+"""Name of a table that is not trained, nor decayed."""
 
 
 class Embedding(nn.Module):
     """One vector per token, and the logits of hidden states.
 
+    Where the table is narrower or wider than the model, a learned projection follows it.
+
     Args:
-        config: vocabulary, width, scaling, tying and soft cap; its vocab_size must be set.
+        config: vocabulary, widths, scaling, tying, freezing and soft cap; its vocab_size must be
+            set.
+        has_output: whether hidden states are ever scored; if not, there is no output table.
 
     Raises:
         ConfigError: vocab_size is not set.
@@ -30,26 +38,47 @@ class Embedding(nn.Module):
     """
 
     config: ModelConfig
+    has_output: bool = True
 
     def setup(self) -> None:
         """Makes the tables."""
-        config = self.config
+        config, init, dtype = self.config, kernel_init(self.config), param_dtype(self.config)
         if config.vocab_size is None:
             raise ConfigError("vocab_size must be set to build a model; it is the tokenizer's")
-        shape, init = (config.vocab_size, config.d_model), kernel_init(config)
-        self.embedding = self.param("embedding", init, shape, param_dtype(config))
-        if not config.tied_embeddings:
-            self.output_embedding = self.param("output_embedding", init, shape, param_dtype(config))
+        width = config.table_dim
+        name = FROZEN_EMBEDDING if config.frozen_embeddings else "embedding"
+        self.table = self.param(name, init, (config.vocab_size, width), dtype)
+        if width != config.d_model:
+            shape = (width, config.d_model)
+            self.projection_kernel = self.param("projection_kernel", init, shape, dtype)
+        if self.has_output and not config.tied_embeddings:
+            shape = (config.vocab_size, config.d_model)
+            self.output_embedding = self.param("output_embedding", init, shape, dtype)
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
         """Looks up integer `[...]` and returns `[..., D]` in the config's dtype."""
-        x = embed(self.embedding, tokens).astype(jnp.dtype(self.config.dtype))
-        return x * self.config.d_model**0.5 if self.config.scale_embeddings else x
+        config = self.config
+        x = embed(self._table(), tokens).astype(jnp.dtype(config.dtype))
+        if config.table_dim != config.d_model:
+            x = linear(x, self.projection_kernel)
+        return x * config.d_model**0.5 if config.scale_embeddings else x
 
     def logits(self, x: jax.Array) -> jax.Array:
         """Scores float `[..., D]` against every token: float32 `[..., V]`."""
         return unembed(self.output_table(), x, softcap=self.config.logit_softcap)
 
     def output_table(self) -> jax.Array:
-        """Returns float `[V, D]`, what hidden states are scored against."""
-        return self.embedding if self.config.tied_embeddings else self.output_embedding
+        """Returns float `[V, D]`, what hidden states are scored against.
+
+        Raises:
+            ConfigError: has_output is False.
+        """
+        if not self.has_output:
+            raise ConfigError(
+                "nothing is scored against this embedding, got has_output=False: a classifier's, "
+                "or that of a source with a vocabulary of its own"
+            )
+        return self._table() if self.config.tied_embeddings else self.output_embedding
+
+    def _table(self) -> jax.Array:
+        return jax.lax.stop_gradient(self.table) if self.config.frozen_embeddings else self.table

@@ -15,11 +15,13 @@ def kernel_init(config: ModelConfig) -> jax.nn.initializers.Initializer:
 
 
 def residual_init(config: ModelConfig) -> jax.nn.initializers.Initializer:
-    """Normal, smaller by sqrt(2 * num_layers): for projections into the residual stream.
+    """Normal, smaller by the root of their number: for projections into the residual stream.
 
-    Each of the 2 * num_layers of them adds its variance (Radford et al., GPT-2, 2019, section 2.3).
+    Each of the 2 in a layer, 3 with cross-attention, adds its variance (Radford et al., GPT-2,
+    2019, section 2.3).
     """
-    return nn.initializers.normal(config.init_std / (2 * config.num_layers) ** 0.5)
+    per_layer = 3 if config.architecture == "encoder_decoder" else 2
+    return nn.initializers.normal(config.init_std / (per_layer * config.num_layers) ** 0.5)
 
 
 def param_dtype(config: ModelConfig) -> jnp.dtype:

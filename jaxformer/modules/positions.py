@@ -100,7 +100,8 @@ class PositionBias(nn.Module):
             table = self.param("table", kernel_init(config), shape, param_dtype(config))
             buckets = relative_position_buckets(
                 num_queries, num_keys, query_offset, num_buckets=config.relative_buckets,
-                max_distance=config.relative_max_distance, bidirectional=False,
+                max_distance=config.relative_max_distance,
+                bidirectional=config.architecture == "encoder",
             )  # fmt: skip
             bias = rearrange(embed(table, buckets), "... t s n -> ... n t s")
         else:

@@ -1,6 +1,6 @@
 """N blocks, as one `nn.scan` with stacked parameters or as a loop, and the way between the two."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +10,9 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.cache import KVCache
 from jaxformer.modules.attention import NO_CONTEXT, AttentionContext
-from jaxformer.modules.block import Block
+from jaxformer.modules.block import AttentionWeights, Block, BlockOutput
 
-__all__ = ["Stack", "stack_layers", "unstack_layers"]
+__all__ = ["Stack", "StackOutput", "stack_layers", "unstack_layers"]
 
 _SCANNED = "layers"
 _LOOPED = "layer_{}"
@@ -21,6 +21,23 @@ _REMAT_POLICIES = {
     "full": jax.checkpoint_policies.nothing_saveable,
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
 }
+
+
+class StackOutput(NamedTuple):
+    """Result of a `Stack`.
+
+    Args:
+        x: float `[B, T, D]`.
+        cache: one longer cache per layer, when they were given.
+        memory: keys and values of the encoder's output, one per layer; None where layers are
+            scanned, which do not decode.
+        weights: `[L, B, N, T, S]` of each kind of attention, when they were asked for.
+    """
+
+    x: jax.Array
+    cache: tuple[KVCache, ...] | None
+    memory: tuple[KVCache, ...] | None
+    weights: AttentionWeights | None
 
 
 class Stack(nn.Module):
@@ -48,51 +65,85 @@ class Stack(nn.Module):
         context: AttentionContext = NO_CONTEXT,
         *,
         cache: tuple[KVCache, ...] | None = None,
+        memory: tuple[KVCache, ...] | None = None,
         deterministic: bool = True,
-    ) -> tuple[jax.Array, tuple[KVCache, ...] | None]:
-        """Maps float `[B, T, D]` to `[B, T, D]`, with one cache per layer.
+        return_weights: bool = False,
+    ) -> StackOutput:
+        """Maps float `[B, T, D]` to `[B, T, D]`.
+
+        Args:
+            x: float `[B, T, D]`.
+            context: what all layers share.
+            cache: earlier keys and values, one per layer.
+            memory: keys and values of an encoder's output, one per layer; made from the
+                context's when not given.
+            deterministic: whether dropout is off.
+            return_weights: whether the attention weights of all layers are returned as well.
+
+        Returns:
+            The output, and what there is beside it.
 
         Raises:
-            ConfigError: a cache with scanned layers, or not one per layer.
+            ConfigError: a cache or memory with scanned layers, or not one per layer.
         """
         config = self.config
 
-        def layer(
-            block: Block, x: jax.Array, cache: KVCache | None = None
-        ) -> tuple[jax.Array, KVCache | None]:
-            return block(x, context, cache=cache, deterministic=deterministic)
+        def layer(block: Block, x: jax.Array, *caches: KVCache | None) -> BlockOutput:
+            own, other = caches or (None, None)
+            return block(
+                x, context, cache=own, memory=other, deterministic=deterministic,
+                return_weights=return_weights,
+            )  # fmt: skip
 
         if config.remat != "none":
             # Inside a scan nothing is merged across iterations, so CSE need not be prevented.
             policy, prevent_cse = _REMAT_POLICIES[config.remat], not config.scan_layers
             layer = nn.remat(layer, policy=policy, prevent_cse=prevent_cse)
 
-        if cache is not None:
-            if config.scan_layers:
-                raise ConfigError(
-                    "a cache needs looped layers, got scan_layers=True; decode with "
-                    "dataclasses.replace(config, scan_layers=False) and unstack_layers(params)"
-                )
-            if len(cache) != config.num_layers:
-                raise ConfigError(
-                    f"cache must have one entry per layer, got {len(cache)} and "
-                    f"num_layers={config.num_layers}"
-                )
+        for name, given in (("cache", cache), ("memory", memory)):
+            self._check_caches(name, given)
         if config.scan_layers:
+
+            def one(block: Block, x: jax.Array, _: None) -> tuple[jax.Array, Any]:
+                output = layer(block, x)
+                return output.x, output.weights
+
             scan = nn.scan(
-                lambda block, x, _: (layer(block, x)[0], None),
+                one,
                 variable_axes={"params": 0},
                 split_rngs={"params": True, "dropout": True},
                 length=config.num_layers,
             )
-            return scan(Block(config, name=_SCANNED), x, None)[0], None
+            x, weights = scan(Block(config, name=_SCANNED), x, None)
+            return StackOutput(x, None, None, weights)
 
-        new_cache = []
-        for index in range(config.num_layers):
+        none = (None,) * config.num_layers
+        outputs = []
+        for index, caches in enumerate(zip(cache or none, memory or none, strict=True)):
             block = Block(config, name=_LOOPED.format(index))
-            x, layer_cache = layer(block, x, None if cache is None else cache[index])
-            new_cache.append(layer_cache)
-        return x, None if cache is None else tuple(c for c in new_cache if c is not None)
+            outputs.append(layer(block, x, *caches))
+            x = outputs[-1].x
+        weights = None
+        if return_weights:
+            weights = jax.tree.map(lambda *each: jnp.stack(each), *[o.weights for o in outputs])
+        new_cache = tuple(o.cache for o in outputs if o.cache is not None)
+        new_memory = tuple(o.memory for o in outputs if o.memory is not None)
+        return StackOutput(x, new_cache or None, new_memory or None, weights)
+
+    def _check_caches(self, name: str, caches: tuple[KVCache, ...] | None) -> None:
+        config = self.config
+        if caches is None:
+            return
+        if config.scan_layers:
+            raise ConfigError(
+                f"a {name} needs looped layers, got scan_layers=True; decode with "
+                "dataclasses.replace(config, scan_layers=False) and unstack_layers(params)"
+            )
+        if len(caches) != config.num_layers:
+            raise ConfigError(
+                f"{name} must have one entry per layer, got {len(caches)} and "
+                f"num_layers={config.num_layers}"
+            )
 
 
 def unstack_layers(params: Any) -> Any:

@@ -2,11 +2,12 @@
 
 from jaxformer.training.checkpoints import Checkpoints
 from jaxformer.training.loop import Evaluation, FitResult, TrainingData, evaluate, fit
+from jaxformer.training.losses import classification_loss, language_model_loss
 from jaxformer.training.metrics import MetricsWriter, read_metrics
 from jaxformer.training.optimizers import decay_mask, make_optimizer, make_schedule
 from jaxformer.training.parallel import PmapRunner, SingleRunner, make_runner, split_cpu
 from jaxformer.training.state import TrainState
-from jaxformer.training.step import language_model_loss, make_eval_step, make_train_step
+from jaxformer.training.step import make_eval_step, make_train_step
 
 __all__ = [
     "Checkpoints",
@@ -17,6 +18,7 @@ __all__ = [
     "SingleRunner",
     "TrainState",
     "TrainingData",
+    "classification_loss",
     "decay_mask",
     "evaluate",
     "fit",

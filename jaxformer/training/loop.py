@@ -4,8 +4,8 @@ import math
 import pathlib
 import signal
 import time
-from collections.abc import Callable, Iterator
-from types import FrameType
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType, MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -14,12 +14,13 @@ import numpy as np
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, TrainingError
 from jaxformer.training.checkpoints import Checkpoints
+from jaxformer.training.losses import LossFunction
 from jaxformer.training.metrics import MetricsWriter
 from jaxformer.training.optimizers import make_optimizer, make_schedule
 from jaxformer.training.parallel import Runner
 from jaxformer.training.progress import TrainingProgress
 from jaxformer.training.state import TrainState
-from jaxformer.training.step import LossFunction, make_eval_step, make_train_step
+from jaxformer.training.step import make_eval_step, make_train_step
 
 __all__ = ["Evaluation", "FitResult", "TrainingData", "evaluate", "fit"]
 
@@ -38,32 +39,44 @@ class BatchSource(Protocol):
 
 
 class TrainingData(NamedTuple):
-    """What a run trains on.
+    """What a run trains on, and what it is measured by.
 
     Args:
         batches: this host's rows of the batch of any step.
         held_out: makes an iterator over this host's rows of the held-out batches.
-        held_out_bytes: UTF-8 bytes of the text that the held-out batches predict.
+        held_out_bytes: UTF-8 bytes of the text that the held-out batches predict; None where
+            that is no measure.
+        unit: what is predicted, a "token" or a "text".
+        scores: (params on one device) to figures by name, such as BLEU, taken at every
+            evaluation; None for none.
     """
 
     batches: BatchSource
     held_out: Callable[[], Iterator[HostBatch]]
-    held_out_bytes: int
+    held_out_bytes: int | None
+    unit: str = "token"
+    scores: Callable[[Any], dict[str, float]] | None = None
 
 
 class Evaluation(NamedTuple):
-    """Held-out loss.
+    """Held-out loss, and figures beside it.
 
     Args:
-        loss: nats per token.
+        loss: nats per token, or per text.
+        predicted: how many tokens or texts.
         bits_per_byte: bits per byte of text, comparable across tokenizers that lose nothing of it:
-            all but the word tokenizer.
-        tokens: how many were predicted.
+            all but the word tokenizer; None where not all of the text is predicted.
+        unit: "token" or "text".
+        scores: other figures by name.
+        details: lines that say how they were computed.
     """
 
     loss: float
-    bits_per_byte: float
-    tokens: int
+    predicted: int
+    bits_per_byte: float | None = None
+    unit: str = "token"
+    scores: Mapping[str, float] = MappingProxyType({})
+    details: tuple[str, ...] = ()
 
     @property
     def perplexity(self) -> float:
@@ -74,10 +87,13 @@ class Evaluation(NamedTuple):
             return math.inf
 
     def __str__(self) -> str:
-        return (
-            f"{self.loss:.4f} nats per token, {self.bits_per_byte:.4f} bits per byte, "
-            f"perplexity {self.perplexity:.2f}"
-        )
+        parts = [f"{self.loss:.4f} nats per {self.unit}"]
+        if self.bits_per_byte is not None:
+            parts.append(f"{self.bits_per_byte:.4f} bits per byte")
+        if self.unit == "token":
+            parts.append(f"perplexity {self.perplexity:.2f}")
+        parts += [f"{name} {value:.4g}" for name, value in self.scores.items()]
+        return ", ".join(parts)
 
 
 class FitResult(NamedTuple):
@@ -93,7 +109,11 @@ class FitResult(NamedTuple):
 
 
 def evaluate(
-    eval_step: Callable[..., Any], params: Any, batches: Iterator[HostBatch], num_bytes: int
+    eval_step: Callable[..., Any],
+    params: Any,
+    batches: Iterator[HostBatch],
+    num_bytes: int | None = None,
+    unit: str = "token",
 ) -> Evaluation:
     """Measures the loss over all batches.
 
@@ -101,17 +121,19 @@ def evaluate(
         eval_step: (params, batch) to (loss_sum, weight_sum).
         params: the model's parameters.
         batches: of the held-out text.
-        num_bytes: UTF-8 bytes of the text that the batches predict.
+        num_bytes: UTF-8 bytes of the text that the batches predict, for bits per byte.
+        unit: what is predicted, a "token" or a "text".
 
     Returns:
-        The mean loss and bits per byte, exact however the batches are cut.
+        The mean loss, exact however the batches are cut.
     """
     sums = [eval_step(params, batch) for batch in batches]
     losses, weights = np.asarray(jax.device_get(sums), np.float64).T
     return Evaluation(
         loss=losses.sum() / weights.sum(),
-        bits_per_byte=losses.sum() / math.log(2) / num_bytes,
-        tokens=int(weights.sum()),
+        predicted=int(weights.sum()),
+        bits_per_byte=None if num_bytes is None else losses.sum() / math.log(2) / num_bytes,
+        unit=unit,
     )
 
 
@@ -119,6 +141,7 @@ def fit(
     config: ExperimentConfig,
     data: TrainingData,
     loss_function: LossFunction,
+    held_out_loss: LossFunction,
     init_params: Callable[[jax.Array], Any],
     runner: Runner,
     folder: pathlib.Path,
@@ -129,6 +152,7 @@ def fit(
         config: the experiment.
         data: batches and held-out batches.
         loss_function: (params, batch, dropout_rng) to (loss_sum, weight_sum).
+        held_out_loss: likewise, of the held-out batches.
         init_params: makes the parameters from a PRNG key.
         runner: where steps run.
         folder: the run folder; gets checkpoints/, metrics.jsonl and tensorboard/.
@@ -153,7 +177,7 @@ def fit(
             axis_name=runner.axis_name,
         )
     )
-    eval_step = runner.compile_eval(make_eval_step(loss_function, axis_name=runner.axis_name))
+    eval_step = runner.compile_eval(make_eval_step(held_out_loss, axis_name=runner.axis_name))
     create = jax.jit(lambda rng: TrainState.create(init_params(rng), optimizer))
     state = runner.place(create(jax.random.key(config.seed)))
 
@@ -168,43 +192,48 @@ def fit(
             state = checkpoints.restore(state)
         with (
             MetricsWriter(folder, start) as metrics_writer,
-            TrainingProgress(start, training.steps) as progress,
+            TrainingProgress(start, training.steps, unit=data.unit) as progress,
             _StopSignals() as stop,
         ):
             if start:
                 progress.print(f"resuming at step {start} of {training.steps}")
-            clock, last_logged = time.monotonic(), start
+            clock = time.monotonic()
             evaluated: tuple[int, float] | None = None
             step, last_saved, last = start, start, start == training.steps
+            recent: list[dict[str, jax.Array]] = []
             while not last:
                 state, metrics = train_step(state, data.batches[step])
+                recent.append(metrics)
                 step += 1
                 last = step == training.steps or stop.received is not None
                 if step % training.log_every == 0 or last:
-                    values = _read(metrics, last_saved)
+                    values = _read(recent, last_saved)
                     now = time.monotonic()
-                    per_second = values["weight"] * (step - last_logged) / (now - clock)
-                    clock, last_logged = now, step
+                    per_second = values["weight"] / (now - clock)
+                    clock, recent = now, []
                     metrics_writer.write(
                         step,
                         loss=values["loss"],
                         grad_norm=values["grad_norm"],
                         learning_rate=float(schedule(step - 1)),
-                        tokens_per_second=per_second,
+                        **{f"{data.unit}s_per_second": per_second},
                     )
-                    progress.update(step, loss=values["loss"], tokens_per_second=per_second)
+                    progress.update(step, loss=values["loss"], per_second=per_second)
                 if step % training.eval_every == 0 or step == training.steps:
-                    result = evaluate(eval_step, state.params, data.held_out(), data.held_out_bytes)
+                    result = evaluate(
+                        eval_step, state.params, data.held_out(), data.held_out_bytes, data.unit
+                    )
                     if not math.isfinite(result.loss):
                         raise TrainingError(_DIVERGED.format("held-out loss", step, last_saved))
+                    if data.scores is not None:
+                        scores = data.scores(runner.one_copy(state.params))
+                        result = result._replace(scores=scores)
                     evaluated = step, result.loss
-                    metrics_writer.write(
-                        step, held_out_loss=result.loss, bits_per_byte=result.bits_per_byte
-                    )
+                    metrics_writer.write(step, **_figures(result))
                     progress.print(f"step {step}: held-out loss {result}")
                     clock = time.monotonic()  # so that the evaluation does not count
                 if step % training.checkpoint_every == 0 or last:
-                    _read(metrics, last_saved)
+                    _read([metrics], last_saved)
                     runner.check_replicas(state.params)
                     loss = evaluated[1] if evaluated and evaluated[0] == step else None
                     checkpoints.save(state, held_out_loss=loss)
@@ -212,13 +241,32 @@ def fit(
             return FitResult(step, stop.received)
 
 
-def _read(metrics: dict[str, jax.Array], last_saved: int) -> dict[str, float]:
-    """Brings metrics to the host, and raises if a step was not finite."""
-    values = {name: float(value) for name, value in jax.device_get(metrics).items()}
-    if values["bad_step"] >= 0:
-        bad = int(values["bad_step"]) + 1
+def _figures(result: Evaluation) -> dict[str, float]:
+    """What is written down of an evaluation."""
+    figures = {"held_out_loss": result.loss, **result.scores}
+    if result.bits_per_byte is not None:
+        figures["bits_per_byte"] = result.bits_per_byte
+    return figures
+
+
+def _read(recent: list[dict[str, jax.Array]], last_saved: int) -> dict[str, float]:
+    """Brings the metrics of some steps to the host, and raises if a step was not finite.
+
+    Returns:
+        The mean loss over all their tokens, how many those were, and the last gradient norm.
+    """
+    steps = jax.device_get(recent)
+    if steps[-1]["bad_step"] >= 0:
+        bad = int(steps[-1]["bad_step"]) + 1
         raise TrainingError(_DIVERGED.format("loss or gradient", bad, last_saved))
-    return values
+    losses, weights = (
+        np.array([step[name] for step in steps], np.float64) for name in ("loss", "weight")
+    )
+    return {
+        "loss": float((losses * weights).sum() / weights.sum()),
+        "weight": float(weights.sum()),
+        "grad_norm": float(steps[-1]["grad_norm"]),
+    }
 
 
 class _StopSignals:

@@ -1,11 +1,14 @@
 """Optimizers and learning-rate schedules, from optax."""
 
+import functools
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from jaxformer.config import OptimizerConfig, ScheduleConfig
+from jaxformer.modules.embedding import FROZEN_EMBEDDING
 
 __all__ = ["decay_mask", "make_optimizer", "make_schedule"]
 
@@ -20,12 +23,17 @@ def make_schedule(peak: float, config: ScheduleConfig) -> optax.Schedule:
     Returns:
         A function from step to learning rate; after decay_steps it stays at the final value.
 
+    References:
+        Vaswani et al., "Attention Is All You Need", 2017, section 5.3 ("noam").
+
     Example:
         >>> config = ScheduleConfig(name="linear", warmup_steps=10, decay_steps=110)
         >>> schedule = make_schedule(1.0, config)
         >>> [round(float(schedule(step)), 2) for step in (0, 5, 10, 60, 110, 200)]
         [0.0, 0.5, 1.0, 0.55, 0.1, 0.1]
     """
+    if config.name == "noam":
+        return functools.partial(_noam, peak=peak, warmup_steps=config.warmup_steps)
     final = peak * config.final_scale
     after_warmup = optax.constant_schedule(peak)
     if config.decay_steps is not None:
@@ -40,8 +48,13 @@ def make_schedule(peak: float, config: ScheduleConfig) -> optax.Schedule:
     return optax.join_schedules([warmup, after_warmup], [config.warmup_steps])
 
 
+def _noam(step: jax.Array, *, peak: float, warmup_steps: int) -> jax.Array:
+    count = jnp.asarray(step, jnp.float32) + 1  # the paper's first step is 1
+    return peak * jnp.minimum(count / warmup_steps, jnp.sqrt(warmup_steps / count))
+
+
 def decay_mask(params: Any) -> Any:
-    """Marks what weight decay applies to: kernels and embeddings, by name.
+    """Marks what weight decay applies to: kernels and embeddings, by name; not frozen ones.
 
     Names, not ranks: the biases and scales of a scanned stack are `[L, D]`.
 
@@ -57,7 +70,8 @@ def decay_mask(params: Any) -> Any:
     """
 
     def decays(path: tuple[Any, ...], _: Any) -> bool:
-        return str(path[-1].key).endswith(("kernel", "embedding"))
+        name = str(path[-1].key)
+        return name.endswith(("kernel", "embedding")) and name != FROZEN_EMBEDDING
 
     return jax.tree_util.tree_map_with_path(decays, params)
 

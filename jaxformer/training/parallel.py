@@ -78,6 +78,10 @@ class SingleRunner:
     def check_replicas(self, tree: Any) -> None:
         """Does nothing: there is one copy."""
 
+    def one_copy(self, tree: Any) -> Any:
+        """Returns a pytree of state as it lies on one device: the same."""
+        return tree
+
 
 class PmapRunner:
     """Runs steps data-parallel with `jax.pmap`: every device holds all parameters.
@@ -170,6 +174,10 @@ class PmapRunner:
                 "by device was not reduced, or a device computes wrongly"
             )
 
+    def one_copy(self, tree: Any) -> Any:
+        """Returns a pytree of state as it lies on one local device, for what runs on one."""
+        return jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)
+
 
 Runner = SingleRunner | PmapRunner
 
@@ -187,14 +195,15 @@ def _checksum(leaf: jax.Array) -> jax.Array:
 
 
 def make_runner(
-    kind: str, *, devices: int | None, batch_size: int, accumulate_steps: int
+    kind: str, *, devices: int | None, batch_size: int | None, accumulate_steps: int
 ) -> Runner:
     """Makes the runner that a config asks for.
 
     Args:
         kind: "pmap" or "single".
         devices: how many local devices to use; all when None.
-        batch_size: global rows per step, to check that they divide.
+        batch_size: global rows per step, to check that they divide; None where every batch has
+            its own number, which whoever makes the batches sees to.
         accumulate_steps: micro-batches per step, likewise.
 
     Returns:
@@ -218,7 +227,7 @@ def make_runner(
         return SingleRunner()
     runner = PmapRunner(None if devices is None else jax.local_devices()[:devices])
     parts = runner.num_devices * accumulate_steps
-    if batch_size % parts:
+    if batch_size is not None and batch_size % parts:
         raise ConfigError(
             f"training.batch_size must be a multiple of devices * accumulate_steps = "
             f"{runner.num_devices} * {accumulate_steps}, got {batch_size}; change one of them, or "

@@ -16,22 +16,25 @@ __all__ = ["TrainingProgress"]
 
 
 class TrainingProgress:
-    """Shows steps, loss, tokens per second and time left.
+    """Shows steps, loss, tokens or texts per second, and time left.
 
     Args:
         start: steps already taken.
         total: steps in all.
         console: where to print; standard output when not given.
+        unit: what is predicted, a "token" or a "text".
 
     Example:
         >>> with TrainingProgress(0, 100) as progress:
-        ...     progress.update(10, loss=2.5, tokens_per_second=1e4)
+        ...     progress.update(10, loss=2.5, per_second=1e4)
         step 10/100  loss 2.500  10,000 tokens/s  0 s left
     """
 
-    def __init__(self, start: int, total: int, console: Console | None = None) -> None:
+    def __init__(
+        self, start: int, total: int, console: Console | None = None, unit: str = "token"
+    ) -> None:
         self.console = console or Console(highlight=False)
-        self._start, self._total = start, total
+        self._start, self._total, self._unit = start, total, unit
         self._began = time.monotonic()
         self._progress = Progress(
             TextColumn("training"),
@@ -55,15 +58,15 @@ class TrainingProgress:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def update(self, step: int, *, loss: float, tokens_per_second: float) -> None:
+    def update(self, step: int, *, loss: float, per_second: float) -> None:
         """Moves the bar, or prints a line where there is none.
 
         Args:
             step: steps taken.
-            loss: mean of the last step, nats per token.
-            tokens_per_second: since the last update.
+            loss: mean since the last update, in nats.
+            per_second: tokens or texts that were trained on, likewise.
         """
-        status = f"loss {loss:.3f}  {tokens_per_second:,.0f} tokens/s"
+        status = f"loss {loss:.3f}  {per_second:,.0f} {self._unit}s/s"
         self._progress.update(self._task, completed=step, status=status)
         if self._progress.disable:
             per_step = (time.monotonic() - self._began) / max(1, step - self._start)

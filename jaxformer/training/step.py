@@ -8,50 +8,10 @@ import jax.numpy as jnp
 import optax
 from einops import rearrange
 
-from jaxformer.functional.chunked_losses import chunked_cross_entropy
-from jaxformer.functional.losses import cross_entropy
-from jaxformer.models import Decoder
+from jaxformer.training.losses import Batch, LossFunction
 from jaxformer.training.state import TrainState
 
-__all__ = ["Batch", "LossFunction", "language_model_loss", "make_eval_step", "make_train_step"]
-
-Batch = dict[str, jax.Array]
-# More logits than this, 512 MiB in float32, are made and dropped in chunks.
-_MOST_LOGITS = 2**27
-LossFunction = Callable[[Any, Batch, jax.Array | None], tuple[jax.Array, jax.Array]]
-
-
-def language_model_loss(model: Decoder) -> LossFunction:
-    """Makes the loss of a causal language model.
-
-    Args:
-        model: the model.
-
-    Returns:
-        A function of (params, batch, dropout_rng or None) to (loss_sum, weight_sum), in nats and
-        tokens. The batch has integer `[B, T]` "tokens" and "labels" (-1 = not counted), and may
-        have "segment_ids" and "positions".
-    """
-
-    def loss(
-        params: Any, batch: Batch, dropout_rng: jax.Array | None
-    ) -> tuple[jax.Array, jax.Array]:
-        variables = {"params": params}
-        hidden, _ = model.apply(
-            variables,
-            batch["tokens"],
-            segment_ids=batch.get("segment_ids"),
-            positions=batch.get("positions"),
-            deterministic=dropout_rng is None,
-            rngs=None if dropout_rng is None else {"dropout": dropout_rng},
-            method="hidden_states",
-        )
-        labels, table = batch["labels"], model.apply(variables, method="output_table")
-        if labels.size * table.shape[0] > _MOST_LOGITS:
-            return chunked_cross_entropy(hidden, table, labels, softcap=model.config.logit_softcap)
-        return cross_entropy(model.apply(variables, hidden, method="logits"), labels)
-
-    return loss
+__all__ = ["make_eval_step", "make_train_step"]
 
 
 def make_train_step(

@@ -6,32 +6,31 @@ from einops import rearrange
 
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional import (
-    KVCache,
     MultiHeadParams,
     dot_product_attention,
     linear,
     multi_head_attention,
     rotary_tables,
 )
-
-# Query heads N read key heads K in groups of 3; the key width H is even for rotary positions.
-B, T, S, N, K, H, V, D, D_OTHER = 2, 7, 5, 6, 2, 4, 3, 11, 13
-HEADS = {"num_heads": N, "num_kv_heads": K}
-
-
-def normal(seed, *shape):
-    return np.random.default_rng(seed).standard_normal(shape)
-
-
-def float32(tree):
-    return jax.tree.map(lambda array: jnp.asarray(np.float32(array)), tree)
-
-
-def random_params(seed, *, biases=True, kv_width=D):
-    shapes = [(D, N * H), (kv_width, K * H), (kv_width, K * V), (N * V, D)]
-    kernels = [0.5 * normal(seed + i, *shape) for i, shape in enumerate(shapes)]
-    offsets = [normal(seed + 9 + i, shape[1]) for i, shape in enumerate(shapes)]
-    return MultiHeadParams(*kernels, *(offsets if biases else []))
+from tests.functional.multi_head_cases import (
+    CAPACITY,
+    D_OTHER,
+    HEADS,
+    SEGMENTS,
+    B,
+    D,
+    H,
+    K,
+    N,
+    S,
+    T,
+    V,
+    attend,
+    empty_cache,
+    float32,
+    normal,
+    random_params,
+)
 
 
 def reference(params, x, kv, allowed):
@@ -53,21 +52,6 @@ def reference(params, x, kv, allowed):
 
 
 CAUSAL = np.tril(np.ones((T, T), bool))[None].repeat(B, 0)
-attend = jax.jit(
-    multi_head_attention,
-    static_argnames=(
-        "num_heads",
-        "num_kv_heads",
-        "is_causal",
-        "rotary_layout",
-        "norm_eps",
-        "scale",
-        "softcap",
-        "local_window_size",
-        "dropout_rate",
-        "implementation",
-    ),  # fmt: skip
-)
 
 
 @pytest.mark.parametrize("biases", [True, False])
@@ -116,9 +100,6 @@ def test_multi_head_keeps_the_dtype_of_its_inputs():
     expected = reference(params, x, x, CAUSAL)
     error = np.abs(np.asarray(output, np.float64) - expected).max() / np.abs(expected).max()
     assert error < 0.03
-
-
-SEGMENTS = np.array([[1, 1, 1, 2, 2, 2, 2], [1, 2, 2, 2, 3, 3, 3]])
 
 
 @pytest.mark.parametrize(
@@ -231,13 +212,6 @@ def test_multi_head_normalizes_each_query_and_key_head_before_rotating():
     np.testing.assert_allclose(again, output, rtol=0, atol=1e-5)
 
 
-CAPACITY = 11
-
-
-def empty_cache(capacity=CAPACITY, batch=B):
-    return KVCache.init(batch, capacity, num_kv_heads=K, head_dim=H, value_head_dim=V)
-
-
 def make_step(params, with_rotary):
     @jax.jit
     def step(x, cache, num_tokens):
@@ -263,7 +237,7 @@ def test_decoding_token_by_token_equals_the_full_pass(layer):
     x, full, step, _ = layer
     cache = empty_cache()
     for t in range(T):
-        output, cache = step(x[:, t : t + 1], cache, None)
+        output, cache, _ = step(x[:, t : t + 1], cache, None)
         np.testing.assert_allclose(output, full[:, t : t + 1], rtol=0, atol=1e-5)
     assert cache.lengths.tolist() == [T] * B
 
@@ -273,13 +247,13 @@ def test_decoding_after_an_unequal_prefill_equals_the_full_pass(layer):
     lengths = np.array([4, 2])
     real = np.arange(4) < lengths[:, None]
     prompt = jnp.where(real[..., None], x[:, :4], jnp.nan)  # padding must not be read
-    output, cache = step(prompt, empty_cache(), jnp.asarray(lengths))
+    output, cache, _ = step(prompt, empty_cache(), jnp.asarray(lengths))
     np.testing.assert_allclose(output[real], full[:, :4][real], rtol=0, atol=1e-5)
     # Padded queries attend to nothing: what is left is the bias of the output projection.
     np.testing.assert_array_equal(output[~real], np.tile(params.output_bias, (2, 1)))
     rows = np.arange(B)
     for t in range(3):
-        output, cache = step(x[rows, lengths + t][:, None], cache, None)
+        output, cache, _ = step(x[rows, lengths + t][:, None], cache, None)
         np.testing.assert_allclose(output[:, 0], full[rows, lengths + t], rtol=0, atol=1e-5)
     assert cache.lengths.tolist() == [7, 5]
 
@@ -289,7 +263,7 @@ def test_decoding_in_chunks_equals_the_full_pass(layer):
     cache, outputs = empty_cache(), []
     for start in (0, 4):
         chunk = jnp.pad(x[:, start : start + 4], ((0, 0), (0, start // 4), (0, 0)))
-        output, cache = step(chunk, cache, jnp.array([4 - start // 4] * B))
+        output, cache, _ = step(chunk, cache, jnp.array([4 - start // 4] * B))
         outputs.append(output)
     joined = np.concatenate(outputs, axis=1)[:, :T]
     np.testing.assert_allclose(joined, full, rtol=0, atol=1e-5)
@@ -297,11 +271,11 @@ def test_decoding_in_chunks_equals_the_full_pass(layer):
 
 def test_decoding_past_the_capacity_is_nan_in_that_row_only(layer):
     x, _, step, _ = layer
-    _, cache = step(x[:, :4], empty_cache(), jnp.array([4, 2]))
+    _, cache, _ = step(x[:, :4], empty_cache(), jnp.array([4, 2]))
     roomy, tight = cache, cache._replace(lengths=jnp.array([CAPACITY, 2]))
     for t in range(2):
-        expected, roomy = step(x[:, t : t + 1], roomy, None)
-        output, tight = step(x[:, t : t + 1], tight, None)
+        expected, roomy, _ = step(x[:, t : t + 1], roomy, None)
+        output, tight, _ = step(x[:, t : t + 1], tight, None)
         assert np.isnan(output[0]).all()
         np.testing.assert_array_equal(output[1], expected[1])
     for leaf, other in zip(tight, roomy, strict=True):
@@ -313,7 +287,7 @@ def test_decoding_with_a_narrower_cache_keeps_the_dtype_of_the_inputs():
     cache = jax.tree.map(
         lambda leaf: leaf.astype(jnp.bfloat16) if leaf.ndim > 1 else leaf, empty_cache()
     )
-    output, cache = attend(params, x, is_causal=True, cache=cache, **HEADS)
+    output, cache, _ = attend(params, x, is_causal=True, cache=cache, **HEADS)
     assert output.dtype == jnp.float32
     assert cache.key.dtype == jnp.bfloat16
     full = np.asarray(attend(params, x, is_causal=True, **HEADS).output)

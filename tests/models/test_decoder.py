@@ -135,7 +135,7 @@ def test_bfloat16_computes_in_bfloat16_and_keeps_parameters_float32():
     params = jax.jit(decoder.init)(jax.random.key(0), TOKENS)["params"]
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
     hidden = jax.eval_shape(
-        lambda p: decoder.apply({"params": p}, TOKENS, method="hidden_states")[0], params
+        lambda p: decoder.apply({"params": p}, TOKENS, method="decode").x, params
     )
     assert hidden.dtype == jnp.bfloat16
     wide = apply(Decoder(BASE), params, TOKENS).logits

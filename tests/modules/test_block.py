@@ -110,15 +110,15 @@ def test_block_wires_residuals_and_norms(norm_position):
     else:
         x = norm("attention_norm", X + attention(X))
         expected = norm("feed_forward_norm", x + feed_forward(x))
-    output, _ = block.apply({"params": params}, X)
+    output = block.apply({"params": params}, X).x
     np.testing.assert_allclose(output, expected, atol=1e-6)
 
 
 def test_block_dropout_needs_training_mode_and_an_rng():
     block = Block(dataclasses.replace(CONFIG, dropout_rate=0.5))
     variables = block.init(jax.random.key(0), X)
-    still, _ = block.apply(variables, X)
-    plain, _ = Block(CONFIG).apply(variables, X)
+    still = block.apply(variables, X).x
+    plain = Block(CONFIG).apply(variables, X).x
     np.testing.assert_array_equal(still, plain)
     dropped = [
         block.apply(variables, X, deterministic=False, rngs={"dropout": jax.random.key(k)})[0]

@@ -53,7 +53,7 @@ def train(folder, steps, batches=None, learning_rate=1e-2, devices=2):
     )
     runner = PmapRunner(jax.local_devices()[:devices])
     loss = language_model_loss(tiny.model(dropout_rate=0.3))
-    return fit(config, data, loss, tiny.init_params, runner, folder)
+    return fit(config, data, loss, loss, tiny.init_params, runner, folder)
 
 
 def final_state(folder, devices=2):

@@ -1,11 +1,13 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
-from jaxformer.config import OptimizerConfig, ScheduleConfig
+from jaxformer.config import ModelConfig, OptimizerConfig, ScheduleConfig
+from jaxformer.models import Decoder
 from jaxformer.training import decay_mask, make_optimizer, make_schedule
-from tests import option_sets
+from tests import numpy_transformer, option_sets
 from tests.training import tiny
 
 
@@ -34,6 +36,53 @@ def test_cosine_without_warmup_starts_at_the_peak():
     config = ScheduleConfig(name="cosine", decay_steps=20, final_scale=0.1)
     values = [float(make_schedule(1.0, config)(step)) for step in (0, 10, 20)]
     np.testing.assert_allclose(values, [1, 0.55, 0.1], atol=1e-6)
+
+
+def test_noam_is_the_formula_of_the_paper():
+    """Vaswani et al. (2017), equation 3, whose steps count from 1."""
+    width, warmup = 512, 4000
+    schedule = make_schedule(
+        (width * warmup) ** -0.5, ScheduleConfig(name="noam", warmup_steps=warmup)
+    )
+    steps = np.array([0, 1, 1999, 3998, 3999, 4000, 15_999, 99_999])
+    count = steps + 1.0
+    expected = width**-0.5 * np.minimum(count**-0.5, count * warmup**-1.5)
+    values = [float(schedule(step)) for step in steps]
+    np.testing.assert_allclose(values, expected, rtol=1e-6)
+    assert np.argmax(values) == 4  # the peak is at the end of the warmup
+    np.testing.assert_allclose(jax.jit(schedule)(jnp.int32(1999)), expected[2], rtol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"tied_embeddings": False, "embedding_dim": 5}])
+def test_frozen_embeddings_have_no_gradient_and_are_neither_moved_nor_decayed(options):
+    config = ModelConfig(
+        vocab_size=7, max_len=8, num_layers=1, d_model=4, num_heads=2, frozen_embeddings=True,
+        scan_layers=False, **options,
+    )  # fmt: skip
+    model, tokens = Decoder(config), np.array([[1, 2, 3]])
+    params = numpy_transformer.draw_params(model, tokens)
+
+    @jax.jit
+    def train(params):
+        grads = jax.grad(lambda p: (model.apply({"params": p}, tokens).logits ** 3).sum())(params)
+        updated = []
+        for clip_norm in (0.0, 1e-3):
+            adamw = OptimizerConfig(learning_rate=0.5, weight_decay=0.1, clip_norm=clip_norm)
+            optimizer = make_optimizer(adamw, ScheduleConfig())
+            updates, _ = optimizer.update(grads, optimizer.init(params), params)
+            updated.append(optax.apply_updates(params, updates))
+        return grads, updated
+
+    grads, updated = jax.device_get(train(params))
+    assert not decay_mask(params)["embedding"]["frozen_embedding"]
+    assert (grads["embedding"]["frozen_embedding"] == 0).all()
+    # The table of the output and the projection are trained, and so is all else.
+    others = {"output_embedding", "projection_kernel"} if options else set()
+    assert set(params["embedding"]) == {"frozen_embedding"} | others
+    for tree in updated:
+        moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), tree, params)
+        assert moved["embedding"].pop("frozen_embedding") == 0
+        assert min(jax.tree.leaves(moved)) > 0.1
 
 
 def test_decay_mask_takes_kernels_and_embeddings_of_a_scanned_model():

@@ -11,8 +11,8 @@ from jaxformer.training import (
     SingleRunner,
     TrainState,
     language_model_loss,
+    losses,
     make_train_step,
-    step,
 )
 from tests.training import tiny
 
@@ -148,13 +148,13 @@ def test_loss_of_many_logits_is_made_in_chunks_and_the_same(tied, monkeypatch):
     model, batch = Decoder(config), tiny.batch()
     batch["labels"][0, 3] = -1
     params = model.init(jax.random.key(0), batch["tokens"])["params"]
-    called, original = [], step.chunked_cross_entropy
+    called, original = [], losses.chunked_cross_entropy
 
     def chunked(*args, **options):
         called.append(options)
         return original(*args, **options, chunk_size=7)
 
-    monkeypatch.setattr(step, "chunked_cross_entropy", chunked)
+    monkeypatch.setattr(losses, "chunked_cross_entropy", chunked)
 
     def value_and_gradient():
         function = jax.value_and_grad(language_model_loss(model), has_aux=True)
@@ -162,8 +162,8 @@ def test_loss_of_many_logits_is_made_in_chunks_and_the_same(tied, monkeypatch):
 
     whole = value_and_gradient()
     assert not called
-    monkeypatch.setattr(step, "_MOST_LOGITS", batch["labels"].size * tiny.VOCAB - 1)
+    monkeypatch.setattr(losses, "_MOST_LOGITS", batch["labels"].size * tiny.VOCAB - 1)
     in_chunks = value_and_gradient()
-    assert called == [{"softcap": 2.0}]
+    assert called == [{"label_smoothing": 0.0, "softcap": 2.0}]
     for got, expected in zip(jax.tree.leaves(in_chunks), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)

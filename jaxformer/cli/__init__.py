@@ -1,0 +1,75 @@
+"""The command line. Heavy imports wait until a command runs."""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from jaxformer import errors
+from jaxformer.cli.apply import generate, predict, translate
+from jaxformer.cli.commands import Command, Generate, Predict, Train, Translate
+from jaxformer.cli.parsing import parse
+from jaxformer.cli.train import evaluate, train
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line, and exits with its status.
+
+    Args:
+        arguments: words after the program's name; those of the process when not given.
+
+    Raises:
+        SystemExit: always but after a success; 2 for a user's mistake, which gets one line on
+            standard error; 128 + the signal's number where a signal ended the program.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if len(words) >= 2 and words[0] == "train" and not words[1].startswith("-"):
+            train(words[1], words[2:])
+            return
+        command = parse(
+            Command,
+            args=words,
+            prog="jaxformer",
+            description="The Transformer as a JAX library: train, generate, translate, predict.",
+        )
+        if isinstance(command, Train):
+            train(str(command.config), [])
+        elif isinstance(command, Generate):
+            generate(command)
+        elif isinstance(command, Translate):
+            translate(command)
+        elif isinstance(command, Predict):
+            predict(command)
+        else:
+            evaluate(command)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
+    except BrokenPipeError:
+        # Whoever read our output has gone, such as `head`; Python would complain at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
+    except (ValueError, OSError) as error:
+        _exit_for_mistake(error)
+
+
+def _exit_for_mistake(error: Exception) -> NoReturn:
+    """Exits with one line if an error is the user's, and raises it again if it is ours."""
+    message = str(error)
+    if isinstance(error, UnicodeEncodeError):
+        print(
+            f"jaxformer: error: standard output cannot show {error.object[error.start]!a} in its "
+            f"encoding, {error.encoding}; set PYTHONIOENCODING=utf-8",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+    if isinstance(error, OSError) and error.filename is not None:
+        message = f"{error.filename}: {error.strerror}"
+    elif not isinstance(error, tuple(getattr(errors, name) for name in errors.__all__)):
+        raise error
+    print(f"jaxformer: error: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(2)

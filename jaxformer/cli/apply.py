@@ -1,0 +1,219 @@
+"""jaxformer generate, translate and predict: what a trained run is asked for."""
+
+import pathlib
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from jaxformer import errors
+from jaxformer.cli.commands import Generate, Predict, Translate
+from jaxformer.config import SamplingConfig
+
+if TYPE_CHECKING:
+    from jaxformer.runs import Run
+
+__all__ = ["generate", "predict", "translate"]
+
+_SHOWN = 10
+_CHUNK = 64  # lines that are done between two moves of the progress bar
+
+
+def generate(command: Generate) -> None:
+    """Prints a prompt and its continuation as it comes."""
+    import jax
+
+    from jaxformer import runs
+
+    run: runs.LanguageModelRun = _open(command, runs.LanguageModelRun)
+    pieces = run.generate(
+        command.prompt,
+        rng=jax.random.key(_checked_seed(command.seed)),
+        sampling=command.sampling,
+        max_new_tokens=command.max_new_tokens,
+    )
+    first = next(pieces)  # any mistake shows before the prompt is echoed
+    print(command.prompt + first, end="", flush=True)
+    for piece in pieces:
+        print(piece, end="", flush=True)
+    print()
+
+
+def translate(command: Translate) -> None:
+    """Prints the translations of a sentence, or of every line."""
+    import jax
+
+    from jaxformer import runs
+
+    run: runs.TranslationRun = _open(command, runs.TranslationRun)
+    if command.temperature == 0:
+        if command.seed != 0:
+            raise errors.ConfigError(
+                f"--seed={command.seed} is of draws; give a --temperature, or leave it out"
+            )
+        beam_size = run.config.translation.beam_size
+        beam_size = beam_size if command.beam_size is None else command.beam_size
+        if beam_size < 1:
+            raise errors.ConfigError(f"--beam-size must be positive, got {beam_size}")
+        if not 1 <= command.n_best <= beam_size:
+            raise errors.ConfigError(
+                f"--n-best must be in 1 .. --beam-size={beam_size}, got {command.n_best}"
+            )
+        lines = _Lines(command.text, command.file, "translated", run.encode)
+        results = run.translate_stream(
+            lines.good,
+            beam_size=beam_size,
+            num_best=command.n_best,
+            length_penalty=command.length_penalty,
+        )
+
+        def shown(translations: list[Any]) -> str:
+            if command.n_best == 1:
+                return _on_one_line(translations[0].text)
+            return "".join(f"{one.score:.4f}\t{_on_one_line(one.text)}\n" for one in translations)
+
+        lines.print_in_order((index, shown(best)) for index, best in results)
+        return
+    if command.n_best != 1 or command.beam_size is not None or command.length_penalty is not None:
+        raise errors.ConfigError(
+            f"--temperature={command.temperature:g} draws one translation; leave out --n-best, "
+            "--beam-size and --length-penalty, or the temperature"
+        )
+    sampling = SamplingConfig(temperature=command.temperature)
+    lines = _Lines(command.text, command.file, "translated", run.encode)
+    rng = jax.random.key(_checked_seed(command.seed))
+
+    def drawn() -> Iterator[tuple[int, str]]:
+        for start in range(0, len(lines.good), _CHUNK):
+            some = lines.good[start : start + _CHUNK]
+            chunk = jax.random.fold_in(rng, start)
+            texts = run.sample_translations(some, rng=chunk, sampling=sampling)
+            yield from enumerate(map(_on_one_line, texts), start)
+
+    lines.print_in_order(drawn())
+
+
+def predict(command: Predict) -> None:
+    """Prints the predictions for a text, or for every line."""
+    from jaxformer import runs
+
+    run: runs.MaskedRun | runs.ClassificationRun
+    run = _open(command, runs.MaskedRun, runs.ClassificationRun)
+    if command.n_best < 1:
+        raise errors.ConfigError(f"--n-best must be positive, got {command.n_best}")
+    lines = _Lines(command.text, command.file, "predicted for", run.encode)
+
+    def predictions(texts: list[str]) -> list[str]:
+        if isinstance(run, runs.ClassificationRun):
+            labels = run.classify(texts, command.n_best)
+            return ["".join(f"{c.probability:.4f}\t{c.name}\n" for c in best) for best in labels]
+        return [
+            "".join(
+                f"{number}\t{fill.probability:.4f}\t{_on_one_line(fill.text)}\n"
+                for number, best in enumerate(masks, 1)
+                for fill in best
+            )
+            for masks in run.fill_masks(texts, command.n_best)
+        ]
+
+    starts = range(0, len(lines.good), _CHUNK)
+    lines.print_in_order(
+        (index, block)
+        for start in starts
+        for index, block in enumerate(predictions(lines.good[start : start + _CHUNK]), start)
+    )
+
+
+class _Lines:
+    """What a command is given: one text, or the lines of a file or of standard input.
+
+    Args:
+        text: of the argument; a mistake in it is an error.
+        file: whose lines are taken where there is no text; standard input, where none.
+        done: what happens to a line, in words.
+        check: raises DataError for a text that cannot be used.
+    """
+
+    def __init__(
+        self, text: str | None, file: pathlib.Path | None, done: str, check: Callable[[str], Any]
+    ) -> None:
+        if text is not None and file is not None:
+            raise errors.ConfigError("give a text or --file, got both")
+        self.good: list[str] = []
+        self._places: list[int] = []
+        self._from_file = text is None
+        lines = [text] if text is not None else _read_lines(file)
+        self._count = len(lines)
+        bad = []
+        for index, line in enumerate(lines):
+            try:
+                check(line)
+            except errors.DataError as error:
+                if text is not None:
+                    raise
+                bad.append(f"line {index + 1} is not {done}: {error}")
+            else:
+                self.good.append(line)
+                self._places.append(index)
+        for message in bad[:_SHOWN]:
+            print(f"jaxformer: {message}", file=sys.stderr)
+        if bad:
+            more = f" ({len(bad) - _SHOWN} more than those above)" if len(bad) > _SHOWN else ""
+            print(
+                f"jaxformer: {len(bad):,} of {self._count:,} lines are not {done}{more}",
+                file=sys.stderr,
+            )
+
+    def print_in_order(self, results: Iterable[tuple[int, str]]) -> None:
+        """Prints what became of each line, an empty line where nothing did."""
+        blocks = [""] * self._count
+        for index, block in self._with_progress(results):
+            blocks[self._places[index]] = block
+        for block in blocks:
+            print(block)
+
+    def _with_progress(self, results: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+        from rich.console import Console
+        from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        columns = (TextColumn("lines"), MofNCompleteColumn(), TimeRemainingColumn())
+        hidden = not self._from_file or not console.is_terminal
+        with Progress(*columns, console=console, disable=hidden, transient=True) as progress:
+            yield from progress.track(results, total=len(self.good))
+
+
+def _read_lines(file: pathlib.Path | None) -> list[str]:
+    from jaxformer.text import read_lines
+
+    if file is not None:
+        return list(read_lines(file))
+    try:
+        text = sys.stdin.buffer.read().decode()  # whatever the locale says, as of a file
+    except UnicodeDecodeError as error:
+        raise errors.DataError(f"standard input must be UTF-8: {error}") from None
+    lines = text.removeprefix("\ufeff").split("\n")
+    return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
+
+
+def _on_one_line(text: str) -> str:
+    """Writes the line breaks that a model may produce as the two characters of their escape."""
+    return text.replace("\n", "\\n").replace("\r", "\\r")
+
+
+def _checked_seed(seed: int) -> int:
+    if not 0 <= seed < 2**31:
+        raise errors.ConfigError(f"--seed must be in 0 .. 2**31 - 1, got {seed}")
+    return seed
+
+
+def _open(command: Any, *kinds: type["Run"]) -> Any:
+    """Opens the run of a command, which must be of a kind that the command is for."""
+    from jaxformer import runs
+
+    run = runs.open_run(command.run, command.step)
+    if isinstance(run, kinds):
+        return run
+    raise errors.ConfigError(
+        f"{command.run} holds {run.kind}, which {type(command).__name__.lower()} is not for; "
+        f"it is for {' or '.join(kind.kind for kind in kinds)}"
+    )

@@ -1,0 +1,137 @@
+"""The commands and their options, as tyro reads them."""
+
+import dataclasses
+import pathlib
+from typing import Annotated
+
+import tyro
+
+from jaxformer.config import SamplingConfig
+
+__all__ = ["Command", "Evaluate", "Generate", "Predict", "Train", "Translate"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """Train a model as a TOML config says, or go on with its run.
+
+    Any key of the config can be overridden behind its path: jaxformer train CONFIG
+    --optimizer.learning-rate 3e-4. jaxformer train CONFIG --help lists them all, with the
+    config's values.
+    """
+
+    config: tyro.conf.Positional[pathlib.Path]
+    """Config file, such as configs/quickstart.toml."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Generate:
+    """Continue a prompt with a trained run; the text streams to standard output."""
+
+    run: tyro.conf.Positional[pathlib.Path]
+    """Run folder, such as runs/quickstart."""
+
+    prompt: str
+    """Text to continue."""
+
+    max_new_tokens: int | None = None
+    """Longest continuation in tokens; as many as fit the model's context when not given."""
+
+    sampling: tyro.conf.OmitArgPrefixes[SamplingConfig] = dataclasses.field(
+        default_factory=SamplingConfig
+    )
+
+    seed: int = 0
+    """Of the draws."""
+
+    step: int | None = None
+    """Checkpoint to use; the one with the lowest held-out loss when not given."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Translate:
+    r"""Translate sentences with a trained encoder-decoder, by beam search or by sampling.
+
+    Standard output has one translation for every line of input, in its order; a line that cannot
+    be translated, such as an empty one, gives an empty line, and is named on standard error. With
+    --n-best above 1, each translation is a line of its score, a tab and the text, and an empty
+    line ends those of a sentence. A line break within a translation is written as \n.
+    """
+
+    run: tyro.conf.Positional[pathlib.Path]
+    """Run folder, such as runs/phrasebook_en_kn."""
+
+    text: tyro.conf.Positional[str | None] = None
+    """Sentence to translate; when not given, each line of the file or of standard input is one."""
+
+    file: pathlib.Path | None = None
+    """Text file with a sentence in each line, UTF-8, also .gz."""
+
+    beam_size: int | None = None
+    """Hypotheses that are followed at a time, 1 = greedy; the config's when not given."""
+
+    n_best: int = 1
+    """How many translations of each sentence to print, at most the beam size."""
+
+    length_penalty: float | None = None
+    """Exponent of the length that log-probabilities are divided by; the config's when not given."""
+
+    temperature: float = 0.0
+    """Above 0, tokens are drawn instead of searched for, from logits divided by this."""
+
+    seed: int = 0
+    """Of the draws."""
+
+    step: int | None = None
+    """Checkpoint to use; the one with the lowest held-out loss when not given."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Predict:
+    r"""Fill in [MASK] with a trained masked language model, or label texts with a classifier.
+
+    Each prediction is a line: of a classifier, the probability, a tab and the label; of a masked
+    language model, the number of the mask, the probability and the token, with tabs between. An
+    empty line ends those of a text. A line of input that cannot be used, such as an empty one,
+    gives an empty line alone, and is named on standard error. A line break that is predicted is
+    written as \n.
+    """
+
+    run: tyro.conf.Positional[pathlib.Path]
+    """Run folder, such as runs/masked_python."""
+
+    text: tyro.conf.Positional[str | None] = None
+    """Text to predict for; when not given, each line of the file or of standard input is one."""
+
+    file: pathlib.Path | None = None
+    """Text file with a text in each line, UTF-8, also .gz."""
+
+    n_best: int = 3
+    """How many predictions to print for each mask or text, the likeliest first."""
+
+    step: int | None = None
+    """Checkpoint to use; the one with the lowest held-out loss when not given."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluate:
+    """Measure a trained run on its held-out data.
+
+    Of every run the loss; of a translator BLEU and chrF (with jaxformer[eval]) and the share of
+    exact translations, of a classifier the accuracy.
+    """
+
+    run: tyro.conf.Positional[pathlib.Path]
+    """Run folder, such as runs/quickstart."""
+
+    step: int | None = None
+    """Checkpoint to use; the one with the lowest held-out loss when not given."""
+
+
+Command = (
+    Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Generate, tyro.conf.subcommand("generate")]
+    | Annotated[Translate, tyro.conf.subcommand("translate")]
+    | Annotated[Predict, tyro.conf.subcommand("predict")]
+    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+)

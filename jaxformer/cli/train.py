@@ -1,0 +1,91 @@
+"""jaxformer train and evaluate."""
+
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jaxformer.cli.commands import Evaluate
+from jaxformer.cli.parsing import parse
+from jaxformer.config import ExperimentConfig, config_to_toml, load_config
+
+if TYPE_CHECKING:
+    from jaxformer.runs import Run
+
+__all__ = ["evaluate", "train"]
+
+
+def train(path: str, overrides: Sequence[str]) -> None:
+    """Trains as a config and its overrides say, and shows what came of it."""
+    config = parse(
+        ExperimentConfig,
+        default=load_config(path),
+        args=list(overrides),
+        prog=f"jaxformer train {path}",
+        description="Overrides of the config; each shows its value there.",
+    )
+    if config.training.cpu_devices is not None:
+        from jaxformer.training.parallel import split_cpu
+
+        split_cpu(config.training.cpu_devices)
+    from jaxformer import runs
+
+    def say(resolved: ExperimentConfig, report: tuple[str, ...]) -> None:
+        print(config_to_toml(resolved))
+        for line in report:
+            print(line)
+
+    result = runs.train_run(config, on_start=say)
+    assert config.out is not None  # load_config fills it in
+    folder = pathlib.Path(config.out)
+    if result.stop_signal is not None:
+        print(
+            f"stopped by {result.stop_signal.name} at step {result.step}, saved in {folder}; the "
+            "same command goes on from there"
+        )
+        sys.exit(128 + result.stop_signal)
+    _report(runs.open_run(folder))
+
+
+def _report(run: "Run") -> None:
+    """Ends a training run: held-out loss, loss curve, samples, folder."""
+    import jax
+
+    print()
+    _print_evaluation(run)
+    print(f"loss curve: {_draw_loss_curve(run.folder)}\n")
+    rng = jax.random.key(run.config.seed)
+    with (run.folder / "samples.txt").open("w", encoding="utf-8") as file:
+        for index, prompt in enumerate(run.config.samples.prompts):
+            sample = run.sample(prompt, jax.random.fold_in(rng, index))
+            sample = f"--- {prompt!r}\n{sample}\n"
+            print(sample)
+            file.write(sample + "\n")
+    print(f"run folder: {run.folder}")
+
+
+def _print_evaluation(run: "Run") -> None:
+    result = run.evaluate()
+    print(f"held-out loss at step {run.step}: {result}, over {result.predicted:,} {result.unit}s")
+    for line in result.details:
+        print(line)
+
+
+def _draw_loss_curve(folder: pathlib.Path) -> str:
+    from jaxformer.training import read_metrics
+    from jaxformer.viz import loss_curve
+
+    try:
+        figure = loss_curve(read_metrics(folder), title=folder.name)
+    except ImportError:
+        return 'not drawn, because matplotlib is missing; pip install "jaxformer[viz]"'
+    path = folder / "loss.png"
+    figure.savefig(path)
+    return str(path)
+
+
+def evaluate(command: Evaluate) -> None:
+    """Prints the figures of a run."""
+    from jaxformer import runs
+
+    _print_evaluation(runs.open_run(command.run, command.step))

@@ -1,0 +1,170 @@
+"""The config of the data: where it comes from, and how it becomes tokens."""
+
+import dataclasses
+from typing import Literal
+
+from jaxformer.config.checks import require, require_choices, require_positive
+from jaxformer.errors import ConfigError
+
+__all__ = ["DataConfig", "SyntheticConfig", "TokenizerConfig"]
+
+_SYNTHETIC = ("copy", "reverse", "sort")
+_WINDOWS = ("python", "files")
+_FROM_PATHS = ("files", "pairs", "labelled")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenizerConfig:
+    """How text becomes token ids.
+
+    Args:
+        kind: "character", "byte", "word" or byte-level "bpe".
+        vocab_size: for "bpe" (needed) and "word" (optional, most frequent first): at most this
+            many ids, special tokens included.
+        joint: whether source and target of a translation share one vocabulary; if not, each has
+            one of its own, of vocab_size.
+        word_vectors: a text file of pretrained vectors, in the format of word2vec or GloVe, that
+            the embeddings of the words in it start from, for "word"; of the source, where it
+            has a vocabulary of its own.
+    """
+
+    kind: Literal["character", "byte", "word", "bpe"] = "bpe"
+    vocab_size: int | None = None
+    joint: bool = True
+    word_vectors: str | None = None
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+        require_positive(self, "vocab_size")
+        if self.kind == "bpe" and self.vocab_size is None:
+            raise ConfigError("tokenizer.kind 'bpe' needs tokenizer.vocab_size, for example 2048")
+        if self.kind == "bpe" and self.vocab_size is not None and self.vocab_size < 257:
+            raise ConfigError(
+                "vocab_size of a byte-level BPE must be at least 257 (256 bytes and the end of "
+                f"text), got vocab_size={self.vocab_size}"
+            )
+        if self.kind in ("byte", "character") and self.vocab_size is not None:
+            raise ConfigError(
+                f"vocab_size is for word and bpe tokenizers, got kind={self.kind!r} and "
+                f"vocab_size={self.vocab_size}; remove it"
+            )
+        if self.word_vectors is not None and self.kind != "word":
+            raise ConfigError(
+                f"word_vectors are for the tokenizer kind 'word', got kind={self.kind!r} and "
+                f"word_vectors={self.word_vectors!r}; change one of them"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SyntheticConfig:
+    """Sequences of symbols to be copied, reversed or sorted: a task with one right answer.
+
+    Args:
+        num_symbols: how many different symbols there are.
+        min_len: shortest sequence in symbols.
+        max_len: longest sequence in symbols.
+        num_pairs: sequences to train on.
+        num_held_out: sequences held out, none of which is trained on.
+    """
+
+    num_symbols: int = 20
+    min_len: int = 2
+    max_len: int = 10
+    num_pairs: int = 20_000
+    num_held_out: int = 500
+
+    def __post_init__(self) -> None:
+        require_positive(self, *(field.name for field in dataclasses.fields(self)))
+        require(
+            self.min_len <= self.max_len,
+            "min_len must be at most max_len",
+            min_len=self.min_len,
+            max_len=self.max_len,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Where the text comes from, and how it is cut into sequences of model.max_len tokens.
+
+    Args:
+        source: text for a decoder, or an encoder that predicts masked tokens: "python" is the
+            documentation that ships inside Python, "files" reads paths. Pairs for an
+            encoder-decoder: "pairs" reads paths, "phrasebook" is the English-Kannada one inside
+            the package, and "copy", "reverse" and "sort" are tasks on symbols. Texts with a label
+            for an encoder that classifies: "labelled" reads paths, "phrasebook" has topics.
+        paths: "files": text files or glob patterns, UTF-8, each file one document. "pairs": a
+            file of source, tab, target; or a file of sources and one of targets, line by line.
+            "labelled": files of text, tab, label. Names that end in .gz are unpacked.
+        validation_fraction: share held out, from the end of a fixed random order: of the
+            characters of "files" and "python", of the rows of "pairs" and "labelled"; not used
+            when validation_paths are given.
+        validation_paths: files to hold out instead.
+        packing: "windows" cuts the stream of all documents; "documents" does too, but a token
+            sees only its own document, and positions restart with it.
+        mask_rate: share of the tokens that an encoder has to predict.
+        num_buckets: how many lengths the batches of pairs and labelled texts are padded to; each
+            is compiled once, so few start sooner and many pad less.
+        synthetic: the tasks on symbols.
+    """
+
+    source: Literal[
+        "python", "files", "pairs", "labelled", "phrasebook", "copy", "reverse", "sort"
+    ] = "files"
+    paths: tuple[str, ...] = ()
+    validation_fraction: float = 0.1
+    validation_paths: tuple[str, ...] = ()
+    packing: Literal["windows", "documents"] = "windows"
+    mask_rate: float = 0.15
+    num_buckets: int = 8
+    synthetic: SyntheticConfig = SyntheticConfig()
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+        for name in ("paths", "validation_paths"):
+            value = getattr(self, name)
+            if (
+                value
+                and self.source not in _FROM_PATHS
+                and not (self.source == "python" and name == "validation_paths")
+            ):
+                sources = ", ".join(repr(source) for source in _FROM_PATHS)
+                raise ConfigError(
+                    f"data.{name} are read by data.source {sources} only, got source="
+                    f"{self.source!r} and {name}={value!r}; remove {name}, or change source"
+                )
+        require(
+            0 < self.validation_fraction < 1,
+            "validation_fraction must be between 0 and 1",
+            validation_fraction=self.validation_fraction,
+        )
+        fraction_is_set = self.validation_fraction != type(self).validation_fraction
+        if fraction_is_set and self.source not in (*_WINDOWS, *_FROM_PATHS):
+            raise ConfigError(
+                f"data.validation_fraction is not for data.source {self.source!r}, which says "
+                "itself what is held out, got validation_fraction="
+                f"{self.validation_fraction}; remove it"
+            )
+        require(
+            0 < self.mask_rate < 1, "mask_rate must be between 0 and 1", mask_rate=self.mask_rate
+        )
+        require(
+            1 <= self.num_buckets <= 8,
+            "num_buckets must be in 1 .. 8",
+            num_buckets=self.num_buckets,
+        )
+        if self.packing != "windows" and self.source not in _WINDOWS:
+            raise ConfigError(
+                f"data.packing is for data.source 'python' and 'files', got source={self.source!r} "
+                f"and packing={self.packing!r}; remove packing"
+            )
+        if self.synthetic != SyntheticConfig() and self.source not in _SYNTHETIC:
+            raise ConfigError(
+                "data.synthetic is for data.source 'copy', 'reverse' and 'sort', got source="
+                f"{self.source!r}; remove it"
+            )
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the text is one stream, cut into windows of one length."""
+        return self.source in _WINDOWS

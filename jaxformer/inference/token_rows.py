@@ -1,0 +1,99 @@
+"""Rows of tokens as they come from a user: checked, and padded to one array."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxformer.config import ModelConfig
+from jaxformer.errors import DataError
+
+__all__ = ["check_prompts", "check_sources", "pad_rows"]
+
+
+def check_prompts(
+    config: ModelConfig, prompts: Sequence[Sequence[int]], max_new_tokens: int
+) -> list[int]:
+    """Checks prompts against vocabulary and context.
+
+    Args:
+        config: the decoder.
+        prompts: token ids.
+        max_new_tokens: longest continuation.
+
+    Returns:
+        The length of every prompt.
+
+    Raises:
+        DataError: a prompt is empty, has an unknown token, or is too long for the context.
+    """
+    if not prompts:
+        raise DataError("prompts must have at least one prompt, got none")
+    if max_new_tokens < 1:
+        raise DataError(f"max_new_tokens must be positive, got {max_new_tokens}")
+    for row, prompt in enumerate(prompts):
+        ids = np.asarray(prompt)
+        if ids.size == 0:
+            raise DataError(f"prompt {row} is empty; a continuation needs at least one token")
+        _check_known(f"prompt {row}", ids, config.vocab_size)
+        if ids.size + max_new_tokens > config.max_len:
+            room = config.max_len - ids.size
+            remedy = f"ask for at most {room} new tokens" if room > 0 else "shorten the prompt"
+            raise DataError(
+                f"prompt {row} has {ids.size} tokens and max_new_tokens={max_new_tokens}, together "
+                f"more than the model's context of {config.max_len}; {remedy}"
+            )
+    return [len(prompt) for prompt in prompts]
+
+
+def check_sources(config: ModelConfig, sources: Sequence[Sequence[int]]) -> list[int]:
+    """Checks what an encoder is to read against its vocabulary and context.
+
+    Args:
+        config: the encoder-decoder.
+        sources: token ids.
+
+    Returns:
+        The length of every source.
+
+    Raises:
+        DataError: a source is empty, has an unknown token, or is longer than max_len.
+    """
+    for row, source in enumerate(sources):
+        ids = np.asarray(source)
+        if ids.size == 0:
+            raise DataError(f"source {row} is empty; an encoder needs at least one token to read")
+        _check_known(f"source {row}", ids, config.encoder.vocab_size)
+        if ids.size > config.max_len:
+            raise DataError(
+                f"a source must have at most max_len={config.max_len} tokens, got {ids.size} in "
+                f"source {row}; cut it into shorter ones"
+            )
+    return [len(source) for source in sources]
+
+
+def pad_rows(rows: Sequence[Sequence[int]], width: int) -> np.ndarray:
+    """Writes rows of unequal lengths into one array.
+
+    Args:
+        rows: token ids.
+        width: T, at least the length of the longest row.
+
+    Returns:
+        int32 `[B, T]`, zeros behind each row's tokens.
+
+    Example:
+        >>> pad_rows([[1], [2, 3]], width=3).tolist()
+        [[1, 0, 0], [2, 3, 0]]
+    """
+    padded = np.zeros((len(rows), width), np.int32)
+    for index, row in enumerate(rows):
+        padded[index, : len(row)] = row
+    return padded
+
+
+def _check_known(name: str, ids: np.ndarray, vocab_size: int | None) -> None:
+    if vocab_size is not None and (ids.min() < 0 or ids.max() >= vocab_size):
+        raise DataError(
+            f"tokens must be in 0 .. {vocab_size - 1}, got {ids.min()} .. {ids.max()} "
+            f"in {name}; encode it with the tokenizer of the model"
+        )

@@ -1,0 +1,188 @@
+"""What every kind of run has: its task while it is trained, itself when it is opened."""
+
+import dataclasses
+import functools
+import hashlib
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Protocol
+
+import jax
+import numpy as np
+
+from jaxformer import run_folder, text
+from jaxformer.config import ExperimentConfig, TokenizerConfig
+from jaxformer.errors import ConfigError
+from jaxformer.training import Evaluation, SingleRunner, TrainingData, evaluate, make_eval_step
+from jaxformer.training.losses import LossFunction
+from jaxformer.training.parallel import Runner
+
+__all__ = [
+    "PreparedRun",
+    "Run",
+    "evaluate_on_one_device",
+    "fingerprint",
+    "fitting_vocab_size",
+    "held_out_buckets",
+    "spread",
+    "train_tokenizer",
+    "training_buckets",
+]
+
+
+Example = dict[str, np.ndarray]
+
+
+class PreparedRun(Protocol):
+    """A run before its first step: its text read, its tokenizers made, its config filled in."""
+
+    @property
+    def config(self) -> ExperimentConfig:
+        """The experiment, all that the data decides filled in."""
+
+    @property
+    def summary(self) -> run_folder.DataSummary:
+        """What the run folder remembers of the data."""
+
+    @property
+    def report(self) -> tuple[str, ...]:
+        """What became of the data, a line each."""
+
+    def write(self, folder: pathlib.Path) -> None:
+        """Writes into a new run folder what opening it needs: tokenizers and held-out data."""
+
+    def training_data(self, runner: Runner) -> TrainingData:
+        """Makes the batches, for as many devices and hosts as the runner has."""
+
+    def losses(self) -> tuple[LossFunction, LossFunction]:
+        """Makes the loss to train with, and that of the held-out data."""
+
+    def init_params(self, rng: jax.Array) -> Any:
+        """Makes the parameters that training starts from."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A trained run: what generation, translation, prediction and evaluation start from.
+
+    Args:
+        folder: the run folder.
+        config: the experiment, all that the text decides filled in.
+        params: parameters of the checkpoint that was opened.
+        step: of that checkpoint.
+    """
+
+    folder: pathlib.Path
+    config: ExperimentConfig
+    params: Any
+    step: int
+
+    kind: ClassVar[str]
+    """What the model is, in words."""
+
+    def evaluate(self) -> Evaluation:
+        """Measures the model on the run's held-out data, on one device."""
+        raise NotImplementedError
+
+    def sample(self, prompt: str, rng: jax.Array) -> str:
+        """Shows what the model makes of a prompt, as the config's samples say."""
+        raise NotImplementedError
+
+
+def evaluate_on_one_device(loss: LossFunction, params: Any, data: TrainingData) -> Evaluation:
+    """Measures the held-out loss and the scores."""
+    eval_step = SingleRunner().compile_eval(make_eval_step(loss))
+    result = evaluate(eval_step, params, data.held_out(), data.held_out_bytes, data.unit)
+    return result if data.scores is None else result._replace(scores=data.scores(params))
+
+
+def train_tokenizer(
+    config: TokenizerConfig, train_text: Sequence[str], held_out_text: Sequence[str]
+) -> text.Tokenizer:
+    """Trains on the training text; characters are taken from all, since none may be unknown."""
+    if config.kind == "byte":
+        return text.byte_tokenizer()
+    if config.kind == "character":
+        return text.train_character([*train_text, *held_out_text])
+    if config.kind == "word":
+        return text.train_word(train_text, config.vocab_size)
+    assert config.vocab_size is not None  # the config requires it
+    return text.train_bpe(train_text, config.vocab_size)
+
+
+def fitting_vocab_size(name: str, wanted: int | None, tokenizer: text.Tokenizer) -> int:
+    """Fills in the number of tokens of a model, or checks that it is enough.
+
+    Args:
+        name: of the config's key.
+        wanted: its value.
+        tokenizer: whose tokens they are.
+
+    Raises:
+        ConfigError: the tokenizer has more.
+    """
+    if wanted is None:
+        return tokenizer.vocab_size
+    if wanted < tokenizer.vocab_size:
+        raise ConfigError(
+            f"{name} must be at least the tokenizer's {tokenizer.vocab_size}, got {wanted}; raise "
+            "it, or remove it to take the tokenizer's"
+        )
+    return wanted
+
+
+def fingerprint(*parts: Iterable[str]) -> str:
+    """SHA-256 of the texts, so that a run is not continued on others."""
+    digest = hashlib.sha256()
+    for index, texts in enumerate(parts):
+        for document in (*(("\0",) if index else ()), *texts):
+            digest.update(hashlib.sha256(document.encode()).digest())
+    return digest.hexdigest()
+
+
+def spread(texts: Sequence[str], count: int) -> tuple[str, ...]:
+    """Picks texts from all over a sequence, to be shown; all, if there are few."""
+    chosen = min(count, len(texts))
+    return tuple(texts[i * len(texts) // chosen] for i in range(chosen))
+
+
+def training_buckets(
+    config: ExperimentConfig, runner: Runner, examples: list[Example]
+) -> text.BucketedBatches:
+    """Makes the batches of examples of unequal length to train on."""
+    training = config.training
+    assert training.batch_tokens is not None  # the config requires it of these
+    return text.BucketedBatches(
+        examples,
+        batch_tokens=training.batch_tokens,
+        seed=config.seed,
+        multiple_of=runner.num_devices * training.accumulate_steps,
+        num_buckets=config.data.num_buckets,
+        num_hosts=runner.num_hosts,
+        host=runner.host,
+    )
+
+
+def held_out_buckets(
+    config: ExperimentConfig, examples: list[Example], runner: Runner | None = None
+) -> Callable[[], Iterator[Example]]:
+    """Makes what iterates over held-out examples, on all devices or one.
+
+    A batch has the tokens of a micro-batch, which are known to fit in memory, or one example for
+    each device, where that is more.
+    """
+    training = config.training
+    assert training.batch_tokens is not None  # the config requires it of these
+    devices = 1 if runner is None else runner.num_devices
+    longest = max(array.size for example in examples for array in example.values())
+    batches = functools.partial(
+        text.bucketed_evaluation_batches,
+        examples,
+        batch_tokens=max(training.batch_tokens // training.accumulate_steps, longest * devices),
+        num_buckets=config.data.num_buckets,
+        multiple_of=devices,
+        num_hosts=1 if runner is None else runner.num_hosts,
+        host=0 if runner is None else runner.host,
+    )
+    batches()  # raises now what would be raised at the first evaluation
+    return batches

@@ -1,0 +1,237 @@
+"""Runs of a decoder: a causal language model that continues text."""
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from jaxformer import run_folder, text
+from jaxformer.config import ExperimentConfig, ModelConfig, SamplingConfig
+from jaxformer.errors import DataError
+from jaxformer.inference import check_prompts, generate_stream
+from jaxformer.models import Decoder
+from jaxformer.runs.base import (
+    Run,
+    evaluate_on_one_device,
+    fitting_vocab_size,
+    train_tokenizer,
+)
+from jaxformer.runs.streams import (
+    StreamText,
+    default_prompts,
+    evaluation_rows,
+    read_text,
+    windows,
+)
+from jaxformer.runs.word_vectors import StartVectors
+from jaxformer.training import Evaluation, TrainingData, language_model_loss
+from jaxformer.training.losses import LossFunction
+from jaxformer.training.parallel import Runner
+
+__all__ = ["LanguageModelRun", "PreparedLanguageModel", "init_params"]
+
+
+@dataclasses.dataclass(frozen=True)
+class PreparedLanguageModel:
+    """A decoder and its text, before the first step.
+
+    Args:
+        config: the experiment, all that the text decides filled in.
+        text: the tokens.
+        vectors: what the embeddings start from.
+    """
+
+    config: ExperimentConfig
+    text: StreamText
+    vectors: StartVectors
+
+    @classmethod
+    def prepare(
+        cls, config: ExperimentConfig, folder: pathlib.Path | None
+    ) -> "PreparedLanguageModel":
+        """Reads the text; takes the tokenizer of the folder where a run goes on."""
+        train_text, held_out_text = read_text(config.data)
+        if folder is None:
+            tokenizer = train_tokenizer(config.tokenizer, train_text, held_out_text)
+        else:
+            tokenizer = run_folder.load_tokenizer(folder)
+        size = fitting_vocab_size("model.vocab_size", config.model.vocab_size, tokenizer)
+        prompts = config.samples.prompts or default_prompts(
+            held_out_text, tokenizer, config.model.max_len
+        )
+        config = dataclasses.replace(
+            config,
+            model=dataclasses.replace(config.model, vocab_size=size),
+            samples=dataclasses.replace(config.samples, prompts=prompts),
+        )
+        vectors, config = StartVectors.read(config, tokenizer)
+        _check_samples(config, tokenizer, len(train_text))
+        return cls(config, StreamText.encode(tokenizer, train_text, held_out_text), vectors)
+
+    @property
+    def report(self) -> tuple[str, ...]:
+        """How many words have vectors."""
+        return self.vectors.report
+
+    @property
+    def summary(self) -> run_folder.DataSummary:
+        """What the run folder remembers of the text."""
+        return self.text.summary
+
+    def write(self, folder: pathlib.Path) -> None:
+        """Writes tokenizer and held-out text into a new run folder."""
+        self.text.write(folder, self._predicted_bytes())
+
+    def training_data(self, runner: Runner) -> TrainingData:
+        """Makes batches of windows, or of packed documents."""
+        config, hosts = self.config, {"num_hosts": runner.num_hosts, "host": runner.host}
+        assert config.training.batch_size is not None  # the config requires it of streams
+        source, held_out = windows(config, self.text.train), windows(config, self.text.held_out)
+        rows = math.lcm(evaluation_rows(config), runner.num_devices)
+        return TrainingData(
+            batches=text.Batches(source, config.training.batch_size, seed=config.seed, **hosts),
+            held_out=lambda: text.evaluation_batches(held_out, rows, **hosts),
+            held_out_bytes=self._predicted_bytes(),
+        )
+
+    def losses(self) -> tuple[LossFunction, LossFunction]:
+        """Makes the loss to train with, and that of the held-out text."""
+        model = Decoder(self.config.model)
+        smoothing = self.config.training.label_smoothing
+        return language_model_loss(model, label_smoothing=smoothing), language_model_loss(model)
+
+    def init_params(self, rng: jax.Array) -> Any:
+        """Makes the parameters that training starts from."""
+        params = init_params(self.config.model, rng)
+        return {**params, "embedding": self.vectors.put_into(params["embedding"])}
+
+    def _predicted_bytes(self) -> int:
+        """UTF-8 bytes of the held-out text, but for tokens that nothing comes before.
+
+        Those cost the model nothing.
+        """
+        held_out, tokenizer = self.text.held_out, self.text.tokenizer
+        unpredicted = windows(self.config, held_out).unpredicted
+        free = sum(tokenizer.byte_length(int(held_out.tokens[i])) for i in unpredicted)
+        return self.text.held_out_bytes - free
+
+
+@dataclasses.dataclass(frozen=True)
+class LanguageModelRun(Run):
+    """A trained decoder, with its tokenizer.
+
+    Args:
+        tokenizer: the run's own.
+    """
+
+    tokenizer: text.Tokenizer
+    kind: ClassVar[str] = "a language model, which continues text"
+
+    @classmethod
+    def open(cls, run: Run) -> "LanguageModelRun":
+        """Reads what else the run folder has."""
+        return cls(
+            run.folder, run.config, run.params, run.step, run_folder.load_tokenizer(run.folder)
+        )
+
+    def evaluate(self) -> Evaluation:
+        """Measures the loss on the run's held-out text, on one device."""
+        held_out = run_folder.HeldOut.load(self.folder)
+        source = windows(self.config, held_out.stream)
+        rows = evaluation_rows(self.config)
+        data = TrainingData(
+            batches={}, held_out=lambda: text.evaluation_batches(source, rows),
+            held_out_bytes=held_out.num_bytes,
+        )  # fmt: skip
+        loss = language_model_loss(Decoder(self.config.model))
+        return evaluate_on_one_device(loss, self.params, data)
+
+    def generate(
+        self,
+        prompt: str,
+        *,
+        rng: jax.Array,
+        sampling: SamplingConfig | None = None,
+        max_new_tokens: int | None = None,
+    ) -> Iterator[str]:
+        """Continues a text, piece by piece as it comes.
+
+        Args:
+            prompt: the text to continue; an empty one starts a new document, where the run was
+                trained on windows of several.
+            rng: PRNG key of the draws.
+            sampling: how tokens are chosen; as the model says when not given.
+            max_new_tokens: longest continuation; what fits the context when not given.
+
+        Yields:
+            The continuation, without the prompt.
+
+        Raises:
+            DataError: the prompt is empty or too long, or cannot be encoded.
+        """
+        documents = run_folder.load_summary(self.folder).documents
+        ids = _encode_prompt(self.config, self.tokenizer, prompt, documents)
+        stop = self.tokenizer.end_of_text
+        decoder = self.tokenizer.stream()
+        decoder.push(ids)  # so that spaces between prompt and continuation are right
+        for (new,) in generate_stream(
+            self.config.model,
+            self.params,
+            [ids],
+            max_new_tokens=_new_tokens(self.config.model, ids, max_new_tokens),
+            rng=rng,
+            sampling=SamplingConfig() if sampling is None else sampling,
+            stop_tokens=() if stop is None else (stop,),
+            num_tokens=self.tokenizer.vocab_size,
+        ):
+            yield decoder.push(new)
+        yield decoder.flush()
+
+    def sample(self, prompt: str, rng: jax.Array) -> str:
+        """Continues a prompt as the config's samples say; returns it with its continuation."""
+        samples = self.config.samples
+        pieces = self.generate(
+            prompt, rng=rng, sampling=samples, max_new_tokens=samples.max_new_tokens
+        )
+        return prompt + "".join(pieces)
+
+
+def init_params(model: ModelConfig, rng: jax.Array) -> Any:
+    """Makes the parameters of a decoder."""
+    tokens = jnp.zeros((1, min(2, model.max_len)), jnp.int32)
+    return Decoder(model).init(rng, tokens)["params"]
+
+
+def _encode_prompt(
+    config: ExperimentConfig, tokenizer: text.Tokenizer, prompt: str, documents: int
+) -> list[int]:
+    """Encodes a prompt; an empty one as the end of the document before, if the model knows that.
+
+    It does where windows run on from one of several documents to the next.
+    """
+    ids: list[int] = tokenizer.encode(prompt).tolist()
+    if not ids and tokenizer.end_of_text is not None:
+        if documents > 1 and config.data.packing == "windows":
+            return [tokenizer.end_of_text]
+    if not ids:
+        raise DataError("the prompt is empty; give at least one character to continue")
+    return ids
+
+
+def _new_tokens(model: ModelConfig, ids: list[int], wanted: int | None) -> int:
+    return max(1, model.max_len - len(ids)) if wanted is None else wanted
+
+
+def _check_samples(config: ExperimentConfig, tokenizer: text.Tokenizer, documents: int) -> None:
+    """Raises what sampling at the end would raise, before the first step."""
+    for prompt in config.samples.prompts:
+        try:
+            ids = _encode_prompt(config, tokenizer, prompt, documents)
+            new = _new_tokens(config.model, ids, config.samples.max_new_tokens)
+            check_prompts(config.model, [ids], new)
+        except DataError as error:
+            raise DataError(f"samples.prompts has {prompt!r}: {error}") from None

@@ -1,0 +1,66 @@
+"""Pretrained word vectors as the start of a model's embedding table."""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxformer import text
+from jaxformer.config import ExperimentConfig
+from jaxformer.errors import ConfigError
+from jaxformer.modules.embedding import FROZEN_EMBEDDING
+
+__all__ = ["StartVectors"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StartVectors:
+    """The vectors of the words that a tokenizer knows; None where the config names no file.
+
+    Args:
+        vectors: what was found.
+        report: how many, in words.
+    """
+
+    vectors: text.WordVectors | None
+    report: tuple[str, ...]
+
+    @classmethod
+    def read(
+        cls, config: ExperimentConfig, tokenizer: text.Tokenizer
+    ) -> tuple["StartVectors", ExperimentConfig]:
+        """Reads the file that the config names, and fills the vectors' width into the config.
+
+        Raises:
+            ConfigError: the config has another width.
+            DataError: the file cannot be used.
+        """
+        path, model = config.tokenizer.word_vectors, config.model
+        if path is None:
+            return cls(None, ()), config
+        words = tokenizer.words
+        found = text.read_word_vectors(path, words)
+        width = found.vectors.shape[1]
+        if model.embedding_dim is None and width != model.d_model:
+            try:
+                model = dataclasses.replace(model, embedding_dim=width)
+            except ConfigError as error:
+                raise ConfigError(
+                    f"the vectors of {path} have a width of {width}: {error}"
+                ) from None
+        if model.table_dim != width:
+            raise ConfigError(
+                f"model.embedding_dim must be the width of the vectors of {path}, {width}, got "
+                f"{model.table_dim}; remove it"
+            )
+        report = f"word vectors: {len(found.ids):,} of {len(words):,} words are in {path}"
+        return cls(found, (report,)), dataclasses.replace(config, model=model)
+
+    def put_into(self, embedding: dict[str, Any]) -> dict[str, Any]:
+        """Returns the parameters of an embedding with these vectors in its table."""
+        if self.vectors is None:
+            return embedding
+        name = FROZEN_EMBEDDING if FROZEN_EMBEDDING in embedding else "embedding"
+        table = embedding[name]
+        vectors = jnp.asarray(self.vectors.vectors, table.dtype)
+        return {**embedding, name: table.at[jnp.asarray(self.vectors.ids)].set(vectors)}

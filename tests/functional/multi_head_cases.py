@@ -1,0 +1,52 @@
+"""A small layer of grouped heads, for the tests of multi-head attention."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxformer.functional import KVCache, MultiHeadParams, multi_head_attention
+
+# Query heads N read key heads K in groups of 3; the key width H is even for rotary positions.
+B, T, S, N, K, H, V, D, D_OTHER = 2, 7, 5, 6, 2, 4, 3, 11, 13
+HEADS = {"num_heads": N, "num_kv_heads": K}
+
+
+def normal(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def float32(tree):
+    return jax.tree.map(lambda array: jnp.asarray(np.float32(array)), tree)
+
+
+def random_params(seed, *, biases=True, kv_width=D):
+    shapes = [(D, N * H), (kv_width, K * H), (kv_width, K * V), (N * V, D)]
+    kernels = [0.5 * normal(seed + i, *shape) for i, shape in enumerate(shapes)]
+    offsets = [normal(seed + 9 + i, shape[1]) for i, shape in enumerate(shapes)]
+    return MultiHeadParams(*kernels, *(offsets if biases else []))
+
+
+SEGMENTS = np.array([[1, 1, 1, 2, 2, 2, 2], [1, 2, 2, 2, 3, 3, 3]])
+CAPACITY = 11
+
+
+def empty_cache(capacity=CAPACITY, batch=B):
+    return KVCache.init(batch, capacity, num_kv_heads=K, head_dim=H, value_head_dim=V)
+
+
+attend = jax.jit(
+    multi_head_attention,
+    static_argnames=(
+        "num_heads",
+        "num_kv_heads",
+        "is_causal",
+        "rotary_layout",
+        "norm_eps",
+        "scale",
+        "softcap",
+        "local_window_size",
+        "dropout_rate",
+        "implementation",
+        "return_weights",
+    ),  # fmt: skip
+)

@@ -1,0 +1,195 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from einops import rearrange
+
+from jaxformer.errors import ShapeError
+from jaxformer.functional import (
+    KVCache,
+    MultiHeadParams,
+    multi_head_attention,
+    project_memory,
+    rotary_tables,
+)
+from tests.functional import oracle
+from tests.functional.multi_head_cases import (
+    CAPACITY,
+    D_OTHER,
+    HEADS,
+    SEGMENTS,
+    B,
+    D,
+    H,
+    K,
+    N,
+    S,
+    T,
+    V,
+    attend,
+    empty_cache,
+    float32,
+    normal,
+    random_params,
+)
+
+
+@pytest.mark.parametrize("qk_norm", [False, True])
+def test_memory_stands_for_the_inputs_that_it_was_made_from(qk_norm):
+    """Padding of those inputs, NaN here, is in the memory, but never read."""
+    params = random_params(26, kv_width=D_OTHER)
+    if qk_norm:
+        scales = {"query_norm_scale": normal(27, H) + 2, "key_norm_scale": normal(28, H) + 2}
+        params = params._replace(**scales)
+    params, x, kv = float32(params), float32(normal(29, B, T, D)), normal(30, B, S, D_OTHER)
+    lengths = np.array([5, 2])
+    kv[1, 2:] = np.nan
+    memory = project_memory(params, float32(kv), lengths, norm_eps=0.1, **HEADS)
+    assert memory.key.shape == (B, S, K, H) and memory.value.shape == (B, S, K, V)
+    np.testing.assert_array_equal(memory.lengths, lengths)
+    output = attend(params, x, memory=memory, norm_eps=0.1, **HEADS).output
+    arguments = {"key_value_seq_lengths": lengths, "norm_eps": 0.1}
+    expected = attend(params, x, float32(kv), **arguments, **HEADS).output
+    assert np.isfinite(output).all()
+    np.testing.assert_allclose(output, expected, rtol=0, atol=1e-5)
+    # The projections of memory are not made again.
+    spoilt = {
+        "key_kernel": jnp.nan * params.key_kernel,
+        "value_kernel": jnp.nan * params.value_kernel,
+    }
+    again = attend(params._replace(**spoilt), x, memory=memory, norm_eps=0.1, **HEADS).output
+    np.testing.assert_array_equal(again, output)
+
+
+def test_memory_without_lengths_is_all_real_and_has_as_many_heads_as_queries():
+    params, kv = MultiHeadParams(*(float32(normal(i, 6, 6)) for i in range(4))), normal(31, B, S, 6)
+    memory = project_memory(params, float32(kv), num_heads=3)
+    assert memory.key.shape == (B, S, 3, 2)
+    np.testing.assert_array_equal(memory.lengths, [S] * B)
+    assert memory.lengths.dtype == jnp.int32
+
+
+def test_narrower_memory_keeps_the_dtype_of_the_queries():
+    params, x, kv = (
+        float32(a) for a in (random_params(32), normal(33, B, T, D), normal(34, B, S, D))
+    )
+    memory = project_memory(params, kv.astype(jnp.bfloat16), **HEADS)
+    assert memory.key.dtype == memory.value.dtype == jnp.bfloat16
+    output = attend(params, x, memory=memory, **HEADS).output
+    assert output.dtype == jnp.float32
+    full = np.asarray(attend(params, x, kv, **HEADS).output)
+    assert 0 < np.abs(output - full).max() < 0.05 * np.abs(full).max()
+
+
+@pytest.mark.parametrize("source", ["self", "cross", "memory", "cache"])
+def test_weights_are_those_that_the_values_are_averaged_by(source):
+    params, x, kv = random_params(35), normal(36, B, T, D), normal(37, B, S, D)
+    if source == "self":
+        others, arguments = x, {
+            "is_causal": True, "scale": 0.9, "softcap": 2.0, "local_window_size": (3, 0),
+            "query_seq_lengths": np.array([6, 7]), "key_value_seq_lengths": np.array([6, 7]),
+            "bias": float32(normal(38, B, N, T, T)), "mask": normal(39, T, T) > -1,
+            "query_segment_ids": SEGMENTS, "key_value_segment_ids": SEGMENTS,
+        }  # fmt: skip
+        structure = arguments
+    elif source == "cache":
+        others = np.concatenate([x, np.zeros((B, CAPACITY - T, D))], axis=1)
+        arguments = {"is_causal": True, "cache": empty_cache(), "num_tokens": np.array([7, 4])}
+        lengths = np.array([7, 4])
+        structure = {"is_causal": True, "query_offset": 0, "query_seq_lengths": lengths,
+                     "key_value_seq_lengths": lengths}  # fmt: skip
+    else:
+        others, lengths = kv, np.array([5, 2])
+        structure = {"key_value_seq_lengths": lengths}
+        arguments = {"key_value_inputs": float32(kv), "key_value_seq_lengths": lengths}
+        if source == "memory":
+            memory = project_memory(float32(params), float32(kv), lengths, **HEADS)
+            arguments = {"memory": memory}
+    result = attend(float32(params), float32(x), **arguments, return_weights=True, **HEADS)
+    query = rearrange(x @ params.query_kernel + params.query_bias, "b t (n h) -> b t n h", n=N)
+    key = rearrange(others @ params.key_kernel + params.key_bias, "b s (n h) -> b s n h", n=K)
+    expected = oracle.attention_weights(query, key, **structure)
+    assert result.weights.dtype == jnp.float32
+    np.testing.assert_allclose(result.weights, expected, rtol=0, atol=1e-5)
+    plain = attend(float32(params), float32(x), **arguments, **HEADS)
+    assert plain.weights is None
+    np.testing.assert_allclose(result.output, plain.output, rtol=0, atol=1e-6)
+
+
+def test_weights_are_those_before_dropout():
+    params, x = float32(random_params(40)), float32(normal(41, B, T, D))
+    dropout = {"dropout_rate": 0.5, "dropout_rng": jax.random.key(0, impl="unsafe_rbg")}
+    dropped = attend(params, x, return_weights=True, **dropout, **HEADS).weights
+    plain = attend(params, x, return_weights=True, **HEADS).weights
+    np.testing.assert_allclose(dropped, plain, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(np.sum(plain, -1), np.ones((B, N, T)), rtol=0, atol=1e-6)
+
+
+P, X = float32(random_params(18)), jnp.ones((B, T, D))
+MEMORY = KVCache(jnp.ones((B, S, K, H)), jnp.ones((B, S, K, V)), np.array([5, 2]))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda: attend(P, X, X, memory=MEMORY, **HEADS),
+            ["memory stands in place of key_value_inputs, got both", "leave one out"],
+        ),
+        (
+            lambda: attend(P, X, memory=MEMORY, rotary=rotary_tables(T, H), **HEADS),
+            ["rotary tables are for self-attention, got memory as well"],
+        ),
+        (
+            lambda: attend(P, X, memory=MEMORY, key_value_seq_lengths=jnp.ones(B, int), **HEADS),
+            ["key_value_seq_lengths must be left out with memory, which has its own"],
+        ),
+        (
+            lambda: attend(P, X, memory=MEMORY, cache=empty_cache(), is_causal=True, **HEADS),
+            ["cache is for causal self-attention, got is_causal=True and memory", "set is_causal"],
+        ),
+        (
+            lambda: attend(P, X[:1], memory=MEMORY, **HEADS),
+            ["memory.key must be [B=1, S, K=2, H=4]", "(2, 5, 2, 4)"],
+        ),
+        (
+            lambda: attend(P, X[0], memory=MEMORY, **HEADS),
+            ["query_inputs must be [B, T, D]", "(7, 11)"],
+        ),
+        (
+            lambda: attend(P, X, memory=MEMORY, num_heads=N, num_kv_heads=1),
+            ["memory.key must be [B=2, S, K=1, H=4]"],
+        ),
+        (
+            lambda: multi_head_attention(
+                P, X, memory=MEMORY._replace(lengths=np.array([6, 2])), **HEADS
+            ),
+            ["must be in 0 .. 5", "[6 2]"],
+        ),
+        (
+            lambda: project_memory(P, X[0], **HEADS),
+            ["key_value_inputs must be [B, S, D]", "(7, 11)"],
+        ),
+        (
+            lambda: project_memory(P, X, jnp.ones(B), **HEADS),
+            ["lengths must be integer, got dtype float32"],
+        ),
+        (
+            lambda: project_memory(P, X, jnp.ones(3, int), **HEADS),
+            ["lengths must be [B=2], got shape (3,)"],
+        ),
+        (
+            lambda: project_memory(P, X, num_heads=N, num_kv_heads=5),
+            ["key_kernel", "multiple of 5 heads", "(11, 8)"],
+        ),
+        (
+            lambda: project_memory(P, X, num_heads=N, num_kv_heads=0),
+            ["num_kv_heads must be positive, got 0"],
+        ),
+    ],
+)
+def test_memory_errors_name_argument_and_remedy(call, words):
+    with pytest.raises(ShapeError) as error:
+        call()
+    for word in words:
+        assert word in str(error.value)

@@ -1,0 +1,462 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.inference import beam_search
+
+NODES = 97  # the random models' states; a prime, so that states depend on the whole prefix
+END = 1
+
+
+def random_tables(seed, batch, vocab, end_bias=0.0):
+    """Logits [B, NODES, V] of random models; a row's state after a prefix is its node."""
+    rng = np.random.default_rng(seed)
+    logits = 1.5 * rng.normal(size=(batch, NODES, vocab)).astype(np.float32)
+    logits[..., END] += end_bias
+    impossible = rng.random(logits.shape) < 0.15
+    impossible[: batch // 2] = False
+    return np.where(impossible, -np.inf, logits).astype(np.float32)
+
+
+def next_node(node, token):
+    return (node * 31 + token * 7 + 1) % NODES
+
+
+def log_softmax(logits):
+    """In float64; where every logit is -inf, so is every log-probability."""
+    logits = np.asarray(logits, np.float64)
+    largest = logits.max(-1, keepdims=True)
+    shifted = logits - np.where(np.isneginf(largest), 0, largest)
+    with np.errstate(divide="ignore"):
+        return shifted - np.where(
+            np.isneginf(largest), 0, np.log(np.exp(shifted).sum(-1, keepdims=True))
+        )
+
+
+@functools.cache
+def searcher(**options):
+    @jax.jit
+    def search(tables, start):
+        def step(tokens, cache):
+            node = next_node(cache["node"], tokens)
+            logits = jnp.asarray(tables)[cache["row"], node]
+            return logits, {"row": cache["row"], "node": node}
+
+        zeros = jnp.zeros_like(start)
+        cache = {"row": jnp.arange(len(start)), "node": zeros}
+        return beam_search(step, cache, start, **{"end_token": END, **options})
+
+    return lambda *arguments: jax.tree.map(np.asarray, search(*arguments))
+
+
+def hypotheses(beams, row):
+    """The hypotheses of a row as (tokens, score), those that there are."""
+    return [
+        (tuple(tokens[:length].tolist()), score)
+        for tokens, length, score in zip(
+            beams.tokens[row], beams.lengths[row], beams.scores[row], strict=True
+        )
+        if length
+    ]
+
+
+def assert_same_hypotheses(beams, row, expected):
+    got = hypotheses(beams, row)
+    assert [tokens for tokens, _ in got] == [tokens for tokens, _ in expected]
+    np.testing.assert_allclose(
+        [score for _, score in got], [score for _, score in expected], rtol=1e-5, atol=1e-6
+    )
+
+
+def everything(table, start, max_new_tokens, length_penalty, count):
+    """Scores every hypothesis, in float64; the best `count` of them."""
+    log_probs, found = log_softmax(table), []
+    running = [((), next_node(0, start), 0.0)]
+    for length in range(1, max_new_tokens + 1):
+        longer = []
+        for tokens, node, total in running:
+            for token, log_prob in enumerate(log_probs[node]):
+                if np.isneginf(log_prob):
+                    continue
+                new = (*tokens, token)
+                if token == END or length == max_new_tokens:
+                    found.append((new, (total + log_prob) / length**length_penalty))
+                else:
+                    longer.append((new, next_node(node, token), total + log_prob))
+        running = longer
+    return sorted(found, key=lambda item: -item[1])[:count]
+
+
+@pytest.mark.parametrize(
+    ("vocab", "max_new_tokens", "beam_size", "length_penalty", "batch"),
+    [
+        # Beams for as many continuations as there can be: (V - 1) ** (L - 1) * V.
+        (2, 5, 2, 1.0, 150),
+        (3, 5, 48, -0.7, 150),
+        (4, 4, 108, 0.0, 150),
+        (6, 3, 150, 2.0, 150),
+        (6, 5, 3750, 0.6, 6),
+    ],
+)
+def test_beam_search_with_enough_beams_is_exhaustive(
+    vocab, max_new_tokens, beam_size, length_penalty, batch
+):
+    tables = random_tables(vocab, batch, vocab)
+    start = np.arange(batch) % vocab
+    count = min(7, beam_size)
+    beams = searcher(
+        beam_size=beam_size, max_new_tokens=max_new_tokens, length_penalty=length_penalty,
+        early_stopping="never", num_return=count,
+    )(tables, start)  # fmt: skip
+    fewer = 0
+    for row in range(batch):
+        expected = everything(tables[row], int(start[row]), max_new_tokens, length_penalty, count)
+        assert_same_hypotheses(beams, row, expected)
+        fewer += len(expected) < count
+        assert np.isneginf(beams.scores[row, len(expected) :]).all()
+        assert np.isneginf(beams.log_probs[row, len(expected) :]).all()
+    assert fewer > 0 or vocab > 3  # some models have fewer hypotheses than are asked for
+    divisor = np.maximum(beams.lengths, 1.0) ** length_penalty
+    np.testing.assert_allclose(beams.log_probs / divisor, beams.scores, rtol=1e-5)
+    beyond = np.arange(max_new_tokens) >= beams.lengths[..., None]
+    assert (beams.tokens[beyond] == END).all()
+
+
+def by_hand(table, start, beam_size, max_new_tokens, length_penalty, early_stopping):
+    """Beam search of one row in float64; early_stopping=None goes on to the longest."""
+    log_probs, finished = log_softmax(table), []
+    running = [((), next_node(0, start), 0.0)]
+    for length in range(1, max_new_tokens + 1):
+        candidates = [
+            ((*tokens, token), next_node(node, token), total + log_probs[node, token])
+            for tokens, node, total in running
+            for token in range(table.shape[1])
+            if log_probs[node, token] > -np.inf
+        ]
+        candidates = sorted(candidates, key=lambda item: -item[2])[: 2 * beam_size]
+        over = [length == max_new_tokens or item[0][-1] == END for item in candidates]
+        finished += [
+            (tokens, total / length**length_penalty)
+            for (tokens, _, total), ends in zip(candidates[:beam_size], over, strict=False)
+            if ends
+        ]
+        finished = sorted(finished, key=lambda item: -item[1])[:beam_size]
+        running = [item for item, ends in zip(candidates, over, strict=True) if not ends]
+        running = running[:beam_size]
+        if not running:
+            break
+        if len(finished) < beam_size or early_stopping is None:
+            continue
+        longest = max_new_tokens if early_stopping == "never" and length_penalty > 0 else length
+        attainable = running[0][2] / longest**length_penalty
+        if early_stopping is True or attainable <= finished[-1][1]:
+            break
+    return finished
+
+
+STOPPING = {"beam_size": 3, "max_new_tokens": 7, "num_return": 3}
+
+
+@pytest.mark.parametrize(
+    ("early_stopping", "length_penalty"),
+    [(True, 1.0), (False, 1.0), ("never", 1.0), (False, -0.5), ("never", -0.5)],
+)
+def test_beam_search_equals_lists_of_hypotheses(early_stopping, length_penalty):
+    batch = 100
+    tables, start = random_tables(11, batch, 5, end_bias=1.0), np.arange(batch) % 5
+    beams = searcher(**STOPPING, early_stopping=early_stopping, length_penalty=length_penalty)(
+        tables, start
+    )
+    stopped = 0
+    for row in range(batch):
+        arguments = (tables[row], int(start[row]), 3, 7, length_penalty)
+        expected = by_hand(*arguments, early_stopping)
+        assert_same_hypotheses(beams, row, expected)
+        stopped += expected != by_hand(*arguments, None)
+    # Only where nothing better can come does stopping change nothing.
+    assert (stopped == 0) == (
+        early_stopping == "never" or (length_penalty < 0 and not early_stopping)
+    )
+
+
+def test_beam_search_rows_do_not_depend_on_each_other():
+    batch = 100
+    tables, start = random_tables(11, batch, 5, end_bias=1.0), np.arange(batch) % 5
+    search = searcher(**STOPPING, early_stopping=True, length_penalty=1.0)
+    together = search(tables, start)
+    for row in range(0, batch, 4):
+        alone = search(tables[row : row + 1], start[row : row + 1])
+        for one, all_rows in zip(alone, together, strict=True):
+            np.testing.assert_array_equal(one[0], all_rows[row])
+
+
+def test_beam_search_with_one_beam_is_greedy():
+    batch = 100
+    tables, start = random_tables(13, batch, 5), np.arange(batch) % 5
+    beams = searcher(beam_size=1, max_new_tokens=7)(tables, start)
+    for row in range(batch):
+        token, node, expected = int(start[row]), 0, []
+        while len(expected) < 7 and token != END or not expected:
+            node = next_node(node, token)
+            token = int(tables[row, node].argmax())
+            expected.append(token)
+        assert [tokens for tokens, _ in hypotheses(beams, row)] == [tuple(expected)]
+
+
+# Probabilities of the next token by (tokens so far, last token); 0 ends.
+MARKOV = np.zeros((6, 3, 3))
+MARKOV[0, 0] = [0.3, 0.7, 0]
+MARKOV[1, 1] = [0.3, 0, 0.7]
+MARKOV[2, 2] = [0.9, 0, 0.1]
+MARKOV[3, 2] = MARKOV[4, 2] = [0, 0, 1]
+MARKOV[5, 2] = [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("early_stopping", "expected", "steps"),
+    [
+        # After two tokens there are two: ln(0.7 * 0.3) / 2 = -0.780 and ln(0.3) = -1.204.
+        (True, [((1, 0), 0.21), ((0,), 0.3)], 2),
+        # But 1 2 runs with ln(0.49) / 2 = -0.357; 1 2 0 then has ln(0.441) / 3 = -0.273, and what
+        # runs has ln(0.049) / 3 = -1.005, below -0.780.
+        (False, [((1, 2, 0), 0.441), ((1, 0), 0.21)], 3),
+        # At six tokens the same has ln(0.049) / 6 = -0.503.
+        ("never", [((1, 2, 0), 0.441), ((1, 2, 2, 2, 2, 0), 0.049)], 6),
+    ],
+)
+def test_beam_search_early_stopping(early_stopping, expected, steps):
+    with np.errstate(divide="ignore"):
+        table = jnp.log(jnp.asarray(MARKOV, jnp.float32))
+    calls = []
+
+    def step(tokens, cache):
+        jax.debug.callback(lambda _: calls.append(1), tokens)
+        return table[cache, tokens], cache + 1
+
+    beams = beam_search(
+        step, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32), beam_size=2, max_new_tokens=6,
+        end_token=0, early_stopping=early_stopping, num_return=2,
+    )  # fmt: skip
+    jax.effects_barrier()
+    assert len(calls) == steps
+    assert_same_hypotheses(
+        jax.tree.map(np.asarray, beams), 0,
+        [(tokens, np.log(total) / len(tokens)) for tokens, total in expected],
+    )  # fmt: skip
+
+
+def test_beam_search_gathers_every_leaf_of_the_cache():
+    batch, beam_size, longest = 3, 4, 5
+    tables, start = random_tables(14, batch, 5), np.arange(batch)
+    seen = {}
+
+    def record(row, length, history):
+        assert len(set(length.tolist())) == 1
+        seen[int(length[0])] = row, history[:, 0]
+
+    def step(tokens, cache):
+        length = cache["length"]
+        history = cache["history"].at[jnp.arange(len(tokens)), 0, length].set(tokens)
+        jax.debug.callback(record, cache["row"], length, history)
+        node = next_node(cache["nodes"][0], tokens)
+        cache = {"history": history, "nodes": (node,), "length": length + 1, "row": cache["row"]}
+        return jnp.asarray(tables)[cache["row"], node], cache
+
+    cache = {
+        "history": np.full((batch, 1, longest), -1), "nodes": (np.zeros(batch, int),),
+        "length": np.zeros(batch, int), "row": np.arange(batch),
+    }  # fmt: skip
+    options = {"beam_size": beam_size, "max_new_tokens": longest, "num_return": beam_size}
+    beams = beam_search(step, cache, start, end_token=END, early_stopping="never", **options)
+    jax.effects_barrier()
+    # What the history leaf says is what the nodes, and so the logits, came from.
+    jitted = searcher(**options, early_stopping="never")(tables, start)
+    for got, want in zip(beams, jitted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+    assert len(seen) == longest
+    for row in range(batch):
+        for tokens, _ in hypotheses(jitted, row):
+            for length in range(len(tokens)):
+                rows, histories = seen[length]
+                np.testing.assert_array_equal(rows, np.arange(batch).repeat(beam_size))
+                assert [int(start[row]), *tokens[:length]] in (
+                    histories[rows == row, : length + 1].tolist()
+                )
+
+
+def test_beam_search_eager_equals_jit():
+    tables, start = random_tables(15, 2, 3), np.arange(2)
+    options = {"beam_size": 2, "max_new_tokens": 2, "num_return": 2}
+    search = searcher(**options)
+    with jax.disable_jit():
+        eager = search(tables, start)
+    for got, want in zip(eager, search(tables, start), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def constant(logits, beam_size, batch=1, dtype=jnp.float32, **options):
+    """Searches with the same logits at every step."""
+
+    def step(tokens, cache):
+        return jnp.tile(jnp.asarray(logits, dtype), (len(tokens), 1)), cache
+
+    start = jnp.zeros(batch, jnp.int32)
+    return beam_search(step, (), start, beam_size=beam_size, num_return=beam_size, **options)
+
+
+def test_beam_search_ties_go_to_the_lower_beam_then_the_lower_token():
+    beams = constant(np.zeros(700), 3, max_new_tokens=2, end_token=1)
+    # Step 1: 0, 1 (ends), 2 lead; 0, 2, 3 run on. Step 2: 0 0, 0 1, 0 2 lead. All score ln(1/700).
+    assert beams.tokens[0].tolist() == [[1, 1], [0, 0], [0, 1]]
+    assert beams.lengths[0].tolist() == [1, 2, 2]
+    np.testing.assert_allclose(beams.scores[0], -np.log(700), rtol=1e-6)
+
+
+def test_beam_search_drops_an_end_that_ranks_below_the_beams():
+    logits = np.log([0.5, 0.3, 0.2])
+    beams = constant(logits, 2, max_new_tokens=2, end_token=2, length_penalty=-1.0)
+    # The end alone would score ln(0.2) = -1.61, and 0 0, the best of length 2, 2 ln(0.25) = -2.77.
+    assert beams.tokens[0].tolist() == [[0, 0], [0, 1]]
+    beams = constant(logits, 3, max_new_tokens=2, end_token=2, length_penalty=-1.0)
+    assert beams.tokens[0, 0].tolist() == [2, 2] and beams.lengths[0, 0] == 1
+
+
+@pytest.mark.parametrize(
+    ("padding", "dtype"),
+    # NaN so that it shows wherever such logits have a part, or none but another dtype.
+    [([jnp.nan, jnp.inf, 9.0], jnp.float32), ([], jnp.bfloat16)],
+)
+def test_beam_search_ignores_padded_tokens_and_the_dtype(padding, dtype):
+    options = {"max_new_tokens": 3, "end_token": 0}
+    logits = [1.0, 2.0, 0.5]  # exact in bfloat16; their probabilities are not
+    expected = constant(logits, 8, **options)
+    assert np.isfinite(expected.scores).all()
+    beams = constant([*logits, *padding], 8, num_tokens=3, dtype=dtype, **options)
+    for got, want in zip(beams, expected, strict=True):
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
+
+
+def test_beam_search_of_a_vocabulary_of_one():
+    beams = constant([0.5], 2, max_new_tokens=3, end_token=0)
+    assert beams.lengths.tolist() == [[1, 0]]
+    assert beams.scores.tolist() == [[0, -jnp.inf]]
+
+
+@pytest.mark.parametrize(
+    ("value", "early_stopping"), [(-jnp.inf, True), (-jnp.inf, False), (jnp.nan, False)]
+)
+def test_beam_search_stops_where_nothing_runs_on(value, early_stopping):
+    calls = []
+
+    def step(tokens, cache):
+        jax.debug.callback(lambda _: calls.append(1), tokens)
+        return jnp.full((len(tokens), 3), value), cache
+
+    beams = beam_search(
+        step, (), np.zeros(1, int), beam_size=2, max_new_tokens=3, end_token=0, num_return=2,
+        early_stopping=early_stopping,
+    )  # fmt: skip
+    jax.effects_barrier()
+    assert len(calls) == 1
+    if not np.isnan(value):
+        assert beams.lengths.tolist() == [[0, 0]] and beams.tokens.tolist() == [[[0] * 3] * 2]
+    np.testing.assert_array_equal(beams.scores, np.full((1, 2), value))
+    np.testing.assert_array_equal(beams.log_probs, np.full((1, 2), value))
+
+
+@pytest.fixture(scope="module")
+def with_value():
+    """Searches three rows, with `value` among the logits after one token at one step.
+
+    Row 0 ends at once; row 1 runs to the third step with two hypotheses, row 2 with one.
+    """
+    rows = jnp.log(jnp.array([[1.0, 0, 0], [0, 0.7, 0.3], [0, 1, 0]]))
+
+    @jax.jit
+    def search(value, at_step, after):
+        def step(tokens, cache):
+            row, length = cache
+            hit = (length == at_step) & (tokens == after)
+            logits = rows[row].at[:, 1].set(jnp.where(hit, value, rows[row, 1]))
+            return logits, (row, length + 1)
+
+        cache, start = (jnp.arange(3), jnp.zeros(3, jnp.int32)), jnp.array([7, 1, 1])
+        options = {"beam_size": 2, "max_new_tokens": 3, "end_token": 0, "num_return": 2}
+        return beam_search(step, cache, start, **options)
+
+    return search
+
+
+@pytest.mark.parametrize("value", [jnp.nan, jnp.inf])
+def test_beam_search_scores_of_damaged_logits_are_nan(with_value, value):
+    beams = with_value(value, 1, 2)  # after the second best hypothesis of row 1 alone
+    assert np.isnan(beams.scores[1]).all() and np.isnan(beams.log_probs[1]).all()
+    for row in (0, 2):
+        assert beams.scores[row].tolist() == beams.log_probs[row].tolist() == [0, -jnp.inf]
+
+
+def test_beam_search_ignores_logits_of_what_does_not_run(with_value):
+    # Row 0 is done, and row 2 has a beam without hypothesis; what is left there is a token 0.
+    clean, leftover = with_value(0.0, 9, 0), with_value(jnp.nan, 1, 0)
+    assert np.isfinite(clean.scores[1]).all()
+    for got, want in zip(leftover, clean, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beam_size": 0}, "beam_size must be an int at least 1, got 0"),
+        ({"beam_size": True}, "beam_size must be an int at least 1, got True"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be an int at least 1, got 0"),
+        ({"max_new_tokens": 2.0}, "max_new_tokens must be an int at least 1, got 2.0"),
+        ({"num_return": 0}, "num_return must be an int at least 1, got 0"),
+        ({"num_return": 3}, "at most beam_size, got num_return=3 and beam_size=2"),
+        ({"early_stopping": "always"}, "must be True, False or \"never\", got 'always'"),
+        ({"early_stopping": 1}, "must be True, False or \"never\", got 1"),
+        ({"length_penalty": float("nan")}, "length_penalty must be a Python number, finite"),
+        ({"length_penalty": float("-inf")}, "length_penalty must be a Python number, finite"),
+        ({"length_penalty": 63}, "must be within float32, got 3 \\*\\* 63"),
+        ({"length_penalty": -63}, "must be within float32, got 3 \\*\\* -63"),
+        ({"num_tokens": 0}, "num_tokens must be an int in 1 .. 5, got 0"),
+        ({"num_tokens": 6}, "num_tokens must be an int in 1 .. 5, got 6"),
+        ({"end_token": -1}, "end_token must be an int in 0 .. 4, got -1"),
+        ({"end_token": 5}, "end_token must be an int in 0 .. 4, got 5"),
+        ({"end_token": 3, "num_tokens": 3}, "end_token must be an int in 0 .. 2, got 3"),
+    ],
+)  # fmt: skip
+def test_beam_search_refuses_impossible_options(options, message):
+    with pytest.raises(ConfigError, match=message):
+        beam_search(
+            lambda tokens, cache: (jnp.zeros((len(tokens), 5)), cache), (), np.zeros(1, int),
+            **{"beam_size": 2, "max_new_tokens": 3, "end_token": 0, **options},
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("step", "cache", "start", "message"),
+    [
+        (None, (), np.zeros((1, 1), int), "start_tokens must be \\[B\\], got shape \\(1, 1\\)"),
+        (None, (), np.zeros(1), "start_tokens must be integer, got dtype float32"),
+        (None, {"key": np.zeros(3)}, [0, 1], "B=2, got shape \\(3,\\) at cache\\['key'\\]"),
+        (None, [np.zeros(())], [0, 1], "B=2, got shape \\(\\) at cache\\[0\\]"),
+        (lambda t, c: (jnp.zeros((2, 5)), c), (), [0, 1], "logits must be \\[B\\*W=4, V\\], got"),
+        (lambda t, c: (jnp.zeros((4, 5), int), c), (), [0, 1], "logits must be floating"),
+        (lambda t, c: (jnp.zeros((4, 5)), c[:-1]), [np.zeros(2)], [0, 1], "a cache like the one"),
+        (lambda t, c: (jnp.zeros((4, 5)), c + 0.5), np.zeros(2, int), [0, 1],
+         "cache int32\\(4,\\), got cache float32\\(4,\\)"),
+        (lambda t, c: (jnp.zeros((4, 5)), c[:2]), np.zeros(2), [0, 1],
+         "cache float32\\(4,\\), got cache float32\\(2,\\)"),
+    ],
+)  # fmt: skip
+def test_beam_search_refuses_arrays_that_do_not_fit(step, cache, start, message):
+    with pytest.raises(ShapeError, match=message):
+        beam_search(
+            step or (lambda tokens, cache: (jnp.zeros((len(tokens), 5)), cache)), cache, start,
+            beam_size=2, max_new_tokens=3, end_token=0,
+        )  # fmt: skip

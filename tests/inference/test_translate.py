@@ -1,0 +1,157 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer.config import ModelConfig, SamplingConfig
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.inference import generate, translate, translate_stream
+from jaxformer.modules import unstack_layers
+from tests.inference.random_translators import (
+    END,
+    SEPARATE,
+    SHARED,
+    START,
+    VOCAB,
+    log_prob,
+    random_params,
+)
+
+SOURCES = [
+    [3, 3, 3], [4, 5] * 9, [7], [*range(2, 13), 2, 3, 4, 5, 6], [8, 9, 10, 2, 2],
+    [6, 5, 4] * 6 + [2],
+]  # fmt: skip
+PENALTY = 0.6
+BEST = {"beam_size": 3, "num_return": 3, "length_penalty": PENALTY, "rows": 3}
+
+
+def run(function, sources=SOURCES, config=SHARED, params=None, **options):
+    params = random_params(config) if params is None else params
+    options = {"start_token": START, "end_token": END} | options
+    return function(config, params, sources, **options)
+
+
+def plain(hypotheses):
+    return [(found.tokens.tolist(), found.finished) for found in hypotheses]
+
+
+def assert_same(got, expected):
+    assert [plain(row) for row in got] == [plain(row) for row in expected]
+    for one, other in zip(got, expected, strict=True):
+        np.testing.assert_allclose(
+            [found.score for found in one], [found.score for found in other], rtol=1e-5
+        )
+
+
+@pytest.fixture(scope="module")
+def best():
+    return run(translate, **BEST)
+
+
+def test_the_examples_tell_sources_apart_and_end_in_both_ways(best):
+    assert len({str(plain(row)) for row in best}) == len(SOURCES)
+    found = [one for row in best for one in row]
+    assert {one.finished for one in found} == {True, False}
+    assert {len(one.tokens) for one in found} >= {0, 1, 48, 50}  # of sources up to 16 and 32 tokens
+
+
+def test_batches_give_what_sources_give_one_by_one(best):
+    assert_same([row for source in SOURCES for row in run(translate, [source], **BEST)], best)
+
+
+def assert_scores_are_those_of_a_full_pass(rows, config, sources, num_tokens=VOCAB):
+    for source, row in zip(sources, rows, strict=True):
+        assert len({str(one) for one in plain(row)}) == 3
+        for found in row:
+            assert END not in found.tokens
+            tokens = [*found.tokens.tolist(), *[END] * found.finished]
+            expected = log_prob(config, source, tokens, num_tokens) / len(tokens) ** PENALTY
+            np.testing.assert_allclose(found.score, expected, rtol=1e-5)
+        scores = [found.score for found in row]
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_scores_are_those_of_a_full_pass_best_first(best):
+    assert_scores_are_those_of_a_full_pass(best, SHARED, SOURCES)
+
+
+def test_source_has_a_vocabulary_of_its_own_and_padded_targets_are_not_chosen():
+    sources = [[18 - token for token in source] for source in SOURCES]
+    rows = run(translate, sources, SEPARATE, **BEST, num_tokens=9)
+    assert max(found.tokens.max(initial=0) for row in rows for found in row) < 9
+    assert_scores_are_those_of_a_full_pass(rows, SEPARATE, sources, num_tokens=9)
+    with pytest.raises(DataError, match=r"0 \.\. 18, got 2 \.\. 19 in source 1"):
+        run(translate, [[18], [2, 19]], SEPARATE)
+
+
+def test_one_beam_is_greedy_generation():
+    sources = [source for source in SOURCES if len(source) <= 16]
+    rows = run(translate, sources, beam_size=1, rows=3, max_new_tokens=9)
+    greedy = generate(
+        SHARED, random_params(SHARED), [[START]] * len(sources), sources=sources,
+        max_new_tokens=9, rng=jax.random.key(0), sampling=SamplingConfig(temperature=0),
+        stop_tokens=[END],
+    )  # fmt: skip
+    got = [[*row[0].tokens.tolist(), *[END] * row[0].finished] for row in rows]
+    assert got == [tokens.tolist() for tokens in greedy]
+    assert max(map(len, got)) == 9
+
+
+def test_looped_layers_translate_as_scanned_ones(best):
+    looped = dataclasses.replace(SHARED, scan_layers=False)
+    params = unstack_layers(random_params(SHARED))
+    assert_same(run(translate, config=looped, params=params, **BEST), best)
+
+
+def test_model_trained_with_the_kernel_of_a_gpu_translates_without_one():
+    bfloat16 = dataclasses.replace(SHARED, dtype="bfloat16")
+    cudnn = dataclasses.replace(bfloat16, attention_implementation="cudnn")
+    options = {"beam_size": 1, "max_new_tokens": 4}
+    expected = run(translate, SOURCES[:1], bfloat16, random_params(SHARED), **options)
+    assert_same(run(translate, SOURCES[:1], cudnn, random_params(SHARED), **options), expected)
+
+
+def test_stream_yields_batches_of_like_length_the_longest_first(best):
+    batches = list(run(translate_stream, **BEST))
+    assert [[index for index, _ in batch] for batch in batches] == [[5, 1], [3, 4, 0], [2]]
+    rows = dict(pair for batch in batches for pair in batch)
+    assert_same([rows[index] for index in range(len(SOURCES))], best)
+
+
+def test_no_sources_have_no_translations():
+    assert run(translate, []) == []
+
+
+def test_damaged_parameters_are_reported():
+    params = jax.tree.map(lambda leaf: leaf * jnp.nan, random_params(SHARED))
+    with pytest.raises(DataError, match="logits are NaN"):
+        run(translate, SOURCES[:1], params=params, **BEST)
+
+
+@pytest.mark.parametrize(
+    ("sources", "options", "error", "message"),
+    [
+        ([[2], []], {}, DataError, "source 1 is empty"),
+        ([[2], [VOCAB, 3]], {}, DataError, r"in 0 \.\. 12, got 3 \.\. 13 in source 1"),
+        ([[-1]], {}, DataError, r"got -1 \.\. -1 in source 0"),
+        ([[2], [3] * 51], {}, DataError, "at most max_len=50 tokens, got 51 in source 1"),
+        ([[2]], {"start_token": VOCAB}, DataError, r"start_token must be in 0 \.\. 12, got 13"),
+        ([[2]], {"end_token": VOCAB}, ConfigError, "end_token"),
+        ([[2]], {"max_new_tokens": 51}, DataError, r"in 1 \.\. max_len=50, got 51"),
+        ([[2]], {"max_new_tokens": 0}, DataError, "got 0"),
+        ([[2]], {"rows": 0}, ConfigError, "rows must be positive, got 0"),
+        ([[2]], {"beam_size": 2, "num_return": 3}, ConfigError, "num_return must be at most"),
+        ([[2]], {"early_stopping": "soon"}, ConfigError, "early_stopping.*got 'soon'"),
+    ],
+)
+def test_impossible_requests_are_refused(sources, options, error, message):
+    with pytest.raises(error, match=message):
+        run(translate, sources, **options)
+
+
+def test_decoders_do_not_translate():
+    config = ModelConfig(vocab_size=VOCAB, max_len=8, num_layers=1, d_model=4, num_heads=2)
+    with pytest.raises(ConfigError, match="needs architecture 'encoder_decoder', got 'decoder'"):
+        run(translate, config=config, params={})

@@ -1,0 +1,124 @@
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer.config import ModelConfig
+from jaxformer.errors import ShapeError
+from jaxformer.functional import MultiHeadParams, multi_head_attention
+from jaxformer.modules import AttentionContext, Block, CrossAttention, MultiHeadAttention, Stack
+from tests import numpy_transformer as reference
+
+B, T, S = 2, 5, 7
+CONFIG = ModelConfig(
+    architecture="encoder_decoder", max_len=16, num_layers=3, d_model=12, num_heads=6,
+    num_kv_heads=3, head_dim=4, value_head_dim=5, qk_norm=True, norm_eps=0.1,
+    attention_softcap=2.0, local_window_size=1, scan_layers=False,
+)  # fmt: skip
+RNG = np.random.default_rng(0)
+X, ENCODED = (np.float32(RNG.standard_normal((B, length, 12))) for length in (T, S))
+CONTEXT = AttentionContext(
+    num_tokens=np.array([5, 3]), encoded=ENCODED, encoded_lengths=np.array([4, 7])
+)
+
+
+@functools.partial(jax.jit, static_argnums=0, static_argnames="return_weights")
+def cross(layer, params, x, context, **arguments):
+    return layer.apply({"params": params}, x, context, **arguments)
+
+
+@pytest.fixture(scope="module")
+def params():
+    return reference.draw_params(CrossAttention(CONFIG), X, CONTEXT)
+
+
+def test_cross_attention_is_its_pure_twin_on_the_encoder_with_heads_norms_and_cap(params):
+    """Window, positions and causality are not for it."""
+    result, memory = cross(CrossAttention(CONFIG), params, X, CONTEXT, return_weights=True)
+    expected = jax.jit(
+        lambda params: multi_head_attention(
+            MultiHeadParams(**params), X, ENCODED, num_heads=6, num_kv_heads=3, norm_eps=0.1,
+            softcap=2.0, query_seq_lengths=CONTEXT.num_tokens,
+            key_value_seq_lengths=CONTEXT.encoded_lengths, return_weights=True,
+        )
+    )(params)  # fmt: skip
+    np.testing.assert_allclose(result.output, expected.output, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(result.weights, expected.weights, rtol=0, atol=1e-6)
+    assert memory.key.shape == (B, S, 3, 4) and memory.value.shape == (B, S, 3, 5)
+    # With memory, the encoder's output is not read.
+    unread = CONTEXT._replace(encoded=np.full_like(ENCODED, np.nan))
+    again, same = cross(CrossAttention(CONFIG), params, X, unread, memory=memory)
+    assert again.weights is None
+    np.testing.assert_allclose(again.output, result.output, rtol=0, atol=1e-6)
+    jax.tree.map(np.testing.assert_array_equal, same, memory)
+
+
+def test_cross_attention_drops_weights_in_training_only(params):
+    layer = CrossAttention(dataclasses.replace(CONFIG, dropout_rate=0.5))
+    plain, _ = cross(CrossAttention(CONFIG), params, X, CONTEXT)
+    still, _ = cross(layer, params, X, CONTEXT)
+    np.testing.assert_array_equal(still.output, plain.output)
+    drop = jax.jit(
+        lambda rng: (
+            layer.apply({"params": params}, X, CONTEXT, deterministic=False, rngs={"dropout": rng})[
+                0
+            ].output
+        )
+    )
+    dropped = [np.array(drop(jax.random.key(seed, impl="unsafe_rbg"))) for seed in (1, 1, 2)]
+    np.testing.assert_array_equal(dropped[0], dropped[1])
+    assert np.abs(dropped[0] - dropped[2]).max() > 1e-3
+
+
+def test_cross_attention_needs_something_to_attend_to():
+    with pytest.raises(ShapeError, match=r"encoder's output or memory of it, got neither; pass"):
+        jax.eval_shape(CrossAttention(CONFIG).init, jax.random.key(0), X)
+
+
+@pytest.mark.parametrize("make", [MultiHeadAttention, CrossAttention])
+def test_attention_implementation_reaches_attention(make):
+    layer = make(dataclasses.replace(CONFIG, attention_implementation="cudnn", dtype="bfloat16",
+                                     attention_softcap=None))  # fmt: skip
+    with pytest.raises(Exception, match="cudnn"):
+        jax.eval_shape(layer.init, jax.random.key(0), X, CONTEXT)
+
+
+@pytest.mark.parametrize(("architecture", "depth"), [("encoder_decoder", 9), ("encoder", 6)])
+def test_projections_into_the_residual_stream_start_smaller(architecture, depth):
+    config = ModelConfig(
+        architecture=architecture, max_len=8, num_layers=3, d_model=96, num_heads=2
+    )
+    x = jnp.zeros((1, 2, 96))
+    layers = {"attention": MultiHeadAttention(config), "cross_attention": CrossAttention(config)}
+    for layer in layers.values():
+        params = layer.init(jax.random.key(0), x, AttentionContext(encoded=x))["params"]
+        assert float(params["query_kernel"].std()) == pytest.approx(0.02, rel=0.05)
+        scale = 0.02 / depth**0.5
+        assert float(params["output_kernel"].std()) == pytest.approx(scale, rel=0.05)
+
+
+@pytest.mark.parametrize("architecture", ["encoder", "decoder", "encoder_decoder"])
+def test_only_the_block_of_an_encoder_decoder_attends_to_an_encoder(architecture):
+    block = Block(dataclasses.replace(CONFIG, architecture=architecture))
+    variables = jax.eval_shape(block.init, jax.random.key(0), X, CONTEXT)
+    crosses = architecture == "encoder_decoder"
+    assert ("cross_attention" in variables["params"]) == crosses
+    output = jax.eval_shape(lambda v: block.apply(v, X, CONTEXT, return_weights=True), variables)
+    assert (output.memory is None) == (not crosses) and output.cache is None
+    assert output.weights.self_attention.shape == (B, 6, T, T)
+    if crosses:
+        assert output.weights.cross_attention.shape == (B, 6, T, S)
+    else:
+        assert output.weights.cross_attention is None
+
+
+def test_stack_output_has_the_memory_of_looped_layers_only():
+    for scan_layers in (True, False):
+        stack = Stack(dataclasses.replace(CONFIG, scan_layers=scan_layers))
+        output, _ = jax.eval_shape(stack.init_with_output, jax.random.key(0), X, CONTEXT)
+        assert output.weights is None and output.cache is None
+        assert (output.memory is None) == scan_layers
+    assert len(output.memory) == 3

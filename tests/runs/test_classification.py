@@ -1,0 +1,224 @@
+"""Runs of an encoder that classifies texts: one tiny training."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from jaxformer import runs
+from jaxformer.config import SamplesConfig
+from jaxformer.errors import CheckpointError, ConfigError, DataError
+from jaxformer.models import SequenceClassifier
+from jaxformer.run_folder import load_summary
+from jaxformer.training import SingleRunner
+from tests.runs import tiny
+
+WORDS = {
+    "animals": ["cat", "dog", "cow"],
+    "food": ["rice", "soup", "bread"],
+    "sky": ["sun", "moon"],
+}
+
+
+def labelled():
+    """Texts of unequal lengths, each once, with the class that their words are of."""
+    found = []
+    for label, words in WORDS.items():
+        for i in range(20):
+            text = " ".join(words[(i >> k) % len(words)] for k in range(2 + i % 4))
+            found.append((f"{text} {'a' * (i % 3)} no {i}", label))
+    return found
+
+
+# Line 2 has no label, 4 is too long, 6 has two tabs.
+LINES = [f"{text}\t{label}" for text, label in labelled()]
+LINES[1:1] = ["cat\t"]
+LINES[3:3] = ["cat " * 13 + "\tanimals"]
+LINES[5:5] = ["cat\tdog\tanimals"]
+
+
+TRAINING = {
+    "runner": "single", "devices": None, "steps": 40, "eval_every": 20, "label_smoothing": 0.1,
+}  # fmt: skip
+
+
+def config(folder, lines=LINES, **changes):
+    paths = (tiny.write(folder / "texts.tsv", lines),)
+    data = {"source": "labelled", "paths": paths, "validation_fraction": 0.25}
+    data |= changes.pop("data", {})
+    return tiny.config(folder, architecture="encoder", data=data, **changes)
+
+
+@pytest.fixture(scope="module")
+def trained(classification_run):
+    """The folder that a finished run is in."""
+    return classification_run[0].parent
+
+
+@pytest.fixture(scope="module")
+def run(trained):
+    return runs.open_run(trained / "run")
+
+
+@pytest.fixture(scope="module")
+def held_out(trained):
+    rows = json.loads((trained / "run" / "held_out.json").read_text(encoding="utf-8"))
+    return tuple(zip(*rows, strict=True))
+
+
+def test_report_counts_what_was_dropped_and_where(classification_run):
+    counts = "63 texts read, 60 kept; 1 empty (line 2), 1 misaligned (line 6), 1 too long (line 4)"
+    report = f"training on 45 texts ({counts})\nheld out 15 texts (15 texts read, 15 kept)\n"
+    assert report in classification_run[1]
+
+
+def test_summary_has_the_classes_in_the_order_of_their_numbers(trained, run):
+    summary = load_summary(trained / "run")
+    assert run.classes == summary.classes == ("animals", "food", "sky")
+    assert run.config.model.num_classes == 3
+    assert summary.documents == 45
+
+
+def test_texts_are_counted_as_texts(trained):
+    speeds = tiny.figures(trained, "texts_per_second")
+    assert len(speeds) == 8 and min(speeds.values()) > 0
+    assert not tiny.figures(trained, "tokens_per_second")
+    assert not tiny.figures(trained, "bits_per_byte")
+
+
+def test_evaluation_is_the_last_of_training(trained, run, held_out):
+    result = run.evaluate()
+    losses, shares = (tiny.figures(trained, name) for name in ("held_out_loss", "accuracy"))
+    assert list(losses) == list(shares) == [20, 40]
+    assert result.loss == pytest.approx(losses[40], rel=1e-5)
+    assert result.scores == {"accuracy": pytest.approx(shares[40])}
+    assert (result.predicted, result.unit, result.bits_per_byte) == (15, "text", None)
+    assert result.scores["accuracy"] > 0.8
+    best = [classes[0].name for classes in run.classify(held_out[0])]
+    share = np.mean([a == b for a, b in zip(best, held_out[1], strict=True)])
+    assert result.scores["accuracy"] == pytest.approx(share)
+    # The loss is that of the probabilities, without the smoothing that it was trained with.
+    nats = [
+        -np.log(next(c.probability for c in classes if c.name == label))
+        for classes, label in zip(run.classify(held_out[0], 3), held_out[1], strict=True)
+    ]
+    assert result.loss == pytest.approx(np.mean(nats), rel=1e-4)
+
+
+def test_probabilities_are_those_of_the_model_on_a_text_alone(run, held_out):
+    forward = jax.jit(SequenceClassifier(run.config.model).apply)
+    for text, classes in zip(held_out[0][:3], run.classify(held_out[0][:3], 99), strict=True):
+        logits = forward({"params": run.params}, run.encode(text)[None]).logits[0]
+        expected = dict(zip(run.classes, jax.nn.softmax(logits).tolist(), strict=True))
+        assert {c.name: c.probability for c in classes} == pytest.approx(expected, rel=1e-4)
+        assert [c.name for c in classes] == sorted(expected, key=expected.__getitem__)[::-1]
+
+
+def test_more_texts_than_are_classified_at_a_time_keep_their_order(run, held_out):
+    texts = [*held_out[0]] * 3  # 45, of which 32 at a time, sorted by length
+    together = run.classify(texts)
+    assert together[:15] == together[15:30] == together[30:]
+    assert [run.classify([text])[0][0].name for text in texts[:15]] == [
+        classes[0].name for classes in together[:15]
+    ]
+    assert run.classify([]) == []
+
+
+def test_sample_shows_classes_by_probability(run, held_out):
+    first, second = run.sample(held_out[0][0], jax.random.key(0)).splitlines()
+    names = [c.name for c in run.classify(held_out[0][:1], 3)[0]]
+    assert first == held_out[0][0] and [part.split()[0] for part in second.split(", ")] == names
+
+
+@pytest.mark.parametrize(
+    ("text", "num_best", "message"),
+    [
+        ("  ", 1, "must have 1 to max_len=12 tokens, got 0 for '  '; write one"),
+        ("cat " * 13, 1, r"got 13 for 'cat cat cat cat cat \.\.\.'; shorten it"),
+        ("cat", 0, "num_best must be positive, got 0"),
+    ],
+)
+def test_texts_that_cannot_be_classified_are_refused(run, text, num_best, message):
+    with pytest.raises(DataError, match=message):
+        run.classify(["dog", text], num_best)
+
+
+def test_run_is_not_continued_on_other_labels(trained, tmp_path):
+    shutil.copytree(trained / "run", tmp_path / "run")
+    path = tmp_path / "run" / "config.toml"
+    path.write_text(path.read_text().replace(str(trained), str(tmp_path)))
+    longer = TRAINING | {"steps": 60}
+    lines = [line.replace("no 1\tfood", "no 1\tsky") for line in LINES]
+    assert lines != LINES
+    with pytest.raises(CheckpointError, match="another text"):
+        tiny.train(config(tmp_path, lines, training=longer))
+    lines = [*LINES, *(f"{word}\tweather" for word in "cold hot wet dry mild".split())]
+    with pytest.raises(CheckpointError, match="model.num_classes: 3 there, 4 now"):
+        tiny.train(config(tmp_path, lines, training=longer))
+
+
+def refused(folder, error, message, lines=LINES, **changes):
+    with pytest.raises(error, match=message):
+        runs.train_run(config(folder, lines, **changes))
+    assert not (folder / "run").exists()
+
+
+def test_number_of_classes_is_that_of_the_labels(tmp_path):
+    refused(
+        tmp_path, ConfigError, r"number of labels, 3 \(animals, food, sky\), got 4; remove it",
+        model={"num_classes": 4},
+    )  # fmt: skip
+    refused(tmp_path, DataError, "at least 2 classes, got 1", lines=["a\tx", "b\tx", "c\tx"] * 3)
+
+
+def test_labels_need_texts(tmp_path):
+    refused(tmp_path, ConfigError, "'labelled' needs data.paths", data={"paths": ()})
+
+
+def test_held_out_label_must_be_known(tmp_path):
+    path = tiny.write(tmp_path / "held_out.tsv", ["rain\tweather", "cat\tanimals"])
+    held_out = {"validation_paths": (path,)}
+    refused(tmp_path, DataError, "weather", data=held_out)
+
+
+def test_samples_that_cannot_be_classified_are_refused_before_training(tmp_path):
+    samples = SamplesConfig(prompts=("cat", "dog " * 13))
+    refused(tmp_path, DataError, "samples.prompts has 'dog dog.*got 13", samples=samples)
+
+
+def test_held_out_texts_that_are_trained_on_are_reported(tmp_path):
+    path = tiny.write(tmp_path / "held_out.tsv", [LINES[0], "moon\tsky"])
+    run = runs.prepare_run(config(tmp_path, data={"validation_paths": (path,)}))
+    assert run.report[1:] == (
+        "held out 2 texts (2 texts read, 2 kept)",
+        "1 held-out texts are also in the training texts",
+    )
+
+
+def test_phrasebook_has_topics(tmp_path):
+    run = runs.prepare_run(
+        tiny.config(
+            tmp_path, architecture="encoder", data={"source": "phrasebook"},
+            model={"max_len": 32}, training={"batch_tokens": 256},
+        )
+    )  # fmt: skip
+    assert set(run.held_out_texts.labels) <= set(run.summary.classes)
+    assert run.config.model.num_classes == len(run.summary.classes) > 2
+
+
+def test_label_smoothing_is_in_the_training_loss_alone(tmp_path, run):
+    prepared = runs.prepare_run(config(tmp_path, training={"label_smoothing": 0.3}))
+    batch = next(prepared.training_data(SingleRunner()).held_out())
+    real = batch["labels"] >= 0
+    model, inputs = SequenceClassifier(run.config.model), (batch["tokens"],)
+    logits = jax.jit(
+        lambda params: model.apply({"params": params}, *inputs, lengths=batch["lengths"]).logits
+    )(run.params)
+    surprise = -np.asarray(jax.nn.log_softmax(logits), np.float64)[real]
+    nats = surprise[np.arange(real.sum()), batch["labels"][real]].sum()
+    training, _ = prepared.losses()
+    total, count = jax.jit(lambda params: training(params, batch, None))(run.params)
+    assert float(total) == pytest.approx(0.7 * nats + 0.3 * surprise.mean(-1).sum(), rel=1e-5)
+    assert int(count) == real.sum() > 1

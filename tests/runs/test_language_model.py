@@ -1,0 +1,29 @@
+"""What only runs of decoders have."""
+
+import pytest
+
+from jaxformer import runs, text
+from jaxformer.runs.streams import StreamText
+from tests.runs import tiny
+
+
+@pytest.mark.parametrize(
+    ("documents", "tokenizer", "packing", "expected"),
+    [
+        # Of "éa", "bc" and an end of text after each, the first byte of é is not predicted,
+        (["éa", "bc"], text.byte_tokenizer(), "windows", 5 - 1),
+        # and where every document stands for itself, b is not, either.
+        (["éa", "bc"], text.byte_tokenizer(), "documents", 5 - 2),
+        (["one two", "two"], text.train_word(["one two two", "one"]), "documents", 10 - 6),
+    ],
+)
+def test_bytes_of_text_are_those_that_are_predicted(
+    tmp_path, monkeypatch, documents, tokenizer, packing, expected
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = tiny.write(tmp_path / "text.txt", ["one two one two"] * 9)
+    data = {"source": "files", "paths": (path,), "packing": packing}
+    run = runs.prepare_run(tiny.config(tmp_path, architecture="decoder", data=data))
+    held_out = StreamText.encode(tokenizer, documents, documents)
+    object.__setattr__(run, "text", held_out)
+    assert run._predicted_bytes() == expected

@@ -1,0 +1,158 @@
+"""Runs of an encoder that predicts masked tokens: one tiny training."""
+
+import jax
+import numpy as np
+import pytest
+
+from jaxformer import runs
+from jaxformer.config import SamplesConfig
+from jaxformer.errors import CheckpointError, DataError
+from jaxformer.models import MaskedLanguageModel
+from jaxformer.run_folder import HeldOut
+from jaxformer.training import SingleRunner
+from tests.runs import tiny
+
+TEXT = ["the cat sat on the mat; the dog sat on the log."] * 30
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache_folder(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+TRAINING = {
+    "runner": "single", "devices": None, "steps": 300, "eval_every": 300, "checkpoint_every": 300,
+}  # fmt: skip
+
+
+def config(folder, **changes):
+    paths = (tiny.write(folder / "text.txt", TEXT),)
+    data = {"source": "files", "paths": paths, "validation_fraction": 0.2, "mask_rate": 0.25}
+    return tiny.config(folder, architecture="encoder", data=data, **changes)
+
+
+def full_config(folder):
+    return config(folder, model={"scan_layers": True, "dropout_rate": 0.0}, training=TRAINING)
+
+
+@pytest.fixture(scope="module")
+def trained(masked_run):
+    """The folder that a finished run is in."""
+    return masked_run[0].parent
+
+
+@pytest.fixture(scope="module")
+def run(trained):
+    return runs.open_run(trained / "run")
+
+
+def test_evaluation_is_the_last_of_training(trained, run):
+    (loss,) = tiny.figures(trained, "held_out_loss").values()
+    result = run.evaluate()
+    assert result.loss == pytest.approx(loss, rel=1e-5)
+    assert result.loss < 0.7 * tiny.figures(trained, "loss")[5]
+    assert result.bits_per_byte is None and result.scores == {} and result.unit == "token"
+    assert str(result).startswith(f"{result.loss:.4f} nats per token, perplexity ")
+
+
+def test_evaluation_predicts_the_share_that_the_config_says(run):
+    stream = HeldOut.load(run.folder).stream
+    # A quarter of 12 in each window, of which the last may be shorter.
+    assert run.evaluate().predicted == pytest.approx(stream.tokens.size / 4, abs=3)
+
+
+def test_fills_are_the_likeliest_ordinary_tokens(run):
+    """Of each mask, with the other masked too."""
+    tokenizer = run.tokenizer
+    mask, words = tokenizer.mask, [tokenizer.encode(w)[0] for w in ("the", "sat", "on")]
+    ids = np.array([words[0], mask, *words[1:], mask])
+    model = MaskedLanguageModel(run.config.model)
+    forward = jax.jit(lambda params: model.apply({"params": params}, ids[None]).logits)
+    logits = np.asarray(forward(run.params))[0]
+    special = (mask, tokenizer.end_of_text, tokenizer.unknown)
+    ordinary = np.array([i for i in range(tokenizer.vocab_size) if i not in special])
+    (found,) = run.fill_masks(["the [MASK] sat on [MASK]"], num_best=99)
+    assert [fill.text for fill in found[0]] != [fill.text for fill in found[1]]
+    for fills, place in zip(found, (1, 4), strict=True):
+        expected = np.exp(logits[place, ordinary])
+        expected /= expected.sum()
+        order = np.argsort(-expected)
+        assert [fill.text for fill in fills] == [tokenizer.decode([ordinary[i]]) for i in order]
+        np.testing.assert_allclose([f.probability for f in fills], expected[order], rtol=1e-4)
+
+
+def test_every_mask_of_every_text_is_filled(run):
+    prompts = ["the [MASK] sat on [MASK] mat", "[MASK]"]
+    together = run.fill_masks(prompts, num_best=2)
+    assert [[len(fills) for fills in masks] for masks in together] == [[2, 2], [2]]
+    assert together == [run.fill_masks([prompt], 2)[0] for prompt in prompts]
+
+
+def test_sample_shows_the_likeliest_of_each_mask(run):
+    prompt = "the [MASK] sat on [MASK] mat"
+    first, *lines = run.sample(prompt, jax.random.key(0)).splitlines()
+    assert first == prompt and len(lines) == 2
+    fills = run.fill_masks([prompt], 3)[0]
+    for line, best in zip(lines, fills, strict=True):
+        assert line == ", ".join(f"{fill.text!r} {fill.probability:.1%}" for fill in best)
+
+
+def test_prompts_are_held_out_lines_with_a_mask(run):
+    prompts = run.config.samples.prompts
+    assert len(prompts) == 3 and all(prompt.endswith("[MASK]") for prompt in prompts)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "num_best", "message"),
+    [
+        ("the cat", 1, r"must have \[MASK\] where a token is to be predicted, got 'the cat'"),
+        ("", 1, r"must have \[MASK\]"),
+        ("the " * 12 + "[MASK]", 1, "at most max_len=12 tokens, got 13"),
+        ("[MASK]", 0, "num_best must be positive, got 0"),
+    ],
+)
+def test_texts_that_cannot_be_filled_are_refused(run, prompt, num_best, message):
+    with pytest.raises(DataError, match=message):
+        run.fill_masks(["[MASK]", prompt], num_best)
+
+
+def test_samples_without_a_mask_are_refused_before_training(tmp_path):
+    with pytest.raises(DataError, match="samples.prompts has 'the cat': a text must have"):
+        runs.train_run(config(tmp_path, samples=SamplesConfig(prompts=("the cat",))))
+    assert not (tmp_path / "run").exists()
+
+
+def test_mask_stands_for_the_space_before_its_token(tmp_path):
+    """Where byte pairs have that space in their tokens."""
+    run = runs.prepare_run(config(tmp_path, tokenizer={"kind": "bpe", "vocab_size": 300}))
+    tokenizer = run.text.tokenizer
+    assert tokenizer.has_leading_spaces and tokenizer.mask == tokenizer.vocab_size - 1
+    assert all(prompt.endswith(" [MASK]") for prompt in run.config.samples.prompts)
+    opened = runs.MaskedRun(tmp_path, run.config, None, 0, tokenizer)
+    cat, sat = tokenizer.encode(" cat").tolist(), tokenizer.encode(" sat").tolist()
+    the = tokenizer.encode("the").tolist()
+    assert opened.encode("the [MASK] sat").tolist() == [*the, tokenizer.mask, *sat]
+    assert opened.encode("the cat [MASK]").tolist() == [*the, *cat, tokenizer.mask]
+
+
+def test_run_is_not_continued_on_another_text(trained):
+    path = tiny.write(trained / "text.txt", [line.replace("dog", "cat") for line in TEXT])
+    try:
+        with pytest.raises(CheckpointError, match="another text"):
+            tiny.train(tiny.change(runs.open_run(trained / "run").config, training={"steps": 400}))
+    finally:
+        (trained / path).unlink()
+
+
+def test_masks_of_training_change_with_the_epoch_and_those_of_evaluation_do_not(tmp_path):
+    prepared = runs.prepare_run(config(tmp_path))
+    data = prepared.training_data(SingleRunner())
+    first, second = (next(data.held_out()) for _ in range(2))
+    np.testing.assert_array_equal(first["tokens"], second["tokens"])
+    assert (first["tokens"] == prepared.text.tokenizer.mask).any()
+    batches = [data.batches[step] for step in range(2)]
+    counted = [(batch["labels"] >= 0).sum(axis=1) for batch in batches]
+    assert all((count == 3).all() for count in counted)  # a quarter of 12
+    assert (batches[0]["labels"] != batches[1]["labels"]).any()

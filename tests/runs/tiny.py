@@ -1,0 +1,88 @@
+"""Configs of the smallest runs, files that they are trained on, and finished runs."""
+
+import contextlib
+import dataclasses
+import io
+import json
+import pathlib
+
+from jaxformer import runs
+from jaxformer.cli import main
+from jaxformer.config import (
+    DataConfig,
+    ExperimentConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TokenizerConfig,
+    TrainingConfig,
+    config_to_toml,
+)
+
+
+def config(folder, *, architecture, data, tokenizer=None, model=None, training=None, **others):
+    """An experiment of one layer on two devices, in the folder's run."""
+    unequal = data["source"] not in ("files", "python")
+    return ExperimentConfig(
+        out=str(folder / "run"),
+        model=ModelConfig(
+            **{
+                "architecture": architecture, "max_len": 12, "num_layers": 1, "d_model": 16,
+                "num_heads": 2, "dropout_rate": 0.1, "scan_layers": False,
+            } | (model or {})
+        ),
+        data=DataConfig(**({"num_buckets": 1} if unequal else {}) | data),
+        tokenizer=TokenizerConfig(**{"kind": "word"} | (tokenizer or {})),
+        optimizer=OptimizerConfig(learning_rate=2e-2),
+        training=TrainingConfig(
+            **{
+                "steps": 20, "devices": 2, "log_every": 5, "eval_every": 10, "checkpoint_every": 10,
+                "batch_tokens" if unequal else "batch_size": 96 if unequal else 8,
+            } | (training or {})
+        ),
+        **others,
+    )  # fmt: skip
+
+
+def change(config, **tables):
+    """The config with other values in its tables."""
+    replaced = {
+        name: dataclasses.replace(getattr(config, name), **values)
+        for name, values in tables.items()
+    }
+    return dataclasses.replace(config, **replaced)
+
+
+def train(config):
+    """Trains, and returns the lines that say what became of the data."""
+    reports = []
+    runs.train_run(config, on_start=lambda _, report: reports.extend(report))
+    return reports
+
+
+def write(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return str(path)
+
+
+def metrics(folder):
+    """The records of a run with a value of that name, by step."""
+    records = (folder / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in records]
+
+
+def figures(folder, name):
+    """A metric by step."""
+    return {one["step"]: one[name] for one in metrics(folder) if name in one}
+
+
+def finish(config):
+    """Trains by the command line, deletes what it was trained on, and returns what it printed."""
+    folder = pathlib.Path(config.out).parent
+    (folder / "tiny.toml").write_text(config_to_toml(config), encoding="utf-8")
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        main(["train", str(folder / "tiny.toml")])
+    for path in (*config.data.paths, config.tokenizer.word_vectors):
+        if path is not None:
+            pathlib.Path(path).unlink()
+    return folder / "run", out.getvalue()

@@ -1,0 +1,317 @@
+"""jaxformer translate and predict, and evaluate of their runs, on the smallest trained runs."""
+
+import gzip
+import io
+import re
+import subprocess
+import sys
+import time
+
+import jax
+import pytest
+
+from jaxformer import runs
+from jaxformer.cli import main
+from jaxformer.config import SamplingConfig
+from tests.runs import tiny
+
+
+@pytest.fixture(scope="module")
+def translator(translation_run):
+    return translation_run[0]
+
+
+@pytest.fixture(scope="module")
+def classifier(classification_run):
+    return classification_run[0]
+
+
+@pytest.fixture(scope="module")
+def masked(masked_run):
+    return masked_run[0]
+
+
+def output(capsys, *words):
+    """What a command that succeeds writes to standard output and to standard error."""
+    capsys.readouterr()
+    main([str(word) for word in words])
+    return capsys.readouterr()
+
+
+def one_line(capsys, *words):
+    """Runs a command that must fail as a user's mistake, and returns its one line."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        main([str(word) for word in words])
+    said = capsys.readouterr()
+    assert stopped.value.code == 2 and said.out == ""
+    assert said.err.count("\n") == 1 and said.err.startswith("jaxformer: error: "), said.err
+    return said.err
+
+
+def type_in(monkeypatch, content):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="latin-1"))
+
+
+# Four can be translated, which is one batch everywhere.
+LINES = ["one two", "", "six five one", "two " * 12, "  three ", "four four"]
+GOOD = [0, 2, 4, 5]
+
+
+def translations_of(run, **options):
+    """What becomes of the lines; None of bad ones."""
+    found = iter(runs.open_run(run).translate([LINES[i] for i in GOOD], **options))
+    return [next(found) if i in GOOD else None for i in range(len(LINES))]
+
+
+def test_training_shows_the_samples(translation_run):
+    run, out = translation_run
+    samples = (run / "samples.txt").read_text(encoding="utf-8")
+    for source in runs.open_run(run).config.samples.prompts:
+        assert f"--- {source!r}\n{source}\n" in out
+        assert f"--- {source!r}\n{source}\n" in samples
+
+
+def test_evaluate_prints_loss_scores_and_how_they_were_computed(translation_run, capsys):
+    run, out = translation_run
+    printed = output(capsys, "evaluate", run).out
+    pattern = (
+        r"held-out loss at step 100: [\d.]+ nats per token, [\d.]+ bits per byte, "
+        r"perplexity [\d.]+, bleu [\d.e-]+, chrf [\d.]+, exact [\d.]+, over \d+ tokens\n"
+        r"BLEU: nrefs:1\|\S+tok:13a\S+\nchrF: nrefs:1\|\S+\n"
+    )
+    assert re.fullmatch(pattern, printed), printed
+    assert printed in out
+
+
+def test_evaluate_of_a_classifier_counts_texts(classification_run, capsys):
+    run, out = classification_run
+    printed = output(capsys, "evaluate", run).out
+    pattern = r"held-out loss at step 40: [\d.]+ nats per text, accuracy [\d.]+, over 15 texts\n"
+    assert re.fullmatch(pattern, printed), printed
+    assert printed in out
+
+
+def test_translate_a_sentence(translator, capsys):
+    said = output(capsys, "translate", translator, "one two")
+    assert said.out == runs.open_run(translator).translate(["one two"])[0][0].text + "\n"
+    assert said.err == ""
+
+
+@pytest.mark.parametrize("way", ["lines.txt", "lines.gz", "stdin"])
+def test_every_line_has_its_translation_in_its_place(
+    translator, tmp_path, capsys, monkeypatch, way
+):
+    r"""Bad lines give empty ones and are named; only \n and \r\n end a line."""
+    content = "\ufeff" + "\r\n".join(LINES).replace("six five one", "six five\u2028one") + "\n"
+    content = content.encode()
+    words = ["translate", translator]
+    if way == "stdin":
+        type_in(monkeypatch, content)
+    else:
+        content = gzip.compress(content) if way.endswith(".gz") else content
+        (tmp_path / way).write_bytes(content)
+        words += ["--file", tmp_path / way]
+    said = output(capsys, *words)
+    assert said.out.split("\n") == [
+        *("" if best is None else best[0].text for best in translations_of(translator)), "",
+    ]  # fmt: skip
+    first, second, last = said.err.splitlines()
+    assert first.startswith("jaxformer: line 2 is not translated: a sentence to translate must")
+    assert first.endswith("got ''; write one")
+    assert second.startswith("jaxformer: line 4 is not translated: ") and "got 13" in second
+    assert last == "jaxformer: 2 of 6 lines are not translated"
+
+
+def test_only_the_first_bad_lines_are_named(translator, capsys, monkeypatch):
+    type_in(monkeypatch, b"\n" * 13)
+    said = output(capsys, "translate", translator)
+    assert said.out == "\n" * 13
+    assert [line.split(":")[1] for line in said.err.splitlines()] == [
+        *(f" line {i} is not translated" for i in range(1, 11)),
+        " 13 of 13 lines are not translated (3 more than those above)",
+    ]
+
+
+def test_no_lines_give_no_lines(translator, classifier, capsys, monkeypatch):
+    for run, command in ((translator, "translate"), (classifier, "predict")):
+        type_in(monkeypatch, b"")
+        said = output(capsys, command, run)
+        assert (said.out, said.err) == ("", "")
+
+
+def test_best_translations_are_lines_of_score_and_text(translator, tmp_path, capsys):
+    """An empty line ends those of a sentence; a bad line is one alone."""
+    path = tiny.write(tmp_path / "lines.txt", LINES)
+    words = ("--file", path, "--n-best", 3, "--length-penalty", 0)
+    out = output(capsys, "translate", translator, *words).out
+    expected = ""
+    for best in translations_of(translator, num_best=3, length_penalty=0.0):
+        expected += "".join(f"{one.score:.4f}\t{one.text}\n" for one in best or ()) + "\n"
+    assert out == expected and out.count("\t") == 12
+
+
+def test_beam_of_one_is_greedy(translator, tmp_path, capsys):
+    sentences = ["one two", "six", "two three five"]
+    path = tiny.write(tmp_path / "lines.txt", sentences)
+    out = output(capsys, "translate", translator, "--file", path, "--beam-size", 1).out
+    greedy = runs.open_run(translator).translate(sentences, beam_size=1)
+    assert out == "".join(f"{best[0].text}\n" for best in greedy)
+
+
+def test_line_breaks_that_a_model_writes_do_not_break_the_lines(
+    translator, masked, capsys, monkeypatch
+):
+    def decoded(self, ids):
+        return "a\nb\r" if len(ids) else ""
+
+    monkeypatch.setattr("jaxformer.text.Tokenizer.decode", decoded)
+    assert output(capsys, "translate", translator, "one two").out == "a\\nb\\r\n"
+    words = ("--n-best", 1)
+    assert output(capsys, "predict", masked, "[MASK]", *words).out.count("\n") == 2
+
+
+def test_temperature_draws_with_the_seed(translator, tmp_path, capsys, monkeypatch):
+    asked = []
+
+    def draw(self, sentences, *, rng, sampling):
+        asked.append((jax.random.key_data(rng).tolist(), sampling))
+        return [f"<{sentence}>" for sentence in sentences]
+
+    monkeypatch.setattr(runs.TranslationRun, "sample_translations", draw)
+    path = tiny.write(tmp_path / "lines.txt", ["one", "", "two"])
+    words = ("--file", path, "--temperature", 0.5, "--seed", 7)
+    assert output(capsys, "translate", translator, *words).out == "<one>\n\n<two>\n"
+    first = jax.random.fold_in(jax.random.key(7), 0)
+    assert asked == [(jax.random.key_data(first).tolist(), SamplingConfig(temperature=0.5))]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["one two", "--n-best", 4], "--n-best must be in 1 .. --beam-size=3, got 4"),
+        (["one two", "--n-best", 0], "--n-best must be in 1 .. --beam-size=3, got 0"),
+        (["one two", "--beam-size", 0], "--beam-size must be positive, got 0"),
+        (["one two", "--beam-size", 2, "--n-best", 3], "--beam-size=2, got 3"),
+        (["one two", "--file", "a.txt"], "give a text or --file, got both"),
+        (["--file", "absent.txt"], "absent.txt"),
+        ([""], "must have text, got ''"),
+        (["one " * 12], "at most max_len=12 tokens"),
+        (["one two", "--temperature", -1], "temperature must be zero or more"),
+        (["one two", "--temperature", 0.5, "--n-best", 2], "--temperature=0.5 draws one"),
+        (["one two", "--temperature", 0.5, "--beam-size", 2], "leave out --n-best, --beam-size"),
+        (["one two", "--temperature", 0.5, "--length-penalty", 1], "--temperature=0.5 draws one"),
+        (["one two", "--step", 7], "no checkpoint of step 7"),
+    ],
+)
+def test_mistakes_of_translate_get_one_line(translator, capsys, words, message):
+    assert message in one_line(capsys, "translate", translator, *words)
+
+
+def test_options_are_checked_before_lines_are_read(translator, classifier, capsys, monkeypatch):
+    for run, *words in (
+        (translator, "translate", "--n-best", 4),
+        (translator, "translate", "--temperature", -1),
+        (classifier, "predict", "--n-best", 0),
+    ):
+        type_in(monkeypatch, b"\n")
+        one_line(capsys, words[0], run, *words[1:])
+        assert sys.stdin.buffer.read() == b"\n"
+
+
+def test_standard_input_must_be_utf8(translator, capsys, monkeypatch):
+    type_in(monkeypatch, b"caf\xe9\n")
+    assert "standard input must be UTF-8" in one_line(capsys, "translate", translator)
+
+
+def test_run_of_another_kind_is_refused_with_what_it_is(
+    translator, classifier, masked, tmp_path, capsys, monkeypatch
+):
+    decoder = runs.LanguageModelRun(tmp_path, None, None, 0, None)
+    open_run = runs.open_run
+    monkeypatch.setattr(
+        runs, "open_run", lambda path, step: decoder if path == tmp_path else open_run(path, step)
+    )
+    kinds = {
+        "an encoder-decoder, which translates": translator,
+        "a classifier, which labels texts": classifier,
+        "a masked language model, which fills in [MASK]": masked,
+        "a language model, which continues text": tmp_path,
+    }
+    translates, labels, fills, continues = kinds
+    takes = {
+        ("generate", "--prompt", "one"): [continues],
+        ("translate", "one"): [translates],
+        ("predict", "one"): [fills, labels],
+    }
+    for (command, *words), good in takes.items():
+        for kind, run in kinds.items():
+            if kind not in good:
+                error = one_line(capsys, command, run, *words)
+                assert f"{run} holds {kind}, which {command} is not for; it is for" in error
+                assert error.endswith(" or ".join(good) + "\n")
+
+
+def test_predict_labels_every_line(classifier, tmp_path, capsys):
+    path = tiny.write(tmp_path / "lines.txt", ["cat cat no 1", " ", "moon no 2"])
+    said = output(capsys, "predict", classifier, "--file", path, "--n-best", 2)
+    run = runs.open_run(classifier)
+    one, two = (
+        "".join(f"{c.probability:.4f}\t{c.name}\n" for c in best)
+        for best in run.classify(["cat cat no 1", "moon no 2"], 2)
+    )
+    assert said.out == f"{one}\n\n{two}\n"
+    assert "line 2 is not predicted for: a text to classify must have" in said.err
+    assert "1 of 3 lines are not predicted for" in said.err
+
+
+def test_predict_fills_every_mask(masked, capsys, monkeypatch):
+    type_in(monkeypatch, b"[MASK] cat [MASK]\nthe cat\n")
+    said = output(capsys, "predict", masked)
+    fills = runs.open_run(masked).fill_masks(["[MASK] cat [MASK]"], 3)[0]
+    assert (
+        said.out
+        == "".join(
+            f"{i + 1}\t{fill.probability:.4f}\t{fill.text}\n" for i in range(2) for fill in fills[i]
+        )
+        + "\n\n"
+    )
+    assert "line 2 is not predicted for: a text must have [MASK]" in said.err
+    assert "must have [MASK]" in one_line(capsys, "predict", masked, "one two")
+
+
+def test_predict_refuses_to_predict_nothing(classifier, capsys):
+    error = one_line(capsys, "predict", classifier, "cat", "--n-best", 0)
+    assert "--n-best must be positive, got 0" in error
+
+
+def test_samples_of_a_masked_run_are_written(masked_run):
+    run, out = masked_run
+    samples = (run / "samples.txt").read_text(encoding="utf-8")
+    assert samples.count("---") == 3 and samples.count("%") == 9
+    assert samples.splitlines()[1] in out
+
+
+def test_help_of_the_commands_is_quick_and_does_not_load_jax():
+    code = (
+        "import sys\n"
+        "from jaxformer.cli import main\n"
+        "for command in ('translate', 'predict', 'evaluate'):\n"
+        "    try:\n        main([command, '--help'])\n"
+        "    except SystemExit as stopped:\n        assert not stopped.code\n"
+        "assert not {'jax', 'numpy', 'flax'} & set(sys.modules)\n"
+    )
+    start = time.monotonic()
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    elapsed = time.monotonic() - start
+    assert result.returncode == 0, result.stderr
+    for word in (
+        "--beam-size",
+        "--n-best",
+        "--length-penalty",
+        "--temperature",
+        "--file",
+        "[MASK]",
+    ):
+        assert word in result.stdout
+    assert elapsed < 2, f"{elapsed:.1f} s"
