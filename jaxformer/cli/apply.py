@@ -66,12 +66,22 @@ def translate(command: Translate) -> None:
             length_penalty=command.length_penalty,
         )
 
+        unfinished = 0
+
         def shown(translations: list[Any]) -> str:
+            nonlocal unfinished
+            unfinished += not translations[0].finished
             if command.n_best == 1:
                 return _on_one_line(translations[0].text)
             return "".join(f"{one.score:.4f}\t{_on_one_line(one.text)}\n" for one in translations)
 
         lines.print_in_order((index, shown(best)) for index, best in results)
+        if unfinished:
+            print(
+                f"jaxformer: {unfinished:,} of {len(lines.good):,} translations did not come to "
+                f"an end within max_len={run.config.model.max_len} tokens",
+                file=sys.stderr,
+            )
         return
     if command.n_best != 1 or command.beam_size is not None or command.length_penalty is not None:
         raise errors.ConfigError(
