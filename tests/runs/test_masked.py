@@ -48,7 +48,7 @@ def run(trained):
     return runs.open_run(trained / "run")
 
 
-def test_evaluation_is_the_last_of_training(trained, run):
+def test_evaluation_is_that_of_training(trained, run):
     (loss,) = tiny.figures(trained, "held_out_loss").values()
     result = run.evaluate()
     assert result.loss == pytest.approx(loss, rel=1e-5)

@@ -136,16 +136,16 @@ def test_samples_are_the_first_held_out_sources(run, held_out):
     assert shown == f"{held_out.sources[0]}\n{best}"
 
 
-def test_evaluation_is_the_last_of_training(trained, evaluation, held_out):
+def test_evaluation_is_the_one_of_training_with_the_lowest_loss(trained, run, evaluation, held_out):
     losses = tiny.figures(trained, "held_out_loss")
-    assert list(losses) == [50, 100]
-    assert evaluation.loss == pytest.approx(losses[100], rel=1e-5)
+    assert list(losses) == [50, 100] and run.step == min(losses, key=losses.get)
+    assert evaluation.loss == pytest.approx(losses[run.step], rel=1e-5)
     assert evaluation.predicted == sum(len(t.split()) + 1 for t in held_out.targets)
     assert evaluation.unit == "token"
     num_bytes = sum(len(target.encode()) for target in held_out.targets)
     bits = evaluation.loss * evaluation.predicted / math.log(2) / num_bytes
     assert evaluation.bits_per_byte == pytest.approx(bits)
-    assert tiny.figures(trained, "bits_per_byte")[100] == pytest.approx(bits, rel=1e-5)
+    assert tiny.figures(trained, "bits_per_byte")[run.step] == pytest.approx(bits, rel=1e-5)
 
 
 def test_evaluation_scores_are_those_of_the_translations(run, evaluation, held_out):
@@ -167,9 +167,9 @@ def test_training_measures_greedy_translations_of_the_first_pairs(trained, run, 
     assert all(list(steps) == [50, 100] for steps in found.values())
     greedy = [best[0].text for best in run.translate(held_out.sources[:3], beam_size=1)]
     scores = text.translation_scores(greedy, held_out.targets[:3])
-    assert found["chrf"][100] == pytest.approx(scores.chrf)
-    assert found["bleu"][100] == pytest.approx(scores.bleu)
-    assert found["exact"][100] == text.exact_matches(greedy, held_out.targets[:3])
+    assert found["chrf"][run.step] == pytest.approx(scores.chrf)
+    assert found["bleu"][run.step] == pytest.approx(scores.bleu)
+    assert found["exact"][run.step] == text.exact_matches(greedy, held_out.targets[:3])
 
 
 def logits_of(run, sentence, written):
