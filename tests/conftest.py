@@ -48,3 +48,10 @@ def masked_run(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         return tiny.finish(test_masked.full_config(tmp_path_factory.mktemp("masked")))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _drop_compiled_programs():
+    """Frees what a file has compiled: all together would have more memory maps than Linux allows."""
+    yield
+    jax.clear_caches()
