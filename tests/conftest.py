@@ -52,6 +52,6 @@ def masked_run(tmp_path_factory):
 
 @pytest.fixture(scope="module", autouse=True)
 def _drop_compiled_programs():
-    """Frees what a file has compiled: all together would have more memory maps than Linux allows."""
+    """Frees what a file has compiled: of all together Linux would not allow the memory maps."""
     yield
     jax.clear_caches()
