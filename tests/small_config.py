@@ -1,5 +1,7 @@
 """The smallest configs, which the tests of configs change."""
 
+import pytest
+
 from jaxformer.config import (
     ExperimentConfig,
     ModelConfig,
@@ -8,6 +10,7 @@ from jaxformer.config import (
     TokenizerConfig,
     TrainingConfig,
 )
+from jaxformer.errors import ConfigError
 
 LINEAR = RotaryScalingConfig(kind="linear", factor=2.0)
 YARN = RotaryScalingConfig(
@@ -30,3 +33,11 @@ def small(**changes):
         }
         | changes
     )
+
+
+def assert_refused(make, words):
+    """Making a config fails, with a message that has all of the words."""
+    with pytest.raises(ConfigError) as error:
+        make()
+    for word in words:
+        assert word in str(error.value)

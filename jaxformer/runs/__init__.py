@@ -23,6 +23,7 @@ __all__ = [
     "ClassificationRun",
     "LanguageModelRun",
     "MaskedRun",
+    "PreparedRun",
     "Run",
     "TranslationRun",
     "open_run",
@@ -36,7 +37,7 @@ class _Kind(NamedTuple):
 
     prepare: Callable[[ExperimentConfig, pathlib.Path | None], PreparedRun]
     init_params: Callable[..., Any]
-    open: Callable[[Run], Run]
+    open: Callable[[pathlib.Path, ExperimentConfig, Any, int], Run]
 
 
 _KINDS = {
@@ -84,7 +85,7 @@ def open_run(path: str | pathlib.Path, step: int | None = None) -> Run:
         shapes = jax.eval_shape(lambda: kind.init_params(config.model, jax.random.key(0)))
         params = checkpoints.restore_params(SingleRunner().template(shapes), chosen)
     assert chosen is not None  # else restore_params has raised
-    return kind.open(Run(folder, config, params, chosen))
+    return kind.open(folder, config, params, chosen)
 
 
 def prepare_run(config: ExperimentConfig, folder: pathlib.Path | None = None) -> PreparedRun:

@@ -1,18 +1,20 @@
 """What every kind of run has: its task while it is trained, itself when it is opened."""
 
+import abc
 import dataclasses
 import functools
 import hashlib
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
 
 from jaxformer import run_folder, text
 from jaxformer.config import ExperimentConfig, TokenizerConfig
-from jaxformer.errors import ConfigError
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.runs.word_vectors import StartVectors
 from jaxformer.training import Evaluation, SingleRunner, TrainingData, evaluate, make_eval_step
 from jaxformer.training.losses import LossFunction
 from jaxformer.training.parallel import Runner
@@ -20,6 +22,7 @@ from jaxformer.training.parallel import Runner
 __all__ = [
     "PreparedRun",
     "Run",
+    "check_samples",
     "evaluate_on_one_device",
     "fingerprint",
     "fitting_vocab_size",
@@ -33,36 +36,54 @@ __all__ = [
 Example = dict[str, np.ndarray]
 
 
-class PreparedRun(Protocol):
-    """A run before its first step: its text read, its tokenizers made, its config filled in."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PreparedRun(abc.ABC):
+    """A run before its first step: its text read, its tokenizers made, its config filled in.
+
+    Args:
+        config: the experiment, all that the data decides filled in.
+        vectors: what the embeddings start from.
+        summary: what the run folder remembers of the data.
+        report: what became of the data, a line each.
+    """
+
+    config: ExperimentConfig
+    vectors: StartVectors
+    summary: run_folder.DataSummary
+    report: tuple[str, ...]
 
     @property
-    def config(self) -> ExperimentConfig:
-        """The experiment, all that the data decides filled in."""
+    def embedding_path(self) -> tuple[str, ...]:
+        """Where among the parameters the embedding is that vectors are for."""
+        return ("embedding",)
 
-    @property
-    def summary(self) -> run_folder.DataSummary:
-        """What the run folder remembers of the data."""
-
-    @property
-    def report(self) -> tuple[str, ...]:
-        """What became of the data, a line each."""
-
+    @abc.abstractmethod
     def write(self, folder: pathlib.Path) -> None:
         """Writes into a new run folder what opening it needs: tokenizers and held-out data."""
 
+    @abc.abstractmethod
     def training_data(self, runner: Runner) -> TrainingData:
         """Makes the batches, for as many devices and hosts as the runner has."""
 
+    @abc.abstractmethod
+    def loss(self, label_smoothing: float) -> LossFunction:
+        """Makes the model's loss."""
+
+    @abc.abstractmethod
+    def draw_params(self, rng: jax.Array) -> Any:
+        """Draws the model's parameters."""
+
     def losses(self) -> tuple[LossFunction, LossFunction]:
         """Makes the loss to train with, and that of the held-out data."""
+        return self.loss(self.config.training.label_smoothing), self.loss(0.0)
 
     def init_params(self, rng: jax.Array) -> Any:
         """Makes the parameters that training starts from."""
+        return self.vectors.put_into(self.draw_params(rng), self.embedding_path)
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class Run(abc.ABC):
     """A trained run: what generation, translation, prediction and evaluation start from.
 
     Args:
@@ -80,13 +101,27 @@ class Run:
     kind: ClassVar[str]
     """What the model is, in words."""
 
+    @abc.abstractmethod
     def evaluate(self) -> Evaluation:
         """Measures the model on the run's held-out data, on one device."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def sample(self, prompt: str, rng: jax.Array) -> str:
         """Shows what the model makes of a prompt, as the config's samples say."""
-        raise NotImplementedError
+
+
+def check_samples(prompts: Iterable[str], check: Callable[[str], Any]) -> None:
+    """Raises before the first step what showing the samples would raise at the end.
+
+    Args:
+        prompts: of the config's samples.
+        check: raises DataError for a text that cannot be used.
+    """
+    for prompt in prompts:
+        try:
+            check(prompt)
+        except DataError as error:
+            raise DataError(f"samples.prompts has {prompt!r}: {error}") from None
 
 
 def evaluate_on_one_device(loss: LossFunction, params: Any, data: TrainingData) -> Evaluation:

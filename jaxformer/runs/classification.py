@@ -15,7 +15,9 @@ from jaxformer.config import ExperimentConfig, ModelConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.models import SequenceClassifier
 from jaxformer.runs.base import (
+    PreparedRun,
     Run,
+    check_samples,
     evaluate_on_one_device,
     fingerprint,
     fitting_vocab_size,
@@ -36,29 +38,26 @@ _SHOWN = 3
 Examples = list[dict[str, np.ndarray]]
 
 
-@dataclasses.dataclass(frozen=True)
-class PreparedClassifier:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PreparedClassifier(PreparedRun):
     """An encoder and its labelled texts, before the first step.
 
     Args:
-        config: the experiment, all that the texts decide filled in.
         tokenizer: of the texts.
         train: examples to train on.
         held_out: examples held out.
         held_out_texts: what they are made of.
-        vectors: what the embeddings start from.
-        summary: what the run folder remembers of the texts.
-        report: what became of the data.
     """
 
-    config: ExperimentConfig
     tokenizer: text.Tokenizer
     train: Examples
     held_out: Examples
     held_out_texts: text.Labelled
-    vectors: StartVectors
-    summary: run_folder.DataSummary
-    report: tuple[str, ...]
+
+    @property
+    def embedding_path(self) -> tuple[str, ...]:
+        """That of the encoder."""
+        return ("encoder", "embedding")
 
     @classmethod
     def prepare(cls, config: ExperimentConfig, folder: pathlib.Path | None) -> "PreparedClassifier":
@@ -100,14 +99,11 @@ class PreparedClassifier:
         ]
         if shared := text.count_shared(train.texts, held_out.texts):
             report.insert(2, f"{shared:,} held-out texts are also in the training texts")
-        for prompt in prompts:
-            try:
-                _encode(prompt, tokenizer, model.max_len)
-            except DataError as error:
-                raise DataError(f"samples.prompts has {prompt!r}: {error}") from None
+        check_samples(prompts, lambda prompt: _encode(prompt, tokenizer, model.max_len))
         return cls(
-            dataclasses.replace(config, samples=samples), tokenizer, train_examples,
-            held_out_examples, held_out, vectors, summary, tuple(report),
+            config=dataclasses.replace(config, samples=samples), vectors=vectors,
+            summary=summary, report=tuple(report), tokenizer=tokenizer, train=train_examples,
+            held_out=held_out_examples, held_out_texts=held_out,
         )  # fmt: skip
 
     def write(self, folder: pathlib.Path) -> None:
@@ -125,20 +121,14 @@ class PreparedClassifier:
             scores=_accuracy(self.config.model, self.held_out),
         )
 
-    def losses(self) -> tuple[LossFunction, LossFunction]:
-        """Makes the loss to train with, and that of the held-out texts."""
-        model, smoothing = (
-            SequenceClassifier(self.config.model),
-            self.config.training.label_smoothing,
-        )
-        return classification_loss(model, label_smoothing=smoothing), classification_loss(model)
+    def loss(self, label_smoothing: float) -> LossFunction:
+        """Makes the loss of the classes."""
+        model = SequenceClassifier(self.config.model)
+        return classification_loss(model, label_smoothing=label_smoothing)
 
-    def init_params(self, rng: jax.Array) -> Any:
-        """Makes the parameters that training starts from."""
-        params = init_params(self.config.model, rng)
-        encoder = params["encoder"]
-        encoder = {**encoder, "embedding": self.vectors.put_into(encoder["embedding"])}
-        return {**params, "encoder": encoder}
+    def draw_params(self, rng: jax.Array) -> Any:
+        """Draws the encoder's and its head's parameters."""
+        return init_params(self.config.model, rng)
 
 
 class ClassScore(NamedTuple):
@@ -167,11 +157,13 @@ class ClassificationRun(Run):
     kind: ClassVar[str] = "a classifier, which labels texts"
 
     @classmethod
-    def open(cls, run: Run) -> "ClassificationRun":
+    def open(
+        cls, folder: pathlib.Path, config: ExperimentConfig, params: Any, step: int
+    ) -> "ClassificationRun":
         """Reads what else the run folder has."""
-        tokenizer = run_folder.load_tokenizer(run.folder)
-        classes = run_folder.load_summary(run.folder).classes
-        return cls(run.folder, run.config, run.params, run.step, tokenizer, classes)
+        tokenizer = run_folder.load_tokenizer(folder)
+        classes = run_folder.load_summary(folder).classes
+        return cls(folder, config, params, step, tokenizer, classes)
 
     def evaluate(self) -> Evaluation:
         """Measures loss and accuracy on the run's held-out texts, on one device."""

@@ -15,7 +15,9 @@ from jaxformer.errors import DataError
 from jaxformer.inference import check_prompts, generate_stream
 from jaxformer.models import Decoder
 from jaxformer.runs.base import (
+    PreparedRun,
     Run,
+    check_samples,
     evaluate_on_one_device,
     fitting_vocab_size,
     train_tokenizer,
@@ -35,19 +37,15 @@ from jaxformer.training.parallel import Runner
 __all__ = ["LanguageModelRun", "PreparedLanguageModel", "init_params"]
 
 
-@dataclasses.dataclass(frozen=True)
-class PreparedLanguageModel:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PreparedLanguageModel(PreparedRun):
     """A decoder and its text, before the first step.
 
     Args:
-        config: the experiment, all that the text decides filled in.
         text: the tokens.
-        vectors: what the embeddings start from.
     """
 
-    config: ExperimentConfig
     text: StreamText
-    vectors: StartVectors
 
     @classmethod
     def prepare(
@@ -69,18 +67,14 @@ class PreparedLanguageModel:
             samples=dataclasses.replace(config.samples, prompts=prompts),
         )
         vectors, config = StartVectors.read(config, tokenizer)
-        _check_samples(config, tokenizer, len(train_text))
-        return cls(config, StreamText.encode(tokenizer, train_text, held_out_text), vectors)
-
-    @property
-    def report(self) -> tuple[str, ...]:
-        """How many words have vectors."""
-        return self.vectors.report
-
-    @property
-    def summary(self) -> run_folder.DataSummary:
-        """What the run folder remembers of the text."""
-        return self.text.summary
+        check_samples(
+            prompts, lambda prompt: _check_prompt(config, tokenizer, prompt, len(train_text))
+        )
+        stream = StreamText.encode(tokenizer, train_text, held_out_text)
+        return cls(
+            config=config, vectors=vectors, summary=stream.summary, report=vectors.report,
+            text=stream,
+        )  # fmt: skip
 
     def write(self, folder: pathlib.Path) -> None:
         """Writes tokenizer and held-out text into a new run folder."""
@@ -98,16 +92,13 @@ class PreparedLanguageModel:
             held_out_bytes=self._predicted_bytes(),
         )
 
-    def losses(self) -> tuple[LossFunction, LossFunction]:
-        """Makes the loss to train with, and that of the held-out text."""
-        model = Decoder(self.config.model)
-        smoothing = self.config.training.label_smoothing
-        return language_model_loss(model, label_smoothing=smoothing), language_model_loss(model)
+    def loss(self, label_smoothing: float) -> LossFunction:
+        """Makes the loss of the decoder."""
+        return language_model_loss(Decoder(self.config.model), label_smoothing=label_smoothing)
 
-    def init_params(self, rng: jax.Array) -> Any:
-        """Makes the parameters that training starts from."""
-        params = init_params(self.config.model, rng)
-        return {**params, "embedding": self.vectors.put_into(params["embedding"])}
+    def draw_params(self, rng: jax.Array) -> Any:
+        """Draws the decoder's parameters."""
+        return init_params(self.config.model, rng)
 
     def _predicted_bytes(self) -> int:
         """UTF-8 bytes of the held-out text, but for tokens that nothing comes before.
@@ -132,11 +123,11 @@ class LanguageModelRun(Run):
     kind: ClassVar[str] = "a language model, which continues text"
 
     @classmethod
-    def open(cls, run: Run) -> "LanguageModelRun":
+    def open(
+        cls, folder: pathlib.Path, config: ExperimentConfig, params: Any, step: int
+    ) -> "LanguageModelRun":
         """Reads what else the run folder has."""
-        return cls(
-            run.folder, run.config, run.params, run.step, run_folder.load_tokenizer(run.folder)
-        )
+        return cls(folder, config, params, step, run_folder.load_tokenizer(folder))
 
     def evaluate(self) -> Evaluation:
         """Measures the loss on the run's held-out text, on one device."""
@@ -226,12 +217,9 @@ def _new_tokens(model: ModelConfig, ids: list[int], wanted: int | None) -> int:
     return max(1, model.max_len - len(ids)) if wanted is None else wanted
 
 
-def _check_samples(config: ExperimentConfig, tokenizer: text.Tokenizer, documents: int) -> None:
-    """Raises what sampling at the end would raise, before the first step."""
-    for prompt in config.samples.prompts:
-        try:
-            ids = _encode_prompt(config, tokenizer, prompt, documents)
-            new = _new_tokens(config.model, ids, config.samples.max_new_tokens)
-            check_prompts(config.model, [ids], new)
-        except DataError as error:
-            raise DataError(f"samples.prompts has {prompt!r}: {error}") from None
+def _check_prompt(
+    config: ExperimentConfig, tokenizer: text.Tokenizer, prompt: str, documents: int
+) -> None:
+    ids = _encode_prompt(config, tokenizer, prompt, documents)
+    new = _new_tokens(config.model, ids, config.samples.max_new_tokens)
+    check_prompts(config.model, [ids], new)

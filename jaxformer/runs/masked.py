@@ -16,7 +16,9 @@ from jaxformer.config import ExperimentConfig, ModelConfig
 from jaxformer.errors import DataError
 from jaxformer.models import MaskedLanguageModel
 from jaxformer.runs.base import (
+    PreparedRun,
     Run,
+    check_samples,
     evaluate_on_one_device,
     fitting_vocab_size,
     train_tokenizer,
@@ -36,19 +38,20 @@ _SHOWN = 3
 _ROWS = 16  # texts that are predicted for at a time
 
 
-@dataclasses.dataclass(frozen=True)
-class PreparedMasked:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PreparedMasked(PreparedRun):
     """An encoder and its text, before the first step.
 
     Args:
-        config: the experiment, all that the text decides filled in.
         text: the tokens.
-        vectors: what the embeddings start from.
     """
 
-    config: ExperimentConfig
     text: StreamText
-    vectors: StartVectors
+
+    @property
+    def embedding_path(self) -> tuple[str, ...]:
+        """That of the encoder."""
+        return ("encoder", "embedding")
 
     @classmethod
     def prepare(cls, config: ExperimentConfig, folder: pathlib.Path | None) -> "PreparedMasked":
@@ -69,22 +72,13 @@ class PreparedMasked:
             samples=dataclasses.replace(config.samples, prompts=prompts),
         )
         vectors, config = StartVectors.read(config, tokenizer)
-        for prompt in prompts:
-            try:
-                _encode_prompt(prompt, tokenizer, config.model.max_len)
-            except DataError as error:
-                raise DataError(f"samples.prompts has {prompt!r}: {error}") from None
-        return cls(config, StreamText.encode(tokenizer, train_text, held_out_text), vectors)
-
-    @property
-    def summary(self) -> run_folder.DataSummary:
-        """What the run folder remembers of the text."""
-        return self.text.summary
-
-    @property
-    def report(self) -> tuple[str, ...]:
-        """How many words have vectors."""
-        return self.vectors.report
+        max_len = config.model.max_len
+        check_samples(prompts, lambda prompt: _encode_prompt(prompt, tokenizer, max_len))
+        stream = StreamText.encode(tokenizer, train_text, held_out_text)
+        return cls(
+            config=config, vectors=vectors, summary=stream.summary, report=vectors.report,
+            text=stream,
+        )  # fmt: skip
 
     def write(self, folder: pathlib.Path) -> None:
         """Writes tokenizer and held-out text into a new run folder."""
@@ -105,18 +99,14 @@ class PreparedMasked:
             held_out_bytes=None,
         )
 
-    def losses(self) -> tuple[LossFunction, LossFunction]:
-        """Makes the loss to train with, and that of the held-out text."""
+    def loss(self, label_smoothing: float) -> LossFunction:
+        """Makes the loss of the masked tokens."""
         model = MaskedLanguageModel(self.config.model)
-        smoothing = self.config.training.label_smoothing
-        return language_model_loss(model, label_smoothing=smoothing), language_model_loss(model)
+        return language_model_loss(model, label_smoothing=label_smoothing)
 
-    def init_params(self, rng: jax.Array) -> Any:
-        """Makes the parameters that training starts from."""
-        params = init_params(self.config.model, rng)
-        encoder = params["encoder"]
-        encoder = {**encoder, "embedding": self.vectors.put_into(encoder["embedding"])}
-        return {**params, "encoder": encoder}
+    def draw_params(self, rng: jax.Array) -> Any:
+        """Draws the encoder's and its head's parameters."""
+        return init_params(self.config.model, rng)
 
 
 class Fill(NamedTuple):
@@ -143,10 +133,12 @@ class MaskedRun(Run):
     kind: ClassVar[str] = "a masked language model, which fills in [MASK]"
 
     @classmethod
-    def open(cls, run: Run) -> "MaskedRun":
+    def open(
+        cls, folder: pathlib.Path, config: ExperimentConfig, params: Any, step: int
+    ) -> "MaskedRun":
         """Reads what else the run folder has."""
-        tokenizer = run_folder.load_tokenizer(run.folder)
-        return cls(run.folder, run.config, run.params, run.step, tokenizer)
+        tokenizer = run_folder.load_tokenizer(folder)
+        return cls(folder, config, params, step, tokenizer)
 
     def evaluate(self) -> Evaluation:
         """Measures the loss of masked tokens of the run's held-out text, on one device."""

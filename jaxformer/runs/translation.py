@@ -12,11 +12,13 @@ import numpy as np
 
 from jaxformer import run_folder, text
 from jaxformer.config import ExperimentConfig, ModelConfig, SamplingConfig
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import ConfigError
 from jaxformer.inference import generate, translate_stream
 from jaxformer.models import EncoderDecoder
 from jaxformer.runs.base import (
+    PreparedRun,
     Run,
+    check_samples,
     evaluate_on_one_device,
     fingerprint,
     fitting_vocab_size,
@@ -38,29 +40,21 @@ _ROWS = 32  # sentences that are drawn at a time
 Examples = list[dict[str, np.ndarray]]
 
 
-@dataclasses.dataclass(frozen=True)
-class PreparedTranslation:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PreparedTranslation(PreparedRun):
     """An encoder-decoder and its pairs, before the first step.
 
     Args:
-        config: the experiment, all that the pairs decide filled in.
         tokenizers: of sources and targets; the same where the vocabulary is joint.
         train: examples to train on.
         held_out: examples held out.
         held_out_pairs: what they are made of.
-        vectors: what the embeddings start from.
-        summary: what the run folder remembers of the pairs.
-        report: what became of the data.
     """
 
-    config: ExperimentConfig
     tokenizers: tuple[text.Tokenizer, text.Tokenizer]
     train: Examples
     held_out: Examples
     held_out_pairs: text.Pairs
-    vectors: StartVectors
-    summary: run_folder.DataSummary
-    report: tuple[str, ...]
 
     @classmethod
     def prepare(
@@ -85,11 +79,7 @@ class PreparedTranslation:
             held_out, source, target, model.max_len, held_out_counts
         )
         prompts = config.samples.prompts or spread(held_out.sources, _SHOWN)
-        for prompt in prompts:
-            try:
-                text.encode_source(prompt, source, model.max_len)
-            except DataError as error:
-                raise DataError(f"samples.prompts has {prompt!r}: {error}") from None
+        check_samples(prompts, lambda prompt: text.encode_source(prompt, source, model.max_len))
         samples = dataclasses.replace(config.samples, prompts=prompts)
         report = [
             f"training on {len(train):,} pairs ({counts})",
@@ -107,8 +97,9 @@ class PreparedTranslation:
             held_out_tokens=sum(example["labels"].size for example in held_out_examples),
         )
         return cls(
-            dataclasses.replace(config, samples=samples), tokenizers, train_examples,
-            held_out_examples, held_out, vectors, summary, tuple(report),
+            config=dataclasses.replace(config, samples=samples), vectors=vectors,
+            summary=summary, report=tuple(report), tokenizers=tokenizers, train=train_examples,
+            held_out=held_out_examples, held_out_pairs=held_out,
         )  # fmt: skip
 
     def write(self, folder: pathlib.Path) -> None:
@@ -147,16 +138,19 @@ class PreparedTranslation:
 
         return scores
 
-    def losses(self) -> tuple[LossFunction, LossFunction]:
-        """Makes the loss to train with, and that of the held-out pairs."""
-        model, smoothing = EncoderDecoder(self.config.model), self.config.training.label_smoothing
-        return language_model_loss(model, label_smoothing=smoothing), language_model_loss(model)
+    def loss(self, label_smoothing: float) -> LossFunction:
+        """Makes the loss of the targets."""
+        model = EncoderDecoder(self.config.model)
+        return language_model_loss(model, label_smoothing=label_smoothing)
 
-    def init_params(self, rng: jax.Array) -> Any:
-        """Makes the parameters that training starts from."""
-        params = init_params(self.config.model, rng)
-        name = "embedding" if self.config.tokenizer.joint else "source_embedding"
-        return {**params, name: self.vectors.put_into(params[name])}
+    def draw_params(self, rng: jax.Array) -> Any:
+        """Draws the encoder-decoder's parameters."""
+        return init_params(self.config.model, rng)
+
+    @property
+    def embedding_path(self) -> tuple[str, ...]:
+        """That of the sources, where they have a table of their own."""
+        return ("embedding",) if self.config.tokenizer.joint else ("source_embedding",)
 
 
 class Translation(NamedTuple):
@@ -185,12 +179,14 @@ class TranslationRun(Run):
     kind: ClassVar[str] = "an encoder-decoder, which translates"
 
     @classmethod
-    def open(cls, run: Run) -> "TranslationRun":
+    def open(
+        cls, folder: pathlib.Path, config: ExperimentConfig, params: Any, step: int
+    ) -> "TranslationRun":
         """Reads what else the run folder has."""
-        target = source = run_folder.load_tokenizer(run.folder)
-        if not run.config.tokenizer.joint:
-            source = run_folder.load_tokenizer(run.folder, of_sources=True)
-        return cls(run.folder, run.config, run.params, run.step, (source, target))
+        target = source = run_folder.load_tokenizer(folder)
+        if not config.tokenizer.joint:
+            source = run_folder.load_tokenizer(folder, of_sources=True)
+        return cls(folder, config, params, step, (source, target))
 
     def evaluate(self) -> Evaluation:
         """Measures the loss on the run's held-out pairs, and translates them, on one device."""

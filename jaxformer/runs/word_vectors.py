@@ -56,11 +56,13 @@ class StartVectors:
         report = f"word vectors: {len(found.ids):,} of {len(words):,} words are in {path}"
         return cls(found, (report,)), dataclasses.replace(config, model=model)
 
-    def put_into(self, embedding: dict[str, Any]) -> dict[str, Any]:
-        """Returns the parameters of an embedding with these vectors in its table."""
+    def put_into(self, params: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+        """Returns the parameters with these vectors in the table of the embedding at a path."""
         if self.vectors is None:
-            return embedding
-        name = FROZEN_EMBEDDING if FROZEN_EMBEDDING in embedding else "embedding"
-        table = embedding[name]
+            return params
+        if path:
+            return {**params, path[0]: self.put_into(params[path[0]], path[1:])}
+        name = FROZEN_EMBEDDING if FROZEN_EMBEDDING in params else "embedding"
+        table = params[name]
         vectors = jnp.asarray(self.vectors.vectors, table.dtype)
-        return {**embedding, name: table.at[jnp.asarray(self.vectors.ids)].set(vectors)}
+        return {**params, name: table.at[jnp.asarray(self.vectors.ids)].set(vectors)}
