@@ -23,7 +23,7 @@ jax.config.update("jax_default_matmul_precision", "highest")
 _cache = tempfile.mkdtemp(prefix="jaxformer-tests-")
 atexit.register(shutil.rmtree, _cache, ignore_errors=True)
 jax.config.update("jax_compilation_cache_dir", _cache)
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 @pytest.fixture(scope="session")

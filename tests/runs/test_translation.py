@@ -305,7 +305,7 @@ def test_source_and_target_share_a_vocabulary_by_default(tmp_path):
     assert (run.config.model.source_vocab_size, run.config.model.vocab_size) == (None, 14)
     run.write(tmp_path)
     assert not (tmp_path / "source_tokenizer.json").exists()
-    opened = runs.TranslationRun.open(runs.Run(tmp_path, run.config, None, 0))
+    opened = runs.TranslationRun.open(tmp_path, run.config, None, 0)
     assert opened.tokenizers[0] is opened.tokenizers[1]
     assert opened.encode("two zwei").tolist() == run.tokenizers[0].encode("two zwei").tolist() + [
         13

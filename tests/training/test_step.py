@@ -147,7 +147,7 @@ def test_loss_of_many_logits_is_made_in_chunks_and_the_same(tied, monkeypatch):
     )  # fmt: skip
     model, batch = Decoder(config), tiny.batch()
     batch["labels"][0, 3] = -1
-    params = model.init(jax.random.key(0), batch["tokens"])["params"]
+    params = jax.jit(model.init)(jax.random.key(0), batch["tokens"])["params"]
     called, original = [], losses.chunked_cross_entropy
 
     def chunked(*args, **options):

@@ -31,7 +31,7 @@ def optimizer():
 
 
 def init_params(rng):
-    return model().init(rng, np.zeros((1, 2), np.int32))["params"]
+    return jax.jit(model().init)(rng, np.zeros((1, 2), np.int32))["params"]
 
 
 def state():
