@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from jaxformer.errors import ShapeError
+from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.shapes import check_dtype
 
 __all__ = ["layer_norm", "rms_norm"]
@@ -34,6 +34,7 @@ def layer_norm(
 
     Raises:
         ShapeError: axis is not a run of last axes, or scale or bias has another shape.
+        ConfigError: eps is negative.
 
     References:
         Ba, Kiros and Hinton, "Layer Normalization", 2016.
@@ -43,6 +44,7 @@ def layer_norm(
         [-1.0, 1.0]
     """
     axes = _last_axes(x, axis)
+    _check_eps(eps)
     wide = _promote(x)
     centred = wide - wide.mean(axes, keepdims=True)
     centred -= centred.mean(axes, keepdims=True)
@@ -68,6 +70,7 @@ def rms_norm(
 
     Raises:
         ShapeError: axis is not a run of last axes, or scale has another shape.
+        ConfigError: eps is negative.
 
     References:
         Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
@@ -77,6 +80,7 @@ def rms_norm(
         [0.849, 1.131]
     """
     axes = _last_axes(x, axis)
+    _check_eps(eps)
     wide = _promote(x)
     normalized = wide * jax.lax.rsqrt(jnp.square(wide).mean(axes, keepdims=True) + eps)
     return _affine(normalized, scale, None, axes).astype(x.dtype)
@@ -85,6 +89,13 @@ def rms_norm(
 def _promote(x: jax.Array) -> jax.Array:
     check_dtype("x", x, "floating")
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def _check_eps(eps: float) -> None:
+    if isinstance(eps, int | float) and eps < 0:  # a traced one is not known yet
+        raise ConfigError(
+            f"eps must be at least 0, got {eps}; it keeps the root away from 0, by being added"
+        )
 
 
 def _last_axes(x: jax.Array, axis: Axes) -> tuple[int, ...]:

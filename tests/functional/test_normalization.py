@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.test_util import check_grads
 
-from jaxformer.errors import ShapeError
+from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional import layer_norm, rms_norm
 
 SHAPE = (2, 3, 5, 7)
@@ -148,3 +148,10 @@ def test_norm_errors_name_argument_and_shapes(call, words):
         call(jnp.ones(SHAPE))
     for word in words:
         assert word in str(error.value)
+
+
+@pytest.mark.parametrize("norm", [layer_norm, rms_norm])
+def test_norms_refuse_to_subtract_epsilon(norm):
+    with pytest.raises(ConfigError, match="at least 0, got -1e-05"):
+        norm(normal(0), eps=-1e-5)
+    assert np.isfinite(jax.jit(lambda eps: norm(jnp.asarray(normal(0)), eps=eps))(1e-5)).all()
