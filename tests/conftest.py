@@ -4,12 +4,15 @@ And the runs that several files of tests look at, each trained once: (run folder
 """
 
 import atexit
+import importlib.metadata
 import os
 import shutil
 import tempfile
 
 # Compiling is what costs: less of it is done on the code, which is small and runs once.
 _FAST_COMPILING = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+if importlib.metadata.version("jaxlib") < "0.11":  # which has no such flag, and aborts at it
+    _FAST_COMPILING += " --xla_cpu_use_fusion_emitters=false"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FAST_COMPILING}"
 
 import jax  # noqa: E402
