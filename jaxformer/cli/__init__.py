@@ -8,8 +8,9 @@ from typing import NoReturn
 
 from jaxformer import errors
 from jaxformer.cli.apply import generate, predict, translate
-from jaxformer.cli.commands import Command, Generate, Predict, Train, Translate
+from jaxformer.cli.commands import Command, Generate, Plot, Predict, Train, Translate
 from jaxformer.cli.parsing import parse
+from jaxformer.cli.plot import plot
 from jaxformer.cli.train import evaluate, train
 
 __all__ = ["main"]
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             Command,
             args=words,
             prog="jaxformer",
-            description="The Transformer as a JAX library: train, generate, translate, predict.",
+            description="The Transformer as a JAX library: train it, use it, look at it.",
         )
         if isinstance(command, Train):
             train(str(command.config), [])
@@ -44,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             translate(command)
         elif isinstance(command, Predict):
             predict(command)
+        elif isinstance(command, Plot):
+            plot(command)
         else:
             evaluate(command)
     except KeyboardInterrupt:

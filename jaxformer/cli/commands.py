@@ -8,7 +8,18 @@ import tyro
 
 from jaxformer.config import SamplingConfig
 
-__all__ = ["Command", "Evaluate", "Generate", "Predict", "Train", "Translate"]
+__all__ = [
+    "Command",
+    "Evaluate",
+    "Generate",
+    "Plot",
+    "PlotAttention",
+    "PlotLoss",
+    "PlotPositions",
+    "Predict",
+    "Train",
+    "Translate",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,10 +139,86 @@ class Evaluate:
     """Checkpoint to use; the one with the lowest held-out loss when not given."""
 
 
+@dataclasses.dataclass(frozen=True)
+class PlotLoss:
+    """Draw training and held-out loss over the steps, of one run or of several together.
+
+    A run that is still being trained is drawn as far as it is.
+    """
+
+    runs: tyro.conf.Positional[tuple[pathlib.Path, ...]]
+    """Run folders, such as runs/quickstart."""
+
+    output: pathlib.Path = pathlib.Path("loss.png")
+    """File to write, .png, .svg or .pdf."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PlotPositions:
+    """Draw how a trained model tells positions apart.
+
+    Sinusoidal and learned positions are a heat map of their table, rotary ones of the cosines and
+    sines of their angles; those of alibi and relative are a curve of the bias for each head. Where
+    encoder and decoder have different positions, each has a file, its name with _encoder or
+    _decoder at the end.
+    """
+
+    run: tyro.conf.Positional[pathlib.Path]
+    """Run folder, such as runs/quickstart."""
+
+    output: pathlib.Path = pathlib.Path("positions.png")
+    """File to write, .png, .svg or .pdf."""
+
+    length: int | None = None
+    """How many positions, or distances, to draw; the model's max_len, at most 64, when not
+    given."""
+
+    step: int | None = None
+    """Checkpoint to use; the one with the lowest held-out loss when not given."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PlotAttention:
+    """Write a page that shows where the tokens of a text look, in every layer and head.
+
+    The page is one HTML file, which any browser opens and which needs no network.
+    """
+
+    run: tyro.conf.Positional[pathlib.Path]
+    """Run folder, such as runs/phrasebook_en_kn."""
+
+    text: str
+    """Text whose tokens look; of an encoder-decoder, the source."""
+
+    target: str | None = None
+    """Translation of the text, for an encoder-decoder; its own best one when not given."""
+
+    output: pathlib.Path = pathlib.Path("attention.html")
+    """File to write, .html."""
+
+    step: int | None = None
+    """Checkpoint to use; the one with the lowest held-out loss when not given."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plot:
+    """Draw what runs have learnt into files; one that exists is replaced.
+
+    Pictures need matplotlib, which comes with jaxformer[viz]; the page of attention needs nothing.
+    """
+
+    figure: tyro.conf.OmitSubcommandPrefixes[
+        Annotated[PlotLoss, tyro.conf.subcommand("loss")]
+        | Annotated[PlotPositions, tyro.conf.subcommand("positions")]
+        | Annotated[PlotAttention, tyro.conf.subcommand("attention")]
+    ]
+
+
 Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Generate, tyro.conf.subcommand("generate")]
     | Annotated[Translate, tyro.conf.subcommand("translate")]
     | Annotated[Predict, tyro.conf.subcommand("predict")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Plot, tyro.conf.subcommand("plot")]
 )

@@ -26,5 +26,5 @@ def parse(kind: Any, **arguments: Any) -> Any:
 
 def _unboxed(box: str) -> str:
     """Takes the words of a message out of the frame that tyro draws around it."""
-    lines = [re.sub(r"[\u2500-\u257f]+", " ", line) for line in box.splitlines()]
+    lines = [re.sub(r"[\u2500-\u257f]+|-{3,}", " ", line) for line in box.splitlines()]
     return " ".join(" ".join(lines[1:] or lines).split())  # the first is the frame's title

@@ -72,11 +72,13 @@ def _print_evaluation(run: "Run") -> None:
 
 
 def _draw_loss_curve(folder: pathlib.Path) -> str:
+    from jaxformer import runs
     from jaxformer.training import read_metrics
-    from jaxformer.viz import loss_curve
+    from jaxformer.viz import loss_curves
 
+    records = {folder.name: read_metrics(folder)}
     try:
-        figure = loss_curve(read_metrics(folder), title=folder.name)
+        figure = loss_curves(records, unit=runs.loss_unit(folder), title=folder.name)
     except ImportError:
         return 'not drawn, because matplotlib is missing; pip install "jaxformer[viz]"'
     path = folder / "loss.png"

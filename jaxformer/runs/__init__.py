@@ -15,6 +15,13 @@ from jaxformer.runs.base import PreparedRun, Run
 from jaxformer.runs.classification import ClassificationRun
 from jaxformer.runs.language_model import LanguageModelRun
 from jaxformer.runs.masked import MaskedRun
+from jaxformer.runs.positions import (
+    PositionBiases,
+    PositionRotations,
+    Positions,
+    PositionTable,
+    model_positions,
+)
 from jaxformer.runs.translation import TranslationRun
 from jaxformer.text import BucketedBatches
 from jaxformer.training import Checkpoints, FitResult, SingleRunner, fit, make_runner
@@ -23,9 +30,15 @@ __all__ = [
     "ClassificationRun",
     "LanguageModelRun",
     "MaskedRun",
+    "PositionBiases",
+    "PositionRotations",
+    "PositionTable",
+    "Positions",
     "PreparedRun",
     "Run",
     "TranslationRun",
+    "loss_unit",
+    "model_positions",
     "open_run",
     "prepare_run",
     "train_run",
@@ -62,6 +75,22 @@ def _kind(config: ExperimentConfig) -> _Kind:
     if config.model.architecture == "encoder_decoder":
         return _KINDS["translation"]
     return _KINDS["masked" if config.data.is_stream else "classification"]
+
+
+def loss_unit(path: str | pathlib.Path) -> str:
+    """Tells what the loss of a run is the mean of; the run need not have a checkpoint yet.
+
+    Args:
+        path: of the run folder.
+
+    Returns:
+        "token" or "text".
+
+    Raises:
+        CheckpointError: the path is no run folder.
+    """
+    config = run_folder.read_run_config(pathlib.Path(path))
+    return "text" if _kind(config) is _KINDS["classification"] else "token"
 
 
 def open_run(path: str | pathlib.Path, step: int | None = None) -> Run:

@@ -18,6 +18,7 @@ from jaxformer.runs.word_vectors import StartVectors
 from jaxformer.training import Evaluation, SingleRunner, TrainingData, evaluate, make_eval_step
 from jaxformer.training.losses import LossFunction
 from jaxformer.training.parallel import Runner
+from jaxformer.viz import AttentionMap
 
 __all__ = [
     "PreparedRun",
@@ -108,6 +109,20 @@ class Run(abc.ABC):
     @abc.abstractmethod
     def sample(self, prompt: str, rng: jax.Array) -> str:
         """Shows what the model makes of a prompt, as the config's samples say."""
+
+    @abc.abstractmethod
+    def attention(self, text: str) -> list[AttentionMap]:
+        """Computes where each token of a text looks, in every layer and head.
+
+        Args:
+            text: the text, encoded as for training.
+
+        Returns:
+            A map for each kind of attention that the model has, for `viz.attention_page`.
+
+        Raises:
+            DataError: the text is empty or too long, or cannot be encoded.
+        """
 
 
 def check_samples(prompts: Iterable[str], check: Callable[[str], Any]) -> None:

@@ -14,6 +14,7 @@ from jaxformer import run_folder, text
 from jaxformer.config import ExperimentConfig, ModelConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.models import SequenceClassifier
+from jaxformer.runs.attention import self_attention_map, with_weights
 from jaxformer.runs.base import (
     PreparedRun,
     Run,
@@ -30,6 +31,7 @@ from jaxformer.runs.word_vectors import StartVectors
 from jaxformer.training import Evaluation, TrainingData, classification_loss
 from jaxformer.training.losses import LossFunction
 from jaxformer.training.parallel import Runner
+from jaxformer.viz import AttentionMap
 
 __all__ = ["ClassificationRun", "ClassScore", "PreparedClassifier", "init_params"]
 
@@ -219,6 +221,12 @@ class ClassificationRun(Run):
         """Shows a text and its likeliest classes."""
         (classes,) = self.classify([prompt], _SHOWN)
         return f"{prompt}\n" + ", ".join(f"{c.name} {c.probability:.1%}" for c in classes)
+
+    def attention(self, text: str) -> list[AttentionMap]:
+        """Computes where each token of a text looks, before it is classified."""
+        ids = self.encode(text)
+        output = with_weights(SequenceClassifier(self.config.model), self.params, ids[None])
+        return [self_attention_map("encoder self-attention", output.weights, self.tokenizer, ids)]
 
 
 def init_params(model: ModelConfig, rng: jax.Array) -> Any:

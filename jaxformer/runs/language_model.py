@@ -14,6 +14,7 @@ from jaxformer.config import ExperimentConfig, ModelConfig, SamplingConfig
 from jaxformer.errors import DataError
 from jaxformer.inference import check_prompts, generate_stream
 from jaxformer.models import Decoder
+from jaxformer.runs.attention import check_length, self_attention_map, with_weights
 from jaxformer.runs.base import (
     PreparedRun,
     Run,
@@ -33,6 +34,7 @@ from jaxformer.runs.word_vectors import StartVectors
 from jaxformer.training import Evaluation, TrainingData, language_model_loss
 from jaxformer.training.losses import LossFunction
 from jaxformer.training.parallel import Runner
+from jaxformer.viz import AttentionMap
 
 __all__ = ["LanguageModelRun", "PreparedLanguageModel", "init_params"]
 
@@ -189,6 +191,14 @@ class LanguageModelRun(Run):
             prompt, rng=rng, sampling=samples, max_new_tokens=samples.max_new_tokens
         )
         return prompt + "".join(pieces)
+
+    def attention(self, text: str) -> list[AttentionMap]:
+        """Computes where each token looks among itself and those before it."""
+        ids = self.tokenizer.encode(text)
+        check_length("a text to look into", ids.size, self.config.model.max_len)
+        output = with_weights(Decoder(self.config.model), self.params, ids[None])
+        weights = output.weights.self_attention
+        return [self_attention_map("decoder self-attention", weights, self.tokenizer, ids)]
 
 
 def init_params(model: ModelConfig, rng: jax.Array) -> Any:

@@ -15,6 +15,7 @@ from jaxformer import run_folder, text
 from jaxformer.config import ExperimentConfig, ModelConfig
 from jaxformer.errors import DataError
 from jaxformer.models import MaskedLanguageModel
+from jaxformer.runs.attention import check_length, self_attention_map, with_weights
 from jaxformer.runs.base import (
     PreparedRun,
     Run,
@@ -28,6 +29,7 @@ from jaxformer.runs.word_vectors import StartVectors
 from jaxformer.training import Evaluation, TrainingData, language_model_loss
 from jaxformer.training.losses import LossFunction
 from jaxformer.training.parallel import Runner
+from jaxformer.viz import AttentionMap
 
 __all__ = ["MASK_IN_TEXT", "Fill", "MaskedRun", "PreparedMasked", "init_params"]
 
@@ -214,6 +216,13 @@ class MaskedRun(Run):
             lines.append(", ".join(f"{fill.text!r} {fill.probability:.1%}" for fill in fills))
         return "\n".join(lines)
 
+    def attention(self, text: str) -> list[AttentionMap]:
+        """Computes where each token looks; the text may have masks, and need not."""
+        ids = _encode_with_masks(text, self.tokenizer)
+        check_length("a text to look into", ids.size, self.config.model.max_len)
+        output = with_weights(MaskedLanguageModel(self.config.model), self.params, ids[None])
+        return [self_attention_map("encoder self-attention", output.weights, self.tokenizer, ids)]
+
 
 def init_params(model: ModelConfig, rng: jax.Array) -> Any:
     """Makes the parameters of a masked language model."""
@@ -267,14 +276,24 @@ def _held_out_batches(
 
 
 def _encode_prompt(prompt: str, tokenizer: text.Tokenizer, max_len: int) -> np.ndarray:
-    """Encodes a text with masks: int32 [tokens].
-
-    A token of byte pairs has the space before it, so a mask stands for that space, too.
-    """
+    """Encodes a text that must have masks: int32 [tokens]."""
     if MASK_IN_TEXT not in prompt:
         raise DataError(
             f"a text must have {MASK_IN_TEXT} where a token is to be predicted, got {prompt!r}"
         )
+    result = _encode_with_masks(prompt, tokenizer)
+    if result.size > max_len:
+        raise DataError(
+            f"a text must have at most max_len={max_len} tokens, got {result.size}; shorten it"
+        )
+    return result
+
+
+def _encode_with_masks(prompt: str, tokenizer: text.Tokenizer) -> np.ndarray:
+    """Encodes a text that may have masks: int32 [tokens].
+
+    A token of byte pairs has the space before it, so a mask stands for that space, too.
+    """
     assert tokenizer.mask is not None  # `prepare` has seen to it
     parts = prompt.split(MASK_IN_TEXT)
     if tokenizer.has_leading_spaces:
@@ -282,12 +301,7 @@ def _encode_prompt(prompt: str, tokenizer: text.Tokenizer, max_len: int) -> np.n
     ids = []
     for part in parts:
         ids += [tokenizer.encode(part), np.array([tokenizer.mask], np.int32)]
-    result = np.concatenate(ids[:-1])
-    if result.size > max_len:
-        raise DataError(
-            f"a text must have at most max_len={max_len} tokens, got {result.size}; shorten it"
-        )
-    return result
+    return np.concatenate(ids[:-1])
 
 
 def _masked_prompts(

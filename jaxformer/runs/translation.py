@@ -13,8 +13,9 @@ import numpy as np
 from jaxformer import run_folder, text
 from jaxformer.config import ExperimentConfig, ModelConfig, SamplingConfig
 from jaxformer.errors import ConfigError
-from jaxformer.inference import generate, translate_stream
+from jaxformer.inference import Hypothesis, generate, translate_stream
 from jaxformer.models import EncoderDecoder
+from jaxformer.runs.attention import check_length, self_attention_map, with_weights
 from jaxformer.runs.base import (
     PreparedRun,
     Run,
@@ -31,6 +32,7 @@ from jaxformer.runs.word_vectors import StartVectors
 from jaxformer.training import Evaluation, TrainingData, language_model_loss
 from jaxformer.training.losses import LossFunction
 from jaxformer.training.parallel import Runner
+from jaxformer.viz import AttentionMap
 
 __all__ = ["PreparedTranslation", "Translation", "TranslationRun", "init_params"]
 
@@ -307,6 +309,39 @@ class TranslationRun(Run):
         """Shows a sentence and its translation."""
         return f"{prompt}\n{self.translate([prompt])[0][0].text}"
 
+    def attention(self, text: str, *, target: str | None = None) -> list[AttentionMap]:
+        """Computes where the tokens of a sentence and of its translation look.
+
+        Args:
+            text: the source.
+            target: its translation; the one that the model finds best when not given.
+
+        Returns:
+            Cross-attention, then the encoder's and the decoder's self-attention. The decoder's
+            tokens are those that it reads: the end of text, which starts it, and the translation.
+
+        Raises:
+            DataError: the sentence or the target is empty or too long, or cannot be encoded.
+        """
+        model, (source, target_tokenizer) = self.config.model, self.tokenizers
+        source_ids = self.encode(text)
+        if target is None:
+            ((_, (best,)),) = _search(self.config, self.params, self.tokenizers, [text])
+            found = best.tokens[: model.max_len - 1]  # one that has no end was not read to its last
+        else:
+            found = target_tokenizer.encode(target.strip())
+            check_length("a target to look into", found.size, model.max_len - 1)
+        ids = np.insert(found, 0, _end_of_text(target_tokenizer)).astype(np.int32)
+        output = with_weights(EncoderDecoder(model), self.params, source_ids[None], ids[None])
+        cross = np.asarray(output.decoder_weights.cross_attention)[:, 0]
+        tokens, source_tokens = target_tokenizer.token_texts(ids), source.token_texts(source_ids)
+        encoder, decoder = output.encoder_weights, output.decoder_weights.self_attention
+        return [
+            AttentionMap("cross-attention", cross, tokens, source_tokens),
+            self_attention_map("encoder self-attention", encoder, source, source_ids),
+            self_attention_map("decoder self-attention", decoder, target_tokenizer, ids),
+        ]
+
 
 def init_params(model: ModelConfig, rng: jax.Array) -> Any:
     """Makes the parameters of an encoder-decoder."""
@@ -370,12 +405,29 @@ def _translate(
     params: Any,
     tokenizers: tuple[text.Tokenizer, text.Tokenizer],
     sentences: Sequence[str],
+    **options: Any,
+) -> Iterator[tuple[int, list[Translation]]]:
+    """Decodes what `_search` finds."""
+    decode = tokenizers[1].decode
+    for index, hypotheses in _search(config, params, tokenizers, sentences, **options):
+        yield (
+            index,
+            [Translation(decode(one.tokens), one.score, one.finished) for one in hypotheses],
+        )
+
+
+def _search(
+    config: ExperimentConfig,
+    params: Any,
+    tokenizers: tuple[text.Tokenizer, text.Tokenizer],
+    sentences: Sequence[str],
     *,
     beam_size: int | None = None,
     num_best: int = 1,
     length_penalty: float | None = None,
     early_stopping: bool | Literal["never"] = False,
-) -> Iterator[tuple[int, list[Translation]]]:
+) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """Translates into tokens, yielding (index, hypotheses) as they are done."""
     source, target = tokenizers
     end, default = _end_of_text(target), config.translation
     encoded = [text.encode_source(one, source, config.model.max_len) for one in sentences]
@@ -392,14 +444,7 @@ def _translate(
         max_new_tokens=config.model.max_len,
         num_tokens=target.vocab_size,
     ):
-        for index, hypotheses in batch:
-            yield (
-                index,
-                [
-                    Translation(target.decode(one.tokens), one.score, one.finished)
-                    for one in hypotheses
-                ],
-            )
+        yield from batch
 
 
 def _end_of_text(tokenizer: text.Tokenizer) -> int:

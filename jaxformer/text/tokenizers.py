@@ -1,12 +1,14 @@
 """Text to token ids and back, at once or as a stream, and the JSON file that remembers how."""
 
+import functools
 import pathlib
+import re
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import tokenizers
-from tokenizers import decoders, models
+from tokenizers import decoders, models, pre_tokenizers
 
 from jaxformer.errors import DataError
 from jaxformer.text.pieces import PIECES_PER_CALL, pieces, require_known, require_texts
@@ -201,8 +203,41 @@ class Tokenizer:
         text: str = self._tokenizer.decode(self._ordinary(ids))
         return text
 
+    def token_texts(self, ids: npt.ArrayLike) -> list[str]:
+        """Shows tokens one by one, each by its own text.
+
+        Args:
+            ids: integers [tokens].
+
+        Returns:
+            The text of each token, with its spaces; special tokens by their names. Bytes that are
+            only a part of a character stand in angle brackets, in hexadecimal.
+
+        Raises:
+            DataError: an id is negative, or not in the vocabulary.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> byte_tokenizer().token_texts([110, 195, 169, 256])
+            ['n', '⟨C3⟩', '⟨A9⟩', '<|endoftext|>']
+        """
+        return [self._token_text(token_id) for token_id in self._checked(ids)]
+
+    def _token_text(self, token_id: int) -> str:
+        token: str = self._tokenizer.id_to_token(token_id) or ""
+        byte_level = isinstance(self._tokenizer.decoder, decoders.ByteLevel)
+        letters = byte_letters()
+        if not byte_level or token_id in self._special or not letters.keys() >= set(token):
+            return token
+        text = bytes(letters[letter] for letter in token).decode("utf-8", "surrogateescape")
+        # What is no UTF-8 has become surrogates whose last two hexadecimal digits are the byte.
+        return re.sub(r"[\udc80-\udcff]+", lambda part: f"⟨{_hexadecimal(part[0])}⟩", text)
+
     def _ordinary(self, ids: npt.ArrayLike) -> list[int]:
         """Checks ids, and leaves out the special ones."""
+        return [token_id for token_id in self._checked(ids) if token_id not in self._special]
+
+    def _checked(self, ids: npt.ArrayLike) -> list[int]:
         checked: list[int] = np.asarray(ids).tolist()
         for token_id in checked:
             if not 0 <= token_id < self._vocab_size:
@@ -210,7 +245,7 @@ class Tokenizer:
                     f"token ids must be at least 0 and less than vocab_size={self._vocab_size}, "
                     f"got {token_id}; decode with the tokenizer that the ids were made with"
                 )
-        return [token_id for token_id in checked if token_id not in self._special]
+        return checked
 
     def stream(self) -> "StreamDecoder":
         """Starts to decode tokens as they are generated.
@@ -291,6 +326,23 @@ class Tokenizer:
             raise DataError(f"{path}: cannot be read: {error.strerror}") from None
         except ValueError as error:  # UnicodeDecodeError and DataError.
             raise DataError(f"{path}: {error}") from None
+
+
+@functools.cache
+def byte_letters() -> dict[str, int]:
+    """Maps the letters by which byte-level vocabularies write bytes to the bytes.
+
+    A byte is written as itself if it is visible, else as the next letter from U+0100 on (Radford et
+    al., "Language Models are Unsupervised Multitask Learners", 2019).
+    """
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    visible = {letter: ord(letter) for letter in alphabet if ord(letter) < 256}
+    others = sorted(set(range(256)) - set(visible.values()))
+    return visible | dict(zip(alphabet[len(visible) :], others, strict=True))
+
+
+def _hexadecimal(surrogates: str) -> str:
+    return surrogates.encode("utf-8", "surrogateescape").hex(" ").upper()
 
 
 class StreamDecoder:

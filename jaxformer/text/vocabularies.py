@@ -7,7 +7,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from jaxformer.errors import DataError
 from jaxformer.text.pieces import pieces, require_texts
-from jaxformer.text.tokenizers import END_OF_TEXT, MASK, UNKNOWN, Tokenizer
+from jaxformer.text.tokenizers import END_OF_TEXT, MASK, UNKNOWN, Tokenizer, byte_letters
 
 __all__ = ["byte_tokenizer", "train_bpe", "train_character", "train_word", "with_mask"]
 
@@ -50,13 +50,7 @@ def byte_tokenizer() -> Tokenizer:
         >>> byte_tokenizer().encode("€")
         array([226, 130, 172], dtype=int32)
     """
-    # The library writes a byte as a visible character: itself if it is one, else the next from
-    # U+0100 on (Radford et al., Language Models are Unsupervised Multitask Learners, 2019).
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    visible = {character: ord(character) for character in alphabet if ord(character) < 256}
-    others = sorted(set(range(256)) - set(visible.values()))
-    vocab = visible | dict(zip(alphabet[len(visible) :], others, strict=True))
-    tokenizer = tokenizers.Tokenizer(models.BPE(vocab, []))
+    tokenizer = tokenizers.Tokenizer(models.BPE(byte_letters(), []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     return _with_end_of_text(tokenizer)

@@ -1,5 +1,26 @@
-"""Figures of training runs and models."""
+"""Figures of runs and models, with matplotlib, imported only when drawn; a page of attention."""
 
-from jaxformer.viz.figures import loss_curve
+from jaxformer.viz.attention import attention_heatmaps
+from jaxformer.viz.attention_page import AttentionMap, attention_page
+from jaxformer.viz.distributions import distributions
+from jaxformer.viz.positions import (
+    cosine_distance_heatmap,
+    position_bias_curves,
+    position_curves,
+    position_heatmap,
+    rotary_heatmaps,
+)
+from jaxformer.viz.training import loss_curves
 
-__all__ = ["loss_curve"]
+__all__ = [
+    "AttentionMap",
+    "attention_heatmaps",
+    "attention_page",
+    "cosine_distance_heatmap",
+    "distributions",
+    "loss_curves",
+    "position_bias_curves",
+    "position_curves",
+    "position_heatmap",
+    "rotary_heatmaps",
+]

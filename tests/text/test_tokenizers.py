@@ -1,3 +1,6 @@
+import json
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -221,3 +224,48 @@ def test_decode_refuses_ids_outside_the_vocabulary(bad):
         BYTE.decode([5, bad])
     with pytest.raises(DataError, match=f"got {bad}"):
         BYTE.stream().push([bad])
+
+
+# Bytes of a text by the texts of its tokens: what stands in angle brackets is hexadecimal.
+SHOWN_BYTES = re.compile("⟨([0-9A-F]{2}(?: [0-9A-F]{2})*)⟩")
+
+
+@pytest.mark.parametrize("train", [lambda _: byte_tokenizer(), lambda text: train_bpe([text], 300)])
+def test_token_texts_hold_every_byte_of_the_text(train):
+    text = f"{TEXT} ನಮಸ್ಕಾರ ನನ್ನ \x00\xa0¡Ā"
+    tokenizer = train(text * 2)
+    ids = tokenizer.encode(text)
+    texts = tokenizer.token_texts(ids)
+    assert len(texts) == ids.size
+    found = b""
+    for token in texts:
+        plain_and_shown = SHOWN_BYTES.split(token)
+        for i, part in enumerate(plain_and_shown):
+            found += bytes.fromhex(part) if i % 2 else part.encode()
+    assert found == text.encode()
+
+
+def test_token_texts_show_whole_characters_where_there_are_any():
+    tokenizer = train_bpe(["ಕಖ ಕಖ"] * 3, 262)
+    assert tokenizer.token_texts(tokenizer.encode("ಕಖ ಕಗ")) == ["ಕಖ", " ", "ಕ⟨E0 B2⟩", "⟨97⟩"]
+
+
+def test_token_texts_name_special_tokens_and_keep_those_of_words():
+    tokenizer = with_mask(train_word(["to be"]))
+    ids = [tokenizer.end_of_text, *tokenizer.encode("be not"), tokenizer.mask]
+    assert tokenizer.token_texts(ids) == ["<|endoftext|>", "be", "<|unknown|>", "<|mask|>"]
+    assert train_character(["é "]).token_texts([0, 1]) == [" ", "é"]
+
+
+def test_token_texts_show_added_tokens_as_they_are():
+    """Those that a file of another tool has may hold letters that stand for no byte."""
+    other = json.loads(byte_tokenizer().to_json())
+    other["added_tokens"].append({**other["added_tokens"][0], "id": 257, "content": "a €",
+                                  "special": False})  # fmt: skip
+    tokenizer = Tokenizer.from_json(json.dumps(other))
+    assert tokenizer.token_texts([257, 97]) == ["a €", "a"]
+
+
+def test_token_texts_refuse_ids_outside_the_vocabulary():
+    with pytest.raises(DataError, match="less than vocab_size=257, got 257"):
+        byte_tokenizer().token_texts([257])

@@ -1,0 +1,134 @@
+"""jaxformer plot: what can be seen of runs, written into files."""
+
+import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jaxformer import errors
+from jaxformer.cli.commands import Plot, PlotAttention, PlotLoss, PlotPositions
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from jaxformer.runs import Positions
+
+__all__ = ["plot"]
+
+_POSITIONS = 64  # that are shown where none are asked for
+
+
+def plot(command: Plot) -> None:
+    """Draws what is asked for, and prints the path of each file that it writes."""
+    figure = command.figure
+    if isinstance(figure, PlotAttention):
+        _check_output(figure.output, (".html",))
+        _plot_attention(figure)
+        return
+    _check_output(figure.output, (".png", ".svg", ".pdf"))
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        raise errors.ConfigError(
+            'plot needs matplotlib, which is missing; pip install "jaxformer[viz]"'
+        ) from None
+    if isinstance(figure, PlotLoss):
+        _plot_loss(figure)
+    else:
+        _plot_positions(figure)
+
+
+def _check_output(output: pathlib.Path, suffixes: Sequence[str]) -> None:
+    """Refuses a file that could not be written, before anything is computed for it."""
+    if output.suffix.lower() not in suffixes:
+        raise errors.ConfigError(f"--output must end in {', '.join(suffixes)}, got {output}")
+    if not output.parent.is_dir():
+        raise errors.ConfigError(f"--output {output} is in a folder that does not exist; make it")
+    if output.is_dir():
+        raise errors.ConfigError(f"--output {output} is a folder; give a file")
+
+
+def _write(figure: "Figure", output: pathlib.Path) -> None:
+    figure.savefig(output)
+    print(output)
+
+
+def _plot_loss(command: PlotLoss) -> None:
+    """Draws what run folders have recorded, whether or not they have checkpoints yet."""
+    from jaxformer import runs, viz
+    from jaxformer.training import read_metrics
+
+    if not command.runs:
+        raise errors.ConfigError("plot loss needs a run folder, such as runs/quickstart, got none")
+    names = _distinct_names(command.runs)
+    units = [runs.loss_unit(folder) for folder in command.runs]
+    for folder, unit in zip(command.runs, units, strict=True):
+        if unit != units[0]:
+            raise errors.ConfigError(
+                "the losses of one figure must be of the same unit, got nats per "
+                f"{units[0]} of {command.runs[0]} and nats per {unit} of {folder}; plot them apart"
+            )
+    records = {name: read_metrics(folder) for name, folder in zip(names, command.runs, strict=True)}
+    title = names[0] if len(names) == 1 else ""
+    _write(viz.loss_curves(records, unit=units[0], title=title), command.output)
+
+
+def _distinct_names(folders: Sequence[pathlib.Path]) -> list[str]:
+    """Names folders by as many of their last parts as tell them apart."""
+    whole = [folder.resolve() for folder in folders]
+    for folder, path in zip(folders, whole, strict=True):
+        if whole.count(path) > 1:
+            raise errors.ConfigError(f"every run must be another one, got {folder} twice")
+    depths = range(1, max(len(path.parts) for path in whole) + 1)
+    return next(
+        names
+        for names in (["/".join(path.parts[-depth:]) for path in whole] for depth in depths)
+        if len(set(names)) == len(names)
+    )
+
+
+def _plot_positions(command: PlotPositions) -> None:
+    from jaxformer import runs
+
+    run = runs.open_run(command.run, command.step)
+    length = min(run.config.model.max_len, _POSITIONS) if command.length is None else command.length
+    found = runs.model_positions(run.config.model, run.params, length)
+    name = command.run.resolve().name
+    for part, positions in found.items():
+        output, of_part = command.output, ""
+        if len(found) > 1:
+            output = output.with_stem(f"{output.stem}_{part}")
+            of_part = f", {part}"
+        _write(_draw(positions, f"{positions.kind} positions of {name}{of_part}"), output)
+
+
+def _draw(positions: "Positions", title: str) -> "Figure":
+    import numpy as np
+
+    from jaxformer import runs, viz
+
+    if isinstance(positions, runs.PositionRotations):
+        return viz.rotary_heatmaps(positions.cos, positions.sin, title=title)
+    if isinstance(positions, runs.PositionBiases):
+        return viz.position_bias_curves(positions.bias, positions.distances, title=title)
+    # Learned numbers can be far smaller than 1, the limit of sines.
+    largest = float(np.abs(positions.table).max()) or None
+    limit = largest if positions.kind == "learned" else None
+    return viz.position_heatmap(positions.table, limit=limit, title=title)
+
+
+def _plot_attention(command: PlotAttention) -> None:
+    from jaxformer import runs, viz
+
+    run = runs.open_run(command.run, command.step)
+    if isinstance(run, runs.TranslationRun):
+        maps = run.attention(command.text, target=command.target)
+    elif command.target is None:
+        maps = run.attention(command.text)
+    else:
+        raise errors.ConfigError(
+            f"--target is the translation of the text, and {command.run} holds {run.kind}; leave "
+            "it out"
+        )
+    page = viz.attention_page(maps, title=f"Attention of {run.folder.resolve().name}")
+    command.output.write_text(page, encoding="utf-8", newline="\n")
+    print(command.output)

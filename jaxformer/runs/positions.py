@@ -1,0 +1,119 @@
+"""What a trained model knows of positions, as arrays that can be looked at."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from einops import rearrange
+
+from jaxformer.config import ModelConfig
+from jaxformer.errors import ConfigError
+from jaxformer.modules import AddPositions, PositionBias, rotary_for
+
+__all__ = ["PositionBiases", "PositionRotations", "PositionTable", "Positions", "model_positions"]
+
+
+class PositionTable(NamedTuple):
+    """Positions that are added to the embeddings.
+
+    Args:
+        kind: "sinusoidal" or "learned".
+        table: float32 `[T, D]`, a row for each position.
+    """
+
+    kind: str
+    table: np.ndarray
+
+
+class PositionRotations(NamedTuple):
+    """Positions that queries and keys are rotated by.
+
+    Args:
+        kind: "rotary".
+        cos: float32 `[T, H/2]`, the cosine of the angle of each pair of features.
+        sin: float32 `[T, H/2]`.
+    """
+
+    kind: str
+    cos: np.ndarray
+    sin: np.ndarray
+
+
+class PositionBiases(NamedTuple):
+    """Positions that are added to the attention scores.
+
+    Args:
+        kind: "alibi" or "relative".
+        bias: float32 `[N, K]`, for each head.
+        distances: int `[K]`, the key's position minus the query's, in tokens; of a decoder, which
+            sees no later keys, none is positive.
+    """
+
+    kind: str
+    bias: np.ndarray
+    distances: np.ndarray
+
+
+Positions = PositionTable | PositionRotations | PositionBiases
+
+
+def model_positions(config: ModelConfig, params: Any, length: int) -> dict[str, Positions]:
+    """Takes out of a model what it knows of positions.
+
+    Args:
+        config: of the model.
+        params: of the model of a run.
+        length: how many positions, from 0; for a bias, how many distances.
+
+    Returns:
+        The positions by what they are of: "model", or "encoder" and "decoder" where the two of an
+        encoder-decoder differ.
+
+    Raises:
+        ConfigError: the model has no positions, or not as many.
+
+    Example:
+        >>> config = ModelConfig(
+        ...     max_len=8, num_layers=1, d_model=4, num_heads=2, positions="sinusoidal"
+        ... )
+        >>> model_positions(config, {}, 3)["model"].table.shape
+        (3, 4)
+    """
+    if config.positions == "none":
+        raise ConfigError("the model has no positions to show: its config has positions='none'")
+    if not 1 <= length <= config.max_len:
+        raise ConfigError(
+            f"the length to show must be in 1 .. max_len={config.max_len}, got {length}"
+        )
+    if config.architecture == "decoder":
+        return {"model": _of_part(config, params, length)}
+    if config.architecture == "encoder":
+        return {"model": _of_part(config, params["encoder"], length)}
+    encoder = _of_part(config.encoder, params["encoder"], length)
+    if config.positions in ("sinusoidal", "rotary"):
+        return {"model": encoder}  # which has no parameters, and is the decoder's as well
+    return {"encoder": encoder, "decoder": _of_part(config, params["decoder"], length)}
+
+
+def _of_part(config: ModelConfig, params: Any, length: int) -> Positions:
+    """Applies the modules that the model itself applies."""
+    positions = jnp.arange(length)[None]
+    rotary = rotary_for(config, positions)
+    if rotary is not None:
+        cos, sin = (np.asarray(table[0]) for table in rotary)
+        return PositionRotations(config.positions, cos, sin)
+    if config.positions in ("sinusoidal", "learned"):
+        zeros = jnp.zeros((1, length, config.d_model))
+        variables = _variables(params, "add_positions")
+        table = AddPositions(config).apply(variables, zeros, positions)
+        return PositionTable(config.positions, np.asarray(table[0]))
+    num_keys = 2 * length - 1 if config.architecture == "encoder" else length
+    bias = PositionBias(config).apply(_variables(params, "position_bias"), 1, num_keys, length - 1)
+    bias = rearrange(np.asarray(bias, np.float32), "1 n 1 s -> n s")
+    return PositionBiases(config.positions, bias, np.arange(num_keys) - (length - 1))
+
+
+def _variables(params: Any, module: str) -> dict[str, Any]:
+    """The variables of a part of a model; none where it has no parameters."""
+    return {"params": jax.tree.map(jnp.asarray, params[module])} if module in params else {}

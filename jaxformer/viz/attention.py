@@ -1,0 +1,169 @@
+"""Figures of attention: which query looks at which key, in every head and layer."""
+
+import unicodedata
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from einops import rearrange
+
+from jaxformer.errors import ShapeError
+from jaxformer.functional.shapes import check_axes
+from jaxformer.viz.cells import CELL_HEIGHT, bar_aspect, draw_cells, number_width, wants_numbers
+from jaxformer.viz.style import DPI, Lettering, cells_to_mark, checked
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["attention_heatmaps"]
+
+_AXES = {2: "T S", 3: "N T S", 4: "L N T S"}
+_RULE = "[T, S], [heads, T, S] or [layers, heads, T, S]"
+_COLUMNS = 4  # panels of a layer, before they wrap
+_WIDEST = 20.0  # inches of all panels side by side, where no numbers need more
+_LABEL_POINTS = 8
+_LABEL_ROOM = 0.13  # inches from one token's label to the next
+_LETTER_WIDTH = 0.08  # inches of a letter of a token
+_ROUNDING = 1e-5  # by which a weight may be more than 1
+
+
+def attention_heatmaps(
+    weights: Any,
+    query_tokens: Sequence[str],
+    key_tokens: Sequence[str] | None = None,
+    *,
+    label: str = "attention weight",
+    names: Sequence[str] | None = None,
+    annotate: bool | None = None,
+    title: str = "",
+) -> "Figure":
+    r"""Draws attention weights, or scores, of one head or many, which share one scale.
+
+    Weights, which are all between 0 and 1, have colours from 0 to the largest of them. Numbers of
+    which one is negative or more than 1 are scores: their colours go from minus the largest
+    absolute score to plus it, with white for 0. A score of -inf is masked, and hatched.
+
+    Tokens are drawn in the fonts that are installed, so any script can be read whose font is; what
+    no font has is written as its code, such as \u0c95, with a warning. matplotlib joins the
+    letters of scripts such as Kannada from its version 3.11 on, and draws them apart before. Where
+    there is no room for all tokens, every second, third ... one is written.
+
+    Args:
+        weights: float `[T, S]` of one head; `[N, T, S]` of N heads, a panel each; `[L, N, T, S]`
+            of L layers, a row each.
+        query_tokens: T tokens.
+        key_tokens: S tokens; the query's when not given.
+        label: of the colour bar.
+        names: of the heads, N of them; "head 0" and so on when not given, and none for one alone.
+        annotate: whether to write the numbers into the cells; None for at most 400 cells in all.
+        title: of the figure.
+
+    Returns:
+        The figure; save it with `figure.savefig(path)`.
+
+    Raises:
+        ShapeError: weights have other axes, tokens or names are not as many as they should be, or
+            there are too many cells for numbers.
+        DataError: a number is neither finite nor -inf.
+        ImportError: matplotlib is not installed.
+
+    Example:
+        >>> figure = attention_heatmaps(np.full((2, 3, 3), 1 / 3), ["the", "cat", "sat"])
+        >>> [axes.get_title() for axes in figure.axes[:2]]
+        ['head 0', 'head 1']
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.gridspec import GridSpec
+
+    keys = query_tokens if key_tokens is None else key_tokens
+    ndim = np.ndim(weights)
+    if ndim not in _AXES:
+        raise ShapeError(f"weights must be {_RULE}, got {ndim} axes")
+    array = checked("weights", weights, _AXES[ndim], masked=True, remedy=f"give {_RULE}")
+    sizes = {"T": len(query_tokens), "S": len(keys)}
+    check_axes(
+        "weights", array, _AXES[ndim], sizes, remedy="a row for each query, a column for each key"
+    )
+    heads = array[(None,) * (4 - ndim)]
+    num_layers, num_heads = heads.shape[:2]
+    if names is None:
+        names = [f"head {i}" for i in range(num_heads)] if ndim > 2 else [""]
+    if len(names) != num_heads:
+        raise ShapeError(f"names must be of {num_heads} heads, got {len(names)}")
+
+    scale = _scale(array)
+    numbers = wants_numbers(array, annotate)
+    columns = num_heads if ndim == 4 else -(-num_heads // -(-num_heads // _COLUMNS))
+    count = num_layers * num_heads
+    rows = -(-count // columns)
+    wide, tall = _panel_size(array, columns, rows, numbers)
+    lettering = Lettering.of([title, label, *query_tokens, *keys, *names])
+    query_labels, key_labels = (
+        [lettering.token(token) for token in tokens] for tokens in (query_tokens, keys)
+    )
+    query_marks, key_marks = (
+        cells_to_mark(sizes[axis], room, _LABEL_ROOM) for axis, room in (("T", tall), ("S", wide))
+    )
+    figure = Figure(
+        figsize=(
+            columns * (wide + 0.15) + _length(query_labels) + 1.5,
+            rows * (tall + (0.3 if ndim > 2 else 0.1)) + _length(key_labels) + 0.9,
+        ),
+        dpi=DPI,
+        layout="constrained",
+    )
+    grid = GridSpec(rows, columns, figure=figure)
+    panels = []
+    for index, head_weights in enumerate(rearrange(heads, "l n t s -> (l n) t s")):
+        row, column = divmod(index, columns)
+        panel = figure.add_subplot(grid[row, column])
+        panels.append(panel)
+        image = draw_cells(panel, head_weights, numbers=numbers, **scale)
+        if ndim == 3 or row == 0:
+            panel.set_title(lettering.title(names[index % num_heads]), fontsize=9)
+        panel.set_yticks(query_marks, [query_labels[i] for i in query_marks])
+        panel.set_xticks(key_marks, [key_labels[i] for i in key_marks], rotation=90)
+        is_lowest = index + columns >= count
+        panel.tick_params(
+            labelsize=_LABEL_POINTS, length=2, labelleft=column == 0, labelbottom=is_lowest
+        )
+        if column == 0:
+            panel.set_ylabel(f"layer {row}\nquery" if ndim == 4 else "query")
+        if is_lowest:
+            panel.set_xlabel("key")
+    caption = lettering.title(label) + ("\n(hatched: masked)" if np.isneginf(array).any() else "")
+    figure.colorbar(image, ax=panels, label=caption, aspect=bar_aspect(rows * tall), pad=0.02)
+    if title:
+        figure.suptitle(lettering.title(title))
+    lettering.apply(figure)
+    return figure
+
+
+def _scale(array: np.ndarray) -> dict[str, Any]:
+    """Chooses colours and what the first and the last stand for."""
+    finite = array[np.isfinite(array)]
+    largest = float(np.abs(finite).max(initial=0.0)) or 1.0
+    if array.min() >= 0 and largest <= 1 + _ROUNDING:
+        return {"low": 0.0, "high": largest, "colours": "viridis"}
+    return {"low": -largest, "high": largest, "colours": "RdBu_r"}
+
+
+def _panel_size(array: np.ndarray, columns: int, rows: int, numbers: bool) -> tuple[float, float]:
+    """Width and height of a panel in inches."""
+    num_queries, num_keys = array.shape[-2:]
+    if numbers:
+        sides = num_keys * number_width(array), num_queries * CELL_HEIGHT
+        return max(1.2, sides[0]), max(1.2, sides[1])
+    alone = columns * rows == 1
+    wide, tall = (
+        min(max(2.5 if alone else 1.4, (0.2 if alone else 0.15) * cells), _WIDEST / panels)
+        for cells, panels in ((num_keys, columns), (num_queries, rows))
+    )
+    return wide, tall
+
+
+def _length(labels: Sequence[str]) -> float:
+    """About how long the longest label is, in inches."""
+    return _LETTER_WIDTH * max(
+        sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in label) for label in labels
+    )

@@ -1,0 +1,336 @@
+
+"use strict";
+// State goes one way: a person changes it by `show`, and `render` writes all of it to the page.
+
+const $ = (id) => document.getElementById(id);
+const maps = JSON.parse($("data").textContent).map((map) => ({ ...map, weights: unpack(map) }));
+
+// What is shown, counted from 0 as in the arrays. A head behind the last is all heads averaged.
+let state = { map: 0, layer: 0, head: 0, token: 0 };
+let pointedAt = null; // The token that the pointer is over, if any: shown, but not chosen.
+
+const RAMPS = {
+  light: ["#ffffff", "#d6e6f7", "#8fbbe6", "#3f80c8", "#123f86", "#071f47"],
+  dark: ["#161d25", "#1d3a5c", "#2f659f", "#5f9fe0", "#aed4fb", "#f4faff"],
+};
+
+// --- Data ---
+
+/** Reads weights of 16 bits, the low byte first, as in the memory of all that runs a browser. */
+function unpack(map) {
+  const bytes = Uint8Array.from(atob(map.weights), (letter) => letter.charCodeAt(0));
+  return Float32Array.from(new Uint16Array(bytes.buffer), (steps) => steps / 65535);
+}
+
+/** Returns the weights of a head, or the mean of all heads: rows are queries, columns are keys. */
+function weightsOf(map, layer, head) {
+  const size = map.queries.length * map.keys.length;
+  const ofHead = (h) => map.weights.subarray((layer * map.heads + h) * size).subarray(0, size);
+  if (head < map.heads) return ofHead(head);
+  const mean = new Float32Array(size);
+  for (let h = 0; h < map.heads; h++) ofHead(h).forEach((w, i) => { mean[i] += w / map.heads; });
+  return mean;
+}
+
+const percent = (weight) => `${(100 * weight).toFixed(1)}\u202f%`;
+
+/** Quotes a token, the start of a long one, so that sentences stay short. */
+function quote(token) {
+  const letters = [...token];
+  return `“${letters.length > 18 ? `${letters.slice(0, 16).join("")}…` : token}”`;
+}
+
+const headName = (map, head) => (head === map.heads ? "all heads averaged" : `head ${head}`);
+const clamp = (value, size) => Math.max(0, Math.min(size - 1, value));
+
+// --- Colours ---
+
+const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+const theme = () => document.documentElement.dataset.theme ?? (prefersDark.matches ? "dark" : "light");
+
+/** Makes 256 colours; a weight's is that of its square root, so that small ones can be told apart. */
+function makeRamp() {
+  const stops = RAMPS[theme()].map((hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)));
+  return Array.from({ length: 256 }, (_, i) => {
+    const place = (i / 255) * (stops.length - 1);
+    const low = Math.min(Math.floor(place), stops.length - 2);
+    return stops[low].map((channel, c) => channel + (stops[low + 1][c] - channel) * (place - low));
+  });
+}
+let ramp = makeRamp();
+
+function paint(canvas, weights, rows, columns) {
+  canvas.width = columns;
+  canvas.height = rows;
+  const image = new ImageData(columns, rows);
+  weights.forEach((weight, i) => {
+    const [red, green, blue] = ramp[Math.round(255 * Math.sqrt(weight))];
+    image.data[4 * i] = red;
+    image.data[4 * i + 1] = green;
+    image.data[4 * i + 2] = blue;
+    image.data[4 * i + 3] = 255;
+  });
+  canvas.getContext("2d").putImageData(image, 0, 0);
+}
+
+// --- Building what stays while the map does ---
+
+function make(name, properties = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key in element) element[key] = value;
+    else element.setAttribute(key, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+/** A token keeps its own direction of writing, and shows all of itself where it is cut off. */
+const makeToken = (name, token, properties = {}) =>
+  make(name, { title: token, ...properties }, make("bdi", {}, token));
+
+function buildMapChoice() {
+  $("maps").hidden = maps.length === 1;
+  maps.forEach((map, index) => {
+    const input = make("input", { type: "radio", name: "map", onchange: () => show({ map: index }) });
+    $("maps").append(make("label", {}, input, map.name));
+  });
+}
+
+function buildOverview(map) {
+  const heads = Array.from({ length: map.heads + 1 }, (_, head) => head);
+  const headings = heads.map((head) =>
+    make("th", { scope: "col" }, head === map.heads ? "all" : `${head}`));
+  const rows = Array.from({ length: map.layers }, (_, layer) => {
+    const cells = heads.map((head) => make("td", {
+      role: "gridcell",
+      ariaLabel: `Layer ${layer}, ${headName(map, head)}`,
+      onclick: () => show({ layer, head }),
+    }, make("canvas", { ariaHidden: "true" })));
+    return make("tr", {}, make("th", { scope: "row" }, `${layer}`), ...cells);
+  });
+  $("overview").replaceChildren(make("tr", {}, make("td", {}), ...headings), ...rows);
+}
+
+function paintOverview(map) {
+  $("overview").querySelectorAll("canvas").forEach((canvas, i) => {
+    const [layer, head] = [Math.floor(i / (map.heads + 1)), i % (map.heads + 1)];
+    paint(canvas, weightsOf(map, layer, head), map.queries.length, map.keys.length);
+  });
+}
+
+function buildTokens(map) {
+  $("queries").replaceChildren(...map.queries.map((token, index) => makeToken("li", token, {
+    role: "option",
+    onclick: () => show({ token: index }),
+    onpointerenter: (event) => { if (event.pointerType === "mouse") point(index); },
+    onpointerleave: () => point(null),
+  })));
+  $("keys").tBodies[0].replaceChildren(...map.keys.map((token) => make("tr", {},
+    makeToken("th", token, { scope: "row" }),
+    make("td"),
+    make("td", { className: "bar", ariaHidden: "true" }, make("i", {}, make("b"))))));
+  const rows = Math.max(map.queries.length, map.keys.length);
+  $("lines").setAttribute("viewBox", `0 0 1 ${rows}`);
+  $("lines").style.height = `calc(${rows} * var(--row))`;
+}
+
+function buildHeat(map) {
+  $("rows").replaceChildren(...map.queries.map((token) => makeToken("li", token)));
+  $("columns").replaceChildren(...map.keys.map((token) => makeToken("li", token)));
+  $("heat").style.setProperty("--rows", map.queries.length);
+  $("heat").style.setProperty("--columns", map.keys.length);
+  $("heat").style.setProperty("--longest", Math.max(...map.keys.map((token) => token.length)));
+}
+
+// --- Rendering ---
+
+let built = null;
+
+function render() {
+  const map = maps[state.map];
+  if (built !== map) {
+    built = map;
+    $("kind").textContent = `${map.name}; ${map.layers} layers of ${map.heads} heads; ` +
+      `${map.queries.length} tokens look at ${map.keys.length}`;
+    buildOverview(map);
+    paintOverview(map);
+    buildTokens(map);
+    buildHeat(map);
+  }
+  const query = pointedAt ?? state.token;
+  const columns = map.keys.length;
+  const matrix = weightsOf(map, state.layer, state.head);
+  const weights = matrix.subarray(query * columns, (query + 1) * columns);
+  const name = `Layer ${state.layer}, ${headName(map, state.head)}`;
+  $("maps").querySelectorAll("input").forEach((input, i) => { input.checked = i === state.map; });
+  choose($("overview").querySelectorAll("[role=gridcell]"), state.layer * (map.heads + 1) + state.head);
+  $("view-title").textContent = name;
+  $("status").textContent = sentence(map, query, weights);
+  choose($("queries").children, state.token);
+  renderWeights(weights);
+  renderLines(query, weights);
+  renderHeat(map, matrix, query, name);
+}
+
+/** Marks one of several as selected; it alone is reached by Tab, the others by the arrows. */
+function choose(elements, chosen) {
+  [...elements].forEach((element, index) => {
+    element.ariaSelected = String(index === chosen);
+    element.tabIndex = index === chosen ? 0 : -1;
+  });
+}
+
+function sentence(map, query, weights) {
+  const order = [...weights.keys()].sort((a, b) => weights[b] - weights[a]);
+  const most = order.slice(0, 3).filter((key) => weights[key] >= 0.0005);
+  const looks = most.map((key) => `${quote(map.keys[key])} ${percent(weights[key])}`).join(", ");
+  return `${quote(map.queries[query])} looks ${looks ? `most at ${looks}` : "at no token"}.`;
+}
+
+function renderWeights(weights) {
+  const strongest = weights.indexOf(Math.max(...weights));
+  [...$("keys").tBodies[0].rows].forEach((row, key) => {
+    row.className = key === strongest && weights[key] > 0 ? "strongest" : "";
+    row.cells[1].textContent = percent(weights[key]);
+    row.querySelector("b").style.width = `${100 * weights[key]}%`;
+  });
+}
+
+function renderLines(query, weights) {
+  const lines = [];
+  weights.forEach((weight, key) => {
+    if (weight < 0.005) return;
+    const line = document.createElementNS($("lines").namespaceURI, "path");
+    line.setAttribute("d", `M0 ${query + 0.5}C.5 ${query + 0.5} .5 ${key + 0.5} 1 ${key + 0.5}`);
+    line.setAttribute("stroke-width", 1 + 5 * weight);
+    line.setAttribute("stroke-opacity", Math.sqrt(weight));
+    lines.push(line);
+  });
+  $("lines").replaceChildren(...lines);
+}
+
+function renderHeat(map, matrix, query, name) {
+  const canvas = $("cells").querySelector("canvas");
+  paint(canvas, matrix, map.queries.length, map.keys.length);
+  canvas.ariaLabel = `Heat map of ${map.name}, ${name}: ${map.queries.length} tokens that look, ` +
+    `${map.keys.length} that are looked at. The table of weights has the numbers of each row.`;
+  $("chosen-row").style.top = `calc(${query} * var(--cell))`;
+  [...$("rows").children].forEach((row, i) => row.classList.toggle("chosen", i === query));
+  [...$("queries").children].forEach((row, i) => row.classList.toggle("previewed", i === pointedAt));
+  if (pointedAt === null) $("reading").textContent = "Point at a cell to read its weight.";
+}
+
+// --- What a person does ---
+
+let linking;
+
+/** Changes what is shown; what the new map does not have is replaced by the nearest that it has. */
+function show(change) {
+  state = { ...state, ...change };
+  pointedAt = null; // A pointer that rests does not hide what the keys choose.
+  const map = maps[state.map];
+  state.layer = clamp(state.layer, map.layers);
+  state.head = clamp(state.head, map.heads + 1);
+  state.token = clamp(state.token, map.queries.length);
+  render();
+  clearTimeout(linking); // Browsers refuse many changes of the address in a short time.
+  linking = setTimeout(() => history.replaceState(null, "", toHash()), 150);
+}
+
+function point(token) {
+  pointedAt = token;
+  render();
+}
+
+function toHash() {
+  const head = state.head === maps[state.map].heads ? "all" : state.head;
+  return `#map=${state.map}&layer=${state.layer}&head=${head}&token=${state.token}`;
+}
+
+/** Reads a link; what it does not say, or says wrongly, is what a new page shows. */
+function fromHash() {
+  const link = new URLSearchParams(location.hash.slice(1));
+  const read = (key, size, otherwise) => {
+    const number = Number(link.get(key) || NaN);
+    return Number.isInteger(number) && number >= 0 && number < size ? number : otherwise;
+  };
+  const index = read("map", maps.length, 0);
+  const map = maps[index];
+  return {
+    map: index,
+    layer: read("layer", map.layers, 0),
+    head: link.get("head") === "all" ? map.heads : read("head", map.heads, 0),
+    // The first of a causal decoder sees itself alone, and a late one of a long text is far down.
+    token: read("token", map.queries.length, Math.min(6, Math.floor(map.queries.length / 2))),
+  };
+}
+
+/** Binds keys within an element: what each changes, as a function of the state. */
+function bindKeys(element, changes) {
+  element.addEventListener("keydown", (event) => {
+    const change = changes[event.key];
+    if (!change || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    show(change());
+    element.querySelector("[aria-selected=true]").focus();
+  });
+}
+
+const headKeys = {
+  ArrowLeft: () => ({ head: state.head - 1 }),
+  ArrowRight: () => ({ head: state.head + 1 }),
+};
+bindKeys($("overview"), {
+  ...headKeys,
+  ArrowUp: () => ({ layer: state.layer - 1 }),
+  ArrowDown: () => ({ layer: state.layer + 1 }),
+});
+bindKeys($("queries"), {
+  ...headKeys,
+  ArrowUp: () => ({ token: state.token - 1 }),
+  ArrowDown: () => ({ token: state.token + 1 }),
+  Home: () => ({ token: 0 }),
+  End: () => ({ token: Infinity }),
+  PageUp: () => ({ layer: state.layer - 1 }),
+  PageDown: () => ({ layer: state.layer + 1 }),
+});
+
+/** Finds the query and the key of the cell that an event is over. */
+function cellOf(event) {
+  const map = maps[state.map];
+  const box = $("cells").getBoundingClientRect();
+  return {
+    query: clamp(Math.floor(((event.clientY - box.top) / box.height) * map.queries.length), map.queries.length),
+    key: clamp(Math.floor(((event.clientX - box.left) / box.width) * map.keys.length), map.keys.length),
+  };
+}
+
+$("cells").addEventListener("pointermove", (event) => {
+  const map = maps[state.map];
+  const { query, key } = cellOf(event);
+  const weight = weightsOf(map, state.layer, state.head)[query * map.keys.length + key];
+  if (query !== pointedAt) point(query);
+  $("reading").textContent = `${percent(weight)}: ${quote(map.queries[query])} → ${quote(map.keys[key])}`;
+});
+$("cells").addEventListener("pointerleave", () => point(null));
+$("cells").addEventListener("click", (event) => show({ token: cellOf(event).query }));
+
+function recolour() {
+  ramp = makeRamp();
+  $("theme").textContent = theme() === "dark" ? "Light colours" : "Dark colours";
+  paint($("ramp"), Float32Array.from({ length: 256 }, (_, i) => (i / 255) ** 2), 1, 256);
+  paintOverview(maps[state.map]);
+  render();
+}
+$("theme").addEventListener("click", () => {
+  document.documentElement.dataset.theme = theme() === "dark" ? "light" : "dark";
+  recolour();
+});
+prefersDark.addEventListener("change", recolour);
+addEventListener("hashchange", () => show(fromHash()));
+
+buildMapChoice();
+state = fromHash();
+render();
+recolour();

@@ -1,0 +1,152 @@
+"""The attention viewer: one HTML file that shows where every token looks, in any layer and head."""
+
+import base64
+import hashlib
+import html
+import importlib.resources
+import json
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxformer.errors import DataError, ShapeError
+from jaxformer.functional.shapes import check_axes
+
+__all__ = ["AttentionMap", "attention_page"]
+
+_STEPS = 2**16 - 1  # that a weight is rounded to
+_TOLERANCE = 0.01  # of a row's sum: what weights of bfloat16 need
+_BYTES = re.compile(r"(⟨[0-9A-F]{2}(?: [0-9A-F]{2})*⟩)")  # as a tokenizer shows parts of characters
+_SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"}
+_DIRECTIONS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+
+
+class AttentionMap(NamedTuple):
+    """The weights of one kind of attention, and the tokens that they are of.
+
+    Args:
+        name: of the attention, such as "cross-attention".
+        weights: float `[L, N, T, S]` of L layers and N heads; every query's sum to 1, or to 0 where
+            it sees no key.
+        query_tokens: the T tokens that look.
+        key_tokens: the S tokens that are looked at.
+    """
+
+    name: str
+    weights: npt.ArrayLike
+    query_tokens: Sequence[str]
+    key_tokens: Sequence[str]
+
+
+def attention_page(maps: Sequence[AttentionMap], *, title: str = "Attention") -> str:
+    """Writes a page in which a person picks layer and head, and sees where each token looks.
+
+    The page needs nothing but itself: no network, which its Content-Security-Policy forbids, and
+    no server. Weights are kept in steps of 1/65535, two bytes
+    each before base64. Spaces, line breaks and other characters that cannot be seen are shown by
+    signs, and a mark that combines with what is before it on a dotted circle.
+
+    Args:
+        maps: at least one; the first is shown first.
+        title: of the page.
+
+    Returns:
+        HTML; save it as UTF-8 in a file that ends in .html.
+
+    Raises:
+        ShapeError: weights are not `[L, N, T, S]` of the tokens, or an axis has size 0.
+        DataError: there is no map, or weights are not finite, not in [0, 1], or a query's sum to
+            neither 1 nor 0.
+
+    References:
+        Jesse Vig, "A Multiscale Visualization of Attention in the Transformer Model", 2019.
+
+    Example:
+        >>> weights = np.full((1, 1, 2, 2), 0.5)
+        >>> page = attention_page([AttentionMap("self-attention", weights, ["a", "b"], ["a", "b"])])
+        >>> page.startswith("<!doctype html>"), "http://" in page
+        (True, False)
+    """
+    if not maps:
+        raise DataError("an attention page must have at least one map, got none; pass one")
+    data = json.dumps([_checked(one) for one in maps], separators=(",", ":"))
+    style, script = _read("attention_page.css"), _read("attention_page.js")
+    parts = {
+        "title": html.escape(title).encode("utf-8", "xmlcharrefreplace").decode(),
+        "policy": (
+            f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
+            "base-uri 'none'; form-action 'none'"
+        ),
+        "style": style,
+        # Nothing in a token can end the element that the data stands in.
+        "data": data.replace("<", "\\u003c"),
+        "script": script,
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda name: parts[name[1]], _read("attention_page.html"))
+
+
+def _checked(one: AttentionMap) -> dict[str, Any]:
+    """Checks a map, and returns it as the script reads it."""
+    weights, what = np.asarray(one.weights), f"the weights of {one.name!r}"
+    tokens = {"T": len(one.query_tokens), "S": len(one.key_tokens)}
+    remedy = "pass one text of the batch, and a token for every query and key"
+    sizes = check_axes(what, weights, "L N T S", tokens, remedy=remedy)
+    if 0 in sizes.values():
+        raise ShapeError(f"{what} must have no axis of size 0, got shape {weights.shape}")
+    weights = weights.astype(np.float64)
+    if not np.isfinite(weights).all():
+        raise DataError(f"{what} must be finite, got NaN or infinity; the model has diverged")
+    low, high = weights.min(), weights.max()
+    if low < 0 or high > 1 + 1e-6:
+        raise DataError(
+            f"{what} must be in [0, 1], got {low:.4g} .. {high:.4g}; pass what the softmax returns"
+        )
+    sums = weights.sum(axis=-1)
+    wrong = np.minimum(abs(sums - 1), sums) > _TOLERANCE
+    if wrong.any():
+        layer, head, query = np.argwhere(wrong)[0]
+        raise DataError(
+            f"{what} must sum to 1, or to 0, over the keys, got {sums[layer, head, query]:.4g} in "
+            f"layer {layer}, head {head}, query {query}; cut padding off queries and keys alike"
+        )
+    return {
+        "name": one.name,
+        "layers": sizes["L"],
+        "heads": sizes["N"],
+        "queries": [_visible(token) for token in one.query_tokens],
+        "keys": [_visible(token) for token in one.key_tokens],
+        "weights": base64.b64encode(np.round(weights * _STEPS).astype("<u2").tobytes()).decode(),
+    }
+
+
+def _visible(token: str) -> str:
+    """Writes a token so that all of it can be seen, and none of it changes how others look."""
+    parts = _BYTES.split(token)
+    parts[::2] = ["".join(map(_sign, part)) for part in parts[::2]]
+    shown = "".join(parts)
+    if all(unicodedata.category(letter) == "Cf" for letter in token):
+        shown = "".join(f"⟨U+{ord(letter):04X}⟩" for letter in token) or "⟨empty⟩"
+    return f"◌{shown}" if unicodedata.category(shown[0]).startswith("M") else shown
+
+
+def _sign(letter: str) -> str:
+    """Writes spaces by signs; control characters, and those of writing direction, by numbers."""
+    if letter in _SIGNS:
+        return _SIGNS[letter]
+    unseen = unicodedata.category(letter) in ("Cc", "Cs", "Zs", "Zl", "Zp")
+    if unseen or unicodedata.bidirectional(letter) in _DIRECTIONS:
+        return f"⟨U+{ord(letter):04X}⟩"
+    return letter
+
+
+def _read(name: str) -> str:
+    return importlib.resources.files("jaxformer.viz").joinpath(name).read_text(encoding="utf-8")
+
+
+def _digest(content: str) -> str:
+    """Names an inline element in the policy, which allows no other."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

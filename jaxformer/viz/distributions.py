@@ -1,0 +1,76 @@
+"""Figures of how values are distributed."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.viz.style import DPI, Lettering, checked, line_style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["distributions"]
+
+
+def distributions(
+    values: Mapping[str, Any], *, bins: int = 20, xlabel: str = "value", title: str = ""
+) -> "Figure":
+    """Draws histograms over each other, as densities, with mean and standard deviation of each.
+
+    Args:
+        values: name and numbers of each, array of any axes; all have the same bins.
+        bins: how many there are between the least and the largest number of all.
+        xlabel: what the numbers are.
+        title: of the figure.
+
+    Returns:
+        The figure; save it with `figure.savefig(path)`.
+
+    Raises:
+        DataError: there is nothing to draw, or a number is not finite.
+        ShapeError: the values of a name are no array of numbers, or an empty one.
+        ConfigError: bins is not positive.
+        ImportError: matplotlib is not installed.
+
+    Example:
+        >>> figure = distributions({"before": [1.0, 3.0], "after": [2.0, 2.0]}, bins=4)
+        >>> [text.get_text() for text in figure.legends[0].get_texts()]
+        ['before: mean 2, std 1', 'after: mean 2, std 0']
+    """
+    from matplotlib.figure import Figure
+
+    if not values:
+        raise DataError("distributions are of at least one name and its values, got none")
+    if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
+        raise ConfigError(f"bins must be a positive int, got {bins!r}")
+    numbers = {
+        name: checked(f"values[{name!r}]", np.ravel(array), "N").astype(np.float64)
+        for name, array in values.items()
+    }
+    lettering = Lettering.of([title, xlabel, *values])
+    edges = np.histogram_bin_edges(np.concatenate(list(numbers.values())), bins)
+    figure = Figure(figsize=(6, 4), dpi=DPI, layout="constrained")
+    axes = figure.add_subplot()
+    labels, shapes = [], []
+    for index, (name, array) in enumerate(numbers.items()):
+        style = line_style(index)
+        density, _ = np.histogram(array, edges, density=True)
+        axes.stairs(density, edges, fill=True, color=style["color"], alpha=0.25)
+        shapes.append(
+            axes.stairs(
+                density, edges, color=style["color"], linestyle=style["linestyle"], linewidth=1.6
+            )
+        )
+        labels.append(f"{lettering.token(name)}: mean {array.mean():.3g}, std {array.std():.3g}")
+    axes.set_xlabel(lettering.token(xlabel))
+    axes.set_ylabel("density")
+    axes.set_title(lettering.title(title))
+    axes.grid(alpha=0.3)
+    axes.set_ylim(0, None)
+    # Below the axes, where it hides no histogram.
+    figure.legend(shapes, labels, loc="outside lower center", fontsize=9)
+    figure.set_figheight(3.6 + 0.2 * len(labels))
+    lettering.apply(figure)
+    return figure

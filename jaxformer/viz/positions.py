@@ -1,0 +1,282 @@
+"""Figures of positions: tables, rotations, biases, and how far the rows are from each other."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxformer.errors import ConfigError, DataError, ShapeError
+from jaxformer.functional.shapes import check_axes
+from jaxformer.viz.cells import CELL_HEIGHT, bar_aspect, draw_cells, number_width, wants_numbers
+from jaxformer.viz.style import DPI, Lettering, checked, line_style, small_legend
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "cosine_distance_heatmap",
+    "position_bias_curves",
+    "position_curves",
+    "position_heatmap",
+    "rotary_heatmaps",
+]
+
+_DIVERGING, _SEQUENTIAL = "RdBu_r", "viridis"
+
+
+def position_heatmap(
+    table: Any, *, annotate: bool | None = None, limit: float | None = None, title: str = ""
+) -> "Figure":
+    """Draws a table of positions as a heat map, position 0 at the top.
+
+    Args:
+        table: float `[T, D]`, a row for each position.
+        annotate: whether to write the numbers into the cells; None for at most 400 cells.
+        limit: the colours go from -limit to limit; when not given, to 1, or to the largest
+            absolute number, where that is more. Beyond a limit they stay the same, and the
+            colour bar ends in arrows.
+        title: of the figure.
+
+    Returns:
+        The figure; save it with `figure.savefig(path)`.
+
+    Raises:
+        ShapeError: the table has other axes, or is too large for numbers.
+        DataError: a number is not finite.
+        ConfigError: the limit is not positive.
+        ImportError: matplotlib is not installed.
+
+    Example:
+        >>> figure = position_heatmap(np.zeros((3, 4)))
+        >>> figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
+        ('dimension', 'position')
+    """
+    array = checked("table", table, "T D")
+    if limit is not None and not 0 < limit < np.inf:
+        raise ConfigError(f"limit must be positive and finite, got {limit}")
+    largest = max(1.0, float(np.abs(array).max())) if limit is None else limit
+    return _heatmaps(
+        {"": array}, annotate, title, low=-largest, high=largest, colours=_DIVERGING,
+        labels=("dimension", "position", "value"),
+    )  # fmt: skip
+
+
+def rotary_heatmaps(
+    cos: Any, sin: Any, *, annotate: bool | None = None, title: str = ""
+) -> "Figure":
+    """Draws the rotations of rotary positions: a heat map of the cosines, and one of the sines.
+
+    Args:
+        cos: float `[T, P]` for P pairs of features, as of `functional.rotary_tables`.
+        sin: likewise.
+        annotate: whether to write the numbers into the cells; None for at most 400 cells.
+        title: of the figure.
+
+    Returns:
+        The figure; save it with `figure.savefig(path)`.
+
+    Raises:
+        ShapeError: the two have other axes, or not the same.
+        DataError: a number is not finite.
+        ImportError: matplotlib is not installed.
+
+    Example:
+        >>> figure = rotary_heatmaps(np.ones((3, 2)), np.zeros((3, 2)))
+        >>> [axes.get_title() for axes in figure.axes[:2]]
+        ['cosine of the angle', 'sine of the angle']
+    """
+    cosine, sine = checked("cos", cos, "T P"), checked("sin", sin, "T P")
+    check_axes("sin", sine, "T P", dict(zip("TP", cosine.shape, strict=True)), remedy="as of cos")
+    largest = max(1.0, float(np.abs([cosine, sine]).max()))
+    return _heatmaps(
+        {"cosine of the angle": cosine, "sine of the angle": sine}, annotate, title,
+        low=-largest, high=largest, colours=_DIVERGING,
+        labels=("feature pair", "position", "value"),
+    )  # fmt: skip
+
+
+def cosine_distance_heatmap(
+    table: Any, *, annotate: bool | None = None, title: str = ""
+) -> "Figure":
+    """Draws how far the rows of a table point from each other: 1 - their cosine similarity.
+
+    Args:
+        table: float `[T, D]`, a row for each position.
+        annotate: whether to write the numbers into the cells; None for at most 400 cells.
+        title: of the figure.
+
+    Returns:
+        The figure, `[T, T]`, its colours from 0 to the largest distance, or to 1, where that is
+        more; save it with `figure.savefig(path)`.
+
+    Raises:
+        ShapeError: the table has other axes, or too many rows for numbers.
+        DataError: a row is of zeros, which has no direction, or a number is not finite.
+        ImportError: matplotlib is not installed.
+
+    Example:
+        >>> figure = cosine_distance_heatmap(np.array([[1.0, 0.0], [0.0, 2.0]]))
+        >>> figure.axes[0].images[0].get_array().tolist()
+        [[0.0, 1.0], [1.0, 0.0]]
+    """
+    rows = checked("table", table, "T D").astype(np.float64)
+    lengths = np.linalg.norm(rows, axis=-1)
+    if not lengths.all():
+        raise DataError(
+            f"row {int(np.argmin(lengths))} of table must not be zero, which has no direction; "
+            "leave it out"
+        )
+    directions = rows / lengths[:, None]
+    # Rounding can make the similarity of a row with itself more than 1.
+    distances = np.maximum(1 - directions @ directions.T, 0.0)
+    return _heatmaps(
+        {"": distances}, annotate, title, low=0.0, high=max(1.0, float(distances.max())),
+        colours=_SEQUENTIAL, labels=("position", "position", "cosine distance"),
+    )  # fmt: skip
+
+
+def _heatmaps(
+    tables: dict[str, np.ndarray], annotate: bool | None, title: str, *, low: float, high: float,
+    colours: str, labels: tuple[str, str, str],
+) -> "Figure":  # fmt: skip
+    """Draws tables of the same axes side by side; labels are of x, of y and of the colour bar."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    values = np.stack(list(tables.values()))
+    count, height, width = values.shape
+    numbers = wants_numbers(values, annotate)
+    if numbers:
+        wide, tall = max(1.5, width * number_width(values)), max(1.5, height * CELL_HEIGHT)
+    else:
+        wide, tall = min(max(2.5, 0.1 * width), 8 / count), min(max(2.0, 0.1 * height), 7)
+    lettering = Lettering.of([title])
+    figure = Figure(figsize=(count * (wide + 0.2) + 1.4, tall + 0.9), dpi=DPI, layout="constrained")
+    panels = figure.subplots(1, count, squeeze=False, sharey=True)[0]
+    for panel, (name, table) in zip(panels, tables.items(), strict=True):
+        image = draw_cells(panel, table, low=low, high=high, colours=colours, numbers=numbers)
+        panel.set_xlabel(labels[0])
+        panel.set_title(name, fontsize=10)
+        panel.tick_params(labelsize=8)
+        for axis, ticks in ((panel.xaxis, 3 * wide), (panel.yaxis, 6 * tall)):
+            axis.set_major_locator(MaxNLocator(min(20, int(ticks)), integer=True))
+    panels[0].set_ylabel(labels[1])
+    beyond = values.min() < low or values.max() > high  # what the colours tell apart
+    figure.colorbar(
+        image, ax=panels, label=labels[2], aspect=bar_aspect(tall), pad=0.02,
+        extend="both" if beyond else "neither",
+    )  # fmt: skip
+    if title:
+        figure.suptitle(lettering.title(title))
+    lettering.apply(figure)
+    return figure
+
+
+def position_curves(table: Any, positions: Sequence[int], *, title: str = "") -> "Figure":
+    """Draws rows of a table of positions as curves: even dimensions, odd ones, and all.
+
+    Args:
+        table: float `[T, D]`, a row for each position.
+        positions: which rows; the curve of position P is row P.
+        title: of the figure.
+
+    Returns:
+        The figure, of three panels; save it with `figure.savefig(path)`.
+
+    Raises:
+        ShapeError: the table has other axes, or less than 2 dimensions.
+        DataError: a position is not in the table, or there are none, or a number is not finite.
+        ImportError: matplotlib is not installed.
+
+    Example:
+        >>> figure = position_curves(np.eye(4), [0, 3])
+        >>> [line.get_label() for line in figure.axes[0].lines]
+        ['position 0', 'position 3']
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    array = checked("table", table, "T D")
+    length, width = array.shape
+    if width < 2:
+        raise ShapeError("table must have an even and an odd dimension at least, got [T, D=1]")
+    wrong = [p for p in positions if p != int(p) or not 0 <= p < length]
+    if wrong or len(positions) == 0:
+        raise DataError(
+            f"positions must be some of the table's rows 0 .. {length - 1}, got "
+            f"{wrong[0] if wrong else 'none'}"
+        )
+    lettering = Lettering.of([title])
+    figure = Figure(figsize=(7, 6.5), dpi=DPI, layout="constrained")
+    dimensions = {
+        "even dimensions": np.arange(0, width, 2),
+        "odd dimensions": np.arange(1, width, 2),
+        "all dimensions": np.arange(width),
+    }
+    panels = figure.subplots(3, 1, sharex=True)
+    for panel, (name, chosen) in zip(panels, dimensions.items(), strict=True):
+        for index, position in enumerate(positions):
+            style = {**line_style(index), "linestyle": "--", "linewidth": 1.0, "markersize": 3.5}
+            panel.plot(chosen, array[int(position), chosen], label=f"position {position}", **style)
+        panel.set_title(name, fontsize=10)
+        panel.set_ylabel("value")
+        panel.grid(alpha=0.3)
+    panels[-1].set_xlabel("dimension")
+    panels[-1].xaxis.set_major_locator(MaxNLocator(16, integer=True))
+    figure.legend(
+        handles=panels[0].lines, loc="outside right upper", **small_legend(len(positions))
+    )
+    if title:
+        figure.suptitle(lettering.title(title))
+    lettering.apply(figure)
+    return figure
+
+
+def position_bias_curves(
+    bias_by_head: Any, distances: Sequence[int] | Any, *, title: str = ""
+) -> "Figure":
+    """Draws what positions add to the attention scores of each head.
+
+    Args:
+        bias_by_head: float `[N, K]`.
+        distances: integers `[K]`, the key's position minus the query's, in tokens.
+        title: of the figure.
+
+    Returns:
+        The figure; save it with `figure.savefig(path)`.
+
+    Raises:
+        ShapeError: the two have other axes, or do not fit.
+        DataError: a number is not finite.
+        ImportError: matplotlib is not installed.
+
+    Example:
+        >>> figure = position_bias_curves([[-1.0, -0.5, 0.0]], [-2, -1, 0])
+        >>> [line.get_label() for line in figure.axes[0].lines]
+        ['head 0']
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    biases = checked("bias_by_head", bias_by_head, "N K")
+    steps = checked("distances", distances, "K")
+    check_axes(
+        "distances", steps, "K", {"K": biases.shape[1]}, remedy="one for each bias of a head"
+    )
+    lettering = Lettering.of([title])
+    figure = Figure(figsize=(6.5, 4), dpi=DPI, layout="constrained")
+    axes = figure.add_subplot()
+    apart = -(-steps.size // 12)  # so that markers leave the lines to be seen
+    for head, bias in enumerate(biases):
+        axes.plot(
+            steps, bias, label=f"head {head}", linewidth=1.2, markersize=3.5,
+            markevery=(head % apart, apart), **line_style(head),
+        )  # fmt: skip
+    axes.set_xlabel("key position - query position (tokens)")
+    axes.set_ylabel("added to the attention score")
+    axes.set_title(lettering.title(title))
+    axes.grid(alpha=0.3)
+    axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
+    figure.legend(handles=axes.lines, loc="outside right upper", **small_legend(len(biases)))
+    lettering.apply(figure)
+    return figure

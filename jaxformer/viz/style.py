@@ -1,0 +1,235 @@
+"""What all figures share: colours, fonts that can draw any token, and numbers that are checked."""
+
+import functools
+import pathlib
+import unicodedata
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from jaxformer.errors import DataError, ShapeError
+from jaxformer.functional.shapes import check_axes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["DPI", "Lettering", "cells_to_mark", "checked", "line_style", "small_legend"]
+
+DPI = 150
+
+# The palette of Okabe and Ito ("Color Universal Design", 2008), without its yellow, which is lost
+# on white paper.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+_LINES = ("-", "--", ":", "-.")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+def line_style(index: int) -> dict[str, Any]:
+    """Returns colour, line style and marker of the curve of a number, different for the first 28.
+
+    Args:
+        index: of the curve, from 0.
+
+    Returns:
+        Keyword arguments of `axes.plot`: color, linestyle, marker.
+
+    Example:
+        >>> line_style(0)["linestyle"], line_style(7)["linestyle"]
+        ('-', '--')
+    """
+    return {
+        "color": _COLOURS[index % len(_COLOURS)],
+        "linestyle": _LINES[index // len(_COLOURS) % len(_LINES)],
+        "marker": _MARKERS[index % len(_MARKERS)],
+    }
+
+
+def small_legend(count: int) -> dict[str, Any]:
+    """Returns what makes a legend of many entries fit: smaller letters, and columns.
+
+    Args:
+        count: how many entries.
+
+    Returns:
+        Keyword arguments of `legend`.
+
+    Example:
+        >>> small_legend(30)["ncols"]
+        2
+    """
+    return {"fontsize": 9 if count <= 8 else 8, "ncols": -(-count // 20)}
+
+
+def checked(
+    argument: str, value: Any, axes: str, *, masked: bool = False, remedy: str = ""
+) -> np.ndarray:
+    """Turns what a caller passed into float32 numbers that can be drawn.
+
+    Args:
+        argument: name in the public signature.
+        value: array of NumPy or JAX, or nested lists.
+        axes: letters of the axes, such as "T D"; none of them may be empty.
+        masked: whether -inf may be among the numbers.
+        remedy: what the caller can do about other axes.
+
+    Returns:
+        The numbers.
+
+    Raises:
+        ShapeError: it is no array of numbers with these axes.
+        DataError: a number is not finite.
+
+    Example:
+        >>> checked("table", [[1, 2, 3]], "T D").shape
+        (1, 3)
+    """
+    try:
+        with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
+            array = np.asarray(value, np.float32)
+    except (TypeError, ValueError):
+        raise ShapeError(
+            f"{argument} must be an array of numbers, got {type(value).__name__}"
+        ) from None
+    sizes = check_axes(argument, array, axes, remedy=remedy)
+    if 0 in sizes.values():
+        raise ShapeError(f"{argument} must have no empty axis, got shape {array.shape}")
+    bad = np.isnan(array) | (array == np.inf) | ((array == -np.inf) & (not masked))
+    if bad.any():
+        where = tuple(int(index) for index in np.argwhere(bad)[0])
+        raise DataError(
+            f"{argument} must be finite{', or -inf where masked' if masked else ''}, got "
+            f"{array[where]} at {list(where)}"
+        )
+    return array
+
+
+class Lettering(NamedTuple):
+    r"""The fonts that draw all texts of a figure, whatever scripts they are in.
+
+    Characters that matplotlib's default font lacks are taken from other installed fonts. One that
+    no font has is written as its code, such as \u0c95, with a warning.
+
+    Args:
+        families: of fonts, the default one first.
+        missing: characters that none of them has.
+
+    Example:
+        >>> lettering = Lettering.of(["Käse\n", " "])
+        >>> lettering.token("Käse\n"), lettering.token(" "), lettering.missing
+        ('Käse\\n', "' '", frozenset())
+    """
+
+    families: tuple[str, ...]
+    missing: frozenset[str]
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> "Lettering":
+        """Finds the fonts; warns if characters are left that none has."""
+        needed = frozenset(c for c in "".join(texts) if _is_drawn(c) and c != " ")
+        families, missing = _families(needed)
+        if missing:
+            some = ", ".join(
+                f"U+{ord(c):04X} {unicodedata.name(c, '')}" for c in sorted(missing)[:3]
+            )
+            warnings.warn(
+                f"no installed font has {len(missing)} of the figure's characters, such as {some}; "
+                "they are written as codes; install a font of the script, such as one of Noto Sans",
+                stacklevel=3,
+            )
+        return cls(families, missing)
+
+    def token(self, text: str) -> str:
+        """Returns a text of one line as it can be drawn, what cannot be seen as its code."""
+        if text and not text.strip(" "):
+            return repr(text)
+        return "".join(
+            c if _is_drawn(c) and c not in self.missing else ascii(c)[1:-1] for c in text
+        )
+
+    def title(self, text: str) -> str:
+        """Returns a text as it can be drawn, its line breaks kept."""
+        return "\n".join(self.token(line) if line.strip() else "" for line in text.split("\n"))
+
+    def apply(self, figure: "Figure") -> None:
+        """Sets the fonts of all texts of a figure, in which no dollar sign begins a formula."""
+        from matplotlib.text import Text
+
+        for text in figure.findobj(Text):
+            text.set_parse_math(False)
+            if len(self.families) > 1:
+                text.set_fontfamily(self.families)
+
+
+def _is_drawn(character: str) -> bool:
+    """Whether a character is drawn as it is: those that join letters or part them are, too."""
+    return character.isprintable() or character in "\u200c\u200d"
+
+
+@functools.cache
+def _families(needed: frozenset[str]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Finds font families that have characters, and those characters that none has."""
+    from matplotlib import font_manager
+
+    default = font_manager.FontProperties().get_family()
+    missing = needed - _characters(font_manager.findfont(font_manager.FontProperties()))
+    families = list(default)
+    if not missing:
+        return tuple(families), missing
+    # matplotlib's own list can be older than the fonts that are installed.
+    listed = {font.fname: font for font in font_manager.fontManager.ttflist}
+    paths = {*listed, *font_manager.findSystemFonts()}
+    for path in sorted(paths, key=functools.partial(_suitability, _scripts(missing))):
+        found = missing & _characters(path)
+        if not found or "LastResort" in pathlib.Path(path).name:  # it has boxes for all characters
+            continue
+        if path not in listed:
+            font_manager.fontManager.addfont(path)
+        families.append(font_manager.get_font(path).family_name)
+        missing -= found
+        if not missing:
+            break
+    return tuple(families), missing
+
+
+def _scripts(characters: Iterable[str]) -> frozenset[str]:
+    """The scripts of characters, such as "kannada", as the Unicode names begin."""
+    return frozenset(unicodedata.name(c, "unnamed").split()[0].lower() for c in characters)
+
+
+def _suitability(scripts: frozenset[str], path: str) -> tuple[bool, bool, bool, str]:
+    """Sorts fonts named after a script first, then upright ones without serifs."""
+    name = pathlib.Path(path).stem.lower()
+    named = any(script in name for script in scripts)
+    plain = not any(word in name for word in ("bold", "italic", "oblique", "light", "black"))
+    return not named, not plain, "sans" not in name, path
+
+
+def _characters(path: str) -> frozenset[str]:
+    """The characters that the font of a file can draw; none if it cannot be used."""
+    from matplotlib import font_manager
+
+    try:
+        font = font_manager.get_font(path)
+    except (OSError, RuntimeError):
+        return frozenset()
+    return frozenset(map(chr, font.get_charmap())) if font.scalable else frozenset()
+
+
+def cells_to_mark(count: int, room: float, needed: float) -> Sequence[int]:
+    """Chooses which of the cells of an axis get a label.
+
+    Args:
+        count: how many cells.
+        room: of all of them, in inches.
+        needed: for a label, in inches.
+
+    Returns:
+        All indices where there is room, else every second, third ... one.
+
+    Example:
+        >>> list(cells_to_mark(5, 1.0, 0.4))
+        [0, 2, 4]
+    """
+    return range(0, count, max(1, -int(-needed * count // room)))

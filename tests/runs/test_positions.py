@@ -1,0 +1,113 @@
+"""The positions of models, taken from parameters of the models' own structure."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer import runs
+from jaxformer.config import ModelConfig, RotaryScalingConfig
+from jaxformer.errors import ConfigError
+from jaxformer.functional import alibi_bias, rotary_tables, sinusoidal_positions
+from jaxformer.functional.rotary_scaling import LinearScaling
+from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
+
+MODELS = {
+    "decoder": Decoder,
+    "masked": MaskedLanguageModel,
+    "classifier": SequenceClassifier,
+    "encoder_decoder": EncoderDecoder,
+}
+
+
+def model(kind, positions, **options):
+    """A config, and parameters of its model, drawn without computing anything of the model."""
+    if kind == "classifier":
+        options["num_classes"] = 2
+    config = ModelConfig(
+        architecture="encoder" if kind in ("masked", "classifier") else kind, vocab_size=7,
+        max_len=11, num_layers=1, d_model=6, num_heads=3, positions=positions, **options,
+    )  # fmt: skip
+    tokens = (jnp.zeros((1, 2), jnp.int32),) * (2 if kind == "encoder_decoder" else 1)
+    shapes = jax.eval_shape(lambda: MODELS[kind](config).init(jax.random.key(0), *tokens))
+    rng = np.random.default_rng(0)
+    draw = lambda leaf: rng.normal(size=leaf.shape).astype(leaf.dtype)  # noqa: E731
+    return config, jax.tree.map(draw, shapes["params"])
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_positions_without_parameters_are_those_of_the_functions(kind):
+    config, params = model(kind, "sinusoidal")
+    (found,) = runs.model_positions(config, params, 5).values()
+    assert isinstance(found, runs.PositionTable) and found.kind == "sinusoidal"
+    np.testing.assert_array_equal(found.table, sinusoidal_positions(5, 6))
+    rotary = dataclasses.replace(
+        config, positions="rotary", rotary_base=50.0,
+        rotary_scaling=RotaryScalingConfig(kind="linear", factor=2.0),
+    )  # fmt: skip
+    found = runs.model_positions(rotary, params, 5)["model"]
+    assert isinstance(found, runs.PositionRotations) and found.kind == "rotary"
+    expected = rotary_tables(5, 2, base=50.0, scaling=LinearScaling(2.0))
+    np.testing.assert_array_equal(found.cos, expected[0])
+    np.testing.assert_array_equal(found.sin, expected[1])
+
+
+def test_learned_positions_are_the_first_rows_of_the_parameters():
+    for kind, path in (
+        ("decoder", lambda params: params),
+        ("masked", lambda params: params["encoder"]),
+        ("classifier", lambda params: params["encoder"]),
+    ):
+        config, params = model(kind, "learned")
+        found = runs.model_positions(config, params, 11)
+        assert list(found) == ["model"] and found["model"].kind == "learned"
+        table = path(params)["add_positions"]["embedding"]
+        np.testing.assert_array_equal(found["model"].table, table)
+        first = runs.model_positions(config, params, 4)["model"].table
+        np.testing.assert_array_equal(first, table[:4])
+
+
+def test_encoder_and_decoder_have_learned_positions_of_their_own():
+    config, params = model("encoder_decoder", "learned")
+    found = runs.model_positions(config, params, 5)
+    assert list(found) == ["encoder", "decoder"]
+    for part, positions in found.items():
+        table = params[part]["add_positions"]["embedding"]
+        np.testing.assert_array_equal(positions.table, table[:5])
+    assert (found["encoder"].table != found["decoder"].table).any()
+
+
+def test_alibi_is_the_bias_by_the_distance_a_mask_leaves():
+    bias = np.asarray(alibi_bias(3, 9, 9))
+    config, params = model("decoder", "alibi")
+    found = runs.model_positions(config, params, 5)["model"]
+    assert found.kind == "alibi" and found.distances.tolist() == [-4, -3, -2, -1, 0]
+    np.testing.assert_array_equal(found.bias, bias[:, 4, :5])
+    config, params = model("masked", "alibi")
+    found = runs.model_positions(config, params, 5)["model"]
+    assert found.distances.tolist() == list(range(-4, 5))
+    np.testing.assert_array_equal(found.bias, bias[:, 4])
+
+
+def test_relative_positions_are_the_learned_biases_of_buckets():
+    options = {"relative_buckets": 4, "relative_max_distance": 5}
+    config, params = model("encoder_decoder", "relative", **options)
+    found = runs.model_positions(config, params, 3)
+    # Two buckets in each direction: 0 and 1 at or before the query, 2 and 3 after it.
+    table = params["encoder"]["position_bias"]["table"]
+    assert found["encoder"].distances.tolist() == [-2, -1, 0, 1, 2]
+    np.testing.assert_array_equal(found["encoder"].bias, table[np.array([1, 1, 0, 3, 3])].T)
+    table = params["decoder"]["position_bias"]["table"]
+    assert found["decoder"].distances.tolist() == [-2, -1, 0]
+    np.testing.assert_array_equal(found["decoder"].bias, table[np.array([2, 1, 0])].T)
+    assert found["decoder"].kind == "relative"
+
+
+def test_model_without_positions_and_impossible_lengths_are_refused():
+    with pytest.raises(ConfigError, match="no positions to show: its config has positions='none'"):
+        runs.model_positions(*model("decoder", "none"), 3)
+    for length in (0, 12):
+        with pytest.raises(ConfigError, match=f"1 .. max_len=11, got {length}"):
+            runs.model_positions(*model("decoder", "sinusoidal"), length)

@@ -1,0 +1,205 @@
+"""jaxformer plot, on the smallest trained runs."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from jaxformer import runs, viz
+from jaxformer.training import read_metrics
+from tests.test_cli_apply import one_line, output
+
+STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The calls of the functions that draw: (name, arguments, options, figure)."""
+    calls = []
+
+    def spy(name, draw):
+        def call(*arguments, **options):
+            figure = draw(*arguments, **options)
+            calls.append((name, arguments, options, figure))
+            return figure
+
+        return call
+
+    for name in viz.__all__:
+        monkeypatch.setattr(viz, name, spy(name, getattr(viz, name)))
+    return calls
+
+
+def lines(figure):
+    return {line.get_label(): line.get_xydata().tolist() for line in figure.axes[0].lines}
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".PNG"])
+def test_suffix_of_the_output_decides_the_format(translation_run, tmp_path, capsys, suffix):
+    path = tmp_path / f"loss{suffix}"
+    said = output(capsys, "plot", "loss", translation_run[0], "--output", path)
+    assert said.out == f"{path}\n" and said.err == ""
+    assert path.read_bytes().startswith(STARTS[suffix.lower()])
+
+
+def test_losses_are_those_that_the_run_recorded(translation_run, tmp_path, capsys, drawn):
+    folder = translation_run[0]
+    output(capsys, "plot", "loss", folder, "--output", tmp_path / "loss.png")
+    ((name, _, _, figure),) = drawn
+    records = read_metrics(folder)
+    assert name == "loss_curves" and lines(figure) == {
+        "training": [[r["step"], r["loss"]] for r in records if "loss" in r],
+        "held out": [[r["step"], r["held_out_loss"]] for r in records if "held_out_loss" in r],
+    }
+    assert figure.axes[0].get_ylabel() == "loss (nats per token)"
+    assert figure.axes[0].get_title() == "run"
+
+
+def test_runs_of_one_name_are_named_by_their_folders(
+    translation_run, masked_run, tmp_path, capsys, drawn
+):
+    folders = translation_run[0], masked_run[0]
+    output(capsys, "plot", "loss", *folders, "--output", tmp_path / "loss.png")
+    (runs_drawn,) = drawn[0][1]
+    assert list(runs_drawn) == [f"{folder.parent.name}/run" for folder in folders]
+    assert list(runs_drawn.values()) == [read_metrics(folder) for folder in folders]
+
+
+def test_run_under_way_needs_its_folder_only(
+    classification_run, tmp_path, capsys, drawn, monkeypatch
+):
+    """Without a checkpoint; and the files are in the current folder where none are named."""
+    young = tmp_path / "young"
+    young.mkdir()
+    shutil.copy(classification_run[0] / "config.toml", young)
+    assert "got 0 of 'young' without any" in one_line(capsys, "plot", "loss", young)
+    record = json.dumps({"step": 3, "loss": 1.25})
+    (young / "metrics.jsonl").write_text(f'{record}\n{{"step": 4, "lo', encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert output(capsys, "plot", "loss", "young").out == "loss.png\n"
+    assert (tmp_path / "loss.png").is_file()
+    figure = drawn[-1][-1]
+    assert lines(figure) == {"training": [[3, 1.25]]}
+    assert figure.axes[0].get_ylabel() == "loss (nats per text)"
+
+
+@pytest.mark.parametrize("fixture", ["translation_run", "classification_run", "masked_run"])
+def test_unit_of_the_loss_is_that_of_training(fixture, request):
+    folder, _ = request.getfixturevalue(fixture)
+    (speed,) = {name for r in read_metrics(folder) for name in r if name.endswith("_per_second")}
+    assert speed == f"{runs.loss_unit(folder)}s_per_second"
+
+
+def test_loss_that_training_draws_has_its_unit(classification_run, drawn):
+    from jaxformer.cli.train import _draw_loss_curve
+
+    _draw_loss_curve(classification_run[0])
+    figure = drawn[0][-1]
+    assert figure.axes[0].get_ylabel() == "loss (nats per text)"
+    assert set(lines(figure)) == {"training", "held out"}
+
+
+def test_mistakes_of_plot_get_one_line(
+    translation_run, classification_run, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.png").mkdir()
+    run, texts = translation_run[0], classification_run[0]
+    link = tmp_path / "link"
+    link.symlink_to(run)
+    for words, message in (
+        (["loss"], "plot loss needs a run folder"),
+        (["loss", "absent"], "absent is not a run folder: there is no such folder"),
+        (["loss", tmp_path], "is not a run folder: it has no config.toml"),
+        (["loss", run, link], f"every run must be another one, got {run} twice"),
+        (["loss", run, texts], f"got nats per token of {run} and nats per text of {texts}"),
+        (["loss", run, "--output", "a.gif"], "--output must end in .png, .svg, .pdf, got a.gif"),
+        (["loss", run, "--output", "a"], "--output must end in .png, .svg, .pdf, got a"),
+        (["loss", run, "--output", "no/a.png"], "no/a.png is in a folder that does not exist"),
+        (["loss", run, "--output", "folder.png"], "folder.png is a folder"),
+        (["positions", run, "--output", "a.gif"], "--output must end in"),
+        (["positions", "absent"], "absent is not a run folder"),
+        (["positions", run, "--length", 13], "must be in 1 .. max_len=12, got 13"),
+        (["positions", run, "--step", 7], "no checkpoint of step 7"),
+        (["positions"], "plot positions"),
+        ([], "{loss, positions, attention}. For"),
+    ):
+        assert message in one_line(capsys, "plot", *words)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.png", "link"]
+
+
+def test_missing_matplotlib_is_one_line_with_the_remedy(translation_run, capsys, monkeypatch):
+    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for words in (["loss", translation_run[0]], ["positions", translation_run[0]]):
+        error = one_line(capsys, "plot", *words)
+        assert 'pip install "jaxformer[viz]"' in error
+
+
+def test_rotary_positions_are_those_of_the_model(classification_run, tmp_path, capsys, drawn):
+    path = tmp_path / "positions.svg"
+    folder = classification_run[0]
+    said = output(capsys, "plot", "positions", folder, "--output", path, "--length", 5)
+    assert said.out == f"{path}\n" and path.read_bytes().startswith(b"<?xml")
+    run = runs.open_run(folder)
+    expected = runs.model_positions(run.config.model, run.params, 5)["model"]
+    ((name, (cos, sin), options, _),) = drawn
+    assert name == "rotary_heatmaps" and options["title"] == "rotary positions of run"
+    assert np.array_equal(cos, expected.cos) and np.array_equal(sin, expected.sin)
+
+
+def test_encoder_and_decoder_have_files_of_their_own(
+    masked_run, tmp_path, capsys, drawn, monkeypatch
+):
+    tables = {part: np.full((4, 3), value) for part, value in (("encoder", 0.25), ("decoder", 3.0))}
+    biases = np.arange(6.0).reshape(2, 3), np.arange(-2, 1)
+    asked = []
+
+    def model_positions(config, params, length):
+        asked.append(length)
+        return found
+
+    monkeypatch.setattr(runs, "model_positions", model_positions)
+    monkeypatch.chdir(tmp_path)
+    found = {part: runs.PositionTable("learned", table) for part, table in tables.items()}
+    said = output(capsys, "plot", "positions", masked_run[0])
+    assert said.out == "positions_encoder.png\npositions_decoder.png\n"
+    assert {path.name for path in tmp_path.iterdir()} == set(said.out.split())
+    for (name, (table,), options, figure), part in zip(drawn, tables, strict=True):
+        assert name == "position_heatmap" and np.array_equal(table, tables[part])
+        assert options["title"] == f"learned positions of run, {part}"
+        # The scale is the table's own, which need not reach 1.
+        assert figure.axes[0].images[0].get_clim() == (-tables[part].max(), tables[part].max())
+    drawn.clear()
+    found = {"model": runs.PositionTable("sinusoidal", tables["encoder"])}
+    output(capsys, "plot", "positions", masked_run[0])
+    assert drawn[0][-1].axes[0].images[0].get_clim() == (-1, 1)
+    drawn.clear()
+    found = {"model": runs.PositionBiases("alibi", *biases)}
+    output(capsys, "plot", "positions", masked_run[0])
+    ((name, (bias, distances), options, _),) = drawn
+    assert name == "position_bias_curves" and bias is biases[0] and distances is biases[1]
+    assert options["title"] == "alibi positions of run"
+    assert asked == [12, 12, 12]
+
+
+def test_help_of_plot_is_quick_about_it():
+    code = (
+        "import sys\n"
+        "from jaxformer.cli import main\n"
+        "for words in (['plot'], ['plot', 'loss'], ['plot', 'positions']):\n"
+        "    try:\n        main([*words, '--help'])\n"
+        "    except SystemExit as stopped:\n        assert not stopped.code\n"
+        "assert not {'jax', 'numpy', 'matplotlib'} & set(sys.modules)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ)
+    )
+    assert result.returncode == 0, result.stderr
+    for word in ("loss", "positions", "--output", "--length", ".svg"):
+        assert word in result.stdout

@@ -1,0 +1,109 @@
+"""jaxformer plot attention on the smallest trained runs, and every user's mistake in one line."""
+
+import json
+import re
+
+import pytest
+
+from jaxformer import runs
+from tests.test_cli_apply import one_line, output
+
+START = "<|endoftext|>"
+
+
+def maps_of(path):
+    page = path.read_text(encoding="utf-8")
+    return json.loads(re.search(r'<script id="data"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
+
+
+def tokens_of(path):
+    return {one["name"]: (one["queries"], one["keys"]) for one in maps_of(path)}
+
+
+@pytest.fixture(scope="module")
+def translator(translation_run):
+    return translation_run[0]
+
+
+def test_page_of_a_translator_has_its_own_translation(translator, tmp_path, capsys):
+    path = tmp_path / "page.html"
+    said = output(capsys, "plot", "attention", translator, "--text", "one two", "--output", path)
+    assert said == (f"{path}\n", "")
+    source = ["one", "two", START]
+    target = [START, *runs.open_run(translator).translate(["one two"])[0][0].text.split()]
+    assert tokens_of(path) == {
+        "cross-attention": (target, source),
+        "encoder self-attention": (source, source),
+        "decoder self-attention": (target, target),
+    }
+    assert "<title>Attention of run</title>" in path.read_text(encoding="utf-8")
+
+
+def test_page_of_a_translation_that_is_given(translator, tmp_path, capsys):
+    path = tmp_path / "page.html"
+    path.write_text("what was there before")
+    words = ("--text", "one two", "--target", " drei elf", "--output", path, "--step", 50)
+    output(capsys, "plot", "attention", translator, *words)
+    target = [START, "drei", "<|unknown|>"]
+    assert tokens_of(path)["decoder self-attention"] == (target, target)
+
+
+def test_pages_of_encoders_stand_where_they_are_not_told_otherwise(
+    classification_run, masked_run, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for (run, _), text, tokens in [
+        (classification_run, " cat dog zebra", ["cat", "dog", "<|unknown|>"]),
+        (masked_run, "the [MASK] sat", ["the", "<|mask|>", "sat"]),
+        (masked_run, "the cat", ["the", "cat"]),
+    ]:
+        assert output(capsys, "plot", "attention", run, "--text", text).out == "attention.html\n"
+        found = tokens_of(tmp_path / "attention.html")
+        assert found == {"encoder self-attention": (tokens, tokens)}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--output", "page.png"], "--output must end in .html, got page.png"),
+        (["--output", "absent/page.html"], "absent/page.html is in a folder that does not exist"),
+        (["--step", 7], "no checkpoint of step 7"),
+        (["--text", ""], "must have text, got ''"),
+        (["--text", "one " * 12], "at most max_len=12 tokens"),
+        (["--target", " "], "a target to look into must have 1 to 11 tokens, got 0; write some"),
+        (["--target", "eins " * 12], "must have 1 to 11 tokens, got 12; shorten it"),
+    ],
+)
+def test_mistakes_of_plot_attention_get_one_line(translator, tmp_path, monkeypatch, capsys, words,
+                                                 message):  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    text = [] if "--text" in words else ["--text", "one two"]
+    assert message in one_line(capsys, "plot", "attention", translator, *text, *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_output_that_is_a_folder_gets_one_line(translator, tmp_path, capsys):
+    (tmp_path / "folder.html").mkdir()
+    words = ("--text", "one two", "--target", "drei elf", "--output", tmp_path / "folder.html")
+    assert "folder.html is a folder; give a file" in one_line(
+        capsys, "plot", "attention", translator, *words
+    )
+
+
+@pytest.mark.parametrize("kind", ["classification", "masked"])
+def test_target_is_for_translators_alone(kind, request, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run, _ = request.getfixturevalue(f"{kind}_run")
+    error = one_line(capsys, "plot", "attention", run, "--text", "cat", "--target", "x")
+    assert f"--target is the translation of the text, and {run} holds a" in error
+    assert error.endswith("; leave it out\n")
+    for text, count in (("", 0), ("cat " * 13, 13)):
+        error = one_line(capsys, "plot", "attention", run, "--text", text)
+        assert f"tokens, got {count}" in error
+
+
+def test_plot_without_what_or_run_gets_one_line(tmp_path, capsys):
+    assert "attention" in one_line(capsys, "plot", "nothing", tmp_path, "--text", "a")
+    words = ("--text", "a", "--output", tmp_path / "a.html")
+    error = one_line(capsys, "plot", "attention", tmp_path, *words)
+    assert "it has no config.toml" in error

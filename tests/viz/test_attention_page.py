@@ -1,0 +1,191 @@
+"""The attention viewer as a file: what is in it, what cannot be, and what is refused."""
+
+import base64
+import hashlib
+import html.parser
+import json
+import re
+
+import numpy as np
+import pytest
+
+from jaxformer.errors import DataError, ShapeError
+from jaxformer.viz import AttentionMap, attention_page
+
+
+def random_weights(*shape, seed=0):
+    return np.random.default_rng(seed).dirichlet(np.full(shape[-1], 0.3), size=shape[:-1])
+
+
+def one_map(weights=None, queries=("a", "b"), keys=("c", "d", "e"), name="cross-attention"):
+    if weights is None:
+        weights = random_weights(1, 1, len(queries), len(keys))
+    return AttentionMap(name, weights, queries, keys)
+
+
+class Elements(html.parser.HTMLParser):
+    """Collects the elements of a page: (tag, attributes, text)."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.found = []
+        self.within = False
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append([tag, dict(attrs), ""])
+        self.within = True
+
+    def handle_endtag(self, tag):
+        self.within = False
+
+    def handle_data(self, data):
+        if self.within:
+            self.found[-1][2] += data
+
+    def of(self, tag):
+        return [(attributes, text) for name, attributes, text in self.found if name == tag]
+
+
+def data_of(page):
+    (data,) = [text for attributes, text in Elements(page).of("script") if attributes.get("id")]
+    return json.loads(data)
+
+
+def shown(token):
+    return data_of(attention_page([one_map(queries=(token, "b"))]))[0]["queries"][0]
+
+
+def test_data_has_every_map_with_its_weights():
+    weights = random_weights(2, 3, 5, 7)
+    queries, keys = "v w x y z".split(), "a b c d e f g".split()
+    maps = [one_map(weights, queries, keys), one_map(name="other")]
+    first, second = data_of(attention_page(maps))
+    assert (first["name"], second["name"]) == ("cross-attention", "other")
+    assert (first["layers"], first["heads"]) == (2, 3)
+    assert (first["queries"], first["keys"]) == (queries, keys)
+    stored = np.frombuffer(base64.b64decode(first["weights"]), "<u2") / 65535
+    np.testing.assert_allclose(stored.reshape(2, 3, 5, 7), weights, rtol=0, atol=0.51 / 65535)
+
+
+def test_page_of_six_layers_and_eight_heads_is_small():
+    tokens = ["ನಮಸ್ಕಾರ"] * 12
+    page = attention_page([one_map(random_weights(6, 8, 12, 12), tokens, tokens)])
+    assert len(page.encode()) < 60_000
+
+
+def test_policy_allows_exactly_the_style_and_the_script_of_the_page():
+    elements = Elements(attention_page([one_map()]))
+    ((style_attributes, style),) = elements.of("style")
+    (_, (_, script)) = elements.of("script")
+    digests = [
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for text in (style, script)
+    ]
+    (policy,) = [a["content"] for a, _ in elements.of("meta") if "http-equiv" in a]
+    assert policy.split("; ") == [
+        "default-src 'none'", f"style-src 'sha256-{digests[0]}'",
+        f"script-src 'sha256-{digests[1]}'", "base-uri 'none'", "form-action 'none'",
+    ]  # fmt: skip
+    assert style_attributes == {}
+
+
+def test_page_names_no_other_file():
+    page = attention_page([one_map()])
+    assert not re.search(r"\w+://", page)
+    for _, attributes, _ in Elements(page).found:
+        assert not {"src", "href", "style", "action", "onclick"} & set(attributes)
+    assert "url(" not in page and "@import" not in page
+
+
+@pytest.mark.parametrize(
+    "evil",
+    ["</script><script>alert(1)</script>", "<!--<script>", "<b>bold</b>", "{{data}}", "\"'&"],
+)
+def test_what_is_spelt_like_the_page_stays_text(evil):
+    page = attention_page(
+        [one_map(queries=(evil, "b"), keys=(evil, "b", "c"), name=evil)], title=evil
+    )
+    plain = attention_page([one_map()], title="plain")
+    elements = Elements(page)
+    assert [tag for tag, *_ in elements.found] == [tag for tag, *_ in Elements(plain).found]
+    assert [text.strip() for tag in ("title", "h1") for _, text in elements.of(tag)] == [evil] * 2
+    (data,) = data_of(page)
+    assert data["name"] == data["queries"][0] == data["keys"][0] == evil
+
+
+@pytest.mark.parametrize(
+    ("token", "expected"),
+    [
+        (" the", "␣the"),
+        ("a  b ", "a␣␣b␣"),
+        ("\n", "↵"),
+        ("\r\n\t", "␍↵⇥"),
+        ("ನಮಸ್ಕಾರ", "ನಮಸ್ಕಾರ"),
+        ("ಕ್\u200d", "ಕ್\u200d"),  # the joiner shapes its word,
+        ("\u200d", "⟨U+200D⟩"),  # and alone it is nothing to be seen.
+        ("\u0cbf", "◌\u0cbf"),
+        ("\u0301e", "◌\u0301e"),
+        ("😀", "😀"),
+        ("\u202eabc", "⟨U+202E⟩abc"),  # would turn round what follows
+        ("\u2066a", "⟨U+2066⟩a"),
+        ("\x00\x07", "⟨U+0000⟩⟨U+0007⟩"),
+        ("\xa0", "⟨U+00A0⟩"),
+        ("\ud800", "⟨U+D800⟩"),
+        ("⟨E0 B2⟩", "⟨E0 B2⟩"),  # as a tokenizer shows the bytes of half a character
+        (" ⟨E0⟩ x", "␣⟨E0⟩␣x"),
+        ("", "⟨empty⟩"),
+        ("<|endoftext|>", "<|endoftext|>"),
+    ],
+)
+def test_tokens_are_shown_so_that_all_of_them_is_seen(token, expected):
+    assert shown(token) == expected
+
+
+def test_page_can_be_written_whatever_the_title_is():
+    page = attention_page([one_map()], title="ಕ \udcff")
+    assert "<title>ಕ &#56575;</title>" in page
+    page.encode()
+
+
+def test_rows_may_see_nothing_and_be_of_low_precision():
+    import jax.numpy as jnp
+
+    weights = jnp.asarray(random_weights(1, 1, 2, 3), jnp.bfloat16).at[0, 0, 0].set(0)
+    (data,) = data_of(attention_page([one_map(weights)]))
+    stored = np.frombuffer(base64.b64decode(data["weights"]), "<u2")
+    assert stored[:3].tolist() == [0, 0, 0] and stored[3:].sum() > 65000
+
+
+def changed(index, value):
+    weights = random_weights(2, 3, 2, 3)
+    weights[index] = value
+    return weights
+
+
+@pytest.mark.parametrize(
+    ("maps", "error", "message"),
+    [
+        ([], DataError, "at least one map, got none"),
+        (
+            [one_map(), one_map(np.ones((1, 2, 3)))],
+            ShapeError,
+            r"weights of 'cross-attention' must be \[L, N, T=2, S=3\], got shape \(1, 2, 3\)",
+        ),
+        ([one_map(np.ones((1, 1, 3, 2)))], ShapeError, r"T=2, S=3\], got shape \(1, 1, 3, 2\)"),
+        ([one_map(np.ones((0, 1, 2, 3)))], ShapeError, "no axis of size 0"),
+        ([one_map(changed((1, 2, 1, 2), np.nan))], DataError, "'cross-attention' must be finite"),
+        ([one_map(changed((1, 2, 1), [0.9, 0.6, -0.5]))], DataError, r"in \[0, 1\], got -0.5 .. "),
+        ([one_map(changed((1, 2, 1), [1.5, 0, 0]))], DataError, r"in \[0, 1\], got .* .. 1.5"),
+        (
+            [one_map(changed((1, 2, 1), [0.5, 0.25, 0]))],
+            DataError,
+            "sum to 1, or to 0, over the keys, got 0.75 in layer 1, head 2, query 1",
+        ),
+        ([one_map(changed((1, 2, 1), [0.5, 0.5, 0.02]))], DataError, "got 1.02 in layer 1"),
+        ([one_map(changed((0, 0, 0), [0.02, 0, 0]))], DataError, "got 0.02 in layer 0"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(maps, error, message):
+    with pytest.raises(error, match=message):
+        attention_page(maps)
