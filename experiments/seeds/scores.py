@@ -1,0 +1,49 @@
+"""Attention weights of scores that are already there, such as those that a document prints.
+
+What is used on many small arrays is compiled here: as a whole it takes less time than its many
+steps one by one.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxformer.functional import attention_weights
+
+__all__ = ["compiled_attention_weights", "largest_difference", "weights_of_scores"]
+
+_STATIC = ("scale", "is_causal", "stage")
+
+compiled_attention_weights = jax.jit(attention_weights, static_argnames=_STATIC)
+"""The library's function."""
+
+
+def weights_of_scores(scores: Any, *, scale: float = 1.0, **options: Any) -> jax.Array:
+    """Passes scores through the attention of the library, up to the weights.
+
+    Key s is the unit vector of axis s, so that the dot product of a query with it is entry s of
+    the query: with rows of scores as queries, the scores of attention are those rows.
+
+    Args:
+        scores: `[T, S]`, finite.
+        scale: factor of the scores.
+        **options: of `attention_weights`, such as a mask, or the stage to stop at.
+
+    Returns:
+        float32 `[T, S]`; after softmax, where no stage is named.
+
+    Example:
+        >>> weights_of_scores([[0.0, 0.0], [3.0, 3.0]]).tolist()
+        [[0.5, 0.5], [0.5, 0.5]]
+    """
+    queries = np.asarray(scores, np.float32)
+    keys = np.eye(queries.shape[1], dtype=np.float32)
+    weights = compiled_attention_weights(queries[:, None], keys[:, None], scale=scale, **options)
+    return jnp.asarray(np.asarray(weights)[0])
+
+
+def largest_difference(a: Any, b: Any) -> float:
+    """How far two arrays are from each other where they differ the most."""
+    return float(np.abs(np.subtract(a, b)).max())

@@ -1,0 +1,370 @@
+"""Self-attention on four words, in NumPy and by the library, and a multi-head layer, redone."""
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from einops import rearrange
+from steps import Document, Shown, Step, Table, print_document
+
+from jaxformer import functional, modules, text, viz
+from jaxformer.config import ModelConfig
+from jaxformer.errors import ConfigError
+
+SENTENCE = "my name is prathamesh"
+WORDS = tuple(SENTENCE.split())
+LENGTH, WIDTH = 4, 8
+D_MODEL, HEADS = 512, 8
+
+
+class Draw(NamedTuple):
+    """Float64 `[T, H]` each, as NumPy draws them.
+
+    Args:
+        query: what each word asks for.
+        key: what it is found by.
+        value: what it gives.
+    """
+
+    query: np.ndarray
+    key: np.ndarray
+    value: np.ndarray
+
+
+@functools.cache
+def draw() -> Draw:
+    return Draw(*np.random.default_rng(0).standard_normal((3, LENGTH, WIDTH)))
+
+
+def attend_in_numpy(drawn: Draw, *, is_causal: bool) -> dict[str, np.ndarray]:
+    """The document's formula in float64, stable: what the library is held against."""
+    raw = np.einsum("th,sh->ts", drawn.query, drawn.key)
+    scaled = raw / math.sqrt(WIDTH)
+    hidden = np.arange(LENGTH) > np.arange(LENGTH)[:, None]
+    masked = np.where(hidden & is_causal, -np.inf, scaled)
+    powers = np.exp(masked - masked.max(axis=-1, keepdims=True))
+    weights = powers / powers.sum(axis=-1, keepdims=True)
+    return {
+        "raw": raw,
+        "scaled": scaled,
+        "masked": masked,
+        "weights": weights,
+        "values": np.einsum("ts,sh->th", weights, drawn.value),
+    }
+
+
+@functools.partial(jax.jit, static_argnames="is_causal")
+def attend(drawn: Draw, *, is_causal: bool) -> dict[str, jax.Array]:
+    """The same by the library: scores and weights `[T, S]` by stage, and values `[T, H]`."""
+    query, key, value = (_one_head(part) for part in drawn)
+    look = functools.partial(functional.attention_weights, query, key, is_causal=is_causal)
+    values = functional.dot_product_attention(query, key, value, is_causal=is_causal)
+    return {
+        "raw": look(scale=1.0, stage="scores")[0],
+        "scaled": look(stage="scores")[0],
+        "masked": look(stage="masked")[0],
+        "weights": look()[0],
+        "values": rearrange(values, "t 1 h -> t h"),
+    }
+
+
+@jax.jit
+def weights_by_mask_and_by_bias() -> tuple[jax.Array, jax.Array]:
+    """The weights `[T, S]`: hidden by a bool mask, and by a bias of -inf."""
+    query, key, _ = (_one_head(part) for part in draw())
+    mask = functional.causal(LENGTH, LENGTH)
+    bias = jnp.where(mask, 0.0, -jnp.inf)
+    by_mask = functional.attention_weights(query, key, mask=mask)
+    by_bias = functional.attention_weights(query, key, bias)
+    return by_mask[0], by_bias[0]
+
+
+@functools.partial(jax.jit, static_argnames="samples")
+def sample_scores(samples: int = 10_000) -> tuple[jax.Array, jax.Array]:
+    """Raw and scaled scores `[samples, T, S]` of as many draws of queries and keys."""
+    query, key = jax.random.normal(jax.random.key(0), (2, samples, LENGTH, 1, WIDTH))
+    raw = functional.attention_weights(query, key, scale=1.0, stage="scores")
+    scaled = functional.attention_weights(query, key, stage="scores")
+    return raw[:, 0], scaled[:, 0]
+
+
+def score_bytes(length: int) -> int:
+    """What the float32 scores of one head take when all are held at once."""
+    return 4 * length**2
+
+
+@functools.cache
+def embed_words() -> jax.Array:
+    """A vector for each word `[1, T, D]`: its embedding, plus that of its position."""
+    tokenizer = text.train_word([SENTENCE])
+    table = jax.random.normal(jax.random.key(1), (tokenizer.vocab_size, D_MODEL))
+    return _embed(table, jnp.asarray(tokenizer.encode(SENTENCE)))[None]
+
+
+@jax.jit
+def _embed(table: jax.Array, tokens: jax.Array) -> jax.Array:
+    positions = functional.sinusoidal_positions(len(tokens), table.shape[1])
+    return functional.embed(table, tokens) + positions
+
+
+@functools.cache
+def multi_head_layer() -> tuple[modules.MultiHeadAttention, dict]:
+    """The layer with its parameters, weights as wide as those of the document's start."""
+    config = ModelConfig(
+        max_len=LENGTH, num_layers=1, d_model=D_MODEL, num_heads=HEADS, positions="none",
+        dropout_rate=0.1, init_std=(3 * D_MODEL) ** -0.5,
+    )  # fmt: skip
+    layer = modules.MultiHeadAttention(config)
+    return layer, jax.jit(layer.init)(jax.random.key(2), embed_words())
+
+
+def run_layer(*, dropout_seed: int | None = None) -> functional.MultiHeadOutput:
+    """Output `[1, T, D]` and weights `[1, N, T, S]`: of an evaluation, or with dropout."""
+    layer, variables = multi_head_layer()
+    run = functools.partial(layer.apply, return_weights=True)
+    if dropout_seed is None:
+        return jax.jit(run)(variables, embed_words())
+    rngs = {"dropout": jax.random.key(dropout_seed)}
+    return jax.jit(functools.partial(run, deterministic=False))(variables, embed_words(), rngs=rngs)
+
+
+def message_of_uneven_heads() -> str:
+    """What the library says to a width that the heads do not divide."""
+    try:
+        ModelConfig(max_len=LENGTH, num_layers=1, d_model=10, num_heads=4)
+    except ConfigError as error:
+        return str(error)
+    raise AssertionError("a width of 10 was cut into 4 heads")
+
+
+def show_price() -> Shown:
+    lengths = (4, 50, 1000, 100_000)
+    return Shown(
+        "All words are looked at in parallel, and every word at every other: the number of scores "
+        'grows with the square of the length, which the document\'s "efficient" leaves out. '
+        "Held at once, one head's scores take the memory below. The library's chunked "
+        "implementation holds blocks of them, in memory linear in the length; the time stays "
+        "quadratic.",
+        {
+            "One head": Table(
+                ["scores", "bytes"],
+                [f"{length:,} tokens" for length in lengths],
+                [[f"{length**2:,}", f"{score_bytes(length):,}"] for length in lengths],
+            )
+        },
+    )
+
+
+def show_words() -> Shown:
+    x = embed_words()
+    return Shown(
+        "The sentence becomes four tokens, each a vector of 512 features; the encoding of its "
+        "position is added, and the vectors that go into attention are as many and as wide as "
+        "those that come out.",
+        {
+            "Shapes": Table(
+                ["shape"],
+                ["words, with positions", "after multi-head attention"],
+                [[str(x.shape)], [str(run_layer().output.shape)]],
+            )
+        },
+    )
+
+
+def show_scores() -> Shown:
+    stages = attend(draw(), is_causal=True)
+    return Shown(
+        "Queries, keys and values of width 8 are drawn, with a seed, which the document has not: "
+        "its numbers were never printed. Row t, column s is the dot product of query t with key "
+        "s. The document writes k.T; the library contracts named axes, so that batches and heads "
+        "may stand in front.",
+        {
+            "Query": _table(draw().query, "feature"),
+            "Key": _table(draw().key, "feature"),
+            "Value": _table(draw().value, "feature"),
+            "Scores": _square(stages["raw"]),
+        },
+    )
+
+
+def show_scaling() -> Shown:
+    raw, scaled = sample_scores()
+    spread = np.quantile(np.asarray(raw).var(axis=(1, 2)), [0.05, 0.5, 0.95])
+    drawn = attend(draw(), is_causal=False)
+    return Shown(
+        "A dot product of 8 terms of variance 1 has variance 8; divided by sqrt(8) it has 1. That "
+        "holds on average over draws: the document shows it on one 4 x 4 matrix, whose own "
+        f"variance is anywhere from {spread[0]:.1f} to {spread[2]:.1f} in nine draws of ten. Over "
+        f"{len(raw):,} draws it is seen. Dividing by sqrt(8) lowers the variance of any matrix "
+        "by 8, so that the reduction the document points at shows nothing about its size.",
+        {
+            "Variance of the scores": Table(
+                ["raw", "scaled"],
+                [f"{len(raw):,} draws", "this draw"],
+                [
+                    [float(raw.var()), float(scaled.var())],
+                    [float(drawn["raw"].var()), float(drawn["scaled"].var())],
+                ],
+                digits=3,
+            ),
+            "Scaled scores": _square(drawn["scaled"]),
+        },
+        {
+            "score_distributions": viz.distributions(
+                {"raw": np.asarray(raw).ravel(), "scaled": np.asarray(scaled).ravel()},
+                bins=60,
+                xlabel="score",
+                title="Scores of random queries and keys, width 8",
+            )
+        },
+    )
+
+
+def show_mask() -> Shown:
+    stages = attend(draw(), is_causal=True)
+    mask = functional.causal(LENGTH, LENGTH)
+    by_mask, by_bias = weights_by_mask_and_by_bias()
+    same = "the same" if bool((by_mask == by_bias).all()) else "not the same"
+    return Shown(
+        "A word may attend to those before it and to itself. The document overwrites the ones "
+        "and zeros of a matrix by 0 and -inf in place; here the mask is bool, True = attend, and "
+        "made from the indices in one go. What is added to scores is another argument, the bias: "
+        f"0 and -inf there give {same} weights, to the bit.",
+        {"May attend": _square(mask.astype(int)), "Masked scores": _square(stages["masked"])},
+        {
+            "four_words_scores": viz.attention_heatmaps(
+                jnp.stack([stages["raw"], stages["scaled"], stages["masked"]]),
+                WORDS,
+                label="score",
+                names=["raw", "scaled", "masked"],
+                annotate=True,
+                title="Scores of four words",
+            )
+        },
+    )
+
+
+def show_softmax() -> Shown:
+    stages = attend(draw(), is_causal=True)
+    oracle = attend_in_numpy(draw(), is_causal=True)
+    difference = float(np.abs(np.asarray(stages["weights"]) - oracle["weights"]).max())
+    return Shown(
+        "Weight j of a row is e^{x_j} over the sum of e^{x_k} over k (the document sets e^x_j); "
+        "the row's maximum is taken off before, which changes nothing but that no power is too "
+        "large. Each row sums to 1, and the first word can only attend to itself. The largest "
+        f"difference from NumPy in float64 is {difference:.1g}.",
+        {"Weights": _square(stages["weights"])},
+        {
+            "four_words_weights": viz.attention_heatmaps(
+                stages["weights"], WORDS, annotate=True, title="Causal weights of four words"
+            )
+        },
+    )
+
+
+def show_values() -> Shown:
+    values = attend(draw(), is_causal=True)["values"]
+    oracle = attend_in_numpy(draw(), is_causal=True)["values"]
+    difference = float(np.abs(np.asarray(values) - oracle).max())
+    return Shown(
+        "The new vector of a word is the mean of the values that it may see, by its weights. The "
+        "first row is therefore the first value itself. The largest difference from NumPy in "
+        f"float64 is {difference:.1g}.",
+        {"New values": _table(values, "feature"), "Values": _table(draw().value, "feature")},
+    )
+
+
+def show_function() -> Shown:
+    causal, full = (attend(draw(), is_causal=is_causal) for is_causal in (True, False))
+    return Shown(
+        "One call does it: `dot_product_attention` gives the new values, `attention_weights` the "
+        "weights; with `is_causal=True` as in a decoder, without as in an encoder. The last word "
+        "may see all words either way, so its row is the same. The document's text says that "
+        'attention focuses on "only preceding words": it is preceding ones and the word itself.',
+        {
+            "Weights, causal": _square(causal["weights"]),
+            "Weights, not causal": _square(full["weights"]),
+            "New values, not causal": _table(full["values"], "feature"),
+        },
+    )
+
+
+def show_multi_head() -> Shown:
+    _, variables = multi_head_layer()
+    evaluated, again = run_layer(), run_layer()
+    trained, other = run_layer(dropout_seed=0), run_layer(dropout_seed=1)
+    kernels = {name: leaf.shape for name, leaf in sorted(variables["params"].items())}
+    return Shown(
+        "Three linear layers make queries, keys and values, 8 heads of width 64 attend, causally "
+        "as in a decoder, and a fourth layer takes the heads, side by side (not stacked). Dropout "
+        "falls on the weights in training only, when it is given a key; the weights returned are "
+        "those before it, and their "
+        "rows sum to 1. A width that the heads do not divide is an error that says so, not an "
+        f'assert: "{message_of_uneven_heads()}". The document\'s layer can be given values of '
+        "another source than the keys; the library's takes both from one.",
+        {
+            "Parameters": Table(["shape"], list(kernels), [[str(s)] for s in kernels.values()]),
+            "Largest change between two calls": Table(
+                ["output", "weights"],
+                ["evaluation, again", "training, another key", "training, from evaluation"],
+                [
+                    _changes(evaluated, again),
+                    _changes(trained, other),
+                    _changes(trained, evaluated),
+                ],
+            ),
+            "Weights of head 0": _square(evaluated.weights[0, 0]),
+        },
+        {
+            "four_words_heads": viz.attention_heatmaps(
+                evaluated.weights[0],
+                WORDS,
+                names=[f"head {head}" for head in range(HEADS)],
+                title="Eight heads before any training",
+            )
+        },
+    )
+
+
+def _changes(one: functional.MultiHeadOutput, two: functional.MultiHeadOutput) -> list[float]:
+    return [
+        float(jnp.abs(one.output - two.output).max()),
+        float(jnp.abs(one.weights - two.weights).max()),
+    ]
+
+
+def _one_head(x: np.ndarray) -> jax.Array:
+    return rearrange(jnp.asarray(x, jnp.float32), "t h -> t 1 h")
+
+
+def _square(cells: jax.Array) -> Table:
+    return Table(WORDS, WORDS, np.asarray(cells))
+
+
+def _table(cells: jax.Array | np.ndarray, column: str) -> Table:
+    return Table([f"{column} {i}" for i in range(cells.shape[1])], WORDS, np.asarray(cells))
+
+
+DOCUMENT = Document(
+    name="self_attention_in_numpy",
+    title="Self-attention on four words, and a multi-head layer",
+    about='"my name is prathamesh": scores, scaling, mask, softmax and new values, in NumPy and '
+    "by the library; then the layer with eight heads.",
+    steps=(
+        Step("What looking at every word costs", (18, 24), show_price),
+        Step("Four words, four vectors", (31, 39), show_words),
+        Step("Queries, keys, values and scores", (74, 83), show_scores),
+        Step("Why the square root of d_k", (84, 89), show_scaling),
+        Step("Mask", (90, 99), show_mask),
+        Step("Softmax", (100, 104), show_softmax),
+        Step("New values", (105, 107), show_values),
+        Step("As one function", (108, 130), show_function),
+        Step("Multi-head attention", (132, 174), show_multi_head),
+    ),
+)
+
+if __name__ == "__main__":
+    print_document(DOCUMENT)

@@ -1,0 +1,31 @@
+"""The tutorial "Transformer From Scratch", each step redone with the library.
+
+From tokens to the next token's logits, in the tutorial's order. Its printed numbers come out
+again where they follow from printed inputs; where it is wrong, the text of the step says how.
+
+Run: python experiments/seeds/transformer_from_scratch.py
+"""
+
+import from_scratch_attention
+import from_scratch_blocks
+import from_scratch_heads
+import from_scratch_inputs
+import jax
+from steps import Document, print_document
+
+DOCUMENT = Document(
+    name="transformer_from_scratch",
+    title="Transformer from scratch",
+    about="Tokens, embeddings, positions, attention, heads, masks, norms, blocks, the next token.",
+    steps=[
+        *from_scratch_inputs.STEPS,
+        *from_scratch_attention.STEPS,
+        *from_scratch_heads.STEPS,
+        *from_scratch_blocks.STEPS,
+    ],
+)
+
+if __name__ == "__main__":
+    # On a GPU too, digits are then those of float32.
+    with jax.default_matmul_precision("highest"):
+        print_document(DOCUMENT)

@@ -1,0 +1,178 @@
+import dataclasses
+
+import fused_heads
+import jax
+import jax.numpy as jnp
+import multi_head_and_encoder as script
+import numpy as np
+import pytest
+
+from jaxformer import functional
+from jaxformer.errors import ShapeError
+
+# As printed, of 10 positions and 6 features.
+PRINTED_POSITIONS = np.array(
+    [[0.0000, 1.0000, 0.0000, 1.0000, 0.0000, 1.0000],
+     [0.8415, 0.5403, 0.0464, 0.9989, 0.0022, 1.0000],
+     [0.9093, -0.4161, 0.0927, 0.9957, 0.0043, 1.0000],
+     [0.1411, -0.9900, 0.1388, 0.9903, 0.0065, 1.0000],
+     [-0.7568, -0.6536, 0.1846, 0.9828, 0.0086, 1.0000],
+     [-0.9589, 0.2837, 0.2300, 0.9732, 0.0108, 0.9999],
+     [-0.2794, 0.9602, 0.2749, 0.9615, 0.0129, 0.9999],
+     [0.6570, 0.7539, 0.3192, 0.9477, 0.0151, 0.9999],
+     [0.9894, -0.1455, 0.3629, 0.9318, 0.0172, 0.9999],
+     [0.4121, -0.9111, 0.4057, 0.9140, 0.0194, 0.9998]]
+)  # fmt: skip
+
+
+def test_fused_layer_equals_the_documents_own_steps():
+    """Its reshape, permute, chunk, mask and softmax, in float64, on two of the sentences."""
+    layer = [np.asarray(part, np.float64) for part in fused_heads.draw_projection()]
+    kernel, bias, output_kernel, output_bias = layer
+    x = np.asarray(fused_heads.draw_inputs()[:2], np.float64)
+    heads = (x @ kernel + bias).reshape(2, 50, 8, 192).transpose(0, 2, 1, 3)
+    query, key, value = np.split(heads, 3, axis=-1)
+    product = query @ key.transpose(0, 1, 3, 2) / 8 + np.triu(np.full((50, 50), -np.inf), k=1)
+    attention = np.exp(product) / np.exp(product).sum(-1, keepdims=True)
+    values = (attention @ value).transpose(0, 2, 1, 3)
+    out = values.reshape(2, 50, 512) @ output_kernel + output_bias
+
+    steps = {
+        name: np.asarray(array)[:2] for name, array in fused_heads.attend_step_by_step().items()
+    }
+    params = fused_heads.to_params(fused_heads.draw_projection())
+    np.testing.assert_allclose(steps["masked"], product, atol=2e-6)
+    np.testing.assert_allclose(steps["attention"], attention, atol=1e-6)
+    np.testing.assert_allclose(steps["values"], values, atol=2e-6)
+    np.testing.assert_allclose(steps["out"], out, atol=2e-6)
+    in_one_call = np.asarray(fused_heads.attend_in_one_call(params))[:2]
+    np.testing.assert_allclose(in_one_call, out, atol=2e-6)
+
+
+def test_fused_layout_is_interleaved_by_head_and_not_in_thirds():
+    layer = fused_heads.draw_projection()
+    params = fused_heads.to_params(layer)
+    layer, params, thirds = jax.tree.map(
+        np.asarray, (layer, params, fused_heads.to_params_as_thirds(layer))
+    )
+    for part, name in enumerate(("query", "key", "value")):
+        for head in range(8):
+            own = slice(64 * head, 64 * head + 64)
+            fused = slice(192 * head + 64 * part, 192 * head + 64 * part + 64)
+            kernel, bias = getattr(params, f"{name}_kernel"), getattr(params, f"{name}_bias")
+            np.testing.assert_array_equal(kernel[:, own], layer.kernel[:, fused])
+            np.testing.assert_array_equal(bias[own], layer.bias[fused])
+    np.testing.assert_array_equal(thirds.key_kernel, layer.kernel[:, 512:1024])
+    np.testing.assert_array_equal(thirds.key_bias, layer.bias[512:1024])
+    out = np.asarray(fused_heads.attend_step_by_step()["out"])
+    as_thirds = fused_heads.to_params_as_thirds(fused_heads.draw_projection())
+    assert np.abs(np.asarray(fused_heads.attend_in_one_call(as_thirds)) - out).max() > 1
+
+
+def test_fused_steps_have_the_shapes_that_are_printed():
+    shapes = {name: array.shape for name, array in fused_heads.attend_step_by_step().items()}
+    assert shapes == {
+        "x": (30, 50, 512), "qkv": (30, 50, 1536), "query": (30, 50, 8, 64),
+        "key": (30, 50, 8, 64), "value": (30, 50, 8, 64), "product": (30, 8, 50, 50),
+        "masked": (30, 8, 50, 50), "attention": (30, 8, 50, 50), "values": (30, 50, 8, 64),
+        "merged": (30, 50, 512), "out": (30, 50, 512),
+    }  # fmt: skip
+    assert fused_heads.mask_bytes() == {"document": 2_400_000, "causal": 2500}
+
+
+def test_softmax_of_the_printed_scores_is_the_printed_weights():
+    weights = fused_heads.softmax_of_printed_scores()
+    np.testing.assert_allclose(weights, fused_heads.PRINTED_WEIGHTS, rtol=0, atol=5.1e-5)
+
+
+@pytest.mark.parametrize("row", [47, 48, 49])
+def test_softmax_of_a_row_printed_in_part_agrees_with_itself(row):
+    low, high = fused_heads.log_sum_bounds(row)
+    assert 3.9 < low < high < 4.0  # about the log of 48 to 50 scores of variance 1/9
+    assert high - low < 3e-3
+
+
+def test_positions_by_loop_and_at_once_are_the_printed_ones():
+    loop, table = script.positions_by_loop(10, 6), script.positions_at_once(10, 6)
+    np.testing.assert_allclose(loop, PRINTED_POSITIONS, rtol=0, atol=5.1e-5)
+    np.testing.assert_allclose(table, PRINTED_POSITIONS, rtol=0, atol=5.1e-5)
+    odd = script.positions_at_once(10, 5)
+    np.testing.assert_allclose(odd, script.positions_by_loop(10, 5), atol=1e-6)
+
+
+def test_denominators_are_the_printed_ones_where_exponents_are_rounded():
+    assert np.round(script.denominators(6), 4).tolist() == [1.0, 21.5443, 464.1589]
+    printed = np.float32([1.0, 21.5443, 464.1590])
+    np.testing.assert_allclose(script.denominators(6, "float32"), printed, rtol=0, atol=5e-5)
+
+
+def test_layer_norm_gives_the_printed_result_from_the_printed_statistics():
+    inputs = script.inputs_of_printed_norm()
+    normalized, words = functional.layer_norm(inputs)[0], np.asarray(inputs)
+    np.testing.assert_allclose(normalized, script.PRINTED_NORMALIZED, rtol=0, atol=5.1e-5)
+    drawn = [[0.8920, 0.5154, 0.1391], [0.4184, 0.7561, 0.4809]]
+    np.testing.assert_allclose(words[0], drawn, rtol=0, atol=5.1e-5)
+    # Their mean and root of variance + 1e-5 are those printed.
+    mean, deviation = words[0].mean(-1), np.sqrt(np.float64(words[0]).var(-1) + 1e-5)
+    np.testing.assert_allclose(mean, script.PRINTED_MEAN, rtol=0, atol=5.1e-5)
+    np.testing.assert_allclose(deviation, script.PRINTED_STD, rtol=0, atol=5.1e-5)
+
+
+def test_layer_norm_as_printed_has_mean_0_and_a_variance_short_of_1():
+    np.testing.assert_allclose(script.PRINTED_NORMALIZED.mean(-1), 0, atol=5e-5)
+    variance = script.PRINTED_STD**2 - 1e-5
+    expected = variance / (variance + 1e-5)
+    # Half a unit of the last digit printed moves the variance by as much.
+    half = np.array([[5e-5, 5e-9, 5e-5], [5e-6, 5e-5, 5e-6]])
+    tolerance = 2 * (np.abs(script.PRINTED_NORMALIZED) * half).mean(-1) + 1e-6
+    assert (np.abs(script.PRINTED_NORMALIZED.var(-1) - expected) < tolerance).all()
+    assert expected[1] < 1 - 5 * tolerance[1]  # or it could not be told from 1
+
+
+def test_layer_norm_has_no_scale_of_the_batch():
+    with pytest.raises(ShapeError, match="scale"):
+        functional.layer_norm(jnp.ones((2, 1, 3)), jnp.ones((1, 3)))
+
+
+def test_encoder_has_the_documents_sizes():
+    config = script.encoder_config()
+    assert (config.max_len, config.d_model, config.num_heads) == (50, 512, 8)
+    assert (config.dropout_rate, config.ff_dim, config.num_layers) == (0.1, 2048, 5)
+    assert script.BATCH == 30
+    attention, feed_forward, norms = 4 * (512 * 512 + 512), 2 * 512 * 2048 + 2048 + 512, 4 * 512
+    layers = 5 * (attention + feed_forward + norms)
+    assert layers == 15_761_920
+    assert script.count_parameters(config) == {"embedding": 512_000, "layers": layers}
+
+
+@pytest.fixture(scope="module")
+def encoded():
+    """At full size it takes seconds, and shows no more."""
+    config = dataclasses.replace(script.encoder_config(vocab_size=23), d_model=64, d_ff=128)
+    result = script.encode(config, batch_size=3)
+    return script.Encoded(*(np.asarray(part) for part in result))
+
+
+def test_encoder_runs_and_ignores_padding(encoded):
+    assert encoded.hidden.shape == (3, 50, 64)
+    assert encoded.lengths.tolist() == [50, 49, 48]
+    assert np.isfinite(encoded.hidden).all()
+    real = np.arange(50) < encoded.lengths[:, None]
+    np.testing.assert_array_equal(encoded.hidden[real], encoded.other_padding[real])
+    assert (np.abs(encoded.hidden[~real] - encoded.other_padding[~real]).max(-1) > 0.1).all()
+    # The last that is done is a norm.
+    np.testing.assert_allclose(encoded.hidden[real].mean(-1), 0, atol=1e-5)
+    np.testing.assert_allclose(encoded.hidden[real].var(-1), 1, atol=1e-3)
+
+
+def test_document_shows_every_step_in_order(encoded, monkeypatch):
+    monkeypatch.setattr(script, "encode", lambda config: encoded)
+    shown = [step.show() for step in script.DOCUMENT.steps]
+    assert all(one.text and all(table.as_text() for table in one.tables.values()) for one in shown)
+    lines = [step.lines for step in script.DOCUMENT.steps]
+    assert lines == sorted(lines) and lines[-1][1] == 328
+    assert [name for one in shown for name in one.figures] == [
+        "multi_head_causal", "positions_10_by_6"
+    ]  # fmt: skip
+    encoder = shown[-1].tables["Encoder"].as_text()
+    assert encoder[2][1] == "15,761,920" and encoder[4][1] == "0"

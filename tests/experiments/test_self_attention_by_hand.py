@@ -1,0 +1,162 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import self_attention_by_hand as by_hand
+from scores import compiled_attention_weights, weights_of_scores
+
+from tests.experiments.printed import assert_printed, assert_shows
+
+# All of them as the document prints them, by its lines.
+
+KEYS = [  # 93 to 98
+    [-4.8914e-01, -7.1363e-01], [-5.4880e-01, -8.0295e-01], [5.1548e-02, -4.6967e-01],
+    [-5.8694e-01, -9.1428e-01], [-3.2846e-01, -7.2469e-01], [4.7331e-04, -5.4268e-01],
+]  # fmt: skip
+VALUES = [  # 101 to 106
+    [0.3160, 0.6421], [0.2256, 0.2062], [0.3373, 0.6234],
+    [0.3000, 0.3743], [0.1532, -0.1528], [0.0965, -0.3923],
+]  # fmt: skip
+QUERIES = [  # 109 to 114
+    [-0.6176, 0.0433], [-0.8158, 0.1573], [-0.8079, -0.0725],
+    [-0.9423, 0.1437], [-1.0144, 0.1871], [-1.1192, 0.1599],
+]  # fmt: skip
+SCORES = np.array([  # 150 to 155; the second row also 139 and 168
+    [0.2712, 0.3042, -0.0522, 0.3229, 0.1715, -0.0238],
+    [0.2868, 0.3214, -0.1159, 0.3350, 0.1540, -0.0857],
+    [0.4469, 0.5016, -0.0076, 0.5405, 0.3179, 0.0390],
+    [0.3583, 0.4017, -0.1161, 0.4217, 0.2053, -0.0784],
+    [0.3627, 0.4065, -0.1402, 0.4244, 0.1976, -0.1020],
+    [0.4333, 0.4858, -0.1328, 0.5107, 0.2517, -0.0873],
+])  # fmt: skip
+WEIGHTS_OF_BIG = np.array([0.1821, 0.1867, 0.1370, 0.1885, 0.1658, 0.1400])  # 171
+CONTEXT_OF_BIG = [0.2413, 0.2311]  # 224
+WRONG_WEIGHTS = np.array([  # 244 to 249
+    [0.1678, 0.1681, 0.1644, 0.1683, 0.1667, 0.1647],
+    [0.1681, 0.1685, 0.1639, 0.1686, 0.1667, 0.1642],
+    [0.1681, 0.1687, 0.1634, 0.1691, 0.1668, 0.1639],
+    [0.1683, 0.1688, 0.1634, 0.1690, 0.1667, 0.1638],
+    [0.1684, 0.1689, 0.1632, 0.1691, 0.1667, 0.1636],
+    [0.1686, 0.1692, 0.1628, 0.1694, 0.1667, 0.1632],
+])  # fmt: skip
+WRONG_CONTEXTS = [  # 252 to 257
+    [0.2383, 0.2178], [0.2384, 0.2181], [0.2384, 0.2181],
+    [0.2384, 0.2183], [0.2384, 0.2184], [0.2385, 0.2185],
+]  # fmt: skip
+# With d_k = 2, not in the document but for the second row.
+RIGHT_CONTEXTS = [
+    [0.2406, 0.2280], [0.2413, 0.2311], [0.2416, 0.2320],
+    [0.2419, 0.2336], [0.2421, 0.2347], [0.2426, 0.2368],
+]  # fmt: skip
+SHARP = [0.1925, 0.1426, 0.2351, 0.1426, 0.2872]  # 185
+SHARP_TIMES_8 = [0.0326, 0.0030, 0.1615, 0.0030, 0.8000]  # 186
+
+# What matrices of 4 decimals leave open: of projections, of scores, and of contexts.
+PROJECTION_ERROR = 0.5e-4 * np.abs(by_hand.INPUTS).sum(1, keepdims=True)  # [6, 1]
+SCORE_ERROR = (
+    np.abs(QUERIES) @ np.broadcast_to(PROJECTION_ERROR, (6, 2)).T
+    + np.broadcast_to(PROJECTION_ERROR, (6, 2)) @ np.abs(KEYS).T
+)
+
+
+def weight_error(weights, d_k):
+    """A weight is exp(score) over a sum, and both can move by the largest error of the row."""
+    return 2 * weights * SCORE_ERROR.max(1, keepdims=True) / d_k**0.5
+
+
+def test_all_steps_show_in_the_order_of_the_document():
+    assert assert_shows(by_hand.DOCUMENT, 293) == ["scores", "weights"]
+
+
+@pytest.mark.parametrize(
+    ("part", "printed", "decimals"),
+    [("keys", KEYS, 5), ("values", VALUES, 4), ("queries", QUERIES, 4)],
+)
+def test_projections_are_those_printed(part, printed, decimals):
+    assert_printed(
+        getattr(by_hand, part)(), printed, decimals=decimals, input_error=PROJECTION_ERROR
+    )
+
+
+def test_vectors_of_big_are_those_printed():
+    error = PROJECTION_ERROR[1]
+    assert_printed(by_hand.queries()[1], [-0.8158, 0.1573], input_error=error)
+    assert_printed(by_hand.keys()[1], [-0.5488, -0.8030], input_error=error)
+    assert_printed(by_hand.values()[1], [0.2256, 0.2062], input_error=error)
+
+
+def test_scores_are_those_printed():
+    assert_printed(by_hand.scores(), SCORES, input_error=SCORE_ERROR)
+    assert_printed(
+        by_hand.scores()[1, 1], 0.3214397430419922, decimals=9, input_error=SCORE_ERROR[1, 1]
+    )
+    assert SCORE_ERROR.max() < 3e-4
+
+
+def test_weights_and_context_of_big_are_those_printed():
+    error = weight_error(WEIGHTS_OF_BIG[None], 2)[0]
+    assert error.max() < 1e-4
+    assert_printed(by_hand.weights()[1], WEIGHTS_OF_BIG, input_error=error)
+    assert_printed(by_hand.contexts()[1], CONTEXT_OF_BIG, input_error=1e-4)
+
+
+def test_weights_follow_from_the_printed_scores_too():
+    # These have no error but their own rounding.
+    weights = weights_of_scores(SCORES, scale=2**-0.5)
+    assert_printed(weights[1], WEIGHTS_OF_BIG, input_error=1e-4 * WEIGHTS_OF_BIG)
+    wrong = weights_of_scores(SCORES, scale=256**-0.5)
+    assert_printed(wrong, WRONG_WEIGHTS, input_error=1e-4 / 16 * WRONG_WEIGHTS)
+
+
+def test_printed_tables_are_those_of_a_leaked_width():
+    wrong = by_hand.weights(by_hand.LEAKED_D_K)
+    assert_printed(wrong, WRONG_WEIGHTS, input_error=weight_error(WRONG_WEIGHTS, 256))
+    assert_printed(by_hand.contexts(by_hand.LEAKED_D_K), WRONG_CONTEXTS, input_error=1e-4)
+
+
+def test_right_tables_are_not_those_printed():
+    weights, contexts = by_hand.weights(), by_hand.contexts()
+    assert_printed(weights[1], WEIGHTS_OF_BIG, input_error=1e-4)
+    assert_printed(contexts, RIGHT_CONTEXTS, input_error=1e-4)
+    assert (np.abs(weights - WRONG_WEIGHTS).max(1) > 0.02).all()
+    assert (np.abs(contexts - np.array(WRONG_CONTEXTS)).max(1) > 0.01).all()
+    np.testing.assert_allclose(weights.sum(1), 1, atol=1e-6)
+
+
+def test_weights_without_a_scale_take_the_width_of_the_queries():
+    own = compiled_attention_weights(by_hand.queries()[:, None], by_hand.keys()[:, None])[0]
+    np.testing.assert_allclose(own, by_hand.weights(), rtol=0, atol=1e-6)
+
+
+def test_sharpness_is_that_printed():
+    assert_printed(weights_of_scores([by_hand.SHARP])[0], SHARP)
+    assert_printed(weights_of_scores([by_hand.SHARP], scale=8.0)[0], SHARP_TIMES_8)
+
+
+@pytest.mark.parametrize(("column", "width"), list(enumerate(by_hand.WIDTHS)))
+def test_variances_are_within_their_error(column, width):
+    before, after = by_hand.variances(width)
+    error = by_hand.standard_error(width)
+    assert abs(before - width) < 3 * error
+    assert abs(after - 1) < 3 * error / width
+    assert error < 0.02 * width  # so that a variance of another width is not within it
+    printed_before, printed_after = by_hand.PRINTED_VARIANCES[:, column]
+    assert abs(printed_before - width) < 3 * by_hand.standard_error_of_all_pairs(width)
+    assert_printed(printed_before / width, printed_after)
+
+
+def test_standard_errors_are_those_of_repeated_draws():
+    rng = np.random.default_rng(0)
+    width, count, repeats = 8, 50, 2_000
+    query, key = rng.standard_normal((2, repeats, count, width))
+    pairs = (query * key).sum(-1).var(-1)
+    assert pairs.std() == pytest.approx(by_hand.standard_error(width, count), rel=0.1)
+    everything = np.einsum("rqd,rkd->rqk", query, key).reshape(repeats, -1).var(-1)
+    expected = by_hand.standard_error_of_all_pairs(width, count)
+    assert everything.std() == pytest.approx(expected, rel=0.1)
+
+
+def test_module_with_the_printed_matrices_gives_the_contexts():
+    batch = by_hand.contexts_by_module(jnp.stack([by_hand.INPUTS, by_hand.INPUTS[::-1]]))
+    assert_printed(batch[0], RIGHT_CONTEXTS, input_error=1e-4)
+    np.testing.assert_allclose(batch[0], by_hand.contexts(), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(batch[1, ::-1], batch[0], rtol=0, atol=1e-6)

@@ -1,0 +1,335 @@
+import from_scratch_attention as attention
+import from_scratch_blocks as blocks
+import from_scratch_heads as heads
+import from_scratch_inputs as inputs
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scores import weights_of_scores
+from transformer_from_scratch import DOCUMENT
+
+from jaxformer.functional import causal, layer_norm
+from tests.experiments.printed import assert_printed, assert_shows
+
+# All of them as the document prints them, by its lines.
+
+POSITIONS_5_5 = [  # 183 to 187, to 5 digits
+    [0.0, 1.0, 0.0, 1.0, 0.0],
+    [8.4147e-01, 5.4030e-01, 2.5116e-02, 9.9968e-01, 6.3096e-04],
+    [9.0930e-01, -4.1615e-01, 5.0217e-02, 9.9874e-01, 1.2619e-03],
+    [1.4112e-01, -9.8999e-01, 7.5285e-02, 9.9716e-01, 1.8929e-03],
+    [-7.5680e-01, -6.5364e-01, 1.0031e-01, 9.9496e-01, 2.5238e-03],
+]
+POSITIONS_4_4 = [  # 196 to 199
+    [0.000000, 1.000000, 0.000000, 1.000000],
+    [0.841471, 0.540302, 0.099833, 0.995004],
+    [0.909297, -0.416147, 0.198669, 0.980067],
+    [0.141120, -0.989992, 0.295520, 0.955337],
+]
+POSITIONS_8_10 = [  # 355 to 362
+    [0.000000, 1.000000, 0.000000, 1.000000, 0.000000,
+     1.000000, 0.000000, 1.000000, 0.000000, 1.000000],
+    [0.841471, 0.540302, 0.387674, 0.921796, 0.157827,
+     0.987467, 0.063054, 0.998010, 0.025116, 0.999685],
+    [0.909297, -0.416147, 0.714713, 0.699417, 0.311697,
+     0.950181, 0.125857, 0.992048, 0.050217, 0.998738],
+    [0.141120, -0.989992, 0.929966, 0.367644, 0.457755,
+     0.889079, 0.188159, 0.982139, 0.075285, 0.997162],
+    [-0.756802, -0.653644, 0.999766, -0.021631, 0.592338,
+     0.805690, 0.249712, 0.968320, 0.100306, 0.994957],
+    [-0.958924, 0.283662, 0.913195, -0.407523, 0.712073,
+     0.702105, 0.310272, 0.950648, 0.125264, 0.992123],
+    [-0.279415, 0.960170, 0.683794, -0.729675, 0.813960,
+     0.580922, 0.369596, 0.929192, 0.150143, 0.988664],
+    [0.656987, 0.753902, 0.347443, -0.937701, 0.895443,
+     0.445176, 0.427450, 0.904039, 0.174927, 0.984581],
+]  # fmt: skip
+SUM_8_10 = [  # 425 to 432
+    [-0.389119, 0.920400, 0.526932, 2.619253, -0.963976,
+     1.141520, -0.163661, 0.641777, -0.059444, -1.491939],
+    [0.254135, -1.521618, 0.555152, 1.673217, -0.039173,
+     0.954071, 0.782345, 2.062425, -0.808456, -0.193172],
+    [2.420564, 0.225724, 1.187677, 0.270827, 0.863068,
+     -0.597189, 0.883337, 0.585288, 0.319457, 2.323506],
+    [1.865206, -3.354758, 0.000476, 0.661270, 2.118168,
+     1.160818, 1.653867, 0.425664, -0.669556, 0.795005],
+    [-0.028556, -0.596583, 0.290603, -0.547876, 0.071741,
+     2.160474, 0.484905, 2.882564, 1.936718, 2.319489],
+    [-0.444008, -1.563815, -2.003547, -0.974853, -0.487104,
+     0.654688, -0.572236, 1.482459, -1.420513, 0.818824],
+    [-0.550442, -0.478992, 1.930834, 0.544176, 1.204909,
+     0.968132, 3.011095, -0.033208, 1.098971, -0.395272],
+    [-1.649502, 1.357559, 0.662528, 0.204551, 1.200949,
+     -0.133705, 0.991804, 0.026711, -0.094325, 2.296538],
+]  # fmt: skip
+WEIGHTS_UNSCALED = np.array([  # 763 to 766, to 5 digits
+    [2.2668e-01, 7.4243e-02, 3.4367e-03, 6.9564e-01],
+    [2.5719e-01, 1.8911e-01, 3.0994e-02, 5.2271e-01],
+    [1.9468e-05, 2.9563e-04, 9.9968e-01, 4.9148e-07],
+    [4.3948e-02, 4.8733e-03, 6.3705e-06, 9.5117e-01],
+])  # fmt: skip
+SCORES_SCALED = [  # 774 to 777
+    [0.3101, 0.0822, -0.5450, 0.5390],
+    [0.1341, 0.0713, -0.2978, 0.2789],
+    [-0.7510, -0.1957, 1.4630, -1.5020],
+    [0.6055, 0.1566, -1.1988, 1.2331],
+]
+WEIGHTS_SCALED = np.array([  # 781 to 784
+    [0.2875, 0.2289, 0.1222, 0.3614],
+    [0.2671, 0.2508, 0.1734, 0.3087],
+    [0.0809, 0.1409, 0.7401, 0.0382],
+    [0.2720, 0.1736, 0.0448, 0.5096],
+])  # fmt: skip
+HIDDEN = -np.inf
+MASKED = [  # 1064 to 1068
+    [0.2317, HIDDEN, HIDDEN, HIDDEN, HIDDEN],
+    [0.4272, 0.8797, HIDDEN, HIDDEN, HIDDEN],
+    [0.4262, 0.5897, 0.5218, HIDDEN, HIDDEN],
+    [0.4828, 0.5351, 0.6572, 0.8700, HIDDEN],
+    [0.0856, 0.0563, 0.6690, 0.2299, 0.4037],
+]
+SHAPES = {  # 88, 97, 435, 443, 696, 800, 895, 906, 914, 943, 1020 to 1023, 1161, 1184
+    "embedding": (3, 10), "batch": (1, 3, 10), "sum": (8, 10), "batched sum": (1, 8, 10),
+    "projections": [(4, 24), (4, 24), (4, 30)], "attention": (4, 30), "six words": (6, 100),
+    "heads": (3, 6, 30), "weights": (3, 6, 6), "output": (6, 100),
+}  # fmt: skip
+
+# What a score of 4 decimals leaves open: weights are exp(score), over their sum.
+SCORE_ERROR = 0.5e-4
+
+
+def five_digits(printed):
+    """Half of the fifth digit of each number."""
+    printed = np.abs(np.asarray(printed))
+    return np.where(printed > 0, 0.5 * 10 ** (np.floor(np.log10(printed + (printed == 0))) - 4), 0)
+
+
+def test_all_steps_show_in_the_order_of_the_document():
+    assert len(assert_shows(DOCUMENT, 1289)) == 14
+
+
+def test_word_ids_are_the_same_in_every_run():
+    assert inputs.word_tokenizer().words == {
+        "i": 1, ".": 2, "am": 3, "deep": 4, "learning": 5, "like": 6, "nlp": 7, "to": 8, "and": 9,
+        "combine": 10, "it": 11, "new": 12, "trying": 13, "with": 14,
+    }  # fmt: skip
+    assert inputs.word_tokenizer().encode("i like chess").tolist() == [1, 6, 0]
+
+
+def test_byte_pairs_stay_within_a_word():
+    pieces = [row[1] for row in inputs.show_byte_pairs().tables.popitem()[1].as_text()[1:]]
+    pieces = [piece.strip("'") for piece in pieces]
+    assert "".join(pieces) == "I am new to NLP with Deep Learning."
+    assert not any(" " in piece[1:] for piece in pieces)
+    assert max(map(len, pieces)) > 3
+
+
+def test_embedding_gives_a_word_one_vector():
+    vectors = inputs.embed_words("I like NLP", 10)
+    assert vectors.shape == SHAPES["embedding"]
+    np.testing.assert_array_equal(vectors, inputs.embed_words("NLP like I", 10)[::-1])
+    shapes = inputs.show_embedding().tables["Shapes"].as_text()
+    assert shapes[2][1] == str(SHAPES["batch"])
+
+
+@pytest.mark.parametrize("make", [inputs.positions_by_loop, inputs.positions_by_array])
+def test_positions_are_those_printed(make):
+    printed = np.array(POSITIONS_5_5)
+    assert_printed(make(5, 5), printed, decimals=9, input_error=five_digits(printed))
+    assert_printed(make(4, 4, base=100.0), POSITIONS_4_4, decimals=6)
+    assert_printed(make(8, 10, base=100.0), POSITIONS_8_10, decimals=6)
+
+
+def test_loop_of_the_document_leaves_the_last_odd_column_at_zero():
+    right, printed = inputs.positions_by_loop(5, 5), inputs.PRINTED_POSITIONS_BY_LOOP
+    assert_printed(right[:, :4], printed[:, :4])
+    assert (printed[:, 4] == 0).all()
+    assert_printed(right[:, 4], [0, 0.00063, 0.00126, 0.00189, 0.00252], decimals=5)
+    assert (np.abs(right[1:, 4] - printed[1:, 4]) > 6e-4).all()
+
+
+@pytest.mark.parametrize("width", [1, 4, 5, 25])
+def test_positions_by_loop_are_those_by_array(width):
+    by_array = inputs.positions_by_array(10, width)
+    np.testing.assert_allclose(by_array, inputs.positions_by_loop(10, width), rtol=0, atol=2e-7)
+
+
+@pytest.mark.parametrize(("base", "radians"), [(10.0, 1.0), (1000.0, 0.013)])
+def test_last_dimensions_turn_as_the_text_says(base, radians):
+    sine, cosine = inputs.positions_by_array(10, 40, base=base)[9, -2:]
+    assert_printed(np.arctan2(sine, cosine), radians, decimals=1 if base == 10 else 3)
+
+
+def test_cosine_similarities_are_those_printed():
+    table = inputs.positions_by_array(10, 25, base=100.0)
+    similar = np.asarray(inputs.cosine_similarities(table))
+    assert_printed(similar[[0, 0, 1, 5], [1, 5, 2, 2]], [0.9245, 0.4458, 0.9245, 0.5639])
+    # Nearly a function of the distance, as the width is odd, and not a falling one.
+    assert 1e-6 < abs(similar[0, 3] - similar[2, 5]) < 1e-4
+    assert similar[0, 6] > similar[0, 5] + 5e-3
+    assert (np.diff(similar[0, :6]) < -1e-2).all()
+
+
+def test_even_widths_are_similar_by_distance_alone():
+    similar = np.asarray(inputs.cosine_similarities(inputs.positions_by_array(8, 10, base=100.0)))
+    np.testing.assert_allclose(similar[0, 3], similar[2, 5], rtol=0, atol=3e-7)
+
+
+def test_embeddings_and_positions_are_the_printed_sum():
+    total = inputs.embeddings_with_positions()
+    assert total.shape == SHAPES["sum"]
+    assert_printed(total, SUM_8_10, decimals=6, input_error=0.5e-6)
+    assert str(SHAPES["batched sum"]) in inputs.show_sum().text
+
+
+def test_projections_have_the_printed_shapes():
+    x = inputs.embed_words("I like learning NLP", 30)
+    assert [part.shape for part in attention.project(x, 24, 30)] == SHAPES["projections"]
+    assert attention.context_of_four_words().shape == SHAPES["attention"]
+
+
+def test_positive_kernels_make_scores_of_nearly_rank_one():
+    printed = attention.singular_values(attention.PRINTED_SCORES)
+    assert_printed(printed, [14.88, 0.20, 0.18, 0.01], decimals=2)
+    drawn = attention.singular_values(attention.scores_of_positive_kernels())
+    around_zero = np.array(
+        attention.show_scores().tables["Singular values of the scores"].cells[2], np.float64
+    )
+    assert drawn[0] > 10 * drawn[1]
+    assert around_zero[0] < 5 * around_zero[1]
+
+
+def test_softmax_examples_are_those_printed():
+    assert_printed(weights_of_scores([[1.0, 1.0, 1.0, 1.0]]), [[0.25] * 4])
+    rows = weights_of_scores([[1.0, 1.0, 1.0, -1.0], [1.0, 2.0, 1.0, 4.0]])
+    assert_printed(rows, [[0.3189, 0.3189, 0.3189, 0.0432], [0.0403, 0.1096, 0.0403, 0.8098]])
+
+
+def test_softmax_of_large_scores_is_finite_where_the_documents_is_not():
+    scores = np.array([[89.0, 0.0], [-200.0, -200.0]], np.float32)
+    np.testing.assert_allclose(weights_of_scores(scores), [[1, 0], [0.5, 0.5]], atol=1e-7)
+    with np.errstate(over="ignore", invalid="ignore"):
+        unstable = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    assert np.isnan(unstable).any(axis=1).all()
+
+
+def test_scaling_gives_the_printed_scores_and_weights():
+    scores = attention.PRINTED_SCORES
+    error = five_digits(WEIGHTS_UNSCALED) + 2 * SCORE_ERROR * WEIGHTS_UNSCALED
+    unscaled = np.asarray(weights_of_scores(scores))
+    assert (np.abs(unscaled - WEIGHTS_UNSCALED) <= error).all()
+    scaled = weights_of_scores(scores, scale=24**-0.5, stage="scores")
+    assert_printed(scaled, SCORES_SCALED, input_error=SCORE_ERROR / 24**0.5)
+    error = 2 * SCORE_ERROR / 24**0.5 * WEIGHTS_SCALED
+    assert_printed(weights_of_scores(scores, scale=24**-0.5), WEIGHTS_SCALED, input_error=error)
+
+
+def test_fair_game_rows_sum_to_one_and_columns_do_not():
+    weights = np.asarray(weights_of_scores(attention.fair_game_scores()))
+    fair = attention.FAIR_GAME.index("fair")
+    np.testing.assert_allclose(weights.sum(1), 1, atol=1e-6)
+    assert weights[:, fair].sum() > 2 and weights[0, fair] == pytest.approx(1 / 8)
+    marked = {"to", "be", "a", "fair", "game"}
+    looked_at = [
+        word for word, w in zip(attention.FAIR_GAME, weights[fair], strict=True) if w > 0.1
+    ]
+    assert set(looked_at) == marked
+
+
+def test_heads_by_loop_are_those_all_at_once():
+    x, params = (
+        inputs.embed_words(" ".join(attention.SIX_WORDS), 100),
+        heads.multi_head_params(),
+    )
+    each, output = heads.multi_head_by_loop(params, x)
+    fused = heads.multi_head_fused(params, x)
+    assert x.shape == SHAPES["six words"] and each.shape == SHAPES["heads"]
+    assert fused.weights.shape == SHAPES["weights"] and fused.output.shape == SHAPES["output"]
+    np.testing.assert_allclose(output, fused.output, rtol=0, atol=1e-5)
+    # Heads differ, so that the order in which they are merged is seen.
+    assert float(jnp.abs(each[0] - each[1]).max()) > 0.1
+
+
+def test_causal_mask_gives_the_printed_scores():
+    scores = heads.PRINTED_RANDOM
+    masked = np.asarray(weights_of_scores(scores, is_causal=True, stage="masked"))
+    seen = np.isfinite(MASKED)
+    np.testing.assert_array_equal(np.isneginf(masked), ~seen)
+    assert_printed(masked[seen], np.array(MASKED)[seen])
+    weights = np.asarray(weights_of_scores(scores, is_causal=True))
+    expected = np.exp(MASKED) / np.exp(MASKED).sum(1, keepdims=True)
+    np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-6)
+    assert (weights[~seen] == 0).all()  # exp(-inf), line 1048
+    np.testing.assert_array_equal(weights_of_scores(scores, mask=causal(5, 5)), weights)
+
+
+def test_mask_by_value_hides_scores_of_zero():
+    scores = heads.PRINTED_RANDOM.copy()
+    np.testing.assert_allclose(
+        heads.masked_by_value(scores), weights_of_scores(scores, is_causal=True)
+    )
+    scores[2, 0], scores[4] = 0, 0
+    wrong, right = heads.masked_by_value(scores), weights_of_scores(scores, is_causal=True)
+    assert wrong[2, 0] == 0 and (wrong[4] == 0).all()
+    assert_printed(right[2], [0.2228, 0.4018, 0.3754, 0, 0], input_error=3e-5)
+    np.testing.assert_allclose(right[4], 0.2, atol=1e-6)
+
+
+def test_masked_heads_see_no_later_word():
+    x, params = (
+        inputs.embed_words(" ".join(attention.SIX_WORDS), 100),
+        heads.multi_head_params(),
+    )
+    masked = heads.multi_head_fused(params, x, is_causal=True)
+    assert (np.asarray(masked.weights)[:, ~np.tri(6, dtype=bool)] == 0).all()
+    np.testing.assert_allclose(masked.weights.sum(-1), 1, atol=1e-6)
+    changed = heads.multi_head_fused(params, x.at[3:].add(1), is_causal=True)
+    np.testing.assert_allclose(masked.output[:3], changed.output[:3], rtol=0, atol=1e-6)
+    assert float(jnp.abs(masked.output[3] - changed.output[3]).max()) > 0.1
+
+
+def test_block_by_functions_is_that_of_the_module():
+    by_hand = blocks.block_by_hand()
+    assert by_hand.shape == SHAPES["output"]
+    np.testing.assert_allclose(by_hand, blocks.block_by_module(), rtol=0, atol=2e-5)
+
+
+def test_layer_norm_keeps_the_shape_of_the_distribution():
+    before = blocks.residual_sum()
+    assert before.shape == SHAPES["six words"]
+    for token, normalized in zip(before, layer_norm(before), strict=True):
+        old, new = blocks.moments(token), blocks.moments(normalized)
+        np.testing.assert_allclose(new[:2], [0, 1], atol=1e-4)
+        assert abs(old[0]) > 1e-3 and abs(old[1] - 1) > 0.1
+        np.testing.assert_allclose(new[2:], old[2:], atol=1e-4)
+        assert np.abs(old[2:]).max() > 0.1
+
+
+def test_moments_are_those_of_known_values():
+    np.testing.assert_allclose(blocks.moments([0, 0, 0, 4]), [1, 3, 2 / 3**0.5, 7 / 3 - 3])
+
+
+def test_six_layers_have_six_times_the_parameters():
+    shapes = [leaf.shape for leaf in jax.tree.leaves(blocks.linear_layers(6))]
+    assert shapes == [(10, 10), (10,)] * 6  # 1253 to 1264
+    assert blocks.count_numbers(blocks.linear_layers(6)) == 660
+    rows = {row[0]: row[1:] for row in blocks.show_repeated_block().tables["Parameters"].as_text()}
+    projections = 2 * (100 * 84 + 84) + (100 * 90 + 90) + (90 * 100 + 100)
+    feed_forward, norm = (100 * 300 + 300) + (300 * 100 + 100), 200
+    block = projections + feed_forward + 2 * norm
+    assert rows["the block of the steps before"] == [str(block), str(6 * block)]
+    crossed = block + projections + norm
+    assert rows["with cross-attention"] == [str(crossed), str(6 * crossed)]
+    assert rows["block of width 10"] == ["1330", "7980"]
+
+
+def test_next_token_is_the_most_likely_of_the_last_position():
+    logits = np.asarray(blocks.next_token_logits())
+    assert logits.shape == (1, 6, inputs.word_tokenizer().vocab_size)
+    assert np.abs(logits[0, -1] - logits[0, 0]).max() > 0.1
+    shown = blocks.show_next_token()
+    assert f"token {logits[0, -1].argmax()}," in shown.text
+    likeliest = np.sort(np.exp(logits[0, -1]) / np.exp(logits[0, -1]).sum())[::-1][:4]
+    column = [float(row[3]) for row in shown.tables.popitem()[1].as_text()[1:]]
+    assert_printed(column, likeliest)
