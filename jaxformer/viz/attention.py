@@ -1,5 +1,6 @@
 """Figures of attention: which query looks at which key, in every head and layer."""
 
+import textwrap
 import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -7,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from einops import rearrange
 
-from jaxformer.errors import ShapeError
+from jaxformer.errors import DataError, ShapeError
 from jaxformer.functional.shapes import check_axes
 from jaxformer.viz.cells import CELL_HEIGHT, bar_aspect, draw_cells, number_width, wants_numbers
-from jaxformer.viz.style import DPI, Lettering, cells_to_mark, checked
+from jaxformer.viz.style import DPI, Lettering, as_numbers, cells_to_mark, checked
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,6 +25,7 @@ _WIDEST = 20.0  # inches of all panels side by side, where no numbers need more
 _LABEL_POINTS = 8
 _LABEL_ROOM = 0.13  # inches from one token's label to the next
 _LETTER_WIDTH = 0.08  # inches of a letter of a token
+_LETTER_HEIGHT = 0.1  # inches of the bar that a letter of its label takes
 _ROUNDING = 1e-5  # by which a weight may be more than 1
 
 
@@ -33,15 +35,17 @@ def attention_heatmaps(
     key_tokens: Sequence[str] | None = None,
     *,
     label: str = "attention weight",
+    scores: bool | None = None,
     names: Sequence[str] | None = None,
     annotate: bool | None = None,
     title: str = "",
 ) -> "Figure":
     r"""Draws attention weights, or scores, of one head or many, which share one scale.
 
-    Weights, which are all between 0 and 1, have colours from 0 to the largest of them. Numbers of
-    which one is negative or more than 1 are scores: their colours go from minus the largest
-    absolute score to plus it, with white for 0. A score of -inf is masked, and hatched.
+    Weights, which are all between 0 and 1, have colours from 0 to the largest of them. The colours
+    of scores go from minus the largest absolute score to plus it, with white for 0. A score of
+    -inf is masked, and hatched. When not told, numbers of which one is negative or more than 1
+    are taken for scores, all others for weights; so say what scores are that may lie between.
 
     Tokens are drawn in the fonts that are installed, so any script can be read whose font is; what
     no font has is written as its code, such as \u0c95, with a warning. matplotlib joins the
@@ -54,6 +58,7 @@ def attention_heatmaps(
         query_tokens: T tokens.
         key_tokens: S tokens; the query's when not given.
         label: of the colour bar.
+        scores: True for scores, False for weights, None to guess it from the numbers.
         names: of the heads, N of them; "head 0" and so on when not given, and none for one alone.
         annotate: whether to write the numbers into the cells; None for at most 400 cells in all.
         title: of the figure.
@@ -64,7 +69,8 @@ def attention_heatmaps(
     Raises:
         ShapeError: weights have other axes, tokens or names are not as many as they should be, or
             there are too many cells for numbers.
-        DataError: a number is neither finite nor -inf.
+        DataError: a number is neither finite nor -inf, or weights, where they are said to be, are
+            not all between 0 and 1.
         ImportError: matplotlib is not installed.
 
     Example:
@@ -76,10 +82,11 @@ def attention_heatmaps(
     from matplotlib.gridspec import GridSpec
 
     keys = query_tokens if key_tokens is None else key_tokens
-    ndim = np.ndim(weights)
+    numeric = as_numbers("weights", weights)
+    ndim = numeric.ndim
     if ndim not in _AXES:
         raise ShapeError(f"weights must be {_RULE}, got {ndim} axes")
-    array = checked("weights", weights, _AXES[ndim], masked=True, remedy=f"give {_RULE}")
+    array = checked("weights", numeric, _AXES[ndim], masked=True, remedy=f"give {_RULE}")
     sizes = {"T": len(query_tokens), "S": len(keys)}
     check_axes(
         "weights", array, _AXES[ndim], sizes, remedy="a row for each query, a column for each key"
@@ -91,7 +98,7 @@ def attention_heatmaps(
     if len(names) != num_heads:
         raise ShapeError(f"names must be of {num_heads} heads, got {len(names)}")
 
-    scale = _scale(array)
+    scale = _scale(array, scores)
     numbers = wants_numbers(array, annotate)
     columns = num_heads if ndim == 4 else -(-num_heads // -(-num_heads // _COLUMNS))
     count = num_layers * num_heads
@@ -131,7 +138,8 @@ def attention_heatmaps(
             panel.set_ylabel(f"layer {row}\nquery" if ndim == 4 else "query")
         if is_lowest:
             panel.set_xlabel("key")
-    caption = lettering.title(label) + ("\n(hatched: masked)" if np.isneginf(array).any() else "")
+    lines = textwrap.fill(label, max(24, int(rows * tall / _LETTER_HEIGHT)))
+    caption = lettering.title(lines) + ("\n(hatched: masked)" if np.isneginf(array).any() else "")
     figure.colorbar(image, ax=panels, label=caption, aspect=bar_aspect(rows * tall), pad=0.02)
     if title:
         figure.suptitle(lettering.title(title))
@@ -139,11 +147,17 @@ def attention_heatmaps(
     return figure
 
 
-def _scale(array: np.ndarray) -> dict[str, Any]:
+def _scale(array: np.ndarray, scores: bool | None) -> dict[str, Any]:
     """Chooses colours and what the first and the last stand for."""
     finite = array[np.isfinite(array)]
     largest = float(np.abs(finite).max(initial=0.0)) or 1.0
-    if array.min() >= 0 and largest <= 1 + _ROUNDING:
+    can_be_weights = array.min() >= 0 and largest <= 1 + _ROUNDING
+    if scores is False and not can_be_weights:
+        raise DataError(
+            f"weights must be between 0 and 1 where scores=False, got {array.min():.6g} .. "
+            f"{array.max():.6g}; give scores=True to draw scores"
+        )
+    if can_be_weights and not scores:
         return {"low": 0.0, "high": largest, "colours": "viridis"}
     return {"low": -largest, "high": largest, "colours": "RdBu_r"}
 

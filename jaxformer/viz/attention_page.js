@@ -157,6 +157,7 @@ function render() {
     paintOverview(map);
     buildTokens(map);
     buildHeat(map);
+    revealToken();
   }
   const query = pointedAt ?? state.token;
   const columns = map.keys.length;
@@ -171,6 +172,14 @@ function render() {
   renderWeights(weights);
   renderLines(query, weights);
   renderHeat(map, matrix, query, name);
+}
+
+/** Scrolls the list to the chosen token, if it must, and the list alone: the page stays. */
+function revealToken() {
+  const list = document.querySelector(".sides");
+  const token = $("queries").children[state.token].getBoundingClientRect();
+  const seen = list.getBoundingClientRect();
+  list.scrollTop += Math.min(0, token.top - seen.top) + Math.max(0, token.bottom - seen.bottom);
 }
 
 /** Marks one of several as selected; it alone is reached by Tab, the others by the arrows. */
@@ -328,7 +337,10 @@ $("theme").addEventListener("click", () => {
   recolour();
 });
 prefersDark.addEventListener("change", recolour);
-addEventListener("hashchange", () => show(fromHash()));
+addEventListener("hashchange", () => {
+  show(fromHash());
+  revealToken();
+});
 
 buildMapChoice();
 state = fromHash();

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.viz.style import DPI, Lettering, checked, line_style
+from jaxformer.viz.style import DPI, Lettering, as_numbers, checked, line_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,7 +30,8 @@ def distributions(
 
     Raises:
         DataError: there is nothing to draw, or a number is not finite.
-        ShapeError: the values of a name are no array of numbers, or an empty one.
+        ShapeError: the values of a name are no array of numbers, such as lists of several lengths,
+            or an empty one.
         ConfigError: bins is not positive.
         ImportError: matplotlib is not installed.
 
@@ -45,10 +46,11 @@ def distributions(
         raise DataError("distributions are of at least one name and its values, got none")
     if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
         raise ConfigError(f"bins must be a positive int, got {bins!r}")
-    numbers = {
-        name: checked(f"values[{name!r}]", np.ravel(array), "N").astype(np.float64)
-        for name, array in values.items()
-    }
+    numbers = {}
+    for name, array in values.items():
+        argument = f"values[{name!r}]"
+        flat = as_numbers(argument, array).ravel()
+        numbers[name] = checked(argument, flat, "N").astype(np.float64)
     lettering = Lettering.of([title, xlabel, *values])
     edges = np.histogram_bin_edges(np.concatenate(list(numbers.values())), bins)
     figure = Figure(figsize=(6, 4), dpi=DPI, layout="constrained")

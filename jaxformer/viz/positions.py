@@ -1,5 +1,6 @@
 """Figures of positions: tables, rotations, biases, and how far the rows are from each other."""
 
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -177,7 +178,8 @@ def position_curves(table: Any, positions: Sequence[int], *, title: str = "") ->
 
     Args:
         table: float `[T, D]`, a row for each position.
-        positions: which rows; the curve of position P is row P.
+        positions: which rows, integers; the curve of position P is row P. The first 28 have a
+            style of their own.
         title: of the figure.
 
     Returns:
@@ -185,7 +187,8 @@ def position_curves(table: Any, positions: Sequence[int], *, title: str = "") ->
 
     Raises:
         ShapeError: the table has other axes, or less than 2 dimensions.
-        DataError: a position is not in the table, or there are none, or a number is not finite.
+        DataError: a position is no integer or not in the table, or there are none, or a number
+            of the table is not finite.
         ImportError: matplotlib is not installed.
 
     Example:
@@ -200,12 +203,9 @@ def position_curves(table: Any, positions: Sequence[int], *, title: str = "") ->
     length, width = array.shape
     if width < 2:
         raise ShapeError("table must have an even and an odd dimension at least, got [T, D=1]")
-    wrong = [p for p in positions if p != int(p) or not 0 <= p < length]
-    if wrong or len(positions) == 0:
-        raise DataError(
-            f"positions must be some of the table's rows 0 .. {length - 1}, got "
-            f"{wrong[0] if wrong else 'none'}"
-        )
+    rows = [_row(position, length) for position in positions]
+    if not rows:
+        raise DataError(f"positions must be some of the table's rows 0 .. {length - 1}, got none")
     lettering = Lettering.of([title])
     figure = Figure(figsize=(7, 6.5), dpi=DPI, layout="constrained")
     dimensions = {
@@ -215,21 +215,33 @@ def position_curves(table: Any, positions: Sequence[int], *, title: str = "") ->
     }
     panels = figure.subplots(3, 1, sharex=True)
     for panel, (name, chosen) in zip(panels, dimensions.items(), strict=True):
-        for index, position in enumerate(positions):
-            style = {**line_style(index), "linestyle": "--", "linewidth": 1.0, "markersize": 3.5}
-            panel.plot(chosen, array[int(position), chosen], label=f"position {position}", **style)
+        for index, position in enumerate(rows):
+            style = {**line_style(index), "linewidth": 1.0, "markersize": 3.5}
+            panel.plot(chosen, array[position, chosen], label=f"position {position}", **style)
         panel.set_title(name, fontsize=10)
         panel.set_ylabel("value")
         panel.grid(alpha=0.3)
     panels[-1].set_xlabel("dimension")
     panels[-1].xaxis.set_major_locator(MaxNLocator(16, integer=True))
-    figure.legend(
-        handles=panels[0].lines, loc="outside right upper", **small_legend(len(positions))
-    )
+    figure.legend(handles=panels[0].lines, loc="outside right upper", **small_legend(len(rows)))
     if title:
         figure.suptitle(lettering.title(title))
     lettering.apply(figure)
     return figure
+
+
+def _row(position: Any, length: int) -> int:
+    """Checks that a position is the row of a table of a length, and returns it."""
+    try:
+        row = operator.index(position)
+    except TypeError:
+        row = -1
+    if isinstance(position, bool) or not 0 <= row < length:
+        raise DataError(
+            f"positions must be some of the table's rows 0 .. {length - 1}, integers, got "
+            f"{position!r}"
+        )
+    return row
 
 
 def position_bias_curves(

@@ -15,7 +15,15 @@ from jaxformer.functional.shapes import check_axes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["DPI", "Lettering", "cells_to_mark", "checked", "line_style", "small_legend"]
+__all__ = [
+    "DPI",
+    "Lettering",
+    "as_numbers",
+    "cells_to_mark",
+    "checked",
+    "line_style",
+    "small_legend",
+]
 
 DPI = 150
 
@@ -62,6 +70,33 @@ def small_legend(count: int) -> dict[str, Any]:
     return {"fontsize": 9 if count <= 8 else 8, "ncols": -(-count // 20)}
 
 
+def as_numbers(argument: str, value: Any) -> np.ndarray:
+    """Turns what a caller passed into float32 numbers, of whatever axes.
+
+    Args:
+        argument: name in the public signature.
+        value: array of NumPy or JAX, number, or nested lists.
+
+    Returns:
+        The numbers, which may be inf or NaN.
+
+    Raises:
+        ShapeError: it is no array of numbers, such as lists of several lengths.
+
+    Example:
+        >>> as_numbers("table", [[1, 2, 3]]).shape
+        (1, 3)
+    """
+    try:
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes inf
+            return np.asarray(value, np.float32)
+    except (TypeError, ValueError):
+        raise ShapeError(
+            f"{argument} must be an array of numbers, whose rows are of one length, got "
+            f"{type(value).__name__}"
+        ) from None
+
+
 def checked(
     argument: str, value: Any, axes: str, *, masked: bool = False, remedy: str = ""
 ) -> np.ndarray:
@@ -85,13 +120,7 @@ def checked(
         >>> checked("table", [[1, 2, 3]], "T D").shape
         (1, 3)
     """
-    try:
-        with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
-            array = np.asarray(value, np.float32)
-    except (TypeError, ValueError):
-        raise ShapeError(
-            f"{argument} must be an array of numbers, got {type(value).__name__}"
-        ) from None
+    array = as_numbers(argument, value)
     sizes = check_axes(argument, array, axes, remedy=remedy)
     if 0 in sizes.values():
         raise ShapeError(f"{argument} must have no empty axis, got shape {array.shape}")

@@ -138,6 +138,24 @@ def test_scale_tells_weights_from_scores(values, scale, colours):
     assert bool(hatched) == bool(np.isneginf(values).any())
 
 
+def test_caller_says_what_are_scores():
+    values = np.array([[0.0, 0.5], [0.25, 0.75]])
+    for scores, limits, colours in (
+        (True, (-0.75, 0.75), "RdBu_r"),
+        (False, (0, 0.75), "viridis"),
+        (None, (0, 0.75), "viridis"),
+    ):
+        figure = attention_heatmaps(values, ["a", "b"], scores=scores)
+        (image,) = panels(figure)[0].images
+        assert image.get_clim() == limits and image.get_cmap().name == colours
+    for wrong, got in ((-0.5, r"-0.5 \.\. 0.75"), (1.5, r"0.25 \.\. 1.5"), (-np.inf, "-inf")):
+        values[0, 0] = wrong
+        with pytest.raises(DataError, match=f"where scores=False, got {got}.*give scores=True"):
+            attention_heatmaps(values, ["a", "b"], scores=False)
+        attention_heatmaps(values, ["a", "b"], scores=True)
+        values[0, 0] = 0
+
+
 def test_numbers_stand_out_from_their_cells():
     figure = attention_heatmaps([[0.0, 1.0]], ["a"], ["b", "c"])
     dark, bright = (to_rgb(text.get_color()) for text in panels(figure)[0].texts)
@@ -168,6 +186,8 @@ def test_many_tokens_are_named_as_far_as_there_is_room():
         (ShapeError, r"weights must be \[T=3, S=3\], got shape \(3, 5\)", (weights(), QUERIES)),
         (ShapeError, r"weights must be \[N, T=3, S=5\], got shape \(2, 5, 3\)",
          (np.zeros((2, 5, 3)), QUERIES, KEYS)),
+        (ShapeError, "weights must be an array of numbers, whose rows are of one length, got list",
+         ([[1], [2, 3]], QUERIES)),
         (ShapeError, "weights must have no empty axis", (np.zeros((0, 3, 3)), QUERIES)),
         (DataError, r"finite, or -inf where masked, got nan at \[0, 1\]",
          ([[0, np.nan]], ["a"], ["b", "c"])),
@@ -182,3 +202,12 @@ def test_attention_heatmaps_refuse(error, message, arguments):
 def test_names_must_be_of_all_heads():
     with pytest.raises(ShapeError, match="names must be of 2 heads, got 1"):
         attention_heatmaps(weights(2), QUERIES, KEYS, names=["first"])
+
+
+def test_long_label_of_the_bar_is_broken_into_lines_that_fit():
+    label = "attention weight, mean of all layers and heads"
+    figure = attention_heatmaps(np.eye(4), list("abcd"), label=label)
+    figure.draw_without_rendering()
+    text = figure.axes[-1].yaxis.label
+    assert text.get_text().replace("\n", " ") == label and "\n" in text.get_text()
+    assert 0 <= text.get_window_extent().y0 < text.get_window_extent().y1 <= figure.bbox.height

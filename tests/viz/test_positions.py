@@ -100,11 +100,19 @@ def test_position_curves_are_the_rows_that_they_name():
         for line, position in zip(panel.lines, positions, strict=True):
             assert line.get_xdata().tolist() == list(chosen)
             assert np.array_equal(line.get_ydata(), TABLE[position, list(chosen)])
-            assert line.get_linestyle() == "--" and line.get_marker() not in ("", "None")
+            assert line.get_marker() not in ("", "None")
     assert legend_of(figure) == ["position 4", "position 0", "position 3"]
     handles = figure.legends[0].legend_handles
     assert [h.get_color() for h in handles] == [h.get_color() for h in figure.axes[2].lines]
     assert figure.axes[-1].get_xlabel() == "dimension"
+    assert_readable(figure)
+
+
+def test_curves_of_more_positions_than_colours_differ():
+    figure = position_curves(np.ones((11, 2)), np.arange(10))
+    for panel in figure.axes:
+        styles = {(line.get_color(), line.get_linestyle()) for line in panel.lines}
+        assert len(styles) == len(panel.lines) == 10
     assert_readable(figure)
 
 
@@ -155,9 +163,13 @@ def test_position_bias_curves_are_of_the_heads():
         (DataError, r"table must be finite, got -inf at \[0, 1\]",
          lambda: position_heatmap([[0, -np.inf]])),
         (ConfigError, "limit must be positive", lambda: position_heatmap(TABLE, limit=0.0)),
-        (DataError, r"rows 0 .. 4, got 5", lambda: position_curves(TABLE, [0, 5])),
-        (DataError, r"rows 0 .. 4, got -1", lambda: position_curves(TABLE, [-1])),
-        (DataError, r"rows 0 .. 4, got 1.5", lambda: position_curves(TABLE, [1.5])),
+        (DataError, r"rows 0 .. 4, integers, got 5", lambda: position_curves(TABLE, [0, 5])),
+        (DataError, r"rows 0 .. 4, integers, got -1", lambda: position_curves(TABLE, [-1])),
+        (DataError, r"integers, got 1.5", lambda: position_curves(TABLE, [1.5])),
+        (DataError, r"integers, got 2.0", lambda: position_curves(TABLE, [1, 2.0])),
+        (DataError, r"integers, got nan", lambda: position_curves(TABLE, [np.nan])),
+        (DataError, r"integers, got '1'", lambda: position_curves(TABLE, ["1"])),
+        (DataError, r"integers, got True", lambda: position_curves(TABLE, [True])),
         (DataError, r"rows 0 .. 4, got none", lambda: position_curves(TABLE, [])),
         (ShapeError, r"an even and an odd", lambda: position_curves(TABLE[:, :1], [0])),
         (DataError, "row 1 of table must not be zero",

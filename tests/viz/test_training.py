@@ -1,3 +1,6 @@
+import math
+
+import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
@@ -65,3 +68,43 @@ def test_run_without_losses_is_refused_by_its_name():
         loss_curves({"a": RECORDS, "b": [{"step": 1, "bits_per_byte": 2.0}]})
     with pytest.raises(DataError, match=r"at least one run, got none"):
         loss_curves({})
+
+
+def test_training_loss_is_called_what_the_caller_says():
+    label = "training (with label smoothing)"
+    assert legend_of(loss_curves({"a": RECORDS}, training_label=label)) == [label, "held out"]
+    figure = loss_curves({"a": RECORDS, "b": RECORDS[:1]}, training_label=label)
+    assert legend_of(figure) == [f"a, {label}", "a, held out", f"b, {label}"]
+    same = loss_curves({"a": RECORDS}, training_label="held out")
+    assert legend_of(same) == ["held out", "held out"]  # none is lost
+    assert_readable(figure)
+
+
+def test_losses_that_are_not_finite_leave_gaps():
+    losses = [3.0, 2.5, math.nan, math.inf, 2.0, 1.5]
+    records = [{"step": np.int64(i), "loss": np.float32(loss)} for i, loss in enumerate(losses)]
+    figure = loss_curves({"a": [*records, {"note": "no loss, and no step"}]})
+    np.testing.assert_array_equal(curves(figure)["training"], list(enumerate(losses)))
+    assert figure.axes[0].get_ylim()[1] < 4
+    assert_readable(figure)
+    never = [{"step": 1, "loss": math.nan}, {"step": 1, "held_out_loss": -math.inf}]
+    with pytest.raises(DataError, match="with a finite loss, got 2 of 'b' without one; leave it"):
+        loss_curves({"a": RECORDS, "b": never})
+    loss_curves({"b": [*never, RECORDS[2]]})
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"loss": 1.0}, "must have a step, an int, got none in record 1 of 'a'"),
+        ({"step": None, "held_out_loss": 1.0}, "an int, got None in record 1 of 'a'"),
+        ({"step": 1.5, "loss": 1.0}, "an int, got 1.5 in record 1 of 'a'"),
+        ({"step": True, "loss": 1.0}, "an int, got True in record 1 of 'a'"),
+        ({"step": 7, "loss": None}, "^loss must be a number, got None at step 7 of 'a'"),
+        ({"step": 7, "held_out_loss": "2"}, "^held_out_loss must .* got '2' at step 7 of 'a'"),
+        ({"step": 7, "loss": False}, "^loss must be a number, got False at step 7 of 'a'"),
+    ],
+)
+def test_records_that_cannot_be_drawn_are_refused(record, message):
+    with pytest.raises(DataError, match=message):
+        loss_curves({"ok": RECORDS, "a": [RECORDS[0], record]})

@@ -1,0 +1,213 @@
+"""What the attention viewer shows: texts, colours, widths, and what is read out to the blind."""
+
+import http.server
+import itertools
+import json
+import threading
+
+import numpy as np
+import pytest
+
+from jaxformer.viz import AttentionMap, attention_page
+from tests.viz.browsing import CROSS, ENCODER, HEADS, KEYS, assert_shows, needs_browser
+
+pytestmark = needs_browser
+
+
+def test_page_shows_title_tokens_and_a_token_to_start_with(view):
+    assert view.driver.title == view.one("h1").text == 'A "run" & <more>'
+    expected = ["<|endoftext|>", "␣ನಮಸ್ಕಾರ", "</script>", "<b>bold</b>", "↵"]
+    assert view.texts("#queries li") == view.texts("#rows li") == expected
+    keys = ["la", "␣cat", "◌ಿ", "😀", "⟨U+202E⟩abc", KEYS[5].replace(" ", "␣"), "."]
+    assert view.texts("#keys tbody th") == view.texts("#columns li") == keys
+    assert view.title == "Layer 0, head 0" and view.chosen_token == ["</script>"]
+    assert_shows(view, CROSS[0, 0, 2])
+    assert view.all("main b:not(.bar b), main script") == []
+
+
+def test_page_loads_nothing_but_itself(view):
+    events = [json.loads(one["message"])["message"] for one in view.driver.get_log("performance")]
+    requests = [one for one in events if one["method"] == "Network.requestWillBeSent"]
+    assert {one["params"]["request"]["url"] for one in requests} == {view.address}
+
+
+def test_policy_lets_nothing_in_and_nothing_out(view):
+    class Server(http.server.BaseHTTPRequestHandler):
+        asked = []
+
+        def do_GET(self):
+            self.asked.append(self.path)
+            self.send_error(404)
+
+        def log_message(self, *arguments):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        refused = view.driver.execute_async_script(
+            """
+            const [address, done] = arguments;
+            const refused = [];
+            document.addEventListener("securitypolicyviolation", (event) => {
+              refused.push(event.effectiveDirective);
+              if (refused.length === 4) done(refused.sort());
+            });
+            fetch(address + "/fetch").catch(() => {});
+            new Image().src = address + "/image";
+            const script = document.createElement("script");
+            script.textContent = "document.title = 'taken over'";
+            document.body.append(script);
+            const link = document.createElement("link");
+            link.rel = "stylesheet";
+            link.href = address + "/style";
+            document.body.append(link);
+            """,
+            address,
+        )
+        server.shutdown()
+    assert refused == ["connect-src", "img-src", "script-src-elem", "style-src-elem"]
+    assert Server.asked == [] and "taken over" not in view.driver.title
+    view.driver.get_log("browser")  # has what was refused
+
+
+def test_names_say_what_pictures_show(view):
+    assert view.cell(1, 2).accessible_name == "Layer 1, head 2"
+    assert view.cell(1, HEADS).accessible_name == "Layer 1, all heads averaged"
+    assert view.one("#queries").accessible_name == "This token"
+    assert view.one("#keys").accessible_name == "Layer 0, head 0 looks at"
+    name = view.one("#cells canvas").accessible_name
+    assert name.startswith("Heat map of cross-attention, Layer 0, head 0: 5 tokens that look, 7")
+    assert view.one("#status").aria_role == "status"
+
+
+def pixels(view, selector):
+    """The brightness of a canvas: [rows, columns]."""
+    width, height, data = view.run(
+        "const c = document.querySelector(arguments[0]);"
+        "const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+        "return [c.width, c.height, [...d]]",
+        selector,
+    )
+    return np.array(data).reshape(height, width, 4)[..., :3].sum(axis=-1)
+
+
+def is_ordered(values, by):
+    """Whether values rise as others do, as far as those differ at all."""
+    pairs = itertools.combinations(zip(by.ravel(), values.ravel(), strict=True), 2)
+    return all((a[0] - b[0]) * (a[1] - b[1]) > 0 for a, b in pairs if abs(a[0] - b[0]) > 0.02)
+
+
+def test_heat_maps_are_darker_where_weights_are_larger_and_brighter_on_dark(view):
+    view.open("#layer=1&head=0")
+    last = "#overview tr:nth-child(3) td:last-child canvas"
+    assert is_ordered(-pixels(view, "#cells canvas"), CROSS[1, 0])
+    assert is_ordered(-pixels(view, last), CROSS[1].mean(axis=0))
+    view.one("#theme").click()
+    assert is_ordered(pixels(view, "#cells canvas"), CROSS[1, 0])
+    assert is_ordered(pixels(view, last), CROSS[1].mean(axis=0))
+
+
+def test_lines_go_from_the_token_to_the_keys_it_looks_at(view):
+    view.token(3).click()
+    seen = np.flatnonzero(np.round(CROSS[0, 0, 3] * 65535) / 65535 >= 0.005)
+    lines = view.run(
+        "return [...document.querySelectorAll('#lines path')].map((line) => {"
+        "const box = line.getBBox(), end = line.getPointAtLength(line.getTotalLength());"
+        "return [line.getPointAtLength(0).y, end.y, +line.getAttribute('stroke-width')]})"
+    )
+    np.testing.assert_allclose([start for start, *_ in lines], 3.5)
+    np.testing.assert_allclose([end for _, end, _ in lines], seen + 0.5, atol=1e-3)
+    assert is_ordered(np.array([width for *_, width in lines]), CROSS[0, 0, 3, seen])
+    box, svg = view.token(3).rect, view.one("#lines").rect
+    middle = svg["y"] + 3.5 * svg["height"] / 7
+    assert middle == pytest.approx(box["y"] + box["height"] / 2, abs=1)
+    key = view.all("#keys tbody tr")[6].rect
+    last = svg["y"] + 6.5 * svg["height"] / 7
+    assert last == pytest.approx(key["y"] + key["height"] / 2, abs=1)
+
+
+CONTRASTS = """
+const channels = (colour) => colour.match(/[\\d.]+/g).map(Number);
+const light = (colour) => {
+  const [r, g, b] = channels(colour).map((c) => c / 255)
+    .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const behind = (element) => {
+  const colour = getComputedStyle(element).backgroundColor;
+  return channels(colour)[3] === 0 ? behind(element.parentElement) : colour;
+};
+const found = [];
+const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (texts.nextNode()) {
+  const element = texts.currentNode.parentElement;
+  if (!texts.currentNode.data.trim() || !element.checkVisibility()) continue;
+  if (element.closest("script, noscript, .unseen")) continue;
+  const colours = [getComputedStyle(element).color, behind(element)];
+  const [most, least] = colours.map(light).sort((a, b) => b - a);
+  found.push([(most + 0.05) / (least + 0.05), texts.currentNode.data]);
+}
+return found;
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_has_enough_contrast_in_the_scheme_that_is_preferred(view, scheme):
+    view.emulate(scheme)
+    view.mouse().move_to_element(view.token(4)).perform()  # one pointed at, one chosen
+    for toggled in (False, True):
+        if toggled:
+            view.one("#theme").click()
+        dark = (scheme == "dark") != toggled
+        colour = view.run("return getComputedStyle(document.body).backgroundColor")
+        assert (colour == "rgb(14, 19, 24)") == dark
+        assert view.one("#theme").text == ("Light colours" if dark else "Dark colours")
+        found = view.run(CONTRASTS)
+        assert len(found) > 60 and min(found)[0] >= 4.5, min(found)
+
+
+def test_scheme_is_followed_while_the_page_is_open(view):
+    view.emulate("dark")
+    view.wait_for("document.querySelector('#theme').textContent === 'Light colours'")
+    assert pixels(view, "#ramp")[0, 0] < pixels(view, "#ramp")[0, -1]
+    view.emulate("light")
+    view.wait_for("document.querySelector('#theme').textContent === 'Dark colours'")
+    assert pixels(view, "#ramp")[0, 0] > pixels(view, "#ramp")[0, -1]
+
+
+def test_page_fits_a_phone_and_a_finger(view):
+    from selenium.webdriver.common.actions.action_builder import ActionBuilder
+    from selenium.webdriver.common.actions.pointer_input import PointerInput
+
+    view.emulate("light", width=390, mobile=True)
+    view.open()
+    assert view.run("return [innerWidth, document.documentElement.scrollWidth]") == [390, 390]
+    for selector, least in (("#queries li", 32), ("#overview td[role]", 24), ("button", 24)):
+        assert min(one.rect["height"] for one in view.all(selector)) >= least
+        assert min(one.rect["width"] for one in view.all(selector)) >= least
+    for text in view.all("#status, .hint, #keys td:not(.bar), .help dd"):
+        assert view.run("return arguments[0].scrollWidth <= arguments[0].clientWidth", text)
+    finger = ActionBuilder(view.driver, mouse=PointerInput("touch", "finger"), duration=0)
+    finger.pointer_action.move_to(view.token(3)).pointer_down().pointer_up()
+    finger.perform()
+    assert view.chosen_token == ["<b>bold</b>"]
+    assert_shows(view, CROSS[0, 0, 3])
+
+
+def test_one_map_is_named_but_not_offered(view, tmp_path):
+    page = attention_page([AttentionMap("encoder self-attention", ENCODER, KEYS, KEYS)])
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    view.open()
+    assert not view.one("#maps").is_displayed()
+    assert view.one("#kind").text == (
+        "encoder self-attention; 2 layers of 3 heads; 7 tokens look at 7"
+    )
+
+
+def test_token_that_sees_nothing_looks_nowhere(view, tmp_path):
+    page = attention_page([AttentionMap("a", np.zeros((1, 1, 1, 2)), ["x"], ["y", "z"])])
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    view.open()
+    assert view.one("#status").text == "“x” looks at no token."
+    assert view.shown == [0, 0] and view.all("#lines path, #keys .strongest") == []

@@ -1,0 +1,241 @@
+"""The attention viewer as a person uses it: with a mouse, a link, or the keyboard alone."""
+
+import numpy as np
+import pytest
+
+from jaxformer.viz import AttentionMap, attention_page
+from tests.viz.browsing import CROSS, ENCODER, HEADS, KEYS, assert_shows, needs_browser
+
+pytestmark = needs_browser
+
+
+def test_mouse_over_a_token_shows_where_it_looks_until_it_leaves(view):
+    view.mouse().move_to_element(view.token(4)).perform()
+    assert_shows(view, CROSS[0, 0, 4])
+    best = CROSS[0, 0, 4].argmax()
+    assert view.texts("#keys .strongest th") == [view.texts("#keys tbody th")[best]]
+    assert KEYS[best].startswith("a very long")  # of which the sentence has the start alone
+    percent = f"{100 * CROSS[0, 0, 4, best]:.1f}\u202f%"
+    said = f"“↵” looks most at “a␣very␣long␣toke…” {percent}, “"
+    assert view.one("#status").text.startswith(said)
+    assert view.chosen_token == ["</script>"]
+    view.mouse().move_to_element(view.one("h1")).perform()
+    assert_shows(view, CROSS[0, 0, 2])
+
+
+@pytest.mark.parametrize("width", [320, 760, 1280])
+def test_nothing_moves_away_from_the_pointer(view, width):
+    view.emulate("light", width=width)
+    view.open("#map=1")
+    script = (
+        "return [...document.querySelectorAll('#queries li, #cells, .help')]"
+        ".map(one => one.getBoundingClientRect().top + scrollY)"
+    )
+    before = view.run(script)
+    places = [(one, 0, 0) for one in view.all("#queries li")]
+    cells = view.one("#cells")
+    places += [(cells, round(2 * cells.rect["width"] / 7), round(2 * cells.rect["height"] / 7))]
+    for place in places:
+        view.mouse().move_to_element_with_offset(*place).perform()
+        assert view.run(script) == before
+    assert view.texts("#reading")[0].count("a␣very␣long␣toke…") == 2
+    status = view.one("#status")
+    assert view.run("return arguments[0].scrollHeight <= arguments[0].clientHeight", status)
+
+
+def test_click_chooses_token_layer_and_head_and_the_link_remembers(view):
+    view.token(1).click()
+    view.cell(1, 2).click()
+    assert view.title == "Layer 1, head 2" and view.chosen_token == ["␣ನಮಸ್ಕಾರ"]
+    assert_shows(view, CROSS[1, 2, 1])
+    view.wait_for_link("#map=0&layer=1&head=2&token=1")
+    view.cell(0, HEADS).click()
+    assert view.title == "Layer 0, all heads averaged"
+    assert_shows(view, CROSS[0, :, 1].mean(axis=0))
+    view.wait_for_link("#map=0&layer=0&head=all&token=1")
+
+
+def test_link_opens_what_it_was_made_of(view):
+    view.open("#map=1&layer=1&head=all&token=6")
+    assert view.title == "Layer 1, all heads averaged" and view.chosen_token == ["."]
+    assert_shows(view, ENCODER[1, :, 6].mean(axis=0))
+    view.run("location.hash = '#layer=1&head=1&token=0'")
+    view.run("return new Promise(requestAnimationFrame)")
+    assert_shows(view, CROSS[1, 1, 0])
+
+
+@pytest.mark.parametrize("link", ["#layer=2&head=-1&token=x&map=8", "#%", "#layer=1.5&head=3"])
+def test_wrong_link_opens_what_a_new_page_shows(view, link):
+    view.open(link)
+    assert view.title == "Layer 0, head 0" and view.chosen_token == ["</script>"]
+    assert_shows(view, CROSS[0, 0, 2])
+
+
+def test_other_map_has_its_own_tokens(view):
+    view.open("#layer=1&head=2&token=4")
+    view.all("#maps label")[1].click()
+    assert len(view.texts("#queries li")) == 7
+    assert_shows(view, ENCODER[1, 2, 4])
+    view.open("#map=1&token=6")
+    view.all("#maps label")[0].click()  # which has no token 7
+    assert view.chosen_token == ["↵"]
+    assert_shows(view, CROSS[0, 0, 4])
+
+
+def test_everything_is_reached_by_the_keyboard_alone(view):
+    from selenium.webdriver.common.keys import Keys
+
+    reached = []
+    for _ in range(6):
+        view.press(Keys.TAB)
+        outlined = view.run(
+            "let one = document.activeElement; if (one.matches('input')) one = one.parentElement;"
+            "return getComputedStyle(one).outlineStyle"
+        )
+        assert outlined == "solid"
+        reached.append(view.focused.get_attribute("id") or view.focused.aria_role)
+    assert reached == ["theme", "radio", "gridcell", "option", "weights", "region"]
+    assert view.focused.accessible_name == "All tokens of this head"
+    view.tab_back()
+    assert view.focused.accessible_name == "Layer 0, head 0 looks at"
+    view.tab_back()
+    for keys, title, token in [
+        ([Keys.ARROW_DOWN], "Layer 0, head 0", 3),
+        ([Keys.ARROW_DOWN] * 4, "Layer 0, head 0", 4),
+        ([Keys.ARROW_UP], "Layer 0, head 0", 3),
+        ([Keys.HOME], "Layer 0, head 0", 0),
+        ([Keys.ARROW_UP], "Layer 0, head 0", 0),
+        ([Keys.END], "Layer 0, head 0", 4),
+        ([Keys.ARROW_RIGHT], "Layer 0, head 1", 4),
+        ([Keys.PAGE_DOWN], "Layer 1, head 1", 4),
+        ([Keys.PAGE_DOWN], "Layer 1, head 1", 4),
+        ([Keys.ARROW_RIGHT] * 5, "Layer 1, all heads averaged", 4),
+        ([Keys.PAGE_UP], "Layer 0, all heads averaged", 4),
+        ([Keys.ARROW_LEFT], "Layer 0, head 2", 4),
+    ]:
+        view.press(*keys)
+        assert (view.title, view.focused) == (title, view.token(token)), keys
+    view.mouse().key_down(Keys.CONTROL).send_keys(Keys.HOME).key_up(Keys.CONTROL).perform()
+    assert_shows(view, CROSS[0, 2, 4])  # keys with Ctrl are the browser's
+    view.tab_back()
+    assert view.focused == view.cell(0, 2)  # back in the overview, where the head is that was left
+    view.press(Keys.ARROW_DOWN, Keys.ARROW_LEFT)
+    assert view.title == "Layer 1, head 1" and view.focused == view.cell(1, 1)
+    view.tab_back()
+    view.press(Keys.ARROW_RIGHT)
+    assert_shows(view, ENCODER[1, 1, 4])
+    view.tab_back()
+    view.press(Keys.ENTER)
+    assert view.run("return document.documentElement.dataset.theme") == "dark"
+
+
+def test_keys_are_not_hidden_by_a_pointer_that_rests(view):
+    from selenium.webdriver.common.keys import Keys
+
+    view.token(0).click()
+    view.mouse().move_to_element(view.token(2)).perform()
+    view.press(Keys.ARROW_DOWN)
+    assert_shows(view, CROSS[0, 0, 1])
+
+
+def test_selected_elements_alone_are_in_the_order_of_tab(view):
+    view.open("#layer=1&head=1&token=1")
+    for selector, count in (("#queries li", 5), ("#overview [role=gridcell]", 8)):
+        states = [
+            (one.get_attribute("aria-selected"), one.get_attribute("tabindex"))
+            for one in view.all(selector)
+        ]
+        assert sorted(states) == [("false", "-1")] * (count - 1) + [("true", "0")]
+
+
+def test_cell_of_the_heat_map_is_read_and_chosen(view):
+    box = view.one("#cells").rect
+    cell = box["width"] / 7
+    x, y = (6 - 3) * cell, (3 - 2) * box["height"] / 5  # from the middle, that of (2, 3)
+    view.mouse().move_to_element_with_offset(view.one("#cells"), round(x), round(y)).perform()
+    assert_shows(view, CROSS[0, 0, 3])
+    percent = f"{100 * CROSS[0, 0, 3, 6]:.1f}\u202f%"
+    assert view.texts("#reading") == [f"{percent}: “<b>bold</b>” → “.”"]
+    chosen, row = view.one("#chosen-row").rect, view.all("#rows li")[3].rect
+    assert chosen["y"] == pytest.approx(row["y"], abs=1)
+    columns = [one.rect for one in view.all("#columns bdi")]
+    assert columns[6]["x"] == pytest.approx(box["x"] + 6 * cell, abs=1)
+    view.mouse().click().perform()
+    view.mouse().move_to_element(view.one("h1")).perform()
+    assert view.chosen_token == ["<b>bold</b>"]
+    assert view.texts("#reading") == ["Point at a cell to read its weight."]
+
+
+def is_seen(selector, within):
+    """A condition, in JavaScript: all of an element is within another, as far as that scrolls."""
+    return (
+        f"[document.querySelector('{selector}'), document.querySelector('{within}')]"
+        ".map(one => one.getBoundingClientRect())"
+        ".reduce((one, box) => one.top >= box.top - 1 && one.bottom <= box.bottom + 1"
+        " && one.left >= box.left - 1 && one.right <= box.right + 1)"
+    )
+
+
+@pytest.fixture
+def long_view(view, tmp_path):
+    """A page of 60 keys, of which only some have room at a time: for 2 queries, and for 60."""
+    tokens = [f"t{i}" for i in range(60)]
+    page = attention_page(
+        [
+            AttentionMap("cross-attention", np.full((1, 1, 2, 60), 1 / 60), ["x", "y"], tokens),
+            AttentionMap("self-attention", np.eye(60)[None, None], tokens, tokens),
+        ]
+    )
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    return view.open()
+
+
+def test_keys_beyond_the_queries_are_reached_by_the_keyboard(long_view):
+    from selenium.webdriver.common.keys import Keys
+
+    first, last = (is_seen(f"#keys tbody tr:nth-child({n})", ".sides") for n in (1, 60))
+    assert long_view.run(f"return {first} && !({last})")
+    long_view.token(1).click()
+    long_view.press(Keys.TAB, Keys.END)
+    long_view.wait_for(last)
+    long_view.press(Keys.HOME)
+    long_view.wait_for(first)
+    for row in range(1, 61):
+        seen = is_seen(f"#keys tbody tr:nth-child({row})", ".sides")
+        if not long_view.run(f"return {seen}"):
+            long_view.press(Keys.PAGE_DOWN)
+            long_view.wait_for(seen)
+    assert long_view.title == "Layer 0, head 0" and long_view.chosen_token == ["y"]
+    assert long_view.run("return scrollY") == 0
+    rightmost = is_seen("#columns li:last-child", ".heat .scroll")
+    assert not long_view.run(f"return {rightmost}")
+    long_view.press(Keys.TAB, *[Keys.ARROW_RIGHT] * 30)
+    long_view.wait_for(rightmost)
+
+
+def test_link_to_a_late_token_scrolls_to_it_and_leaves_the_page_at_its_top(long_view):
+    chosen = is_seen("#queries [aria-selected=true]", ".sides")
+    for token in (50, 3, 59, 0):
+        long_view.run(f"location.hash = '#map=1&token={token}'")
+        long_view.wait_for(
+            f"document.querySelector('#queries [aria-selected=true]').textContent === 't{token}'"
+        )
+        assert long_view.run(f"return [{chosen}, scrollY]") == [True, 0]
+    for width in (1280, 390):
+        long_view.emulate("light", width=width)
+        long_view.open("#map=1&token=50")
+        assert long_view.chosen_token == ["t50"]
+        assert long_view.run(f"return [{chosen}, scrollY]") == [True, 0]
+    long_view.emulate("light")
+    long_view.open("#map=0&token=1")
+    long_view.all("#maps label")[1].click()
+    assert long_view.run(f"return {chosen}")
+
+
+def test_list_stays_where_it_was_scrolled_while_the_head_changes(long_view):
+    long_view.open("#map=1&token=5")
+    long_view.run("document.querySelector('.sides').scrollTop = 900")
+    long_view.cell(0, 1).click()
+    long_view.mouse().move_to_element(long_view.one("h1")).perform()
+    assert long_view.title == "Layer 0, all heads averaged"
+    assert long_view.run("return document.querySelector('.sides').scrollTop") == 900
