@@ -2,6 +2,8 @@
 
 import json
 import os
+import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from jaxformer import runs, viz
 from jaxformer.training import read_metrics
 from tests.test_cli_apply import one_line, output
 
+TRAINING = "training (with dropout and label smoothing)"
 STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 
 
@@ -52,21 +55,26 @@ def test_losses_are_those_that_the_run_recorded(translation_run, tmp_path, capsy
     ((name, _, _, figure),) = drawn
     records = read_metrics(folder)
     assert name == "loss_curves" and lines(figure) == {
-        "training": [[r["step"], r["loss"]] for r in records if "loss" in r],
+        TRAINING: [[r["step"], r["loss"]] for r in records if "loss" in r],
         "held out": [[r["step"], r["held_out_loss"]] for r in records if "held_out_loss" in r],
     }
     assert figure.axes[0].get_ylabel() == "loss (nats per token)"
     assert figure.axes[0].get_title() == "run"
 
 
-def test_runs_of_one_name_are_named_by_their_folders(
-    translation_run, masked_run, tmp_path, capsys, drawn
-):
-    folders = translation_run[0], masked_run[0]
+def test_runs_of_one_name_are_named_by_their_folders(translation_run, tmp_path, capsys, drawn):
+    folders = translation_run[0], tmp_path / "other" / "run"
+    folders[1].mkdir(parents=True)
+    config = (folders[0] / "config.toml").read_text()
+    assert "label_smoothing = 0." in config
+    plain = re.sub("label_smoothing = .*", "label_smoothing = 0.0", config)
+    (folders[1] / "config.toml").write_text(plain)
+    (folders[1] / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n')
     output(capsys, "plot", "loss", *folders, "--output", tmp_path / "loss.png")
-    (runs_drawn,) = drawn[0][1]
+    ((_, (runs_drawn,), options, _),) = drawn
     assert list(runs_drawn) == [f"{folder.parent.name}/run" for folder in folders]
     assert list(runs_drawn.values()) == [read_metrics(folder) for folder in folders]
+    assert options["training_label"] == "training"  # as the two have different parts
 
 
 def test_run_under_way_needs_its_folder_only(
@@ -83,15 +91,29 @@ def test_run_under_way_needs_its_folder_only(
     assert output(capsys, "plot", "loss", "young").out == "loss.png\n"
     assert (tmp_path / "loss.png").is_file()
     figure = drawn[-1][-1]
-    assert lines(figure) == {"training": [[3, 1.25]]}
+    assert lines(figure) == {TRAINING: [[3, 1.25]]}
     assert figure.axes[0].get_ylabel() == "loss (nats per text)"
 
 
-@pytest.mark.parametrize("fixture", ["translation_run", "classification_run", "masked_run"])
-def test_unit_of_the_loss_is_that_of_training(fixture, request):
-    folder, _ = request.getfixturevalue(fixture)
-    (speed,) = {name for r in read_metrics(folder) for name in r if name.endswith("_per_second")}
-    assert speed == f"{runs.loss_unit(folder)}s_per_second"
+@pytest.mark.parametrize(
+    ("kind", "labels"),
+    [
+        ("translation", ("token", TRAINING)),
+        ("masked", ("masked token", "training")),
+        ("classification", ("text", TRAINING)),
+    ],
+)
+def test_loss_is_labelled_by_what_it_is_the_mean_of(kind, labels, request):
+    folder, _ = request.getfixturevalue(f"{kind}_run")
+    assert runs.loss_labels(folder) == labels
+
+
+def test_training_loss_is_labelled_by_what_else_is_in_it(tmp_path):
+    config = (pathlib.Path(__file__).parents[1] / "configs/phrasebook_en_kn.toml").read_text()
+    (tmp_path / "config.toml").write_text(config)
+    assert runs.loss_labels(tmp_path).training == "training (with dropout and label smoothing)"
+    (tmp_path / "config.toml").write_text(config.replace("label_smoothing = 0.1", ""))
+    assert runs.loss_labels(tmp_path).training == "training (with dropout)"
 
 
 def test_loss_that_training_draws_has_its_unit(classification_run, drawn):
@@ -100,7 +122,7 @@ def test_loss_that_training_draws_has_its_unit(classification_run, drawn):
     _draw_loss_curve(classification_run[0])
     figure = drawn[0][-1]
     assert figure.axes[0].get_ylabel() == "loss (nats per text)"
-    assert set(lines(figure)) == {"training", "held out"}
+    assert set(lines(figure)) == {TRAINING, "held out"}
 
 
 def test_mistakes_of_plot_get_one_line(

@@ -143,7 +143,9 @@ class Evaluate:
 class PlotLoss:
     """Draw training and held-out loss over the steps, of one run or of several together.
 
-    A run that is still being trained is drawn as far as it is.
+    A run that is still being trained is drawn as far as it is. Losses compare between runs of the
+    same data and tokenizer only. The training loss has dropout and label smoothing in it, where
+    the run has them; the held-out loss never has.
     """
 
     runs: tyro.conf.Positional[tuple[pathlib.Path, ...]]

@@ -60,16 +60,24 @@ def _plot_loss(command: PlotLoss) -> None:
     if not command.runs:
         raise errors.ConfigError("plot loss needs a run folder, such as runs/quickstart, got none")
     names = _distinct_names(command.runs)
-    units = [runs.loss_unit(folder) for folder in command.runs]
-    for folder, unit in zip(command.runs, units, strict=True):
-        if unit != units[0]:
+    labels = [runs.loss_labels(folder) for folder in command.runs]
+    unit = labels[0].unit
+    for folder, label in zip(command.runs, labels, strict=True):
+        if label.unit != unit:
             raise errors.ConfigError(
                 "the losses of one figure must be of the same unit, got nats per "
-                f"{units[0]} of {command.runs[0]} and nats per {unit} of {folder}; plot them apart"
+                f"{unit} of {command.runs[0]} and nats per {label.unit} of {folder}; plot them "
+                "apart"
             )
     records = {name: read_metrics(folder) for name, folder in zip(names, command.runs, strict=True)}
-    title = names[0] if len(names) == 1 else ""
-    _write(viz.loss_curves(records, unit=units[0], title=title), command.output)
+    alike = len(set(labels)) == 1
+    figure = viz.loss_curves(
+        records,
+        unit=unit,
+        training_label=labels[0].training if alike else "training",
+        title=names[0] if len(names) == 1 else "",
+    )
+    _write(figure, command.output)
 
 
 def _distinct_names(folders: Sequence[pathlib.Path]) -> list[str]:

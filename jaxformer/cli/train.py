@@ -76,9 +76,11 @@ def _draw_loss_curve(folder: pathlib.Path) -> str:
     from jaxformer.training import read_metrics
     from jaxformer.viz import loss_curves
 
-    records = {folder.name: read_metrics(folder)}
+    records, labels = {folder.name: read_metrics(folder)}, runs.loss_labels(folder)
     try:
-        figure = loss_curves(records, unit=runs.loss_unit(folder), title=folder.name)
+        figure = loss_curves(
+            records, unit=labels.unit, training_label=labels.training, title=folder.name
+        )
     except ImportError:
         return 'not drawn, because matplotlib is missing; pip install "jaxformer[viz]"'
     path = folder / "loss.png"

@@ -29,6 +29,7 @@ from jaxformer.training import Checkpoints, FitResult, SingleRunner, fit, make_r
 __all__ = [
     "ClassificationRun",
     "LanguageModelRun",
+    "LossLabels",
     "MaskedRun",
     "PositionBiases",
     "PositionRotations",
@@ -37,12 +38,25 @@ __all__ = [
     "PreparedRun",
     "Run",
     "TranslationRun",
-    "loss_unit",
+    "loss_labels",
     "model_positions",
     "open_run",
     "prepare_run",
     "train_run",
 ]
+
+
+class LossLabels(NamedTuple):
+    """What the losses of a run are, for who draws them.
+
+    Args:
+        unit: that the loss is the mean over: "token", "masked token" or "text".
+        training: what to call the training loss, which has dropout and label smoothing in it where
+            the run has them, as the held-out loss never has.
+    """
+
+    unit: str
+    training: str
 
 
 class _Kind(NamedTuple):
@@ -51,6 +65,7 @@ class _Kind(NamedTuple):
     prepare: Callable[[ExperimentConfig, pathlib.Path | None], PreparedRun]
     init_params: Callable[..., Any]
     open: Callable[[pathlib.Path, ExperimentConfig, Any, int], Run]
+    loss_unit: str = "token"
 
 
 _KINDS = {
@@ -58,10 +73,12 @@ _KINDS = {
         language_model.PreparedLanguageModel.prepare, language_model.init_params,
         LanguageModelRun.open,
     ),
-    "masked": _Kind(masked.PreparedMasked.prepare, masked.init_params, MaskedRun.open),
+    "masked": _Kind(
+        masked.PreparedMasked.prepare, masked.init_params, MaskedRun.open, "masked token"
+    ),
     "classification": _Kind(
         classification.PreparedClassifier.prepare, classification.init_params,
-        ClassificationRun.open,
+        ClassificationRun.open, "text",
     ),
     "translation": _Kind(
         translation.PreparedTranslation.prepare, translation.init_params, TranslationRun.open
@@ -77,20 +94,26 @@ def _kind(config: ExperimentConfig) -> _Kind:
     return _KINDS["masked" if config.data.is_stream else "classification"]
 
 
-def loss_unit(path: str | pathlib.Path) -> str:
-    """Tells what the loss of a run is the mean of; the run need not have a checkpoint yet.
+def loss_labels(path: str | pathlib.Path) -> LossLabels:
+    """Tells what the losses of a run are; it need not have a checkpoint yet.
 
     Args:
         path: of the run folder.
 
     Returns:
-        "token" or "text".
+        Their labels.
 
     Raises:
         CheckpointError: the path is no run folder.
     """
     config = run_folder.read_run_config(pathlib.Path(path))
-    return "text" if _kind(config) is _KINDS["classification"] else "token"
+    parts = {
+        "dropout": config.model.dropout_rate,
+        "label smoothing": config.training.label_smoothing,
+    }
+    mixed_in = " and ".join(name for name, rate in parts.items() if rate)
+    training = f"training (with {mixed_in})" if mixed_in else "training"
+    return LossLabels(_kind(config).loss_unit, training)
 
 
 def open_run(path: str | pathlib.Path, step: int | None = None) -> Run:

@@ -111,11 +111,11 @@ class Run(abc.ABC):
         """Shows what the model makes of a prompt, as the config's samples say."""
 
     @abc.abstractmethod
-    def attention(self, text: str) -> list[AttentionMap]:
+    def attention(self, prompt: str) -> list[AttentionMap]:
         """Computes where each token of a text looks, in every layer and head.
 
         Args:
-            text: the text, encoded as for training.
+            prompt: the text, encoded as for training.
 
         Returns:
             A map for each kind of attention that the model has, for `viz.attention_page`.

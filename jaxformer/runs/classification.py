@@ -222,9 +222,9 @@ class ClassificationRun(Run):
         (classes,) = self.classify([prompt], _SHOWN)
         return f"{prompt}\n" + ", ".join(f"{c.name} {c.probability:.1%}" for c in classes)
 
-    def attention(self, text: str) -> list[AttentionMap]:
+    def attention(self, prompt: str) -> list[AttentionMap]:
         """Computes where each token of a text looks, before it is classified."""
-        ids = self.encode(text)
+        ids = self.encode(prompt)
         output = with_weights(SequenceClassifier(self.config.model), self.params, ids[None])
         return [self_attention_map("encoder self-attention", output.weights, self.tokenizer, ids)]
 

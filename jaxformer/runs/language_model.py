@@ -192,9 +192,9 @@ class LanguageModelRun(Run):
         )
         return prompt + "".join(pieces)
 
-    def attention(self, text: str) -> list[AttentionMap]:
+    def attention(self, prompt: str) -> list[AttentionMap]:
         """Computes where each token looks among itself and those before it."""
-        ids = self.tokenizer.encode(text)
+        ids = self.tokenizer.encode(prompt)
         check_length("a text to look into", ids.size, self.config.model.max_len)
         output = with_weights(Decoder(self.config.model), self.params, ids[None])
         weights = output.weights.self_attention

@@ -216,9 +216,9 @@ class MaskedRun(Run):
             lines.append(", ".join(f"{fill.text!r} {fill.probability:.1%}" for fill in fills))
         return "\n".join(lines)
 
-    def attention(self, text: str) -> list[AttentionMap]:
+    def attention(self, prompt: str) -> list[AttentionMap]:
         """Computes where each token looks; the text may have masks, and need not."""
-        ids = _encode_with_masks(text, self.tokenizer)
+        ids = _encode_with_masks(prompt, self.tokenizer)
         check_length("a text to look into", ids.size, self.config.model.max_len)
         output = with_weights(MaskedLanguageModel(self.config.model), self.params, ids[None])
         return [self_attention_map("encoder self-attention", output.weights, self.tokenizer, ids)]

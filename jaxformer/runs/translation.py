@@ -309,11 +309,11 @@ class TranslationRun(Run):
         """Shows a sentence and its translation."""
         return f"{prompt}\n{self.translate([prompt])[0][0].text}"
 
-    def attention(self, text: str, *, target: str | None = None) -> list[AttentionMap]:
+    def attention(self, prompt: str, *, target: str | None = None) -> list[AttentionMap]:
         """Computes where the tokens of a sentence and of its translation look.
 
         Args:
-            text: the source.
+            prompt: the source.
             target: its translation; the one that the model finds best when not given.
 
         Returns:
@@ -324,9 +324,9 @@ class TranslationRun(Run):
             DataError: the sentence or the target is empty or too long, or cannot be encoded.
         """
         model, (source, target_tokenizer) = self.config.model, self.tokenizers
-        source_ids = self.encode(text)
+        source_ids = self.encode(prompt)
         if target is None:
-            ((_, (best,)),) = _search(self.config, self.params, self.tokenizers, [text])
+            ((_, (best,)),) = _search(self.config, self.params, self.tokenizers, [prompt])
             found = best.tokens[: model.max_len - 1]  # one that has no end was not read to its last
         else:
             found = target_tokenizer.encode(target.strip())

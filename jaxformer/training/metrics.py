@@ -7,6 +7,8 @@ from typing import Any
 
 from tensorboardX import SummaryWriter
 
+from jaxformer.errors import DataError
+
 __all__ = ["MetricsWriter", "read_metrics"]
 
 _FILE = "metrics.jsonl"
@@ -77,9 +79,23 @@ def read_metrics(folder: pathlib.Path) -> list[dict[str, Any]]:
 
     Returns:
         One dict per record, in order; none where the file does not exist.
+
+    Raises:
+        DataError: another line is damaged.
     """
     path = folder / _FILE
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    *lines, _ = path.read_bytes().split(b"\n")
+    return [_record(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
+
+
+def _record(line: bytes, where: str) -> dict[str, Any]:
+    """Reads a line; `where` names it in an error."""
+    try:
+        record = json.loads(line)
+    except ValueError:  # of the encoding, or of the JSON
+        record = None
+    if not isinstance(record, dict) or type(record.get("step")) is not int:
+        raise DataError(f"{where} is damaged: it must be a JSON object with a step; remove it")
+    return record

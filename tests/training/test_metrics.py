@@ -1,3 +1,6 @@
+import pytest
+
+from jaxformer.errors import DataError
 from jaxformer.training import MetricsWriter, read_metrics
 
 
@@ -30,3 +33,12 @@ def test_line_cut_short_by_a_crash_is_left_out(tmp_path):
 
 def test_missing_file_has_no_records(tmp_path):
     assert read_metrics(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"step": 1, "lo', b"\xff", b"3", b'{"loss": 1}', b'{"step": "a"}']
+)
+def test_damaged_line_is_named(tmp_path, line):
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1}\n' + line + b'\n{"step": 3}\n')
+    with pytest.raises(DataError, match=r"metrics.jsonl, line 2 is damaged: .* remove it"):
+        read_metrics(tmp_path)
