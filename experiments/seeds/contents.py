@@ -19,7 +19,8 @@ _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
   max-width: 60rem; margin: 0 auto; padding: 1.5rem }
 h1 { line-height: 1.2 } h2 { margin-top: 3rem; border-bottom: 1px solid var(--line) }
-h3 { margin-top: 2.2rem } h3 small, figcaption, caption { color: var(--quiet); font-weight: normal }
+h3 { margin-top: 2.2rem }
+h3 small, figcaption, caption, .source { color: var(--quiet); font-weight: normal }
 a { color: inherit } nav ol { columns: 22rem } p { max-width: 42rem }
 figure { margin: 1rem 0 } figcaption { font-size: .9rem }
 img { max-width: 100%; height: auto; background: #fff }
@@ -47,14 +48,14 @@ class Contents:
 
     def add(self, document: Document) -> None:
         """Shows a document's steps, writes their files, and adds a section of the page."""
-        parts = [f"<p>{html.escape(document.about)}</p>"]
+        source = html.escape(document.source)
+        parts = [f'<p>{_prose(document.about)}</p>\n<p class="source">{source}</p>']
         links = []
         for number, step in enumerate(document.steps, 1):
             shown, anchor = step.show(), f"{document.name}-{number}"
-            lines = "" if step.lines is None else " lines {} to {}".format(*step.lines)
             parts.append(
                 f'<h3 id="{anchor}">{number}. {html.escape(step.title)}'
-                f"<small>{lines}</small></h3>\n<p>{html.escape(shown.text)}</p>"
+                f" <small>{step.lines_text}</small></h3>\n<p>{_prose(shown.text)}</p>"
             )
             parts += self._files(f"{document.name}_{number:02}", shown)
             links.append(f'<li><a href="#{anchor}">{html.escape(step.title)}</a></li>')
@@ -93,7 +94,7 @@ class Contents:
         for stem, figure in shown.figures.items():
             path = self.folder / f"{prefix}_{stem}.png"
             figure.savefig(path)
-            caption = html.escape(stem.replace("_", " "))
+            caption = html.escape(shown.captions[stem])
             yield (
                 f'<figure><img src="{path.name}" alt="{caption}" width="{_pixels(figure)}" '
                 'loading="lazy">'
@@ -103,6 +104,11 @@ class Contents:
             path = self.folder / f"{prefix}_{stem}.html"
             path.write_text(page, encoding="utf-8")
             yield f'<p><a href="{path.name}">Open {html.escape(stem.replace("_", " "))}</a></p>'
+
+
+def _prose(text: str) -> str:
+    """A text as HTML, with what stands between backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 def _pixels(figure: Any) -> int:

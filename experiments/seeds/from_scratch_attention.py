@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from from_scratch_inputs import embed_words, names, positions_by_array
+from from_scratch_inputs import embed_words, names
+from positions import positions_by_array
 from scores import weights_of_scores
 from steps import Shown, Step, Table
 
@@ -106,6 +107,10 @@ def show_fair_game() -> Shown:
         f"not (that of 'fair' sums to {np.asarray(weights)[:, fair].sum():.2f}).",
         {"Weights, query by key": Table(FAIR_GAME, FAIR_GAME, weights)},
         {"fair_game": viz.attention_heatmaps(weights, FAIR_GAME)},
+        {
+            "fair_game": "The weights of eight words, query by key: the row of 'fair' shares its "
+            "weight among five words, and four other words give half of theirs to 'fair'."
+        },
     )
 
 
@@ -143,7 +148,15 @@ def show_scores() -> Shown:
             "Scores of drawn kernels": Table(LEARNING, LEARNING, raw),
             "Singular values of the scores": Table(names("value", 4), list(matrices), values),
         },
-        {"printed_scores": viz.attention_heatmaps(PRINTED_SCORES, LEARNING, label="score")},
+        {
+            "printed_scores": viz.attention_heatmaps(
+                PRINTED_SCORES, LEARNING, label="score", scores=True
+            )
+        },
+        {
+            "printed_scores": "The scores that the document prints: every row is about a "
+            "multiple of every other, that of 'learning' with the opposite sign."
+        },
     )
 
 
@@ -179,10 +192,19 @@ def show_scaling() -> Shown:
         "the width.",
         {title: Table(LEARNING, LEARNING, cells) for title, cells in tables.items()},
         {
-            "printed_scores_scaled": viz.attention_heatmaps(scaled, LEARNING, label="scaled score"),
+            "printed_scores_scaled": viz.attention_heatmaps(
+                scaled, LEARNING, label="scaled score", scores=True
+            ),
             "weights_unscaled_and_scaled": viz.attention_heatmaps(
                 np.stack([raw, weights]), LEARNING, names=["unscaled", "scaled"]
             ),
+        },
+        {
+            "printed_scores_scaled": "The printed scores divided by the root of 24: the same "
+            "pattern, between about -1.5 and 1.5.",
+            "weights_unscaled_and_scaled": "The weights of the printed scores before and after "
+            "scaling: unscaled, 'learning' gives nearly all to itself, and so does 'nlp'; scaled, "
+            "every word gets a part.",
         },
     )
 

@@ -19,7 +19,8 @@ from from_scratch_heads import (
     multi_head_params,
 )
 from from_scratch_inputs import word_tokenizer
-from scores import largest_difference, weights_of_scores
+from measures import count_numbers, largest_difference
+from scores import weights_of_scores
 from steps import Shown, Step, Table
 
 from jaxformer import viz
@@ -100,11 +101,6 @@ def apply_linear_layers(layers: list[tuple[jax.Array, jax.Array]], x: jax.Array)
     return x
 
 
-def count_numbers(params: Any) -> int:
-    """How many numbers a pytree holds."""
-    return sum(leaf.size for leaf in jax.tree.leaves(params))
-
-
 def stack_size(config: ModelConfig) -> int:
     """How many parameters a stack of blocks has; only its shapes are made."""
     x = jax.ShapeDtypeStruct((1, 6, config.d_model), jnp.float32)
@@ -146,6 +142,8 @@ def show_layer_norm() -> Shown:
         {"layer_norm": viz.distributions(
             {"before layer norm": before[0], "after layer norm": after[0]}
         )},
+        {"layer_norm": "How the first token's features are distributed before and after layer "
+         "norm: moved to mean 0 and stretched to variance 1, with the same shape."},
     )  # fmt: skip
 
 

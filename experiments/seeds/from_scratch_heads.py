@@ -11,7 +11,8 @@ import numpy as np
 from einops import rearrange
 from from_scratch_attention import SIX_WORDS, draw_kernel, single_head
 from from_scratch_inputs import embed_words, names
-from scores import largest_difference, weights_of_scores
+from measures import largest_difference
+from scores import weights_of_scores
 from steps import Shown, Step, Table
 
 from jaxformer import viz
@@ -114,6 +115,8 @@ def show_heads_fused() -> Shown:
         {"weights_of_heads": viz.attention_heatmaps(
             fused.weights, SIX_WORDS, names=names("head", NUM_HEADS)
         )},
+        {"weights_of_heads": "The weights of three untrained heads over six words: each head "
+         "spreads them in another way, as its kernels are others."},
     )  # fmt: skip
 
 
@@ -139,8 +142,14 @@ def show_masks() -> Shown:
             "Zero scores, masked by value": Table(places, places, masked_by_value(zeros)),
         },
         {
-            "masked_scores": viz.attention_heatmaps(masked, places, label="score"),
+            "masked_scores": viz.attention_heatmaps(masked, places, label="score", scores=True),
             "masked_weights": viz.attention_heatmaps(weights, places),
+        },
+        {
+            "masked_scores": "The printed random scores of five tokens with all that comes later "
+            "hidden: the upper triangle is hatched.",
+            "masked_weights": "Their weights: token 0 gives all to itself, and each later one "
+            "shares among itself and those before it.",
         },
     )
 
@@ -158,6 +167,8 @@ def show_masked_heads() -> Shown:
         {"masked_weights_of_heads": viz.attention_heatmaps(
             result.weights, SIX_WORDS, names=names("head", NUM_HEADS)
         )},
+        {"masked_weights_of_heads": "The weights of the same three heads with the causal mask: "
+         "all are lower triangles, and the first word gives all to itself."},
     )  # fmt: skip
 
 
@@ -175,6 +186,8 @@ def show_cross_attention() -> Shown:
         {"cross_attention": viz.attention_heatmaps(
             cross.weights, SIX_WORDS, ["i", "like", "nlp"], names=names("head", NUM_HEADS)
         )},
+        {"cross_attention": "The weights of three heads by which six words look at three others: "
+         "maps of six rows and three columns, with no diagonal of their own."},
     )  # fmt: skip
 
 

@@ -4,17 +4,17 @@ The first part of `transformer_from_scratch`. The document is cited by its line 
 """
 
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scores import largest_difference
+from measures import largest_difference
+from positions import positions_by_array, positions_by_loop
 from steps import Shown, Step, Table
 
 from jaxformer import viz
 from jaxformer.config import ModelConfig
-from jaxformer.functional import attention_weights, embed, rms_norm, sinusoidal_positions
+from jaxformer.functional import attention_weights, embed, rms_norm
 from jaxformer.modules import Embedding
 from jaxformer.text import Tokenizer, train_bpe, train_word
 
@@ -54,12 +54,6 @@ PRINTED_EMBEDDINGS = np.array([
 """Lines 379 to 386: drawn there, data here."""
 
 
-positions_by_array = jax.jit(
-    sinusoidal_positions, static_argnames=("positions", "d_model", "base", "layout")
-)
-"""The library's encoding, compiled: once for each length, width and base."""
-
-
 def names(kind: str, count: int) -> list[str]:
     """Numbers things from 0: "dim 0", "dim 1" and so on."""
     return [f"{kind} {index}" for index in range(count)]
@@ -81,16 +75,6 @@ def embed_words(sentence: str, d_model: int) -> jax.Array:
     """The vectors of a sentence's words, `[T, D]`, always from the same table."""
     tokens = jnp.asarray(word_tokenizer().encode(sentence.lower()))
     return jax.jit(embed)(embedding_table(d_model), tokens)
-
-
-def positions_by_loop(num_positions: int, d_model: int, base: float = 10_000.0) -> np.ndarray:
-    """The encoding one number at a time, `[P, D]`: every column has its sine or cosine."""
-    table = np.zeros((num_positions, d_model))
-    for position in range(num_positions):
-        for column in range(d_model):
-            angle = position / base ** (2 * (column // 2) / d_model)
-            table[position, column] = math.cos(angle) if column % 2 else math.sin(angle)
-    return table
 
 
 @jax.jit
@@ -199,17 +183,32 @@ def show_positions_by_array() -> Shown:
 
 
 def show_heat_maps() -> Shown:
+    figures = {
+        f"sinusoidal_base_{base}": viz.position_heatmap(
+            positions_by_array(10, 40, base=float(base)), title=f"base {base}"
+        )
+        for base in (10, 1000)
+    }
+    figures["sinusoidal_positions"] = viz.position_heatmap(
+        positions_by_array(50, 64, base=1000.0),
+        annotate=False,
+        title="sinusoidal positions, base 1000",
+    )
     return Shown(
         "Positions 0 to 9 at width 40, once with base 10 and once with base 1000. The first "
         "columns turn by one radian a position; further right they turn more slowly, and the "
         "larger the base, the slower the last ones: the last pair has turned by 1.0 radians at "
         "position 9 with base 10, and by 0.013 with base 1000. Columns are dimensions and rows "
-        "positions; the document's axis labels say the opposite.",
-        figures={
-            f"sinusoidal_base_{base}": viz.position_heatmap(
-                positions_by_array(10, 40, base=float(base)), title=f"base {base}"
-            )
-            for base in (10, 1000)
+        "positions; the document's axis labels say the opposite. The third figure is larger: 50 "
+        "positions of width 64.",
+        figures=figures,
+        captions={
+            "sinusoidal_base_10": "Base 10, ten positions of width 40: the columns on the right "
+            "turn more slowly than those on the left, and even the last of them visibly turn.",
+            "sinusoidal_base_1000": "Base 1000, ten positions of width 40: the columns on the "
+            "right hardly change from position to position.",
+            "sinusoidal_positions": "Sinusoidal positions of base 1000, 50 of width 64: the "
+            "further right a dimension, the more slowly it turns with the position.",
         },
     )
 
@@ -223,6 +222,11 @@ def show_curves() -> Shown:
         "plots these five positions too, but labels curve i as position 2i or 2i + 1.",
         figures={
             "sinusoidal_curves": viz.position_curves(table, range(5), title="base 100, width 25")
+        },
+        captions={
+            "sinusoidal_curves": "The encodings of positions 0 to 4 over their dimensions: "
+            "that of position 0 is flat over sines and over cosines, and the others "
+            "come closer to it the further right."
         },
     )
 
@@ -241,6 +245,11 @@ def show_similarities() -> Shown:
         f"apart, {similar[0, 6]:.4f}.",
         {"Cosine similarity": Table(["cosine"], [f"{p} and {q}" for p, q in pairs], cells)},
         {"cosine_distances": viz.cosine_distance_heatmap(table, title="cosine distance")},
+        {
+            "cosine_distances": "The cosine distance of every two of ten positions: 0 on the "
+            "diagonal, nearly the same along any line beside it, and not always "
+            "larger further away."
+        },
     )
 
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from einops import rearrange
+from scores import weights_of_scores
 
 from jaxformer import functional
 
@@ -125,10 +126,9 @@ def mask_bytes() -> dict[str, int]:
 
 
 def softmax_of_printed_scores() -> jax.Array:
-    """Weights `[3, 3]` of the printed corner, which is a bias on scores of 0; -inf hides."""
-    nothing = jnp.zeros((3, 1, 1))
-    bias = jnp.asarray(PRINTED_SCORES, jnp.float32)
-    return functional.attention_weights(nothing, nothing, bias)[0]
+    """Weights `[3, 3]` of the printed corner, of which is hidden what is -inf."""
+    seen = np.isfinite(PRINTED_SCORES)
+    return weights_of_scores(np.where(seen, PRINTED_SCORES, 0.0), mask=seen)
 
 
 def log_sum_bounds(row: int) -> tuple[float, float]:

@@ -24,10 +24,10 @@ def positions_in_pairs(length: int, d_model: int) -> np.ndarray:
     """Fills d_model // 2 pairs of columns, so that an odd width keeps a column of 0."""
     table = np.zeros((length, d_model))
     positions = np.arange(length)
-    for i in range(int(d_model / 2)):
-        denominator = 1 / math.pow(10_000, 2 * i / d_model)
-        table[:, 2 * i] = np.sin(positions * denominator)
-        table[:, 2 * i + 1] = np.cos(positions * denominator)
+    for pair in range(d_model // 2):
+        angle = positions / 10_000 ** (2 * pair / d_model)
+        table[:, 2 * pair] = np.sin(angle)
+        table[:, 2 * pair + 1] = np.cos(angle)
     return table
 
 

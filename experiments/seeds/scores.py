@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxformer.functional import attention_weights
 
-__all__ = ["compiled_attention_weights", "largest_difference", "weights_of_scores"]
+__all__ = ["compiled_attention_weights", "weights_of_scores"]
 
 _STATIC = ("scale", "is_causal", "stage")
 
@@ -42,8 +42,3 @@ def weights_of_scores(scores: Any, *, scale: float = 1.0, **options: Any) -> jax
     keys = np.eye(queries.shape[1], dtype=np.float32)
     weights = compiled_attention_weights(queries[:, None], keys[:, None], scale=scale, **options)
     return jnp.asarray(np.asarray(weights)[0])
-
-
-def largest_difference(a: Any, b: Any) -> float:
-    """How far two arrays are from each other where they differ the most."""
-    return float(np.abs(np.subtract(a, b)).max())

@@ -13,7 +13,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scores import compiled_attention_weights, largest_difference, weights_of_scores
+from measures import largest_difference
+from scores import compiled_attention_weights, weights_of_scores
 from steps import Document, Shown, Step, Table, print_document
 
 from jaxformer import viz
@@ -202,7 +203,11 @@ def show_scores() -> Shown:
     return Shown(
         "All scores at once: rows are the queries, columns the keys.",
         {"Scores": Table(WORDS, WORDS, scores())},
-        {"scores": viz.attention_heatmaps(scores(), WORDS, label="score")},
+        {"scores": viz.attention_heatmaps(scores(), WORDS, label="score", scores=True)},
+        {
+            "scores": "The scores of six words, query by key: every word scores "
+            "'work' highest and 'and' lowest, so that columns differ more than rows."
+        },
     )
 
 
@@ -270,6 +275,10 @@ def show_all() -> Shown:
             "Contexts": Table(columns, WORDS, both),
         },
         {"weights": viz.attention_heatmaps(stacked, WORDS, names=["d_k = 256", "d_k = 2"])},
+        {
+            "weights": "The weights of six words by the leaked width, all near a sixth, and by the "
+            "right one, by which they differ from word to word."
+        },
     )
 
 
@@ -290,8 +299,11 @@ def show_module() -> Shown:
 
 DOCUMENT = Document(
     name="self_attention_by_hand",
-    title="Self-attention by hand",
-    about="Six words, three small matrices, and every number on the way to the contexts.",
+    title="Dream big and work for it",
+    source="A notebook on self-attention without a title or a name, called here by its sentence. "
+    "Line numbers are those of its plain text.",
+    about="Self-attention by hand: six words, three small matrices, and every number on the way "
+    "to the contexts.",
     steps=[
         Step("Words as vectors", (3, 32), show_inputs),
         Step("Matrices", (35, 62), show_matrices),
@@ -309,6 +321,4 @@ DOCUMENT = Document(
 )
 
 if __name__ == "__main__":
-    # On a GPU too, digits are then those of float32.
-    with jax.default_matmul_precision("highest"):
-        print_document(DOCUMENT)
+    print_document(DOCUMENT)

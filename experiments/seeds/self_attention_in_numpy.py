@@ -1,143 +1,32 @@
-"""Self-attention on four words, in NumPy and by the library, and a multi-head layer, redone."""
+"""The tutorial "Self Attention in Transformers", redone: four words, and a multi-head layer.
 
-import functools
-import math
-from typing import NamedTuple
+The document is cited by its line numbers.
+
+Run: python experiments/seeds/self_attention_in_numpy.py
+"""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from einops import rearrange
+from four_words import (
+    HEADS,
+    LENGTH,
+    WORDS,
+    attend,
+    attend_in_numpy,
+    draw,
+    embed_words,
+    message_of_uneven_heads,
+    multi_head_layer,
+    run_layer,
+    sample_scores,
+    score_bytes,
+    weights_by_mask_and_by_bias,
+)
+from measures import largest_difference
 from steps import Document, Shown, Step, Table, print_document
 
-from jaxformer import functional, modules, text, viz
-from jaxformer.config import ModelConfig
-from jaxformer.errors import ConfigError
-
-SENTENCE = "my name is prathamesh"
-WORDS = tuple(SENTENCE.split())
-LENGTH, WIDTH = 4, 8
-D_MODEL, HEADS = 512, 8
-
-
-class Draw(NamedTuple):
-    """Float64 `[T, H]` each, as NumPy draws them.
-
-    Args:
-        query: what each word asks for.
-        key: what it is found by.
-        value: what it gives.
-    """
-
-    query: np.ndarray
-    key: np.ndarray
-    value: np.ndarray
-
-
-@functools.cache
-def draw() -> Draw:
-    return Draw(*np.random.default_rng(0).standard_normal((3, LENGTH, WIDTH)))
-
-
-def attend_in_numpy(drawn: Draw, *, is_causal: bool) -> dict[str, np.ndarray]:
-    """The document's formula in float64, stable: what the library is held against."""
-    raw = np.einsum("th,sh->ts", drawn.query, drawn.key)
-    scaled = raw / math.sqrt(WIDTH)
-    hidden = np.arange(LENGTH) > np.arange(LENGTH)[:, None]
-    masked = np.where(hidden & is_causal, -np.inf, scaled)
-    powers = np.exp(masked - masked.max(axis=-1, keepdims=True))
-    weights = powers / powers.sum(axis=-1, keepdims=True)
-    return {
-        "raw": raw,
-        "scaled": scaled,
-        "masked": masked,
-        "weights": weights,
-        "values": np.einsum("ts,sh->th", weights, drawn.value),
-    }
-
-
-@functools.partial(jax.jit, static_argnames="is_causal")
-def attend(drawn: Draw, *, is_causal: bool) -> dict[str, jax.Array]:
-    """The same by the library: scores and weights `[T, S]` by stage, and values `[T, H]`."""
-    query, key, value = (_one_head(part) for part in drawn)
-    look = functools.partial(functional.attention_weights, query, key, is_causal=is_causal)
-    values = functional.dot_product_attention(query, key, value, is_causal=is_causal)
-    return {
-        "raw": look(scale=1.0, stage="scores")[0],
-        "scaled": look(stage="scores")[0],
-        "masked": look(stage="masked")[0],
-        "weights": look()[0],
-        "values": rearrange(values, "t 1 h -> t h"),
-    }
-
-
-@jax.jit
-def weights_by_mask_and_by_bias() -> tuple[jax.Array, jax.Array]:
-    """The weights `[T, S]`: hidden by a bool mask, and by a bias of -inf."""
-    query, key, _ = (_one_head(part) for part in draw())
-    mask = functional.causal(LENGTH, LENGTH)
-    bias = jnp.where(mask, 0.0, -jnp.inf)
-    by_mask = functional.attention_weights(query, key, mask=mask)
-    by_bias = functional.attention_weights(query, key, bias)
-    return by_mask[0], by_bias[0]
-
-
-@functools.partial(jax.jit, static_argnames="samples")
-def sample_scores(samples: int = 10_000) -> tuple[jax.Array, jax.Array]:
-    """Raw and scaled scores `[samples, T, S]` of as many draws of queries and keys."""
-    query, key = jax.random.normal(jax.random.key(0), (2, samples, LENGTH, 1, WIDTH))
-    raw = functional.attention_weights(query, key, scale=1.0, stage="scores")
-    scaled = functional.attention_weights(query, key, stage="scores")
-    return raw[:, 0], scaled[:, 0]
-
-
-def score_bytes(length: int) -> int:
-    """What the float32 scores of one head take when all are held at once."""
-    return 4 * length**2
-
-
-@functools.cache
-def embed_words() -> jax.Array:
-    """A vector for each word `[1, T, D]`: its embedding, plus that of its position."""
-    tokenizer = text.train_word([SENTENCE])
-    table = jax.random.normal(jax.random.key(1), (tokenizer.vocab_size, D_MODEL))
-    return _embed(table, jnp.asarray(tokenizer.encode(SENTENCE)))[None]
-
-
-@jax.jit
-def _embed(table: jax.Array, tokens: jax.Array) -> jax.Array:
-    positions = functional.sinusoidal_positions(len(tokens), table.shape[1])
-    return functional.embed(table, tokens) + positions
-
-
-@functools.cache
-def multi_head_layer() -> tuple[modules.MultiHeadAttention, dict]:
-    """The layer with its parameters, weights as wide as those of the document's start."""
-    config = ModelConfig(
-        max_len=LENGTH, num_layers=1, d_model=D_MODEL, num_heads=HEADS, positions="none",
-        dropout_rate=0.1, init_std=(3 * D_MODEL) ** -0.5,
-    )  # fmt: skip
-    layer = modules.MultiHeadAttention(config)
-    return layer, jax.jit(layer.init)(jax.random.key(2), embed_words())
-
-
-def run_layer(*, dropout_seed: int | None = None) -> functional.MultiHeadOutput:
-    """Output `[1, T, D]` and weights `[1, N, T, S]`: of an evaluation, or with dropout."""
-    layer, variables = multi_head_layer()
-    run = functools.partial(layer.apply, return_weights=True)
-    if dropout_seed is None:
-        return jax.jit(run)(variables, embed_words())
-    rngs = {"dropout": jax.random.key(dropout_seed)}
-    return jax.jit(functools.partial(run, deterministic=False))(variables, embed_words(), rngs=rngs)
-
-
-def message_of_uneven_heads() -> str:
-    """What the library says to a width that the heads do not divide."""
-    try:
-        ModelConfig(max_len=LENGTH, num_layers=1, d_model=10, num_heads=4)
-    except ConfigError as error:
-        return str(error)
-    raise AssertionError("a width of 10 was cut into 4 heads")
+from jaxformer import functional, viz
 
 
 def show_price() -> Shown:
@@ -198,8 +87,8 @@ def show_scaling() -> Shown:
         "A dot product of 8 terms of variance 1 has variance 8; divided by sqrt(8) it has 1. That "
         "holds on average over draws: the document shows it on one 4 x 4 matrix, whose own "
         f"variance is anywhere from {spread[0]:.1f} to {spread[2]:.1f} in nine draws of ten. Over "
-        f"{len(raw):,} draws it is seen. Dividing by sqrt(8) lowers the variance of any matrix "
-        "by 8, so that the reduction the document points at shows nothing about its size.",
+        f"{len(raw):,} draws it is seen. Dividing by sqrt(8) divides the variance of any "
+        "matrix by 8, so that the reduction the document points at shows nothing about its size.",
         {
             "Variance of the scores": Table(
                 ["raw", "scaled"],
@@ -220,6 +109,10 @@ def show_scaling() -> Shown:
                 title="Scores of random queries and keys, width 8",
             )
         },
+        {
+            "score_distributions": "How the scores of 10,000 draws are distributed: around 0 both "
+            "times, and much narrower once they are divided by the root of 8."
+        },
     )
 
 
@@ -227,22 +120,27 @@ def show_mask() -> Shown:
     stages = attend(draw(), is_causal=True)
     mask = functional.causal(LENGTH, LENGTH)
     by_mask, by_bias = weights_by_mask_and_by_bias()
-    same = "the same" if bool((by_mask == by_bias).all()) else "not the same"
+    off = largest_difference(by_mask, by_bias)
     return Shown(
         "A word may attend to those before it and to itself. The document overwrites the ones "
         "and zeros of a matrix by 0 and -inf in place; here the mask is bool, True = attend, and "
         "made from the indices in one go. What is added to scores is another argument, the bias: "
-        f"0 and -inf there give {same} weights, to the bit.",
+        f"0 and -inf there give the same weights (largest difference: {off:.0e}).",
         {"May attend": _square(mask.astype(int)), "Masked scores": _square(stages["masked"])},
         {
             "four_words_scores": viz.attention_heatmaps(
                 jnp.stack([stages["raw"], stages["scaled"], stages["masked"]]),
                 WORDS,
                 label="score",
+                scores=True,
                 names=["raw", "scaled", "masked"],
                 annotate=True,
                 title="Scores of four words",
             )
+        },
+        {
+            "four_words_scores": "The scores of four words raw, scaled and masked: scaling keeps "
+            "their pattern, and masking hatches the upper triangle."
         },
     )
 
@@ -250,7 +148,7 @@ def show_mask() -> Shown:
 def show_softmax() -> Shown:
     stages = attend(draw(), is_causal=True)
     oracle = attend_in_numpy(draw(), is_causal=True)
-    difference = float(np.abs(np.asarray(stages["weights"]) - oracle["weights"]).max())
+    difference = largest_difference(stages["weights"], oracle["weights"])
     return Shown(
         "Weight j of a row is e^{x_j} over the sum of e^{x_k} over k (the document sets e^x_j); "
         "the row's maximum is taken off before, which changes nothing but that no power is too "
@@ -262,13 +160,17 @@ def show_softmax() -> Shown:
                 stages["weights"], WORDS, annotate=True, title="Causal weights of four words"
             )
         },
+        {
+            "four_words_weights": "The causal weights of four words: 'my' gives all to itself, and "
+            "each later word shares among those before it and itself."
+        },
     )
 
 
 def show_values() -> Shown:
     values = attend(draw(), is_causal=True)["values"]
     oracle = attend_in_numpy(draw(), is_causal=True)["values"]
-    difference = float(np.abs(np.asarray(values) - oracle).max())
+    difference = largest_difference(values, oracle)
     return Shown(
         "The new vector of a word is the mean of the values that it may see, by its weights. The "
         "first row is therefore the first value itself. The largest difference from NumPy in "
@@ -326,18 +228,18 @@ def show_multi_head() -> Shown:
                 title="Eight heads before any training",
             )
         },
+        {
+            "four_words_heads": "The causal weights of eight untrained heads over four words: "
+            "lower triangles all, no two of them alike."
+        },
     )
 
 
 def _changes(one: functional.MultiHeadOutput, two: functional.MultiHeadOutput) -> list[float]:
     return [
-        float(jnp.abs(one.output - two.output).max()),
-        float(jnp.abs(one.weights - two.weights).max()),
+        largest_difference(one.output, two.output),
+        largest_difference(one.weights, two.weights),
     ]
-
-
-def _one_head(x: np.ndarray) -> jax.Array:
-    return rearrange(jnp.asarray(x, jnp.float32), "t h -> t 1 h")
 
 
 def _square(cells: jax.Array) -> Table:
@@ -350,7 +252,9 @@ def _table(cells: jax.Array | np.ndarray, column: str) -> Table:
 
 DOCUMENT = Document(
     name="self_attention_in_numpy",
-    title="Self-attention on four words, and a multi-head layer",
+    title="Self Attention in Transformers",
+    source='"Self Attention in Transformers", a blog post by Prathamesh Devadiga. Line numbers are '
+    "those of its plain text.",
     about='"my name is prathamesh": scores, scaling, mask, softmax and new values, in NumPy and '
     "by the library; then the layer with eight heads.",
     steps=(

@@ -4,9 +4,10 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
-__all__ = ["Document", "Shown", "Step", "Table", "print_document"]
+__all__ = ["Document", "Shown", "Step", "Table", "lines_text", "print_document"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,13 +45,44 @@ class Shown:
         text: a few sentences: what was computed and what to see in it.
         tables: each by its title.
         figures: each (a `matplotlib.figure.Figure`) by its file stem, such as `sinusoidal_base_10`.
+        captions: a sentence for every figure, by the same stem: what it shows, and what to see in
+            it. Who cannot see the figure reads it in its place.
         pages: HTML that stands alone, each by its file stem.
+
+    Raises:
+        ValueError: a figure has no caption, or a caption no figure.
+
+    Example:
+        >>> Shown("A figure.", figures={"curve": ...}, captions={"curve": "It falls."}).captions
+        {'curve': 'It falls.'}
     """
 
     text: str
     tables: Mapping[str, Table] = dataclasses.field(default_factory=dict)
     figures: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    captions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     pages: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.captions.keys() != self.figures.keys():
+            raise ValueError(
+                f"captions must be one for each figure, got figures {sorted(self.figures)} and "
+                f"captions {sorted(self.captions)}; give both under the same file stems"
+            )
+
+
+def lines_text(first: int, last: int) -> str:
+    """Says where in a document something stands.
+
+    Args:
+        first: its first line, from 1.
+        last: its last.
+
+    Example:
+        >>> lines_text(3, 7), lines_text(326, 326)
+        ('lines 3 to 7', 'line 326')
+    """
+    return f"line {first}" if first == last else f"lines {first} to {last}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,10 +102,12 @@ class Step:
     @property
     def heading(self) -> str:
         """The title, and where in the document the step stands."""
-        if self.lines is None:
-            return self.title
-        first, last = self.lines
-        return f"{self.title} (lines {first} to {last})"
+        return self.title if self.lines is None else f"{self.title} ({self.lines_text})"
+
+    @property
+    def lines_text(self) -> str:
+        """Where in the document the step stands, such as "lines 3 to 7"; empty if nowhere."""
+        return "" if self.lines is None else lines_text(*self.lines)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,22 +116,25 @@ class Document:
 
     Args:
         name: file stem, such as "transformer_from_scratch".
-        title: of the document.
+        title: of the document, its own where it has one.
+        source: which tutorial it is, by whom where it says so, and what its line numbers count.
         about: what it covers, in a sentence.
         steps: in the document's order.
     """
 
     name: str
     title: str
+    source: str
     about: str
     steps: Sequence[Step]
 
 
 def print_document(document: Document) -> None:
-    """Prints texts and tables of all steps; figures are named only."""
-    print(f"{document.title}\n{document.about}")
+    """Prints texts and tables of all steps; figures are named only, with what they show."""
+    print(f"{document.title}\n{document.source}\n{document.about}")
     for number, step in enumerate(document.steps, 1):
-        shown = step.show()
+        with jax.default_matmul_precision("highest"):  # digits of float32, on a GPU too
+            shown = step.show()
         print(f"\n{number}. {step.heading}\n{shown.text}")
         for title, table in shown.tables.items():
             lines = table.as_text()
@@ -106,5 +143,7 @@ def print_document(document: Document) -> None:
             for line in lines:
                 cells = zip(line, widths, strict=True)
                 print("  ".join(cell.rjust(width) for cell, width in cells))
-        for name in (*shown.figures, *shown.pages):
+        for name, caption in shown.captions.items():
+            print(f"drawn by run_all.py: {name}: {caption}")
+        for name in shown.pages:
             print(f"drawn by run_all.py: {name}")

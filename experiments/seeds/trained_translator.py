@@ -8,6 +8,7 @@ from steps import Document, Shown, Step, Table
 
 from jaxformer import runs, viz
 from jaxformer.config import ExperimentConfig, load_config
+from jaxformer.errors import CheckpointError
 from jaxformer.training import read_metrics
 
 __all__ = ["SENTENCE", "document", "short_config"]
@@ -40,17 +41,23 @@ def short_config(out: pathlib.Path, steps: int = _STEPS) -> ExperimentConfig:
     )
 
 
-def document(folder: pathlib.Path) -> Document:
+def document(folder: pathlib.Path, sentence: str = SENTENCE) -> Document:
     """Looks at a trained translator.
 
     Args:
         folder: its run folder.
+        sentence: to translate.
+
+    Raises:
+        CheckpointError: the folder is no run folder, or of a run of another kind.
+        DataError: the run cannot translate the sentence.
     """
     run = runs.open_run(folder)
     if not isinstance(run, runs.TranslationRun):
-        raise SystemExit(f"{folder} holds {run.kind}; a translator's run folder is needed")
-    maps = {one.name: one for one in run.attention(SENTENCE)}
-    cross = maps["cross-attention"]
+        raise CheckpointError(f"{folder} holds {run.kind}; a translator's run folder is needed")
+    maps = {one.name: one for one in run.attention(sentence)}
+    cross, labels = maps["cross-attention"], runs.loss_labels(folder)
+    translation = run.translate([sentence])[0][0].text
 
     def training_curve() -> Shown:
         records = read_metrics(folder)
@@ -58,45 +65,59 @@ def document(folder: pathlib.Path) -> Document:
         names = [name for name in ("held_out_loss", "bleu", "exact") if name in scored[-1]]
         cells = [[float(record[name]) for name in names] for record in scored]
         return Shown(
-            "The encoder-decoder is trained on the phrasebook's pairs. The loss falls in nats per "
-            "token; that of held-out sentences, which hold combinations never trained on, falls "
-            "with it. The training loss stays higher, as label smoothing and dropout are in it.",
+            f"The losses of an encoder-decoder in nats per token, while it was trained. The first "
+            f"is called {labels.training}; the held-out loss is of the model alone, on pairs that "
+            "were not trained on. The table has it with the share of exact translations and BLEU, "
+            "where the run measured them.",
             tables={
                 "Held out": Table(names, [f"step {record['step']}" for record in scored], cells)
             },
-            figures={"training_curve": viz.loss_curves({run.folder.name: records})},
+            figures={
+                "training_curve": viz.loss_curves(
+                    {run.folder.name: records}, training_label=labels.training
+                )
+            },
+            captions={"training_curve": "Training and held-out loss over the optimizer's steps."},
         )
 
     def alignment() -> Shown:
-        mean = np.asarray(cross.weights).mean((0, 1))
-        translation = run.translate([SENTENCE])[0][0].text
         figure = viz.attention_heatmaps(
-            mean, cross.query_tokens, cross.key_tokens, title=f"{SENTENCE} → {translation}"
-        )
+            np.asarray(cross.weights).mean((0, 1)), cross.query_tokens, cross.key_tokens,
+            label="attention weight, mean of all layers and heads",
+            title=f"{sentence} → {translation}",
+        )  # fmt: skip
         return Shown(
-            f"The decoder writes {translation}, a token at a time, from the end of text that it "
-            "starts with. Each row is the token that it reads; the weights, the mean over all "
-            "layers and heads, are of the source tokens it looks at while it predicts the next.",
-            figures={"cross_attention_alignment": figure},
+            f"The decoder writes “{translation}”, a token at a time, from the end of text that it "
+            "starts with. A row is a token that it reads, and has the weights of the source's "
+            "tokens while the next token is predicted: the mean over all layers and heads.",
+            figures={"cross_attention": figure},
+            captions={
+                "cross_attention": "Which source tokens the decoder looks at after each token that "
+                "it has written, in the mean of all layers and heads."
+            },
         )
 
     def every_head() -> Shown:
-        figures = {
-            f"{name.replace('-', ' ').replace(' ', '_')}_of_every_head": viz.attention_heatmaps(
-                one.weights, one.query_tokens, one.key_tokens, annotate=False, title=name
-            )
-            for name, one in maps.items()
-        }
+        names = {f"{name.replace('-', ' ').replace(' ', '_')}_of_every_head": name for name in maps}
         return Shown(
             "Every layer and head, of the three kinds of attention that an encoder-decoder has. "
-            "Heads differ: some look at one neighbour, some at one word from everywhere. The "
-            "decoder's own attention is lower-triangular, the encoder's and the cross-attention "
-            "are not.",
-            figures=figures,
-        )
+            "The decoder's own is lower-triangular, as it may not see what it has yet to write; "
+            "the encoder's and the cross-attention are not.",
+            figures={
+                stem: viz.attention_heatmaps(
+                    maps[name].weights, maps[name].query_tokens, maps[name].key_tokens,
+                    annotate=False, title=name,
+                )
+                for stem, name in names.items()
+            },
+            captions={
+                stem: f"The {name} of “{sentence}”: layers are rows, heads are columns."
+                for stem, name in names.items()
+            },
+        )  # fmt: skip
 
     def viewer() -> Shown:
-        page = viz.attention_page(list(maps.values()), title=SENTENCE)
+        page = viz.attention_page(list(maps.values()), title=sentence)
         return Shown(
             "The same weights in a page: pick a layer and a head, point at a token, and see where "
             "it looks. `jaxformer plot attention RUN --text TEXT` writes such a page.",
@@ -106,7 +127,8 @@ def document(folder: pathlib.Path) -> Document:
     return Document(
         name="trained_translator",
         title="A trained translator",
-        about="What none of the four documents shows: attention after training, not before.",
+        source="None of the four tutorials.",
+        about="What the documents do not show: attention after training.",
         steps=(
             Step("Training curve", None, training_curve),
             Step("Cross-attention of a translation", None, alignment),

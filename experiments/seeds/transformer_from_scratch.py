@@ -10,12 +10,13 @@ import from_scratch_attention
 import from_scratch_blocks
 import from_scratch_heads
 import from_scratch_inputs
-import jax
 from steps import Document, print_document
 
 DOCUMENT = Document(
     name="transformer_from_scratch",
-    title="Transformer from scratch",
+    title="Transformer From Scratch",
+    source='"Transformer From Scratch", a notebook that does not name its author. Line numbers are '
+    "those of its plain text.",
     about="Tokens, embeddings, positions, attention, heads, masks, norms, blocks, the next token.",
     steps=[
         *from_scratch_inputs.STEPS,
@@ -26,6 +27,4 @@ DOCUMENT = Document(
 )
 
 if __name__ == "__main__":
-    # On a GPU too, digits are then those of float32.
-    with jax.default_matmul_precision("highest"):
-        print_document(DOCUMENT)
+    print_document(DOCUMENT)

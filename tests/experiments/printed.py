@@ -13,7 +13,11 @@ def assert_printed(actual, printed, *, decimals=4, input_error=0.0):
 
 
 def assert_shows(document, last_line):
-    """Every step has text, tables that can be written, and figures; returns the figures' names."""
+    """Every step has text, whole tables without NaN, and figures with a sentence each.
+
+    Returns:
+        The names of all figures.
+    """
     lines = [step.lines for step in document.steps]
     assert lines == sorted(lines)
     assert all(1 <= first <= last <= last_line for first, last in lines)
@@ -21,6 +25,8 @@ def assert_shows(document, last_line):
     for step in document.steps:
         shown = step.show()
         assert shown.text.endswith(".") and "nan" not in shown.text
+        for caption in shown.captions.values():
+            assert caption.endswith(".") and ". " not in caption  # one sentence
         for table in shown.tables.values():
             written = table.as_text()
             assert {len(row) for row in written} == {len(table.columns) + 1}

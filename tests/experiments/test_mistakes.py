@@ -2,13 +2,16 @@
 
 import math
 
+import cures
 import flax
 import jax
 import jax.numpy as jnp
 import mistaken
-import mistakes
 import numpy as np
 import pytest
+from exhibits import MISTAKES
+from positions import positions_by_array
+from scores import weights_of_scores
 
 from jaxformer import functional
 from jaxformer.config import ModelConfig
@@ -22,7 +25,7 @@ RESULT_CHANGING = [
 
 
 def find(document, line):
-    return mistakes.MISTAKES[RESULT_CHANGING.index((document, line))]
+    return MISTAKES[RESULT_CHANGING.index((document, line))]
 
 
 def both(document, line):
@@ -46,20 +49,20 @@ def layer_norm(x):
     return centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + 1e-5)
 
 
-SCORES = np.float64(mistakes.QUERY) @ np.float64(mistakes.KEY).T / math.sqrt(2)
+SCORES = np.float64(cures.QUERY) @ np.float64(cures.KEY).T / math.sqrt(2)
 LATER = np.arange(3) > np.arange(3)[:, None]
 ATTEND = {"query": jnp.ones((3, 1, 2)), "key": jnp.ones((3, 1, 2))}
 
 
 def test_museum_has_every_mistake_that_changes_a_result():
-    assert len(mistakes.MISTAKES) == len(RESULT_CHANGING) == 14
-    for mistake, (document, line) in zip(mistakes.MISTAKES, RESULT_CHANGING, strict=True):
+    assert len(MISTAKES) == len(RESULT_CHANGING) == 14
+    for mistake, (document, line) in zip(MISTAKES, RESULT_CHANGING, strict=True):
         assert mistake.document == document
         assert any(first <= line <= last for first, last in mistake.lines), mistake.title
-    assert len({mistake.title for mistake in mistakes.MISTAKES}) == 14
+    assert len({mistake.title for mistake in MISTAKES}) == 14
 
 
-@pytest.mark.parametrize("mistake", mistakes.MISTAKES, ids=lambda mistake: mistake.title)
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.title)
 def test_museum_shows_wrong_beside_right(mistake):
     step = mistake.as_step()
     shown = step.show()
@@ -69,6 +72,17 @@ def test_museum_shows_wrong_beside_right(mistake):
     assert kinds == ["mistaken", "right"] * (len(kinds) // 2)
     assert [line[1:] for line in lines[::2]] != [line[1:] for line in lines[1::2]]
     assert "nan" not in str(lines[1::2])
+
+
+def test_museum_names_the_document_and_every_place():
+    step = find(3, 95).as_step()
+    assert step.heading == (
+        "Multi-Headed Attention: the mask is on when it is switched off (lines 95 to 99)"
+    )
+    assert step.show().text.endswith(" (Also line 326.)")
+    three = find(1, 725).as_step().show().text
+    assert three.endswith(" (Also lines 916 to 917 and lines 1000 to 1001.)")
+    assert "Also" not in find(4, 165).as_step().show().text
 
 
 def test_odd_width_keeps_a_column_of_0():
@@ -88,7 +102,7 @@ def test_softmax_without_maximum_is_nan():
     expected = softmax(find(1, 725).inputs[0])
     np.testing.assert_allclose(right, expected, atol=1e-7)
     np.testing.assert_allclose(wrong[2], expected[2], atol=1e-7)
-    huge = mistakes.softmax_of_scores(np.array([[1e30, 0], [-1e30, -1e30]], np.float32))
+    huge = weights_of_scores(np.array([[1e30, 0], [-1e30, -1e30]], np.float32))
     assert huge.tolist() == [[1.0, 0.0], [0.5, 0.5]]
 
 
@@ -115,8 +129,8 @@ def test_feed_forward_of_the_input_knows_no_other_word():
     wrong, right = both(1, 1216)
     np.testing.assert_array_equal(wrong[0], wrong[1])
     assert np.abs(right[0] - right[1]).max() > 0.1
-    x = np.float64(mistakes.SENTENCES)
-    params = jax.tree.map(np.float64, mistakes.block()[1]["params"])
+    x = np.float64(cures.SENTENCES)
+    params = jax.tree.map(np.float64, cures.block()[1]["params"])
     own, inner = params["attention"], params["feed_forward"]
     heads = []
     for part in (slice(0, 2), slice(2, 4)):
@@ -179,7 +193,7 @@ def test_odd_width_is_an_error_of_shapes():
     expected = np.where(np.arange(5) % 2, np.cos(angles), np.sin(angles))
     np.testing.assert_allclose(table, expected, atol=1e-6)
     assert table.shape == (10, 5) and (table[1] != 0).all()
-    assert mistakes.sinusoidal_positions(10, 1).shape == (10, 1)
+    assert positions_by_array(10, 1).shape == (10, 1)
     assert "could not broadcast" in mistake.shows().as_text()[1][1]
 
 
@@ -188,9 +202,9 @@ def test_layer_norm_over_the_batch_moves_a_sentence_by_its_neighbour():
     assert np.abs(wrong[0] - wrong[1]).max() == pytest.approx(3.088, abs=1e-3)
     assert wrong[0, 0] > 0.8 and wrong[1, 0] < -2.2
     np.testing.assert_array_equal(right[0], right[1])
-    np.testing.assert_allclose(right[0], layer_norm(mistakes.SENTENCE), atol=1e-4)
-    alone = mistaken.layer_norm_over_batch(np.array([mistakes.SENTENCE]))
-    np.testing.assert_allclose(alone[0], layer_norm(mistakes.SENTENCE), atol=1e-12)
+    np.testing.assert_allclose(right[0], layer_norm(cures.SENTENCE), atol=1e-4)
+    alone = mistaken.layer_norm_over_batch(np.array([cures.SENTENCE]))
+    np.testing.assert_allclose(alone[0], layer_norm(cures.SENTENCE), atol=1e-12)
     with pytest.raises(ShapeError, match="axis must name the last axes"):
         functional.layer_norm(jnp.ones((2, 5, 3)), axis=(0, 2))
 
@@ -232,7 +246,7 @@ def test_mask_of_the_other_convention_attends_to_the_forbidden():
     assert np.isnan(wrong[2]).all()
     np.testing.assert_allclose(right, softmax(SCORES, LATER), atol=1e-7)
     with pytest.raises(ShapeError, match="mask must be bool.*bias"):
-        functional.attention_weights(**ATTEND, mask=jnp.asarray(mistakes.ADDED_MASK))
+        functional.attention_weights(**ATTEND, mask=jnp.asarray(cures.ADDED_MASK))
     with pytest.raises(ShapeError, match="bias must be floating"):
         functional.attention_weights(**ATTEND, bias=functional.causal(3, 3))
 
@@ -241,15 +255,15 @@ def test_row_that_sees_nothing_is_nan_and_here_0():
     wrong, right = both(4, 163)
     assert np.isnan(wrong[1]).all() and not np.isnan(wrong[[0, 2]]).any()
     assert (right[1] == 0).all()
-    hidden = ~mistakes.SECOND_SEES_NOTHING
+    hidden = ~cures.SECOND_SEES_NOTHING
     np.testing.assert_allclose(right, softmax(SCORES, hidden), atol=1e-7)
 
     def total(query):
-        key = jnp.asarray(mistakes.KEY)[:, None]
-        mask = jnp.asarray(mistakes.SECOND_SEES_NOTHING)
+        key = jnp.asarray(cures.KEY)[:, None]
+        mask = jnp.asarray(cures.SECOND_SEES_NOTHING)
         return functional.dot_product_attention(query, key, 2 * key, mask=mask)[..., 0].sum()
 
-    gradient = jax.jit(jax.grad(total))(jnp.asarray(mistakes.QUERY)[:, None])
+    gradient = jax.jit(jax.grad(total))(jnp.asarray(cures.QUERY)[:, None])
     gradient = np.asarray(gradient)
     assert (gradient[1] == 0).all() and np.isfinite(gradient).all() and (gradient[2] != 0).any()
 
@@ -260,13 +274,13 @@ def test_dropout_in_evaluation_changes_the_weights_from_call_to_call():
     assert (np.abs(wrong[:, 3] - 1) > 0.1).all()
     assert ((wrong[:, :3] == 0).sum(axis=1) == 1).all()
     np.testing.assert_array_equal(right[0], right[1])
-    layer, variables = mistakes.dropping_layer()
-    params, x = jax.tree.map(np.float64, variables["params"]), np.float64(mistakes.SENTENCES[0])
+    layer, variables = cures.dropping_layer()
+    params, x = jax.tree.map(np.float64, variables["params"]), np.float64(cures.SENTENCES[0])
     query, key = (x @ params[f"{name}_kernel"][:, :2] for name in ("query", "key"))
     expected = softmax(query @ key.T / math.sqrt(2))[-1]
     np.testing.assert_allclose(right[0], [*expected, 1], atol=1e-6)
     with pytest.raises(flax.errors.InvalidRngError):
-        layer.apply(variables, jnp.asarray(mistakes.SENTENCES), deterministic=False)
+        layer.apply(variables, jnp.asarray(cures.SENTENCES), deterministic=False)
     with pytest.raises(ConfigError, match="dropout_rng"):
         functional.dot_product_attention(ATTEND["query"], ATTEND["key"], ATTEND["key"],
                                          dropout_rate=0.1)  # fmt: skip

@@ -1,14 +1,17 @@
 import dataclasses
 
+import encoder_steps as script
 import fused_heads
 import jax
 import jax.numpy as jnp
-import multi_head_and_encoder as script
 import numpy as np
 import pytest
+from multi_head_and_encoder import DOCUMENT
+from positions import positions_by_array, positions_by_loop
 
 from jaxformer import functional
 from jaxformer.errors import ShapeError
+from tests.experiments.printed import assert_shows
 
 # As printed, of 10 positions and 6 features.
 PRINTED_POSITIONS = np.array(
@@ -93,11 +96,11 @@ def test_softmax_of_a_row_printed_in_part_agrees_with_itself(row):
 
 
 def test_positions_by_loop_and_at_once_are_the_printed_ones():
-    loop, table = script.positions_by_loop(10, 6), script.positions_at_once(10, 6)
+    loop, table = positions_by_loop(10, 6), positions_by_array(10, 6)
     np.testing.assert_allclose(loop, PRINTED_POSITIONS, rtol=0, atol=5.1e-5)
     np.testing.assert_allclose(table, PRINTED_POSITIONS, rtol=0, atol=5.1e-5)
-    odd = script.positions_at_once(10, 5)
-    np.testing.assert_allclose(odd, script.positions_by_loop(10, 5), atol=1e-6)
+    odd = positions_by_array(10, 5)
+    np.testing.assert_allclose(odd, positions_by_loop(10, 5), atol=1e-6)
 
 
 def test_denominators_are_the_printed_ones_where_exponents_are_rounded():
@@ -138,7 +141,7 @@ def test_encoder_has_the_documents_sizes():
     config = script.encoder_config()
     assert (config.max_len, config.d_model, config.num_heads) == (50, 512, 8)
     assert (config.dropout_rate, config.ff_dim, config.num_layers) == (0.1, 2048, 5)
-    assert script.BATCH == 30
+    assert fused_heads.BATCH == 30
     attention, feed_forward, norms = 4 * (512 * 512 + 512), 2 * 512 * 2048 + 2048 + 512, 4 * 512
     layers = 5 * (attention + feed_forward + norms)
     assert layers == 15_761_920
@@ -167,12 +170,6 @@ def test_encoder_runs_and_ignores_padding(encoded):
 
 def test_document_shows_every_step_in_order(encoded, monkeypatch):
     monkeypatch.setattr(script, "encode", lambda config: encoded)
-    shown = [step.show() for step in script.DOCUMENT.steps]
-    assert all(one.text and all(table.as_text() for table in one.tables.values()) for one in shown)
-    lines = [step.lines for step in script.DOCUMENT.steps]
-    assert lines == sorted(lines) and lines[-1][1] == 328
-    assert [name for one in shown for name in one.figures] == [
-        "multi_head_causal", "positions_10_by_6"
-    ]  # fmt: skip
-    encoder = shown[-1].tables["Encoder"].as_text()
+    assert assert_shows(DOCUMENT, 328) == ["multi_head_causal", "positions_10_by_6"]
+    encoder = script.show_encoder().tables["Encoder"].as_text()
     assert encoder[2][1] == "15,761,920" and encoder[4][1] == "0"

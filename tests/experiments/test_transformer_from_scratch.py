@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from positions import positions_by_array, positions_by_loop
 from scores import weights_of_scores
 from transformer_from_scratch import DOCUMENT
 
@@ -106,7 +107,7 @@ def five_digits(printed):
 
 
 def test_all_steps_show_in_the_order_of_the_document():
-    assert len(assert_shows(DOCUMENT, 1289)) == 14
+    assert len(assert_shows(DOCUMENT, 1289)) == 15
 
 
 def test_word_ids_are_the_same_in_every_run():
@@ -133,7 +134,7 @@ def test_embedding_gives_a_word_one_vector():
     assert shapes[2][1] == str(SHAPES["batch"])
 
 
-@pytest.mark.parametrize("make", [inputs.positions_by_loop, inputs.positions_by_array])
+@pytest.mark.parametrize("make", [positions_by_loop, positions_by_array])
 def test_positions_are_those_printed(make):
     printed = np.array(POSITIONS_5_5)
     assert_printed(make(5, 5), printed, decimals=9, input_error=five_digits(printed))
@@ -142,7 +143,7 @@ def test_positions_are_those_printed(make):
 
 
 def test_loop_of_the_document_leaves_the_last_odd_column_at_zero():
-    right, printed = inputs.positions_by_loop(5, 5), inputs.PRINTED_POSITIONS_BY_LOOP
+    right, printed = positions_by_loop(5, 5), inputs.PRINTED_POSITIONS_BY_LOOP
     assert_printed(right[:, :4], printed[:, :4])
     assert (printed[:, 4] == 0).all()
     assert_printed(right[:, 4], [0, 0.00063, 0.00126, 0.00189, 0.00252], decimals=5)
@@ -151,18 +152,18 @@ def test_loop_of_the_document_leaves_the_last_odd_column_at_zero():
 
 @pytest.mark.parametrize("width", [1, 4, 5, 25])
 def test_positions_by_loop_are_those_by_array(width):
-    by_array = inputs.positions_by_array(10, width)
-    np.testing.assert_allclose(by_array, inputs.positions_by_loop(10, width), rtol=0, atol=2e-7)
+    by_array = positions_by_array(10, width)
+    np.testing.assert_allclose(by_array, positions_by_loop(10, width), rtol=0, atol=2e-7)
 
 
 @pytest.mark.parametrize(("base", "radians"), [(10.0, 1.0), (1000.0, 0.013)])
 def test_last_dimensions_turn_as_the_text_says(base, radians):
-    sine, cosine = inputs.positions_by_array(10, 40, base=base)[9, -2:]
+    sine, cosine = positions_by_array(10, 40, base=base)[9, -2:]
     assert_printed(np.arctan2(sine, cosine), radians, decimals=1 if base == 10 else 3)
 
 
 def test_cosine_similarities_are_those_printed():
-    table = inputs.positions_by_array(10, 25, base=100.0)
+    table = positions_by_array(10, 25, base=100.0)
     similar = np.asarray(inputs.cosine_similarities(table))
     assert_printed(similar[[0, 0, 1, 5], [1, 5, 2, 2]], [0.9245, 0.4458, 0.9245, 0.5639])
     # Nearly a function of the distance, as the width is odd, and not a falling one.
@@ -172,7 +173,7 @@ def test_cosine_similarities_are_those_printed():
 
 
 def test_even_widths_are_similar_by_distance_alone():
-    similar = np.asarray(inputs.cosine_similarities(inputs.positions_by_array(8, 10, base=100.0)))
+    similar = np.asarray(inputs.cosine_similarities(positions_by_array(8, 10, base=100.0)))
     np.testing.assert_allclose(similar[0, 3], similar[2, 5], rtol=0, atol=3e-7)
 
 

@@ -1,0 +1,25 @@
+"""The sinusoidal encoding of positions, by a loop and at once, as the documents make it."""
+
+import math
+
+import jax
+import numpy as np
+
+from jaxformer.functional import sinusoidal_positions
+
+__all__ = ["positions_by_array", "positions_by_loop"]
+
+positions_by_array = jax.jit(
+    sinusoidal_positions, static_argnames=("positions", "d_model", "base", "layout")
+)
+"""The library's encoding, compiled: once for each length, width and base."""
+
+
+def positions_by_loop(num_positions: int, d_model: int, base: float = 10_000.0) -> np.ndarray:
+    """The encoding one number at a time, `[P, D]`: every column has its sine or cosine."""
+    table = np.zeros((num_positions, d_model))
+    for position in range(num_positions):
+        for column in range(d_model):
+            angle = position / base ** (2 * (column // 2) / d_model)
+            table[position, column] = math.cos(angle) if column % 2 else math.sin(angle)
+    return table
