@@ -60,9 +60,9 @@ def test_configs_named_in_commands_exist_and_their_overrides_too():
         config = load_config(words[0])
         for word in words[1:]:
             if word.startswith("--"):
-                section, key = word[2:].split(".")
+                *section, key = word[2:].split(".")
                 key = key.removeprefix("no-").replace("-", "_")
-                assert hasattr(getattr(config, section), key), word
+                assert hasattr(getattr(config, *section) if section else config, key), word
 
 
 @pytest.mark.parametrize("path", re.findall(r"\]\(((?!http)[^)]+)\)", README))
