@@ -64,26 +64,21 @@ class _Kind(NamedTuple):
 
     prepare: Callable[[ExperimentConfig, pathlib.Path | None], PreparedRun]
     init_params: Callable[..., Any]
-    open: Callable[[pathlib.Path, ExperimentConfig, Any, int], Run]
-    loss_unit: str = "token"
+    run: type[Run]
 
 
 _KINDS = {
     "language_model": _Kind(
-        language_model.PreparedLanguageModel.prepare, language_model.init_params,
-        LanguageModelRun.open,
+        language_model.PreparedLanguageModel.prepare, language_model.init_params, LanguageModelRun
     ),
-    "masked": _Kind(
-        masked.PreparedMasked.prepare, masked.init_params, MaskedRun.open, "masked token"
-    ),
+    "masked": _Kind(masked.PreparedMasked.prepare, masked.init_params, MaskedRun),
     "classification": _Kind(
-        classification.PreparedClassifier.prepare, classification.init_params,
-        ClassificationRun.open, "text",
+        classification.PreparedClassifier.prepare, classification.init_params, ClassificationRun
     ),
     "translation": _Kind(
-        translation.PreparedTranslation.prepare, translation.init_params, TranslationRun.open
+        translation.PreparedTranslation.prepare, translation.init_params, TranslationRun
     ),
-}  # fmt: skip
+}
 
 
 def _kind(config: ExperimentConfig) -> _Kind:
@@ -113,7 +108,7 @@ def loss_labels(path: str | pathlib.Path) -> LossLabels:
     }
     mixed_in = " and ".join(name for name, rate in parts.items() if rate)
     training = f"training (with {mixed_in})" if mixed_in else "training"
-    return LossLabels(_kind(config).loss_unit, training)
+    return LossLabels(_kind(config).run.unit, training)
 
 
 def open_run(path: str | pathlib.Path, step: int | None = None) -> Run:
@@ -137,7 +132,7 @@ def open_run(path: str | pathlib.Path, step: int | None = None) -> Run:
         shapes = jax.eval_shape(lambda: kind.init_params(config.model, jax.random.key(0)))
         params = checkpoints.restore_params(SingleRunner().template(shapes), chosen)
     assert chosen is not None  # else restore_params has raised
-    return kind.open(folder, config, params, chosen)
+    return kind.run.open(folder, config, params, chosen)
 
 
 def prepare_run(config: ExperimentConfig, folder: pathlib.Path | None = None) -> PreparedRun:

@@ -102,6 +102,14 @@ class Run(abc.ABC):
     kind: ClassVar[str]
     """What the model is, in words."""
 
+    unit: ClassVar[str] = "token"
+    """What the model predicts, and its loss is the mean over."""
+
+    @classmethod
+    @abc.abstractmethod
+    def open(cls, folder: pathlib.Path, config: ExperimentConfig, params: Any, step: int) -> "Run":
+        """Reads what else the run folder has."""
+
     @abc.abstractmethod
     def evaluate(self) -> Evaluation:
         """Measures the model on the run's held-out data, on one device."""

@@ -119,7 +119,7 @@ class PreparedClassifier(PreparedRun):
             batches=training_buckets(self.config, runner, self.train),
             held_out=held_out_buckets(self.config, self.held_out, runner),
             held_out_bytes=None,
-            unit="text",
+            unit=ClassificationRun.unit,
             scores=_accuracy(self.config.model, self.held_out),
         )
 
@@ -157,6 +157,7 @@ class ClassificationRun(Run):
     tokenizer: text.Tokenizer
     classes: tuple[str, ...]
     kind: ClassVar[str] = "a classifier, which labels texts"
+    unit: ClassVar[str] = "text"
 
     @classmethod
     def open(
@@ -179,7 +180,7 @@ class ClassificationRun(Run):
             batches={},
             held_out=held_out_buckets(self.config, examples),
             held_out_bytes=None,
-            unit="text",
+            unit=self.unit,
             scores=_accuracy(model, examples),
         )
         loss = classification_loss(SequenceClassifier(model))

@@ -99,6 +99,7 @@ class PreparedMasked(PreparedRun):
             batches=text.MaskedBatches(batches, **_masking(config, self.text.tokenizer), **hosts),
             held_out=held_out,
             held_out_bytes=None,
+            unit=MaskedRun.unit,
         )
 
     def loss(self, label_smoothing: float) -> LossFunction:
@@ -133,6 +134,7 @@ class MaskedRun(Run):
 
     tokenizer: text.Tokenizer
     kind: ClassVar[str] = "a masked language model, which fills in [MASK]"
+    unit: ClassVar[str] = "masked token"
 
     @classmethod
     def open(
@@ -147,7 +149,7 @@ class MaskedRun(Run):
         stream, rows = run_folder.HeldOut.load(self.folder).stream, evaluation_rows(self.config)
         held_out = _held_out_batches(self.config, self.tokenizer, stream, rows, {})
         loss = language_model_loss(MaskedLanguageModel(self.config.model))
-        data = TrainingData(batches={}, held_out=held_out, held_out_bytes=None)
+        data = TrainingData(batches={}, held_out=held_out, held_out_bytes=None, unit=self.unit)
         return evaluate_on_one_device(loss, self.params, data)
 
     def encode(self, prompt: str) -> np.ndarray:

@@ -46,7 +46,7 @@ class TrainingData(NamedTuple):
         held_out: makes an iterator over this host's rows of the held-out batches.
         held_out_bytes: UTF-8 bytes of the text that the held-out batches predict; None where
             that is no measure.
-        unit: what is predicted, a "token" or a "text".
+        unit: what is predicted, such as a "token", a "masked token" or a "text".
         scores: (params on one device) to figures by name, such as BLEU, taken at every
             evaluation; None for none.
     """
@@ -66,7 +66,7 @@ class Evaluation(NamedTuple):
         predicted: how many tokens or texts.
         bits_per_byte: bits per byte of text, comparable across tokenizers that lose nothing of it:
             all but the word tokenizer; None where not all of the text is predicted.
-        unit: "token" or "text".
+        unit: what the loss is the mean over, such as "token", "masked token" or "text".
         scores: other figures by name.
         details: lines that say how they were computed.
     """
@@ -90,7 +90,7 @@ class Evaluation(NamedTuple):
         parts = [f"{self.loss:.4f} nats per {self.unit}"]
         if self.bits_per_byte is not None:
             parts.append(f"{self.bits_per_byte:.4f} bits per byte")
-        if self.unit == "token":
+        if self.unit.endswith("token"):
             parts.append(f"perplexity {self.perplexity:.2f}")
         parts += [f"{name} {value:.4g}" for name, value in self.scores.items()]
         return ", ".join(parts)
@@ -122,7 +122,7 @@ def evaluate(
         params: the model's parameters.
         batches: of the held-out text.
         num_bytes: UTF-8 bytes of the text that the batches predict, for bits per byte.
-        unit: what is predicted, a "token" or a "text".
+        unit: what is predicted, such as a "token", a "masked token" or a "text".
 
     Returns:
         The mean loss, exact however the batches are cut.
@@ -216,7 +216,7 @@ def fit(
                         loss=values["loss"],
                         grad_norm=values["grad_norm"],
                         learning_rate=float(schedule(step - 1)),
-                        **{f"{data.unit}s_per_second": per_second},
+                        **{f"{data.unit.replace(' ', '_')}s_per_second": per_second},
                     )
                     progress.update(step, loss=values["loss"], per_second=per_second)
                 if step % training.eval_every == 0 or step == training.steps:

@@ -22,7 +22,7 @@ class TrainingProgress:
         start: steps already taken.
         total: steps in all.
         console: where to print; standard output when not given.
-        unit: what is predicted, a "token" or a "text".
+        unit: what is predicted, such as a "token", a "masked token" or a "text".
 
     Example:
         >>> with TrainingProgress(0, 100) as progress:

@@ -53,8 +53,9 @@ def test_evaluation_is_that_of_training(trained, run):
     result = run.evaluate()
     assert result.loss == pytest.approx(loss, rel=1e-5)
     assert result.loss < 0.7 * tiny.figures(trained, "loss")[5]
-    assert result.bits_per_byte is None and result.scores == {} and result.unit == "token"
-    assert str(result).startswith(f"{result.loss:.4f} nats per token, perplexity ")
+    assert result.bits_per_byte is None and result.scores == {} and result.unit == "masked token"
+    assert str(result).startswith(f"{result.loss:.4f} nats per masked token, perplexity ")
+    assert tiny.figures(trained, "masked_tokens_per_second")
 
 
 def test_evaluation_predicts_the_share_that_the_config_says(run):
