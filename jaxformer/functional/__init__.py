@@ -5,7 +5,7 @@ from jaxformer.functional.attention import (
     attention_weights,
     dot_product_attention,
 )
-from jaxformer.functional.cache import KVCache
+from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.functional.chunked_losses import chunked_cross_entropy
 from jaxformer.functional.embedding import embed, unembed
 from jaxformer.functional.feed_forward import (
@@ -46,6 +46,7 @@ __all__ = [
     "MultiHeadOutput",
     "MultiHeadParams",
     "RotaryScaling",
+    "WindowCache",
     "YarnScaling",
     "alibi_bias",
     "alibi_slopes",

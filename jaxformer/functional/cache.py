@@ -1,4 +1,4 @@
-"""The key/value cache of one attention layer."""
+"""The key/value cache of one attention layer: of all its tokens, or of a window's."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ import numpy as np
 from jaxformer.errors import ShapeError
 from jaxformer.functional.shapes import Array, check_axes, check_dtype
 
-__all__ = ["KVCache"]
+__all__ = ["KVCache", "WindowCache"]
 
 
 class KVCache(NamedTuple):
@@ -102,7 +102,8 @@ class KVCache(NamedTuple):
         num_tokens = jnp.asarray(num_tokens)
         check_dtype("num_tokens", num_tokens, "integer")
         check_axes("num_tokens", num_tokens, "B", {"B": batch})
-        self._raise_if_known_to_be_wrong(sizes["T"], num_tokens)
+        _raise_if_impossible(sizes["T"], num_tokens)
+        self._raise_if_full(num_tokens)
 
         impossible = (num_tokens < 0) | (num_tokens > sizes["T"])
         overflow = impossible | (self.lengths + num_tokens > capacity)
@@ -118,14 +119,10 @@ class KVCache(NamedTuple):
 
         return KVCache(write(self.key, key), write(self.value, value), lengths)
 
-    def _raise_if_known_to_be_wrong(self, num_new: int, num_tokens: jax.Array) -> None:
-        if isinstance(num_tokens, jax.core.Tracer):
+    def _raise_if_full(self, num_tokens: jax.Array) -> None:
+        if isinstance(num_tokens, jax.core.Tracer) or isinstance(self.lengths, jax.core.Tracer):
             return
         counts = np.asarray(num_tokens)
-        if counts.size and not 0 <= counts.min() <= counts.max() <= num_new:
-            raise ShapeError(f"num_tokens must be in 0 .. T={num_new}, got {counts.tolist()}")
-        if isinstance(self.lengths, jax.core.Tracer):
-            return
         wanted = np.asarray(self.lengths) + counts
         if (wanted > self.capacity).any():
             row = int(np.argmax(wanted))
@@ -133,3 +130,143 @@ class KVCache(NamedTuple):
                 f"the cache holds {self.capacity} tokens a row, got {self.lengths[row]} in row "
                 f"{row} and {counts[row]} more; make a larger one with KVCache.init"
             )
+
+
+class WindowCache(NamedTuple):
+    """Keys and values of the last W tokens of every row: all that a sliding window ever reads.
+
+    The newest token lies in the last slot of its row, so that the slots of all rows have the same
+    distance to the next token. A row of fewer than W tokens leaves its first slots unwritten.
+
+    Args:
+        key: float `[B, W, K, H]`.
+        value: float `[B, W, K, Hv]`.
+        lengths: int32 `[B]`, tokens of each row so far, those no longer held included.
+
+    References:
+        Jiang et al., "Mistral 7B", 2023 (rolling buffer cache).
+
+    Example:
+        >>> cache = WindowCache.init(2, 4, num_kv_heads=1, head_dim=4)
+        >>> key, value, longer = cache.append(jnp.ones((2, 9, 1, 4)), jnp.ones((2, 9, 1, 4)))
+        >>> key.shape, longer.key.shape, longer.lengths.tolist()
+        ((2, 13, 1, 4), (2, 4, 1, 4), [9, 9])
+    """
+
+    key: jax.Array
+    value: jax.Array
+    lengths: jax.Array
+
+    @classmethod
+    def init(
+        cls, batch_size: int, window: int, *, num_kv_heads: int, head_dim: int,
+        value_head_dim: int | None = None, dtype: jax.typing.DTypeLike = jnp.float32,
+    ) -> "WindowCache":  # fmt: skip
+        """Makes an empty cache.
+
+        Args:
+            batch_size: B.
+            window: W, how many tokens before itself a query may attend to.
+            num_kv_heads: K.
+            head_dim: H.
+            value_head_dim: Hv; H when not given.
+            dtype: of keys and values.
+
+        Returns:
+            A cache with all lengths 0.
+
+        Raises:
+            ShapeError: a size is not positive.
+        """
+        return cls(*KVCache.init(
+            batch_size, window, num_kv_heads=num_kv_heads, head_dim=head_dim,
+            value_head_dim=value_head_dim, dtype=dtype,
+        ))  # fmt: skip
+
+    @property
+    def window(self) -> int:
+        """W, how many tokens before the next one are held."""
+        return self.key.shape[1]
+
+    def append(
+        self, key: jax.Array, value: jax.Array, num_tokens: Array | None = None
+    ) -> tuple[jax.Array, jax.Array, "WindowCache"]:
+        """Puts the next tokens of every row behind the held ones, and keeps the last W.
+
+        Args:
+            key: float `[B, T, K, H]`.
+            value: float `[B, T, K, Hv]`.
+            num_tokens: int `[B]`, how many of the T tokens each row takes, the first ones; all
+                when not given. A number beyond T counts as T where it is traced.
+
+        Returns:
+            (key, value, cache): `[B, W + T, K, H]` and `[B, W + T, K, Hv]`, the held tokens and
+            then the new ones, which the new queries attend to; and the cache after them.
+
+        Raises:
+            ShapeError: the shapes do not fit, or num_tokens is known not to.
+        """
+        batch = self.lengths.shape[0]
+        known = {"B": batch, "K": self.key.shape[2], "H": self.key.shape[3]}
+        sizes = check_axes("key", key, "B T K H", known)
+        known = {"B": batch, "T": sizes["T"], "K": sizes["K"], "V": self.value.shape[3]}
+        check_axes("value", value, "B T K V", known)
+        if num_tokens is None:
+            num_tokens = jnp.full((batch,), sizes["T"], jnp.int32)
+        num_tokens = jnp.asarray(num_tokens)
+        check_dtype("num_tokens", num_tokens, "integer")
+        check_axes("num_tokens", num_tokens, "B", {"B": batch})
+        _raise_if_impossible(sizes["T"], num_tokens)
+        num_tokens = num_tokens.clip(0, sizes["T"])
+
+        def last(joined: jax.Array) -> jax.Array:
+            # Unwritten slots move along, so that they stay in front of a short row's tokens.
+            slots = num_tokens[:, None] + jnp.arange(self.window, dtype=num_tokens.dtype)[None]
+            return jnp.take_along_axis(joined, slots[:, :, None, None], axis=1)
+
+        keys = jnp.concatenate([self.key, key.astype(self.key.dtype)], axis=1)
+        values = jnp.concatenate([self.value, value.astype(self.value.dtype)], axis=1)
+        longer = WindowCache(last(keys), last(values), self.lengths + num_tokens)
+        return keys, values, longer
+
+    def written(self, num_tokens: int) -> jax.Array:
+        """Boolean attention mask of the slots that `append` of T tokens attends to.
+
+        Args:
+            num_tokens: T.
+
+        Returns:
+            bool `[B, 1, 1, W + T]`, False where a row has no token yet.
+        """
+        first = (self.window - self.lengths).clip(0)
+        slots = jnp.arange(self.window + num_tokens, dtype=jnp.int32)
+        return (slots[None] >= first[:, None])[:, None, None]
+
+    def by_slot(self, array: jax.Array, num_tokens: int) -> jax.Array:
+        """Takes the keys of a mask or bias, which are in order of position, as the slots hold them.
+
+        Args:
+            array: `[B or 1, N or 1, T or 1, S or 1]`, S keys from position 0 on.
+            num_tokens: T, how many tokens are about to be appended.
+
+        Returns:
+            `[B, N or 1, T or 1, W + T]`; an array whose last axis is 1 stays as it is. Unwritten
+            slots have the first key's value; tokens beyond S are hidden by a mask, and NaN in a
+            bias, as those beyond the capacity of a `KVCache` are.
+        """
+        if array.shape[-1] == 1:
+            return array
+        slots = jnp.arange(self.window + num_tokens, dtype=jnp.int32)
+        position = (self.lengths - self.window)[:, None] + slots[None]
+        position = position.clip(0)[:, None, None]
+        array = jnp.broadcast_to(array, (position.shape[0], *array.shape[1:]))
+        beyond = False if array.dtype == bool else jnp.nan
+        return jnp.take_along_axis(array, position, axis=-1, mode="fill", fill_value=beyond)
+
+
+def _raise_if_impossible(num_new: int, num_tokens: jax.Array) -> None:
+    if isinstance(num_tokens, jax.core.Tracer):
+        return
+    counts = np.asarray(num_tokens)
+    if counts.size and not 0 <= counts.min() <= counts.max() <= num_new:
+        raise ShapeError(f"num_tokens must be in 0 .. T={num_new}, got {counts.tolist()}")

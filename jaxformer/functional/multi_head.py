@@ -4,26 +4,45 @@ Axes: `B` batch, `T` query length, `S` key/value length, `N` query heads, `K` ke
 `H` query and key width, `Hv` value width, `D` d_model.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
 from einops import rearrange
 
-from jaxformer.errors import ShapeError
-from jaxformer.functional.attention import (
-    Implementation,
-    attention_weights,
-    dot_product_attention,
+from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.functional.attention import attention_weights, dot_product_attention
+from jaxformer.functional.attention_function import (
+    AttentionFunction,
+    AttentionOptions,
+    call_attention,
+    function_name,
 )
-from jaxformer.functional.attention.inputs import Lengths, WindowSize
-from jaxformer.functional.cache import KVCache
+from jaxformer.functional.cache import KVCache, WindowCache
+from jaxformer.functional.cached_attention import (
+    check_cached,
+    with_cache,
+    with_cross_cache,
+    with_window_cache,
+)
 from jaxformer.functional.linear import linear
 from jaxformer.functional.normalization import rms_norm
 from jaxformer.functional.positions import apply_rotary
 from jaxformer.functional.shapes import Array, check_axes, check_dtype
 
-__all__ = ["MultiHeadOutput", "MultiHeadParams", "multi_head_attention", "project_memory"]
+__all__ = [
+    "MultiHeadOutput",
+    "MultiHeadParams",
+    "Rotation",
+    "multi_head_attention",
+    "project_memory",
+]
+
+Rotation = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+"""A function from query `[..., T, N, H]` and key `[..., T, K, H]` to both, rotated."""
+
+_NOT_FOR_WEIGHTS = ("dropout_rate", "dropout_rng", "implementation")
 
 
 class MultiHeadParams(NamedTuple):
@@ -59,12 +78,12 @@ class MultiHeadOutput(NamedTuple):
 
     Args:
         output: float `[..., T, D]`.
-        cache: the longer cache, when one was given.
+        cache: the cache with the new tokens, when one was given.
         weights: float32 `[..., N, T, S]`, before dropout, when they were asked for.
     """
 
     output: jax.Array
-    cache: KVCache | None
+    cache: KVCache | WindowCache | None
     weights: jax.Array | None = None
 
 
@@ -78,68 +97,58 @@ def multi_head_attention(
     num_heads: int,
     num_kv_heads: int | None = None,
     norm_eps: float = 1e-6,
-    rotary: tuple[jax.Array, jax.Array] | None = None,
+    rotary: tuple[jax.Array, jax.Array] | Rotation | None = None,
     rotary_layout: str = "half",
-    cache: KVCache | None = None,
+    cache: KVCache | WindowCache | None = None,
     num_tokens: jax.Array | None = None,
-    memory: KVCache | None = None,
+    cross_cache: KVCache | None = None,
     return_weights: bool = False,
-    scale: float | None = None,
-    is_causal: bool = False,
-    query_offset: Lengths | None = None,
-    query_seq_lengths: Lengths | None = None,
-    key_value_seq_lengths: Lengths | None = None,
-    local_window_size: WindowSize | None = None,
-    query_segment_ids: Array | None = None,
-    key_value_segment_ids: Array | None = None,
-    softcap: float | None = None,
-    dropout_rate: float = 0.0,
-    dropout_rng: jax.Array | None = None,
-    implementation: Implementation = "auto",
+    attention_fn: AttentionFunction = dot_product_attention,
+    **options: Unpack[AttentionOptions],
 ) -> MultiHeadOutput:
     """Projects to heads, attends in each, and projects the merged heads back.
 
     Queries and keys are normalized where there are scales for it, then rotated where there are
-    tables. Every argument from scale on is that of `dot_product_attention`.
+    tables or a function for it.
 
     Args:
         params: the four projections, and the scales of the norms.
         query_inputs: float `[..., T, D]`.
         key_value_inputs: float `[..., S, D]`; query_inputs when not given (self-attention).
-        bias: added to the scores, as in `dot_product_attention`; with a cache, S is its capacity.
+        bias: added to the scores, as in `dot_product_attention`; with a `KVCache`, S is its
+            capacity, with a `WindowCache` its slots and the new tokens, W + T.
         mask: bool, True = attend, likewise.
         num_heads: N.
         num_kv_heads: K; N when not given.
         norm_eps: added to the mean square of a head by its norm.
-        rotary: (cos, sin) tables `[T, H/2]` or `[..., T, H/2]` for queries and keys alike
+        rotary: (cos, sin) tables `[T, H/2]` or `[..., T, H/2]` for queries and keys alike, or a
+            function from query `[..., T, N, H]` and key `[..., T, K, H]` to both, rotated
             (self-attention only).
-        rotary_layout: "half" or "interleaved", as in `apply_rotary`.
-        cache: earlier keys and values of this layer. The new ones are appended, and queries see
-            the cached tokens up to their own (causal self-attention on `[B, T, D]`).
+        rotary_layout: of the tables: "half" or "interleaved", as in `apply_rotary`.
+        cache: earlier keys and values of this layer. The new ones are appended. With is_causal,
+            queries attend to the cached tokens up to their own; without, to all of them, and a
+            mask must be given (self-attention on `[B, T, D]`). A `WindowCache` needs a
+            local_window_size whose left side is its own.
         num_tokens: int `[B]`, with a cache: how many of the T inputs are real in each row, the
             first ones; all when not given. Outputs of the others are those of a zero row.
-        memory: keys and values of another sequence that `project_memory` made, in place of
+        cross_cache: keys and values of another sequence that `project_memory` made, in place of
             key_value_inputs (cross-attention).
         return_weights: whether to compute the attention weights as well; they need T x S memory.
-        scale: factor of the scores; 1 / sqrt(H) when not given.
-        is_causal: whether a query sees only keys at or before it.
-        query_offset: position of the first query; with a cache, it is the cache's.
-        query_seq_lengths: output rows at or beyond are those of a zero row; with a cache, they
-            are num_tokens.
-        key_value_seq_lengths: keys at or beyond are hidden; with a cache, they are its own.
-        local_window_size: (left, right) around the query's position.
-        query_segment_ids: integer `[..., T]`.
-        key_value_segment_ids: integer `[..., S]`.
-        softcap: c in c * tanh(scores / c).
-        dropout_rate: of the attention weights.
-        dropout_rng: PRNG key; needed when the rate is above 0.
-        implementation: which computation.
+        attention_fn: what computes attention: a function with the signature of
+            `dot_product_attention`. It is called with query, key, value, bias and mask, and with
+            those of the other arguments that are not at their defaults.
+        **options: scale, is_causal, query_offset, query_seq_lengths, key_value_seq_lengths,
+            local_window_size, query_segment_ids, key_value_segment_ids, softcap, dropout_rate,
+            dropout_rng and implementation, as in `dot_product_attention`. With a cache the
+            offset and the lengths are its own.
 
     Returns:
         The output, and the cache and weights where there are any.
 
     Raises:
-        ShapeError: an argument does not fit.
+        ShapeError: an argument does not fit, or attention_fn returns another shape or dtype.
+        ConfigError: attention_fn does not take the arguments of this call, or the weights of one
+            that is not `dot_product_attention` are asked for.
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017, section 3.2.2; Henry et al.,
@@ -151,55 +160,79 @@ def multi_head_attention(
         >>> multi_head_attention(params, jnp.ones((2, 3, 8)), num_heads=2).output.shape
         (2, 3, 8)
     """
-    own = {
-        "query_offset": query_offset,
-        "query_seq_lengths": query_seq_lengths,
-        "key_value_seq_lengths": key_value_seq_lengths,
-    }
-    _check_sources(key_value_inputs, memory, rotary, cache, num_tokens, is_causal, own)
+    if unknown := options.keys() - AttentionOptions.__annotations__.keys():
+        raise TypeError(f"multi_head_attention() has no argument {min(unknown)!r}")
+    crosses = "key_value_inputs" if key_value_inputs is not None else ""
+    crosses = "cross_cache" if cross_cache is not None else crosses
+    if key_value_inputs is not None and cross_cache is not None:
+        raise ShapeError("cross_cache stands in place of key_value_inputs, got both; leave one out")
+    if rotary is not None and crosses:
+        raise ShapeError(f"rotary tables are for self-attention, got {crosses} as well")
+    if cache is None and num_tokens is not None:
+        raise ShapeError(
+            "num_tokens goes with a cache, got none; pass query_seq_lengths and "
+            "key_value_seq_lengths"
+        )
     kv_heads = num_heads if num_kv_heads is None else num_kv_heads
     check_axes("query_inputs", query_inputs, "... T D")
     query = _heads(params, "query", query_inputs, num_heads, norm_eps)
-    if memory is not None:
+    if cross_cache is not None:
         sizes = check_axes("query_inputs", query_inputs, "B T D")
         sizes |= {"K": kv_heads, "H": query.shape[-1]}
-        check_axes("memory.key", memory.key, "B S K H", sizes)
-        key, value = memory.key.astype(query.dtype), memory.value.astype(query.dtype)
-        key_value_seq_lengths = memory.lengths
+        check_axes("cross_cache.key", cross_cache.key, "B S K H", sizes)
+        key, value = cross_cache.key.astype(query.dtype), cross_cache.value.astype(query.dtype)
+        options = with_cross_cache(options, cross_cache)
     else:
         key_value_inputs = query_inputs if key_value_inputs is None else key_value_inputs
         key, value = _keys_and_values(params, key_value_inputs, kv_heads, norm_eps)
-    if rotary is not None:
+    if callable(rotary):
+        query, key = _rotate(rotary, query, key)
+    elif rotary is not None:
         query = apply_rotary(query, rotary, layout=rotary_layout)
         key = apply_rotary(key, rotary, layout=rotary_layout)
     if cache is not None:
         check_axes("query_inputs", query_inputs, "B T D", {"B": cache.lengths.shape[0]})
-        cache = cache.append(key, value, num_tokens)
-        new = query.shape[1] if num_tokens is None else num_tokens
-        query_offset, query_seq_lengths = cache.lengths - new, num_tokens
-        key, value = cache.key.astype(query.dtype), cache.value.astype(query.dtype)
-        key_value_seq_lengths = cache.lengths
-    structure: dict[str, Any] = dict(
-        scale=scale, is_causal=is_causal, query_offset=query_offset,
-        query_seq_lengths=query_seq_lengths, key_value_seq_lengths=key_value_seq_lengths,
-        local_window_size=local_window_size, query_segment_ids=query_segment_ids,
-        key_value_segment_ids=key_value_segment_ids, softcap=softcap,
-    )  # fmt: skip
-    attended = dot_product_attention(
-        query, key, value, bias, mask, **structure,
-        dropout_rate=dropout_rate, dropout_rng=dropout_rng, implementation=implementation,
-    )  # fmt: skip
-    weights = attention_weights(query, key, bias, mask, **structure) if return_weights else None
+        check_cached(options, crosses, mask)
+        if isinstance(cache, WindowCache):
+            options, mask = with_window_cache(options, cache, query.shape[1], num_tokens, mask)
+            key, value, cache = cache.append(key, value, num_tokens)
+        else:
+            cache = cache.append(key, value, num_tokens)
+            options = with_cache(options, cache, query.shape[1], num_tokens)
+            key, value = cache.key, cache.value
+        key, value = key.astype(query.dtype), value.astype(query.dtype)
+    attended = call_attention(attention_fn, query, key, value, bias, mask, options)
+    weights = None
+    if return_weights:
+        if attention_fn is not dot_product_attention:
+            raise ConfigError(
+                "the attention weights of an own attention_fn are not known, got return_weights="
+                f"True and {function_name(attention_fn)}; leave return_weights out"
+            )
+        shown = {k: v for k, v in options.items() if k not in _NOT_FOR_WEIGHTS}
+        weights = attention_weights(query, key, bias, mask, **shown)  # type: ignore[arg-type]
     merged = rearrange(attended, "... t n h -> ... t (n h)")
     output = linear(merged, params.output_kernel, params.output_bias, name="output_kernel")
     return MultiHeadOutput(output, cache, weights)
+
+
+def _rotate(rotation: Rotation, query: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Applies a user's rotation, and checks that it keeps shapes and dtypes."""
+    rotated = rotation(query, key)
+    for name, before, after in zip(("query", "key"), (query, key), rotated, strict=True):
+        if (after.shape, after.dtype) != (before.shape, before.dtype):
+            raise ShapeError(
+                f"a rotation must keep the {name}'s shape {before.shape} and dtype "
+                f"{before.dtype}, got {after.shape} and {after.dtype}"
+            )
+    return rotated
 
 
 def project_memory(
     params: MultiHeadParams, key_value_inputs: jax.Array, lengths: jax.Array | None = None,
     *, num_heads: int, num_kv_heads: int | None = None, norm_eps: float = 1e-6,
 ) -> KVCache:  # fmt: skip
-    """Projects another sequence to keys and values once, for cross-attention from many queries.
+    """Cross-attention cache: another sequence, projected to keys and values once.
 
     Args:
         params: of the layer; its key and value projections are used.
@@ -210,7 +243,7 @@ def project_memory(
         norm_eps: added to the mean square of a head by its norm.
 
     Returns:
-        What `multi_head_attention` takes as memory: keys, values and lengths.
+        What `multi_head_attention` takes as cross_cache: keys, values and lengths.
 
     Raises:
         ShapeError: an argument does not fit.
@@ -218,9 +251,10 @@ def project_memory(
     Example:
         >>> import jax.numpy as jnp
         >>> params = MultiHeadParams(*[jnp.eye(8)] * 4)
-        >>> memory = project_memory(params, jnp.ones((2, 5, 8)), num_heads=2)
-        >>> layer = multi_head_attention(params, jnp.ones((2, 3, 8)), num_heads=2, memory=memory)
-        >>> memory.key.shape, layer.output.shape
+        >>> keys = project_memory(params, jnp.ones((2, 5, 8)), num_heads=2)
+        >>> x = jnp.ones((2, 3, 8))
+        >>> layer = multi_head_attention(params, x, num_heads=2, cross_cache=keys)
+        >>> keys.key.shape, layer.output.shape
         ((2, 5, 2, 4), (2, 3, 8))
     """
     sizes = check_axes("key_value_inputs", key_value_inputs, "B S D")
@@ -262,45 +296,3 @@ def _heads(
         return x
     check_axes(scale_name, norm_scale, "H", {"H": x.shape[-1]})
     return rms_norm(x, norm_scale, eps=norm_eps)
-
-
-def _check_sources(
-    key_value_inputs: jax.Array | None,
-    memory: KVCache | None,
-    rotary: tuple[jax.Array, jax.Array] | None,
-    cache: KVCache | None,
-    num_tokens: jax.Array | None,
-    is_causal: bool,
-    own: dict[str, Lengths | None],
-) -> None:
-    """Raises where what the keys and values come from does not go together."""
-    cross = "key_value_inputs" if key_value_inputs is not None else "memory"
-    if memory is None and key_value_inputs is None:
-        cross = ""
-    if memory is not None and key_value_inputs is not None:
-        raise ShapeError("memory stands in place of key_value_inputs, got both; leave one out")
-    if rotary is not None and cross:
-        raise ShapeError(f"rotary tables are for self-attention, got {cross} as well")
-    if memory is not None and own["key_value_seq_lengths"] is not None:
-        raise ShapeError(
-            "key_value_seq_lengths must be left out with memory, which has its own, got both"
-        )
-    if cache is None:
-        if num_tokens is not None:
-            raise ShapeError(
-                "num_tokens goes with a cache, got none; pass query_seq_lengths and "
-                "key_value_seq_lengths"
-            )
-        return
-    if cross or not is_causal:
-        raise ShapeError(
-            f"a cache is for causal self-attention, got is_causal={is_causal}"
-            + (f" and {cross}" if cross else "")
-            + "; set is_causal=True and pass query_inputs only"
-        )
-    for name, value in own.items():
-        if value is not None:
-            raise ShapeError(
-                f"{name} must be left out with a cache, which has its own, got both; "
-                "pass num_tokens for rows of unequal length"
-            )

@@ -57,8 +57,8 @@ def beam_search(
     end_token: int,
     length_penalty: float = 1.0,
     early_stopping: bool | Literal["never"] = False,
-    num_return: int = 1,
-    num_tokens: int | None = None,
+    num_best: int = 1,
+    vocab_size: int | None = None,
 ) -> Beams:
     r"""Looks for the continuations with the best scores, following `beam_size` of them at a time.
 
@@ -84,7 +84,7 @@ def beam_search(
         log-probability at length max_new_tokens (positive penalty) or at its present length.
 
     A token whose logit is -inf is impossible, and so is every hypothesis that has it; a hypothesis
-    whose every next token is impossible is given up. Where a row has fewer than `num_return`
+    whose every next token is impossible is given up. Where a row has fewer than `num_best`
     hypotheses, the others have length 0 and score -inf. A row with a NaN or +inf logit in a running
     hypothesis gets NaN as all its scores and log-probabilities: look for them before use.
 
@@ -102,8 +102,8 @@ def beam_search(
         end_token: id that ends a hypothesis.
         length_penalty: exponent of the length: positive, negative or 0.
         early_stopping: when a row is done, as above.
-        num_return: n, hypotheses to return, at most W.
-        num_tokens: ids at or above do not exist, such as those of a padded vocabulary: their
+        num_best: n, hypotheses to return, at most W.
+        vocab_size: ids at or above do not exist, such as those that pad a vocabulary: their
             logits are cut off before the softmax.
 
     Returns:
@@ -121,7 +121,7 @@ def beam_search(
     Example:
         >>> table = jnp.log(jnp.array([[0.4, 0.6, 0], [0.1, 0, 0.9], [1.0, 0, 0]]))
         >>> step = lambda tokens, cache: (table[tokens], cache)
-        >>> options = {"beam_size": 2, "max_new_tokens": 3, "end_token": 0, "num_return": 2}
+        >>> options = {"beam_size": 2, "max_new_tokens": 3, "end_token": 0, "num_best": 2}
         >>> beams = beam_search(step, (), jnp.array([0]), **options)
         >>> beams.tokens[0].tolist(), beams.lengths[0].tolist()
         ([[1, 2, 0], [0, 0, 0]], [3, 1])
@@ -129,12 +129,12 @@ def beam_search(
         [0.54, 0.4]
     """
     for name, count in {
-        "beam_size": beam_size, "max_new_tokens": max_new_tokens, "num_return": num_return,
+        "beam_size": beam_size, "max_new_tokens": max_new_tokens, "num_best": num_best,
     }.items():  # fmt: skip
         _require_int(name, count, 1)
-    if num_return > beam_size:
+    if num_best > beam_size:
         raise ConfigError(
-            f"num_return must be at most beam_size, got num_return={num_return} and "
+            f"num_best must be at most beam_size, got num_best={num_best} and "
             f"beam_size={beam_size}; search with more beams"
         )
     if not isinstance(early_stopping, bool) and early_stopping != "never":
@@ -161,10 +161,10 @@ def beam_search(
         done=jnp.zeros(batch, bool),
     )
     step_fn = jax.jit(step_fn)  # traced once, for the check and for the loop
-    vocab_size = _check_step(step_fn, state)
-    if num_tokens is not None:
-        _require_int("num_tokens", num_tokens, 1, vocab_size)
-        vocab_size = num_tokens
+    num_logits = _check_step(step_fn, state)
+    if vocab_size is None:
+        vocab_size = num_logits
+    _require_int("vocab_size", vocab_size, 1, num_logits)
     _require_int("end_token", end_token, 0, vocab_size - 1)
 
     def unfinished(state: _State) -> jax.Array:
@@ -178,7 +178,7 @@ def beam_search(
         )
 
     finished = jax.lax.while_loop(unfinished, step, state).finished
-    return jax.tree.map(lambda leaf: leaf[:, :num_return], finished)
+    return jax.tree.map(lambda leaf: leaf[:, :num_best], finished)
 
 
 def _continue(logits: jax.Array, log_probs: jax.Array) -> jax.Array:

@@ -9,15 +9,14 @@ from typing import Any, Literal, NamedTuple
 import jax
 import numpy as np
 from einops import repeat
+from flax import linen as nn
 
-from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.functional.cache import KVCache
 from jaxformer.inference.beam_search import Beams, beam_search
 from jaxformer.inference.token_rows import check_sources, pad_rows
-from jaxformer.models.decoder import init_cache
-from jaxformer.models.encoder_decoder import EncoderDecoder
-from jaxformer.modules.stack import unstack_layers
+from jaxformer.models import EncoderDecoder, init_cache
+from jaxformer.modules.stack import Cache, split_layers
 
 __all__ = ["Hypothesis", "translate", "translate_stream"]
 
@@ -40,7 +39,7 @@ class Hypothesis(NamedTuple):
 
 
 def translate(
-    config: ModelConfig,
+    model: EncoderDecoder,
     params: Any,
     sources: Sequence[Sequence[int]],
     *,
@@ -49,9 +48,9 @@ def translate(
     beam_size: int = 4,
     length_penalty: float = 1.0,
     early_stopping: bool | Literal["never"] = False,
-    num_return: int = 1,
+    num_best: int = 1,
     max_new_tokens: int | None = None,
-    num_tokens: int | None = None,
+    vocab_size: int | None = None,
     rows: int = 32,
 ) -> list[list[Hypothesis]]:
     """Looks for the likeliest translations of sources of any, also unequal, lengths.
@@ -61,22 +60,22 @@ def translate(
     whatever the model was trained with.
 
     Args:
-        config: the encoder-decoder.
-        params: its parameters, scanned or looped.
+        model: the encoder-decoder, with whatever of one's own it was made with.
+        params: its parameters.
         sources: token ids, at least one per source.
         start_token: the first input of the decoder.
         end_token: ends a translation.
         beam_size: hypotheses that are followed at a time.
         length_penalty: exponent of the length that log-probabilities are divided by.
         early_stopping: when a source is done, as in `beam_search`.
-        num_return: hypotheses per source, at most beam_size.
+        num_best: hypotheses per source, at most beam_size.
         max_new_tokens: longest translation, the end token included; when not given, twice the
             length of the source, rounded up to a multiple of 16, and 16 more, at most max_len.
-        num_tokens: ids at or above are never chosen, such as those of a padded vocabulary.
+        vocab_size: ids at or above are never chosen, such as those that pad a vocabulary.
         rows: most sources that are translated at a time.
 
     Returns:
-        For every source, in the order given, its hypotheses, best first: num_return of them,
+        For every source, in the order given, its hypotheses, best first: num_best of them,
         fewer only where the model makes all others impossible.
 
     Raises:
@@ -90,14 +89,15 @@ def translate(
         ...     num_heads=2,
         ... )
         >>> tokens = np.zeros((1, 2), int)
-        >>> params = EncoderDecoder(config).init(jax.random.key(0), tokens, tokens)["params"]
-        >>> found = translate(config, params, [[1], [2, 3]], start_token=0, end_token=0)
+        >>> model = EncoderDecoder(config)
+        >>> params = model.init(jax.random.key(0), tokens, tokens)["params"]
+        >>> found = translate(model, params, [[1], [2, 3]], start_token=0, end_token=0)
         >>> [len(hypotheses) for hypotheses in found]
         [1, 1]
     """
     results: list[list[Hypothesis]] = [[] for _ in sources]
     for batch in translate_stream(
-        config,
+        model,
         params,
         sources,
         start_token=start_token,
@@ -105,9 +105,9 @@ def translate(
         beam_size=beam_size,
         length_penalty=length_penalty,
         early_stopping=early_stopping,
-        num_return=num_return,
+        num_best=num_best,
         max_new_tokens=max_new_tokens,
-        num_tokens=num_tokens,
+        vocab_size=vocab_size,
         rows=rows,
     ):
         for index, hypotheses in batch:
@@ -116,7 +116,7 @@ def translate(
 
 
 def translate_stream(
-    config: ModelConfig,
+    model: EncoderDecoder,
     params: Any,
     sources: Sequence[Sequence[int]],
     *,
@@ -125,25 +125,25 @@ def translate_stream(
     beam_size: int = 4,
     length_penalty: float = 1.0,
     early_stopping: bool | Literal["never"] = False,
-    num_return: int = 1,
+    num_best: int = 1,
     max_new_tokens: int | None = None,
-    num_tokens: int | None = None,
+    vocab_size: int | None = None,
     rows: int = 32,
 ) -> Iterator[list[tuple[int, list[Hypothesis]]]]:
     """Translates as `translate` does, yielding batches as they are done, the longest first.
 
     Args:
-        config: the encoder-decoder.
-        params: its parameters, scanned or looped.
+        model: the encoder-decoder, with whatever of one's own it was made with.
+        params: its parameters.
         sources: token ids, at least one per source.
         start_token: the first input of the decoder.
         end_token: ends a translation.
         beam_size: hypotheses that are followed at a time.
         length_penalty: exponent of the length that log-probabilities are divided by.
         early_stopping: when a source is done, as in `beam_search`.
-        num_return: hypotheses per source, at most beam_size.
+        num_best: hypotheses per source, at most beam_size.
         max_new_tokens: longest translation; by the length of the source when not given.
-        num_tokens: ids at or above are never chosen, such as those of a padded vocabulary.
+        vocab_size: ids at or above are never chosen, such as those that pad a vocabulary.
         rows: most sources that are translated at a time.
 
     Yields:
@@ -153,17 +153,16 @@ def translate_stream(
         ConfigError: as in `translate`.
         DataError: as in `translate`.
     """
-    lengths = _check(config, sources, start_token, max_new_tokens, rows)
-    if config.scan_layers:
-        params = unstack_layers(params)
-    config = dataclasses.replace(config, scan_layers=False, attention_implementation="auto")
+    lengths = _check(model, sources, start_token, max_new_tokens, rows)
+    config = dataclasses.replace(model.config, attention_implementation="auto")
+    model, params = model.clone(config=config), split_layers(params)
     size = min(rows, len(sources))
     for width, indices in _batches(lengths, config.max_len, size):
         # A batch that is not full repeats a source: one that is done no later than the others.
         filled = indices + [indices[0]] * (size - len(indices))
         limit = min(config.max_len, 2 * width + 16) if max_new_tokens is None else max_new_tokens
         beams = _search(
-            config,
+            model,
             params,
             pad_rows([sources[index] for index in filled], width),
             np.asarray([lengths[index] for index in filled], np.int32),
@@ -173,8 +172,8 @@ def translate_stream(
             end_token=end_token,
             length_penalty=length_penalty,
             early_stopping=early_stopping,
-            num_return=num_return,
-            num_tokens=num_tokens,
+            num_best=num_best,
+            vocab_size=vocab_size,
         )
         beams = jax.tree.map(np.asarray, beams)
         if np.isnan(beams.scores).any():
@@ -183,17 +182,16 @@ def translate_stream(
 
 
 def _check(
-    config: ModelConfig,
+    model: EncoderDecoder,
     sources: Sequence[Sequence[int]],
     start_token: int,
     max_new_tokens: int | None,
     rows: int,
 ) -> list[int]:
     """Checks what the search itself does not; the length of every source."""
-    if config.architecture != "encoder_decoder":
-        raise ConfigError(
-            f"translation needs architecture 'encoder_decoder', got {config.architecture!r}"
-        )
+    if not isinstance(model, EncoderDecoder):
+        raise ConfigError(f"translation needs an EncoderDecoder, got a {type(model).__name__}")
+    config = model.config
     if rows < 1:
         raise ConfigError(f"rows must be positive, got {rows}")
     if max_new_tokens is not None and not 1 <= max_new_tokens <= config.max_len:
@@ -224,12 +222,12 @@ def _batches(lengths: list[int], max_len: int, size: int) -> Iterator[tuple[int,
 @functools.partial(
     jax.jit,
     static_argnames=(
-        "config", "beam_size", "max_new_tokens", "end_token", "length_penalty", "early_stopping",
-        "num_return", "num_tokens",
+        "model", "beam_size", "max_new_tokens", "end_token", "length_penalty", "early_stopping",
+        "num_best", "vocab_size",
     ),
 )  # fmt: skip
 def _search(
-    config: ModelConfig,
+    model: EncoderDecoder,
     params: Any,
     sources: jax.Array,
     lengths: jax.Array,
@@ -240,22 +238,29 @@ def _search(
     **options: Any,
 ) -> Beams:
     """Translates sources `[B, S]`, padded on the right, of `lengths` `[B]`."""
-    model, variables = EncoderDecoder(config), {"params": params}
-    encoded = model.apply(variables, sources, lengths, method="encode")
-    # Of this pass only the memory is used; the compiler drops the rest.
-    memory = model.apply(
-        variables, start_tokens[:, None], encoded=encoded, encoded_lengths=lengths, method="decode"
-    ).memory
-    # All beams of a row see the same: the memory is not gathered as they are chosen.
-    memory = jax.tree.map(lambda leaf: repeat(leaf, "b ... -> (b w) ...", w=beam_size), memory)
+    config, variables = model.config, {"params": params}
 
-    def step(
-        tokens: jax.Array, cache: tuple[KVCache, ...]
-    ) -> tuple[jax.Array, tuple[KVCache, ...]]:
-        output = model.apply(
-            variables, tokens[:, None], memory=memory, cache=cache, method="decode"
-        )
-        return model.apply(variables, output.x[:, 0], method="logits"), output.cache
+    def project(model: EncoderDecoder) -> tuple[KVCache, ...] | None:
+        # Of this pass only the cross-attention cache is used; the compiler drops the rest.
+        return model.decoder.hidden_states(
+            start_tokens[:, None], encoded=model.encode(sources, lengths).hidden,
+            encoded_lengths=lengths, cache=init_cache(config, len(sources), 1),
+        ).cross_cache  # fmt: skip
+
+    # The same for all beams of a row, so it is not gathered as they are chosen.
+    cross_cache = jax.tree.map(
+        lambda leaf: repeat(leaf, "b ... -> (b w) ...", w=beam_size),
+        nn.apply(project, model)(variables),
+    )
+
+    def step(tokens: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
+        def read(model: EncoderDecoder) -> tuple[jax.Array, Cache]:
+            output = model.decoder.hidden_states(
+                tokens[:, None], cache=cache, cross_cache=cross_cache
+            )
+            return model.logits(output.hidden[:, 0]), output.cache
+
+        return nn.apply(read, model)(variables)
 
     return beam_search(
         step,

@@ -1,22 +1,19 @@
 """Whole models, put together from the modules."""
 
-from jaxformer.models.decoder import Decoder, DecoderOutput, init_cache
-from jaxformer.models.encoder import (
-    Encoder,
-    EncoderOutput,
-    MaskedLanguageModel,
-    SequenceClassifier,
-)
+from jaxformer.models.decoder import Decoder, init_cache
+from jaxformer.models.encoder import Encoder, MaskedLanguageModel, SequenceClassifier
 from jaxformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderOutput
+from jaxformer.models.transformer import AttentionFunctions, Transformer, TransformerOutput
 
 __all__ = [
+    "AttentionFunctions",
     "Decoder",
-    "DecoderOutput",
     "Encoder",
     "EncoderDecoder",
     "EncoderDecoderOutput",
-    "EncoderOutput",
     "MaskedLanguageModel",
     "SequenceClassifier",
+    "Transformer",
+    "TransformerOutput",
     "init_cache",
 ]

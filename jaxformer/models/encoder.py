@@ -1,6 +1,7 @@
 """The encoder, and its two heads: masked language modelling and sequence classification."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,40 +9,29 @@ from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
+from jaxformer.functional.attention import dot_product_attention
 from jaxformer.functional.linear import linear
-from jaxformer.functional.shapes import check_axes
-from jaxformer.models.tokens import check_lengths, check_tokens
-from jaxformer.modules.attention import AttentionContext
-from jaxformer.modules.embedding import Embedding
+from jaxformer.models.transformer import AttentionFunctions, Transformer, TransformerOutput
+from jaxformer.modules.block import Block
 from jaxformer.modules.initializers import kernel_init, param_dtype
 from jaxformer.modules.normalization import Norm
-from jaxformer.modules.positions import AddPositions, PositionBias, rotary_for
-from jaxformer.modules.stack import Stack
+from jaxformer.modules.positions import Positions
 
-__all__ = ["Encoder", "EncoderOutput", "MaskedLanguageModel", "SequenceClassifier"]
-
-
-class EncoderOutput(NamedTuple):
-    """Result of an `Encoder`, with a head or without.
-
-    Args:
-        hidden: float `[B, T, D]`, one vector per token.
-        logits: float32; `[B, T, V]` of a masked language model, `[B, num_classes]` of a
-            classifier, None without a head.
-        weights: float32 `[L, B, N, T, T]`, the attention weights of all layers, when asked for.
-    """
-
-    hidden: jax.Array
-    logits: jax.Array | None
-    weights: jax.Array | None
+__all__ = ["Encoder", "MaskedLanguageModel", "SequenceClassifier"]
 
 
-class Encoder(nn.Module):
-    """Embedding, positions, a stack of blocks that see both sides, a final norm (not post-norm).
+class Encoder(Transformer):
+    """A `Transformer` whose tokens attend to all others of their row; it has no logits.
 
     Args:
         config: the model, of architecture "encoder"; its vocab_size must be set.
-        shared_embedding: a table that is shared with a decoder; its own when not given.
+        causal: True hides later tokens.
+        cross_attention: not of an encoder.
+        block: makes the block of all layers.
+        attention_fn: what computes self-attention, in all layers or by name.
+        position_scheme: the model's positions, in place of `config.positions`.
+        shared_embedding: a table that is shared with another model; its own when not given.
+        has_output: whether hidden states are ever scored against the vocabulary.
 
     Raises:
         ConfigError: the config is of another architecture.
@@ -61,8 +51,7 @@ class Encoder(nn.Module):
         (2, 3, 4)
     """
 
-    config: ModelConfig
-    shared_embedding: Embedding | None = None
+    has_output: bool = False
 
     def setup(self) -> None:
         """Makes the submodules."""
@@ -70,77 +59,43 @@ class Encoder(nn.Module):
             raise ConfigError(
                 f"an Encoder needs architecture 'encoder', got {self.config.architecture!r}"
             )
-        if self.shared_embedding is None:
-            self.embedding = Embedding(self.config, has_output=self.config.num_classes is None)
-        self.add_positions = AddPositions(self.config)
-        self.position_bias = PositionBias(self.config)
-        self.dropout = nn.Dropout(self.config.dropout_rate)
-        self.stack = Stack(self.config)
-        if self.config.norm_position != "post":
-            self.final_norm = Norm(self.config)
+        super().setup()
 
-    def __call__(
-        self,
-        tokens: jax.Array,
-        *,
-        lengths: jax.Array | None = None,
-        segment_ids: jax.Array | None = None,
-        positions: jax.Array | None = None,
-        deterministic: bool = True,
-        return_weights: bool = False,
-    ) -> EncoderOutput:
-        """Encodes every token in the light of all others of its row.
 
-        Args:
-            tokens: integer `[B, T]`.
-            lengths: int `[B]`, how many of the T are real in each row, the first ones; all when
-                not given. What the others hold changes nothing.
-            segment_ids: integer `[B, T]`; tokens see their own segment only.
-            positions: integer `[B, T]`; counted from 0 when not given.
-            deterministic: whether dropout is off; if not, pass `rngs={"dropout": key}`.
-            return_weights: whether to return the attention weights of all layers.
+class _EncoderHead(nn.Module):
+    """An encoder under a head.
 
-        Returns:
-            Hidden states and weights; no logits.
+    Args:
+        config: the model, of architecture "encoder".
+        block: as of `Encoder`.
+        attention_fn: as of `Encoder`.
+        position_scheme: as of `Encoder`.
+    """
 
-        Raises:
-            ShapeError: tokens are not integer `[B, T]`, or longer than max_len.
-        """
-        sizes = check_tokens("tokens", tokens, self.config.max_len)
-        check_lengths("lengths", lengths, sizes["B"])
-        if positions is None:
-            positions = jnp.broadcast_to(jnp.arange(sizes["T"], dtype=jnp.int32), tokens.shape)
-        check_axes("positions", positions, "B T", sizes)
-        x = self.add_positions(self._table()(tokens), positions)
-        x = self.dropout(x, deterministic=deterministic)
-        context = AttentionContext(
-            rotary=rotary_for(self.config, positions),
-            bias=self.position_bias(sizes["T"], sizes["T"]),
-            segment_ids=segment_ids,
-            num_tokens=lengths,
+    config: ModelConfig
+    block: Callable[..., nn.Module] = Block
+    attention_fn: AttentionFunctions = dot_product_attention
+    position_scheme: Positions | None = None
+
+    def _make_encoder(self, *, has_output: bool) -> Encoder:
+        scheme = self.position_scheme
+        return Encoder(
+            self.config,
+            block=self.block,
+            attention_fn=self.attention_fn,
+            position_scheme=None if scheme is None else scheme.clone(parent=None, name=None),
+            has_output=has_output,
         )
-        output = self.stack(x, context, deterministic=deterministic, return_weights=return_weights)
-        x = output.x if self.config.norm_position == "post" else self.final_norm(output.x)
-        weights = None if output.weights is None else output.weights.self_attention
-        return EncoderOutput(x, None, weights)
-
-    def logits(self, hidden: jax.Array) -> jax.Array:
-        """Scores float `[..., D]` hidden states: float32 `[..., V]`."""
-        return self._table().logits(hidden)
-
-    def output_table(self) -> jax.Array:
-        """Returns float `[V, D]`, what hidden states are scored against."""
-        return self._table().output_table()
-
-    def _table(self) -> Embedding:
-        return self.embedding if self.shared_embedding is None else self.shared_embedding
 
 
-class MaskedLanguageModel(nn.Module):
+class MaskedLanguageModel(_EncoderHead):
     """An encoder that scores what stands at each token: a projection, GELU, a norm, and logits.
 
     Args:
         config: the model, of architecture "encoder", without num_classes.
+        block: makes the block of all layers.
+        attention_fn: what computes self-attention, in all layers or by name.
+        position_scheme: the model's positions, in place of `config.positions`.
 
     Raises:
         ConfigError: num_classes is set.
@@ -159,8 +114,6 @@ class MaskedLanguageModel(nn.Module):
         (1, 3, 11)
     """
 
-    config: ModelConfig
-
     def setup(self) -> None:
         """Makes the submodules."""
         config = self.config
@@ -169,7 +122,7 @@ class MaskedLanguageModel(nn.Module):
                 "a masked language model predicts tokens, got num_classes="
                 f"{config.num_classes}; remove it, or use a SequenceClassifier"
             )
-        self.encoder = Encoder(config)
+        self.encoder = self._make_encoder(has_output=True)
         shape = (config.d_model, config.d_model)
         self.kernel = self.param("kernel", kernel_init(config), shape, param_dtype(config))
         self.norm = Norm(config)
@@ -179,21 +132,36 @@ class MaskedLanguageModel(nn.Module):
         tokens: jax.Array,
         *,
         lengths: jax.Array | None = None,
+        positions: jax.Array | None = None,
+        segment_ids: jax.Array | None = None,
+        mask: jax.Array | None = None,
+        bias: jax.Array | None = None,
         deterministic: bool = True,
         return_weights: bool = False,
-    ) -> EncoderOutput:
-        """Scores every position; arguments as of `Encoder`."""
+    ) -> TransformerOutput:
+        """Scores every position; the arguments are those of `Transformer.hidden_states`.
+
+        Returns:
+            The encoder's hidden states and weights, and logits `[B, T, V]`.
+        """
         output = self.encoder(
-            tokens, lengths=lengths, deterministic=deterministic, return_weights=return_weights
-        )
+            tokens, lengths=lengths, positions=positions, segment_ids=segment_ids, mask=mask,
+            bias=bias, deterministic=deterministic, return_weights=return_weights,
+        )  # fmt: skip
         return output._replace(logits=self.logits(self._transformed(output.hidden)))
 
-    def hidden_states(
-        self, tokens: jax.Array, *, lengths: jax.Array | None = None, deterministic: bool = True
-    ) -> jax.Array:
-        """Computes what the logits are made from: float `[B, T, D]`."""
-        output = self.encoder(tokens, lengths=lengths, deterministic=deterministic)
-        return self._transformed(output.hidden)
+    def hidden_states(self, tokens: jax.Array, **arguments: Any) -> TransformerOutput:
+        """What logits are made from: the encoder's hidden states, transformed by the head.
+
+        Args:
+            tokens: integer `[B, T]`.
+            **arguments: as in the call.
+
+        Returns:
+            Hidden states `[B, T, D]` and weights.
+        """
+        output = self.encoder(tokens, **arguments)
+        return output._replace(hidden=self._transformed(output.hidden))
 
     def logits(self, hidden: jax.Array) -> jax.Array:
         """Scores float `[..., D]` hidden states: float32 `[..., V]`."""
@@ -207,11 +175,14 @@ class MaskedLanguageModel(nn.Module):
         return self.norm(nn.gelu(linear(hidden, self.kernel), approximate=False))
 
 
-class SequenceClassifier(nn.Module):
+class SequenceClassifier(_EncoderHead):
     """An encoder that scores classes from the mean of a row's real tokens.
 
     Args:
         config: the model, of architecture "encoder", its num_classes set.
+        block: makes the block of all layers.
+        attention_fn: what computes self-attention, in all layers or by name.
+        position_scheme: the model's positions, in place of `config.positions`.
 
     Raises:
         ConfigError: num_classes is not set.
@@ -227,14 +198,12 @@ class SequenceClassifier(nn.Module):
         (2, 3)
     """
 
-    config: ModelConfig
-
     def setup(self) -> None:
         """Makes the submodules."""
         config = self.config
         if config.num_classes is None:
             raise ConfigError("num_classes must be set to build a classifier; the data says it")
-        self.encoder = Encoder(config)
+        self.encoder = self._make_encoder(has_output=False)
         self.dropout = nn.Dropout(config.dropout_rate)
         shape, dtype = (config.d_model, config.num_classes), param_dtype(config)
         self.class_kernel = self.param("class_kernel", kernel_init(config), shape, dtype)
@@ -245,13 +214,23 @@ class SequenceClassifier(nn.Module):
         tokens: jax.Array,
         *,
         lengths: jax.Array | None = None,
+        positions: jax.Array | None = None,
+        segment_ids: jax.Array | None = None,
+        mask: jax.Array | None = None,
+        bias: jax.Array | None = None,
         deterministic: bool = True,
         return_weights: bool = False,
-    ) -> EncoderOutput:
-        """Scores every row; arguments as of `Encoder`. A row of length 0 has the bias as scores."""
+    ) -> TransformerOutput:
+        """Scores every row; the arguments are those of `Transformer.hidden_states`.
+
+        Returns:
+            Hidden states and weights, and logits `[B, num_classes]`. A row of length 0 has the
+            bias as logits.
+        """
         output = self.encoder(
-            tokens, lengths=lengths, deterministic=deterministic, return_weights=return_weights
-        )
+            tokens, lengths=lengths, positions=positions, segment_ids=segment_ids, mask=mask,
+            bias=bias, deterministic=deterministic, return_weights=return_weights,
+        )  # fmt: skip
         if lengths is None:
             lengths = jnp.full(tokens.shape[:1], tokens.shape[1])
         real = (jnp.arange(tokens.shape[1])[None] < lengths[:, None])[..., None]

@@ -1,5 +1,6 @@
 """The encoder-decoder: one sequence is read, another is written."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -7,12 +8,11 @@ from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
-from jaxformer.functional.cache import KVCache
-from jaxformer.models.decoder import Cache, Decoder
-from jaxformer.models.encoder import Encoder
-from jaxformer.modules.block import AttentionWeights
+from jaxformer.functional.attention import dot_product_attention
+from jaxformer.models.transformer import AttentionFunctions, Transformer, TransformerOutput
+from jaxformer.modules.block import AttentionWeights, Block
 from jaxformer.modules.embedding import Embedding
-from jaxformer.modules.stack import StackOutput
+from jaxformer.modules.positions import Positions
 
 __all__ = ["EncoderDecoder", "EncoderDecoderOutput"]
 
@@ -21,13 +21,15 @@ class EncoderDecoderOutput(NamedTuple):
     """Result of an `EncoderDecoder`.
 
     Args:
-        logits: float32 `[B, T, V]`; those at t score the token at t + 1.
+        hidden: float `[B, T, D]`, one vector for each target token.
+        logits: float32 `[B, T, V]`; those at t score the token at t + 1. None of `hidden_states`.
         encoder_weights: float32 `[L, B, N, S, S]` attention weights, when asked for.
         decoder_weights: self-attention `[L, B, N, T, T]` and cross-attention `[L, B, N, T, S]`,
             when asked for.
     """
 
-    logits: jax.Array
+    hidden: jax.Array
+    logits: jax.Array | None
     encoder_weights: jax.Array | None
     decoder_weights: AttentionWeights | None
 
@@ -35,10 +37,15 @@ class EncoderDecoderOutput(NamedTuple):
 class EncoderDecoder(nn.Module):
     """An encoder of the source, and a decoder whose every block attends to the encoder's output.
 
-    The two share one embedding table, unless the source has a vocabulary of its own.
+    The two share one embedding table, unless the source has a vocabulary of its own. Each is a
+    `Transformer`, which decoding with a cache calls by itself: `model.decoder.hidden_states`.
 
     Args:
         config: the model, of architecture "encoder_decoder"; its vocab_size must be set.
+        block: makes the block of all layers; that of the decoder with `cross_attention=True`.
+        attention_fn: what computes self-attention in both, in all layers or by name.
+        position_scheme: the positions of both, in place of `config.positions`; each has its own
+            parameters.
 
     Raises:
         ConfigError: the config is of another architecture.
@@ -60,6 +67,9 @@ class EncoderDecoder(nn.Module):
     """
 
     config: ModelConfig
+    block: Callable[..., nn.Module] = Block
+    attention_fn: AttentionFunctions = dot_product_attention
+    position_scheme: Positions | None = None
 
     def setup(self) -> None:
         """Makes the submodules."""
@@ -74,8 +84,16 @@ class EncoderDecoder(nn.Module):
         if config.source_vocab_size is not None:
             self.source_embedding = Embedding(config.encoder, has_output=False)
             source_embedding = self.source_embedding
-        self.encoder = Encoder(config.encoder, shared_embedding=source_embedding)
-        self.decoder = Decoder(config, shared_embedding=self.embedding)
+
+        def half(config: ModelConfig, embedding: Embedding, *, decodes: bool) -> Transformer:
+            scheme = self.position_scheme
+            return Transformer(
+                config, decodes, decodes, self.block, self.attention_fn,
+                None if scheme is None else scheme.clone(parent=None, name=None), embedding,
+            )  # fmt: skip
+
+        self.encoder = half(config.encoder, source_embedding, decodes=False)
+        self.decoder = half(config, self.embedding, decodes=True)
 
     def __call__(
         self,
@@ -84,6 +102,11 @@ class EncoderDecoder(nn.Module):
         *,
         source_lengths: jax.Array | None = None,
         lengths: jax.Array | None = None,
+        source_mask: jax.Array | None = None,
+        source_bias: jax.Array | None = None,
+        mask: jax.Array | None = None,
+        bias: jax.Array | None = None,
+        cross_mask: jax.Array | None = None,
         deterministic: bool = True,
         return_weights: bool = False,
     ) -> EncoderDecoderOutput:
@@ -95,30 +118,28 @@ class EncoderDecoder(nn.Module):
             source_lengths: int `[B]`, how many of the S are real in each row, the first ones; all
                 when not given.
             lengths: int `[B]`, likewise of the T.
+            source_mask: bool, True = attend; broadcasts to `[B, N, S, S]`, the encoder's
+                self-attention, as in `Transformer.hidden_states`.
+            source_bias: float, added to the scores of the encoder's self-attention.
+            mask: bool, likewise `[B, N, T, T]`, for the decoder's self-attention.
+            bias: float, likewise.
+            cross_mask: bool, likewise `[B, N, T, S]`, for the cross-attention.
             deterministic: whether dropout is off; if not, pass `rngs={"dropout": key}`.
             return_weights: whether to return the attention weights of all layers.
 
         Returns:
-            Logits and weights.
+            Hidden states, logits and weights.
 
         Raises:
-            ShapeError: tokens are not integer `[B, T]`, or longer than max_len.
+            ShapeError: tokens are not integer `[B, T]`, or longer than max_len; or another array
+                does not fit.
         """
-        encoded = self.encoder(
-            source_tokens,
-            lengths=source_lengths,
-            deterministic=deterministic,
-            return_weights=return_weights,
-        )
-        decoded = self.decode(
-            tokens,
-            encoded=encoded.hidden,
-            encoded_lengths=source_lengths,
-            num_tokens=lengths,
-            deterministic=deterministic,
-            return_weights=return_weights,
-        )
-        return EncoderDecoderOutput(self.logits(decoded.x), encoded.weights, decoded.weights)
+        output = self.hidden_states(
+            source_tokens, tokens, source_lengths=source_lengths, lengths=lengths,
+            source_mask=source_mask, source_bias=source_bias, mask=mask, bias=bias,
+            cross_mask=cross_mask, deterministic=deterministic, return_weights=return_weights,
+        )  # fmt: skip
+        return output._replace(logits=self.logits(output.hidden))
 
     def hidden_states(
         self,
@@ -127,57 +148,40 @@ class EncoderDecoder(nn.Module):
         *,
         source_lengths: jax.Array | None = None,
         lengths: jax.Array | None = None,
+        source_mask: jax.Array | None = None,
+        source_bias: jax.Array | None = None,
+        mask: jax.Array | None = None,
+        bias: jax.Array | None = None,
+        cross_mask: jax.Array | None = None,
         deterministic: bool = True,
-    ) -> jax.Array:
-        """Computes what the logits are made from: float `[B, T, D]`; arguments as in the call."""
-        encoded = self.encode(source_tokens, source_lengths, deterministic=deterministic)
-        return self.decode(
-            tokens, encoded=encoded, encoded_lengths=source_lengths, num_tokens=lengths,
-            deterministic=deterministic,
-        ).x  # fmt: skip
+        return_weights: bool = False,
+    ) -> EncoderDecoderOutput:
+        """Computes what the logits are made from; arguments as in the call."""
+        options = {"deterministic": deterministic, "return_weights": return_weights}
+        encoded = self.encode(
+            source_tokens, source_lengths, mask=source_mask, bias=source_bias, **options
+        )
+        decoded = self.decoder(
+            tokens, lengths=lengths, mask=mask, bias=bias, encoded=encoded.hidden,
+            encoded_lengths=source_lengths, encoded_mask=cross_mask, **options,
+        )  # fmt: skip
+        weights = None if encoded.weights is None else encoded.weights.self_attention
+        return EncoderDecoderOutput(decoded.hidden, None, weights, decoded.weights)
 
     def encode(
         self,
         source_tokens: jax.Array,
         source_lengths: jax.Array | None = None,
         *,
-        deterministic: bool = True,
-    ) -> jax.Array:
-        """Reads integer `[B, S]` sources: float `[B, S, D]`."""
-        output = self.encoder(source_tokens, lengths=source_lengths, deterministic=deterministic)
-        return output.hidden
-
-    def decode(
-        self,
-        tokens: jax.Array,
-        *,
-        encoded: jax.Array | None = None,
-        encoded_lengths: jax.Array | None = None,
-        memory: tuple[KVCache, ...] | None = None,
-        cache: Cache | None = None,
-        num_tokens: jax.Array | None = None,
+        mask: jax.Array | None = None,
+        bias: jax.Array | None = None,
         deterministic: bool = True,
         return_weights: bool = False,
-    ) -> StackOutput:
-        """Computes the hidden states of the target's next tokens.
-
-        Args:
-            tokens: integer `[B, T]`.
-            encoded: float `[B, S, D]`, of `encode`; not needed where memory is given.
-            encoded_lengths: int `[B]`, how many of the S are real.
-            memory: keys and values of the encoded source, which an earlier call returned: they
-                are projected once. Needs `scan_layers=False`.
-            cache: one `KVCache` per layer, of the earlier tokens; needs `scan_layers=False`.
-            num_tokens: int `[B]`, how many of the T tokens are real in each row.
-            deterministic: whether dropout is off.
-            return_weights: whether to return the attention weights of all layers.
-
-        Returns:
-            Hidden states `[B, T, D]`, the longer cache, the memory, and the weights.
-        """
-        return self.decoder.decode(
-            tokens, encoded=encoded, encoded_lengths=encoded_lengths, memory=memory, cache=cache,
-            num_tokens=num_tokens, deterministic=deterministic, return_weights=return_weights,
+    ) -> TransformerOutput:
+        """Reads integer `[B, S]` sources: hidden states `[B, S, D]`, and weights if asked for."""
+        return self.encoder(
+            source_tokens, lengths=source_lengths, mask=mask, bias=bias,
+            deterministic=deterministic, return_weights=return_weights,
         )  # fmt: skip
 
     def logits(self, hidden: jax.Array) -> jax.Array:

@@ -1,26 +1,39 @@
 """Flax Linen twins of the pure functions: parameters plus one call."""
 
 from jaxformer.modules.attention import AttentionContext, CrossAttention, MultiHeadAttention
-from jaxformer.modules.block import AttentionWeights, Block
+from jaxformer.modules.block import AttentionWeights, Block, BlockOutput
 from jaxformer.modules.embedding import Embedding
 from jaxformer.modules.feed_forward import FeedForward
 from jaxformer.modules.normalization import Norm
-from jaxformer.modules.positions import AddPositions, PositionBias, rotary_for
-from jaxformer.modules.stack import Stack, stack_layers, unstack_layers
+from jaxformer.modules.positions import (
+    AlibiPositions,
+    LearnedPositions,
+    Positions,
+    RelativePositions,
+    RotaryPositions,
+    SinusoidalPositions,
+    make_positions,
+)
+from jaxformer.modules.stack import LayerExecution, Stack, layer_execution
 
 __all__ = [
-    "AddPositions",
+    "AlibiPositions",
     "AttentionContext",
     "AttentionWeights",
     "Block",
+    "BlockOutput",
     "CrossAttention",
     "Embedding",
     "FeedForward",
+    "LayerExecution",
+    "LearnedPositions",
     "MultiHeadAttention",
     "Norm",
-    "PositionBias",
+    "Positions",
+    "RelativePositions",
+    "RotaryPositions",
+    "SinusoidalPositions",
     "Stack",
-    "rotary_for",
-    "stack_layers",
-    "unstack_layers",
+    "layer_execution",
+    "make_positions",
 ]

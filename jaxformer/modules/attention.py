@@ -1,4 +1,4 @@
-"""Multi-head attention with its parameters, and what all layers of a stack share."""
+"""Multi-head attention with its parameters, and what a layer must know of the sequence."""
 
 from typing import Any, NamedTuple
 
@@ -7,10 +7,13 @@ from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ShapeError
-from jaxformer.functional.cache import KVCache
+from jaxformer.functional.attention import dot_product_attention
+from jaxformer.functional.attention_function import AttentionFunction
+from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.functional.multi_head import (
     MultiHeadOutput,
     MultiHeadParams,
+    Rotation,
     multi_head_attention,
     project_memory,
 )
@@ -20,24 +23,37 @@ __all__ = ["NO_CONTEXT", "AttentionContext", "CrossAttention", "MultiHeadAttenti
 
 
 class AttentionContext(NamedTuple):
-    """What every layer must know of the sequence, made once per forward pass: a pytree.
+    """What the attention of a layer must know besides its inputs; made once per forward pass.
+
+    Layers of the same kind share one. The first three are fixed when a program is traced.
 
     Args:
-        rotary: (cos, sin), float32 `[B, T, H/2]`, for the positions of the tokens.
-        bias: float `[1, N, T, S]` or `[B, N, T, S]`, added to the scores; with a cache, S is its
-            capacity.
-        segment_ids: integer `[B, T]`; tokens see their own segment only.
-        num_tokens: int `[B]`, how many of the T tokens are real in each row, the first ones.
-        encoded: float `[B, S, D]`, what cross-attention looks at.
+        is_causal: whether a token attends to no later ones.
+        local_window_size: (left, right): how many tokens before and after itself a token attends
+            to, None = all.
+        attention_fn: what computes self-attention, with the signature of `dot_product_attention`.
+        rotation: what rotates queries and keys.
+        bias: float `[B or 1, N or 1, T, S]`, added to the scores of self-attention. With a cache,
+            S is its capacity, or the slots and the new tokens of a `WindowCache`.
+        mask: bool, likewise; True = attend.
+        segment_ids: integer `[B, T]`; tokens attend to their own segment only.
+        lengths: int `[B]`, how many of the T tokens are real in each row, the first ones.
+        encoded: float `[B, S, D]`, the encoder's output, which cross-attention attends to.
         encoded_lengths: int `[B]`, how many of its S are real, the first ones.
+        encoded_mask: bool `[B or 1, N or 1, T or 1, S]`; True = attend to that of the encoder.
     """
 
-    rotary: tuple[jax.Array, jax.Array] | None = None
+    is_causal: bool = False
+    local_window_size: tuple[int | None, int | None] | None = None
+    attention_fn: AttentionFunction = dot_product_attention
+    rotation: Rotation | None = None
     bias: jax.Array | None = None
+    mask: jax.Array | None = None
     segment_ids: jax.Array | None = None
-    num_tokens: jax.Array | None = None
+    lengths: jax.Array | None = None
     encoded: jax.Array | None = None
     encoded_lengths: jax.Array | None = None
+    encoded_mask: jax.Array | None = None
 
 
 NO_CONTEXT = AttentionContext()
@@ -46,22 +62,21 @@ NO_CONTEXT = AttentionContext()
 class MultiHeadAttention(nn.Module):
     """Self-attention: the parameters of `functional.multi_head_attention`, and its call.
 
-    Tokens see those before them and themselves; in an encoder, all.
-
     Args:
-        config: architecture, widths, heads, biases, norms, rotary layout, window, soft cap,
-            dropout rate and implementation.
+        config: widths, heads, biases, norms, soft cap, dropout rate and implementation.
+        sublayers: how many sublayers the block has, for the size of initial weights.
 
     Example:
         >>> import jax.numpy as jnp
         >>> config = ModelConfig(max_len=8, num_layers=1, d_model=4, num_heads=2)
         >>> layer, x = MultiHeadAttention(config), jnp.ones((2, 3, 4))
         >>> variables = layer.init(jax.random.key(0), x)
-        >>> layer.apply(variables, x).output.shape
+        >>> layer.apply(variables, x, AttentionContext(is_causal=True)).output.shape
         (2, 3, 4)
     """
 
     config: ModelConfig
+    sublayers: int = 2
 
     @nn.compact
     def __call__(
@@ -69,48 +84,47 @@ class MultiHeadAttention(nn.Module):
         x: jax.Array,
         context: AttentionContext = NO_CONTEXT,
         *,
-        cache: KVCache | None = None,
+        cache: KVCache | WindowCache | None = None,
         deterministic: bool = True,
         return_weights: bool = False,
     ) -> MultiHeadOutput:
-        """Attends from every token to those that it may see.
+        """Attends from every token to those that the context allows.
 
         Args:
             x: float `[B, T, D]`.
-            context: what all layers share.
+            context: structure of the attention.
             cache: earlier keys and values of this layer.
             deterministic: whether dropout is off.
             return_weights: whether the attention weights are returned as well.
 
         Returns:
-            output `[B, T, D]`, the longer cache, and the weights.
+            output `[B, T, D]`, the cache with the new tokens, and the weights.
         """
-        config = self.config
-        causal = config.architecture != "encoder"
-        window = config.local_window_size
+        config, cached = self.config, cache is not None
         dropping = config.dropout_rate > 0 and not deterministic
         return multi_head_attention(
-            _make_params(self, config),
+            _make_params(self, config, self.sublayers),
             x,
             bias=context.bias,
+            mask=context.mask,
             num_heads=config.num_heads,
             num_kv_heads=config.kv_heads,
             norm_eps=config.norm_eps,
-            rotary=context.rotary,
-            rotary_layout=config.rotary_layout,
+            rotary=context.rotation,
             cache=cache,
-            num_tokens=None if cache is None else context.num_tokens,
+            num_tokens=context.lengths if cached else None,
             return_weights=return_weights,
-            is_causal=causal,
-            query_seq_lengths=context.num_tokens if cache is None else None,
-            key_value_seq_lengths=context.num_tokens if cache is None else None,
-            local_window_size=None if window is None else (window, 0 if causal else window),
+            attention_fn=context.attention_fn,
+            is_causal=context.is_causal,
+            query_seq_lengths=None if cached else context.lengths,
+            key_value_seq_lengths=None if cached else context.lengths,
+            local_window_size=context.local_window_size,
             softcap=config.attention_softcap,
             query_segment_ids=context.segment_ids,
             key_value_segment_ids=context.segment_ids,
             dropout_rate=config.dropout_rate if dropping else 0.0,
             dropout_rng=self.make_rng("dropout") if dropping else None,
-            implementation="auto" if cache is not None else config.attention_implementation,
+            implementation="auto" if cached else config.attention_implementation,
         )
 
 
@@ -119,6 +133,7 @@ class CrossAttention(nn.Module):
 
     Args:
         config: widths, heads, biases, norms, soft cap, dropout rate and implementation.
+        sublayers: how many sublayers the block has, for the size of initial weights.
 
     Example:
         >>> import jax.numpy as jnp
@@ -126,12 +141,13 @@ class CrossAttention(nn.Module):
         >>> context = AttentionContext(encoded=jnp.ones((2, 5, 4)))
         >>> layer, x = CrossAttention(config), jnp.ones((2, 3, 4))
         >>> variables = layer.init(jax.random.key(0), x, context)
-        >>> result, memory = layer.apply(variables, x, context)
-        >>> result.output.shape, memory.key.shape
+        >>> result, cross_cache = layer.apply(variables, x, context)
+        >>> result.output.shape, cross_cache.key.shape
         ((2, 3, 4), (2, 5, 2, 2))
     """
 
     config: ModelConfig
+    sublayers: int = 3
 
     @nn.compact
     def __call__(
@@ -139,56 +155,57 @@ class CrossAttention(nn.Module):
         x: jax.Array,
         context: AttentionContext = NO_CONTEXT,
         *,
-        memory: KVCache | None = None,
+        cross_cache: KVCache | None = None,
         deterministic: bool = True,
         return_weights: bool = False,
     ) -> tuple[MultiHeadOutput, KVCache]:
-        """Attends from every token to all of the encoder's.
+        """Attends from every token to those of the encoder.
 
         Args:
             x: float `[B, T, D]`.
-            context: what all layers share; its encoded must be set where memory is not given.
-            memory: keys and values of the encoder's output, as an earlier call returned them.
+            context: its encoded must be set where cross_cache is not given.
+            cross_cache: keys and values of the encoder's output, as an earlier call returned them.
             deterministic: whether dropout is off.
             return_weights: whether the attention weights are returned as well.
 
         Returns:
-            output `[B, T, D]` with the weights, and the memory.
+            output `[B, T, D]` with the weights, and the cross-attention cache.
 
         Raises:
-            ShapeError: there is neither an encoder's output nor memory.
+            ShapeError: there is neither an encoder's output nor a cache of it.
         """
-        config, params = self.config, _make_params(self, self.config)
+        config, params = self.config, _make_params(self, self.config, self.sublayers)
         heads: dict[str, Any] = {
             "num_heads": config.num_heads,
             "num_kv_heads": config.kv_heads,
             "norm_eps": config.norm_eps,
         }
-        decoding = memory is not None
-        if memory is None:
+        decoding = cross_cache is not None
+        if cross_cache is None:
             if context.encoded is None:
                 raise ShapeError(
-                    "cross-attention needs the encoder's output or memory of it, got neither; "
-                    "pass encoded"
+                    "cross-attention needs the encoder's output or a cross_cache of it, got "
+                    "neither; pass encoded"
                 )
-            memory = project_memory(params, context.encoded, context.encoded_lengths, **heads)
+            cross_cache = project_memory(params, context.encoded, context.encoded_lengths, **heads)
         dropping = config.dropout_rate > 0 and not deterministic
         result = multi_head_attention(
             params,
             x,
+            mask=context.encoded_mask,
             **heads,
-            memory=memory,
+            cross_cache=cross_cache,
             return_weights=return_weights,
-            query_seq_lengths=context.num_tokens,
+            query_seq_lengths=context.lengths,
             softcap=config.attention_softcap,
             dropout_rate=config.dropout_rate if dropping else 0.0,
             dropout_rng=self.make_rng("dropout") if dropping else None,
             implementation="auto" if decoding else config.attention_implementation,
         )
-        return result, memory
+        return result, cross_cache
 
 
-def _make_params(module: nn.Module, config: ModelConfig) -> MultiHeadParams:
+def _make_params(module: nn.Module, config: ModelConfig, sublayers: int) -> MultiHeadParams:
     """Makes, or finds, the parameters of an attention layer in its module."""
     init, dtype, width = kernel_init(config), param_dtype(config), config.d_model
     query_width = config.num_heads * config.key_dim
@@ -207,7 +224,7 @@ def _make_params(module: nn.Module, config: ModelConfig) -> MultiHeadParams:
         "key_kernel": module.param("key_kernel", init, (width, key_width), dtype),
         "value_kernel": module.param("value_kernel", init, (width, value_width), dtype),
         "output_kernel": module.param(
-            "output_kernel", residual_init(config), (merged_width, width), dtype
+            "output_kernel", residual_init(config, sublayers), (merged_width, width), dtype
         ),
     }
     params = MultiHeadParams(**kernels)

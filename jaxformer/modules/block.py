@@ -7,7 +7,7 @@ import jax
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
-from jaxformer.functional.cache import KVCache
+from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.modules.attention import (
     NO_CONTEXT,
     AttentionContext,
@@ -29,7 +29,7 @@ class AttentionWeights(NamedTuple):
     """
 
     self_attention: jax.Array
-    cross_attention: jax.Array | None
+    cross_attention: jax.Array | None = None
 
 
 class BlockOutput(NamedTuple):
@@ -37,21 +37,19 @@ class BlockOutput(NamedTuple):
 
     Args:
         x: float `[B, T, D]`.
-        cache: the longer cache, when one was given.
-        memory: keys and values of the encoder's output, in a decoder with cross-attention.
+        cache: the cache with the new tokens, when one was given.
+        cross_cache: keys and values of the encoder's output, in a decoder with cross-attention.
         weights: when they were asked for.
     """
 
     x: jax.Array
-    cache: KVCache | None
-    memory: KVCache | None
-    weights: AttentionWeights | None
+    cache: KVCache | WindowCache | None = None
+    cross_cache: KVCache | None = None
+    weights: AttentionWeights | None = None
 
 
 class Block(nn.Module):
     """Attention, then feed-forward, each with norms and a residual sum.
-
-    In the decoder of an encoder-decoder, cross-attention stands between the two.
 
     - "pre": `x + f(norm(x))` (Xiong et al., "On Layer Normalization in the Transformer
       Architecture", 2020).
@@ -59,10 +57,19 @@ class Block(nn.Module):
     - "sandwich": `x + output_norm(f(norm(x)))` (Ding et al., "CogView", 2021; Gemma Team,
       "Gemma 2", 2024).
 
-    Dropout is the last that is done to what is added to x.
+    Dropout acts on a sublayer's output, just before the residual sum.
+
+    A block of one's own is a module with the same call, which a model takes as `block`: it is
+    made as `block(config)`, with `cross_attention` and `attention_norm` as well where they are
+    not at their defaults. What it sows into the collection "losses" is added to the training
+    loss.
 
     Args:
         config: the model.
+        cross_attention: whether attention to an encoder's output stands between the two.
+        attention_norm: whether there is a norm before the attention ("pre" only).
+        feed_forward: makes the feed-forward layer: a module of config and sublayers that maps
+            `[B, T, D]` to `[B, T, D]`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -73,6 +80,9 @@ class Block(nn.Module):
     """
 
     config: ModelConfig
+    cross_attention: bool = False
+    attention_norm: bool = True
+    feed_forward: Callable[..., nn.Module] = FeedForward
 
     @nn.compact
     def __call__(
@@ -80,45 +90,39 @@ class Block(nn.Module):
         x: jax.Array,
         context: AttentionContext = NO_CONTEXT,
         *,
-        cache: KVCache | None = None,
-        memory: KVCache | None = None,
+        cache: KVCache | WindowCache | None = None,
+        cross_cache: KVCache | None = None,
         deterministic: bool = True,
         return_weights: bool = False,
     ) -> BlockOutput:
         """Maps float `[B, T, D]` to `[B, T, D]`; the arguments are those of the attention."""
-        config = self.config
+        config, sublayers = self.config, 3 if self.cross_attention else 2
         dropout = nn.Dropout(config.dropout_rate, deterministic=deterministic)
         options = {"deterministic": deterministic, "return_weights": return_weights}
-        seen: dict[str, jax.Array | None] = {}
 
-        def attend(inputs: jax.Array) -> jax.Array:
-            nonlocal cache
-            layer = MultiHeadAttention(config, name="attention")
-            result = layer(inputs, context, cache=cache, **options)
-            cache, seen["self"] = result.cache, result.weights
-            return result.output
+        def normed(name: str, x: jax.Array) -> jax.Array:
+            if config.norm_position == "post" or (name == "attention" and not self.attention_norm):
+                return x
+            return Norm(config, name=f"{name}_norm")(x)
 
-        def attend_to_encoder(inputs: jax.Array) -> jax.Array:
-            nonlocal memory
-            layer = CrossAttention(config, name="cross_attention")
-            result, memory = layer(inputs, context, memory=memory, **options)
-            seen["cross"] = result.weights
-            return result.output
-
-        def residual(name: str, layer: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
-            norm = Norm(config, name=f"{name}_norm")
-            if config.norm_position == "post":
-                return norm(x + dropout(layer(x)))
-            output = layer(norm(x))
+        def add(name: str, x: jax.Array, output: jax.Array) -> jax.Array:
             if config.norm_position == "sandwich":
                 output = Norm(config, name=f"{name}_output_norm")(output)
-            return x + dropout(output)
+            x = x + dropout(output)
+            return Norm(config, name=f"{name}_norm")(x) if config.norm_position == "post" else x
 
-        x = residual("attention", attend, x)
-        if config.architecture == "encoder_decoder":
-            x = residual("cross_attention", attend_to_encoder, x)
-        x = residual("feed_forward", FeedForward(config, name="feed_forward"), x)
-        weights = None
-        if seen["self"] is not None:
-            weights = AttentionWeights(seen["self"], seen.get("cross"))
-        return BlockOutput(x, cache, memory, weights)
+        attention = MultiHeadAttention(config, sublayers, name="attention")
+        own = attention(normed("attention", x), context, cache=cache, **options)
+        x = add("attention", x, own.output)
+
+        cross_weights = None
+        if self.cross_attention:
+            layer = CrossAttention(config, sublayers, name="cross_attention")
+            inputs = normed("cross_attention", x)
+            cross, cross_cache = layer(inputs, context, cross_cache=cross_cache, **options)
+            x, cross_weights = add("cross_attention", x, cross.output), cross.weights
+
+        feed_forward = self.feed_forward(config, sublayers=sublayers, name="feed_forward")
+        x = add("feed_forward", x, feed_forward(normed("feed_forward", x)))
+        weights = None if own.weights is None else AttentionWeights(own.weights, cross_weights)
+        return BlockOutput(x, own.cache, cross_cache, weights)

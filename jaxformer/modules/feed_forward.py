@@ -22,6 +22,7 @@ class FeedForward(nn.Module):
 
     Args:
         config: widths, activation and biases.
+        sublayers: how many sublayers the block has, for the size of initial weights.
 
     Example:
         >>> import jax.numpy as jnp
@@ -34,6 +35,7 @@ class FeedForward(nn.Module):
     """
 
     config: ModelConfig
+    sublayers: int = 2
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -49,9 +51,8 @@ class FeedForward(nn.Module):
             return kernel, self.param(f"{name}_bias", nn.initializers.zeros, (inner,), dtype)
 
         up_kernel, up_bias = up("up")
-        down_kernel = self.param(
-            "down_kernel", residual_init(config), (inner, config.d_model), dtype
-        )
+        init = residual_init(config, self.sublayers)
+        down_kernel = self.param("down_kernel", init, (inner, config.d_model), dtype)
         down_bias = None
         if config.use_bias:
             down_bias = self.param("down_bias", nn.initializers.zeros, (config.d_model,), dtype)

@@ -14,14 +14,16 @@ def kernel_init(config: ModelConfig) -> jax.nn.initializers.Initializer:
     return nn.initializers.normal(config.init_std)
 
 
-def residual_init(config: ModelConfig) -> jax.nn.initializers.Initializer:
-    """Normal, smaller by the root of their number: for projections into the residual stream.
+def residual_init(config: ModelConfig, sublayers: int) -> jax.nn.initializers.Initializer:
+    """Normal, divided by the root of their number: for projections into the residual stream.
 
-    Each of the 2 in a layer, 3 with cross-attention, adds its variance (Radford et al., GPT-2,
-    2019, section 2.3).
+    Each of them adds its variance to the stream (Radford et al., GPT-2, 2019, section 2.3).
+
+    Args:
+        config: the model.
+        sublayers: how many of them a layer has: 2, or 3 with cross-attention.
     """
-    per_layer = 3 if config.architecture == "encoder_decoder" else 2
-    return nn.initializers.normal(config.init_std / (per_layer * config.num_layers) ** 0.5)
+    return nn.initializers.normal(config.init_std / (sublayers * config.num_layers) ** 0.5)
 
 
 def param_dtype(config: ModelConfig) -> jnp.dtype:

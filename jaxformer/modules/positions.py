@@ -1,6 +1,6 @@
-"""Positions: added to the embeddings, as tables that rotate the heads, or as a bias on the scores.
+"""Position schemes: what a model adds to embeddings, rotates heads by, or adds to scores.
 
-Each acts for its own kinds, and leaves the others alone.
+To add one: a config in `config/positions.py`, a pure function in `functional`, and a class here.
 """
 
 import dataclasses
@@ -10,10 +10,19 @@ import jax
 from einops import rearrange
 from flax import linen as nn
 
-from jaxformer.config import ModelConfig, RotaryScalingConfig
+from jaxformer.config import (
+    AlibiConfig,
+    LearnedConfig,
+    ModelConfig,
+    NoPositionsConfig,
+    RelativeConfig,
+    RotaryConfig,
+    SinusoidalConfig,
+)
 from jaxformer.functional.embedding import embed
+from jaxformer.functional.multi_head import Rotation
 from jaxformer.functional.position_biases import alibi_bias, relative_position_buckets
-from jaxformer.functional.positions import rotary_tables, sinusoidal_positions
+from jaxformer.functional.positions import apply_rotary, rotary_tables, sinusoidal_positions
 from jaxformer.functional.rotary_scaling import (
     LinearScaling,
     Llama3Scaling,
@@ -22,7 +31,183 @@ from jaxformer.functional.rotary_scaling import (
 )
 from jaxformer.modules.initializers import kernel_init, param_dtype
 
-__all__ = ["AddPositions", "PositionBias", "rotary_for"]
+__all__ = [
+    "AlibiPositions",
+    "LearnedPositions",
+    "Positions",
+    "RelativePositions",
+    "RotaryPositions",
+    "SinusoidalPositions",
+    "make_positions",
+]
+
+
+class Positions(nn.Module):
+    """A position scheme: three methods, of which a subclass overrides those that it uses.
+
+    The class itself is the scheme without positions. An own one is passed to a model as
+    `position_scheme`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> class Distance(Positions):
+        ...     strength: float = 0.5
+        ...
+        ...     def bias(self, num_queries, num_keys, query_offset=0):
+        ...         distance = jnp.arange(num_keys) - jnp.arange(num_queries)[:, None]
+        ...         return -self.strength * jnp.abs(distance - query_offset)[None, None]
+        >>> Distance().apply({}, 2, 3, method="bias").shape
+        (1, 1, 2, 3)
+    """
+
+    def encoding(self, positions: jax.Array) -> jax.Array | None:
+        """Vectors to add to the embeddings.
+
+        Args:
+            positions: integer `[B, T]`.
+
+        Returns:
+            float `[B, T, D]`, or None.
+        """
+        return None
+
+    def rotation(self, positions: jax.Array) -> Rotation | None:
+        """A function that rotates queries and keys; made once, and applied in every layer.
+
+        Args:
+            positions: integer `[B, T]`, of the tokens that queries and keys are made from.
+
+        Returns:
+            A function from query `[B, T, N, H]` and key `[B, T, K, H]` to both, or None.
+        """
+        return None
+
+    def bias(
+        self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0
+    ) -> jax.Array | None:
+        """A bias on the attention scores, which is a function of the tokens' order in a row.
+
+        Args:
+            num_queries: T.
+            num_keys: S.
+            query_offset: index of the first query among the keys; an int, or int `[B]`, one for
+                each row.
+
+        Returns:
+            float that broadcasts to `[B, N, T, S]`, of that rank, or None.
+        """
+        return None
+
+
+class _Configured(Positions):
+    """A scheme that a config names.
+
+    Args:
+        model: the model, for its sizes and dtypes.
+        scheme: the scheme's own settings.
+        causal: whether queries attend to no later keys.
+    """
+
+    model: ModelConfig
+    scheme: (
+        NoPositionsConfig | SinusoidalConfig | LearnedConfig | RotaryConfig | AlibiConfig
+        | RelativeConfig
+    )  # fmt: skip
+    causal: bool
+
+
+class SinusoidalPositions(_Configured):
+    """Sines and cosines added to the embeddings (Vaswani et al., 2017, section 3.5)."""
+
+    scheme: SinusoidalConfig
+
+    def encoding(self, positions: jax.Array) -> jax.Array:
+        """Float32 `[B, T, D]`, the same for every model of this width."""
+        return sinusoidal_positions(
+            positions, self.model.d_model, base=self.scheme.base, layout=self.scheme.layout
+        )
+
+
+class LearnedPositions(_Configured):
+    """A learned vector for each of max_len positions, added to the embeddings."""
+
+    scheme: LearnedConfig
+
+    def setup(self) -> None:
+        """Makes the table `[max_len, D]`."""
+        shape = (self.model.max_len, self.model.d_model)
+        init, dtype = kernel_init(self.model), param_dtype(self.model)
+        self.table = self.param("embedding", init, shape, dtype)
+
+    def encoding(self, positions: jax.Array) -> jax.Array:
+        """Rows of the table; a position outside it gives NaN, never another position's row."""
+        return embed(self.table, positions)
+
+
+class RotaryPositions(_Configured):
+    """Queries and keys rotated by angles that grow with the position (Su et al., RoFormer, 2021).
+
+    With `rotary_scaling`, stretched to longer texts.
+    """
+
+    scheme: RotaryConfig
+
+    def tables(self, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """(cos, sin) of the angles of integer `[B, T]` positions, each float32 `[B, T, H/2]`."""
+        scaling = _rotary_scaling(self.scheme)
+        return rotary_tables(positions, self.model.key_dim, base=self.scheme.base, scaling=scaling)
+
+    def rotation(self, positions: jax.Array) -> Rotation:
+        """Rotates by the tables, in the layout of the config."""
+        tables, layout = self.tables(positions), self.scheme.layout
+
+        def rotate(query: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return apply_rotary(query, tables, layout=layout), apply_rotary(
+                key, tables, layout=layout
+            )
+
+        return rotate
+
+
+class AlibiPositions(_Configured):
+    """A fixed penalty on the scores, linear in the distance (Press et al., ALiBi, 2022)."""
+
+    scheme: AlibiConfig
+
+    def bias(self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0) -> jax.Array:
+        """Float32 `[1, N, T, S]`, or `[B, N, T, S]` where the rows' offsets may differ."""
+        bias = alibi_bias(self.model.num_heads, num_queries, num_keys, query_offset)
+        return bias if bias.ndim == 4 else bias[None]
+
+
+class RelativePositions(_Configured):
+    """A learned bias for each head and bucket of distances (Raffel et al., T5, 2020)."""
+
+    scheme: RelativeConfig
+
+    def setup(self) -> None:
+        """Makes the table `[num_buckets, N]`."""
+        shape = (self.scheme.num_buckets, self.model.num_heads)
+        init, dtype = kernel_init(self.model), param_dtype(self.model)
+        self.table = self.param("table", init, shape, dtype)
+
+    def bias(self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0) -> jax.Array:
+        """Float `[1, N, T, S]`, or `[B, N, T, S]` where the rows' offsets may differ."""
+        buckets = relative_position_buckets(
+            num_queries, num_keys, query_offset, num_buckets=self.scheme.num_buckets,
+            max_distance=self.scheme.max_distance, bidirectional=not self.causal,
+        )  # fmt: skip
+        bias = rearrange(embed(self.table, buckets), "... t s n -> ... n t s")
+        return bias if bias.ndim == 4 else bias[None]
+
+
+_SCHEMES: dict[type, Callable[..., Positions]] = {
+    SinusoidalConfig: SinusoidalPositions,
+    LearnedConfig: LearnedPositions,
+    RotaryConfig: RotaryPositions,
+    AlibiConfig: AlibiPositions,
+    RelativeConfig: RelativePositions,
+}
 
 _SCALINGS: dict[str, Callable[..., RotaryScaling]] = {
     "linear": LinearScaling,
@@ -31,109 +216,29 @@ _SCALINGS: dict[str, Callable[..., RotaryScaling]] = {
 }
 
 
-class AddPositions(nn.Module):
-    """Adds learned or sinusoidal positions; returns x as it is for kinds that act elsewhere.
+def make_positions(model: ModelConfig, *, causal: bool) -> Positions:
+    """Position scheme of a config.
 
     Args:
-        config: kind, width and max_len.
+        model: the model; its `positions` say which.
+        causal: whether queries attend to no later keys.
 
-    Example:
-        >>> import jax.numpy as jnp
-        >>> config = ModelConfig(
-        ...     max_len=8, num_layers=1, d_model=4, num_heads=2, positions="sinusoidal"
-        ... )
-        >>> AddPositions(config).apply({}, jnp.zeros((1, 3, 4)), jnp.arange(3)[None]).shape
-        (1, 3, 4)
-    """
-
-    config: ModelConfig
-
-    @nn.compact
-    def __call__(self, x: jax.Array, positions: jax.Array) -> jax.Array:
-        """Adds the encoding of integer `[B, T]` to float `[B, T, D]`.
-
-        A position outside a learned table gives NaN, never another position's row.
-        """
-        config = self.config
-        if config.positions == "learned":
-            shape = (config.max_len, config.d_model)
-            table = self.param("embedding", kernel_init(config), shape, param_dtype(config))
-            return x + embed(table, positions).astype(x.dtype)
-        if config.positions == "sinusoidal":
-            return x + sinusoidal_positions(positions, config.d_model).astype(x.dtype)
-        return x
-
-
-class PositionBias(nn.Module):
-    """Makes the bias on the attention scores of all layers; None for kinds that act elsewhere.
-
-    Args:
-        config: kind, heads and buckets.
+    Returns:
+        The module.
 
     Example:
         >>> config = ModelConfig(max_len=8, num_layers=1, d_model=4, num_heads=2, positions="alibi")
-        >>> PositionBias(config).apply({}, 3, 3).shape
+        >>> make_positions(config, causal=True).apply({}, 3, 3, method="bias").shape
         (1, 2, 3, 3)
     """
-
-    config: ModelConfig
-
-    @nn.compact
-    def __call__(
-        self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0
-    ) -> jax.Array | None:
-        """Makes the bias of T queries on S keys, which it counts from 0.
-
-        Args:
-            num_queries: T.
-            num_keys: S.
-            query_offset: index of the first query; an int, or int `[B]`, one for each row.
-
-        Returns:
-            float `[1, N, T, S]`, or `[B, N, T, S]` where the rows' offsets may differ.
-        """
-        config = self.config
-        if config.positions == "alibi":
-            bias = alibi_bias(config.num_heads, num_queries, num_keys, query_offset)
-        elif config.positions == "relative":
-            shape = (config.relative_buckets, config.num_heads)
-            table = self.param("table", kernel_init(config), shape, param_dtype(config))
-            buckets = relative_position_buckets(
-                num_queries, num_keys, query_offset, num_buckets=config.relative_buckets,
-                max_distance=config.relative_max_distance,
-                bidirectional=config.architecture == "encoder",
-            )  # fmt: skip
-            bias = rearrange(embed(table, buckets), "... t s n -> ... n t s")
-        else:
-            return None
-        return bias if bias.ndim == 4 else bias[None]
+    if isinstance(model.positions, NoPositionsConfig):
+        return Positions()
+    return _SCHEMES[type(model.positions)](model, model.positions, causal)
 
 
-def rotary_for(config: ModelConfig, positions: jax.Array) -> tuple[jax.Array, jax.Array] | None:
-    """Computes the rotary tables of all layers at once.
-
-    Args:
-        config: kind of positions, head width, base and scaling.
-        positions: integer `[B, T]`.
-
-    Returns:
-        (cos, sin), float32 `[B, T, H/2]`; None where positions are of another kind.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> config = ModelConfig(max_len=8, num_layers=1, d_model=4, num_heads=2)
-        >>> [table.shape for table in rotary_for(config, jnp.arange(3)[None])]
-        [(1, 3, 1), (1, 3, 1)]
-    """
-    if config.positions != "rotary":
+def _rotary_scaling(config: RotaryConfig) -> RotaryScaling | None:
+    if config.scaling is None:
         return None
-    scaling = _scaling(config.rotary_scaling)
-    return rotary_tables(positions, config.key_dim, base=config.rotary_base, scaling=scaling)
-
-
-def _scaling(config: RotaryScalingConfig) -> RotaryScaling | None:
-    if config.kind == "none":
-        return None
-    values = dataclasses.asdict(config)
+    values = dataclasses.asdict(config.scaling)
     kind = _SCALINGS[values.pop("kind")]
     return kind(**{name: value for name, value in values.items() if value is not None})

@@ -1,9 +1,10 @@
 """What models are trained to make small: sums over a batch, as functions of its arrays."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+from flax import linen as nn
 
 from jaxformer.functional.chunked_losses import chunked_cross_entropy
 from jaxformer.functional.losses import cross_entropy
@@ -30,22 +31,29 @@ def language_model_loss(
     Returns:
         A function of (params, batch, dropout_rng or None) to (loss_sum, weight_sum), in nats and
         tokens. The batch has integer `[B, T]` "labels" (-1 = not counted); all else in it is what
-        the model is called with, such as "tokens", "segment_ids" or "source_tokens".
+        the model is called with, such as "tokens", "segment_ids" or "source_tokens". Losses that
+        blocks sow into the collection "losses", such as a mixture of experts' load balancing,
+        are added to the mean loss where there is a dropout_rng, which is in training.
     """
 
     def loss(
         params: Any, batch: Batch, dropout_rng: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
-        variables = {"params": params}
-        hidden = model.apply(variables, **_call(batch, dropout_rng), method="hidden_states")
-        labels, table = batch["labels"], model.apply(variables, method="output_table")
-        if labels.size * table.shape[0] > _MOST_LOGITS:
-            return chunked_cross_entropy(
-                hidden, table, labels, label_smoothing=label_smoothing,
-                softcap=model.config.logit_softcap,
-            )  # fmt: skip
-        logits = model.apply(variables, hidden, method="logits")
-        return cross_entropy(logits, labels, label_smoothing=label_smoothing)
+        inputs, labels, rngs = _inputs(batch, dropout_rng)
+
+        def of(model: Any) -> tuple[jax.Array, jax.Array]:
+            hidden = model.hidden_states(**inputs).hidden
+            table = model.output_table()
+            if labels.size * table.shape[0] > _MOST_LOGITS:
+                return chunked_cross_entropy(
+                    hidden, table, labels, label_smoothing=label_smoothing,
+                    softcap=model.config.logit_softcap,
+                )  # fmt: skip
+            return cross_entropy(model.logits(hidden), labels, label_smoothing=label_smoothing)
+
+        apply = nn.apply(of, model, mutable=["losses"])
+        (total, weight), sown = apply({"params": params}, rngs=rngs)
+        return _with_sown(total, weight, sown, dropout_rng), weight
 
     return loss
 
@@ -66,14 +74,27 @@ def classification_loss(model: SequenceClassifier, *, label_smoothing: float = 0
     def loss(
         params: Any, batch: Batch, dropout_rng: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
-        output = model.apply({"params": params}, **_call(batch, dropout_rng))
-        return cross_entropy(output.logits, batch["labels"], label_smoothing=label_smoothing)
+        inputs, labels, rngs = _inputs(batch, dropout_rng)
+        output, sown = model.apply({"params": params}, **inputs, rngs=rngs, mutable=["losses"])
+        total, weight = cross_entropy(output.logits, labels, label_smoothing=label_smoothing)
+        return _with_sown(total, weight, sown, dropout_rng), weight
 
     return loss
 
 
-def _call(batch: Batch, dropout_rng: jax.Array | None) -> dict[str, Any]:
-    """The arguments of a model's call: all of a batch but its labels, and dropout."""
+def _inputs(
+    batch: Batch, dropout_rng: jax.Array | None
+) -> tuple[dict[str, Any], jax.Array, dict[str, jax.Array] | None]:
+    """The arguments of a model's call, the labels, and the PRNG keys of the call."""
     inputs: dict[str, Any] = {name: array for name, array in batch.items() if name != "labels"}
     rngs = None if dropout_rng is None else {"dropout": dropout_rng}
-    return {**inputs, "deterministic": dropout_rng is None, "rngs": rngs}
+    return {**inputs, "deterministic": dropout_rng is None}, batch["labels"], rngs
+
+
+def _with_sown(
+    total: jax.Array, weight: jax.Array, sown: Mapping[str, Any], dropout_rng: jax.Array | None
+) -> jax.Array:
+    """Adds auxiliary losses in training; being means, each counts once for every label."""
+    if dropout_rng is None:
+        return total
+    return total + weight * sum(leaf.sum() for leaf in jax.tree.leaves(sown))

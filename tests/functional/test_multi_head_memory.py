@@ -47,7 +47,7 @@ def test_memory_stands_for_the_inputs_that_it_was_made_from(qk_norm):
     memory = project_memory(params, float32(kv), lengths, norm_eps=0.1, **HEADS)
     assert memory.key.shape == (B, S, K, H) and memory.value.shape == (B, S, K, V)
     np.testing.assert_array_equal(memory.lengths, lengths)
-    output = attend(params, x, memory=memory, norm_eps=0.1, **HEADS).output
+    output = attend(params, x, cross_cache=memory, norm_eps=0.1, **HEADS).output
     arguments = {"key_value_seq_lengths": lengths, "norm_eps": 0.1}
     expected = attend(params, x, float32(kv), **arguments, **HEADS).output
     assert np.isfinite(output).all()
@@ -57,7 +57,7 @@ def test_memory_stands_for_the_inputs_that_it_was_made_from(qk_norm):
         "key_kernel": jnp.nan * params.key_kernel,
         "value_kernel": jnp.nan * params.value_kernel,
     }
-    again = attend(params._replace(**spoilt), x, memory=memory, norm_eps=0.1, **HEADS).output
+    again = attend(params._replace(**spoilt), x, cross_cache=memory, norm_eps=0.1, **HEADS).output
     np.testing.assert_array_equal(again, output)
 
 
@@ -75,13 +75,13 @@ def test_narrower_memory_keeps_the_dtype_of_the_queries():
     )
     memory = project_memory(params, kv.astype(jnp.bfloat16), **HEADS)
     assert memory.key.dtype == memory.value.dtype == jnp.bfloat16
-    output = attend(params, x, memory=memory, **HEADS).output
+    output = attend(params, x, cross_cache=memory, **HEADS).output
     assert output.dtype == jnp.float32
     full = np.asarray(attend(params, x, kv, **HEADS).output)
     assert 0 < np.abs(output - full).max() < 0.05 * np.abs(full).max()
 
 
-@pytest.mark.parametrize("source", ["self", "cross", "memory", "cache"])
+@pytest.mark.parametrize("source", ["self", "cross", "cross_cache", "cache"])
 def test_weights_are_those_that_the_values_are_averaged_by(source):
     params, x, kv = random_params(35), normal(36, B, T, D), normal(37, B, S, D)
     if source == "self":
@@ -102,9 +102,9 @@ def test_weights_are_those_that_the_values_are_averaged_by(source):
         others, lengths = kv, np.array([5, 2])
         structure = {"key_value_seq_lengths": lengths}
         arguments = {"key_value_inputs": float32(kv), "key_value_seq_lengths": lengths}
-        if source == "memory":
+        if source == "cross_cache":
             memory = project_memory(float32(params), float32(kv), lengths, **HEADS)
-            arguments = {"memory": memory}
+            arguments = {"cross_cache": memory}
     result = attend(float32(params), float32(x), **arguments, return_weights=True, **HEADS)
     query = rearrange(x @ params.query_kernel + params.query_bias, "b t (n h) -> b t n h", n=N)
     key = rearrange(others @ params.key_kernel + params.key_bias, "b s (n h) -> b s n h", n=K)
@@ -133,36 +133,36 @@ MEMORY = KVCache(jnp.ones((B, S, K, H)), jnp.ones((B, S, K, V)), np.array([5, 2]
     ("call", "words"),
     [
         (
-            lambda: attend(P, X, X, memory=MEMORY, **HEADS),
-            ["memory stands in place of key_value_inputs, got both", "leave one out"],
+            lambda: attend(P, X, X, cross_cache=MEMORY, **HEADS),
+            ["cross_cache stands in place of key_value_inputs, got both", "leave one out"],
         ),
         (
-            lambda: attend(P, X, memory=MEMORY, rotary=rotary_tables(T, H), **HEADS),
-            ["rotary tables are for self-attention, got memory as well"],
+            lambda: attend(P, X, cross_cache=MEMORY, rotary=rotary_tables(T, H), **HEADS),
+            ["rotary tables are for self-attention, got cross_cache as well"],
         ),
         (
-            lambda: attend(P, X, memory=MEMORY, key_value_seq_lengths=jnp.ones(B, int), **HEADS),
-            ["key_value_seq_lengths must be left out with memory, which has its own"],
+            lambda: attend(P, X, cross_cache=MEMORY, key_value_seq_lengths=jnp.ones(B, int), **HEADS),
+            ["key_value_seq_lengths must be left out with a cross_cache, which has its own"],
         ),
         (
-            lambda: attend(P, X, memory=MEMORY, cache=empty_cache(), is_causal=True, **HEADS),
-            ["cache is for causal self-attention, got is_causal=True and memory", "set is_causal"],
+            lambda: attend(P, X, cross_cache=MEMORY, cache=empty_cache(), is_causal=True, **HEADS),
+            ["cache is for causal self-attention, got is_causal=True and cross_cache", "set is_causal"],
         ),
         (
-            lambda: attend(P, X[:1], memory=MEMORY, **HEADS),
-            ["memory.key must be [B=1, S, K=2, H=4]", "(2, 5, 2, 4)"],
+            lambda: attend(P, X[:1], cross_cache=MEMORY, **HEADS),
+            ["cross_cache.key must be [B=1, S, K=2, H=4]", "(2, 5, 2, 4)"],
         ),
         (
-            lambda: attend(P, X[0], memory=MEMORY, **HEADS),
+            lambda: attend(P, X[0], cross_cache=MEMORY, **HEADS),
             ["query_inputs must be [B, T, D]", "(7, 11)"],
         ),
         (
-            lambda: attend(P, X, memory=MEMORY, num_heads=N, num_kv_heads=1),
-            ["memory.key must be [B=2, S, K=1, H=4]"],
+            lambda: attend(P, X, cross_cache=MEMORY, num_heads=N, num_kv_heads=1),
+            ["cross_cache.key must be [B=2, S, K=1, H=4]"],
         ),
         (
             lambda: multi_head_attention(
-                P, X, memory=MEMORY._replace(lengths=np.array([6, 2])), **HEADS
+                P, X, cross_cache=MEMORY._replace(lengths=np.array([6, 2])), **HEADS
             ),
             ["must be in 0 .. 5", "[6 2]"],
         ),

@@ -1,0 +1,59 @@
+"""Checks of the arrays that models take."""
+
+import jax
+import jax.numpy as jnp
+
+from jaxformer.errors import ShapeError
+from jaxformer.functional.shapes import as_array, check_axes, check_broadcast, check_dtype
+
+__all__ = ["check_attention_array", "check_lengths", "check_tokens"]
+
+
+def check_tokens(name: str, tokens: jax.Array, max_len: int) -> dict[str, int]:
+    """Checks that tokens are integer `[B, T]` with T of at most max_len, and returns B and T."""
+    sizes = check_axes(name, tokens, "B T")
+    check_dtype(name, tokens, "integer")
+    if sizes["T"] > max_len:
+        raise ShapeError(
+            f"{name} [B, T] must have T of at most max_len={max_len}, got shape {tokens.shape}; "
+            "cut them into windows"
+        )
+    return sizes
+
+
+def check_lengths(name: str, lengths: jax.Array | None, batch: int) -> None:
+    """Checks that lengths, where given, are integer `[B]`."""
+    if lengths is not None:
+        check_axes(name, lengths, "B", {"B": batch})
+        check_dtype(name, lengths, "integer")
+
+
+def check_attention_array(
+    name: str, array: jax.Array | None, kind: str, shape: tuple[int, int, int, int]
+) -> jax.Array | None:
+    """Checks a mask or bias before any layer is computed.
+
+    Args:
+        name: of the argument.
+        array: what was given; of rank 4, or `[T, S]`.
+        kind: "bool" or "floating".
+        shape: (B, N, T, S), of the attention weights.
+
+    Returns:
+        The array with rank 4, or None.
+
+    Raises:
+        ShapeError: it does not broadcast to the shape, or is of another dtype.
+    """
+    if array is None:
+        return None
+    array = as_array(name, array)
+    remedy = "True = attend; an additive one is the argument bias" if kind == "bool" else ""
+    check_dtype(name, array, kind, remedy=remedy)
+    if array.ndim == 2:
+        array = jnp.expand_dims(array, (0, 1))
+    remedy = "or pass a plain [T, S]"
+    if array.ndim == 3:
+        remedy = f"add the head axis with {name}[:, None]"
+    check_broadcast(name, array, shape, "B N T S", remedy=remedy)
+    return array
