@@ -119,7 +119,8 @@ def main() -> None:
 
     config = ModelConfig(
         vocab_size=vocab, max_len=length, num_layers=layers, d_model=width, num_heads=heads,
-        positions="learned", dtype=arguments.dtype, scan_layers=not arguments.loop,
+        positions="learned", dtype=arguments.dtype,
+        layer_execution="loop" if arguments.loop else "scan",
     )  # fmt: skip
     model = Decoder(config)
     plain = PlainDecoder(layers, heads, width, length, vocab, dtype)

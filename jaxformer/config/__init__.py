@@ -2,14 +2,23 @@
 
 from jaxformer.config.data import DataConfig, SyntheticConfig, TokenizerConfig
 from jaxformer.config.decoding import SamplesConfig, SamplingConfig, TranslationConfig
-from jaxformer.config.files import (
-    config_differences,
-    config_from_dict,
-    config_to_toml,
-    load_config,
-)
+from jaxformer.config.files import config_differences, config_to_toml, load_config
+from jaxformer.config.layers import LayerConfig
 from jaxformer.config.model import ModelConfig
-from jaxformer.config.rotary import RotaryScalingConfig
+from jaxformer.config.positions import (
+    AlibiConfig,
+    LearnedConfig,
+    LinearScalingConfig,
+    Llama3ScalingConfig,
+    NoPositionsConfig,
+    PositionsConfig,
+    RelativeConfig,
+    RotaryConfig,
+    RotaryScalingConfig,
+    SinusoidalConfig,
+    YarnScalingConfig,
+)
+from jaxformer.config.reading import config_from_dict
 from jaxformer.config.schema import (
     ExperimentConfig,
     OptimizerConfig,
@@ -18,18 +27,29 @@ from jaxformer.config.schema import (
 )
 
 __all__ = [
+    "AlibiConfig",
     "DataConfig",
     "ExperimentConfig",
+    "LayerConfig",
+    "LearnedConfig",
+    "LinearScalingConfig",
+    "Llama3ScalingConfig",
     "ModelConfig",
+    "NoPositionsConfig",
     "OptimizerConfig",
+    "PositionsConfig",
+    "RelativeConfig",
+    "RotaryConfig",
     "RotaryScalingConfig",
     "SamplesConfig",
     "SamplingConfig",
     "ScheduleConfig",
+    "SinusoidalConfig",
     "SyntheticConfig",
     "TokenizerConfig",
     "TrainingConfig",
     "TranslationConfig",
+    "YarnScalingConfig",
     "config_differences",
     "config_from_dict",
     "config_to_toml",

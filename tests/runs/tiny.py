@@ -27,7 +27,7 @@ def config(folder, *, architecture, data, tokenizer=None, model=None, training=N
         model=ModelConfig(
             **{
                 "architecture": architecture, "max_len": 12, "num_layers": 1, "d_model": 16,
-                "num_heads": 2, "dropout_rate": 0.1, "scan_layers": False,
+                "num_heads": 2, "dropout_rate": 0.1, "layer_execution": "loop",
             } | (model or {})
         ),
         data=DataConfig(**({"num_buckets": 1} if unequal else {}) | data),

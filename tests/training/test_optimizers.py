@@ -57,7 +57,7 @@ def test_noam_is_the_formula_of_the_paper():
 def test_frozen_embeddings_have_no_gradient_and_are_neither_moved_nor_decayed(options):
     config = ModelConfig(
         vocab_size=7, max_len=8, num_layers=1, d_model=4, num_heads=2, frozen_embeddings=True,
-        scan_layers=False, **options,
+        layer_execution="loop", **options,
     )  # fmt: skip
     model, tokens = Decoder(config), np.array([[1, 2, 3]])
     params = numpy_transformer.draw_params(model, tokens)
