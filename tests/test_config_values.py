@@ -122,7 +122,7 @@ PAIRS = {
         (lambda: DataConfig(num_buckets=9), ["num_buckets must be in 1 .. 8, got num_buckets=9"]),
         (
             lambda: DataConfig(source="copy", paths=("a",)),
-            ["read by data.source 'files', 'pairs', 'labelled' only", "source='copy'", "('a',)"],
+            ["read by data.source 'files', 'pairs' and 'labelled' only", "source='copy'", "('a',)"],
         ),
         (
             lambda: DataConfig(source="phrasebook", validation_paths=("a",)),

@@ -9,7 +9,7 @@ from jaxformer.config.checks import (
     require_choices,
     require_positive,
 )
-from jaxformer.config.data import DataConfig, TokenizerConfig
+from jaxformer.config.data import SOURCES, DataConfig, TokenizerConfig
 from jaxformer.config.decoding import SamplesConfig, TranslationConfig
 from jaxformer.config.model import ModelConfig
 from jaxformer.errors import ConfigError
@@ -21,11 +21,11 @@ __all__ = [
     "TrainingConfig",
 ]
 
-# What each architecture can be trained on.
-_SOURCES = {
-    "decoder": ("python", "files"),
-    "encoder": ("python", "files", "labelled", "phrasebook"),
-    "encoder_decoder": ("pairs", "phrasebook", "copy", "reverse", "sort"),
+# What each architecture can be trained on, of what data sources yield.
+_TRAINED_ON: dict[str, set[str]] = {
+    "decoder": {"stream"},
+    "encoder": {"stream", "labelled"},
+    "encoder_decoder": {"pairs"},
 }
 
 
@@ -219,10 +219,13 @@ class ExperimentConfig:
 
     def _check_data(self) -> None:
         architecture, source = self.model.architecture, self.data.source
-        if source not in _SOURCES[architecture]:
+        usable = [
+            name for name, one in SOURCES.items() if _TRAINED_ON[architecture] & set(one.yields)
+        ]
+        if source not in usable:
             raise ConfigError(
                 f"model.architecture {architecture!r} is trained on data.source "
-                f"{', '.join(_SOURCES[architecture])}, got {source!r}"
+                f"{', '.join(usable)}, got {source!r}"
             )
         wanted = "batch_size" if self.data.is_stream else "batch_tokens"
         if getattr(self.training, wanted) is None:
