@@ -1,6 +1,8 @@
 """Tagged unions and arrays of tables: read, written, compared, and refused in one line."""
 
 import dataclasses
+import json
+import tomllib
 import typing
 
 import pytest
@@ -16,13 +18,14 @@ from jaxformer.config import (
     RelativeConfig,
     RotaryConfig,
     SinusoidalConfig,
+    TranslationConfig,
     YarnScalingConfig,
     config_differences,
     config_from_dict,
     config_to_toml,
     load_config,
 )
-from jaxformer.config.kinds import field_types, union_members
+from jaxformer.config.checks import field_types, union_members
 from jaxformer.errors import ConfigError
 from tests.small_config import LINEAR, YARN, model, small
 from tests.test_config import SMALLEST
@@ -90,6 +93,18 @@ def test_string_is_shorthand_for_a_kind_with_its_defaults(load, positions):
 def test_table_without_a_kind_is_of_the_kind_of_the_default(load):
     assert load("[model.positions]\nbase = 5e5\n").model.positions == RotaryConfig(base=5e5)
     assert load("[model.positions]\n").model.positions == RotaryConfig()
+
+
+@pytest.mark.parametrize("value", [True, False, "never"])
+def test_early_stopping_is_a_bool_or_never(value):
+    values = tomllib.loads(f"early_stopping = {json.dumps(value)}")
+    config = config_from_dict(TranslationConfig, values)
+    assert config == TranslationConfig(early_stopping=value)
+    assert config_from_dict(TranslationConfig, tomllib.loads(config_to_toml(config))) == config
+    with pytest.raises(ConfigError, match="must be true or false or 'never', got 1"):
+        config_from_dict(TranslationConfig, {"early_stopping": 1})
+    with pytest.raises(ConfigError, match="must be one of True, False, never, got 'always'"):
+        config_from_dict(TranslationConfig, {"early_stopping": "always"})
 
 
 def test_nested_kinds_are_read(load):

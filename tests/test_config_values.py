@@ -6,6 +6,7 @@ import math
 import pytest
 
 from jaxformer.config import (
+    BeamSearchConfig,
     DataConfig,
     OptimizerConfig,
     SamplesConfig,
@@ -173,6 +174,17 @@ PAIRS = {
             ["training.devices is for the runner 'pmap'", "devices=1", "remove devices"],
         ),
         (lambda: TranslationConfig(beam_size=0), ["beam_size must be positive"]),
+        (lambda: BeamSearchConfig(num_best=0), ["num_best must be positive"]),
+        (
+            lambda: BeamSearchConfig(beam_size=2, num_best=3),
+            ["num_best must be at most beam_size", "num_best=3 and beam_size=2"],
+        ),
+        (
+            lambda: BeamSearchConfig(early_stopping="nevr"),
+            ["early_stopping must be one of True, False, never, got 'nevr'", "mean 'never'?"],
+        ),
+        (lambda: BeamSearchConfig(early_stopping=1), ["one of True, False, never, got 1"]),
+        (lambda: BeamSearchConfig(early_stopping=None), ["True, False, never, got None"]),
         (lambda: TranslationConfig(metrics_pairs=-1), ["metrics_pairs must be zero or more"]),
         (
             lambda: TranslationConfig(length_penalty=NAN),
@@ -305,6 +317,7 @@ def test_settings_that_have_an_effect_are_accepted():
     own = model(architecture="encoder_decoder", source_vocab_size=9)
     small(**PAIRS | {"model": own}, tokenizer=TokenizerConfig(kind="byte", joint=False))
     small(**PAIRS, translation=TranslationConfig(beam_size=1, length_penalty=-0.5, metrics_pairs=9))
+    BeamSearchConfig(beam_size=3, num_best=3, early_stopping="never")
     DataConfig(source="python", validation_paths=("a",))
     DataConfig(source="pairs", paths=("a",), validation_paths=("b",))
     DataConfig(source="sort", synthetic=SyntheticConfig(min_len=3, max_len=3), num_buckets=8)

@@ -1,7 +1,7 @@
 """Every setting of an experiment, checked; read from and written as TOML."""
 
 from jaxformer.config.data import DataConfig, SyntheticConfig, TokenizerConfig
-from jaxformer.config.decoding import SamplesConfig, SamplingConfig, TranslationConfig
+from jaxformer.config.decoding import BeamSearchConfig, SamplesConfig, SamplingConfig, TranslationConfig
 from jaxformer.config.files import config_differences, config_to_toml, load_config
 from jaxformer.config.layers import LayerConfig
 from jaxformer.config.model import ModelConfig
@@ -28,6 +28,7 @@ from jaxformer.config.schema import (
 
 __all__ = [
     "AlibiConfig",
+    "BeamSearchConfig",
     "DataConfig",
     "ExperimentConfig",
     "LayerConfig",

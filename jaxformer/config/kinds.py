@@ -5,14 +5,13 @@ That key, the discriminator, is a field that allows one value: `kind: Literal["a
 
 import dataclasses
 import functools
-import types
 import typing
 from typing import Any, Literal, NamedTuple
 
-from jaxformer.config.checks import suggestion
+from jaxformer.config.checks import field_types, suggestion, union_members
 from jaxformer.errors import ConfigError
 
-__all__ = ["Kinds", "field_types", "kinds_of", "resolve_kinds", "union_members"]
+__all__ = ["Kinds", "kinds_of", "resolve_kinds"]
 
 
 class Kinds(NamedTuple):
@@ -45,20 +44,6 @@ class Kinds(NamedTuple):
                 + f", got {kind!r}{suggestion(kind, self.configs)}"
             )
         return self.configs[kind]
-
-
-def field_types(config: type) -> dict[str, Any]:
-    """Types of a config's fields, by name, with what their annotations refer to."""
-    hints = typing.get_type_hints(config)
-    return {field.name: hints[field.name] for field in dataclasses.fields(config)}
-
-
-def union_members(hint: Any) -> tuple[Any, ...]:
-    """Members of a union but for None; of another type, the type itself."""
-    # `bool | Literal["never"]` is a typing.Union, `int | None` a types.UnionType.
-    if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        return tuple(part for part in typing.get_args(hint) if part is not type(None))
-    return (hint,)
 
 
 @functools.cache

@@ -5,8 +5,8 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
-from jaxformer.config.checks import suggestion
-from jaxformer.config.kinds import Kinds, field_types, kinds_of, union_members
+from jaxformer.config.checks import field_types, suggestion, union_members
+from jaxformer.config.kinds import Kinds, kinds_of
 from jaxformer.config.schema import ExperimentConfig
 from jaxformer.errors import ConfigError
 
