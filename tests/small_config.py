@@ -3,10 +3,10 @@
 import pytest
 
 from jaxformer.config import (
+    AdamWConfig,
     ExperimentConfig,
     LinearScalingConfig,
     ModelConfig,
-    OptimizerConfig,
     TokenizerConfig,
     TrainingConfig,
     YarnScalingConfig,
@@ -29,7 +29,7 @@ def small(**changes):
         **{
             "model": model(),
             "tokenizer": TokenizerConfig(kind="byte"),
-            "optimizer": OptimizerConfig(learning_rate=1e-3),
+            "optimizer": AdamWConfig(learning_rate=1e-3),
             "training": TrainingConfig(steps=7, batch_size=5),
         }
         | changes

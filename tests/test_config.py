@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxformer.config import (
+    AdamWConfig,
     DataConfig,
     ExperimentConfig,
     LayerConfig,
     ModelConfig,
-    OptimizerConfig,
     RotaryConfig,
     SamplesConfig,
     ScheduleConfig,
@@ -207,7 +207,7 @@ def test_config_written_as_toml_is_read_back_equal(
         seed=seed,
         model=model(use_bias=flag, positions=RotaryConfig(base=rate)),
         data=DataConfig(paths=tuple(paths)),
-        optimizer=OptimizerConfig(learning_rate=rate),
+        optimizer=AdamWConfig(learning_rate=rate),
         samples=SamplesConfig(prompts=tuple(prompts), top_k=top_k),
     )
     scratch.write_bytes(config_to_toml(config).encode())
@@ -233,7 +233,7 @@ def test_config_with_every_key_set_is_read_back_equal(load):
             packing="documents",
         ),
         tokenizer=TokenizerConfig(kind="word", vocab_size=300),
-        optimizer=OptimizerConfig(
+        optimizer=AdamWConfig(
             learning_rate=1e-20, beta1=0.0, beta2=0.5, eps=1e22, weight_decay=0.0, clip_norm=2.0
         ),
         schedule=ScheduleConfig(name="linear", warmup_steps=1, decay_steps=5, final_scale=0.0),
@@ -295,7 +295,7 @@ def test_config_to_toml_leaves_unset_keys_out_and_writes_defaults():
 @pytest.mark.parametrize("name", ["learning_rate", "weight_decay", "clip_norm"])
 def test_config_refuses_numbers_that_are_not_finite(name, value):
     with pytest.raises(ConfigError, match=f"^{name} must be"):
-        OptimizerConfig(**{"learning_rate": 1e-3, name: value})
+        AdamWConfig(**{"learning_rate": 1e-3, name: value})
 
 
 def test_config_from_dict_names_keys_with_their_prefix():

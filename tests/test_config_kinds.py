@@ -8,15 +8,18 @@ import typing
 import pytest
 
 from jaxformer.config import (
+    AdamWConfig,
     AlibiConfig,
     ExperimentConfig,
     LayerConfig,
     LearnedConfig,
+    LionConfig,
     Llama3ScalingConfig,
     ModelConfig,
     NoPositionsConfig,
     RelativeConfig,
     RotaryConfig,
+    SgdConfig,
     SinusoidalConfig,
     TranslationConfig,
     YarnScalingConfig,
@@ -93,6 +96,35 @@ def test_string_is_shorthand_for_a_kind_with_its_defaults(load, positions):
 def test_table_without_a_kind_is_of_the_kind_of_the_default(load):
     assert load("[model.positions]\nbase = 5e5\n").model.positions == RotaryConfig(base=5e5)
     assert load("[model.positions]\n").model.positions == RotaryConfig()
+
+
+def test_optimizer_without_a_name_is_adamw(load):
+    assert load().optimizer == AdamWConfig(learning_rate=1e-3)
+    for name, config in (("sgd", SgdConfig), ("lion", LionConfig), ("adamw", AdamWConfig)):
+        text = SMALLEST.replace("[optimizer]", f'[optimizer]\nname = "{name}"\nclip_norm = 2')
+        found = config_from_dict(ExperimentConfig, tomllib.loads(text)).optimizer
+        assert found == config(learning_rate=1e-3, clip_norm=2.0)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ('name = "adam"', ["optimizer.name must be one of adamw, sgd, lion", "mean 'adamw'?"]),
+        (
+            'name = "sgd"\nbeta2 = 0.5',
+            ["optimizer.beta2 is for optimizer of name 'adamw' or 'lion', got name='sgd' and"],
+        ),
+        ("nesterov = true", ["optimizer.nesterov is for", "'sgd', got name='adamw'", "=True;"]),
+        ('name = "sgd"\nnesterov = 1', ["optimizer.nesterov must be true or false, got 1"]),
+        ('name = "lion"\nbeta2 = 1', ["[optimizer] beta2 must be in [0, 1), got beta2=1.0"]),
+    ],
+)
+def test_wrong_optimizers_are_refused(lines, words):
+    text = SMALLEST.replace("[optimizer]", f"[optimizer]\n{lines}")
+    with pytest.raises(ConfigError) as error:
+        config_from_dict(ExperimentConfig, tomllib.loads(text))
+    for word in words:
+        assert word in str(error.value)
 
 
 @pytest.mark.parametrize("value", [True, False, "never"])

@@ -1,10 +1,22 @@
 """Every setting of an experiment, checked; read from and written as TOML."""
 
 from jaxformer.config.data import DataConfig, SyntheticConfig, TokenizerConfig
-from jaxformer.config.decoding import BeamSearchConfig, SamplesConfig, SamplingConfig, TranslationConfig
+from jaxformer.config.decoding import (
+    BeamSearchConfig,
+    SamplesConfig,
+    SamplingConfig,
+    TranslationConfig,
+)
 from jaxformer.config.files import config_differences, config_to_toml, load_config
 from jaxformer.config.layers import LayerConfig
 from jaxformer.config.model import ModelConfig
+from jaxformer.config.optimizers import (
+    AdamWConfig,
+    LionConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    SgdConfig,
+)
 from jaxformer.config.positions import (
     AlibiConfig,
     LearnedConfig,
@@ -19,14 +31,10 @@ from jaxformer.config.positions import (
     YarnScalingConfig,
 )
 from jaxformer.config.reading import config_from_dict
-from jaxformer.config.schema import (
-    ExperimentConfig,
-    OptimizerConfig,
-    ScheduleConfig,
-    TrainingConfig,
-)
+from jaxformer.config.schema import ExperimentConfig, TrainingConfig
 
 __all__ = [
+    "AdamWConfig",
     "AlibiConfig",
     "BeamSearchConfig",
     "DataConfig",
@@ -34,6 +42,7 @@ __all__ = [
     "LayerConfig",
     "LearnedConfig",
     "LinearScalingConfig",
+    "LionConfig",
     "Llama3ScalingConfig",
     "ModelConfig",
     "NoPositionsConfig",
@@ -45,6 +54,7 @@ __all__ = [
     "SamplesConfig",
     "SamplingConfig",
     "ScheduleConfig",
+    "SgdConfig",
     "SinusoidalConfig",
     "SyntheticConfig",
     "TokenizerConfig",

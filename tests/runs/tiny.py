@@ -9,10 +9,10 @@ import pathlib
 from jaxformer import runs
 from jaxformer.cli import main
 from jaxformer.config import (
+    AdamWConfig,
     DataConfig,
     ExperimentConfig,
     ModelConfig,
-    OptimizerConfig,
     TokenizerConfig,
     TrainingConfig,
     config_to_toml,
@@ -32,7 +32,7 @@ def config(folder, *, architecture, data, tokenizer=None, model=None, training=N
         ),
         data=DataConfig(**({"num_buckets": 1} if unequal else {}) | data),
         tokenizer=TokenizerConfig(**{"kind": "word"} | (tokenizer or {})),
-        optimizer=OptimizerConfig(learning_rate=2e-2),
+        optimizer=AdamWConfig(learning_rate=2e-2),
         training=TrainingConfig(
             **{
                 "steps": 20, "devices": 2, "log_every": 5, "eval_every": 10, "checkpoint_every": 10,
