@@ -5,6 +5,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import tyro
+
 from jaxformer.cli.commands import Evaluate
 from jaxformer.cli.parsing import parse
 from jaxformer.config import ExperimentConfig, config_to_toml, load_config
@@ -22,6 +24,7 @@ def train(path: str, overrides: Sequence[str]) -> None:
         default=load_config(path),
         args=list(overrides),
         prog=f"jaxformer train {path}",
+        config=(tyro.conf.AvoidSubcommands,),
         description="Overrides of the config; each shows its value there.",
     )
     if config.training.cpu_devices is not None:

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from jaxformer.config import (
+    AdamWConfig,
     ExperimentConfig,
-    OptimizerConfig,
+    LionConfig,
     ScheduleConfig,
+    SgdConfig,
     TokenizerConfig,
     TrainingConfig,
 )
@@ -17,8 +19,10 @@ from jaxformer.training import (
     Checkpoints,
     PmapRunner,
     TrainingData,
+    TrainState,
     fit,
     language_model_loss,
+    make_optimizer,
     read_metrics,
 )
 from tests.training import tiny
@@ -36,12 +40,16 @@ class Batches:
         return tiny.batch(step)
 
 
-def train(folder, steps, batches=None, learning_rate=1e-2, devices=2):
+ADAMW = AdamWConfig(learning_rate=1e-2)
+SCHEDULE = ScheduleConfig(name="cosine", warmup_steps=1, decay_steps=8)
+
+
+def train(folder, steps, batches=None, optimizer=ADAMW, devices=2):
     config = ExperimentConfig(
         model=tiny.model(dropout_rate=0.3).config,
         tokenizer=TokenizerConfig(kind="byte"),
-        optimizer=OptimizerConfig(learning_rate=learning_rate),
-        schedule=ScheduleConfig(name="cosine", warmup_steps=1, decay_steps=8),
+        optimizer=optimizer,
+        schedule=SCHEDULE,
         training=TrainingConfig(
             steps=steps, batch_size=tiny.ROWS, log_every=2, eval_every=2, checkpoint_every=2
         ),
@@ -56,9 +64,11 @@ def train(folder, steps, batches=None, learning_rate=1e-2, devices=2):
     return fit(config, data, loss, loss, tiny.init_params, runner, folder)
 
 
-def final_state(folder, devices=2):
+def final_state(folder, optimizer=ADAMW, devices=2):
+    params = tiny.init_params(jax.random.key(0))
+    state = TrainState.create(params, make_optimizer(optimizer, SCHEDULE))
     with Checkpoints(folder / "checkpoints") as checkpoints:
-        template = PmapRunner(jax.local_devices()[:devices]).place(tiny.state())
+        template = PmapRunner(jax.local_devices()[:devices]).place(state)
         return jax.device_get(checkpoints.restore(template))
 
 
@@ -82,6 +92,23 @@ def test_resumed_run_is_bitwise_the_uninterrupted_one(tmp_path, uninterrupted):
     assert batches.asked == [2, 3, 4]
     jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path), final_state(uninterrupted))
     assert without_time(read_metrics(tmp_path)) == without_time(read_metrics(uninterrupted))
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [SgdConfig(learning_rate=0.1, nesterov=True), LionConfig(learning_rate=1e-3)],
+    ids=lambda optimizer: optimizer.name,
+)
+def test_resumed_run_of_another_optimizer_is_bitwise_the_uninterrupted_one(tmp_path, optimizer):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train(whole, 3, optimizer=optimizer, devices=1)
+    for steps in (2, 3):
+        train(parts, steps, optimizer=optimizer, devices=1)
+    states = [final_state(folder, optimizer, devices=1) for folder in (whole, parts)]
+    jax.tree.map(np.testing.assert_array_equal, *states)
+    start = tiny.init_params(jax.random.key(0))
+    moved = jax.tree.map(lambda a, b: (a != b).any(), states[0].params, start)
+    assert all(jax.tree.leaves(moved))
 
 
 def test_run_stopped_by_a_signal_is_saved_and_goes_on_bitwise(tmp_path, uninterrupted):
@@ -123,7 +150,7 @@ def test_divergence_stops_the_run_and_names_the_step(tmp_path):
     with pytest.raises(
         TrainingError, match=r"held-out loss is not finite at step 2; the run is saved up to step 0"
     ):
-        train(tmp_path, 5, learning_rate=1e30)
+        train(tmp_path, 5, optimizer=AdamWConfig(learning_rate=1e30))
 
 
 def test_non_finite_gradient_stops_the_run_and_names_the_step(tmp_path):
