@@ -23,7 +23,7 @@ def float64(params):
 
 
 def encoder(config, params, tokens, lengths=None, *, embedding=None):
-    """Hidden states `[B, T, D]` and weights `[L, B, N, T, T]` of a looped encoder."""
+    """Hidden states `[B, T, D]` and weights `[L, B, N, T, T]` of an encoder."""
     embedding = params["embedding"] if embedding is None else embedding
     x, weights, _ = _stack(config, params, tokens, lengths, embedding, causal=False)
     return x, weights
@@ -58,7 +58,7 @@ def _stack(
     if config.positions.kind == "sinusoidal":
         x = x + _sinusoidal(length, config.d_model)
     if config.positions.kind == "learned":
-        x = x + params["add_positions"]["embedding"][:length]
+        x = x + params["positions"]["embedding"][:length]
     visible = _real(lengths, batch, length)[:, None] & _real(lengths, batch, length)[..., None]
     if causal:
         visible = visible & (position <= position[:, None])
@@ -67,7 +67,7 @@ def _stack(
     bias = _bias(config, params, length, causal)
     own, cross = [], []
     for index in range(config.num_layers):
-        layer = params["stack"][f"layer_{index}"]
+        layer = jax.tree.map(lambda leaf, i=index: leaf[i], params["stack"]["layers"])
 
         def attend(inputs, layer=layer):
             output, weights = _attention(
@@ -188,7 +188,7 @@ def _bias(config, params, length, causal):
         slopes = 2.0 ** (-8 * np.arange(1, config.num_heads + 1) / config.num_heads)
         return -slopes[:, None, None] * abs(ahead)
     if config.positions.kind == "relative":
-        table = params["position_bias"]["table"]
+        table = params["positions"]["table"]
         bucket = np.vectorize(lambda d: _bucket(config, int(d), causal))(ahead)
         return np.moveaxis(table[bucket], -1, 0)
     return 0.0

@@ -93,7 +93,7 @@ def reference_logits(config, params, tokens):
         return projected(layer, "down", np.maximum(projected(layer, "up", x), 0))
 
     for index in range(config.num_layers):
-        layers = params["stack"][f"layer_{index}"]
+        layers = jax.tree.map(lambda leaf, i=index: leaf[i], params["stack"]["layers"])
         for name, function in (("attention", attention), ("feed_forward", feed_forward)):
             output = function(layers[name], norm(layers[f"{name}_norm"]["scale"], x))
             if config.norm_position == "sandwich":
@@ -115,5 +115,5 @@ def _bias(config, params, length):
         growing = np.log(np.maximum(distance, 1) / exact) / np.log(most / exact)
         bucket = exact + (growing * (buckets - exact)).astype(int)
         bucket = np.where(distance < exact, distance, np.minimum(bucket, buckets - 1))
-        return np.moveaxis(params["position_bias"]["table"][bucket.clip(0)], -1, 0)
+        return np.moveaxis(params["positions"]["table"][bucket.clip(0)], -1, 0)
     return None

@@ -73,6 +73,7 @@ def generate(
             context; or there are not as many of both.
 
     Example:
+        >>> from jaxformer.config import ModelConfig
         >>> config = ModelConfig(vocab_size=5, max_len=8, num_layers=1, d_model=4, num_heads=2)
         >>> model = Decoder(config)
         >>> params = model.init(jax.random.key(0), jnp.zeros((1, 2), int))["params"]
@@ -187,8 +188,8 @@ def _encoder_inputs(
     if isinstance(model, EncoderDecoder) != (sources is not None):
         got = "none" if sources is None else f"{len(sources)}"
         raise ConfigError(
-            f"sources are what an encoder-decoder reads, and only that, got {got} for "
-            f"a {type(model).__name__}"
+            f"sources are what an EncoderDecoder reads, and only that, got {got} for "
+            f"{type(model).__name__}"
         )
     if sources is None:
         return None

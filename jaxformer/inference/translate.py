@@ -4,13 +4,14 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from einops import repeat
 from flax import linen as nn
 
+from jaxformer.config import BeamSearchConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.functional.cache import KVCache
 from jaxformer.inference.beam_search import Beams, beam_search
@@ -20,6 +21,7 @@ from jaxformer.modules.stack import Cache, split_layers
 
 __all__ = ["Hypothesis", "translate", "translate_stream"]
 
+_FOUR_BEAMS = BeamSearchConfig()
 _LENGTH_STEP = 16  # lengths of sources are rounded up, to compile few shapes
 
 
@@ -45,10 +47,7 @@ def translate(
     *,
     start_token: int,
     end_token: int,
-    beam_size: int = 4,
-    length_penalty: float = 1.0,
-    early_stopping: bool | Literal["never"] = False,
-    num_best: int = 1,
+    search: BeamSearchConfig = _FOUR_BEAMS,
     max_new_tokens: int | None = None,
     vocab_size: int | None = None,
     rows: int = 32,
@@ -65,17 +64,14 @@ def translate(
         sources: token ids, at least one per source.
         start_token: the first input of the decoder.
         end_token: ends a translation.
-        beam_size: hypotheses that are followed at a time.
-        length_penalty: exponent of the length that log-probabilities are divided by.
-        early_stopping: when a source is done, as in `beam_search`.
-        num_best: hypotheses per source, at most beam_size.
+        search: how many hypotheses are followed and returned, and how they are scored.
         max_new_tokens: longest translation, the end token included; when not given, twice the
             length of the source, rounded up to a multiple of 16, and 16 more, at most max_len.
         vocab_size: ids at or above are never chosen, such as those that pad a vocabulary.
         rows: most sources that are translated at a time.
 
     Returns:
-        For every source, in the order given, its hypotheses, best first: num_best of them,
+        For every source, in the order given, its hypotheses, best first: search.num_best of them,
         fewer only where the model makes all others impossible.
 
     Raises:
@@ -84,6 +80,7 @@ def translate(
             max_new_tokens does not fit the model; or the model's logits are NaN.
 
     Example:
+        >>> from jaxformer.config import ModelConfig
         >>> config = ModelConfig(
         ...     architecture="encoder_decoder", vocab_size=5, max_len=8, num_layers=1, d_model=4,
         ...     num_heads=2,
@@ -102,10 +99,7 @@ def translate(
         sources,
         start_token=start_token,
         end_token=end_token,
-        beam_size=beam_size,
-        length_penalty=length_penalty,
-        early_stopping=early_stopping,
-        num_best=num_best,
+        search=search,
         max_new_tokens=max_new_tokens,
         vocab_size=vocab_size,
         rows=rows,
@@ -122,10 +116,7 @@ def translate_stream(
     *,
     start_token: int,
     end_token: int,
-    beam_size: int = 4,
-    length_penalty: float = 1.0,
-    early_stopping: bool | Literal["never"] = False,
-    num_best: int = 1,
+    search: BeamSearchConfig = _FOUR_BEAMS,
     max_new_tokens: int | None = None,
     vocab_size: int | None = None,
     rows: int = 32,
@@ -138,10 +129,7 @@ def translate_stream(
         sources: token ids, at least one per source.
         start_token: the first input of the decoder.
         end_token: ends a translation.
-        beam_size: hypotheses that are followed at a time.
-        length_penalty: exponent of the length that log-probabilities are divided by.
-        early_stopping: when a source is done, as in `beam_search`.
-        num_best: hypotheses per source, at most beam_size.
+        search: how many hypotheses are followed and returned, and how they are scored.
         max_new_tokens: longest translation; by the length of the source when not given.
         vocab_size: ids at or above are never chosen, such as those that pad a vocabulary.
         rows: most sources that are translated at a time.
@@ -167,12 +155,9 @@ def translate_stream(
             pad_rows([sources[index] for index in filled], width),
             np.asarray([lengths[index] for index in filled], np.int32),
             np.full(size, start_token, np.int32),
-            beam_size=beam_size,
+            search=search,
             max_new_tokens=limit,
             end_token=end_token,
-            length_penalty=length_penalty,
-            early_stopping=early_stopping,
-            num_best=num_best,
             vocab_size=vocab_size,
         )
         beams = jax.tree.map(np.asarray, beams)
@@ -221,11 +206,8 @@ def _batches(lengths: list[int], max_len: int, size: int) -> Iterator[tuple[int,
 
 @functools.partial(
     jax.jit,
-    static_argnames=(
-        "model", "beam_size", "max_new_tokens", "end_token", "length_penalty", "early_stopping",
-        "num_best", "vocab_size",
-    ),
-)  # fmt: skip
+    static_argnames=("model", "search", "max_new_tokens", "end_token", "vocab_size"),
+)
 def _search(
     model: EncoderDecoder,
     params: Any,
@@ -233,9 +215,10 @@ def _search(
     lengths: jax.Array,
     start_tokens: jax.Array,
     *,
-    beam_size: int,
+    search: BeamSearchConfig,
     max_new_tokens: int,
-    **options: Any,
+    end_token: int,
+    vocab_size: int | None,
 ) -> Beams:
     """Translates sources `[B, S]`, padded on the right, of `lengths` `[B]`."""
     config, variables = model.config, {"params": params}
@@ -249,7 +232,7 @@ def _search(
 
     # The same for all beams of a row, so it is not gathered as they are chosen.
     cross_cache = jax.tree.map(
-        lambda leaf: repeat(leaf, "b ... -> (b w) ...", w=beam_size),
+        lambda leaf: repeat(leaf, "b ... -> (b w) ...", w=search.beam_size),
         nn.apply(project, model)(variables),
     )
 
@@ -266,9 +249,13 @@ def _search(
         step,
         init_cache(config, len(sources), max_new_tokens),
         start_tokens,
-        beam_size=beam_size,
+        beam_size=search.beam_size,
         max_new_tokens=max_new_tokens,
-        **options,
+        end_token=end_token,
+        length_penalty=search.length_penalty,
+        early_stopping=search.early_stopping,
+        num_best=search.num_best,
+        vocab_size=vocab_size,
     )
 
 

@@ -41,19 +41,19 @@ class TransformerOutput(NamedTuple):
     Under jit, what is not used is not computed: hidden states cost no logits.
 
     Args:
-        hidden: float `[B, T, D]`, one vector per token, after the final norm.
         logits: float32; `[B, T, V]` of a language model, those at t score the token at t + 1, or
             at t where tokens are masked; `[B, num_classes]` of a classifier; None of a trunk.
         cache: one cache per layer with the new tokens, when they were given.
-        cross_cache: keys and values of the encoder's output, one per layer, when a cache was given.
         weights: attention weights of all layers, `[L, B, N, T, S]`, when asked for.
+        hidden: float `[B, T, D]`, one vector per token, after the final norm.
+        cross_cache: keys and values of the encoder's output, one per layer, when a cache was given.
     """
 
+    logits: jax.Array | None
+    cache: Cache | None
+    weights: AttentionWeights | None
     hidden: jax.Array
-    logits: jax.Array | None = None
-    cache: Cache | None = None
-    cross_cache: tuple[KVCache, ...] | None = None
-    weights: AttentionWeights | None = None
+    cross_cache: tuple[KVCache, ...] | None
 
 
 class Transformer(nn.Module):
@@ -224,7 +224,7 @@ class Transformer(nn.Module):
             deterministic=deterministic, return_weights=return_weights,
         )  # fmt: skip
         hidden = output.x if self.config.norm_position == "post" else self.final_norm(output.x)
-        return TransformerOutput(hidden, None, output.cache, output.cross_cache, output.weights)
+        return TransformerOutput(None, output.cache, output.weights, hidden, output.cross_cache)
 
     def logits(self, hidden: jax.Array) -> jax.Array:
         """Scores float `[..., D]` hidden states: float32 `[..., V]`."""
@@ -255,7 +255,8 @@ class Transformer(nn.Module):
                 scheme = self.positions if chosen is None else self.layer_positions[chosen]
                 if chosen not in rotations:
                     rotations[chosen] = scheme.rotation(positions)
-                context = shared._replace(
+                context = dataclasses.replace(
+                    shared,
                     local_window_size=self._window(layer),
                     attention_fn=self._attention_fn(layer.attention),
                     rotation=rotations[chosen],
@@ -331,7 +332,8 @@ def _with_bias(
     """Adds the bias of a position scheme, and puts bias and mask into the order of a cache."""
     if isinstance(cache, WindowCache):
         bias = scheme.bias(num_queries, cache.window + num_queries, cache.window)
-        context = context._replace(
+        context = dataclasses.replace(
+            context,
             bias=None if context.bias is None else cache.by_slot(context.bias, num_queries),
             mask=None if context.mask is None else cache.by_slot(context.mask, num_queries),
         )
@@ -341,7 +343,7 @@ def _with_bias(
         bias = scheme.bias(num_queries, num_queries, 0)
     if cache is not None and not context.is_causal and context.mask is None:
         # Attention wants to be told that the new tokens may attend to all others.
-        context = context._replace(mask=jnp.ones((1, 1, 1, 1), bool))
+        context = dataclasses.replace(context, mask=jnp.ones((1, 1, 1, 1), bool))
     if bias is None:
         return context
-    return context._replace(bias=bias if context.bias is None else context.bias + bias)
+    return dataclasses.replace(context, bias=bias if context.bias is None else context.bias + bias)

@@ -1,6 +1,8 @@
 """Multi-head attention with its parameters, and what a layer must know of the sequence."""
 
-from typing import Any, NamedTuple
+import dataclasses
+import functools
+from typing import Any
 
 import jax
 from flax import linen as nn
@@ -22,10 +24,18 @@ from jaxformer.modules.initializers import kernel_init, param_dtype, residual_in
 __all__ = ["NO_CONTEXT", "AttentionContext", "CrossAttention", "MultiHeadAttention"]
 
 
-class AttentionContext(NamedTuple):
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    meta_fields=("is_causal", "local_window_size", "attention_fn", "rotation"),
+    data_fields=(
+        "bias", "mask", "segment_ids", "lengths", "encoded", "encoded_lengths", "encoded_mask"
+    ),
+)  # fmt: skip
+@dataclasses.dataclass(frozen=True, eq=False)
+class AttentionContext:
     """What the attention of a layer must know besides its inputs; made once per forward pass.
 
-    Layers of the same kind share one. The first three are fixed when a program is traced.
+    Layers of the same kind share one. It is a pytree, of which the first four are static.
 
     Args:
         is_causal: whether a token attends to no later ones.

@@ -54,7 +54,7 @@ class Positions(nn.Module):
         ...     strength: float = 0.5
         ...
         ...     def bias(self, num_queries, num_keys, query_offset=0):
-        ...         distance = jnp.arange(num_keys) - jnp.arange(num_queries)[:, None]
+        ...         distance = jnp.arange(num_keys)[None] - jnp.arange(num_queries)[:, None]
         ...         return -self.strength * jnp.abs(distance - query_offset)[None, None]
         >>> Distance().apply({}, 2, 3, method="bias").shape
         (1, 1, 2, 3)

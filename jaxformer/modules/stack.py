@@ -187,7 +187,7 @@ class Stack(nn.Module):
         if self.is_initializing():
 
             def draw(block: nn.Module, x: jax.Array, _: None) -> tuple[jax.Array, None]:
-                return block(x, group[0].context).x, None
+                return _call(block, x, layer=group[0], options={}).x, None
 
             axes, rngs = {"params": 0}, {"params": True}
             nn.scan(draw, variable_axes=axes, split_rngs=rngs, length=len(group))(block, x, None)

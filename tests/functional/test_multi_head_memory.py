@@ -141,12 +141,17 @@ MEMORY = KVCache(jnp.ones((B, S, K, H)), jnp.ones((B, S, K, V)), np.array([5, 2]
             ["rotary tables are for self-attention, got cross_cache as well"],
         ),
         (
-            lambda: attend(P, X, cross_cache=MEMORY, key_value_seq_lengths=jnp.ones(B, int), **HEADS),
+            lambda: attend(
+                P, X, cross_cache=MEMORY, key_value_seq_lengths=jnp.ones(B, int), **HEADS
+            ),
             ["key_value_seq_lengths must be left out with a cross_cache, which has its own"],
         ),
         (
             lambda: attend(P, X, cross_cache=MEMORY, cache=empty_cache(), is_causal=True, **HEADS),
-            ["cache is for causal self-attention, got is_causal=True and cross_cache", "set is_causal"],
+            [
+                "cache is for causal self-attention, got is_causal=True and cross_cache",
+                "set is_causal",
+            ],
         ),
         (
             lambda: attend(P, X[:1], cross_cache=MEMORY, **HEADS),

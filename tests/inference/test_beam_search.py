@@ -110,7 +110,7 @@ def test_beam_search_with_enough_beams_is_exhaustive(
     count = min(7, beam_size)
     beams = searcher(
         beam_size=beam_size, max_new_tokens=max_new_tokens, length_penalty=length_penalty,
-        early_stopping="never", num_return=count,
+        early_stopping="never", num_best=count,
     )(tables, start)  # fmt: skip
     fewer = 0
     for row in range(batch):
@@ -158,7 +158,7 @@ def by_hand(table, start, beam_size, max_new_tokens, length_penalty, early_stopp
     return finished
 
 
-STOPPING = {"beam_size": 3, "max_new_tokens": 7, "num_return": 3}
+STOPPING = {"beam_size": 3, "max_new_tokens": 7, "num_best": 3}
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_beam_search_early_stopping(early_stopping, expected, steps):
 
     beams = beam_search(
         step, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32), beam_size=2, max_new_tokens=6,
-        end_token=0, early_stopping=early_stopping, num_return=2,
+        end_token=0, early_stopping=early_stopping, num_best=2,
     )  # fmt: skip
     jax.effects_barrier()
     assert len(calls) == steps
@@ -270,7 +270,7 @@ def test_beam_search_gathers_every_leaf_of_the_cache():
         "history": np.full((batch, 1, longest), -1), "nodes": (np.zeros(batch, int),),
         "length": np.zeros(batch, int), "row": np.arange(batch),
     }  # fmt: skip
-    options = {"beam_size": beam_size, "max_new_tokens": longest, "num_return": beam_size}
+    options = {"beam_size": beam_size, "max_new_tokens": longest, "num_best": beam_size}
     beams = beam_search(step, cache, start, end_token=END, early_stopping="never", **options)
     jax.effects_barrier()
     # What the history leaf says is what the nodes, and so the logits, came from.
@@ -290,7 +290,7 @@ def test_beam_search_gathers_every_leaf_of_the_cache():
 
 def test_beam_search_eager_equals_jit():
     tables, start = random_tables(15, 2, 3), np.arange(2)
-    options = {"beam_size": 2, "max_new_tokens": 2, "num_return": 2}
+    options = {"beam_size": 2, "max_new_tokens": 2, "num_best": 2}
     search = searcher(**options)
     with jax.disable_jit():
         eager = search(tables, start)
@@ -305,7 +305,7 @@ def constant(logits, beam_size, batch=1, dtype=jnp.float32, **options):
         return jnp.tile(jnp.asarray(logits, dtype), (len(tokens), 1)), cache
 
     start = jnp.zeros(batch, jnp.int32)
-    return beam_search(step, (), start, beam_size=beam_size, num_return=beam_size, **options)
+    return beam_search(step, (), start, beam_size=beam_size, num_best=beam_size, **options)
 
 
 def test_beam_search_ties_go_to_the_lower_beam_then_the_lower_token():
@@ -335,7 +335,7 @@ def test_beam_search_ignores_padded_tokens_and_the_dtype(padding, dtype):
     logits = [1.0, 2.0, 0.5]  # exact in bfloat16; their probabilities are not
     expected = constant(logits, 8, **options)
     assert np.isfinite(expected.scores).all()
-    beams = constant([*logits, *padding], 8, num_tokens=3, dtype=dtype, **options)
+    beams = constant([*logits, *padding], 8, vocab_size=3, dtype=dtype, **options)
     for got, want in zip(beams, expected, strict=True):
         assert got.dtype == want.dtype
         np.testing.assert_array_equal(got, want)
@@ -358,7 +358,7 @@ def test_beam_search_stops_where_nothing_runs_on(value, early_stopping):
         return jnp.full((len(tokens), 3), value), cache
 
     beams = beam_search(
-        step, (), np.zeros(1, int), beam_size=2, max_new_tokens=3, end_token=0, num_return=2,
+        step, (), np.zeros(1, int), beam_size=2, max_new_tokens=3, end_token=0, num_best=2,
         early_stopping=early_stopping,
     )  # fmt: skip
     jax.effects_barrier()
@@ -386,7 +386,7 @@ def with_value():
             return logits, (row, length + 1)
 
         cache, start = (jnp.arange(3), jnp.zeros(3, jnp.int32)), jnp.array([7, 1, 1])
-        options = {"beam_size": 2, "max_new_tokens": 3, "end_token": 0, "num_return": 2}
+        options = {"beam_size": 2, "max_new_tokens": 3, "end_token": 0, "num_best": 2}
         return beam_search(step, cache, start, **options)
 
     return search
@@ -415,19 +415,19 @@ def test_beam_search_ignores_logits_of_what_does_not_run(with_value):
         ({"beam_size": True}, "beam_size must be an int at least 1, got True"),
         ({"max_new_tokens": 0}, "max_new_tokens must be an int at least 1, got 0"),
         ({"max_new_tokens": 2.0}, "max_new_tokens must be an int at least 1, got 2.0"),
-        ({"num_return": 0}, "num_return must be an int at least 1, got 0"),
-        ({"num_return": 3}, "at most beam_size, got num_return=3 and beam_size=2"),
+        ({"num_best": 0}, "num_best must be an int at least 1, got 0"),
+        ({"num_best": 3}, "at most beam_size, got num_best=3 and beam_size=2"),
         ({"early_stopping": "always"}, "must be True, False or \"never\", got 'always'"),
         ({"early_stopping": 1}, "must be True, False or \"never\", got 1"),
         ({"length_penalty": float("nan")}, "length_penalty must be a Python number, finite"),
         ({"length_penalty": float("-inf")}, "length_penalty must be a Python number, finite"),
         ({"length_penalty": 63}, "must be within float32, got 3 \\*\\* 63"),
         ({"length_penalty": -63}, "must be within float32, got 3 \\*\\* -63"),
-        ({"num_tokens": 0}, "num_tokens must be an int in 1 .. 5, got 0"),
-        ({"num_tokens": 6}, "num_tokens must be an int in 1 .. 5, got 6"),
+        ({"vocab_size": 0}, "vocab_size must be an int in 1 .. 5, got 0"),
+        ({"vocab_size": 6}, "vocab_size must be an int in 1 .. 5, got 6"),
         ({"end_token": -1}, "end_token must be an int in 0 .. 4, got -1"),
         ({"end_token": 5}, "end_token must be an int in 0 .. 4, got 5"),
-        ({"end_token": 3, "num_tokens": 3}, "end_token must be an int in 0 .. 2, got 3"),
+        ({"end_token": 3, "vocab_size": 3}, "end_token must be an int in 0 .. 2, got 3"),
     ],
 )  # fmt: skip
 def test_beam_search_refuses_impossible_options(options, message):

@@ -41,7 +41,7 @@ def full_logits(params):
 def continue_(params, prompts=PROMPTS, new=6, sampling=GREEDY, **arguments):
     arguments = {"rng": RNG, **arguments}
     rows = generate(
-        CONFIG, params, prompts, max_new_tokens=new, sampling=sampling, **arguments
+        Decoder(CONFIG), params, prompts, max_new_tokens=new, sampling=sampling, **arguments
     )  # fmt: skip
     return [row.tolist() for row in rows]
 
@@ -68,7 +68,7 @@ def test_greedy_equals_a_full_pass_per_token(params, full_logits):
 def test_every_option_continues_as_a_full_pass_would(name):
     config = option_sets.config(name)
     params = option_sets.random_params(config)
-    rows = generate(config, params, PROMPTS, max_new_tokens=6, sampling=GREEDY, rng=RNG)
+    rows = generate(Decoder(config), params, PROMPTS, max_new_tokens=6, sampling=GREEDY, rng=RNG)
     for prompt, new in zip(PROMPTS, rows, strict=True):
         tokens = np.array([[*prompt, *new]])
         logits = option_sets.reference_logits(config, params, tokens)[0]
@@ -110,7 +110,7 @@ def test_stream_gives_the_same_tokens_in_chunks(params, chunk_size):
     stop = continue_(params, new=12)[1][4]
     chunks = list(
         generate_stream(
-            CONFIG, params, PROMPTS, max_new_tokens=12, rng=RNG, sampling=GREEDY,
+            Decoder(CONFIG), params, PROMPTS, max_new_tokens=12, rng=RNG, sampling=GREEDY,
             stop_tokens=[stop], chunk_size=chunk_size,
         )
     )  # fmt: skip
@@ -123,7 +123,7 @@ def test_generation_stops_when_all_rows_have(params):
     stop = continue_(params, [[1]], new=1)[0][0]
     chunks = list(
         generate_stream(
-            CONFIG, params, [[1]], max_new_tokens=20, rng=RNG, sampling=GREEDY,
+            Decoder(CONFIG), params, [[1]], max_new_tokens=20, rng=RNG, sampling=GREEDY,
             stop_tokens=[stop], chunk_size=5,
         )
     )  # fmt: skip

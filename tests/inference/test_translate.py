@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.config import ModelConfig, SamplingConfig
+from jaxformer.config import BeamSearchConfig, ModelConfig, SamplingConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference import generate, translate, translate_stream
-from jaxformer.modules import unstack_layers
+from jaxformer.models import Decoder, EncoderDecoder
 from tests.inference.random_translators import (
     END,
     SEPARATE,
@@ -24,13 +24,17 @@ SOURCES = [
     [6, 5, 4] * 6 + [2],
 ]  # fmt: skip
 PENALTY = 0.6
-BEST = {"beam_size": 3, "num_return": 3, "length_penalty": PENALTY, "rows": 3}
+GREEDY = BeamSearchConfig(beam_size=1)
+BEST = {
+    "search": BeamSearchConfig(beam_size=3, num_best=3, length_penalty=PENALTY),
+    "rows": 3,
+}
 
 
 def run(function, sources=SOURCES, config=SHARED, params=None, **options):
     params = random_params(config) if params is None else params
     options = {"start_token": START, "end_token": END} | options
-    return function(config, params, sources, **options)
+    return function(EncoderDecoder(config), params, sources, **options)
 
 
 def plain(hypotheses):
@@ -79,7 +83,7 @@ def test_scores_are_those_of_a_full_pass_best_first(best):
 
 def test_source_has_a_vocabulary_of_its_own_and_padded_targets_are_not_chosen():
     sources = [[18 - token for token in source] for source in SOURCES]
-    rows = run(translate, sources, SEPARATE, **BEST, num_tokens=9)
+    rows = run(translate, sources, SEPARATE, **BEST, vocab_size=9)
     assert max(found.tokens.max(initial=0) for row in rows for found in row) < 9
     assert_scores_are_those_of_a_full_pass(rows, SEPARATE, sources, num_tokens=9)
     with pytest.raises(DataError, match=r"0 \.\. 18, got 2 \.\. 19 in source 1"):
@@ -88,9 +92,9 @@ def test_source_has_a_vocabulary_of_its_own_and_padded_targets_are_not_chosen():
 
 def test_one_beam_is_greedy_generation():
     sources = [source for source in SOURCES if len(source) <= 16]
-    rows = run(translate, sources, beam_size=1, rows=3, max_new_tokens=9)
+    rows = run(translate, sources, search=GREEDY, rows=3, max_new_tokens=9)
     greedy = generate(
-        SHARED, random_params(SHARED), [[START]] * len(sources), sources=sources,
+        EncoderDecoder(SHARED), random_params(SHARED), [[START]] * len(sources), sources=sources,
         max_new_tokens=9, rng=jax.random.key(0), sampling=SamplingConfig(temperature=0),
         stop_tokens=[END],
     )  # fmt: skip
@@ -101,14 +105,14 @@ def test_one_beam_is_greedy_generation():
 
 def test_looped_layers_translate_as_scanned_ones(best):
     looped = dataclasses.replace(SHARED, layer_execution="loop")
-    params = unstack_layers(random_params(SHARED))
+    params = random_params(SHARED)
     assert_same(run(translate, config=looped, params=params, **BEST), best)
 
 
 def test_model_trained_with_the_kernel_of_a_gpu_translates_without_one():
     bfloat16 = dataclasses.replace(SHARED, dtype="bfloat16")
     cudnn = dataclasses.replace(bfloat16, attention_implementation="cudnn")
-    options = {"beam_size": 1, "max_new_tokens": 4}
+    options = {"search": GREEDY, "max_new_tokens": 4}
     expected = run(translate, SOURCES[:1], bfloat16, random_params(SHARED), **options)
     assert_same(run(translate, SOURCES[:1], cudnn, random_params(SHARED), **options), expected)
 
@@ -142,8 +146,6 @@ def test_damaged_parameters_are_reported():
         ([[2]], {"max_new_tokens": 51}, DataError, r"in 1 \.\. max_len=50, got 51"),
         ([[2]], {"max_new_tokens": 0}, DataError, "got 0"),
         ([[2]], {"rows": 0}, ConfigError, "rows must be positive, got 0"),
-        ([[2]], {"beam_size": 2, "num_return": 3}, ConfigError, "num_return must be at most"),
-        ([[2]], {"early_stopping": "soon"}, ConfigError, "early_stopping.*got 'soon'"),
     ],
 )
 def test_impossible_requests_are_refused(sources, options, error, message):
@@ -153,5 +155,5 @@ def test_impossible_requests_are_refused(sources, options, error, message):
 
 def test_decoders_do_not_translate():
     config = ModelConfig(vocab_size=VOCAB, max_len=8, num_layers=1, d_model=4, num_heads=2)
-    with pytest.raises(ConfigError, match="needs architecture 'encoder_decoder', got 'decoder'"):
-        run(translate, config=config, params={})
+    with pytest.raises(ConfigError, match="needs an EncoderDecoder, got a Decoder"):
+        translate(Decoder(config), {}, SOURCES, start_token=START, end_token=END)

@@ -9,7 +9,6 @@ import pytest
 from jaxformer.config import ModelConfig, RotaryConfig, load_config
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.models import Decoder, init_cache
-from jaxformer.modules import unstack_layers
 
 LENGTH, VOCAB = 7, 11
 BASE = ModelConfig(
@@ -86,7 +85,7 @@ def test_cached_rows_of_unequal_length_equal_the_full_pass(model):
     decoder, params, logits = model
     lengths = jnp.array([2, 5, 4])
     cache = init_cache(decoder.config, 3, 16)
-    prefill = apply(decoder, params, TOKENS[:, :5], cache=cache, num_tokens=lengths)
+    prefill = apply(decoder, params, TOKENS[:, :5], cache=cache, lengths=lengths)
     rows = jnp.arange(3)
     np.testing.assert_allclose(
         prefill.logits[rows, lengths - 1], logits[rows, lengths - 1], atol=1e-5
@@ -101,7 +100,7 @@ def test_scanned_model_equals_the_looped_one(model):
     own = jax.jit(scanned.init)(jax.random.key(0), TOKENS)["params"]
     np.testing.assert_allclose(
         apply(scanned, own, TOKENS).logits,
-        apply(decoder, unstack_layers(own), TOKENS).logits,
+        apply(decoder, own, TOKENS).logits,
         atol=1e-5,
     )
 
@@ -134,9 +133,7 @@ def test_bfloat16_computes_in_bfloat16_and_keeps_parameters_float32():
     decoder = Decoder(dataclasses.replace(BASE, dtype="bfloat16"))
     params = jax.jit(decoder.init)(jax.random.key(0), TOKENS)["params"]
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
-    hidden = jax.eval_shape(
-        lambda p: decoder.apply({"params": p}, TOKENS, method="decode").x, params
-    )
+    hidden = jax.eval_shape(lambda p: decoder.apply({"params": p}, TOKENS).hidden, params)
     assert hidden.dtype == jnp.bfloat16
     wide = apply(Decoder(BASE), params, TOKENS).logits
     narrow = apply(decoder, params, TOKENS).logits

@@ -8,9 +8,9 @@ import pytest
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig, RelativeConfig
-from jaxformer.functional import multi_head
+from jaxformer.functional import dot_product_attention
 from jaxformer.models import Decoder, init_cache
-from jaxformer.modules import Stack, stack_layers
+from jaxformer.modules import Stack
 from tests import option_sets
 
 LENGTH, CAPACITY = 9, 13
@@ -40,7 +40,7 @@ def test_options_decode_in_several_appends_as_in_the_full_pass(model):
     decoder, params, logits = model
     lengths, rows = jnp.array([2, 5, 4]), jnp.arange(3)
     cache = init_cache(decoder.config, 3, CAPACITY)
-    output = apply(decoder, params, TOKENS[:, :5], cache=cache, num_tokens=lengths)
+    output = apply(decoder, params, TOKENS[:, :5], cache=cache, lengths=lengths)
     for row, length in enumerate(lengths):
         np.testing.assert_allclose(
             output.logits[row, :length], logits[row, :length], rtol=0, atol=2e-5
@@ -57,7 +57,7 @@ def test_options_decode_in_several_appends_as_in_the_full_pass(model):
 def test_options_are_the_same_in_a_scanned_stack(model):
     decoder, params, logits = model
     scanned = Decoder(dataclasses.replace(decoder.config, layer_execution="scan"))
-    again = apply(scanned, stack_layers(params), TOKENS).logits
+    again = apply(scanned, params, TOKENS).logits
     np.testing.assert_allclose(again, logits, rtol=0, atol=2e-5)
 
 
@@ -72,17 +72,15 @@ def test_shared_bias_has_its_gradient_from_a_scanned_recomputing_stack_and_chunk
 
     @functools.partial(jax.jit, static_argnums=0)
     def gradient(decoder, table, params):
-        params = {**params, "position_bias": {"table": table}}
+        params = {**params, "positions": {"table": table}}
         return jax.grad(
             lambda params: jnp.square(decoder.apply({"params": params}, TOKENS).logits).sum()
-        )(params)["position_bias"]["table"]
+        )(params)["positions"]["table"]
 
-    table = params["position_bias"]["table"]
+    table = params["positions"]["table"]
     expected = gradient(looped, table, params)
     assert (np.abs(expected) > 1e-2 * np.abs(expected).max()).all()  # every bucket, every head
-    np.testing.assert_allclose(
-        gradient(scanned, table, stack_layers(params)), expected, rtol=2e-4, atol=1e-5
-    )
+    np.testing.assert_allclose(gradient(scanned, table, params), expected, rtol=2e-4, atol=1e-5)
 
 
 def test_options_keep_packed_documents_apart(model):
@@ -107,12 +105,12 @@ def test_options_compute_in_bfloat16(model):
 
 
 def contexts_of_stack(decoder, **arguments):
-    """What a decoder hands to its stack, as shapes."""
+    """What a decoder hands to the first layer of its stack."""
     found = []
 
     def record(call, args, kwargs, method):
         if isinstance(method.module, Stack) and method.method_name == "__call__":
-            found.append(jax.tree.map(jnp.shape, args[1]))
+            found.append(args[1][0])
         return call(*args, **kwargs)
 
     with nn.intercept_methods(record):
@@ -125,22 +123,24 @@ def test_bias_has_a_batch_axis_only_with_a_cache(name):
     decoder = Decoder(option_sets.config(name))
     heads, biased = decoder.config.num_heads, decoder.config.positions.kind != "rotary"
     (context,) = contexts_of_stack(decoder)
-    assert context.bias == ((1, heads, LENGTH, LENGTH) if biased else None)
+    assert (context.bias is not None) == biased
+    assert context.bias is None or context.bias.shape == (1, heads, LENGTH, LENGTH)
     (context,) = contexts_of_stack(decoder, cache=init_cache(decoder.config, 3, CAPACITY))
-    assert context.bias == ((3, heads, LENGTH, CAPACITY) if biased else None)
+    keys = decoder.config.local_window_size
+    rows, keys = (3, CAPACITY) if keys is None else (1, keys + LENGTH)
+    assert context.bias is None or context.bias.shape == (rows, heads, LENGTH, keys)
 
 
-def test_attention_implementation_reaches_attention_but_not_with_a_cache(monkeypatch):
-    decoder = Decoder(option_sets.config("alibi", attention_implementation="chunked"))
-    params = option_sets.random_params(option_sets.config("alibi"))
+def test_attention_implementation_reaches_attention_but_not_with_a_cache():
     asked = []
 
-    def attention(*args, implementation, **options):
+    def attention(*args, implementation="auto", **options):
         asked.append(implementation)
-        return original(*args, implementation="dense", **options)
+        return dot_product_attention(*args, implementation="dense", **options)
 
-    original = multi_head.dot_product_attention
-    monkeypatch.setattr(multi_head, "dot_product_attention", attention)
+    config = option_sets.config("alibi", attention_implementation="chunked")
+    decoder = Decoder(config, attention_fn=attention)
+    params = option_sets.random_params(option_sets.config("alibi"))
     cache = init_cache(decoder.config, 3, CAPACITY)
     for arguments in ({}, {"cache": cache}):
         run = functools.partial(decoder.apply, {"params": params}, **arguments)

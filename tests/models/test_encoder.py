@@ -5,11 +5,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from jaxformer.config import ModelConfig, RelativeConfig
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.models import Decoder, Encoder, MaskedLanguageModel, SequenceClassifier
-from jaxformer.modules import stack_layers
 from tests import numpy_transformer as reference
 
 B, T, VOCAB, CLASSES = 3, 7, 11, 5
@@ -58,26 +58,27 @@ def test_encoder_equals_a_float64_reference(model):
     assert output.logits is None
     assert output.hidden.shape == (B, T, 12) and output.hidden.dtype == np.float32
     np.testing.assert_allclose(output.hidden[IS_REAL], hidden[IS_REAL], rtol=0, atol=1e-5)
-    assert output.weights.shape == weights.shape and output.weights.dtype == np.float32
-    np.testing.assert_allclose(output.weights, weights, rtol=0, atol=1e-5)
+    found = output.weights.self_attention
+    assert found.shape == weights.shape and found.dtype == np.float32
+    np.testing.assert_allclose(found, weights, rtol=0, atol=1e-5)
 
 
 def test_encoder_sees_both_sides_and_no_padding(model):
     model, _, output = model
     distance = np.abs(np.arange(T) - np.arange(T)[:, None])
     near = distance <= (model.config.local_window_size or T)
-    seen = near & IS_REAL[:, None] & IS_REAL[..., None]
-    np.testing.assert_array_equal(
-        output.weights > 0, np.broadcast_to(seen[None, :, None], output.weights.shape)
-    )
+    seen, weights = near & IS_REAL[:, None] & IS_REAL[..., None], output.weights.self_attention
+    np.testing.assert_array_equal(weights > 0, np.broadcast_to(seen[None, :, None], weights.shape))
 
 
 def test_scanned_encoder_equals_the_looped_one(model):
     model, params, output = model
     scanned = Encoder(dataclasses.replace(model.config, layer_execution="scan", remat="dots"))
-    again = apply(scanned, stack_layers(params), TOKENS, lengths=LENGTHS, return_weights=True)
+    again = apply(scanned, params, TOKENS, lengths=LENGTHS, return_weights=True)
     np.testing.assert_allclose(again.hidden[IS_REAL], output.hidden[IS_REAL], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(again.weights, output.weights, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        again.weights.self_attention, output.weights.self_attention, rtol=0, atol=1e-5
+    )
 
 
 def test_encoder_keeps_packed_sequences_apart(model):
@@ -193,9 +194,10 @@ def test_masked_language_model_scores_transformed_states_against_its_table():
 
     @quickly_compiled
     def score(model, params):
-        variables = {"params": params}
-        states = model.apply(variables, TOKENS, lengths=LENGTHS, method="hidden_states")
-        return states, model.apply(variables, method="output_table")
+        def read(model):
+            return model.hidden_states(TOKENS, lengths=LENGTHS).hidden, model.output_table()
+
+        return nn.apply(read, model)({"params": params})
 
     states, table = jax.device_get(score(model, params))
     np.testing.assert_allclose(states[IS_REAL], transformed[IS_REAL], rtol=0, atol=1e-5)

@@ -11,7 +11,7 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig, RelativeConfig
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.models import Decoder, EncoderDecoder, init_cache
-from jaxformer.modules import Stack, stack_layers
+from jaxformer.modules import Stack
 from tests import numpy_transformer as reference
 
 B, S, T, VOCAB, SOURCE_VOCAB = 3, 7, 5, 11, 13
@@ -57,23 +57,29 @@ def apply(*args, **arguments):
 
 
 @quickly_compiled
-def prefill(model, params, source, source_lengths, tokens, num_tokens):
-    """What decoding starts with: the encoder's output, hidden states, cache and memory."""
-    variables = {"params": params}
-    encoded = model.apply(variables, source, source_lengths, method="encode")
-    output = model.apply(
-        variables, tokens, encoded=encoded, encoded_lengths=source_lengths,
-        cache=init_cache(model.config, B, T), num_tokens=num_tokens, method="decode",
-    )  # fmt: skip
-    return encoded, output, model.apply(variables, output.x, method="logits")
+def prefill(model, params, source, source_lengths, tokens, lengths):
+    """What decoding starts with: the encoder's output, hidden states and both caches."""
+
+    def read(model):
+        encoded = model.encode(source, source_lengths).hidden
+        output = model.decoder.hidden_states(
+            tokens, encoded=encoded, encoded_lengths=source_lengths,
+            cache=init_cache(model.config, B, T), lengths=lengths,
+        )  # fmt: skip
+        return encoded, output, model.logits(output.hidden)
+
+    return nn.apply(read, model)({"params": params})
 
 
 @quickly_compiled
-def step(model, params, tokens, cache, memory):
-    """One more token with the memory of the source alone."""
-    variables = {"params": params}
-    output = model.apply(variables, tokens, cache=cache, memory=memory, method="decode")
-    return output, model.apply(variables, output.x, method="logits")
+def step(model, params, tokens, cache, cross_cache):
+    """One more token with the cross-attention cache in place of the source."""
+
+    def read(model):
+        output = model.decoder.hidden_states(tokens, cache=cache, cross_cache=cross_cache)
+        return output, model.logits(output.hidden)
+
+    return nn.apply(read, model)({"params": params})
 
 
 @pytest.fixture(scope="module", params=VARIANTS)
@@ -143,13 +149,13 @@ def test_scanned_equals_looped_with_weights(model):
     scanned = EncoderDecoder(
         dataclasses.replace(model.config, layer_execution="scan", remat="full")
     )
-    stacked = stack_layers(params)
+    stacked = params
     again = apply(scanned, stacked, SOURCE, TOKENS, **LENGTHS, return_weights=True)
     assert jax.tree.map(jnp.shape, again) == jax.tree.map(jnp.shape, output)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5), again, output)
 
 
-def _spoil_projections_of_memory(path, leaf):
+def _spoil_cross_projections(path, leaf):
     *_, layer, name = (entry.key for entry in path)
     spoilt = layer == "cross_attention" and name.startswith(("key_", "value_"))
     return np.full_like(leaf, np.nan) if spoilt else leaf
@@ -164,12 +170,12 @@ def test_decoding_with_memory_equals_the_full_pass(model):
     encoded, output, logits = jax.device_get(start)
     for row, length in enumerate(lengths):
         np.testing.assert_allclose(logits[row, :length], full[row, :length], rtol=0, atol=1e-5)
-    # The memory is the encoder's output, projected.
-    config, memory = model.config, output.memory
-    assert len(memory) == config.num_layers
-    for index, layer in enumerate(memory):
-        own = params["decoder"]["stack"][f"layer_{index}"]["cross_attention"]
-        own = reference.float64(own)
+    # The cross-attention cache is the encoder's output, projected.
+    config, cross_cache = model.config, output.cross_cache
+    assert len(cross_cache) == config.num_layers
+    for index, layer in enumerate(cross_cache):
+        own = params["decoder"]["stack"]["layers"]["cross_attention"]
+        own = {name: leaf[index] for name, leaf in reference.float64(own).items()}
         for name, got in (("key", layer.key), ("value", layer.value)):
             want = np.asarray(encoded, np.float64) @ own[f"{name}_kernel"]
             want = rearrange(want + own.get(f"{name}_bias", 0), "b s (k h) -> b s k h",
@@ -181,13 +187,15 @@ def test_decoding_with_memory_equals_the_full_pass(model):
         np.testing.assert_array_equal(layer.lengths, LENGTHS["source_lengths"])
     # From here on neither the encoder nor the projections of its output are needed.
     params = {name: params[name] for name in ("decoder", "embedding")}
-    params = jax.tree_util.tree_map_with_path(_spoil_projections_of_memory, params)
+    params = jax.tree_util.tree_map_with_path(_spoil_cross_projections, params)
     for more in range(2):
         token = TOKENS[rows, lengths + more][:, None]
-        output, logits = jax.device_get(step(model, params, token, output.cache, output.memory))
+        output, logits = jax.device_get(
+            step(model, params, token, output.cache, output.cross_cache)
+        )
         np.testing.assert_allclose(logits[:, 0], full[rows, lengths + more], rtol=0, atol=1e-5)
     assert output.cache[0].lengths.tolist() == [4, 3, 5]
-    jax.tree.map(np.testing.assert_array_equal, output.memory, memory)
+    jax.tree.map(np.testing.assert_array_equal, output.cross_cache, cross_cache)
 
 
 def test_hidden_states_are_what_the_logits_are_made_from():
@@ -196,9 +204,10 @@ def test_hidden_states_are_what_the_logits_are_made_from():
 
     @quickly_compiled
     def score(model, params):
-        variables = {"params": params}
-        hidden = model.apply(variables, SOURCE, TOKENS, **LENGTHS, method="hidden_states")
-        return hidden, model.apply(variables, method="output_table")
+        def read(model):
+            return model.hidden_states(SOURCE, TOKENS, **LENGTHS).hidden, model.output_table()
+
+        return nn.apply(read, model)({"params": params})
 
     hidden, table = jax.device_get(score(model, params))
     assert hidden.shape == (B, T, 12) and table.shape == (VOCAB, 12)
@@ -231,7 +240,7 @@ def gradients():
         logits, _ = reference.encoder_decoder(looped.config, params, *inputs, **lengths)
         return (logits[0] * chosen).sum(-1)
 
-    found = jax.device_get(jacobian(EncoderDecoder(config), stack_layers(params)))
+    found = jax.device_get(jacobian(EncoderDecoder(config), params))
     return found, reference.float64(params), expected
 
 
@@ -248,7 +257,7 @@ def test_gradients_equal_finite_differences(gradients):
     along = jax.tree.map(
         lambda gradient, d: (gradient * np.asarray(d)).reshape(T, -1).sum(-1),
         found,
-        stack_layers(direction),
+        direction,
     )
     got = np.sum(jax.tree.leaves(along), axis=0)
     np.testing.assert_allclose(got[real], slopes[real], rtol=0, atol=1e-4 * abs(slopes).max())
@@ -328,7 +337,7 @@ def test_bfloat16_computes_in_bfloat16():
     shapes = jax.eval_shape(functools.partial(prefill.__wrapped__, model), params, *arguments)
     encoded, output, logits = shapes
     assert logits.dtype == jnp.float32
-    arrays = (encoded, output.x, output.memory[0].key, output.cache[0].key)
+    arrays = (encoded, output.hidden, output.cross_cache[0].key, output.cache[0].key)
     assert {array.dtype for array in arrays} == {jnp.dtype("bfloat16")}
 
 
@@ -344,11 +353,11 @@ def run(*args, model=PAPER, **arguments):
 
 
 def decode(**arguments):
-    return run(TOKENS, method="decode", **arguments)
+    return run(TOKENS, method=lambda model, *args, **kw: model.decoder(*args, **kw), **arguments)
 
 
-def memory():
-    shapes = decode(encoded=ENCODED).memory
+def cross_cache():
+    shapes = decode(encoded=ENCODED, cache=init_cache(PAPER.config, B, T)).cross_cache
     return jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), shapes)
 
 
@@ -370,24 +379,27 @@ def memory():
             lambda: run(SOURCE, TOKENS, source_lengths=jnp.ones(B)),
             ["lengths must be integer, got dtype float32"],
         ),
-        (lambda: run(SOURCE, TOKENS, lengths=jnp.ones(B)), ["num_tokens must be integer"]),
+        (lambda: run(SOURCE, TOKENS, lengths=jnp.ones(B)), ["lengths must be integer"]),
         (
             lambda: decode(encoded=ENCODED, encoded_lengths=jnp.ones(2, jnp.int32)),
             ["encoded_lengths must be [B=3]", "(2,)"],
         ),
         (lambda: decode(encoded=ENCODED[..., :5]), ["encoded must be [B=3, S, D=12]"]),
-        (lambda: decode(), ["needs the encoder's output or memory of it, got neither", "encoded"]),
         (
-            lambda: decode(encoded=ENCODED, memory=memory()),
-            ["memory stands in place of encoded, got both", "leave encoded out"],
+            lambda: decode(),
+            ["needs the encoder's output or a cross_cache of it, got neither", "encoded"],
         ),
         (
-            lambda: decode(encoded_lengths=jnp.ones(B, jnp.int32), memory=memory()),
-            ["memory stands in place of encoded_lengths, got both"],
+            lambda: decode(encoded=ENCODED, cross_cache=cross_cache()),
+            ["cross_cache stands in place of encoded, got both", "leave encoded out"],
         ),
         (
-            lambda: decode(memory=jax.tree.map(lambda leaf: leaf[:2], memory())),
-            ["memory.key must be [B=3, S, K=2, H=6]", "(2, 7, 2, 6)"],
+            lambda: decode(encoded_lengths=jnp.ones(B, jnp.int32), cross_cache=cross_cache()),
+            ["cross_cache stands in place of encoded_lengths, got both"],
+        ),
+        (
+            lambda: decode(cross_cache=jax.tree.map(lambda leaf: leaf[:2], cross_cache())),
+            ["cross_cache.key must be [B=3, S, K=2, H=6]", "(2, 7, 2, 6)"],
         ),
     ],
 )
@@ -398,20 +410,21 @@ def test_wrong_inputs_are_refused_by_name(call, words):
         assert word in str(error.value)
 
 
-def test_memory_needs_looped_layers_and_one_entry_for_each():
-    with pytest.raises(ConfigError, match="memory must have one entry per layer, got 1 and num"):
-        decode(memory=memory()[:1])
-    scanned = EncoderDecoder(dataclasses.replace(PAPER.config, layer_execution="scan"))
-    with pytest.raises(ConfigError, match=r"a memory needs looped layers.*unstack_layers"):
-        run(TOKENS, method="decode", memory=memory(), model=scanned)
+def test_cross_cache_has_one_entry_for_each_layer():
+    with pytest.raises(ConfigError, match="cross_cache must have one entry per layer, got 1 and"):
+        decode(cross_cache=cross_cache()[:1])
 
 
-@pytest.mark.parametrize("name", ["encoded", "encoded_lengths", "memory"])
+@pytest.mark.parametrize("name", ["encoded", "encoded_lengths", "cross_cache"])
 def test_a_decoder_alone_refuses_what_it_would_ignore(name):
     decoder = Decoder(dataclasses.replace(BASE, architecture="decoder", num_encoder_layers=None))
-    given = {"encoded": ENCODED, "encoded_lengths": LENGTHS["lengths"], "memory": memory()}
-    with pytest.raises(ShapeError, match=f"{name} is for the architecture 'encoder_decoder'"):
-        run(TOKENS, model=decoder, method="decode", **{name: given[name]})
+    given = {
+        "encoded": ENCODED,
+        "encoded_lengths": LENGTHS["lengths"],
+        "cross_cache": cross_cache(),
+    }
+    with pytest.raises(ShapeError, match=f"{name} is for a model with cross-attention"):
+        run(TOKENS, model=decoder, method="hidden_states", **{name: given[name]})
 
 
 @pytest.mark.parametrize("architecture", ["encoder", "decoder"])

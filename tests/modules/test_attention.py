@@ -8,7 +8,7 @@ import pytest
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ShapeError
-from jaxformer.functional import MultiHeadParams, multi_head_attention
+from jaxformer.functional import KVCache, MultiHeadParams, multi_head_attention
 from jaxformer.modules import AttentionContext, Block, CrossAttention, MultiHeadAttention, Stack
 from tests import numpy_transformer as reference
 
@@ -21,7 +21,11 @@ CONFIG = ModelConfig(
 RNG = np.random.default_rng(0)
 X, ENCODED = (np.float32(RNG.standard_normal((B, length, 12))) for length in (T, S))
 CONTEXT = AttentionContext(
-    num_tokens=np.array([5, 3]), encoded=ENCODED, encoded_lengths=np.array([4, 7])
+    lengths=np.array([5, 3]),
+    local_window_size=(1, 0),
+    is_causal=True,
+    encoded=ENCODED,
+    encoded_lengths=np.array([4, 7]),
 )
 
 
@@ -37,23 +41,23 @@ def params():
 
 def test_cross_attention_is_its_pure_twin_on_the_encoder_with_heads_norms_and_cap(params):
     """Window, positions and causality are not for it."""
-    result, memory = cross(CrossAttention(CONFIG), params, X, CONTEXT, return_weights=True)
+    result, cross_cache = cross(CrossAttention(CONFIG), params, X, CONTEXT, return_weights=True)
     expected = jax.jit(
         lambda params: multi_head_attention(
             MultiHeadParams(**params), X, ENCODED, num_heads=6, num_kv_heads=3, norm_eps=0.1,
-            softcap=2.0, query_seq_lengths=CONTEXT.num_tokens,
+            softcap=2.0, query_seq_lengths=CONTEXT.lengths,
             key_value_seq_lengths=CONTEXT.encoded_lengths, return_weights=True,
         )
     )(params)  # fmt: skip
     np.testing.assert_allclose(result.output, expected.output, rtol=0, atol=1e-6)
     np.testing.assert_allclose(result.weights, expected.weights, rtol=0, atol=1e-6)
-    assert memory.key.shape == (B, S, 3, 4) and memory.value.shape == (B, S, 3, 5)
-    # With memory, the encoder's output is not read.
-    unread = CONTEXT._replace(encoded=np.full_like(ENCODED, np.nan))
-    again, same = cross(CrossAttention(CONFIG), params, X, unread, memory=memory)
+    assert cross_cache.key.shape == (B, S, 3, 4) and cross_cache.value.shape == (B, S, 3, 5)
+    # With a cross_cache, the encoder's output is not read.
+    unread = dataclasses.replace(CONTEXT, encoded=np.full_like(ENCODED, np.nan))
+    again, same = cross(CrossAttention(CONFIG), params, X, unread, cross_cache=cross_cache)
     assert again.weights is None
     np.testing.assert_allclose(again.output, result.output, rtol=0, atol=1e-6)
-    jax.tree.map(np.testing.assert_array_equal, same, memory)
+    jax.tree.map(np.testing.assert_array_equal, same, cross_cache)
 
 
 def test_cross_attention_drops_weights_in_training_only(params):
@@ -74,7 +78,9 @@ def test_cross_attention_drops_weights_in_training_only(params):
 
 
 def test_cross_attention_needs_something_to_attend_to():
-    with pytest.raises(ShapeError, match=r"encoder's output or memory of it, got neither; pass"):
+    with pytest.raises(
+        ShapeError, match=r"encoder's output or a cross_cache of it, got neither; pass"
+    ):
         jax.eval_shape(CrossAttention(CONFIG).init, jax.random.key(0), X)
 
 
@@ -86,28 +92,25 @@ def test_attention_implementation_reaches_attention(make):
         jax.eval_shape(layer.init, jax.random.key(0), X, CONTEXT)
 
 
-@pytest.mark.parametrize(("architecture", "depth"), [("encoder_decoder", 9), ("encoder", 6)])
-def test_projections_into_the_residual_stream_start_smaller(architecture, depth):
-    config = ModelConfig(
-        architecture=architecture, max_len=8, num_layers=3, d_model=96, num_heads=2
-    )
+@pytest.mark.parametrize("sublayers", [3, 2])
+def test_projections_into_the_residual_stream_start_smaller(sublayers):
+    config = ModelConfig(max_len=8, num_layers=3, d_model=96, num_heads=2)
     x = jnp.zeros((1, 2, 96))
-    layers = {"attention": MultiHeadAttention(config), "cross_attention": CrossAttention(config)}
+    layers = {make: make(config, sublayers) for make in (MultiHeadAttention, CrossAttention)}
     for layer in layers.values():
         params = layer.init(jax.random.key(0), x, AttentionContext(encoded=x))["params"]
         assert float(params["query_kernel"].std()) == pytest.approx(0.02, rel=0.05)
-        scale = 0.02 / depth**0.5
+        scale = 0.02 / (3 * sublayers) ** 0.5
         assert float(params["output_kernel"].std()) == pytest.approx(scale, rel=0.05)
 
 
-@pytest.mark.parametrize("architecture", ["encoder", "decoder", "encoder_decoder"])
-def test_only_the_block_of_an_encoder_decoder_attends_to_an_encoder(architecture):
-    block = Block(dataclasses.replace(CONFIG, architecture=architecture))
+@pytest.mark.parametrize("crosses", [True, False])
+def test_only_a_block_with_cross_attention_attends_to_an_encoder(crosses):
+    block = Block(CONFIG, cross_attention=crosses)
     variables = jax.eval_shape(block.init, jax.random.key(0), X, CONTEXT)
-    crosses = architecture == "encoder_decoder"
     assert ("cross_attention" in variables["params"]) == crosses
     output = jax.eval_shape(lambda v: block.apply(v, X, CONTEXT, return_weights=True), variables)
-    assert (output.memory is None) == (not crosses) and output.cache is None
+    assert (output.cross_cache is None) == (not crosses) and output.cache is None
     assert output.weights.self_attention.shape == (B, 6, T, T)
     if crosses:
         assert output.weights.cross_attention.shape == (B, 6, T, S)
@@ -115,10 +118,15 @@ def test_only_the_block_of_an_encoder_decoder_attends_to_an_encoder(architecture
         assert output.weights.cross_attention is None
 
 
-def test_stack_output_has_the_memory_of_looped_layers_only():
-    for execution in ("scan", "loop"):
-        stack = Stack(dataclasses.replace(CONFIG, layer_execution=execution))
-        output, _ = jax.eval_shape(stack.init_with_output, jax.random.key(0), X, CONTEXT)
-        assert output.weights is None and output.cache is None
-        assert (output.memory is None) == (execution == "scan")
-    assert len(output.memory) == 3
+def test_stack_returns_the_cross_attention_cache_with_a_cache_only():
+    stack = Stack(CONFIG, cross_attention=True)
+    variables = jax.eval_shape(stack.init, jax.random.key(0), X, CONTEXT)
+    causal = dataclasses.replace(CONTEXT, local_window_size=None)
+
+    def run(cache):
+        return jax.eval_shape(lambda v: stack.apply(v, X, causal, cache=cache), variables)
+
+    plain, cached = run(None), run((KVCache.init(B, T, num_kv_heads=3, head_dim=4,
+                                                 value_head_dim=5),) * 3)  # fmt: skip
+    assert plain.weights is None and plain.cache is None and plain.cross_cache is None
+    assert len(cached.cache) == len(cached.cross_cache) == 3

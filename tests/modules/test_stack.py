@@ -8,9 +8,12 @@ import pytest
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional import KVCache
-from jaxformer.modules import Stack, stack_layers, unstack_layers
+from jaxformer.modules import Stack, layer_execution
+from jaxformer.modules.stack import split_layers
 
-SCANNED = ModelConfig(max_len=16, num_layers=3, d_model=12, num_heads=2, init_std=0.3)
+SCANNED = ModelConfig(
+    max_len=16, num_layers=3, d_model=12, num_heads=2, init_std=0.3, layer_execution="scan"
+)
 LOOPED = dataclasses.replace(SCANNED, layer_execution="loop")
 X = jax.random.normal(jax.random.key(1), (2, 5, 12))
 
@@ -41,18 +44,17 @@ def test_layers_start_from_different_parameters(params):
 
 def test_scanned_equals_looped_forward_and_backward(params):
     scanned, scanned_grads = value_and_grad(SCANNED, params)
-    looped, looped_grads = value_and_grad(LOOPED, unstack_layers(params))
+    looped, looped_grads = value_and_grad(LOOPED, params)
     np.testing.assert_allclose(scanned, looped, rtol=1e-6)
-    assert_close(scanned_grads, stack_layers(looped_grads), 2e-4)
+    assert_close(scanned_grads, looped_grads, 2e-4)
 
 
 @pytest.mark.parametrize("remat", ["dots", "full"])
 @pytest.mark.parametrize("execution", ["scan", "loop"])
 def test_remat_changes_no_gradient(params, remat, execution):
     config = dataclasses.replace(SCANNED, layer_execution=execution)
-    own = params if execution == "scan" else unstack_layers(params)
-    loss, grads = value_and_grad(config, own)
-    again, remat_grads = value_and_grad(dataclasses.replace(config, remat=remat), own)
+    loss, grads = value_and_grad(config, params)
+    again, remat_grads = value_and_grad(dataclasses.replace(config, remat=remat), params)
     np.testing.assert_allclose(loss, again, rtol=1e-6)
     assert_close(grads, remat_grads, 2e-4)
 
@@ -84,23 +86,47 @@ def test_dropout_differs_between_layers():
     assert {0.0, 2.0, 20.0, 22.0} == set(np.unique(added))
 
 
-def test_stacking_and_unstacking_round_trip(params):
-    jax.tree.map(np.testing.assert_array_equal, params, stack_layers(unstack_layers(params)))
-    assert sorted(unstack_layers(params)) == ["layer_0", "layer_1", "layer_2"]
+def test_parameters_do_not_depend_on_how_layers_run(params):
+    looped = jax.jit(Stack(LOOPED).init)(jax.random.key(0), X)["params"]
+    jax.tree.map(np.testing.assert_array_equal, looped, params)
 
 
-def test_stacking_keeps_layer_order_beyond_ten():
-    looped = {f"layer_{i}": {"scale": jnp.full(2, i)} for i in range(12)}
-    assert stack_layers(looped)["layers"]["scale"][:, 0].tolist() == list(range(12))
+def test_loop_takes_parameters_that_are_split_already(params):
+    run = jax.jit(lambda params: Stack(LOOPED).apply({"params": params}, X)[0])
+    split = split_layers(params)
+    assert [leaf.shape for leaf in split["layers"]["attention"]["query_bias"]] == [(12,)] * 3
+    np.testing.assert_array_equal(run(split), run(params))
 
 
-def test_cache_with_scanned_layers_says_what_to_do(params):
-    cache = (KVCache.init(2, 8, num_kv_heads=2, head_dim=6),) * 3
-    with pytest.raises(ConfigError, match="unstack_layers"):
-        Stack(SCANNED).apply({"params": params}, X, cache=cache)
+@pytest.mark.parametrize(
+    ("options", "backend", "name", "reason"),
+    [
+        ({"layer_execution": "scan"}, "cpu", "scan", "model.layer_execution says so"),
+        ({"layer_execution": "loop"}, "tpu", "loop", "model.layer_execution says so"),
+        ({}, "cpu", "loop", "on a CPU 3 layers are faster as a loop"),
+        ({"num_layers": 13}, "cpu", "scan", "more than 12 layers would take long"),
+        ({}, "gpu", "scan", "a scan compiles its layers once"),
+    ],
+)
+def test_layer_execution_is_chosen_by_backend_and_depth(
+    monkeypatch, options, backend, name, reason
+):
+    config = dataclasses.replace(SCANNED, **{"layer_execution": "auto"} | options)
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    chosen = layer_execution(config)
+    assert chosen.name == name and reason in chosen.reason
 
 
-def test_cache_must_have_one_entry_per_layer(params):
+@pytest.mark.parametrize("execution", ["scan", "loop"])
+def test_chosen_execution_is_what_runs(params, execution):
+    stack = Stack(dataclasses.replace(SCANNED, layer_execution=execution))
+    program = str(jax.make_jaxpr(lambda p: stack.apply({"params": p}, X)[0])(params))
+    assert ("scan[" in program) == (execution == "scan")
+
+
+@pytest.mark.parametrize("execution", ["scan", "loop"])
+def test_cache_must_have_one_entry_per_layer(params, execution):
     cache = (KVCache.init(2, 8, num_kv_heads=2, head_dim=6),) * 2
+    config = dataclasses.replace(SCANNED, layer_execution=execution)
     with pytest.raises(ConfigError, match="got 2 and num_layers=3"):
-        Stack(LOOPED).apply({"params": unstack_layers(params)}, X, cache=cache)
+        Stack(config).apply({"params": params}, X, cache=cache)

@@ -214,7 +214,7 @@ def test_beam_size_and_length_penalty_are_the_configs_when_not_given(run, held_o
     assert run.translate(held_out.sources) == given
     other = run.translate(held_out.sources, num_best=3, length_penalty=0.0)
     assert [best[0].score for best in other] != [best[0].score for best in given]
-    with pytest.raises(ConfigError, match="num_return must be at most beam_size"):
+    with pytest.raises(ConfigError, match="num_best must be at most beam_size"):
         run.translate(held_out.sources, num_best=4)
 
 

@@ -9,7 +9,6 @@ import pytest
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.models import Decoder, init_cache
-from jaxformer.modules import unstack_layers
 from jaxformer.testing import assert_cached_decoding_equals_full, assert_scanned_equals_looped
 from tests.testing.foreign import draw_params
 
@@ -129,7 +128,7 @@ def test_decoder_scanned_equals_looped():
         return lambda params, tokens: decoder.apply({"params": params}, tokens).logits
 
     assert_scanned_equals_looped(
-        logits(scanned), logits(looped), params, TOKENS, unstack=unstack_layers
+        logits(scanned), logits(looped), params, TOKENS, unstack=lambda params: params
     )
 
 
