@@ -5,10 +5,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import tyro
-
 from jaxformer.cli.commands import Evaluate
-from jaxformer.cli.parsing import parse
+from jaxformer.cli.overrides import override_config
 from jaxformer.config import ExperimentConfig, config_to_toml, load_config
 
 if TYPE_CHECKING:
@@ -19,14 +17,7 @@ __all__ = ["evaluate", "train"]
 
 def train(path: str, overrides: Sequence[str]) -> None:
     """Trains as a config and its overrides say, and shows what came of it."""
-    config = parse(
-        ExperimentConfig,
-        default=load_config(path),
-        args=list(overrides),
-        prog=f"jaxformer train {path}",
-        config=(tyro.conf.AvoidSubcommands,),
-        description="Overrides of the config; each shows its value there.",
-    )
+    config = override_config(load_config(path), overrides, prog=f"jaxformer train {path}")
     if config.training.cpu_devices is not None:
         from jaxformer.training.parallel import split_cpu
 

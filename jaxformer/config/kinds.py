@@ -27,12 +27,13 @@ class Kinds(NamedTuple):
     configs: dict[str, type]
     optional: bool
 
-    def choose(self, where: str, kind: str) -> type:
+    def choose(self, where: str, kind: str, *, otherwise: str = "be left out") -> type:
         """Returns the class of a kind.
 
         Args:
             where: the key that the kind was given for, for messages.
             kind: value of the discriminator.
+            otherwise: how an optional field is said to be None, for messages.
 
         Raises:
             ConfigError: there is no such kind.
@@ -40,10 +41,14 @@ class Kinds(NamedTuple):
         if kind not in self.configs:
             raise ConfigError(
                 f"{where} must be one of {', '.join(self.configs)}"
-                + (", or be left out" if self.optional else "")
+                + (f", or {otherwise}" if self.optional else "")
                 + f", got {kind!r}{suggestion(kind, self.configs)}"
             )
         return self.configs[kind]
+
+    def with_key(self, name: str) -> list[str]:
+        """The kinds that have a key of this name."""
+        return [kind for kind, config in self.configs.items() if name in field_types(config)]
 
 
 @functools.cache

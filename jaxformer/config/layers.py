@@ -1,4 +1,4 @@
-"""The config of layers that differ from the others: patterns that repeat over the depth."""
+"""Overrides for single layers, and the rules of the patterns that they form over the depth."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ __all__ = ["LayerConfig", "check_layers"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerConfig:
-    """What one layer has otherwise than the model; a key that is not given is the model's.
+    """Overrides for one layer; a key that is not given is the model's.
 
     Args:
         positions: how this layer's attention knows positions: of kind none, rotary, alibi or

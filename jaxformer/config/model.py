@@ -54,10 +54,9 @@ class ModelConfig:
             fixed (alibi) or learned (relative); each kind is a config with settings of its own.
             In Python a string is shorthand for that kind with its defaults, and is replaced by
             its config.
-        layers: what single layers have otherwise, a pattern that repeats over the depth; the last
-            repeat is cut where the depth is no multiple. In an encoder-decoder the patterns are
-            those of both stacks.
-        first_layers: what the first layers have otherwise, before the pattern starts.
+        layers: overrides for single layers, a pattern that repeats over the depth; the last repeat
+            is cut where the depth is no multiple. In an encoder-decoder both stacks have it.
+        first_layers: overrides for the first layers, after which the pattern starts.
         local_window_size: how many tokens before itself a token sees; all when not given. The
             token itself is not counted, so that a window of W in Mistral 7B (Jiang et al., 2023),
             where it is, is W - 1 here.
@@ -272,7 +271,7 @@ class ModelConfig:
 
     @property
     def layer_overrides(self) -> tuple[LayerConfig, ...]:
-        """What each layer has otherwise than the model, `num_layers` of them.
+        """The overrides of every layer, `num_layers` of them.
 
         Example:
             >>> windowed, whole = LayerConfig(local_window_size=4), LayerConfig()

@@ -103,8 +103,7 @@ def _one_of(key: str, kinds: Kinds, value: Any, default_kind: type | None) -> An
     chosen = kinds.choose(where, kind)
     own = field_types(chosen)
     for name in value:
-        others = [other for other, config in kinds.configs.items() if name in field_types(config)]
-        if name not in own and others:
+        if name not in own and (others := kinds.with_key(name)):
             raise ConfigError(
                 f"{key}.{name} is for {key} of {kinds.key} {' or '.join(map(repr, others))}, got "
                 f"{kinds.key}={kind!r} and {name}={value[name]!r}; remove it, or change {kinds.key}"

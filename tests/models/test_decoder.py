@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from einops import rearrange
 
 from jaxformer.config import ModelConfig, RotaryConfig, load_config
 from jaxformer.errors import ConfigError, ShapeError
@@ -127,6 +128,23 @@ def test_rotary_and_missing_positions_are_relative(model):
     shifted = apply(decoder, params, TOKENS, positions=jnp.tile(jnp.arange(LENGTH) + 5, (3, 1)))
     same = bool(jnp.allclose(shifted.logits, logits, atol=1e-4))
     assert same == (decoder.config.positions.kind in ("none", "rotary"))
+
+
+def test_rotary_layouts_are_one_with_the_features_of_queries_and_keys_in_another_order():
+    """Pairs 2i and 2i + 1 are i and i + H/2 once the even features come before the odd ones."""
+    interleaved = Decoder(dataclasses.replace(BASE, positions=RotaryConfig(layout="interleaved")))
+    params = jax.jit(interleaved.init)(jax.random.key(0), TOKENS)["params"]
+
+    def reorder(path, leaf):
+        if not path[-1].key.startswith(("query_", "key_")):
+            return leaf
+        return rearrange(leaf, "... (n i two) -> ... (n two i)", n=BASE.num_heads, two=2)
+
+    half = Decoder(dataclasses.replace(BASE, positions=RotaryConfig(layout="half")))
+    reordered = jax.tree_util.tree_map_with_path(reorder, params)
+    logits = apply(interleaved, params, TOKENS).logits
+    np.testing.assert_allclose(apply(half, reordered, TOKENS).logits, logits, atol=1e-5)
+    assert not np.allclose(apply(half, params, TOKENS).logits, logits, atol=1e-3)
 
 
 def test_bfloat16_computes_in_bfloat16_and_keeps_parameters_float32():
