@@ -16,6 +16,7 @@ from jaxformer.functional.cache import KVCache
 from jaxformer.inference.sampling import sample
 from jaxformer.inference.token_rows import check_prompts, check_sources, pad_rows
 from jaxformer.models import Decoder, EncoderDecoder, Transformer, init_cache
+from jaxformer.models.inputs import TransformerInputs
 from jaxformer.modules.stack import Cache, split_layers
 
 __all__ = ["generate", "generate_stream"]
@@ -218,18 +219,21 @@ def _prefill(
     batch, config = tokens.shape[0], model.config
 
     def read(model: Decoder | EncoderDecoder) -> tuple[Any, jax.Array]:
-        encoded = {}
-        if encoder_inputs is not None:
-            encoded["encoded"] = model.encode(*encoder_inputs).hidden
-            encoded["encoded_lengths"] = encoder_inputs[1]
-        cache = init_cache(config, batch, capacity)
-        output = _decoder(model).hidden_states(tokens, lengths=lengths, cache=cache, **encoded)
+        inputs: TransformerInputs = {
+            "lengths": lengths,
+            "cache": init_cache(config, batch, capacity),
+        }
+        if encoder_inputs is not None and isinstance(model, EncoderDecoder):
+            sources, source_lengths = encoder_inputs
+            inputs["encoded"] = model.encode(sources, lengths=source_lengths).hidden
+            inputs["encoded_lengths"] = source_lengths
+        output = _decoder(model).hidden_states(tokens, **inputs)
         last = output.hidden[jnp.arange(batch), lengths - 1]
         return output, model.logits(last)
 
     output, logits = nn.apply(read, model)({"params": params})
     seen = None
-    if penalizes:  # remember the prompt's tokens
+    if penalizes and config.vocab_size is not None:  # remember the prompt's tokens
         real = jnp.arange(tokens.shape[1])[None] < lengths[:, None]
         ids = jnp.where(real, tokens, config.vocab_size)  # out of range: dropped
         seen = jnp.zeros((batch, config.vocab_size), bool)

@@ -226,7 +226,7 @@ def _search(
     def project(model: EncoderDecoder) -> tuple[KVCache, ...] | None:
         # Of this pass only the cross-attention cache is used; the compiler drops the rest.
         return model.decoder.hidden_states(
-            start_tokens[:, None], encoded=model.encode(sources, lengths).hidden,
+            start_tokens[:, None], encoded=model.encode(sources, lengths=lengths).hidden,
             encoded_lengths=lengths, cache=init_cache(config, len(sources), 1),
         ).cross_cache  # fmt: skip
 
@@ -241,6 +241,7 @@ def _search(
             output = model.decoder.hidden_states(
                 tokens[:, None], cache=cache, cross_cache=cross_cache
             )
+            assert output.cache is not None  # one was given
             return model.logits(output.hidden[:, 0]), output.cache
 
         return nn.apply(read, model)(variables)

@@ -1,11 +1,14 @@
 """The decoder: a causal language model."""
 
+from typing import Any, Unpack
+
 import jax
 import jax.numpy as jnp
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.cache import KVCache, WindowCache
+from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import Transformer, TransformerOutput
 from jaxformer.modules.stack import Cache
 
@@ -51,28 +54,18 @@ class Decoder(Transformer):
             )
         super().setup()
 
-    def __call__(
-        self,
-        tokens: jax.Array,
-        *,
-        lengths: jax.Array | None = None,
-        positions: jax.Array | None = None,
-        segment_ids: jax.Array | None = None,
-        mask: jax.Array | None = None,
-        bias: jax.Array | None = None,
-        cache: Cache | None = None,
-        deterministic: bool = True,
-        return_weights: bool = False,
-    ) -> TransformerOutput:
-        """Scores the next token at every position; the arguments are those of `hidden_states`.
+    def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
+        """Scores the next token at every position.
+
+        Args:
+            tokens: integer `[B, T]`.
+            **inputs: lengths, positions, segment_ids, mask, bias, cache, deterministic and
+                return_weights, as in `hidden_states`.
 
         Returns:
-            Hidden states and logits `[B, T, V]`, the cache and the weights.
+            Logits `[B, T, V]`, the cache, the weights and the hidden states.
         """
-        output = self.hidden_states(
-            tokens, lengths=lengths, positions=positions, segment_ids=segment_ids, mask=mask,
-            bias=bias, cache=cache, deterministic=deterministic, return_weights=return_weights,
-        )  # fmt: skip
+        output = self.hidden_states(tokens, **inputs)
         return output._replace(logits=self.logits(output.hidden))
 
 
@@ -97,16 +90,17 @@ def init_cache(config: ModelConfig, batch_size: int, capacity: int) -> Cache:
         ['WindowCache', 'WindowCache']
     """
     caches: list[KVCache | WindowCache] = []
+    shape: dict[str, Any] = {
+        "num_kv_heads": config.kv_heads,
+        "head_dim": config.key_dim,
+        "value_head_dim": config.value_dim,
+        "dtype": jnp.dtype(config.dtype),
+    }
     for layer in config.layer_overrides:
         window = layer.local_window_size
         window = config.local_window_size if window is None else window
-        kind, size = KVCache, capacity
         if window is not None and window < capacity:
-            kind, size = WindowCache, window
-        caches.append(
-            kind.init(
-                batch_size, size, num_kv_heads=config.kv_heads, head_dim=config.key_dim,
-                value_head_dim=config.value_dim, dtype=jnp.dtype(config.dtype),
-            )
-        )  # fmt: skip
+            caches.append(WindowCache.init(batch_size, window, **shape))
+        else:
+            caches.append(KVCache.init(batch_size, capacity, **shape))
     return tuple(caches)

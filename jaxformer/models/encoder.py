@@ -1,7 +1,7 @@
 """The encoder, and its two heads: masked language modelling and sequence classification."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.attention import dot_product_attention
 from jaxformer.functional.linear import linear
+from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import AttentionFunctions, Transformer, TransformerOutput
 from jaxformer.modules.block import Block
 from jaxformer.modules.initializers import kernel_init, param_dtype
@@ -127,40 +128,33 @@ class MaskedLanguageModel(_EncoderHead):
         self.kernel = self.param("kernel", kernel_init(config), shape, param_dtype(config))
         self.norm = Norm(config)
 
-    def __call__(
-        self,
-        tokens: jax.Array,
-        *,
-        lengths: jax.Array | None = None,
-        positions: jax.Array | None = None,
-        segment_ids: jax.Array | None = None,
-        mask: jax.Array | None = None,
-        bias: jax.Array | None = None,
-        deterministic: bool = True,
-        return_weights: bool = False,
-    ) -> TransformerOutput:
-        """Scores every position; the arguments are those of `Transformer.hidden_states`.
+    def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
+        """Scores every position.
+
+        Args:
+            tokens: integer `[B, T]`.
+            **inputs: lengths, positions, segment_ids, mask, bias, deterministic and
+                return_weights, as in `Transformer.hidden_states`.
 
         Returns:
             The encoder's hidden states and weights, and logits `[B, T, V]`.
         """
-        output = self.encoder(
-            tokens, lengths=lengths, positions=positions, segment_ids=segment_ids, mask=mask,
-            bias=bias, deterministic=deterministic, return_weights=return_weights,
-        )  # fmt: skip
+        output = self.encoder(tokens, **inputs)
         return output._replace(logits=self.logits(self._transformed(output.hidden)))
 
-    def hidden_states(self, tokens: jax.Array, **arguments: Any) -> TransformerOutput:
+    def hidden_states(
+        self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]
+    ) -> TransformerOutput:
         """What logits are made from: the encoder's hidden states, transformed by the head.
 
         Args:
             tokens: integer `[B, T]`.
-            **arguments: as in the call.
+            **inputs: as in the call.
 
         Returns:
             Hidden states `[B, T, D]` and weights.
         """
-        output = self.encoder(tokens, **arguments)
+        output = self.encoder(tokens, **inputs)
         return output._replace(hidden=self._transformed(output.hidden))
 
     def logits(self, hidden: jax.Array) -> jax.Array:
@@ -209,33 +203,25 @@ class SequenceClassifier(_EncoderHead):
         self.class_kernel = self.param("class_kernel", kernel_init(config), shape, dtype)
         self.class_bias = self.param("class_bias", nn.initializers.zeros, shape[1:], dtype)
 
-    def __call__(
-        self,
-        tokens: jax.Array,
-        *,
-        lengths: jax.Array | None = None,
-        positions: jax.Array | None = None,
-        segment_ids: jax.Array | None = None,
-        mask: jax.Array | None = None,
-        bias: jax.Array | None = None,
-        deterministic: bool = True,
-        return_weights: bool = False,
-    ) -> TransformerOutput:
-        """Scores every row; the arguments are those of `Transformer.hidden_states`.
+    def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
+        """Scores every row.
+
+        Args:
+            tokens: integer `[B, T]`.
+            **inputs: lengths, positions, segment_ids, mask, bias, deterministic and
+                return_weights, as in `Transformer.hidden_states`.
 
         Returns:
             Hidden states and weights, and logits `[B, num_classes]`. A row of length 0 has the
             bias as logits.
         """
-        output = self.encoder(
-            tokens, lengths=lengths, positions=positions, segment_ids=segment_ids, mask=mask,
-            bias=bias, deterministic=deterministic, return_weights=return_weights,
-        )  # fmt: skip
+        output = self.encoder(tokens, **inputs)
+        lengths = inputs.get("lengths")
         if lengths is None:
             lengths = jnp.full(tokens.shape[:1], tokens.shape[1])
         real = (jnp.arange(tokens.shape[1])[None] < lengths[:, None])[..., None]
         total = jnp.where(real, output.hidden.astype(jnp.float32), 0).sum(axis=1)
         pooled = total / jnp.maximum(real.sum(axis=1), 1)
-        pooled = self.dropout(pooled, deterministic=deterministic)
+        pooled = self.dropout(pooled, deterministic=inputs.get("deterministic", True))
         logits = linear(pooled, self.class_kernel, self.class_bias)
         return output._replace(logits=logits)

@@ -1,7 +1,7 @@
 """The encoder-decoder: one sequence is read, another is written."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import jax
 from flax import linen as nn
@@ -9,6 +9,7 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.attention import dot_product_attention
+from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import AttentionFunctions, Transformer, TransformerOutput
 from jaxformer.modules.block import AttentionWeights, Block
 from jaxformer.modules.embedding import Embedding
@@ -157,32 +158,23 @@ class EncoderDecoder(nn.Module):
         return_weights: bool = False,
     ) -> EncoderDecoderOutput:
         """Computes what the logits are made from; arguments as in the call."""
-        options = {"deterministic": deterministic, "return_weights": return_weights}
         encoded = self.encode(
-            source_tokens, source_lengths, mask=source_mask, bias=source_bias, **options
-        )
+            source_tokens, lengths=source_lengths, mask=source_mask, bias=source_bias,
+            deterministic=deterministic, return_weights=return_weights,
+        )  # fmt: skip
         decoded = self.decoder(
             tokens, lengths=lengths, mask=mask, bias=bias, encoded=encoded.hidden,
-            encoded_lengths=source_lengths, encoded_mask=cross_mask, **options,
+            encoded_lengths=source_lengths, encoded_mask=cross_mask,
+            deterministic=deterministic, return_weights=return_weights,
         )  # fmt: skip
         weights = None if encoded.weights is None else encoded.weights.self_attention
         return EncoderDecoderOutput(decoded.hidden, None, weights, decoded.weights)
 
     def encode(
-        self,
-        source_tokens: jax.Array,
-        source_lengths: jax.Array | None = None,
-        *,
-        mask: jax.Array | None = None,
-        bias: jax.Array | None = None,
-        deterministic: bool = True,
-        return_weights: bool = False,
+        self, source_tokens: jax.Array, **inputs: Unpack[TransformerInputs]
     ) -> TransformerOutput:
-        """Reads integer `[B, S]` sources: hidden states `[B, S, D]`, and weights if asked for."""
-        return self.encoder(
-            source_tokens, lengths=source_lengths, mask=mask, bias=bias,
-            deterministic=deterministic, return_weights=return_weights,
-        )  # fmt: skip
+        """Hidden states of integer `[B, S]` sources; arguments of `Transformer.hidden_states`."""
+        return self.encoder(source_tokens, **inputs)
 
     def logits(self, hidden: jax.Array) -> jax.Array:
         """Scores float `[..., D]` hidden states: float32 `[..., V]`."""

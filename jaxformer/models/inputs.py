@@ -1,12 +1,32 @@
-"""Checks of the arrays that models take."""
+"""The arrays that models take beside tokens, and their checks."""
+
+from typing import TypedDict
 
 import jax
 import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
+from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.functional.shapes import as_array, check_axes, check_broadcast, check_dtype
 
-__all__ = ["check_attention_array", "check_lengths", "check_tokens"]
+__all__ = ["TransformerInputs", "check_attention_array", "check_lengths", "check_tokens"]
+
+
+class TransformerInputs(TypedDict, total=False):
+    """The keyword arguments of `Transformer.hidden_states`, which documents them."""
+
+    lengths: jax.Array | None
+    positions: jax.Array | None
+    segment_ids: jax.Array | None
+    mask: jax.Array | None
+    bias: jax.Array | None
+    cache: tuple[KVCache | WindowCache, ...] | None
+    encoded: jax.Array | None
+    encoded_lengths: jax.Array | None
+    encoded_mask: jax.Array | None
+    cross_cache: tuple[KVCache, ...] | None
+    deterministic: bool
+    return_weights: bool
 
 
 def check_tokens(name: str, tokens: jax.Array, max_len: int) -> dict[str, int]:

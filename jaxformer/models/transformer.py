@@ -6,7 +6,7 @@ vocabulary, `L` layers.
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,12 @@ from jaxformer.functional.attention_function import AttentionFunction
 from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.functional.multi_head import Rotation
 from jaxformer.functional.shapes import check_axes
-from jaxformer.models.inputs import check_attention_array, check_lengths, check_tokens
+from jaxformer.models.inputs import (
+    TransformerInputs,
+    check_attention_array,
+    check_lengths,
+    check_tokens,
+)
 from jaxformer.modules.attention import AttentionContext
 from jaxformer.modules.block import AttentionWeights, Block
 from jaxformer.modules.embedding import Embedding
@@ -116,30 +121,9 @@ class Transformer(nn.Module):
         if config.norm_position != "post":
             self.final_norm = Norm(config)
 
-    def __call__(
-        self,
-        tokens: jax.Array,
-        *,
-        lengths: jax.Array | None = None,
-        positions: jax.Array | None = None,
-        segment_ids: jax.Array | None = None,
-        mask: jax.Array | None = None,
-        bias: jax.Array | None = None,
-        cache: Cache | None = None,
-        encoded: jax.Array | None = None,
-        encoded_lengths: jax.Array | None = None,
-        encoded_mask: jax.Array | None = None,
-        cross_cache: tuple[KVCache, ...] | None = None,
-        deterministic: bool = True,
-        return_weights: bool = False,
-    ) -> TransformerOutput:
-        """Hidden states of integer tokens; the arguments are those of `hidden_states`."""
-        return self.hidden_states(
-            tokens, lengths=lengths, positions=positions, segment_ids=segment_ids, mask=mask,
-            bias=bias, cache=cache, encoded=encoded, encoded_lengths=encoded_lengths,
-            encoded_mask=encoded_mask, cross_cache=cross_cache, deterministic=deterministic,
-            return_weights=return_weights,
-        )  # fmt: skip
+    def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
+        """Hidden states of integer `[B, T]` tokens; the arguments are those of `hidden_states`."""
+        return self.hidden_states(tokens, **inputs)
 
     def hidden_states(
         self,

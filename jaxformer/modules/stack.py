@@ -162,10 +162,15 @@ class Stack(nn.Module):
         options = {"deterministic": deterministic, "return_weights": return_weights}
         first, outputs = len(config.first_layers), []
         for name, group in zip(_GROUPS, (layers[:first], layers[first:]), strict=True):
-            if group:
-                run = self._loop if looped or name == "first_layers" else self._scan
-                x, results = run(self._make_block(name, x, group), x, group, options)
-                outputs += results
+            if not group:
+                continue
+            block = self._make_block(name, x, group)
+            if looped or name == "first_layers":
+                results = self._loop(block, x, group, options)
+            else:
+                results = self._scan(block, x, group, options)
+            outputs += results
+            x = results[-1].x
         weights = None
         if return_weights:
             found = [o.weights for o in outputs if o.weights is not None]
@@ -173,7 +178,8 @@ class Stack(nn.Module):
         if cache is None:
             return StackOutput(x, weights=weights)
         new_cross_cache = tuple(o.cross_cache for o in outputs if o.cross_cache is not None)
-        return StackOutput(x, tuple(o.cache for o in outputs), new_cross_cache or None, weights)
+        new_cache = tuple(o.cache for o in outputs if o.cache is not None)
+        return StackOutput(x, new_cache, new_cross_cache or None, weights)
 
     def _make_block(self, name: str, x: jax.Array, group: list["_Layer"]) -> nn.Module:
         """The block whose parameters are those of all layers of a group, drawn at initialization.
@@ -194,36 +200,39 @@ class Stack(nn.Module):
         return block
 
     def _loop(
-        self, block: nn.Module, x: jax.Array, group: list["_Layer"], options: dict[str, bool]
-    ) -> tuple[jax.Array, list[BlockOutput]]:
-        """Runs the layers one by one on slices of the parameters."""
+        self, block: nn.Module, x: jax.Array, group: list["_Layer"], options: dict[str, bool],
+        start: int = 0,
+    ) -> list[BlockOutput]:  # fmt: skip
+        """Runs the layers of a group one by one, from number `start` on."""
         slices = _slices(block.variables["params"], len(group))
         outputs = []
-        for layer, params in zip(group, slices, strict=True):
-            call = self._remat(functools.partial(_call, layer=layer, options=options), looped=True)
-            output = _with_params(call, lambda _, params=params: params)(block, x)
+        for layer, params in zip(group[start:], slices[start:], strict=True):
+            take = functools.partial(_replace, by=params)
+            output = self._on(take, layer, options, prevent_cse=True)(block, x)
             x = output.x
-            outputs.append(_with_layer_axis(output))
-        return x, outputs
+            weights = jax.tree.map(lambda leaf: leaf[None], output.weights)
+            outputs.append(output._replace(weights=weights))
+        return outputs
 
     def _scan(
         self, block: nn.Module, x: jax.Array, group: list["_Layer"], options: dict[str, bool]
-    ) -> tuple[jax.Array, list[BlockOutput]]:
-        """Runs the repeats of the pattern by one scan, and loops over the rest."""
+    ) -> list[BlockOutput]:
+        """Runs the repeats of the pattern by one scan, and loops over what is left."""
         period = max(1, len(self.config.layers))
         repeats = len(group) // period
 
         def repeat(block: nn.Module, x: jax.Array, _: None) -> tuple[jax.Array, Any]:
             weights = []
             for index in range(period):
-                call = functools.partial(_call, layer=group[index], options=options)
-                output = _with_params(call, functools.partial(_take, index=index))(block, x)
+                # Inside a scan nothing is merged across iterations, so CSE need not be prevented.
+                take = functools.partial(_take, index=index)
+                output = self._on(take, group[index], options, prevent_cse=False)(block, x)
                 x = output.x
                 weights.append(output.weights)
             return x, jax.tree.map(lambda *each: jnp.stack(each), *weights)
 
         scan = nn.scan(
-            self._remat(repeat, looped=False),
+            repeat,
             variable_axes={"params": 0, "losses": 0, "intermediates": 0},
             split_rngs={"params": True, "dropout": True},
             length=repeats,
@@ -235,24 +244,27 @@ class Stack(nn.Module):
                 params,
             )
 
-        x, weights = _with_params(lambda block, x: scan(block, x, None), by_repeat)(block, x)
-        weights = jax.tree.map(lambda leaf: rearrange(leaf, "r p ... -> (r p) ..."), weights)
-        outputs = [BlockOutput(x, weights=weights)]
-        for index in range(repeats * period, len(group)):
-            call = functools.partial(_call, layer=group[index], options=options)
-            call = self._remat(call, looped=True)
-            output = _with_params(call, functools.partial(_take, index=index))(block, x)
-            x = output.x
-            outputs.append(_with_layer_axis(output))
-        return x, outputs
+        def run(block: nn.Module, x: jax.Array) -> tuple[jax.Array, Any]:
+            return scan(block, x, None)
 
-    def _remat(self, function: Callable[..., Any], *, looped: bool) -> Callable[..., Any]:
-        """Has the backward pass compute again what the config says."""
-        if self.config.remat == "none":
-            return function
-        # Inside a scan nothing is merged across iterations, so CSE need not be prevented.
-        policy = _REMAT_POLICIES[self.config.remat]
-        return nn.remat(function, policy=policy, prevent_cse=looped)
+        x, weights = _with_params(run, by_repeat)(block, x)
+        weights = jax.tree.map(lambda leaf: rearrange(leaf, "r p ... -> (r p) ..."), weights)
+        rest = self._loop(block, x, group, options, start=repeats * period)
+        return [BlockOutput(x, weights=weights), *rest]
+
+    def _on(
+        self, take: Callable[[Any], Any], layer: "_Layer", options: dict[str, bool], *,
+        prevent_cse: bool,
+    ) -> Callable[..., BlockOutput]:  # fmt: skip
+        """A function of (block, x) that runs one layer on its part of the stacked parameters.
+
+        The backward pass computes again what the config says.
+        """
+        call: Callable[..., Any] = functools.partial(_call, layer=layer, options=options)
+        if self.config.remat != "none":
+            policy = _REMAT_POLICIES[self.config.remat]
+            call = nn.remat(call, policy=policy, prevent_cse=prevent_cse)
+        return _with_params(call, take)
 
 
 class _Layer(NamedTuple):
@@ -276,6 +288,11 @@ def _with_params(
         return {"params": transform(variables["params"])} if "params" in variables else variables
 
     return nn.map_variables(function, "params", trans_in_fn=change)
+
+
+def _replace(params: Any, *, by: Any) -> Any:
+    del params
+    return by
 
 
 def _take(params: Any, *, index: int) -> Any:
@@ -324,7 +341,3 @@ def split_layers(params: Any) -> Any:
         name: jax.tree.map(_split, inner) if name in _GROUPS else split_layers(inner)
         for name, inner in params.items()
     }
-
-
-def _with_layer_axis(output: BlockOutput) -> BlockOutput:
-    return output._replace(weights=jax.tree.map(lambda leaf: leaf[None], output.weights))

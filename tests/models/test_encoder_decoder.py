@@ -61,7 +61,7 @@ def prefill(model, params, source, source_lengths, tokens, lengths):
     """What decoding starts with: the encoder's output, hidden states and both caches."""
 
     def read(model):
-        encoded = model.encode(source, source_lengths).hidden
+        encoded = model.encode(source, lengths=source_lengths).hidden
         output = model.decoder.hidden_states(
             tokens, encoded=encoded, encoded_lengths=source_lengths,
             cache=init_cache(model.config, B, T), lengths=lengths,
