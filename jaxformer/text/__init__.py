@@ -1,6 +1,6 @@
 """Text to NumPy arrays of tokens: tokenizers, corpora, pairs, labels, batches; and back: scores."""
 
-from jaxformer.text.batches import Batches, Source, evaluation_batches
+from jaxformer.text.batches import Batches, Host, Source, evaluation_batches
 from jaxformer.text.buckets import BucketedBatches, bucketed_evaluation_batches
 from jaxformer.text.corpora import python_documents, read_documents, split_documents
 from jaxformer.text.corruption import MaskedBatches, mask_tokens, masked_evaluation_batches
@@ -34,6 +34,7 @@ __all__ = [
     "IGNORE",
     "Batches",
     "BucketedBatches",
+    "Host",
     "MaskedBatches",
     "Labelled",
     "PackedDocuments",
