@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, and its weights for looking at.
+"""Scaled dot-product attention, and its weights.
 
 Axes: `B` batch, `T` query length, `S` key/value length, `N` query heads, `K` key/value heads,
 `H` query and key width, `Hv` value width.
@@ -9,9 +9,14 @@ from typing import Literal, get_args
 import jax
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional.attention.choice import Implementation, implementation_of
+from jaxformer.functional.attention.choice import Implementation, select_implementation
 from jaxformer.functional.attention.dense import dense_weights
-from jaxformer.functional.attention.inputs import Lengths, WindowSize, prepare_attention
+from jaxformer.functional.attention.inputs import (
+    AttentionOptions,
+    Lengths,
+    WindowSize,
+    prepare_attention,
+)
 from jaxformer.functional.shapes import Array, check_rng
 
 __all__ = ["attention_weights", "dot_product_attention"]
@@ -39,15 +44,16 @@ def dot_product_attention(
     dropout_rng: jax.Array | None = None,
     implementation: Implementation = "auto",
 ) -> jax.Array:
-    r"""Attends from every query to the keys that it may see, and averages their values.
+    r"""Scaled dot-product attention, with grouped heads and structural masks.
 
     $$\mathrm{softmax}(\mathrm{cap}(\mathrm{scale} \cdot Q K^T) + \mathrm{bias}) V$$
 
-    over the keys that mask, structure (causal, window, lengths, segments) and a bias other than
-    -inf all allow. The argument names and order are those of `jax.nn.dot_product_attention`.
+    The softmax is over the visible keys: those that mask, structure (causal, window, lengths,
+    segments) and a bias other than -inf all allow. The argument names and order are those of
+    `jax.nn.dot_product_attention`.
 
-    - A query that may see nothing gives exactly 0, with gradients of exactly 0.
-    - NaN or Inf in keys and values that no query may see changes no bit of any result.
+    - A query to which no key is visible gives exactly 0, with gradients of exactly 0.
+    - NaN or Inf in keys and values that are visible to no query changes no bit of any result.
     - Scores and softmax are float32 and stay so into the product with the values (float64 for
       float64 inputs). On GPU and TPU, float32 products follow `jax.default_matmul_precision`.
 
@@ -60,7 +66,8 @@ def dot_product_attention(
             is `[T, S]`. -inf hides a key.
         mask: bool, True = attend; shaped like the bias.
         scale: factor of the scores; 1 / sqrt(H) when not given.
-        is_causal: whether query i, at position `query_offset + i`, sees only keys at or before it.
+        is_causal: whether query i, at position `query_offset + i`, attends to keys at or before it
+            only.
         query_offset: int, or integer array that broadcasts to the leading axes. Needed by
             is_causal and local_window_size when T differs from S: 0 aligns the first query with
             the first key, S - T the last with the last. Between -2**30 and 2**30.
@@ -69,7 +76,7 @@ def dot_product_attention(
         key_value_seq_lengths: likewise; keys at or beyond are hidden.
         local_window_size: (left, right) around the query's position, None = unbounded; an int
             means both.
-        query_segment_ids: integer `[..., T]`; a query sees the keys of its own segment.
+        query_segment_ids: integer `[..., T]`; a query attends to the keys of its own segment.
         key_value_segment_ids: integer `[..., S]`.
         softcap: c in c * tanh(scores / c).
         dropout_rate: share of the weights set to 0, the others scaled up; in [0, 1).
@@ -100,12 +107,13 @@ def dot_product_attention(
         >>> dot_product_attention(query, key, value, is_causal=True).shape
         (2, 5, 4, 3)
     """
-    inputs = prepare_attention(
-        query, key, value, bias, mask, scale=scale, is_causal=is_causal, query_offset=query_offset,
+    options = AttentionOptions(
+        scale=scale, is_causal=is_causal, query_offset=query_offset,
         query_seq_lengths=query_seq_lengths, key_value_seq_lengths=key_value_seq_lengths,
         local_window_size=local_window_size, query_segment_ids=query_segment_ids,
-        key_value_segment_ids=key_value_segment_ids, softcap=softcap, dropout_rate=dropout_rate,
+        key_value_segment_ids=key_value_segment_ids, softcap=softcap,
     )  # fmt: skip
+    inputs = prepare_attention(query, key, value, bias, mask, options, dropout_rate)
     if dropout_rate == 0:
         dropout_rng = None
     elif dropout_rng is None:
@@ -114,7 +122,7 @@ def dot_product_attention(
         )
     else:
         check_rng("dropout_rng", dropout_rng)
-    return implementation_of(inputs, implementation)(inputs, dropout_rng)
+    return select_implementation(inputs, implementation)(inputs, dropout_rng)
 
 
 def attention_weights(
@@ -134,7 +142,9 @@ def attention_weights(
     softcap: float | None = None,
     stage: Stage = "softmax",
 ) -> jax.Array:
-    """Computes the weights of `dot_product_attention`, for looking at.
+    """Attention weights of `dot_product_attention`, or its scores at an earlier stage.
+
+    They need T x S memory for each head.
 
     Args:
         query: float `[..., T, N, H]`.
@@ -142,7 +152,7 @@ def attention_weights(
         bias: as in `dot_product_attention`, like every argument up to softcap.
         mask: True = attend.
         scale: factor of the scores; 1 / sqrt(H) when not given.
-        is_causal: whether a query sees only keys at or before it.
+        is_causal: whether a query attends only to keys at or before it.
         query_offset: position of the first query.
         query_seq_lengths: query rows at or beyond have weights 0.
         key_value_seq_lengths: keys at or beyond are hidden.
@@ -156,7 +166,7 @@ def attention_weights(
 
     Returns:
         float32 (float64 for float64) `[..., N, T, S]`; after "softmax" each row sums to 1, or is
-        0 where the query may see nothing.
+        0 where no key is visible.
 
     Raises:
         ShapeError: an argument does not fit.
@@ -169,10 +179,11 @@ def attention_weights(
     """
     if stage not in get_args(Stage):
         raise ConfigError(f"stage must be one of {', '.join(get_args(Stage))}, got {stage!r}")
-    inputs = prepare_attention(
-        query, key, key, bias, mask, scale=scale, is_causal=is_causal, query_offset=query_offset,
+    options = AttentionOptions(
+        scale=scale, is_causal=is_causal, query_offset=query_offset,
         query_seq_lengths=query_seq_lengths, key_value_seq_lengths=key_value_seq_lengths,
         local_window_size=local_window_size, query_segment_ids=query_segment_ids,
         key_value_segment_ids=key_value_segment_ids, softcap=softcap,
     )  # fmt: skip
-    return dense_weights(inputs, stage)
+    # The weights do not depend on the values, for which the keys stand in.
+    return dense_weights(prepare_attention(query, key, key, bias, mask, options), stage)
