@@ -2,6 +2,7 @@
 
 from jaxformer.functional.attention.choice import Choice, Implementation, attention_implementation
 from jaxformer.functional.attention.dot_product import (
+    attention_mask,
     attention_weights,
     dot_product_attention,
 )
@@ -14,6 +15,7 @@ __all__ = [
     "Lengths",
     "WindowSize",
     "attention_implementation",
+    "attention_mask",
     "attention_weights",
     "dot_product_attention",
 ]

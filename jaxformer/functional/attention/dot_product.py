@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, and its weights.
+"""Scaled dot-product attention, its weights, and its mask.
 
 Axes: `B` batch, `T` query length, `S` key/value length, `N` query heads, `K` key/value heads,
 `H` query and key width, `Hv` value width.
@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import jax
 
 from jaxformer.errors import ConfigError
+from jaxformer.functional.attention.block_mask import full_mask
 from jaxformer.functional.attention.choice import Implementation, select_implementation
 from jaxformer.functional.attention.dense import dense_weights
 from jaxformer.functional.attention.inputs import (
@@ -19,7 +20,7 @@ from jaxformer.functional.attention.inputs import (
 )
 from jaxformer.functional.shapes import Array, check_rng
 
-__all__ = ["attention_weights", "dot_product_attention"]
+__all__ = ["attention_mask", "attention_weights", "dot_product_attention"]
 
 Stage = Literal["scores", "capped", "biased", "masked", "softmax"]
 
@@ -187,3 +188,73 @@ def attention_weights(
     )  # fmt: skip
     # The weights do not depend on the values, for which the keys stand in.
     return dense_weights(prepare_attention(query, key, key, bias, mask, options), stage)
+
+
+def attention_mask(
+    query: Array,
+    key: Array,
+    mask: Array | None = None,
+    *,
+    bias: Array | None = None,
+    is_causal: bool = False,
+    query_offset: Lengths | None = None,
+    query_seq_lengths: Lengths | None = None,
+    key_value_seq_lengths: Lengths | None = None,
+    local_window_size: WindowSize | None = None,
+    query_segment_ids: Array | None = None,
+    key_value_segment_ids: Array | None = None,
+) -> jax.Array | None:
+    """Boolean attention mask that `dot_product_attention` applies for these arguments.
+
+    Mask, structure (causal, window, lengths, segments) and -inf in the bias become one mask, so
+    that an attention function of your own need not know them one by one. It is a whole array, of
+    which `dot_product_attention` itself builds blocks at most. A finite bias still has to be added
+    to the scores, and a row of the mask may be False throughout.
+
+    Args:
+        query: float `[..., T, N, H]`; only its shape and dtype are used.
+        key: float `[..., S, K, H]`, likewise.
+        mask: bool, True = attend; broadcasts to `[..., N, T, S]` with that rank, or is `[T, S]`.
+        bias: float, shaped like the mask; -inf hides a key.
+        is_causal: as in `dot_product_attention`, like every argument below.
+        query_offset: position of the first query.
+        query_seq_lengths: queries at or beyond attend to nothing.
+        key_value_seq_lengths: keys at or beyond are hidden.
+        local_window_size: (left, right) around the query's position.
+        query_segment_ids: integer `[..., T]`.
+        key_value_segment_ids: integer `[..., S]`.
+
+    Returns:
+        bool `[..., N, T, S]`, of that rank, size 1 where it does not vary; None where every query
+        attends to every key.
+
+    Raises:
+        ShapeError: an argument does not fit.
+        ConfigError: is_causal is not a bool.
+
+    References:
+        Xiao et al., "Efficient Streaming Language Models with Attention Sinks", 2023 (the example:
+        a score of 0 that takes part in the softmax, and has no value).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> def attention_with_sink(query, key, value, mask=None, **structure):
+        ...     mask = attention_mask(query, key, mask, **structure)
+        ...     scores = jnp.einsum("...tnh,...snh->...nts", query, key) / query.shape[-1] ** 0.5
+        ...     scores = scores if mask is None else jnp.where(mask, scores, -jnp.inf)
+        ...     sink = jnp.zeros_like(scores[..., :1])
+        ...     weights = jax.nn.softmax(jnp.concatenate([scores, sink], axis=-1))[..., :-1]
+        ...     return jnp.einsum("...nts,...snh->...tnh", weights, value)
+        >>> query = key = value = jnp.ones((3, 1, 4))
+        >>> attention_mask(query, key, is_causal=True)[0].astype(int).tolist()
+        [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+        >>> output = attention_with_sink(query, key, value, is_causal=True)
+        >>> [f"{row:.2f}" for row in output[:, 0, 0]]
+        ['0.88', '0.94', '0.96']
+    """
+    options = AttentionOptions(
+        is_causal=is_causal, query_offset=query_offset, query_seq_lengths=query_seq_lengths,
+        key_value_seq_lengths=key_value_seq_lengths, local_window_size=local_window_size,
+        query_segment_ids=query_segment_ids, key_value_segment_ids=key_value_segment_ids,
+    )  # fmt: skip
+    return full_mask(prepare_attention(query, key, key, bias, mask, options))
