@@ -256,7 +256,7 @@ def _masking(config: ExperimentConfig, tokenizer: text.Tokenizer) -> dict[str, A
     return {
         "seed": config.seed,
         "mask_token": tokenizer.mask,
-        "num_tokens": tokenizer.vocab_size,
+        "vocab_size": tokenizer.vocab_size,
         "rate": config.data.mask_rate,
         "special": special,
     }
