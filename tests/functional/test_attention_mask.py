@@ -80,7 +80,11 @@ def test_mask_takes_traced_options():
     ("options", "error", "rule"),
     [
         ({"mask": np.ones((2, 5, 7), bool)}, ShapeError, "mask must broadcast to .*add the head"),
-        ({"mask": np.ones((5, 7))}, ShapeError, "mask must be bool, got dtype float32; True = attend"),
+        (
+            {"mask": np.ones((5, 7))},
+            ShapeError,
+            "mask must be bool, got dtype float32; True = attend",
+        ),
         ({"bias": np.zeros((5, 3), np.float32)}, ShapeError, "bias must broadcast to"),
         ({"is_causal": True}, ShapeError, "query_offset when T and S differ, got T=5 and S=7"),
         ({"is_causal": 1}, ConfigError, "is_causal must be True or False"),

@@ -48,7 +48,7 @@ def scores(static: StaticOptions, query: jax.Array, key: jax.Array) -> jax.Array
     """Scaled dot products of queries and keys.
 
     Args:
-        static: with the scale.
+        static: options, of which the scale is used.
         query: float `[..., g, t, h]`.
         key: float `[..., s, h]`.
 

@@ -17,7 +17,7 @@ def block_mask(inputs: AttentionInputs, queries: Slice, keys: Slice) -> jax.Arra
     """Boolean attention mask of one block: mask, structure and bias > -inf.
 
     Args:
-        inputs: of the whole attention.
+        inputs: inputs of the whole attention.
         queries: the block's slice of the queries.
         keys: the block's slice of the keys.
 
@@ -76,7 +76,7 @@ def slice_axis(array: jax.Array, part: Slice, *, axis: int) -> jax.Array:
     Args:
         array: any.
         part: start and size.
-        axis: to slice.
+        axis: axis to slice.
 
     Returns:
         The array with that axis of the slice's size.
@@ -94,7 +94,7 @@ def zero_hidden(inputs: AttentionInputs, visible: jax.Array | None) -> Attention
     A weight of 0 does not keep what is in them out of the output, since 0 * NaN is NaN.
 
     Args:
-        inputs: as prepared.
+        inputs: checked inputs.
         visible: bool `[..., N, S]`, of that rank, 1 where it does not vary: whether some query of
             this head attends to the key; None = all keys are visible.
 

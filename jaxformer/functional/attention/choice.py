@@ -56,10 +56,10 @@ def attention_implementation(
 
     Args:
         query: as in `dot_product_attention`; here and below a `jax.ShapeDtypeStruct` will do.
-        key: as there.
-        value: as there.
-        bias: as there.
-        mask: as there.
+        key: as in `dot_product_attention`.
+        value: as in `dot_product_attention`.
+        bias: as in `dot_product_attention`.
+        mask: as in `dot_product_attention`.
         **options: its other arguments, without dropout_rng and implementation.
 
     Returns:
@@ -102,7 +102,7 @@ def select_implementation(
     """Function of the implementation that serves a call.
 
     Args:
-        inputs: as prepared.
+        inputs: checked inputs.
         wanted: its name; "auto" to choose, None and "xla" for dense.
 
     Returns:

@@ -55,7 +55,7 @@ def chunked_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) ->
     """Computes `dot_product_attention` by blocks of queries.
 
     Args:
-        inputs: as prepared.
+        inputs: checked inputs.
         dropout_rng: PRNG key; None = no dropout.
 
     Returns:

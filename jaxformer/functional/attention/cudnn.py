@@ -22,7 +22,7 @@ def why_not_cudnn(inputs: AttentionInputs) -> str | None:
     at trace time that every query up to its length has a visible key.
 
     Args:
-        inputs: as prepared.
+        inputs: checked inputs.
 
     Returns:
         The first reason, or None.
@@ -85,7 +85,7 @@ def cudnn_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> j
     """Computes `dot_product_attention` by cuDNN; `why_not_cudnn` must have been asked.
 
     Args:
-        inputs: as prepared.
+        inputs: checked inputs.
         dropout_rng: not used, since a dropout rate is declined.
 
     Returns:

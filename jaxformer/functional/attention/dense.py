@@ -22,7 +22,7 @@ def dense_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> j
     """Computes `dot_product_attention` with all weights `[..., N, T, S]` in memory.
 
     Args:
-        inputs: as prepared.
+        inputs: checked inputs.
         dropout_rng: PRNG key; None = no dropout.
 
     Returns:
@@ -49,7 +49,7 @@ def dense_weights(inputs: AttentionInputs, stage: str) -> jax.Array:
     """Computes `attention_weights`.
 
     Args:
-        inputs: as prepared.
+        inputs: checked inputs.
         stage: "scores", "capped", "biased", "masked" or "softmax".
 
     Returns:

@@ -15,10 +15,10 @@ class BlockLoop(NamedTuple):
     """Blocks of queries that one compiled loop computes, because they have the same size.
 
     Args:
-        first_query: of the first block.
-        num_queries: of each block.
-        first_keys: one for each block.
-        num_keys: of each block; 0 = no key is visible.
+        first_query: first query of the first block.
+        num_queries: queries in each block.
+        first_keys: first key of each block.
+        num_keys: keys of each block; 0 = no key is visible.
     """
 
     first_query: int
