@@ -269,12 +269,12 @@ def _read(
                 "data.source 'labelled' needs data.paths: TSV files of text, tab, label; for "
                 "example --data.paths reviews.tsv"
             )
-        train, counts = text.read_labelled(data.paths)
+        train, counts = text.Labelled.read(data.paths)
         classes = train.classes  # before the split, which may hold out all texts of a rare one
         if data.validation_paths:
-            held_out, held_out_counts = text.read_labelled(data.validation_paths)
+            held_out, held_out_counts = text.Labelled.read(data.validation_paths)
             return train, held_out, counts, held_out_counts, classes
-        train, held_out, counts = text.split_labelled(train, data.validation_fraction, counts)
+        train, held_out, counts = train.split(data.validation_fraction, counts)
     return train, held_out, counts, text.RowCounts("texts", len(held_out)), classes
 
 

@@ -84,13 +84,13 @@ class PreparedLanguageModel(PreparedRun):
 
     def training_data(self, runner: Runner) -> TrainingData:
         """Makes batches of windows, or of packed documents."""
-        config, hosts = self.config, {"num_hosts": runner.num_hosts, "host": runner.host}
+        config, host = self.config, runner.host
         assert config.training.batch_size is not None  # the config requires it of streams
         source, held_out = windows(config, self.text.train), windows(config, self.text.held_out)
         rows = math.lcm(evaluation_rows(config), runner.num_devices)
         return TrainingData(
-            batches=text.Batches(source, config.training.batch_size, seed=config.seed, **hosts),
-            held_out=lambda: text.evaluation_batches(held_out, rows, **hosts),
+            batches=text.Batches(source, config.training.batch_size, seed=config.seed, host=host),
+            held_out=lambda: text.evaluation_batches(held_out, rows, host=host),
             held_out_bytes=self._predicted_bytes(),
         )
 

@@ -88,15 +88,14 @@ class PreparedMasked(PreparedRun):
 
     def training_data(self, runner: Runner) -> TrainingData:
         """Makes batches of windows, masked anew in every epoch."""
-        config = self.config
-        hosts: dict[str, Any] = {"num_hosts": runner.num_hosts, "host": runner.host}
+        config, host = self.config, runner.host
         assert config.training.batch_size is not None  # the config requires it of streams
         source = _Windows(self.text.train, config.model.max_len)
-        batches = text.Batches(source, config.training.batch_size, seed=config.seed, **hosts)
+        batches = text.Batches(source, config.training.batch_size, seed=config.seed, host=host)
         rows = math.lcm(evaluation_rows(config), runner.num_devices)
-        held_out = _held_out_batches(config, self.text.tokenizer, self.text.held_out, rows, hosts)
+        held_out = _held_out_batches(config, self.text.tokenizer, self.text.held_out, rows, host)
         return TrainingData(
-            batches=text.MaskedBatches(batches, **_masking(config, self.text.tokenizer), **hosts),
+            batches=text.MaskedBatches(batches, **_masking(config, self.text.tokenizer), host=host),
             held_out=held_out,
             held_out_bytes=None,
             unit=MaskedRun.unit,
@@ -147,7 +146,7 @@ class MaskedRun(Run):
     def evaluate(self) -> Evaluation:
         """Measures the loss of masked tokens of the run's held-out text, on one device."""
         stream, rows = run_folder.HeldOut.load(self.folder).stream, evaluation_rows(self.config)
-        held_out = _held_out_batches(self.config, self.tokenizer, stream, rows, {})
+        held_out = _held_out_batches(self.config, self.tokenizer, stream, rows, text.Host())
         loss = language_model_loss(MaskedLanguageModel(self.config.model))
         data = TrainingData(batches={}, held_out=held_out, held_out_bytes=None, unit=self.unit)
         return evaluate_on_one_device(loss, self.params, data)
@@ -257,7 +256,7 @@ def _masking(config: ExperimentConfig, tokenizer: text.Tokenizer) -> dict[str, A
     return {
         "seed": config.seed,
         "mask_token": tokenizer.mask,
-        "num_tokens": tokenizer.vocab_size,
+        "vocab_size": tokenizer.vocab_size,
         "rate": config.data.mask_rate,
         "special": special,
     }
@@ -265,14 +264,14 @@ def _masking(config: ExperimentConfig, tokenizer: text.Tokenizer) -> dict[str, A
 
 def _held_out_batches(
     config: ExperimentConfig, tokenizer: text.Tokenizer, stream: text.TokenStream, rows: int,
-    hosts: dict[str, Any],
+    host: text.Host,
 ) -> Any:  # fmt: skip
     source = _Windows(stream, config.model.max_len)
     masking = _masking(config, tokenizer)
 
     def batches() -> Iterator[dict[str, np.ndarray]]:
-        plain = text.evaluation_batches(source, rows, **hosts)
-        return text.masked_evaluation_batches(plain, **masking, **hosts)
+        plain = text.evaluation_batches(source, rows, host=host)
+        return text.masked_evaluation_batches(plain, **masking, host=host)
 
     return batches
 

@@ -1,0 +1,189 @@
+"""Sentences in two languages: reading pairs, and the tokens to train on."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+
+from jaxformer.errors import DataError
+from jaxformer.text.files import read_lines
+from jaxformer.text.row_counts import RowCounts, fitting_rows
+from jaxformer.text.tables import Table
+from jaxformer.text.tokenizers import Tokenizer
+
+__all__ = ["Pairs", "encode_pairs", "encode_source"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pairs(Table):
+    """Source sentences, each with its translation.
+
+    Args:
+        sources: sentences to translate.
+        targets: translation of each.
+        lines: where each pair was read; 1, 2, 3 and so on if not given.
+
+    Raises:
+        DataError: there are not as many of one as of the other.
+
+    Example:
+        >>> len(Pairs(("A dog.", "A cat."), ("Ein Hund.", "Eine Katze.")))
+        2
+    """
+
+    unit = "pairs"
+    layout = "source, tab, target"
+    inputs = ("sources", "targets")
+
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+
+    @classmethod
+    def read(cls, paths: Sequence[str]) -> tuple[Self, RowCounts]:
+        r"""Reads pairs from one file with two columns, or from two files line by line.
+
+        What is dropped, and how lines end, is as for `Table.read`.
+
+        Args:
+            paths: a TSV file, each line of which is source, tab, target; or two files, the sources
+                and the targets.
+
+        Returns:
+            The pairs, at least one, and how many were read and dropped.
+
+        Raises:
+            DataError: there are not one or two paths, a file is missing, damaged or not UTF-8, two
+                files have different numbers of lines, or no pair is left.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     _ = pathlib.Path(folder, "a.tsv").write_text("A dog.\tEin Hund.\nA cat.\t\n")
+            ...     pairs, counts = Pairs.read([f"{folder}/a.tsv"])
+            >>> pairs.sources, pairs.targets, str(counts)
+            (('A dog.',), ('Ein Hund.',), '2 pairs read, 1 kept; 1 empty (line 2)')
+        """
+        if isinstance(paths, str) or len(paths) not in (1, 2):
+            raise DataError(
+                "paths must be a list of one TSV file, or of a file of sources and one of targets, "
+                f"got {paths!r}; name one or two"
+            )
+        if len(paths) == 1:
+            return super().read(paths)
+        sources, targets = (list(read_lines(pathlib.Path(path))) for path in paths)
+        if len(sources) != len(targets):
+            raise DataError(
+                "two files of pairs must have the same number of lines, got "
+                f"{len(sources):,} in '{paths[0]}' and {len(targets):,} in '{paths[1]}'; "
+                "give files that are aligned line by line"
+            )
+        rows = ((str(i), row) for i, row in enumerate(zip(sources, targets, strict=True), 1))
+        remedy = "each line of one must translate that line of the other"
+        return cls._from_rows(rows, paths, remedy=remedy)
+
+
+def encode_pairs(
+    pairs: Pairs,
+    source_tokenizer: Tokenizer,
+    target_tokenizer: Tokenizer,
+    max_len: int,
+    counts: RowCounts,
+) -> tuple[list[dict[str, np.ndarray]], Pairs, RowCounts]:
+    """Encodes pairs as training examples of an encoder-decoder.
+
+    Each example is a dict of int32 arrays:
+
+    - source_tokens: [S], the source and the end of text;
+    - tokens: [T], the input of the decoder: the end of text, which also starts it, and the target;
+    - labels: [T], the token after each: the target and the end of text;
+    - source_lengths: [], S;
+    - lengths: [], T.
+
+    Args:
+        pairs: pairs to encode.
+        source_tokenizer: tokenizer of the sources.
+        target_tokenizer: tokenizer of the targets; may be the same.
+        max_len: the most tokens that S and T may be; longer pairs are dropped, as are those of
+            which a side has no token at all.
+        counts: counts of the pairs so far.
+
+    Returns:
+        The examples, at least one; the pairs that they are made of; and the counts with those
+        dropped.
+
+    Raises:
+        DataError: no pair is left, or a tokenizer has no end of text, or cannot encode a sentence.
+
+    Example:
+        >>> from jaxformer.text import byte_tokenizer
+        >>> pairs, bytes_ = Pairs(("no", "well"), ("né", "gut")), byte_tokenizer()
+        >>> examples, kept, counts = encode_pairs(pairs, bytes_, bytes_, 4, RowCounts("pairs", 2))
+        >>> examples[0]["source_tokens"], examples[0]["tokens"]
+        (array([110, 111, 256], dtype=int32), array([256, 110, 195, 169], dtype=int32))
+        >>> print(counts)
+        2 pairs read, 1 kept; 1 too long (line 2)
+    """
+    source_end, target_end = _end_of_text(source_tokenizer), _end_of_text(target_tokenizer)
+    sources = source_tokenizer.encode_documents(pairs.sources)
+    targets = target_tokenizer.encode_documents(pairs.targets)
+    # The end of text is one more token.
+    sizes = [(s.size + 1, t.size + 1) for s, t in zip(sources, targets, strict=True)]
+    kept, counts = fitting_rows(pairs.lines, sizes, max_len, counts, ends=1)
+    examples = [_example(sources[i], targets[i], source_end, target_end) for i in kept]
+    return examples, pairs.take(kept), counts
+
+
+def encode_source(text: str, tokenizer: Tokenizer, max_len: int) -> np.ndarray:
+    """Encodes one sentence to translate, as `encode_pairs` does a source.
+
+    Args:
+        text: the sentence; the spaces around it are left out, as `Pairs.read` does.
+        tokenizer: tokenizer of the sources.
+        max_len: the most tokens, the end of text included.
+
+    Returns:
+        int32 [S], the sentence and the end of text.
+
+    Raises:
+        DataError: the sentence is empty or too long, or the tokenizer has no end of text, or
+            cannot encode it.
+
+    Example:
+        >>> from jaxformer.text import byte_tokenizer
+        >>> encode_source("no ", byte_tokenizer(), max_len=3)
+        array([110, 111, 256], dtype=int32)
+    """
+    end = _end_of_text(tokenizer)
+    ids = tokenizer.encode(text.strip())
+    if ids.size == 0:
+        raise DataError(f"a sentence to translate must have text, got {text!r}; write one")
+    if ids.size + 1 > max_len:
+        start = text if len(text) <= 20 else f"{text[:20]}..."
+        raise DataError(
+            f"a sentence to translate must have at most max_len={max_len} tokens, the end of text "
+            f"included, got {ids.size + 1} for {start!r}; cut it into shorter ones"
+        )
+    return np.append(ids, np.int32(end))
+
+
+def _example(
+    source: np.ndarray, target: np.ndarray, source_end: int, target_end: int
+) -> dict[str, np.ndarray]:
+    return {
+        "source_tokens": np.append(source, np.int32(source_end)),
+        "tokens": np.insert(target, 0, target_end),
+        "labels": np.append(target, np.int32(target_end)),
+        "source_lengths": np.array(source.size + 1, np.int32),
+        "lengths": np.array(target.size + 1, np.int32),
+    }
+
+
+def _end_of_text(tokenizer: Tokenizer) -> int:
+    if (end := tokenizer.end_of_text) is None:
+        raise DataError(
+            "a tokenizer of pairs must have an end of text, got one without; use one that "
+            "jaxformer made, or add the special token <|endoftext|> to it"
+        )
+    return end
