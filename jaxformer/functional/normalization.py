@@ -88,6 +88,7 @@ def rms_norm(
 
 def _promote(x: jax.Array) -> jax.Array:
     check_dtype("x", x, "floating")
+    # A square overflows float16 from 256 on, and a mean in bfloat16 has 8 bits.
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 

@@ -119,6 +119,7 @@ def evaluation_batches(
         [[98, 99], [100, -1]]
     """
     _require_batches(source, batch_size, host)
+    # Labels to ignore weigh nothing in a loss, so the rows that fill up do not change it.
     filler = {
         name: np.full_like(array, IGNORE if name == "labels" else 0)
         for name, array in source[0].items()

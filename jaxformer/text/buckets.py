@@ -80,6 +80,7 @@ class BucketedBatches:
         self._examples = examples
         self._seed = seed
         self._host = host
+        # The latest epoch and its order, since steps mostly follow each other.
         self._last = (0, self._order(0))
 
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
@@ -94,6 +95,7 @@ class BucketedBatches:
 
     def _order(self, epoch: int) -> list["_Bucket"]:
         """Lists the batches of an epoch, each as the part of a bucket that it has."""
+        # Seeded by the epoch too, so that none depends on those before it.
         rng = np.random.default_rng([self._seed, epoch])
         batches: list[_Bucket] = []
         for bucket in self._buckets:

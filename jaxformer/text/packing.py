@@ -80,6 +80,7 @@ def build_stream(documents: Sequence[str], tokenizer: Tokenizer) -> TokenStream:
     if len(documents) > 1 and tokenizer.end_of_text is not None:
         encoded = [np.append(tokens, tokenizer.end_of_text) for tokens in encoded]
     lengths = [tokens.size for tokens in encoded]
+    # The smaller one halves the cache file, and what of it is in memory.
     dtype = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
     tokens = np.concatenate([np.zeros(0, dtype), *encoded], dtype=dtype, casting="unsafe")
     offsets = np.cumsum([0, *lengths], dtype=np.int64)[:-1]
@@ -134,6 +135,7 @@ def cached_stream(
             f"the cache of tokens must be a folder that can be written to, got {cache_dir}: "
             f"{error.strerror}; set XDG_CACHE_HOME to another"
         ) from None
+    # Mapped, as the next call will have it; or as it is, if another process has removed the files.
     return _read_cache(cache_dir, key) or stream
 
 
@@ -169,6 +171,7 @@ def _write(path: pathlib.Path, array: np.ndarray) -> None:
         try:
             np.save(file, array)
             file.flush()
+            # On disk before it has its name: a crash then leaves the old file or the whole new one.
             os.fsync(file.fileno())
             os.replace(file.name, path)
         except BaseException:

@@ -132,6 +132,7 @@ class Table:
         repeated: set[int] = set()
         for column in (getattr(self, name) for name in self.inputs):
             texts = {column[i] for i in validation}
+            # The training row goes, not the validation row, so that the fraction holds exactly.
             repeated |= {i for i in training if column[i] in texts}
         counts = counts.drop("repeated", [self.lines[i] for i in training if i in repeated])
         training = [i for i in training if i not in repeated]

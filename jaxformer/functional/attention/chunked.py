@@ -62,6 +62,7 @@ def chunked_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) ->
         float `[..., T, N, Hv]`, in the query's dtype.
     """
     shape = (*inputs.query.shape[:-1], inputs.value.shape[-1])
+    # Blocks of no queries cannot be planned.
     if 0 in shape:
         return jnp.zeros_like(inputs.query, shape=shape)
     block, heads_at_once = _block_size(inputs)
@@ -85,6 +86,7 @@ def _attend_all(
     """Computes attention in all heads, a few of them at a time."""
     leaves = [a if n is None else n for a, n in zip(arrays, numbers, strict=True)]
     inputs, dropout_rng = jax.tree.unflatten(tree, leaves)
+    # For all blocks at once: a key may be hidden from one block and visible to the next.
     inputs = zero_hidden(inputs, _visible_keys(inputs, loops))
 
     def attend_head(head: _Head) -> jax.Array:
@@ -101,6 +103,7 @@ def _attend_all(
         )
 
     heads, shared = _split_heads(inputs)
+    # Heads in a loop, so that the weights of a block are held for a few of them only.
     output = jax.lax.map(attend_head, heads, batch_size=heads_at_once)
     return rearrange(output, "k ... g t v -> ... t (k g) v").astype(inputs.query.dtype)
 
@@ -164,6 +167,7 @@ def _attend_blocks(
             keep,
         )
 
+    # Outside of a loop the starts stay ints, and slices static.
     if num_blocks == 1:
         return attend_block(loop.first_query, loop.first_keys[0])
     output = jax.lax.map(lambda starts: attend_block(*starts), _starts(loop))

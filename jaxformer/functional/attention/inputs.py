@@ -168,6 +168,7 @@ def _align(
     remedy = "True = attend; an additive one is the argument bias" if kind == "bool" else ""
     check_dtype(name, array, kind, remedy=remedy)
     rank = len(weights_shape)
+    # A [B, T, S] array is not aligned too: where B equals N, it would be read as one mask per head.
     if array.ndim == 2 and rank > 2:
         array = jnp.expand_dims(array, tuple(range(rank - 2)))
     remedy = "or pass a plain [T, S]"
@@ -230,6 +231,7 @@ def _structure(
             f"{given}_segment_ids; for self-attention pass the same array twice"
         )
     return Structure(
+        # Causal attention is a window that ends at the query itself.
         window=(left, 0 if options.is_causal else right),
         offset=offset,
         query_lengths=query_lengths,
