@@ -7,17 +7,21 @@ from typing import Any, TypedDict
 import jax
 
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.attention import Implementation, dot_product_attention
-from jaxformer.functional.attention.inputs import Lengths, WindowSize
+from jaxformer.functional.attention import (
+    Implementation,
+    Lengths,
+    WindowSize,
+    dot_product_attention,
+)
 from jaxformer.functional.shapes import Array
 
-__all__ = ["AttentionFunction", "AttentionOptions", "call_attention", "function_name"]
+__all__ = ["AttentionFunction", "AttentionKeywords", "call_attention", "function_name"]
 
 AttentionFunction = Callable[..., jax.Array]
 """A function with the signature of `dot_product_attention`."""
 
 
-class AttentionOptions(TypedDict, total=False):
+class AttentionKeywords(TypedDict, total=False):
     """The keyword arguments of `dot_product_attention`, which documents them."""
 
     scale: float | None
@@ -47,7 +51,7 @@ def call_attention(
     value: jax.Array,
     bias: Array | None,
     mask: Array | None,
-    options: AttentionOptions,
+    options: AttentionKeywords,
 ) -> jax.Array:
     """Calls a user's or the library's attention function, and checks that it fits the call.
 
@@ -58,7 +62,8 @@ def call_attention(
         value: float `[..., S, K, Hv]`.
         bias: as in `dot_product_attention`.
         mask: as in `dot_product_attention`.
-        options: its other arguments; those at their defaults are not passed on.
+        options: its other arguments. They, bias and mask are passed on by name, and only where
+            they are not at their defaults.
 
     Returns:
         float `[..., T, N, Hv]`.
@@ -69,7 +74,7 @@ def call_attention(
 
     Example:
         >>> import jax.numpy as jnp
-        >>> def mean_of_values(query, key, value, bias=None, mask=None):
+        >>> def mean_of_values(query, key, value):
         ...     return jnp.broadcast_to(value.mean(axis=-3, keepdims=True), query.shape)
         >>> x = jnp.ones((2, 3, 4, 5))
         >>> call_attention(mean_of_values, x, x, x, None, None, {}).shape
@@ -77,19 +82,20 @@ def call_attention(
     """
     if attention_fn is dot_product_attention:
         return dot_product_attention(query, key, value, bias, mask, **options)
-    given = {k: v for k, v in options.items() if k not in _DEFAULTS or v is not _DEFAULTS[k]}
-    if given.get("dropout_rate", None) == 0:
+    given: dict[str, Any] = {k: v for k, v in options.items() if v is not _DEFAULTS[k]}
+    if given.get("dropout_rate") == 0:
         del given["dropout_rate"]
+    given |= {k: v for k, v in (("bias", bias), ("mask", mask)) if v is not None}
     name = function_name(attention_fn)
     try:
-        inspect.signature(attention_fn).bind(query, key, value, bias, mask, **given)
+        inspect.signature(attention_fn).bind(query, key, value, **given)
     except TypeError as error:
-        arguments = ", ".join(["query", "key", "value", "bias", "mask", *given])
         raise ConfigError(
             "attention_fn must take the arguments of dot_product_attention that the model uses, "
-            f"here {arguments}, got {name}: {error}; add them, and honour each"
+            f"here {', '.join(['query', 'key', 'value', *given])}, got {name}: {error}; add them, "
+            "and honour each (functional.attention_mask makes one mask of all structure)"
         ) from None
-    attended = attention_fn(query, key, value, bias, mask, **given)
+    attended = attention_fn(query, key, value, **given)
     expected = (*query.shape[:-1], value.shape[-1])
     got = getattr(attended, "shape", None), getattr(attended, "dtype", type(attended).__name__)
     if got != (expected, query.dtype):

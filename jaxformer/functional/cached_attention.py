@@ -3,7 +3,7 @@
 import jax
 
 from jaxformer.errors import ShapeError
-from jaxformer.functional.attention_function import AttentionOptions
+from jaxformer.functional.attention_function import AttentionKeywords
 from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.functional.masks import combine, window_sides
 from jaxformer.functional.shapes import Array
@@ -11,7 +11,7 @@ from jaxformer.functional.shapes import Array
 __all__ = ["check_cached", "with_cache", "with_cross_cache", "with_window_cache"]
 
 
-def with_cross_cache(options: AttentionOptions, cross_cache: KVCache) -> AttentionOptions:
+def with_cross_cache(options: AttentionKeywords, cross_cache: KVCache) -> AttentionKeywords:
     """Adds the lengths of a cross-attention cache."""
     if options.get("key_value_seq_lengths") is not None:
         raise ShapeError(
@@ -20,7 +20,7 @@ def with_cross_cache(options: AttentionOptions, cross_cache: KVCache) -> Attenti
     return {**options, "key_value_seq_lengths": cross_cache.lengths}
 
 
-def check_cached(options: AttentionOptions, crosses: str, mask: Array | None) -> None:
+def check_cached(options: AttentionKeywords, crosses: str, mask: Array | None) -> None:
     """Raises where a call does not go together with a cache."""
     is_causal = options.get("is_causal", False)
     if crosses or (not is_causal and mask is None):
@@ -39,8 +39,8 @@ def check_cached(options: AttentionOptions, crosses: str, mask: Array | None) ->
 
 
 def with_cache(
-    options: AttentionOptions, cache: KVCache, num_queries: int, num_tokens: jax.Array | None
-) -> AttentionOptions:
+    options: AttentionKeywords, cache: KVCache, num_queries: int, num_tokens: jax.Array | None
+) -> AttentionKeywords:
     """Adds the positions and lengths of a cache that the new tokens are in already."""
     options = {
         **options,
@@ -54,9 +54,9 @@ def with_cache(
 
 
 def with_window_cache(
-    options: AttentionOptions, cache: WindowCache, num_queries: int, num_tokens: jax.Array | None,
+    options: AttentionKeywords, cache: WindowCache, num_queries: int, num_tokens: jax.Array | None,
     mask: Array | None,
-) -> tuple[AttentionOptions, jax.Array | None]:  # fmt: skip
+) -> tuple[AttentionKeywords, jax.Array | None]:  # fmt: skip
     """Adds the structure of a window's slots, which the new tokens will follow."""
     left, _ = window_sides("local_window_size", options.get("local_window_size"))
     if left != cache.window:

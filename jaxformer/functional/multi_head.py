@@ -15,7 +15,7 @@ from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention import attention_weights, dot_product_attention
 from jaxformer.functional.attention_function import (
     AttentionFunction,
-    AttentionOptions,
+    AttentionKeywords,
     call_attention,
     function_name,
 )
@@ -104,7 +104,7 @@ def multi_head_attention(
     cross_cache: KVCache | None = None,
     return_weights: bool = False,
     attention_fn: AttentionFunction = dot_product_attention,
-    **options: Unpack[AttentionOptions],
+    **options: Unpack[AttentionKeywords],
 ) -> MultiHeadOutput:
     """Projects to heads, attends in each, and projects the merged heads back.
 
@@ -135,8 +135,8 @@ def multi_head_attention(
             key_value_inputs (cross-attention).
         return_weights: whether to compute the attention weights as well; they need T x S memory.
         attention_fn: what computes attention: a function with the signature of
-            `dot_product_attention`. It is called with query, key, value, bias and mask, and with
-            those of the other arguments that are not at their defaults.
+            `dot_product_attention`. It is called with query, key and value, and by name with
+            those of its other arguments that are not at their defaults.
         **options: scale, is_causal, query_offset, query_seq_lengths, key_value_seq_lengths,
             local_window_size, query_segment_ids, key_value_segment_ids, softcap, dropout_rate,
             dropout_rng and implementation, as in `dot_product_attention`. With a cache the
@@ -160,7 +160,7 @@ def multi_head_attention(
         >>> multi_head_attention(params, jnp.ones((2, 3, 8)), num_heads=2).output.shape
         (2, 3, 8)
     """
-    if unknown := options.keys() - AttentionOptions.__annotations__.keys():
+    if unknown := options.keys() - AttentionKeywords.__annotations__.keys():
         raise TypeError(f"multi_head_attention() has no argument {min(unknown)!r}")
     crosses = "key_value_inputs" if key_value_inputs is not None else ""
     crosses = "cross_cache" if cross_cache is not None else crosses

@@ -1,11 +1,12 @@
 """The encoder, and its two heads: masked language modelling and sequence classification."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Unpack
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from flax.core import freeze
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
@@ -77,6 +78,12 @@ class _EncoderHead(nn.Module):
     block: Callable[..., nn.Module] = Block
     attention_fn: AttentionFunctions = dot_product_attention
     position_scheme: Positions | None = None
+
+    def __post_init__(self) -> None:
+        """Makes the module hashable, which a dict of functions would not be."""
+        if isinstance(self.attention_fn, Mapping):
+            self.attention_fn = freeze(dict(self.attention_fn))
+        super().__post_init__()
 
     def _make_encoder(self, *, has_output: bool) -> Encoder:
         scheme = self.position_scheme

@@ -1,10 +1,11 @@
 """The encoder-decoder: one sequence is read, another is written."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Unpack
 
 import jax
 from flax import linen as nn
+from flax.core import freeze
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
@@ -71,6 +72,12 @@ class EncoderDecoder(nn.Module):
     block: Callable[..., nn.Module] = Block
     attention_fn: AttentionFunctions = dot_product_attention
     position_scheme: Positions | None = None
+
+    def __post_init__(self) -> None:
+        """Makes the module hashable, which a dict of functions would not be."""
+        if isinstance(self.attention_fn, Mapping):
+            self.attention_fn = freeze(dict(self.attention_fn))
+        super().__post_init__()
 
     def setup(self) -> None:
         """Makes the submodules."""

@@ -11,6 +11,7 @@ from typing import NamedTuple, Unpack
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from flax.core import freeze
 
 from jaxformer.config import LayerConfig, ModelConfig
 from jaxformer.errors import ConfigError, ShapeError
@@ -101,6 +102,12 @@ class Transformer(nn.Module):
     position_scheme: Positions | None = None
     shared_embedding: Embedding | None = None
     has_output: bool = True
+
+    def __post_init__(self) -> None:
+        """Makes the module hashable, which a dict of functions would not be."""
+        if isinstance(self.attention_fn, Mapping):
+            self.attention_fn = freeze(dict(self.attention_fn))
+        super().__post_init__()
 
     def setup(self) -> None:
         """Makes the submodules."""
