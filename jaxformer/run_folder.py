@@ -19,7 +19,7 @@ from jaxformer.errors import CheckpointError
 __all__ = [
     "CHECKPOINTS",
     "DataSummary",
-    "HeldOut",
+    "ValidationTokens",
     "check_same_run",
     "is_run",
     "load_summary",
@@ -37,8 +37,8 @@ CHECKPOINTS = "checkpoints"
 _CONFIG = "config.toml"
 _TOKENIZER = "tokenizer.json"
 _SOURCE_TOKENIZER = "source_tokenizer.json"
-_HELD_OUT = "held_out.npz"
-_HELD_OUT_ROWS = "held_out.json"
+_VALIDATION = "validation.npz"
+_VALIDATION_ROWS = "validation.json"
 _DATA = "data.json"
 
 # What may change when a run goes on: how far, how often, where; never what is computed.
@@ -47,8 +47,8 @@ _MAY_CHANGE = ("training.steps", "training.log_every", "training.eval_every",
                "training.devices", "training.cpu_devices", "samples.", "out")  # fmt: skip
 
 
-class HeldOut(NamedTuple):
-    """The held-out tokens, kept in the run folder so that it needs no other file.
+class ValidationTokens(NamedTuple):
+    """The validation tokens, kept in the run folder so that it needs no other file.
 
     Args:
         stream: the tokens.
@@ -61,20 +61,20 @@ class HeldOut(NamedTuple):
     def save(self, folder: pathlib.Path) -> None:
         """Writes them into a run folder."""
         np.savez(
-            folder / _HELD_OUT,
+            folder / _VALIDATION,
             tokens=self.stream.tokens,
             offsets=self.stream.offsets,
             num_bytes=np.int64(self.num_bytes),
         )
 
     @classmethod
-    def load(cls, folder: pathlib.Path) -> "HeldOut":
+    def load(cls, folder: pathlib.Path) -> "ValidationTokens":
         """Reads them from a run folder.
 
         Raises:
             CheckpointError: the file is missing or damaged.
         """
-        path = folder / _HELD_OUT
+        path = folder / _VALIDATION
         try:
             # Opened here, because np.load leaves a damaged file open.
             with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
@@ -92,7 +92,7 @@ class DataSummary:
         fingerprint: SHA-256 of the texts, so that a run is not continued on others.
         documents: how many the training text has; pairs or labelled texts, where it is of these.
         train_tokens: how many the training text has; of pairs, the targets.
-        held_out_tokens: how many the held-out text has, likewise.
+        validation_tokens: how many the validation text has, likewise.
         classes: names of the labels, in the order of their numbers; empty without labels.
         shapes: (rows, length) of the batches of sequences of unequal length, else empty. They
             depend on the number of devices, and the order of the batches on them.
@@ -101,7 +101,7 @@ class DataSummary:
     fingerprint: str
     documents: int
     train_tokens: int
-    held_out_tokens: int
+    validation_tokens: int
     classes: tuple[str, ...] = ()
     shapes: tuple[tuple[int, int], ...] = ()
 
@@ -144,7 +144,7 @@ def start_folder(
         folder: where; free, as `require_free` checks.
         config: of the run.
         summary: of the training text.
-        write: writes what else there is into the folder: tokenizers and held-out data.
+        write: writes what else there is into the folder: tokenizers and validation data.
     """
     above = folder.absolute().parent
     draft = pathlib.Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=above))
@@ -195,20 +195,20 @@ def load_tokenizer(folder: pathlib.Path, *, of_sources: bool = False) -> text.To
 
 
 def save_rows(folder: pathlib.Path, *columns: Sequence[str]) -> None:
-    """Writes held-out rows, such as pairs of sentences, into a run folder."""
+    """Writes validation rows, such as pairs of sentences, into a run folder."""
     rows = [list(row) for row in zip(*columns, strict=True)]
-    (folder / _HELD_OUT_ROWS).write_text(
+    (folder / _VALIDATION_ROWS).write_text(
         json.dumps(rows, ensure_ascii=False, indent=0) + "\n", encoding="utf-8"
     )
 
 
 def load_rows(folder: pathlib.Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Reads the two columns of held-out rows.
+    """Reads the two columns of validation rows.
 
     Raises:
         CheckpointError: the file is missing or damaged.
     """
-    path = folder / _HELD_OUT_ROWS
+    path = folder / _VALIDATION_ROWS
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
         return tuple(str(first) for first, _ in rows), tuple(str(second) for _, second in rows)

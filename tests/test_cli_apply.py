@@ -76,7 +76,7 @@ def test_evaluate_prints_loss_scores_and_how_they_were_computed(translation_run,
     run, out = translation_run
     printed = output(capsys, "evaluate", run).out
     pattern = (
-        r"held-out loss at step \d+: [\d.]+ nats per token, [\d.]+ bits per byte, "
+        r"validation loss at step \d+: [\d.]+ nats per token, [\d.]+ bits per byte, "
         r"perplexity [\d.]+, bleu [\d.e-]+, chrf [\d.]+, exact [\d.]+, over \d+ tokens\n"
         r"BLEU: nrefs:1\|\S+tok:13a\S+\nchrF: nrefs:1\|\S+\n"
     )
@@ -87,7 +87,7 @@ def test_evaluate_prints_loss_scores_and_how_they_were_computed(translation_run,
 def test_evaluate_of_a_classifier_counts_texts(classification_run, capsys):
     run, out = classification_run
     printed = output(capsys, "evaluate", run).out
-    pattern = r"held-out loss at step \d+: [\d.]+ nats per text, accuracy [\d.]+, over 15 texts\n"
+    pattern = r"validation loss at step \d+: [\d.]+ nats per text, accuracy [\d.]+, over 15 texts\n"
     assert re.fullmatch(pattern, printed), printed
     assert printed in out
 

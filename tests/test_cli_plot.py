@@ -56,7 +56,9 @@ def test_losses_are_those_that_the_run_recorded(translation_run, tmp_path, capsy
     records = read_metrics(folder)
     assert name == "loss_curves" and lines(figure) == {
         TRAINING: [[r["step"], r["loss"]] for r in records if "loss" in r],
-        "held out": [[r["step"], r["held_out_loss"]] for r in records if "held_out_loss" in r],
+        "validation": [
+            [r["step"], r["validation_loss"]] for r in records if "validation_loss" in r
+        ],
     }
     assert figure.axes[0].get_ylabel() == "loss (nats per token)"
     assert figure.axes[0].get_title() == "run"
@@ -122,7 +124,7 @@ def test_loss_that_training_draws_has_its_unit(classification_run, drawn):
     _draw_loss_curve(classification_run[0])
     figure = drawn[0][-1]
     assert figure.axes[0].get_ylabel() == "loss (nats per text)"
-    assert set(lines(figure)) == {TRAINING, "held out"}
+    assert set(lines(figure)) == {TRAINING, "validation"}
 
 
 def test_mistakes_of_plot_get_one_line(

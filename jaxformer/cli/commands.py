@@ -56,7 +56,7 @@ class Generate:
     """Of the draws."""
 
     step: int | None = None
-    """Checkpoint to use; the one with the lowest held-out loss when not given."""
+    """Checkpoint to use; the one with the lowest validation loss when not given."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Translate:
     """Of the draws."""
 
     step: int | None = None
-    """Checkpoint to use; the one with the lowest held-out loss when not given."""
+    """Checkpoint to use; the one with the lowest validation loss when not given."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,12 +121,12 @@ class Predict:
     """How many predictions to print for each mask or text, the likeliest first."""
 
     step: int | None = None
-    """Checkpoint to use; the one with the lowest held-out loss when not given."""
+    """Checkpoint to use; the one with the lowest validation loss when not given."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluate:
-    """Measure a trained run on its held-out data.
+    """Measure a trained run on its validation data.
 
     Of every run the loss; of a translator BLEU and chrF (with jaxformer[eval]) and the share of
     exact translations, of a classifier the accuracy.
@@ -136,16 +136,16 @@ class Evaluate:
     """Run folder, such as runs/quickstart."""
 
     step: int | None = None
-    """Checkpoint to use; the one with the lowest held-out loss when not given."""
+    """Checkpoint to use; the one with the lowest validation loss when not given."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PlotLoss:
-    """Draw training and held-out loss over the steps, of one run or of several together.
+    """Draw training and validation loss over the steps, of one run or of several together.
 
     A run that is still being trained is drawn as far as it is. Losses compare between runs of the
     same data and tokenizer only. The training loss has dropout and label smoothing in it, where
-    the run has them; the held-out loss never has.
+    the run has them; the validation loss never has.
     """
 
     runs: tyro.conf.Positional[tuple[pathlib.Path, ...]]
@@ -176,7 +176,7 @@ class PlotPositions:
     given."""
 
     step: int | None = None
-    """Checkpoint to use; the one with the lowest held-out loss when not given."""
+    """Checkpoint to use; the one with the lowest validation loss when not given."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,7 +199,7 @@ class PlotAttention:
     """File to write, .html."""
 
     step: int | None = None
-    """Checkpoint to use; the one with the lowest held-out loss when not given."""
+    """Checkpoint to use; the one with the lowest validation loss when not given."""
 
 
 @dataclasses.dataclass(frozen=True)

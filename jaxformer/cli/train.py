@@ -48,7 +48,7 @@ def train(path: str, overrides: Sequence[str]) -> None:
 
 
 def _report(run: "Run") -> None:
-    """Ends a training run: held-out loss, loss curve, samples, folder."""
+    """Ends a training run: validation loss, loss curve, samples, folder."""
     import jax
 
     print()
@@ -66,7 +66,7 @@ def _report(run: "Run") -> None:
 
 def _print_evaluation(run: "Run") -> None:
     result = run.evaluate()
-    print(f"held-out loss at step {run.step}: {result}, over {result.predicted:,} {result.unit}s")
+    print(f"validation loss at step {run.step}: {result}, over {result.predicted:,} {result.unit}s")
     for line in result.details:
         print(line)
 

@@ -8,6 +8,7 @@ from jaxformer.config.files import (
     config_to_toml,
     load_config,
 )
+from jaxformer.config.loop import LoopConfig
 from jaxformer.config.model import ModelConfig
 from jaxformer.config.rotary import RotaryScalingConfig
 from jaxformer.config.schema import (
@@ -20,6 +21,7 @@ from jaxformer.config.schema import (
 __all__ = [
     "DataConfig",
     "ExperimentConfig",
+    "LoopConfig",
     "ModelConfig",
     "OptimizerConfig",
     "RotaryScalingConfig",

@@ -24,7 +24,15 @@ from jaxformer.runs.positions import (
 )
 from jaxformer.runs.translation import TranslationRun
 from jaxformer.text import BucketedBatches
-from jaxformer.training import Checkpoints, FitResult, SingleRunner, fit, make_runner
+from jaxformer.training import (
+    Checkpoints,
+    FitResult,
+    SingleRunner,
+    fit,
+    make_optimizer,
+    make_runner,
+    make_schedule,
+)
 
 __all__ = [
     "ClassificationRun",
@@ -52,7 +60,7 @@ class LossLabels(NamedTuple):
     Args:
         unit: that the loss is the mean over: "token", "masked token" or "text".
         training: what to call the training loss, which has dropout and label smoothing in it where
-            the run has them, as the held-out loss never has.
+            the run has them, as the validation loss never has.
     """
 
     unit: str
@@ -116,7 +124,7 @@ def open_run(path: str | pathlib.Path, step: int | None = None) -> Run:
 
     Args:
         path: of the folder.
-        step: which checkpoint; the one with the lowest held-out loss when not given.
+        step: which checkpoint; the one with the lowest validation loss when not given.
 
     Returns:
         The run, of the class for what its model does.
@@ -195,7 +203,13 @@ def train_run(
         run_folder.start_folder(folder, run.config, summary, run.write)
     if on_start is not None:
         on_start(run.config, run.report)
-    return fit(run.config, data, *run.losses(), run.init_params, runner, folder)
+    loss, validation_loss = run.losses()
+    config = run.config
+    return fit(
+        loss, run.init_params, make_optimizer(config.optimizer, config.schedule), data, folder,
+        training, runner=runner, validation_loss=validation_loss, seed=config.seed,
+        learning_rate=make_schedule(config.optimizer.learning_rate, config.schedule),
+    )  # fmt: skip
 
 
 def _check_steps(folder: pathlib.Path, steps: int) -> None:

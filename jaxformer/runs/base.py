@@ -27,7 +27,7 @@ __all__ = [
     "evaluate_on_one_device",
     "fingerprint",
     "fitting_vocab_size",
-    "held_out_buckets",
+    "validation_buckets",
     "spread",
     "train_tokenizer",
     "training_buckets",
@@ -60,7 +60,7 @@ class PreparedRun(abc.ABC):
 
     @abc.abstractmethod
     def write(self, folder: pathlib.Path) -> None:
-        """Writes into a new run folder what opening it needs: tokenizers and held-out data."""
+        """Writes into a new run folder what opening it needs: tokenizers and validation data."""
 
     @abc.abstractmethod
     def training_data(self, runner: Runner) -> TrainingData:
@@ -75,7 +75,7 @@ class PreparedRun(abc.ABC):
         """Draws the model's parameters."""
 
     def losses(self) -> tuple[LossFunction, LossFunction]:
-        """Makes the loss to train with, and that of the held-out data."""
+        """Makes the loss to train with, and that of the validation data."""
         return self.loss(self.config.training.label_smoothing), self.loss(0.0)
 
     def init_params(self, rng: jax.Array) -> Any:
@@ -112,7 +112,7 @@ class Run(abc.ABC):
 
     @abc.abstractmethod
     def evaluate(self) -> Evaluation:
-        """Measures the model on the run's held-out data, on one device."""
+        """Measures the model on the run's validation data, on one device."""
 
     @abc.abstractmethod
     def sample(self, prompt: str, rng: jax.Array) -> str:
@@ -148,20 +148,21 @@ def check_samples(prompts: Iterable[str], check: Callable[[str], Any]) -> None:
 
 
 def evaluate_on_one_device(loss: LossFunction, params: Any, data: TrainingData) -> Evaluation:
-    """Measures the held-out loss and the scores."""
+    """Measures the validation loss and the scores."""
     eval_step = SingleRunner().compile_eval(make_eval_step(loss))
-    result = evaluate(eval_step, params, data.held_out(), data.held_out_bytes, data.unit)
+    assert data.validation is not None
+    result = evaluate(eval_step, params, data.validation(), data.validation_bytes, data.unit)
     return result if data.scores is None else result._replace(scores=data.scores(params))
 
 
 def train_tokenizer(
-    config: TokenizerConfig, train_text: Sequence[str], held_out_text: Sequence[str]
+    config: TokenizerConfig, train_text: Sequence[str], validation_text: Sequence[str]
 ) -> text.Tokenizer:
     """Trains on the training text; characters are taken from all, since none may be unknown."""
     if config.kind == "byte":
         return text.byte_tokenizer()
     if config.kind == "character":
-        return text.train_character([*train_text, *held_out_text])
+        return text.train_character([*train_text, *validation_text])
     if config.kind == "word":
         return text.train_word(train_text, config.vocab_size)
     assert config.vocab_size is not None  # the config requires it
@@ -221,10 +222,10 @@ def training_buckets(
     )
 
 
-def held_out_buckets(
+def validation_buckets(
     config: ExperimentConfig, examples: list[Example], runner: Runner | None = None
 ) -> Callable[[], Iterator[Example]]:
-    """Makes what iterates over held-out examples, on all devices or one.
+    """Makes what iterates over validation examples, on all devices or one.
 
     A batch has the tokens of a micro-batch, which are known to fit in memory, or one example for
     each device, where that is more.

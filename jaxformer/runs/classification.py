@@ -22,10 +22,10 @@ from jaxformer.runs.base import (
     evaluate_on_one_device,
     fingerprint,
     fitting_vocab_size,
-    held_out_buckets,
     spread,
     train_tokenizer,
     training_buckets,
+    validation_buckets,
 )
 from jaxformer.runs.word_vectors import StartVectors
 from jaxformer.training import Evaluation, TrainingData, classification_loss
@@ -47,14 +47,14 @@ class PreparedClassifier(PreparedRun):
     Args:
         tokenizer: of the texts.
         train: examples to train on.
-        held_out: examples held out.
-        held_out_texts: what they are made of.
+        validation: examples to validate on.
+        validation_texts: what they are made of.
     """
 
     tokenizer: text.Tokenizer
     train: Examples
-    held_out: Examples
-    held_out_texts: text.Labelled
+    validation: Examples
+    validation_texts: text.Labelled
 
     @property
     def embedding_path(self) -> tuple[str, ...]:
@@ -64,9 +64,9 @@ class PreparedClassifier(PreparedRun):
     @classmethod
     def prepare(cls, config: ExperimentConfig, folder: pathlib.Path | None) -> "PreparedClassifier":
         """Reads the texts; takes the tokenizer of the folder where a run goes on."""
-        train, held_out, counts, held_out_counts, classes = _read(config)
+        train, validation, counts, validation_counts, classes = _read(config)
         if folder is None:
-            tokenizer = train_tokenizer(config.tokenizer, train.texts, held_out.texts)
+            tokenizer = train_tokenizer(config.tokenizer, train.texts, validation.texts)
         else:
             tokenizer = run_folder.load_tokenizer(folder)
         model = config.model
@@ -84,43 +84,45 @@ class PreparedClassifier(PreparedRun):
             text.encode_labelled, tokenizer=tokenizer, classes=classes, max_len=model.max_len
         )
         train_examples, train, counts = encode(train, counts=counts)
-        held_out_examples, held_out, held_out_counts = encode(held_out, counts=held_out_counts)
-        prompts = config.samples.prompts or spread(held_out.texts, _SHOWN)
+        validation_examples, validation, validation_counts = encode(
+            validation, counts=validation_counts
+        )
+        prompts = config.samples.prompts or spread(validation.texts, _SHOWN)
         samples = dataclasses.replace(config.samples, prompts=prompts)
         summary = run_folder.DataSummary(
-            fingerprint=fingerprint(train.texts, train.labels, held_out.texts, held_out.labels),
+            fingerprint=fingerprint(train.texts, train.labels, validation.texts, validation.labels),
             documents=len(train),
             train_tokens=sum(example["tokens"].size for example in train_examples),
-            held_out_tokens=sum(example["tokens"].size for example in held_out_examples),
+            validation_tokens=sum(example["tokens"].size for example in validation_examples),
             classes=classes,
         )
         report = [
             f"training on {len(train):,} texts ({counts})",
-            f"held out {len(held_out):,} texts ({held_out_counts})",
+            f"validating on {len(validation):,} texts ({validation_counts})",
             *vectors.report,
         ]
-        if shared := text.count_shared(train.texts, held_out.texts):
-            report.insert(2, f"{shared:,} held-out texts are also in the training texts")
+        if shared := text.count_shared(train.texts, validation.texts):
+            report.insert(2, f"{shared:,} validation texts are also in the training texts")
         check_samples(prompts, lambda prompt: _encode(prompt, tokenizer, model.max_len))
         return cls(
             config=dataclasses.replace(config, samples=samples), vectors=vectors,
             summary=summary, report=tuple(report), tokenizer=tokenizer, train=train_examples,
-            held_out=held_out_examples, held_out_texts=held_out,
+            validation=validation_examples, validation_texts=validation,
         )  # fmt: skip
 
     def write(self, folder: pathlib.Path) -> None:
-        """Writes tokenizer and held-out texts into a new run folder."""
+        """Writes tokenizer and validation texts into a new run folder."""
         run_folder.save_tokenizer(folder, self.tokenizer)
-        run_folder.save_rows(folder, self.held_out_texts.texts, self.held_out_texts.labels)
+        run_folder.save_rows(folder, self.validation_texts.texts, self.validation_texts.labels)
 
     def training_data(self, runner: Runner) -> TrainingData:
         """Makes batches of texts of about one length."""
         return TrainingData(
             batches=training_buckets(self.config, runner, self.train),
-            held_out=held_out_buckets(self.config, self.held_out, runner),
-            held_out_bytes=None,
+            validation=validation_buckets(self.config, self.validation, runner),
+            validation_bytes=None,
             unit=ClassificationRun.unit,
-            scores=_accuracy(self.config.model, self.held_out),
+            scores=_accuracy(self.config.model, self.validation),
         )
 
     def loss(self, label_smoothing: float) -> LossFunction:
@@ -169,17 +171,17 @@ class ClassificationRun(Run):
         return cls(folder, config, params, step, tokenizer, classes)
 
     def evaluate(self) -> Evaluation:
-        """Measures loss and accuracy on the run's held-out texts, on one device."""
+        """Measures loss and accuracy on the run's validation texts, on one device."""
         texts, labels = run_folder.load_rows(self.folder)
-        held_out, model = text.Labelled(texts, labels), self.config.model
-        counts = text.RowCounts("texts", len(held_out))
+        validation, model = text.Labelled(texts, labels), self.config.model
+        counts = text.RowCounts("texts", len(validation))
         examples, *_ = text.encode_labelled(
-            held_out, self.tokenizer, self.classes, model.max_len, counts
+            validation, self.tokenizer, self.classes, model.max_len, counts
         )
         data = TrainingData(
             batches={},
-            held_out=held_out_buckets(self.config, examples),
-            held_out_bytes=None,
+            validation=validation_buckets(self.config, examples),
+            validation_bytes=None,
             unit=self.unit,
             scores=_accuracy(model, examples),
         )
@@ -251,11 +253,11 @@ def _encode(one: str, tokenizer: text.Tokenizer, max_len: int) -> np.ndarray:
 def _read(
     config: ExperimentConfig,
 ) -> tuple[text.Labelled, text.Labelled, text.RowCounts, text.RowCounts, tuple[str, ...]]:
-    """Reads the texts to train on and those held out, how many were dropped, and the classes."""
+    """Reads training and validation texts, how many were dropped, and the classes."""
     data = config.data
     if data.source == "phrasebook":
         book = text.load_phrasebook()
-        train, held_out = (
+        train, validation = (
             text.Labelled(
                 tuple(phrase.english for phrase in phrases),
                 tuple(phrase.topic for phrase in phrases),
@@ -270,12 +272,14 @@ def _read(
                 "example --data.paths reviews.tsv"
             )
         train, counts = text.read_labelled(data.paths)
-        classes = train.classes  # before the split, which may hold out all texts of a rare one
+        classes = (
+            train.classes
+        )  # before the split, which may take all texts of a rare one for validation
         if data.validation_paths:
-            held_out, held_out_counts = text.read_labelled(data.validation_paths)
-            return train, held_out, counts, held_out_counts, classes
-        train, held_out, counts = text.split_labelled(train, data.validation_fraction, counts)
-    return train, held_out, counts, text.RowCounts("texts", len(held_out)), classes
+            validation, validation_counts = text.read_labelled(data.validation_paths)
+            return train, validation, counts, validation_counts, classes
+        train, validation, counts = text.split_labelled(train, data.validation_fraction, counts)
+    return train, validation, counts, text.RowCounts("texts", len(validation)), classes
 
 
 def _accuracy(model: ModelConfig, examples: Examples) -> Callable[[Any], dict[str, float]]:

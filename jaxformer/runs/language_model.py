@@ -54,14 +54,14 @@ class PreparedLanguageModel(PreparedRun):
         cls, config: ExperimentConfig, folder: pathlib.Path | None
     ) -> "PreparedLanguageModel":
         """Reads the text; takes the tokenizer of the folder where a run goes on."""
-        train_text, held_out_text = read_text(config.data)
+        train_text, validation_text = read_text(config.data)
         if folder is None:
-            tokenizer = train_tokenizer(config.tokenizer, train_text, held_out_text)
+            tokenizer = train_tokenizer(config.tokenizer, train_text, validation_text)
         else:
             tokenizer = run_folder.load_tokenizer(folder)
         size = fitting_vocab_size("model.vocab_size", config.model.vocab_size, tokenizer)
         prompts = config.samples.prompts or default_prompts(
-            held_out_text, tokenizer, config.model.max_len
+            validation_text, tokenizer, config.model.max_len
         )
         config = dataclasses.replace(
             config,
@@ -72,26 +72,26 @@ class PreparedLanguageModel(PreparedRun):
         check_samples(
             prompts, lambda prompt: _check_prompt(config, tokenizer, prompt, len(train_text))
         )
-        stream = StreamText.encode(tokenizer, train_text, held_out_text)
+        stream = StreamText.encode(tokenizer, train_text, validation_text)
         return cls(
             config=config, vectors=vectors, summary=stream.summary, report=vectors.report,
             text=stream,
         )  # fmt: skip
 
     def write(self, folder: pathlib.Path) -> None:
-        """Writes tokenizer and held-out text into a new run folder."""
+        """Writes tokenizer and validation text into a new run folder."""
         self.text.write(folder, self._predicted_bytes())
 
     def training_data(self, runner: Runner) -> TrainingData:
         """Makes batches of windows, or of packed documents."""
         config, hosts = self.config, {"num_hosts": runner.num_hosts, "host": runner.host}
         assert config.training.batch_size is not None  # the config requires it of streams
-        source, held_out = windows(config, self.text.train), windows(config, self.text.held_out)
+        source, validation = windows(config, self.text.train), windows(config, self.text.validation)
         rows = math.lcm(evaluation_rows(config), runner.num_devices)
         return TrainingData(
             batches=text.Batches(source, config.training.batch_size, seed=config.seed, **hosts),
-            held_out=lambda: text.evaluation_batches(held_out, rows, **hosts),
-            held_out_bytes=self._predicted_bytes(),
+            validation=lambda: text.evaluation_batches(validation, rows, **hosts),
+            validation_bytes=self._predicted_bytes(),
         )
 
     def loss(self, label_smoothing: float) -> LossFunction:
@@ -103,14 +103,14 @@ class PreparedLanguageModel(PreparedRun):
         return init_params(self.config.model, rng)
 
     def _predicted_bytes(self) -> int:
-        """UTF-8 bytes of the held-out text, but for tokens that nothing comes before.
+        """UTF-8 bytes of the validation text, but for tokens that nothing comes before.
 
         Those cost the model nothing.
         """
-        held_out, tokenizer = self.text.held_out, self.text.tokenizer
-        unpredicted = windows(self.config, held_out).unpredicted
-        free = sum(tokenizer.byte_length(int(held_out.tokens[i])) for i in unpredicted)
-        return self.text.held_out_bytes - free
+        validation, tokenizer = self.text.validation, self.text.tokenizer
+        unpredicted = windows(self.config, validation).unpredicted
+        free = sum(tokenizer.byte_length(int(validation.tokens[i])) for i in unpredicted)
+        return self.text.validation_bytes - free
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,13 +132,13 @@ class LanguageModelRun(Run):
         return cls(folder, config, params, step, run_folder.load_tokenizer(folder))
 
     def evaluate(self) -> Evaluation:
-        """Measures the loss on the run's held-out text, on one device."""
-        held_out = run_folder.HeldOut.load(self.folder)
-        source = windows(self.config, held_out.stream)
+        """Measures the loss on the run's validation text, on one device."""
+        validation = run_folder.ValidationTokens.load(self.folder)
+        source = windows(self.config, validation.stream)
         rows = evaluation_rows(self.config)
         data = TrainingData(
-            batches={}, held_out=lambda: text.evaluation_batches(source, rows),
-            held_out_bytes=held_out.num_bytes,
+            batches={}, validation=lambda: text.evaluation_batches(source, rows),
+            validation_bytes=validation.num_bytes,
         )  # fmt: skip
         loss = language_model_loss(Decoder(self.config.model))
         return evaluate_on_one_device(loss, self.params, data)

@@ -58,16 +58,16 @@ class PreparedMasked(PreparedRun):
     @classmethod
     def prepare(cls, config: ExperimentConfig, folder: pathlib.Path | None) -> "PreparedMasked":
         """Reads the text; takes the tokenizer of the folder where a run goes on."""
-        train_text, held_out_text = read_text(config.data)
+        train_text, validation_text = read_text(config.data)
         if folder is None:
             wanted = config.tokenizer
             if wanted.vocab_size is not None:  # of which the mask is one
                 wanted = dataclasses.replace(wanted, vocab_size=wanted.vocab_size - 1)
-            tokenizer = text.with_mask(train_tokenizer(wanted, train_text, held_out_text))
+            tokenizer = text.with_mask(train_tokenizer(wanted, train_text, validation_text))
         else:
             tokenizer = run_folder.load_tokenizer(folder)
         size = fitting_vocab_size("model.vocab_size", config.model.vocab_size, tokenizer)
-        prompts = config.samples.prompts or _masked_prompts(held_out_text, config, tokenizer)
+        prompts = config.samples.prompts or _masked_prompts(validation_text, config, tokenizer)
         config = dataclasses.replace(
             config,
             model=dataclasses.replace(config.model, vocab_size=size),
@@ -76,15 +76,15 @@ class PreparedMasked(PreparedRun):
         vectors, config = StartVectors.read(config, tokenizer)
         max_len = config.model.max_len
         check_samples(prompts, lambda prompt: _encode_prompt(prompt, tokenizer, max_len))
-        stream = StreamText.encode(tokenizer, train_text, held_out_text)
+        stream = StreamText.encode(tokenizer, train_text, validation_text)
         return cls(
             config=config, vectors=vectors, summary=stream.summary, report=vectors.report,
             text=stream,
         )  # fmt: skip
 
     def write(self, folder: pathlib.Path) -> None:
-        """Writes tokenizer and held-out text into a new run folder."""
-        self.text.write(folder, self.text.held_out_bytes)
+        """Writes tokenizer and validation text into a new run folder."""
+        self.text.write(folder, self.text.validation_bytes)
 
     def training_data(self, runner: Runner) -> TrainingData:
         """Makes batches of windows, masked anew in every epoch."""
@@ -94,11 +94,13 @@ class PreparedMasked(PreparedRun):
         source = _Windows(self.text.train, config.model.max_len)
         batches = text.Batches(source, config.training.batch_size, seed=config.seed, **hosts)
         rows = math.lcm(evaluation_rows(config), runner.num_devices)
-        held_out = _held_out_batches(config, self.text.tokenizer, self.text.held_out, rows, hosts)
+        validation = _validation_batches(
+            config, self.text.tokenizer, self.text.validation, rows, hosts
+        )
         return TrainingData(
             batches=text.MaskedBatches(batches, **_masking(config, self.text.tokenizer), **hosts),
-            held_out=held_out,
-            held_out_bytes=None,
+            validation=validation,
+            validation_bytes=None,
             unit=MaskedRun.unit,
         )
 
@@ -145,11 +147,16 @@ class MaskedRun(Run):
         return cls(folder, config, params, step, tokenizer)
 
     def evaluate(self) -> Evaluation:
-        """Measures the loss of masked tokens of the run's held-out text, on one device."""
-        stream, rows = run_folder.HeldOut.load(self.folder).stream, evaluation_rows(self.config)
-        held_out = _held_out_batches(self.config, self.tokenizer, stream, rows, {})
+        """Measures the loss of masked tokens of the run's validation text, on one device."""
+        stream, rows = (
+            run_folder.ValidationTokens.load(self.folder).stream,
+            evaluation_rows(self.config),
+        )
+        validation = _validation_batches(self.config, self.tokenizer, stream, rows, {})
         loss = language_model_loss(MaskedLanguageModel(self.config.model))
-        data = TrainingData(batches={}, held_out=held_out, held_out_bytes=None, unit=self.unit)
+        data = TrainingData(
+            batches={}, validation=validation, validation_bytes=None, unit=self.unit
+        )
         return evaluate_on_one_device(loss, self.params, data)
 
     def encode(self, prompt: str) -> np.ndarray:
@@ -263,7 +270,7 @@ def _masking(config: ExperimentConfig, tokenizer: text.Tokenizer) -> dict[str, A
     }
 
 
-def _held_out_batches(
+def _validation_batches(
     config: ExperimentConfig, tokenizer: text.Tokenizer, stream: text.TokenStream, rows: int,
     hosts: dict[str, Any],
 ) -> Any:  # fmt: skip
@@ -307,11 +314,11 @@ def _encode_with_masks(prompt: str, tokenizer: text.Tokenizer) -> np.ndarray:
 
 
 def _masked_prompts(
-    held_out_text: list[str], config: ExperimentConfig, tokenizer: text.Tokenizer
+    validation_text: list[str], config: ExperimentConfig, tokenizer: text.Tokenizer
 ) -> tuple[str, ...]:
-    """Starts of held-out lines with the last word, or character, masked."""
+    """Starts of validation lines with the last word, or character, masked."""
     prompts = []
-    for line in default_prompts(held_out_text, tokenizer, config.model.max_len):
+    for line in default_prompts(validation_text, tokenizer, config.model.max_len):
         head = line.rpartition(" ")[0] or line[:-1]
         prompts.append(
             f"{head} {MASK_IN_TEXT}".strip()

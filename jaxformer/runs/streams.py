@@ -13,43 +13,43 @@ __all__ = ["StreamText", "default_prompts", "evaluation_rows", "read_text", "win
 
 @dataclasses.dataclass(frozen=True)
 class StreamText:
-    """Training and held-out text as tokens.
+    """Training and validation text as tokens.
 
     Args:
         tokenizer: that they were made with.
         train: stream of the training text.
-        held_out: stream of the held-out text.
-        held_out_bytes: UTF-8 bytes of the held-out text.
+        validation: stream of the validation text.
+        validation_bytes: UTF-8 bytes of the validation text.
         summary: what the run folder remembers of it.
     """
 
     tokenizer: text.Tokenizer
     train: text.TokenStream
-    held_out: text.TokenStream
-    held_out_bytes: int
+    validation: text.TokenStream
+    validation_bytes: int
     summary: run_folder.DataSummary
 
     @classmethod
     def encode(
-        cls, tokenizer: text.Tokenizer, train_text: list[str], held_out_text: list[str]
+        cls, tokenizer: text.Tokenizer, train_text: list[str], validation_text: list[str]
     ) -> "StreamText":
         """Encodes documents, or finds their tokens in the cache."""
         cache = text.default_cache_dir()
         train = text.cached_stream(train_text, tokenizer, cache)
-        held_out = text.cached_stream(held_out_text, tokenizer, cache)
+        validation = text.cached_stream(validation_text, tokenizer, cache)
         summary = run_folder.DataSummary(
-            fingerprint=fingerprint(train_text, held_out_text),
+            fingerprint=fingerprint(train_text, validation_text),
             documents=len(train_text),
             train_tokens=int(train.tokens.size),
-            held_out_tokens=int(held_out.tokens.size),
+            validation_tokens=int(validation.tokens.size),
         )
-        num_bytes = sum(len(document.encode()) for document in held_out_text)
-        return cls(tokenizer, train, held_out, num_bytes, summary)
+        num_bytes = sum(len(document.encode()) for document in validation_text)
+        return cls(tokenizer, train, validation, num_bytes, summary)
 
     def write(self, folder: pathlib.Path, predicted_bytes: int) -> None:
-        """Writes tokenizer and held-out tokens into a new run folder."""
+        """Writes tokenizer and validation tokens into a new run folder."""
         run_folder.save_tokenizer(folder, self.tokenizer)
-        run_folder.HeldOut(self.held_out, predicted_bytes).save(folder)
+        run_folder.ValidationTokens(self.validation, predicted_bytes).save(folder)
 
 
 def windows(config: ExperimentConfig, stream: text.TokenStream) -> text.Windows:
@@ -65,7 +65,7 @@ def evaluation_rows(config: ExperimentConfig) -> int:
 
 
 def read_text(config: DataConfig) -> tuple[list[str], list[str]]:
-    """Reads the documents to train on and those that are held out."""
+    """Reads the documents to train on and those to validate on."""
     if config.source == "python":
         documents = text.python_documents()
     elif config.paths:
@@ -77,20 +77,20 @@ def read_text(config: DataConfig) -> tuple[list[str], list[str]]:
         )
     if not config.validation_paths:
         return text.split_documents(documents, config.validation_fraction)
-    held_out = text.read_documents(config.validation_paths)
-    if shared := set(documents) & set(held_out):
+    validation = text.read_documents(config.validation_paths)
+    if shared := set(documents) & set(validation):
         raise DataError(
             "data.validation_paths must hold other text than data.paths, got a document in both, "
             f"which begins {min(shared)[:40]!r}; take it out of one"
         )
-    return documents, held_out
+    return documents, validation
 
 
 def default_prompts(
-    held_out_text: list[str], tokenizer: text.Tokenizer, max_len: int
+    validation_text: list[str], tokenizer: text.Tokenizer, max_len: int
 ) -> tuple[str, ...]:
-    """The starts of three lines of the held-out text, short enough for any context."""
-    lines = [line for line in "\n".join(held_out_text).splitlines() if line.strip()]
+    """The starts of three lines of the validation text, short enough for any context."""
+    lines = [line for line in "\n".join(validation_text).splitlines() if line.strip()]
     places = [lines[i * len(lines) // 3].strip() for i in range(3)]
     prompts = []
     for line in places:

@@ -23,10 +23,10 @@ from jaxformer.runs.base import (
     evaluate_on_one_device,
     fingerprint,
     fitting_vocab_size,
-    held_out_buckets,
     spread,
     train_tokenizer,
     training_buckets,
+    validation_buckets,
 )
 from jaxformer.runs.word_vectors import StartVectors
 from jaxformer.training import Evaluation, TrainingData, language_model_loss
@@ -37,7 +37,7 @@ from jaxformer.viz import AttentionMap
 __all__ = ["PreparedTranslation", "Translation", "TranslationRun", "init_params"]
 
 _SHOWN = 3
-_MOST = 5000  # held-out pairs that are translated in an evaluation
+_MOST = 5000  # validation pairs that are translated in an evaluation
 _ROWS = 32  # sentences that are drawn at a time
 Examples = list[dict[str, np.ndarray]]
 
@@ -49,22 +49,22 @@ class PreparedTranslation(PreparedRun):
     Args:
         tokenizers: of sources and targets; the same where the vocabulary is joint.
         train: examples to train on.
-        held_out: examples held out.
-        held_out_pairs: what they are made of.
+        validation: examples to validate on.
+        validation_pairs: what they are made of.
     """
 
     tokenizers: tuple[text.Tokenizer, text.Tokenizer]
     train: Examples
-    held_out: Examples
-    held_out_pairs: text.Pairs
+    validation: Examples
+    validation_pairs: text.Pairs
 
     @classmethod
     def prepare(
         cls, config: ExperimentConfig, folder: pathlib.Path | None
     ) -> "PreparedTranslation":
         """Reads the pairs; takes the tokenizers of the folder where a run goes on."""
-        train, held_out, counts, held_out_counts = _read(config)
-        tokenizers = _tokenizers(config, folder, train, held_out)
+        train, validation, counts, validation_counts = _read(config)
+        tokenizers = _tokenizers(config, folder, train, validation)
         source, target = tokenizers
         model = config.model
         size = fitting_vocab_size("model.vocab_size", model.vocab_size, target)
@@ -77,57 +77,58 @@ class PreparedTranslation(PreparedRun):
         train_examples, train, counts = text.encode_pairs(
             train, source, target, model.max_len, counts
         )
-        held_out_examples, held_out, held_out_counts = text.encode_pairs(
-            held_out, source, target, model.max_len, held_out_counts
+        validation_examples, validation, validation_counts = text.encode_pairs(
+            validation, source, target, model.max_len, validation_counts
         )
-        prompts = config.samples.prompts or spread(held_out.sources, _SHOWN)
+        prompts = config.samples.prompts or spread(validation.sources, _SHOWN)
         check_samples(prompts, lambda prompt: text.encode_source(prompt, source, model.max_len))
         samples = dataclasses.replace(config.samples, prompts=prompts)
         report = [
             f"training on {len(train):,} pairs ({counts})",
-            f"held out {len(held_out):,} pairs ({held_out_counts})",
+            f"validating on {len(validation):,} pairs ({validation_counts})",
             *vectors.report,
         ]
-        if shared := text.count_shared(train.sources, held_out.sources):
-            report.insert(2, f"{shared:,} held-out sources are also in the training pairs")
+        if shared := text.count_shared(train.sources, validation.sources):
+            report.insert(2, f"{shared:,} validation sources are also in the training pairs")
         summary = run_folder.DataSummary(
             fingerprint=fingerprint(
-                train.sources, train.targets, held_out.sources, held_out.targets
+                train.sources, train.targets, validation.sources, validation.targets
             ),
             documents=len(train),
             train_tokens=sum(example["labels"].size for example in train_examples),
-            held_out_tokens=sum(example["labels"].size for example in held_out_examples),
+            validation_tokens=sum(example["labels"].size for example in validation_examples),
         )
         return cls(
             config=dataclasses.replace(config, samples=samples), vectors=vectors,
             summary=summary, report=tuple(report), tokenizers=tokenizers, train=train_examples,
-            held_out=held_out_examples, held_out_pairs=held_out,
+            validation=validation_examples, validation_pairs=validation,
         )  # fmt: skip
 
     def write(self, folder: pathlib.Path) -> None:
-        """Writes tokenizers and held-out pairs into a new run folder."""
+        """Writes tokenizers and validation pairs into a new run folder."""
         source, target = self.tokenizers
         run_folder.save_tokenizer(folder, target, None if source is target else source)
-        run_folder.save_rows(folder, self.held_out_pairs.sources, self.held_out_pairs.targets)
+        run_folder.save_rows(folder, self.validation_pairs.sources, self.validation_pairs.targets)
 
     def training_data(self, runner: Runner) -> TrainingData:
         """Makes batches of pairs of about one length."""
         return TrainingData(
             batches=training_buckets(self.config, runner, self.train),
-            held_out=held_out_buckets(self.config, self.held_out, runner),
-            held_out_bytes=_num_bytes(self.held_out_pairs),
+            validation=validation_buckets(self.config, self.validation, runner),
+            validation_bytes=_num_bytes(self.validation_pairs),
             scores=self._scores(),
         )
 
     def _scores(self) -> Callable[[Any], dict[str, float]] | None:
-        """Translates the first held-out pairs, greedily, if the config asks for that."""
+        """Translates the first validation pairs, greedily, if the config asks for that."""
         count, config, tokenizers = (
             self.config.translation.metrics_pairs, self.config, self.tokenizers
         )  # fmt: skip
         if not count:
             return None
         sources, references = (
-            column[:count] for column in (self.held_out_pairs.sources, self.held_out_pairs.targets)
+            column[:count]
+            for column in (self.validation_pairs.sources, self.validation_pairs.targets)
         )
         text.translation_scores(references, references)  # raises now if sacrebleu is missing
 
@@ -191,19 +192,19 @@ class TranslationRun(Run):
         return cls(folder, config, params, step, (source, target))
 
     def evaluate(self) -> Evaluation:
-        """Measures the loss on the run's held-out pairs, and translates them, on one device."""
-        held_out, model = text.Pairs(*run_folder.load_rows(self.folder)), self.config.model
-        counts = text.RowCounts("pairs", len(held_out))
-        examples, *_ = text.encode_pairs(held_out, *self.tokenizers, model.max_len, counts)
+        """Measures the loss on the run's validation pairs, and translates them, on one device."""
+        validation, model = text.Pairs(*run_folder.load_rows(self.folder)), self.config.model
+        counts = text.RowCounts("pairs", len(validation))
+        examples, *_ = text.encode_pairs(validation, *self.tokenizers, model.max_len, counts)
         data = TrainingData(
             batches={},
-            held_out=held_out_buckets(self.config, examples),
-            held_out_bytes=_num_bytes(held_out),
+            validation=validation_buckets(self.config, examples),
+            validation_bytes=_num_bytes(validation),
         )
         loss = language_model_loss(EncoderDecoder(model))
         result = evaluate_on_one_device(loss, self.params, data)
-        best = [hypotheses[0] for hypotheses in self.translate(held_out.sources[:_MOST])]
-        translations, references = [one.text for one in best], held_out.targets[:_MOST]
+        best = [hypotheses[0] for hypotheses in self.translate(validation.sources[:_MOST])]
+        translations, references = [one.text for one in best], validation.targets[:_MOST]
         figures, details = {"exact": text.exact_matches(translations, references)}, []
         try:
             scores = text.translation_scores(translations, references)
@@ -212,8 +213,10 @@ class TranslationRun(Run):
         else:
             figures = {"bleu": scores.bleu, "chrf": scores.chrf, **figures}
             details += [f"BLEU: {scores.bleu_signature}", f"chrF: {scores.chrf_signature}"]
-        if len(held_out) > _MOST:
-            details.append(f"translated: the first {_MOST:,} of {len(held_out):,} held-out pairs")
+        if len(validation) > _MOST:
+            details.append(
+                f"translated: the first {_MOST:,} of {len(validation):,} validation pairs"
+            )
         if unfinished := sum(not one.finished for one in best):
             details.append(f"{unfinished:,} translations did not end within {model.max_len} tokens")
         return result._replace(scores=figures, details=tuple(details))
@@ -352,11 +355,11 @@ def init_params(model: ModelConfig, rng: jax.Array) -> Any:
 def _read(
     config: ExperimentConfig,
 ) -> tuple[text.Pairs, text.Pairs, text.RowCounts, text.RowCounts]:
-    """Reads the pairs to train on and those held out, and how many of each were dropped."""
+    """Reads the pairs to train on and those to validate on, and how many of each were dropped."""
     data = config.data
     if data.source == "phrasebook":
         book = text.load_phrasebook()
-        train, held_out = (
+        train, validation = (
             text.Pairs(
                 tuple(phrase.english for phrase in phrases),
                 tuple(phrase.kannada for phrase in phrases),
@@ -372,19 +375,19 @@ def _read(
             )
         train, counts = text.read_pairs(data.paths)
         if data.validation_paths:
-            held_out, held_out_counts = text.read_pairs(data.validation_paths)
-            return train, held_out, counts, held_out_counts
-        train, held_out, counts = text.split_pairs(train, data.validation_fraction, counts)
+            validation, validation_counts = text.read_pairs(data.validation_paths)
+            return train, validation, counts, validation_counts
+        train, validation, counts = text.split_pairs(train, data.validation_fraction, counts)
     else:
         task = dataclasses.asdict(data.synthetic)
         parts = text.synthetic_pairs(data.source, **task, seed=config.seed)
-        train, held_out = (text.Pairs(*part) for part in parts)
+        train, validation = (text.Pairs(*part) for part in parts)
         counts = text.RowCounts("pairs", len(train))
-    return train, held_out, counts, text.RowCounts("pairs", len(held_out))
+    return train, validation, counts, text.RowCounts("pairs", len(validation))
 
 
 def _tokenizers(
-    config: ExperimentConfig, folder: pathlib.Path | None, train: text.Pairs, held_out: text.Pairs
+    config: ExperimentConfig, folder: pathlib.Path | None, train: text.Pairs, validation: text.Pairs
 ) -> tuple[text.Tokenizer, text.Tokenizer]:
     """Trains the tokenizers of sources and targets, or reads those of a run that goes on."""
     make = functools.partial(train_tokenizer, config.tokenizer)
@@ -392,12 +395,12 @@ def _tokenizers(
         if folder is not None:
             tokenizer = run_folder.load_tokenizer(folder)
         else:
-            tokenizer = make(train.sources + train.targets, held_out.sources + held_out.targets)
+            tokenizer = make(train.sources + train.targets, validation.sources + validation.targets)
         return tokenizer, tokenizer
     if folder is not None:
         source = run_folder.load_tokenizer(folder, of_sources=True)
         return source, run_folder.load_tokenizer(folder)
-    return make(train.sources, held_out.sources), make(train.targets, held_out.targets)
+    return make(train.sources, validation.sources), make(train.targets, validation.targets)
 
 
 def _translate(

@@ -48,6 +48,7 @@ class SingleRunner:
 
     axis_name: str | None = None
     num_devices: int = 1
+    num_local_devices: int = 1
     num_hosts: int = 1
     host: int = 0
 
@@ -102,6 +103,7 @@ class PmapRunner:
         self._devices = list(devices) if devices is not None else jax.devices()
         self._local = [d for d in self._devices if d.process_index == jax.process_index()]
         self.num_devices = len(self._devices)
+        self.num_local_devices = len(self._local)
         self.num_hosts = len({device.process_index for device in self._devices})
         self.host = jax.process_index() if self.num_hosts > 1 else 0
         mesh = Mesh(np.asarray(self._local), (self.axis_name,))

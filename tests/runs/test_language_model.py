@@ -24,6 +24,6 @@ def test_bytes_of_text_are_those_that_are_predicted(
     path = tiny.write(tmp_path / "text.txt", ["one two one two"] * 9)
     data = {"source": "files", "paths": (path,), "packing": packing}
     run = runs.prepare_run(tiny.config(tmp_path, architecture="decoder", data=data))
-    held_out = StreamText.encode(tokenizer, documents, documents)
-    object.__setattr__(run, "text", held_out)
+    validation = StreamText.encode(tokenizer, documents, documents)
+    object.__setattr__(run, "text", validation)
     assert run._predicted_bytes() == expected

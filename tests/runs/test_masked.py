@@ -8,7 +8,7 @@ from jaxformer import runs
 from jaxformer.config import SamplesConfig
 from jaxformer.errors import CheckpointError, DataError
 from jaxformer.models import MaskedLanguageModel
-from jaxformer.run_folder import HeldOut
+from jaxformer.run_folder import ValidationTokens
 from jaxformer.training import SingleRunner
 from tests.runs import tiny
 
@@ -49,7 +49,7 @@ def run(trained):
 
 
 def test_evaluation_is_that_of_training(trained, run):
-    (loss,) = tiny.figures(trained, "held_out_loss").values()
+    (loss,) = tiny.figures(trained, "validation_loss").values()
     result = run.evaluate()
     assert result.loss == pytest.approx(loss, rel=1e-5)
     assert result.loss < 0.7 * tiny.figures(trained, "loss")[5]
@@ -59,7 +59,7 @@ def test_evaluation_is_that_of_training(trained, run):
 
 
 def test_evaluation_predicts_the_share_that_the_config_says(run):
-    stream = HeldOut.load(run.folder).stream
+    stream = ValidationTokens.load(run.folder).stream
     # A quarter of 12 in each window, of which the last may be shorter.
     assert run.evaluate().predicted == pytest.approx(stream.tokens.size / 4, abs=3)
 
@@ -100,7 +100,7 @@ def test_sample_shows_the_likeliest_of_each_mask(run):
         assert line == ", ".join(f"{fill.text!r} {fill.probability:.1%}" for fill in best)
 
 
-def test_prompts_are_held_out_lines_with_a_mask(run):
+def test_prompts_are_validation_lines_with_a_mask(run):
     prompts = run.config.samples.prompts
     assert len(prompts) == 3 and all(prompt.endswith("[MASK]") for prompt in prompts)
 
@@ -150,7 +150,7 @@ def test_run_is_not_continued_on_another_text(trained):
 def test_masks_of_training_change_with_the_epoch_and_those_of_evaluation_do_not(tmp_path):
     prepared = runs.prepare_run(config(tmp_path))
     data = prepared.training_data(SingleRunner())
-    first, second = (next(data.held_out()) for _ in range(2))
+    first, second = (next(data.validation()) for _ in range(2))
     np.testing.assert_array_equal(first["tokens"], second["tokens"])
     assert (first["tokens"] == prepared.text.tokenizer.mask).any()
     batches = [data.batches[step] for step in range(2)]
