@@ -67,8 +67,8 @@ def document(folder: pathlib.Path, sentence: str = SENTENCE) -> Document:
         return Shown(
             f"The losses of an encoder-decoder in nats per token, while it was trained. The first "
             f"is called {labels.training}; the validation loss is of the model alone, on "
-            "pairs that were not trained on. The table has it with the share of exact translations and BLEU, "
-            "where the run measured them.",
+            "pairs that were not trained on. The table has it with the share of exact translations "
+            "and BLEU, where the run measured them.",
             tables={
                 "Validation": Table(names, [f"step {record['step']}" for record in scored], cells)
             },
