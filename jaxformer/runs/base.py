@@ -217,7 +217,6 @@ def training_buckets(
         seed=config.seed,
         multiple_of=runner.num_devices * training.accumulate_steps,
         num_buckets=config.data.num_buckets,
-        num_hosts=runner.num_hosts,
         host=runner.host,
     )
 
@@ -240,8 +239,7 @@ def validation_buckets(
         batch_tokens=max(training.batch_tokens // training.accumulate_steps, longest * devices),
         num_buckets=config.data.num_buckets,
         multiple_of=devices,
-        num_hosts=1 if runner is None else runner.num_hosts,
-        host=0 if runner is None else runner.host,
+        host=text.Host() if runner is None else runner.host,
     )
     batches()  # raises now what would be raised at the first evaluation
     return batches

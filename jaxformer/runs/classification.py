@@ -271,14 +271,14 @@ def _read(
                 "data.source 'labelled' needs data.paths: TSV files of text, tab, label; for "
                 "example --data.paths reviews.tsv"
             )
-        train, counts = text.read_labelled(data.paths)
+        train, counts = text.Labelled.read(data.paths)
         classes = (
             train.classes
         )  # before the split, which may take all texts of a rare one for validation
         if data.validation_paths:
-            validation, validation_counts = text.read_labelled(data.validation_paths)
+            validation, validation_counts = text.Labelled.read(data.validation_paths)
             return train, validation, counts, validation_counts, classes
-        train, validation, counts = text.split_labelled(train, data.validation_fraction, counts)
+        train, validation, counts = train.split(data.validation_fraction, counts)
     return train, validation, counts, text.RowCounts("texts", len(validation)), classes
 
 

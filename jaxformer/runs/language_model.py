@@ -84,7 +84,7 @@ class PreparedLanguageModel(PreparedRun):
 
     def training_data(self, runner: Runner) -> TrainingData:
         """Makes batches of windows, or of packed documents."""
-        config, hosts = self.config, {"num_hosts": runner.num_hosts, "host": runner.host}
+        config, hosts = self.config, {"host": runner.host}
         assert config.training.batch_size is not None  # the config requires it of streams
         source, validation = windows(config, self.text.train), windows(config, self.text.validation)
         rows = math.lcm(evaluation_rows(config), runner.num_devices)

@@ -89,7 +89,7 @@ class PreparedMasked(PreparedRun):
     def training_data(self, runner: Runner) -> TrainingData:
         """Makes batches of windows, masked anew in every epoch."""
         config = self.config
-        hosts: dict[str, Any] = {"num_hosts": runner.num_hosts, "host": runner.host}
+        hosts: dict[str, Any] = {"host": runner.host}
         assert config.training.batch_size is not None  # the config requires it of streams
         source = _Windows(self.text.train, config.model.max_len)
         batches = text.Batches(source, config.training.batch_size, seed=config.seed, **hosts)

@@ -373,11 +373,11 @@ def _read(
                 "data.source 'pairs' needs data.paths: a TSV file of source, tab, target, or a "
                 "file of sources and one of targets; for example --data.paths train.en train.de"
             )
-        train, counts = text.read_pairs(data.paths)
+        train, counts = text.Pairs.read(data.paths)
         if data.validation_paths:
-            validation, validation_counts = text.read_pairs(data.validation_paths)
+            validation, validation_counts = text.Pairs.read(data.validation_paths)
             return train, validation, counts, validation_counts
-        train, validation, counts = text.split_pairs(train, data.validation_fraction, counts)
+        train, validation, counts = train.split(data.validation_fraction, counts)
     else:
         task = dataclasses.asdict(data.synthetic)
         parts = text.synthetic_pairs(data.source, **task, seed=config.seed)

@@ -1,11 +1,11 @@
 """Text to NumPy arrays of tokens: tokenizers, corpora, pairs, labels, batches; and back: scores."""
 
-from jaxformer.text.batches import Batches, Source, evaluation_batches
+from jaxformer.text.batches import Batches, Host, Source, evaluation_batches
 from jaxformer.text.buckets import BucketedBatches, bucketed_evaluation_batches
 from jaxformer.text.corpora import python_documents, read_documents, split_documents
 from jaxformer.text.corruption import MaskedBatches, mask_tokens, masked_evaluation_batches
 from jaxformer.text.files import read_lines
-from jaxformer.text.labelled import Labelled, encode_labelled, read_labelled, split_labelled
+from jaxformer.text.labelled import Labelled, encode_labelled
 from jaxformer.text.packing import (
     IGNORE,
     PackedDocuments,
@@ -15,10 +15,11 @@ from jaxformer.text.packing import (
     cached_stream,
     default_cache_dir,
 )
-from jaxformer.text.parallel import Pairs, encode_pairs, encode_source, read_pairs, split_pairs
+from jaxformer.text.pairs import Pairs, encode_pairs, encode_source
 from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
-from jaxformer.text.rows import RowCounts, count_shared
+from jaxformer.text.row_counts import RowCounts
 from jaxformer.text.synthetic import synthetic_pairs
+from jaxformer.text.tables import Table, count_shared
 from jaxformer.text.tokenizers import StreamDecoder, Tokenizer
 from jaxformer.text.translation_scores import TranslationScores, exact_matches, translation_scores
 from jaxformer.text.vocabularies import (
@@ -34,6 +35,7 @@ __all__ = [
     "IGNORE",
     "Batches",
     "BucketedBatches",
+    "Host",
     "MaskedBatches",
     "Labelled",
     "PackedDocuments",
@@ -43,6 +45,7 @@ __all__ = [
     "Phrasebook",
     "Source",
     "StreamDecoder",
+    "Table",
     "TokenStream",
     "Tokenizer",
     "TranslationScores",
@@ -64,14 +67,10 @@ __all__ = [
     "load_phrasebook",
     "python_documents",
     "read_documents",
-    "read_labelled",
     "read_lines",
-    "read_pairs",
     "read_word_vectors",
     "split_documents",
     "synthetic_pairs",
-    "split_labelled",
-    "split_pairs",
     "train_bpe",
     "train_character",
     "train_word",

@@ -1,5 +1,6 @@
 """From sequences to batches: a pure function of (seed, step), on any number of hosts."""
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -9,7 +10,35 @@ import numpy as np
 from jaxformer.errors import DataError
 from jaxformer.text.packing import IGNORE
 
-__all__ = ["Batches", "Source", "evaluation_batches", "require_host", "require_seed"]
+__all__ = ["Batches", "Host", "Source", "evaluation_batches", "require_seed"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """Which of the hosts that share every global batch this one is; a single one if not given.
+
+    Args:
+        index: of this host, from 0; `jax.process_index()`.
+        count: how many hosts there are; `jax.process_count()`.
+
+    Raises:
+        DataError: the index is negative, or not less than the count.
+
+    Example:
+        >>> Host(index=1, count=4)
+        Host(index=1, count=4)
+    """
+
+    index: int = 0
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < self.count:
+            raise DataError(
+                "a host's index must be at least 0 and less than count, got "
+                f"index={self.index} and count={self.count}; use jax.process_index() and "
+                "jax.process_count()"
+            )
 
 
 class Source(Protocol):
@@ -37,12 +66,11 @@ class Batches:
         source: such as `Windows` or `PackedDocuments`.
         batch_size: rows of the global batch.
         seed: of the order, at least 0.
-        num_hosts: how many hosts share the batch.
-        host: which of them this is, from 0.
+        host: this host, of those that share the batch.
 
     Raises:
-        DataError: batch_size is not a positive multiple of num_hosts, host is not one of them, the
-            seed is negative, or the source is empty.
+        DataError: batch_size is not a positive multiple of host.count, the seed is negative, or the
+            source is empty.
 
     Example:
         >>> from jaxformer.text import Windows, build_stream, byte_tokenizer
@@ -51,25 +79,22 @@ class Batches:
         (2, 4)
     """
 
-    def __init__(
-        self, source: Source, batch_size: int, *, seed: int, num_hosts: int = 1, host: int = 0
-    ) -> None:
-        _require_batches(source, batch_size, num_hosts, host)
+    def __init__(self, source: Source, batch_size: int, *, seed: int, host: Host = Host()) -> None:
+        _require_batches(source, batch_size, host)
         require_seed(seed)
         self._rows = grain.MapDataset.source(source).seed(seed).shuffle().repeat()
         self._batch_size = batch_size
-        self._num_hosts = num_hosts
         self._host = host
 
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
         if step < 0:
             raise IndexError(f"step must be at least 0, got {step}")
-        rows = _host_rows(step, self._batch_size, self._num_hosts, self._host)
+        rows = _host_rows(step, self._batch_size, self._host)
         return _stack([self._rows[row] for row in rows])
 
 
 def evaluation_batches(
-    source: Source, batch_size: int, *, num_hosts: int = 1, host: int = 0
+    source: Source, batch_size: int, *, host: Host = Host()
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yields all items of a source once, in order, in batches of constant shape.
 
@@ -79,15 +104,13 @@ def evaluation_batches(
     Args:
         source: such as `Windows` or `PackedDocuments`; its items have "labels".
         batch_size: rows of the global batch.
-        num_hosts: how many hosts share the batch.
-        host: which of them this is, from 0.
+        host: this host, of those that share the batch.
 
     Returns:
-        An iterator over dicts of arrays [batch_size / num_hosts, ...].
+        An iterator over dicts of arrays [batch_size / host.count, ...].
 
     Raises:
-        DataError: batch_size is not a positive multiple of num_hosts, host is not one of them, or
-            the source is empty.
+        DataError: batch_size is not a positive multiple of host.count, or the source is empty.
 
     Example:
         >>> from jaxformer.text import Windows, build_stream, byte_tokenizer
@@ -95,23 +118,14 @@ def evaluation_batches(
         >>> [batch["labels"][:, 0].tolist() for batch in evaluation_batches(windows, 2)]
         [[98, 99], [100, -1]]
     """
-    _require_batches(source, batch_size, num_hosts, host)
+    _require_batches(source, batch_size, host)
     filler = {
         name: np.full_like(array, IGNORE if name == "labels" else 0)
         for name, array in source[0].items()
     }
     steps = range(-(-len(source) // batch_size))
-    rows = (_host_rows(step, batch_size, num_hosts, host) for step in steps)
+    rows = (_host_rows(step, batch_size, host) for step in steps)
     return (_stack([source[i] if i < len(source) else filler for i in batch]) for batch in rows)
-
-
-def require_host(num_hosts: int, host: int) -> None:
-    """Raises DataError where a host is not one of so many."""
-    if num_hosts < 1 or not 0 <= host < num_hosts:
-        raise DataError(
-            f"host must be at least 0 and less than num_hosts, got host={host} and "
-            f"num_hosts={num_hosts}; use jax.process_index() and jax.process_count()"
-        )
 
 
 def require_seed(seed: int) -> None:
@@ -120,10 +134,11 @@ def require_seed(seed: int) -> None:
         raise DataError(f"seed must be at least 0, got {seed}; try {-seed}")
 
 
-def _host_rows(step: int, batch_size: int, num_hosts: int, host: int) -> range:
-    """Numbers of the rows that a host has of a global batch."""
-    per_host = batch_size // num_hosts
-    start = step * batch_size + host * per_host
+def _host_rows(step: int, batch_size: int, host: Host) -> range:
+    """Indices of the rows that a host has of a global batch, over all epochs."""
+    per_host = batch_size // host.count
+    # Contiguous rows, not every count-th: the hosts' parts in a row are the global batch.
+    start = step * batch_size + host.index * per_host
     return range(start, start + per_host)
 
 
@@ -131,13 +146,13 @@ def _stack(items: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.stack([item[name] for item in items]) for name in items[0]}
 
 
-def _require_batches(source: Source, batch_size: int, num_hosts: int, host: int) -> None:
+def _require_batches(source: Source, batch_size: int, host: Host) -> None:
     """Raises DataError where no batch can be made."""
     if len(source) == 0:
         raise DataError("a source of batches must have at least one item, got none; add text")
-    require_host(num_hosts, host)
-    if batch_size < 1 or batch_size % num_hosts:
+    if batch_size < 1 or batch_size % host.count:
         raise DataError(
-            f"batch_size must be a positive multiple of num_hosts, got batch_size={batch_size} and "
-            f"num_hosts={num_hosts}; try {max(1, batch_size // num_hosts) * num_hosts}"
+            "batch_size must be a positive multiple of host.count, got "
+            f"batch_size={batch_size} and host.count={host.count}; try "
+            f"{max(1, batch_size // host.count) * host.count}"
         )

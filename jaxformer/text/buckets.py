@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.text.batches import require_host, require_seed
+from jaxformer.text.batches import Host, require_seed
 from jaxformer.text.packing import IGNORE
 
 __all__ = ["BucketedBatches", "bucketed_evaluation_batches"]
@@ -42,14 +42,13 @@ class BucketedBatches:
         multiple_of: what the rows of a global batch are a multiple of: the devices of all hosts,
             times the steps that gradients are accumulated over.
         num_buckets: most shapes that batches may have, at most 8.
-        num_hosts: how many hosts share the batch.
-        host: which of them this is, from 0.
+        host: this host, of those that share the batch.
 
     Raises:
         ConfigError: batch_tokens is too small for multiple_of rows of the longest example,
-            multiple_of is not a positive multiple of num_hosts, or num_buckets is not in 1 to 8.
+            multiple_of is not a positive multiple of host.count, or num_buckets is not in 1 to 8.
         DataError: there is no example, one has no token, no labels or other arrays than the first,
-            the labels cannot be `IGNORE`, the seed is negative, or host is not one of num_hosts.
+            the labels cannot be `IGNORE`, or the seed is negative.
 
     Example:
         >>> lengths = [3, 2, 8, 3, 2]
@@ -72,16 +71,14 @@ class BucketedBatches:
         seed: int,
         multiple_of: int = 1,
         num_buckets: int = _MAX_BUCKETS,
-        num_hosts: int = 1,
-        host: int = 0,
+        host: Host = Host(),
     ) -> None:
         require_seed(seed)
-        self._buckets = _buckets(examples, batch_tokens, multiple_of, num_buckets, num_hosts, host)
+        self._buckets = _buckets(examples, batch_tokens, multiple_of, num_buckets, host)
         self.batches_per_epoch = sum(len(_cut(bucket)) for bucket in self._buckets)
         self.shapes = tuple((bucket.rows, bucket.length) for bucket in self._buckets)
         self._examples = examples
         self._seed = seed
-        self._num_hosts = num_hosts
         self._host = host
         self._last = (0, self._order(0))
 
@@ -93,7 +90,7 @@ class BucketedBatches:
         if cached != epoch:
             order = self._order(epoch)
             self._last = (epoch, order)
-        return _pad(self._examples, order[index], self._num_hosts, self._host)
+        return _pad(self._examples, order[index], self._host)
 
     def _order(self, epoch: int) -> list["_Bucket"]:
         """Lists the batches of an epoch, each as the part of a bucket that it has."""
@@ -110,8 +107,7 @@ def bucketed_evaluation_batches(
     batch_tokens: int,
     multiple_of: int = 1,
     num_buckets: int = _MAX_BUCKETS,
-    num_hosts: int = 1,
-    host: int = 0,
+    host: Host = Host(),
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yields all examples once, from the bucket of the shortest to that of the longest.
 
@@ -123,11 +119,10 @@ def bucketed_evaluation_batches(
         batch_tokens: most positions of a global batch, rows times length.
         multiple_of: what the rows of a global batch are a multiple of.
         num_buckets: most shapes that batches may have, at most 8.
-        num_hosts: how many hosts share the batch.
-        host: which of them this is, from 0.
+        host: this host, of those that share the batch.
 
     Returns:
-        An iterator over dicts of arrays [rows / num_hosts, length] or [rows / num_hosts].
+        An iterator over dicts of arrays [rows / host.count, length] or [rows / host.count].
 
     Raises:
         ConfigError: as for `BucketedBatches`.
@@ -139,9 +134,9 @@ def bucketed_evaluation_batches(
         >>> [batch["labels"].tolist() for batch in batches]
         [[[5], [6], [-1]], [[7, 8, 9]]]
     """
-    buckets = _buckets(examples, batch_tokens, multiple_of, num_buckets, num_hosts, host)
+    buckets = _buckets(examples, batch_tokens, multiple_of, num_buckets, host)
     batches = (batch for bucket in buckets for batch in _cut(bucket))
-    return (_pad(examples, batch, num_hosts, host) for batch in batches)
+    return (_pad(examples, batch, host) for batch in batches)
 
 
 class _Bucket(NamedTuple):
@@ -159,11 +154,11 @@ def _cut(bucket: _Bucket) -> list[_Bucket]:
 
 
 def _pad(
-    examples: Sequence[dict[str, np.ndarray]], batch: _Bucket, num_hosts: int, host: int
+    examples: Sequence[dict[str, np.ndarray]], batch: _Bucket, host: Host
 ) -> dict[str, np.ndarray]:
     """Puts a host's rows of a batch into arrays of the batch's length."""
-    rows = batch.rows // num_hosts
-    items = [examples[i] for i in batch.members[host * rows : (host + 1) * rows]]
+    rows = batch.rows // host.count
+    items = [examples[i] for i in batch.members[host.index * rows : (host.index + 1) * rows]]
     padded = {}
     # Where this host has filler only, the first example still says which arrays there are.
     for name, array in examples[0].items():
@@ -182,16 +177,14 @@ def _buckets(
     batch_tokens: int,
     multiple_of: int,
     num_buckets: int,
-    num_hosts: int,
-    host: int,
+    host: Host,
 ) -> list[_Bucket]:
     """Puts examples into buckets, from short to long, or says why they cannot be."""
-    require_host(num_hosts, host)
-    if multiple_of < 1 or multiple_of % num_hosts:
+    if multiple_of < 1 or multiple_of % host.count:
         raise ConfigError(
-            "multiple_of must be a positive multiple of num_hosts, got "
-            f"multiple_of={multiple_of} and num_hosts={num_hosts}; try "
-            f"{max(1, multiple_of // num_hosts) * num_hosts}"
+            "multiple_of must be a positive multiple of host.count, got "
+            f"multiple_of={multiple_of} and host.count={host.count}; try "
+            f"{max(1, multiple_of // host.count) * host.count}"
         )
     if not 1 <= num_buckets <= _MAX_BUCKETS:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Where documents come from, and which of their text is held out."""
+"""Documents: reading them, and splitting their text for training and validation."""
 
 import glob
 import pathlib
@@ -9,11 +9,11 @@ import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.text.files import read_text
-from jaxformer.text.rows import require_fraction
+from jaxformer.text.tables import require_fraction
 
 __all__ = ["python_documents", "read_documents", "split_documents"]
 
-# Shorter paragraphs, such as headings, do not give held-out text away by being repeated.
+# Shorter paragraphs, such as headings, repeat often without giving validation text away.
 _MIN_PARAGRAPH = 40
 _BLANK_LINES = re.compile(r"(\n\s*\n)")
 
@@ -90,20 +90,20 @@ def _read(file: pathlib.Path) -> str:
 def split_documents(
     documents: Sequence[str], validation_fraction: float, *, seed: int = 0
 ) -> tuple[list[str], list[str]]:
-    r"""Holds out the last part of the documents, which are put in a random order first.
+    r"""Splits documents for training and validation: the last part of a random order validates.
 
     The document at the boundary is cut at the nearest line break, so a single file is split into
     its head and its tail. Where there are several documents, a paragraph of at least 40 characters
-    that stands in the held-out part is dropped from the training part, so that the held-out loss
-    measures unseen text (the topics of Python's documentation repeat a fifth of their text).
+    that stands in the validation part is dropped from the training part, so that the validation
+    loss measures unseen text (the topics of Python's documentation repeat a fifth of their text).
 
     Args:
         documents: at least one.
-        validation_fraction: share of all characters to hold out, more than 0 and less than 1.
+        validation_fraction: share of all characters for validation, more than 0 and less than 1.
         seed: of the order.
 
     Returns:
-        The training documents and the held-out documents, at least one of each.
+        The training documents and the validation documents, at least one of each.
 
     Raises:
         DataError: the fraction is out of range, or one of the sides would be empty.
@@ -116,11 +116,11 @@ def split_documents(
     order = np.random.default_rng(seed).permutation(len(documents))
     training, validation = _cut([documents[i] for i in order], validation_fraction)
     if len(documents) > 1:
-        held_out = {paragraph for document in validation for paragraph in _paragraphs(document)}
-        training = [_without_paragraphs(document, held_out) for document in training]
+        repeated = {paragraph for document in validation for paragraph in _paragraphs(document)}
+        training = [_without_paragraphs(document, repeated) for document in training]
         training = [document for document in training if document.strip()]
     if not training or not validation:
-        side = "held-out" if training else "training"
+        side = "validation" if training else "training"
         raise DataError(
             f"both sides of a split must have text, got an empty {side} side from "
             f"{len(documents)} documents of {sum(map(len, documents))} characters with "

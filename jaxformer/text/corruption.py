@@ -7,7 +7,7 @@ import numpy as np
 from einops import rearrange
 
 from jaxformer.errors import ConfigError, DataError, ShapeError
-from jaxformer.text.batches import require_host, require_seed
+from jaxformer.text.batches import Host, require_seed
 from jaxformer.text.packing import IGNORE
 
 __all__ = ["MaskedBatches", "mask_tokens", "masked_evaluation_batches"]
@@ -87,12 +87,11 @@ class MaskedBatches:
         num_tokens: of the vocabulary, the mask and the special ones included.
         rate: share of the ordinary tokens to choose, more than 0 and at most 1.
         special: tokens that are never chosen and never put in, such as the end of text.
-        num_hosts: how many hosts share a batch, as in `batches`.
-        host: which of them this is, as in `batches`.
+        host: this host, of those that share a batch, as in `batches`.
 
     Raises:
         ConfigError: as for `mask_tokens`.
-        DataError: the seed is negative, or host is not one of num_hosts.
+        DataError: the seed is negative.
 
     Example:
         >>> from jaxformer.text import Batches, Windows, build_stream, byte_tokenizer
@@ -112,11 +111,9 @@ class MaskedBatches:
         num_tokens: int,
         rate: float = 0.15,
         special: Collection[int] = (),
-        num_hosts: int = 1,
-        host: int = 0,
+        host: Host = Host(),
     ) -> None:
         require_seed(seed)
-        require_host(num_hosts, host)
         self._batches = batches
         self._seed = seed
         self._mask_token = mask_token
@@ -126,7 +123,7 @@ class MaskedBatches:
 
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
         batch = self._batches[step]
-        rng = _generator([self._seed, step], self._host * batch["tokens"].size)
+        rng = _generator([self._seed, step], self._host.index * batch["tokens"].size)
         return _masked(batch, rng, self._ordinary, self._mask_token, self._rate)
 
 
@@ -138,8 +135,7 @@ def masked_evaluation_batches(
     num_tokens: int,
     rate: float = 0.15,
     special: Collection[int] = (),
-    num_hosts: int = 1,
-    host: int = 0,
+    host: Host = Host(),
 ) -> Iterator[dict[str, np.ndarray]]:
     """Corrupts held-out batches as `MaskedBatches` does those of training, each time the same.
 
@@ -154,15 +150,14 @@ def masked_evaluation_batches(
         num_tokens: of the vocabulary, the mask and the special ones included.
         rate: share of the ordinary tokens to choose, more than 0 and at most 1.
         special: tokens that are never chosen and never put in, such as the end of text.
-        num_hosts: how many hosts share a batch, as in `batches`.
-        host: which of them this is, as in `batches`.
+        host: this host, of those that share a batch, as in `batches`.
 
     Returns:
         An iterator over the corrupted batches.
 
     Raises:
         ConfigError: as for `mask_tokens`.
-        DataError: the seed is negative, or host is not one of num_hosts.
+        DataError: the seed is negative.
 
     Example:
         >>> batches = iter([{"tokens": np.array([[5, 6]]), "labels": np.array([[6, IGNORE]])}])
@@ -171,16 +166,15 @@ def masked_evaluation_batches(
         array([[ 5, -1]], dtype=int32)
     """
     require_seed(seed)
-    require_host(num_hosts, host)
     ordinary = _ordinary_tokens(mask_token, num_tokens, rate, special)
 
     def corrupted() -> Iterator[dict[str, np.ndarray]]:
         before = 0  # Tokens of the global batches so far.
         for batch in batches:
             size = batch["tokens"].size
-            rng = _generator([seed], before + host * size)
+            rng = _generator([seed], before + host.index * size)
             yield _masked(batch, rng, ordinary, mask_token, rate)
-            before += num_hosts * size
+            before += host.count * size
 
     return corrupted()
 

@@ -11,6 +11,7 @@ from einops import rearrange
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxformer.errors import ConfigError, TrainingError
+from jaxformer.text import Host
 
 __all__ = ["PmapRunner", "Runner", "SingleRunner", "make_runner", "split_cpu"]
 
@@ -49,8 +50,7 @@ class SingleRunner:
     axis_name: str | None = None
     num_devices: int = 1
     num_local_devices: int = 1
-    num_hosts: int = 1
-    host: int = 0
+    host: Host = Host()
 
     def __init__(self, device: jax.Device | None = None) -> None:
         self._device = device or jax.local_devices()[0]
@@ -104,8 +104,8 @@ class PmapRunner:
         self._local = [d for d in self._devices if d.process_index == jax.process_index()]
         self.num_devices = len(self._devices)
         self.num_local_devices = len(self._local)
-        self.num_hosts = len({device.process_index for device in self._devices})
-        self.host = jax.process_index() if self.num_hosts > 1 else 0
+        num_hosts = len({device.process_index for device in self._devices})
+        self.host = Host(jax.process_index() if num_hosts > 1 else 0, num_hosts)
         mesh = Mesh(np.asarray(self._local), (self.axis_name,))
         self._replicated = NamedSharding(mesh, PartitionSpec())
         self._spread = jax.pmap(

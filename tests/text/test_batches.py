@@ -5,6 +5,7 @@ from jaxformer.errors import DataError
 from jaxformer.text import (
     IGNORE,
     Batches,
+    Host,
     PackedDocuments,
     TokenStream,
     Windows,
@@ -60,7 +61,7 @@ def test_every_epoch_has_each_item_once_in_another_order(batch_size):
 @pytest.mark.parametrize("num_hosts", [1, 2, 4])
 def test_hosts_rows_make_up_the_global_batch(num_hosts):
     whole = Batches(WINDOWS, 12, seed=7)
-    hosts = [Batches(WINDOWS, 12, seed=7, num_hosts=num_hosts, host=h) for h in range(num_hosts)]
+    hosts = [Batches(WINDOWS, 12, seed=7, host=Host(h, num_hosts)) for h in range(num_hosts)]
     for step in (0, 3, 17):  # Step 3 has the end of an epoch and the start of the next.
         parts = [host[step] for host in hosts]
         assert all(len(part["tokens"]) == 12 // num_hosts for part in parts)
@@ -95,7 +96,7 @@ def test_evaluation_hosts_rows_make_up_the_global_batch(num_hosts):
     packed = PackedDocuments(STREAM, LENGTH)
     whole = list(evaluation_batches(packed, 20))
     hosts = [
-        evaluation_batches(packed, 20, num_hosts=num_hosts, host=host) for host in range(num_hosts)
+        evaluation_batches(packed, 20, host=Host(index, num_hosts)) for index in range(num_hosts)
     ]
     steps = list(zip(*hosts, strict=True))
     assert len(steps) == len(whole) == 3
@@ -105,27 +106,30 @@ def test_evaluation_hosts_rows_make_up_the_global_batch(num_hosts):
     assert not whole[-1]["segment_ids"][2:].any()
 
 
-def make_batches(source, batch_size, **hosts):
-    return Batches(source, batch_size, seed=7, **hosts)
+@pytest.mark.parametrize("index, count", [(4, 4), (-1, 4), (0, 0)])
+def test_host_is_one_of_their_count(index, count):
+    with pytest.raises(DataError, match=f"got index={index} and count={count}; use jax.process_i"):
+        Host(index, count)
+
+
+def make_batches(source, batch_size, host=Host()):
+    return Batches(source, batch_size, seed=7, host=host)
 
 
 @pytest.mark.parametrize("make", [make_batches, evaluation_batches])
 @pytest.mark.parametrize(
-    "source, batch_size, hosts, rule",
+    "source, batch_size, host, rule",
     [
-        (WINDOWS, 10, {"num_hosts": 4}, "batch_size=10 and num_hosts=4; try 8"),
-        (WINDOWS, 3, {"num_hosts": 4}, "batch_size=3 and num_hosts=4; try 4"),
-        (WINDOWS, 0, {}, "batch_size=0 and num_hosts=1; try 1"),
-        (WINDOWS, -8, {"num_hosts": 4}, "batch_size=-8 and num_hosts=4; try 4"),
-        (WINDOWS, 8, {"num_hosts": 4, "host": 4}, "host=4 and num_hosts=4; use"),
-        (WINDOWS, 8, {"num_hosts": 4, "host": -1}, "host=-1 and num_hosts=4; use"),
-        (WINDOWS, 8, {"num_hosts": 0}, "host=0 and num_hosts=0; use"),
-        ([], 8, {}, "at least one item, got none; add text"),
+        (WINDOWS, 10, Host(0, 4), "batch_size=10 and host.count=4; try 8"),
+        (WINDOWS, 3, Host(0, 4), "batch_size=3 and host.count=4; try 4"),
+        (WINDOWS, 0, Host(), "batch_size=0 and host.count=1; try 1"),
+        (WINDOWS, -8, Host(0, 4), "batch_size=-8 and host.count=4; try 4"),
+        ([], 8, Host(), "at least one item, got none; add text"),
     ],
 )
-def test_batches_refuse_what_cannot_be_made(make, source, batch_size, hosts, rule):
+def test_batches_refuse_what_cannot_be_made(make, source, batch_size, host, rule):
     with pytest.raises(DataError, match=rule):
-        make(source, batch_size, **hosts)
+        make(source, batch_size, host=host)
 
 
 def test_batches_refuse_a_negative_seed():

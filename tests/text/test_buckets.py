@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.text import IGNORE, BucketedBatches, bucketed_evaluation_batches, buckets
+from jaxformer.text import IGNORE, BucketedBatches, Host, bucketed_evaluation_batches, buckets
 
 # Of each length from 1 to 13, once to 13 times: 91 examples.
 LENGTHS = np.random.default_rng(5).permutation(np.repeat(np.arange(1, 14), np.arange(13, 0, -1)))
@@ -122,8 +122,8 @@ def test_labels_of_classes_fill_up_with_ignore():
 def test_hosts_rows_make_up_the_global_batch(num_hosts):
     whole = BucketedBatches(EXAMPLES, seed=7, **OPTIONS)
     hosts = [
-        BucketedBatches(EXAMPLES, seed=7, **OPTIONS, num_hosts=num_hosts, host=host)
-        for host in range(num_hosts)
+        BucketedBatches(EXAMPLES, seed=7, **OPTIONS, host=Host(index, num_hosts))
+        for index in range(num_hosts)
     ]
     assert {host.shapes for host in hosts} == {whole.shapes}
     assert {host.batches_per_epoch for host in hosts} == {whole.batches_per_epoch}
@@ -132,8 +132,8 @@ def test_hosts_rows_make_up_the_global_batch(num_hosts):
         assert len({part["source"].shape for part in parts}) == 1
         assert_equal(joined(parts), whole[step])
     evaluations = [
-        bucketed_evaluation_batches(EXAMPLES, **OPTIONS, num_hosts=num_hosts, host=host)
-        for host in range(num_hosts)
+        bucketed_evaluation_batches(EXAMPLES, **OPTIONS, host=Host(index, num_hosts))
+        for index in range(num_hosts)
     ]
     steps = zip(bucketed_evaluation_batches(EXAMPLES, **OPTIONS), *evaluations, strict=True)
     for expected, *parts in steps:
@@ -209,12 +209,19 @@ def test_padding_share_falls_with_more_buckets():
             "got batch_tokens=51, multiple_of=4 and a length of 13; try 52, or leave out",
         ),
         (dict(batch_tokens=0), ConfigError, "got batch_tokens=0, .*try 52"),
-        (dict(multiple_of=6, num_hosts=4), ConfigError, "multiple_of=6 and num_hosts=4; try 4"),
-        (dict(multiple_of=1, num_hosts=4), ConfigError, "multiple_of=1 and num_hosts=4; try 4"),
-        (dict(multiple_of=0), ConfigError, "multiple_of=0 and num_hosts=1; try 1"),
+        (
+            dict(multiple_of=6, host=Host(0, 4)),
+            ConfigError,
+            "multiple_of=6 and host.count=4; try 4",
+        ),
+        (
+            dict(multiple_of=1, host=Host(0, 4)),
+            ConfigError,
+            "multiple_of=1 and host.count=4; try 4",
+        ),
+        (dict(multiple_of=0), ConfigError, "multiple_of=0 and host.count=1; try 1"),
         (dict(num_buckets=0), ConfigError, "at least 1 and at most 8, got 0; each is"),
         (dict(num_buckets=9), ConfigError, "at least 1 and at most 8, got 9; each is"),
-        (dict(host=1), DataError, "host=1 and num_hosts=1; use"),
     ],
 )
 def test_buckets_refuse_impossible_settings(make, options, error, rule):

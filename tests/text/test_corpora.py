@@ -123,8 +123,8 @@ def test_split_of_documents_cuts_at_most_one_and_at_a_line(fraction):
     whole = [text for text in training + validation if text in documents]
     assert len(whole) >= len(documents) - 1
     assert sorted("".join(training + validation).splitlines(True)) == sorted(LINES)
-    held_out = sum(map(len, validation)) / sum(map(len, documents))
-    assert abs(held_out - fraction) < 1 / len(LINES)
+    share = sum(map(len, validation)) / sum(map(len, documents))
+    assert abs(share - fraction) < 1 / len(LINES)
 
 
 def test_split_prefers_the_edge_of_a_document_to_a_line_further_away():
@@ -149,7 +149,7 @@ def test_split_order_depends_on_the_seed_only():
     assert printed.strip() == str(split_documents(documents, 0.3, seed=11))
 
 
-def test_split_drops_held_out_paragraphs_from_training():
+def test_split_drops_validation_paragraphs_from_training():
     documents = [
         f"head {i}\n\n  {LONG}\n \n\nshort\n\n{LONG} Number {i}, and longer." for i in range(5)
     ]
@@ -178,7 +178,7 @@ def test_split_refuses_a_fraction_out_of_range(fraction):
     "documents, side",
     [
         ([], "training side from 0 documents of 0 characters"),
-        (["a"], "held-out side from 1 documents of 1 characters"),
+        (["a"], "validation side from 1 documents of 1 characters"),
         ([LONG, LONG], "training side from 2 documents of 94 characters"),
     ],
 )

@@ -6,6 +6,7 @@ from jaxformer.text import (
     IGNORE,
     Batches,
     BucketedBatches,
+    Host,
     MaskedBatches,
     PackedDocuments,
     TokenStream,
@@ -150,10 +151,10 @@ def test_masked_hosts_rows_make_up_the_global_batch(num_hosts):
     bucketed = dict(batch_tokens=150, multiple_of=6, num_buckets=3)
     whole = MaskedBatches(BucketedBatches(examples, seed=7, **bucketed), seed=3, **OPTIONS)
     hosts = []
-    for host in range(num_hosts):
-        share = dict(num_hosts=num_hosts, host=host)
-        batches = BucketedBatches(examples, seed=7, **bucketed, **share)
-        hosts.append(MaskedBatches(batches, seed=3, **OPTIONS, **share))
+    for index in range(num_hosts):
+        host = Host(index, num_hosts)
+        batches = BucketedBatches(examples, seed=7, **bucketed, host=host)
+        hosts.append(MaskedBatches(batches, seed=3, **OPTIONS, host=host))
     for step in range(batches.batches_per_epoch + 1):
         assert_equal(joined([host[step] for host in hosts]), whole[step])
 
@@ -171,13 +172,12 @@ def test_masked_evaluation_depends_on_the_seed():
 def test_masked_evaluation_is_always_the_same(num_hosts):
     windows = Windows(TEXT, 13)  # 26, the last one shorter.
 
-    def masked(batch_size, num_hosts, host):
-        share = dict(num_hosts=num_hosts, host=host)
-        batches = evaluation_batches(windows, batch_size, **share)
-        return masked_evaluation_batches(batches, seed=3, **OPTIONS, **share)
+    def masked(batch_size, host):
+        batches = evaluation_batches(windows, batch_size, host=host)
+        return masked_evaluation_batches(batches, seed=3, **OPTIONS, host=host)
 
-    expected = joined(list(masked(1, 1, 0)))
-    hosts = [masked(12, num_hosts, host) for host in range(num_hosts)]
+    expected = joined(list(masked(1, Host())))
+    hosts = [masked(12, Host(index, num_hosts)) for index in range(num_hosts)]
     batch = joined([joined(parts) for parts in zip(*hosts, strict=True)])
     assert len(batch["tokens"]) == 36
     assert_equal({name: array[:26] for name, array in batch.items()}, expected)
@@ -215,12 +215,6 @@ MAKE = [
 def test_masking_refuses_impossible_settings(make, options, rule):
     with pytest.raises(ConfigError, match=rule):
         make(**(OPTIONS | options))
-
-
-@pytest.mark.parametrize("make", MAKE[1:])
-def test_masked_batches_refuse_what_is_no_host(make):
-    with pytest.raises(DataError, match="host=2 and num_hosts=2; use"):
-        make(**OPTIONS, num_hosts=2, host=2)
 
 
 def test_masked_batches_refuse_a_negative_seed_and_a_negative_step():

@@ -9,8 +9,6 @@ from jaxformer.text import (
     RowCounts,
     byte_tokenizer,
     encode_labelled,
-    read_labelled,
-    split_labelled,
 )
 
 BYTE = byte_tokenizer()
@@ -26,16 +24,16 @@ def test_texts_are_read_with_their_labels(folder):
     (folder / "a.tsv").write_bytes(
         b"\xef\xbb\xbfGreat! \t good\r\nno tab\na\tb\tc\n\tbad\nSo so.\t\n"
     )
-    labelled, counts = read_labelled(["a.tsv"])
-    assert labelled == Labelled(("Great!",), ("good",), ("1",))
+    labelled, counts = Labelled.read(["a.tsv"])
+    assert labelled == Labelled(("Great!",), ("good",), lines=("1",))
     assert str(counts) == "5 texts read, 1 kept; 2 empty (lines 4, 5), 2 misaligned (lines 2, 3)"
 
 
 def test_several_files_follow_each_other_and_are_named(folder):
     (folder / "a.tsv").write_bytes(b"A\tx\n\tx\n")
     (folder / "b.tsv.gz").write_bytes(gzip.compress(b"none\nB\ty"))
-    labelled, counts = read_labelled(["a.tsv", "b.tsv.gz"])
-    assert labelled == Labelled(("A", "B"), ("x", "y"), ("a.tsv:1", "b.tsv.gz:2"))
+    labelled, counts = Labelled.read(["a.tsv", "b.tsv.gz"])
+    assert labelled == Labelled(("A", "B"), ("x", "y"), lines=("a.tsv:1", "b.tsv.gz:2"))
     assert str(counts) == (
         "4 texts read, 2 kept; 1 empty (line a.tsv:2), 1 misaligned (line b.tsv.gz:1)"
     )
@@ -55,7 +53,7 @@ def test_reading_names_what_is_wrong(folder, paths, rule):
     (folder / "blank").write_bytes(b"\n")
     (folder / "plain.gz").write_bytes(b"a\tb\n")
     with pytest.raises(DataError, match=rule) as error:
-        read_labelled(paths)
+        Labelled.read(paths)
     assert "\n" not in str(error.value)
 
 
@@ -75,10 +73,10 @@ def test_classes_must_be_two():
 
 
 def test_examples_have_tokens_and_the_index_of_the_label():
-    labelled = Labelled(("né", "abcd", "a"), ("x", "y", "y"), ("2", "3", "5"))
+    labelled = Labelled(("né", "abcd", "a"), ("x", "y", "y"), lines=("2", "3", "5"))
     counts = RowCounts("texts", 3)
     examples, kept, counts = encode_labelled(labelled, BYTE, ["z", "y", "x"], 3, counts)
-    assert kept == Labelled(("né", "a"), ("x", "y"), ("2", "5"))
+    assert kept == Labelled(("né", "a"), ("x", "y"), lines=("2", "5"))
     assert str(counts) == "3 texts read, 2 kept; 1 too long (line 3)"
     assert [{name: a.tolist() for name, a in e.items()} for e in examples] == [
         {"tokens": [110, 195, 169], "lengths": 3, "labels": 2},
@@ -102,30 +100,30 @@ def test_encoding_refuses_to_be_left_without_texts():
 
 
 def test_encoding_names_a_label_that_is_no_class():
-    labelled = Labelled(("a", "b"), ("x", "w"), ("3", "b.tsv:7"))
+    labelled = Labelled(("a", "b"), ("x", "w"), lines=("3", "b.tsv:7"))
     rule = r"one of the classes \['x', 'y'\], got 'w' in line b.tsv:7; correct it"
     with pytest.raises(DataError, match=rule):
         encode_labelled(labelled, BYTE, ["x", "y"], 3, RowCounts("texts", 2))
 
 
-def test_split_holds_out_texts_but_not_their_labels():
+def test_split_separates_texts_but_not_their_labels():
     texts = tuple(f"text {i % 31}" for i in range(41))
     labelled = Labelled(texts, ("x", "y") * 20 + ("x",))
-    train, held_out, counts = split_labelled(labelled, 0.3, RowCounts("texts", 41), seed=1)
-    assert len(held_out) == 12
-    assert not set(train.texts) & set(held_out.texts)
-    assert set(train.labels) == set(held_out.labels) == {"x", "y"}
+    train, validation, counts = labelled.split(0.3, RowCounts("texts", 41), seed=1)
+    assert len(validation) == 12
+    assert not set(train.texts) & set(validation.texts)
+    assert set(train.labels) == set(validation.labels) == {"x", "y"}
     assert counts.repeated > 0
-    assert counts.kept == len(train) + len(held_out)
+    assert counts.kept == len(train) + len(validation)
     rows = set(zip(labelled.texts, labelled.labels, labelled.lines, strict=True))
-    for part in (train, held_out):
+    for part in (train, validation):
         assert set(zip(part.texts, part.labels, part.lines, strict=True)) <= rows
-    again = split_labelled(labelled, 0.3, RowCounts("texts", 41), seed=1)
-    assert again == (train, held_out, counts)
-    assert split_labelled(labelled, 0.3, RowCounts("texts", 41), seed=2) != again
+    again = labelled.split(0.3, RowCounts("texts", 41), seed=1)
+    assert again == (train, validation, counts)
+    assert labelled.split(0.3, RowCounts("texts", 41), seed=2) != again
 
 
 def test_split_refuses_an_empty_side():
     labelled = Labelled(("a", "a"), ("x", "y"))
     with pytest.raises(DataError, match="sides .* must have texts, got an empty training side"):
-        split_labelled(labelled, 0.5, RowCounts("texts", 2))
+        labelled.split(0.5, RowCounts("texts", 2))

@@ -1,30 +1,23 @@
-"""Sentences in two languages: reading pairs, holding some out, and the tokens to train on."""
+"""Sentences in two languages: reading pairs, and the tokens to train on."""
 
 import dataclasses
-import itertools
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.text.files import read_lines
-from jaxformer.text.rows import (
-    RowCounts,
-    fitting_rows,
-    held_out_rows,
-    line_numbers,
-    require_same_length,
-    sorted_out,
-    take,
-)
+from jaxformer.text.row_counts import RowCounts, fitting_rows
+from jaxformer.text.tables import Table
 from jaxformer.text.tokenizers import Tokenizer
 
-__all__ = ["Pairs", "encode_pairs", "encode_source", "read_pairs", "split_pairs"]
+__all__ = ["Pairs", "encode_pairs", "encode_source"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Pairs:
+class Pairs(Table):
     """Source sentences, each with its translation.
 
     Args:
@@ -40,102 +33,55 @@ class Pairs:
         2
     """
 
+    unit = "pairs"
+    layout = "source, tab, target"
+    inputs = ("sources", "targets")
+
     sources: tuple[str, ...]
     targets: tuple[str, ...]
-    lines: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "lines", self.lines or line_numbers(len(self.sources)))
-        require_same_length(sources=self.sources, targets=self.targets, lines=self.lines)
+    @classmethod
+    def read(cls, paths: Sequence[str]) -> tuple[Self, RowCounts]:
+        r"""Reads pairs from one file with two columns, or from two files line by line.
 
-    def __len__(self) -> int:
-        return len(self.sources)
+        What is dropped, and how lines end, is as for `Table.read`.
 
+        Args:
+            paths: a TSV file, each line of which is source, tab, target; or two files, the sources
+                and the targets.
 
-def read_pairs(paths: Sequence[str]) -> tuple[Pairs, RowCounts]:
-    r"""Reads pairs of sentences from one file with two columns, or from two files line by line.
+        Returns:
+            The pairs, at least one, and how many were read and dropped.
 
-    The files are UTF-8, and unpacked if their names end in `.gz`. Only `\n` and `\r\n` end a line.
-    The spaces around a sentence are left out. A pair of which a side is empty is dropped, as is a
-    line of a single file that has no tab, or more than one; the counts say how many and where.
+        Raises:
+            DataError: there are not one or two paths, a file is missing, damaged or not UTF-8, two
+                files have different numbers of lines, or no pair is left.
 
-    Args:
-        paths: a TSV file, each line of which is source, tab, target; or two files, the sources
-            and the targets.
-
-    Returns:
-        The pairs, at least one, and how many were read and dropped.
-
-    Raises:
-        DataError: there are not one or two paths, a file is missing, damaged or not UTF-8, two
-            files have different numbers of lines, or no pair is left.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = pathlib.Path(folder, "a.tsv").write_text("A dog.\tEin Hund.\nA cat.\t\n")
-        ...     pairs, counts = read_pairs([f"{folder}/a.tsv"])
-        >>> pairs.sources, pairs.targets, str(counts)
-        (('A dog.',), ('Ein Hund.',), '2 pairs read, 1 kept; 1 empty (line 2)')
-    """
-    if isinstance(paths, str) or len(paths) not in (1, 2):
-        raise DataError(
-            "paths must be a list of one TSV file, or of a file of sources and one of targets, "
-            f"got {paths!r}; name one or two"
-        )
-    texts = [list(read_lines(pathlib.Path(path))) for path in paths]
-    columns: Iterable[Sequence[str]]
-    if len(texts) == 1:
-        columns = (line.split("\t") for line in texts[0])
-        remedy = "each line must be source, tab, target"
-    else:
-        if len(texts[0]) != len(texts[1]):
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     _ = pathlib.Path(folder, "a.tsv").write_text("A dog.\tEin Hund.\nA cat.\t\n")
+            ...     pairs, counts = Pairs.read([f"{folder}/a.tsv"])
+            >>> pairs.sources, pairs.targets, str(counts)
+            (('A dog.',), ('Ein Hund.',), '2 pairs read, 1 kept; 1 empty (line 2)')
+        """
+        if isinstance(paths, str) or len(paths) not in (1, 2):
+            raise DataError(
+                "paths must be a list of one TSV file, or of a file of sources and one of targets, "
+                f"got {paths!r}; name one or two"
+            )
+        if len(paths) == 1:
+            return super().read(paths)
+        sources, targets = (list(read_lines(pathlib.Path(path))) for path in paths)
+        if len(sources) != len(targets):
             raise DataError(
                 "two files of pairs must have the same number of lines, got "
-                f"{len(texts[0]):,} in '{paths[0]}' and {len(texts[1]):,} in '{paths[1]}'; "
+                f"{len(sources):,} in '{paths[0]}' and {len(targets):,} in '{paths[1]}'; "
                 "give files that are aligned line by line"
             )
-        columns = zip(*texts, strict=True)
+        rows = ((str(i), row) for i, row in enumerate(zip(sources, targets, strict=True), 1))
         remedy = "each line of one must translate that line of the other"
-    numbered = ((str(i), row) for i, row in zip(itertools.count(1), columns, strict=False))
-    rows, counts = sorted_out(numbered, "pairs", files=paths, remedy=remedy)
-    return Pairs(*rows), counts
-
-
-def split_pairs(
-    pairs: Pairs, validation_fraction: float, counts: RowCounts, *, seed: int = 0
-) -> tuple[Pairs, Pairs, RowCounts]:
-    """Holds out some pairs, so that no sentence of them is trained on.
-
-    The pairs are put in a random order, of which the last ones are held out. The others are
-    trained on, but for those with a source or a target that is held out: they are dropped.
-
-    Args:
-        pairs: what to split.
-        validation_fraction: share of the pairs to hold out, more than 0 and less than 1.
-        counts: of the pairs so far.
-        seed: of the order.
-
-    Returns:
-        The training pairs and the held-out pairs, at least one of each, and the counts with the
-        pairs that are in neither.
-
-    Raises:
-        DataError: the fraction is out of range, or one of the sides would be empty.
-
-    Example:
-        >>> pairs = Pairs(("yes", "no", "well", "well"), ("ja", "nein", "nun", "gut"))
-        >>> train, held_out, counts = split_pairs(pairs, 0.25, RowCounts("pairs", 4), seed=1)
-        >>> train.targets, held_out.targets
-        (('ja', 'nein'), ('gut',))
-        >>> print(counts)
-        4 pairs read, 3 kept; 1 repeating held-out text (line 3)
-    """
-    texts = (pairs.sources, pairs.targets)
-    training, held_out, counts = held_out_rows(
-        texts, pairs.lines, validation_fraction, counts, seed=seed
-    )
-    return _take(pairs, training), _take(pairs, held_out), counts
+        return cls._from_rows(rows, paths, remedy=remedy)
 
 
 def encode_pairs(
@@ -186,14 +132,14 @@ def encode_pairs(
     sizes = [(s.size + 1, t.size + 1) for s, t in zip(sources, targets, strict=True)]
     kept, counts = fitting_rows(pairs.lines, sizes, max_len, counts, ends=1)
     examples = [_example(sources[i], targets[i], source_end, target_end) for i in kept]
-    return examples, _take(pairs, kept), counts
+    return examples, pairs.take(kept), counts
 
 
 def encode_source(text: str, tokenizer: Tokenizer, max_len: int) -> np.ndarray:
     """Turns one sentence to translate into tokens, as `encode_pairs` does with a source.
 
     Args:
-        text: the sentence; the spaces around it are left out, as `read_pairs` does.
+        text: the sentence; the spaces around it are left out, as `Pairs.read` does.
         tokenizer: of the sources.
         max_len: the most tokens, the end of text included.
 
@@ -241,7 +187,3 @@ def _end_of_text(tokenizer: Tokenizer) -> int:
             "jaxformer made, or add the special token <|endoftext|> to it"
         )
     return end
-
-
-def _take(pairs: Pairs, indices: Iterable[int]) -> Pairs:
-    return Pairs(*take((pairs.sources, pairs.targets, pairs.lines), indices))

@@ -14,8 +14,6 @@ from jaxformer.text import (
     byte_tokenizer,
     encode_pairs,
     encode_source,
-    read_pairs,
-    split_pairs,
     train_character,
     train_word,
 )
@@ -47,16 +45,16 @@ def test_pairs_are_read_from_one_file_of_columns(folder):
         "A\u2028b\r\tc",
     ]
     (folder / "a.tsv").write_bytes("\r\n".join(rows).encode())
-    pairs, counts = read_pairs(["a.tsv"])
-    assert pairs == Pairs(("A dog.", "A\u2028b"), ("Ein Hund.", "c"), ("1", "7"))
+    pairs, counts = Pairs.read(["a.tsv"])
+    assert pairs == Pairs(("A dog.", "A\u2028b"), ("Ein Hund.", "c"), lines=("1", "7"))
     assert str(counts) == "7 pairs read, 2 kept; 2 empty (lines 4, 5), 3 misaligned (lines 2, 3, 6)"
 
 
 def test_pairs_are_read_from_two_files_line_by_line(folder):
     (folder / "a.en.gz").write_bytes(gzip.compress("\ufeffone\u2028\n\n a\ttab \nfour\n".encode()))
     (folder / "a.de").write_bytes("\ufeffeins\r\nzwei\r\ndrei\r\n \x85".encode())
-    pairs, counts = read_pairs(["a.en.gz", "a.de"])
-    assert pairs == Pairs(("one", "a\ttab"), ("eins", "drei"), ("1", "3"))
+    pairs, counts = Pairs.read(["a.en.gz", "a.de"])
+    assert pairs == Pairs(("one", "a\ttab"), ("eins", "drei"), lines=("1", "3"))
     assert str(counts) == "4 pairs read, 2 kept; 2 empty (lines 2, 4)"
 
 
@@ -89,7 +87,7 @@ def test_reading_names_what_is_wrong(folder, paths, rule):
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     with pytest.raises(DataError, match=rule) as error:
-        read_pairs(paths)
+        Pairs.read(paths)
     assert "\n" not in str(error.value)
 
 
@@ -97,13 +95,13 @@ def test_pairs_must_be_as_many_on_both_sides():
     with pytest.raises(DataError, match="as many rows .*, got 2 sources, 1 targets, 2 lines; al"):
         Pairs(("a", "b"), ("c",))
     with pytest.raises(DataError, match="as many rows .*, got 1 sources, 1 targets, 2 lines; al"):
-        Pairs(("a",), ("c",), ("1", "2"))
+        Pairs(("a",), ("c",), lines=("1", "2"))
     assert Pairs(("a", "b"), ("c", "d")).lines == ("1", "2")
 
 
 def test_examples_have_the_end_of_text_where_it_starts_and_ends():
     source_tokenizer = train_character(["abc"])  # Its end of text is 3.
-    pairs = Pairs(("ab", "cba"), ("né", "x"), ("5", "7"))
+    pairs = Pairs(("ab", "cba"), ("né", "x"), lines=("5", "7"))
     examples, kept, counts = encode_pairs(pairs, source_tokenizer, BYTE, 4, counts_of(pairs))
     assert kept == pairs
     assert counts == counts_of(pairs)
@@ -128,17 +126,19 @@ def test_examples_have_the_end_of_text_where_it_starts_and_ends():
 
 
 def test_encoding_drops_pairs_too_long_on_either_side():
-    pairs = Pairs(("aaaa", "aaa", "aaa", "a"), ("b", "bbb", "bbbb", "b"), ("2", "3", "5", "7"))
+    pairs = Pairs(
+        ("aaaa", "aaa", "aaa", "a"), ("b", "bbb", "bbbb", "b"), lines=("2", "3", "5", "7")
+    )
     counts = RowCounts("pairs", 7).drop("empty", ["1", "4", "6"])
     examples, kept, counts = encode_pairs(pairs, BYTE, BYTE, 4, counts)
-    assert kept == Pairs(("aaa", "a"), ("bbb", "b"), ("3", "7"))
+    assert kept == Pairs(("aaa", "a"), ("bbb", "b"), lines=("3", "7"))
     assert [int(example["lengths"]) for example in examples] == [4, 2]
     assert str(counts) == ("7 pairs read, 2 kept; 3 empty (lines 1, 4, 6), 2 too long (lines 2, 5)")
 
 
 def test_encoding_drops_pairs_without_tokens():
     silent = Tokenizer.from_json(BYTE.to_json().replace('"normalizer": null', SILENCER))
-    pairs = Pairs(("aa", "aa", "a"), ("b", "xxx", "b"), ("2", "3", "5"))
+    pairs = Pairs(("aa", "aa", "a"), ("b", "xxx", "b"), lines=("2", "3", "5"))
     _, kept, counts = encode_pairs(pairs, BYTE, silent, 2, counts_of(pairs))
     assert kept.lines == ("5",)
     assert str(counts) == "3 pairs read, 1 kept; 1 empty (line 3), 1 too long (line 2)"
@@ -192,22 +192,22 @@ def many_pairs(count):
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.37, 0.9])
-def test_split_holds_out_a_fraction_in_a_random_order(fraction):
+def test_split_takes_a_fraction_in_a_random_order(fraction):
     pairs = many_pairs(101)
-    train, held_out, counts = split_pairs(pairs, fraction, counts_of(pairs), seed=3)
-    assert len(held_out) == round(fraction * 101)
+    train, validation, counts = pairs.split(fraction, counts_of(pairs), seed=3)
+    assert len(validation) == round(fraction * 101)
     assert counts == counts_of(pairs)
     rows = list(zip(pairs.sources, pairs.targets, pairs.lines, strict=True))
-    parts = [list(zip(p.sources, p.targets, p.lines, strict=True)) for p in (train, held_out)]
+    parts = [list(zip(p.sources, p.targets, p.lines, strict=True)) for p in (train, validation)]
     assert sorted(parts[0] + parts[1]) == sorted(rows)
     assert all(part != sorted(part, key=rows.index) for part in parts)
 
 
 def test_split_depends_on_the_seed_only():
     pairs = many_pairs(37)
-    splits = [split_pairs(pairs, 0.3, counts_of(pairs), seed=seed) for seed in (0, 1, 0)]
+    splits = [pairs.split(0.3, counts_of(pairs), seed=seed) for seed in (0, 1, 0)]
     assert splits[0] == splits[2] != splits[1]
-    assert split_pairs(pairs, 0.3, counts_of(pairs)) == splits[0]
+    assert pairs.split(0.3, counts_of(pairs)) == splits[0]
 
 
 sentences = st.sampled_from("abcdefghijk")
@@ -219,38 +219,38 @@ sentences = st.sampled_from("abcdefghijk")
     fraction=st.floats(0.01, 0.99),
     seed=st.integers(0, 2**32),
 )
-def test_split_never_trains_on_a_held_out_sentence(rows, fraction, seed):
+def test_split_never_trains_on_a_validation_sentence(rows, fraction, seed):
     pairs = Pairs(*zip(*rows, strict=True))
     try:
-        train, held_out, counts = split_pairs(pairs, fraction, counts_of(pairs), seed=seed)
+        train, validation, counts = pairs.split(fraction, counts_of(pairs), seed=seed)
     except DataError as error:
         assert "both sides of a split must have pairs" in str(error)
         return
-    assert not set(train.sources) & set(held_out.sources)
-    assert not set(train.targets) & set(held_out.targets)
-    assert len(held_out) == round(fraction * len(pairs))
-    assert counts.kept == len(train) + len(held_out)
-    # Only pairs that repeat a held-out sentence are left out.
-    used = {*train.lines, *held_out.lines}
+    assert not set(train.sources) & set(validation.sources)
+    assert not set(train.targets) & set(validation.targets)
+    assert len(validation) == round(fraction * len(pairs))
+    assert counts.kept == len(train) + len(validation)
+    # Only pairs that repeat a validation sentence are left out.
+    used = {*train.lines, *validation.lines}
     for source, target, line in zip(pairs.sources, pairs.targets, pairs.lines, strict=True):
         if line not in used:
-            assert source in held_out.sources or target in held_out.targets
+            assert source in validation.sources or target in validation.targets
 
 
 @pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, float("nan")])
 def test_split_refuses_a_fraction_out_of_range(fraction):
     with pytest.raises(DataError, match=f"more than 0 and less than 1, got {fraction}; 0.1"):
-        split_pairs(many_pairs(7), fraction, RowCounts("pairs", 7))
+        many_pairs(7).split(fraction, RowCounts("pairs", 7))
 
 
 @pytest.mark.parametrize(
     "pairs, fraction, got",
     [
-        (many_pairs(3), 0.1, "held-out side from 3 with validation_fraction=0.1, 0 of them"),
+        (many_pairs(3), 0.1, "validation side from 3 with validation_fraction=0.1, 0 of them"),
         (many_pairs(3), 0.9, "training side from 3 with validation_fraction=0.9, 0 of them"),
         (Pairs(("a",) * 5, tuple("bcdef")), 0.4, "training side from 5 .*=0.4, 3 of them repeat"),
     ],
 )
 def test_split_refuses_an_empty_side(pairs, fraction, got):
     with pytest.raises(DataError, match=f"sides .* must have pairs, got an empty {got}.*; add"):
-        split_pairs(pairs, fraction, counts_of(pairs))
+        pairs.split(fraction, counts_of(pairs))

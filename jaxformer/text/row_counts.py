@@ -1,0 +1,128 @@
+"""How many rows of a table were read, and how many were dropped, where and for which reason."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from jaxformer.errors import DataError
+
+__all__ = ["RowCounts", "fitting_rows"]
+
+# Why a row is dropped, by the field of `RowCounts` that counts it.
+_REASONS = {
+    "empty": "empty",
+    "misaligned": "misaligned",
+    "too_long": "too long",
+    "repeated": "repeating held-out text",
+}
+_SHOWN = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class RowCounts:
+    """How many rows were read, and how many were dropped for which reason.
+
+    Args:
+        unit: what a row is, such as "pairs".
+        read: rows in the files.
+        empty: rows dropped because a column has no text, or no token.
+        misaligned: rows dropped because they do not have as many tabs as they should.
+        too_long: rows dropped because a column has too many tokens.
+        repeated: rows dropped from the training part because the validation part has a text of
+            them.
+        first_dropped: by the name of the field, up to 3 of the lines dropped, from 1 on, each
+            "17", or "file.tsv:17" where several files were read.
+
+    Example:
+        >>> counts = RowCounts("pairs", read=29_000).drop("empty", ["17"])
+        >>> print(counts.drop("too_long", ["4", "90"]))
+        29,000 pairs read, 28,997 kept; 1 empty (line 17), 2 too long (lines 4, 90)
+    """
+
+    unit: str
+    read: int
+    empty: int = 0
+    misaligned: int = 0
+    too_long: int = 0
+    repeated: int = 0
+    first_dropped: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def kept(self) -> int:
+        """Number of rows that were not dropped."""
+        return self.read - self.empty - self.misaligned - self.too_long - self.repeated
+
+    def drop(self, reason: str, lines: Sequence[str]) -> "RowCounts":
+        """Counts rows that are dropped.
+
+        Args:
+            reason: "empty", "misaligned", "too_long" or "repeated".
+            lines: of the rows, any number.
+
+        Returns:
+            The counts with these.
+
+        Example:
+            >>> RowCounts("pairs", read=7).drop("empty", ["2", "5"]).kept
+            5
+        """
+        if not lines:
+            return self
+        shown = (*self.first_dropped.get(reason, ()), *lines)[:_SHOWN]
+        count = getattr(self, reason) + len(lines)
+        dropped = {**self.first_dropped, reason: shown}
+        return dataclasses.replace(self, first_dropped=dropped, **{reason: count})
+
+    def __str__(self) -> str:
+        dropped = ", ".join(
+            f"{getattr(self, field):,} {reason}{self._lines(field)}"
+            for field, reason in _REASONS.items()
+            if getattr(self, field)
+        )
+        kept = f"{self.read:,} {self.unit} read, {self.kept:,} kept"
+        return f"{kept}; {dropped}" if dropped else kept
+
+    def _lines(self, field: str) -> str:
+        lines = list(self.first_dropped.get(field, ()))
+        if not lines:
+            return ""
+        more = [] if len(lines) == getattr(self, field) else ["..."]
+        return f" (line{'s' if lines[1:] else ''} {', '.join(lines + more)})"
+
+
+def fitting_rows(
+    lines: Sequence[str],
+    sizes: Sequence[Sequence[int]],
+    max_len: int,
+    counts: RowCounts,
+    *,
+    ends: int,
+) -> tuple[list[int], RowCounts]:
+    """Finds the rows that are neither empty nor too long once they are tokens.
+
+    Args:
+        lines: of the rows.
+        sizes: tokens in the columns of each row.
+        max_len: the most tokens that a column may have.
+        counts: of the rows so far.
+        ends: how many of the tokens in a column are added to those of its text.
+
+    Returns:
+        The indices of the rows to keep, and the counts with those dropped.
+
+    Raises:
+        DataError: no row is left.
+    """
+    empty = [i for i, size in enumerate(sizes) if min(size) == ends]
+    too_long = [i for i, size in enumerate(sizes) if min(size) > ends and max(size) > max_len]
+    counts = counts.drop("empty", [lines[i] for i in empty])
+    counts = counts.drop("too_long", [lines[i] for i in too_long])
+    dropped = {*empty, *too_long}
+    kept = [i for i in range(len(sizes)) if i not in dropped]
+    if not kept:
+        shortest = min((max(sizes[i]) for i in too_long), default=None)
+        raise DataError(
+            f"at least one of the {counts.unit} must have tokens, and at most max_len={max_len}, "
+            f"got none of {len(sizes):,}: {counts}; "
+            + (f"raise max_len to at least {shortest}" if shortest else "use another tokenizer")
+        )
+    return kept, counts

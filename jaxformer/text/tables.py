@@ -1,0 +1,244 @@
+"""Tables of text: rows of named columns, read from files and split for training and validation."""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, Self
+
+import numpy as np
+
+from jaxformer.errors import DataError
+from jaxformer.text.files import read_lines
+from jaxformer.text.row_counts import RowCounts
+
+__all__ = [
+    "Table",
+    "count_shared",
+    "require_fraction",
+    "require_same_length",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows of text in named columns, and the line that each was read from.
+
+    A kind of table is a frozen dataclass with a tuple of strings for each column, in the order that
+    they have in a file. `Pairs` and `Labelled` are two.
+
+    Attributes:
+        unit: what a row is, such as "pairs".
+        layout: how a line of a file should look, such as "source, tab, target".
+        inputs: the columns of which training and validation must not share a text.
+
+    Args:
+        lines: where each row was read, such as "17"; 1, 2, 3 and so on if not given.
+
+    Raises:
+        DataError: one column has more rows than another.
+
+    Example:
+        >>> @dataclasses.dataclass(frozen=True)
+        ... class Tagged(Table):
+        ...     unit = "sentences"
+        ...     layout = "words, tab, tags"
+        ...     inputs = ("words",)
+        ...     words: tuple[str, ...]
+        ...     tags: tuple[str, ...]
+        >>> tagged = Tagged(words=("A dog runs", "He sleeps"), tags=("DET N V", "PRON V"))
+        >>> len(tagged), tagged.lines, tagged.take([1]).tags
+        (2, ('1', '2'), ('PRON V',))
+    """
+
+    unit: ClassVar[str]
+    layout: ClassVar[str]
+    inputs: ClassVar[tuple[str, ...]]
+
+    lines: tuple[str, ...] = dataclasses.field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        columns = {name: getattr(self, name) for name in self._column_names()}
+        rows = next(map(len, columns.values()), 0)
+        object.__setattr__(self, "lines", self.lines or tuple(map(str, range(1, rows + 1))))
+        require_same_length(**columns, lines=self.lines)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    @classmethod
+    def read(cls, paths: Sequence[str]) -> tuple[Self, RowCounts]:
+        r"""Reads the rows of TSV files: in each line the columns, with tabs between them.
+
+        The files are UTF-8, and unpacked if their names end in `.gz`. Only `\n` and `\r\n` end a
+        line. The spaces around a text are left out. A row in which a column is empty is dropped,
+        as is a line with too few or too many tabs; the counts say how many and where.
+
+        Args:
+            paths: the files; their lines follow each other.
+
+        Returns:
+            The table, of at least one row, and how many rows were read and dropped.
+
+        Raises:
+            DataError: there is no path, a file is missing, damaged or not UTF-8, or no row is left.
+
+        Example:
+            >>> import tempfile
+            >>> from jaxformer.text import Labelled
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     _ = pathlib.Path(folder, "a.tsv").write_text("Great!\tgood\nBoring. bad\n")
+            ...     labelled, counts = Labelled.read([f"{folder}/a.tsv"])
+            >>> labelled.texts, labelled.labels, str(counts)
+            (('Great!',), ('good',), '2 texts read, 1 kept; 1 misaligned (line 2)')
+        """
+        if isinstance(paths, str) or not paths:
+            raise DataError(f"paths must be a list of TSV files, got {paths!r}; name one")
+        return cls._from_rows(_tsv_rows(paths), paths, remedy=f"each line must be {cls.layout}")
+
+    def split(
+        self, validation_fraction: float, counts: RowCounts, *, seed: int = 0
+    ) -> tuple[Self, Self, RowCounts]:
+        """Splits the rows at random into a training part and a validation part.
+
+        A training row is dropped if the validation part has its text in one of the columns
+        `inputs`, so that validation measures what was never trained on.
+
+        Args:
+            validation_fraction: share of the rows for validation, more than 0 and less than 1.
+            counts: of the rows so far.
+            seed: of the order.
+
+        Returns:
+            The training part and the validation part, each of at least one row, and the counts
+            with the rows that are in neither.
+
+        Raises:
+            DataError: the fraction is out of range, or one of the parts would be empty.
+
+        Example:
+            >>> from jaxformer.text import Pairs
+            >>> pairs = Pairs(("yes", "no", "well", "well"), ("ja", "nein", "nun", "gut"))
+            >>> train, validation, counts = pairs.split(0.25, RowCounts("pairs", 4), seed=1)
+            >>> train.targets, validation.targets
+            (('ja', 'nein'), ('gut',))
+            >>> print(counts)
+            4 pairs read, 3 kept; 1 repeating held-out text (line 3)
+        """
+        require_fraction(validation_fraction)
+        total = len(self)
+        order = np.random.default_rng(seed).permutation(total).tolist()
+        start = total - round(validation_fraction * total)
+        training, validation = order[:start], order[start:]
+        repeated: set[int] = set()
+        for column in (getattr(self, name) for name in self.inputs):
+            texts = {column[i] for i in validation}
+            repeated |= {i for i in training if column[i] in texts}
+        counts = counts.drop("repeated", [self.lines[i] for i in training if i in repeated])
+        training = [i for i in training if i not in repeated]
+        if not training or not validation:
+            side = "validation" if training else "training"
+            raise DataError(
+                f"both sides of a split must have {counts.unit}, got an empty {side} side from "
+                f"{total} with validation_fraction={validation_fraction}, {len(repeated)} of them "
+                "repeating a validation text; add data, or change the fraction"
+            )
+        return self.take(training), self.take(validation), counts
+
+    def take(self, indices: Iterable[int]) -> Self:
+        """Takes some rows.
+
+        Args:
+            indices: of the rows, in any order.
+
+        Returns:
+            A table of these rows, in the order of the indices.
+        """
+        chosen = list(indices)
+        fields = {name: getattr(self, name) for name in (*self._column_names(), "lines")}
+        return dataclasses.replace(
+            self, **{name: tuple(field[i] for i in chosen) for name, field in fields.items()}
+        )
+
+    @classmethod
+    def _column_names(cls) -> list[str]:
+        return [field.name for field in dataclasses.fields(cls) if field.name != "lines"]
+
+    @classmethod
+    def _from_rows(
+        cls, rows: Iterable[tuple[str, Sequence[str]]], files: Sequence[str], *, remedy: str
+    ) -> tuple[Self, RowCounts]:
+        """Keeps the rows that have text in every column, without the spaces around it.
+
+        Args:
+            rows: the line and the columns of each.
+            files: where they are from, for the error message.
+            remedy: how a row should look, for the error message.
+
+        Raises:
+            DataError: no row is left.
+        """
+        names = cls._column_names()
+        kept: list[tuple[str, ...]] = []
+        dropped: dict[str, list[str]] = {"empty": [], "misaligned": []}
+        read = 0
+        for line, columns in rows:
+            read += 1
+            texts = [column.strip() for column in columns]
+            if len(texts) != len(names):
+                dropped["misaligned"].append(line)
+            elif all(texts):
+                kept.append((line, *texts))
+            else:
+                dropped["empty"].append(line)
+        counts = RowCounts(cls.unit, read)
+        for reason, where in dropped.items():
+            counts = counts.drop(reason, where)
+        if not kept:
+            got = " and ".join(f"'{file}'" for file in files)
+            raise DataError(
+                f"at least one of the {cls.unit} must be usable, got {got}: {counts}; {remedy}"
+            )
+        lines, *texts_by_column = zip(*kept, strict=True)
+        return cls(lines=lines, **dict(zip(names, texts_by_column, strict=True))), counts
+
+
+def _tsv_rows(paths: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yields the line and the columns of each row."""
+    for path in paths:
+        file = f"{path}:" if len(paths) > 1 else ""
+        for i, line in enumerate(read_lines(pathlib.Path(path)), 1):
+            yield f"{file}{i}", line.split("\t")
+
+
+def require_same_length(**columns: Sequence[str]) -> None:
+    """Raises DataError where one column has more rows than another."""
+    if len({len(column) for column in columns.values()}) > 1:
+        got = ", ".join(f"{len(column)} {name}" for name, column in columns.items())
+        raise DataError(f"columns must have as many rows as each other, got {got}; align them")
+
+
+def require_fraction(validation_fraction: float) -> None:
+    """Raises DataError for a share of validation data that is not between 0 and 1."""
+    if not 0 < validation_fraction < 1:
+        raise DataError(
+            "validation_fraction must be more than 0 and less than 1, got "
+            f"{validation_fraction}; 0.1 holds out a tenth"
+        )
+
+
+def count_shared(training: Sequence[str], validation: Sequence[str]) -> int:
+    """Counts the validation texts that are training texts too, so that a caller can report them.
+
+    Args:
+        training: such as the sources of pairs, or the texts that have labels.
+        validation: the same of other files.
+
+    Returns:
+        How many of `validation` are in `training`, each as often as it occurs.
+
+    Example:
+        >>> count_shared(["A dog.", "A cat."], ["A cat.", "A cow.", "A cat."])
+        2
+    """
+    known = set(training)
+    return sum(text in known for text in validation)
