@@ -12,7 +12,6 @@ import pytest
 from jaxformer.cli import main
 from jaxformer.config import RotaryScalingConfig, load_config
 from jaxformer.errors import ConfigError
-from jaxformer.run_folder import ValidationTokens
 from jaxformer.runs import open_run
 
 TEXT = "the cat sat on the mat; the dog sat on the log.\n" * 40
@@ -109,7 +108,7 @@ def test_run_folder_holds_everything(trained):
     names = {path.name for path in folder.iterdir()}
     assert names == {
         "config.toml", "tokenizer.json", "metrics.jsonl", "tensorboard", "checkpoints",
-        "samples.txt", "loss.png", "validation.npz", "data.json",
+        "samples.txt", "loss.png", "validation.json", "data.json",
     }  # fmt: skip
     assert (folder / "loss.png").stat().st_size > 5000
     assert load_config(folder / "config.toml").model.vocab_size is not None
@@ -195,11 +194,11 @@ def test_packed_documents_words_and_one_device_train_too(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "--- 'the d'\nthe d" in out
     run = open_run(tmp_path / "run")
-    assert run.tokenizer.vocab_size <= 30 and run.tokenizer.end_of_text is not None
+    assert run.task.tokenizer.vocab_size <= 30 and run.task.tokenizer.end_of_text is not None
     evaluation = run.evaluate()
     assert evaluation.perplexity < 10  # of 20 words, most of which follow from the last
     # All tokens but the first of each document, and their bytes: spaces cost a word model nothing.
-    validation = ValidationTokens.load(run.folder)
+    validation = run.task.load_validation(run.folder)
     documents = np.split(validation.stream.tokens, validation.stream.offsets[1:])
     assert len(documents) == 8
     assert evaluation.predicted == sum(document.size - 1 for document in documents)
@@ -270,7 +269,7 @@ def test_wrong_override_names_the_option(tmp_path, capsys):
 def test_override_reaches_a_table_within_a_table(tmp_path, capsys, monkeypatch):
     configs = []
 
-    def train_run(config, on_start):
+    def train_run(config, *, on_start):
         configs.append(config)
         raise ConfigError("enough")
 
@@ -335,9 +334,9 @@ def test_run_is_not_continued_on_another_text(trained, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
-        (lambda run: (run / "validation.npz").write_bytes(b""), "validation.npz"),
-        (lambda run: truncate(run / "validation.npz"), "validation.npz"),
-        (lambda run: (run / "validation.npz").unlink(), "validation.npz"),
+        (lambda run: (run / "validation.json").write_bytes(b""), "validation.json"),
+        (lambda run: truncate(run / "validation.json"), "validation.json"),
+        (lambda run: (run / "validation.json").unlink(), "validation.json"),
         (lambda run: truncate(run / "tokenizer.json"), "tokenizer.json"),
         (lambda run: (run / "config.toml").unlink(), "has no config.toml"),
         (lambda run: truncate(run / "config.toml"), "config.toml"),
@@ -375,7 +374,7 @@ def test_refused_command_changes_no_file(trained, capsys):
     assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
 
 
-@pytest.mark.parametrize("name", ["data.json", "tokenizer.json", "validation.npz"])
+@pytest.mark.parametrize("name", ["data.json", "tokenizer.json", "validation.json"])
 def test_file_with_a_name_of_ours_is_left_alone(tmp_path, capsys, name):
     config = write_config(tmp_path)
     (tmp_path / "run").mkdir()

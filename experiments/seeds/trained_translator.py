@@ -53,10 +53,12 @@ def document(folder: pathlib.Path, sentence: str = SENTENCE) -> Document:
         DataError: the run cannot translate the sentence.
     """
     run = runs.open_run(folder)
-    if not isinstance(run, runs.TranslationRun):
-        raise CheckpointError(f"{folder} holds {run.kind}; a translator's run folder is needed")
+    if not isinstance(run.task, runs.TranslationTask):
+        raise CheckpointError(
+            f"{folder} holds {run.task.kind}; a translator's run folder is needed"
+        )
     maps = {one.name: one for one in run.attention(sentence)}
-    cross, labels = maps["cross-attention"], runs.loss_labels(folder)
+    cross, labels = maps["cross-attention"], run.task.loss_labels(run.config)
     translation = run.translate([sentence])[0][0].text
 
     def training_curve() -> Shown:

@@ -30,9 +30,9 @@ def train(path: str, overrides: Sequence[str]) -> None:
         split_cpu(config.training.cpu_devices)
     from jaxformer import runs
 
-    def say(resolved: ExperimentConfig, report: tuple[str, ...]) -> None:
-        print(config_to_toml(resolved))
-        for line in report:
+    def say(task: runs.Task) -> None:
+        print(config_to_toml(task.config))
+        for line in task.report:
             print(line)
 
     result = runs.train_run(config, on_start=say)
@@ -53,7 +53,7 @@ def _report(run: "Run") -> None:
 
     print()
     _print_evaluation(run)
-    print(f"loss curve: {_draw_loss_curve(run.folder)}\n")
+    print(f"loss curve: {_draw_loss_curve(run)}\n")
     rng = jax.random.key(run.config.seed)
     with (run.folder / "samples.txt").open("w", encoding="utf-8") as file:
         for index, prompt in enumerate(run.config.samples.prompts):
@@ -64,19 +64,20 @@ def _report(run: "Run") -> None:
     print(f"run folder: {run.folder}")
 
 
-def _print_evaluation(run: "Run") -> None:
-    result = run.evaluate()
-    print(f"validation loss at step {run.step}: {result}, over {result.predicted:,} {result.unit}s")
+def _print_evaluation(run: "Run", data: Sequence[pathlib.Path] = ()) -> None:
+    result = run.evaluate(data or None)
+    loss = "loss" if data else "validation loss"
+    print(f"{loss} at step {run.step}: {result}, over {result.predicted:,} {result.unit}s")
     for line in result.details:
         print(line)
 
 
-def _draw_loss_curve(folder: pathlib.Path) -> str:
-    from jaxformer import runs
+def _draw_loss_curve(run: "Run") -> str:
     from jaxformer.training import read_metrics
     from jaxformer.viz import loss_curves
 
-    records, labels = {folder.name: read_metrics(folder)}, runs.loss_labels(folder)
+    folder, labels = run.folder, run.task.loss_labels(run.config)
+    records = {folder.name: read_metrics(folder)}
     try:
         figure = loss_curves(
             records, unit=labels.unit, training_label=labels.training, title=folder.name
@@ -92,4 +93,4 @@ def evaluate(command: Evaluate) -> None:
     """Prints the figures of a run."""
     from jaxformer import runs
 
-    _print_evaluation(runs.open_run(command.run, command.step))
+    _print_evaluation(runs.open_run(command.run, command.step), command.data)

@@ -1,5 +1,6 @@
 """Whole models, put together from the modules."""
 
+from jaxformer.models.attention_map import AttentionMap
 from jaxformer.models.decoder import Decoder, DecoderOutput, init_cache
 from jaxformer.models.encoder import (
     Encoder,
@@ -10,6 +11,7 @@ from jaxformer.models.encoder import (
 from jaxformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderOutput
 
 __all__ = [
+    "AttentionMap",
     "Decoder",
     "DecoderOutput",
     "Encoder",

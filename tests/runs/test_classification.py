@@ -11,7 +11,7 @@ from jaxformer import runs
 from jaxformer.config import SamplesConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.models import SequenceClassifier
-from jaxformer.run_folder import load_summary
+from jaxformer.runs.folder import load_summary
 from jaxformer.training import SingleRunner
 from tests.runs import tiny
 
@@ -76,7 +76,7 @@ def test_report_counts_what_was_dropped_and_where(classification_run):
 
 def test_summary_has_the_classes_in_the_order_of_their_numbers(trained, run):
     summary = load_summary(trained / "run")
-    assert run.classes == summary.classes == ("animals", "food", "sky")
+    assert run.task.classes == ("animals", "food", "sky")
     assert run.config.model.num_classes == 3
     assert summary.documents == 45
 
@@ -111,7 +111,7 @@ def test_probabilities_are_those_of_the_model_on_a_text_alone(run, validation):
     forward = jax.jit(SequenceClassifier(run.config.model).apply)
     for text, classes in zip(validation[0][:3], run.classify(validation[0][:3], 99), strict=True):
         logits = forward({"params": run.params}, run.encode(text)[None]).logits[0]
-        expected = dict(zip(run.classes, jax.nn.softmax(logits).tolist(), strict=True))
+        expected = dict(zip(run.task.classes, jax.nn.softmax(logits).tolist(), strict=True))
         assert {c.name: c.probability for c in classes} == pytest.approx(expected, rel=1e-4)
         assert [c.name for c in classes] == sorted(expected, key=expected.__getitem__)[::-1]
 
@@ -190,7 +190,7 @@ def test_samples_that_cannot_be_classified_are_refused_before_training(tmp_path)
 
 def test_validation_texts_that_are_trained_on_are_reported(tmp_path):
     path = tiny.write(tmp_path / "validation.tsv", [LINES[0], "moon\tsky"])
-    run = runs.prepare_run(config(tmp_path, data={"validation_paths": (path,)}))
+    run = tiny.prepare(config(tmp_path, data={"validation_paths": (path,)}))
     assert run.report[1:] == (
         "validating on 2 texts (2 texts read, 2 kept)",
         "1 validation texts are also in the training texts",
@@ -198,18 +198,18 @@ def test_validation_texts_that_are_trained_on_are_reported(tmp_path):
 
 
 def test_phrasebook_has_topics(tmp_path):
-    run = runs.prepare_run(
+    run = tiny.prepare(
         tiny.config(
             tmp_path, architecture="encoder", data={"source": "phrasebook"},
             model={"max_len": 32}, training={"batch_tokens": 256},
         )
     )  # fmt: skip
-    assert set(run.validation_texts.labels) <= set(run.summary.classes)
-    assert run.config.model.num_classes == len(run.summary.classes) > 2
+    assert set(run.validation.rows.labels) <= set(run.classes)
+    assert run.config.model.num_classes == len(run.classes) > 2
 
 
 def test_label_smoothing_is_in_the_training_loss_alone(tmp_path, run):
-    prepared = runs.prepare_run(config(tmp_path, training={"label_smoothing": 0.3}))
+    prepared = tiny.prepare(config(tmp_path, training={"label_smoothing": 0.3}))
     batch = next(prepared.training_data(SingleRunner()).validation())
     real = batch["labels"] >= 0
     model, inputs = SequenceClassifier(run.config.model), (batch["tokens"],)
@@ -218,7 +218,7 @@ def test_label_smoothing_is_in_the_training_loss_alone(tmp_path, run):
     )(run.params)
     surprise = -np.asarray(jax.nn.log_softmax(logits), np.float64)[real]
     nats = surprise[np.arange(real.sum()), batch["labels"][real]].sum()
-    training, _ = prepared.losses()
+    training = prepared.loss(0.3)
     total, count = jax.jit(lambda params: training(params, batch, None))(run.params)
     assert float(total) == pytest.approx(0.7 * nats + 0.3 * surprise.mean(-1).sum(), rel=1e-5)
     assert int(count) == real.sum() > 1

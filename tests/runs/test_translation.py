@@ -15,7 +15,7 @@ from jaxformer import runs, text
 from jaxformer.config import SamplesConfig, SamplingConfig, SyntheticConfig, TranslationConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.models import EncoderDecoder
-from jaxformer.run_folder import load_summary
+from jaxformer.runs.folder import load_summary, start_folder
 from jaxformer.training import PmapRunner, SingleRunner
 from tests.runs import tiny
 
@@ -98,7 +98,7 @@ def test_report_counts_what_was_dropped_and_where(translation_run):
 
 
 def test_frozen_vectors_stay_as_they_were_read(run):
-    words, table = run.tokenizers[0].words, run.params["source_embedding"]
+    words, table = run.task.tokenizers[0].words, run.params["source_embedding"]
     assert table["frozen_embedding"].shape == (8, 5)
     assert table["projection_kernel"].shape == (5, 16)
     for word in ("two", "six"):
@@ -120,7 +120,6 @@ def test_summary_counts_pairs_and_target_tokens(trained, run, validation):
     assert summary.documents == len(kept)
     assert summary.train_tokens == sum(len(target.split()) + 1 for _, target in kept)
     assert summary.validation_tokens == sum(len(t.split()) + 1 for t in validation.targets)
-    assert summary.classes == ()
 
 
 def test_training_learns(trained):
@@ -179,7 +178,7 @@ def logits_of(run, sentence, written):
     sources, targets = np.zeros((1, 12), np.int32), np.zeros((1, 12), np.int32)
     source = run.encode(sentence)
     sources[0, : source.size] = source
-    targets[0, : len(written)] = [run.tokenizers[1].end_of_text, *written[:-1]]
+    targets[0, : len(written)] = [run.task.tokenizer.end_of_text, *written[:-1]]
     logits = forward(run.config.model, run.params, sources, targets, np.int32([source.size]))
     return np.asarray(logits)[0, : len(written), : run.tokenizers[1].vocab_size]
 
@@ -191,7 +190,7 @@ def forward(model, params, sources, targets, lengths):
 
 
 def test_greedy_translation_takes_the_likeliest_token_each_time(run, validation):
-    tokenizer = run.tokenizers[1]
+    tokenizer = run.task.tokenizer
     greedy = run.translate(validation.sources[:3], beam_size=1)
     for sentence, (best,) in zip(validation.sources, greedy, strict=False):
         written = tokenizer.encode(best.text).tolist() + [tokenizer.end_of_text] * best.finished
@@ -199,7 +198,7 @@ def test_greedy_translation_takes_the_likeliest_token_each_time(run, validation)
 
 
 def test_scores_are_log_probabilities_by_length_and_the_best_come_first(run, validation):
-    tokenizer = run.tokenizers[1]
+    tokenizer = run.task.tokenizer
     found = run.translate(validation.sources, num_best=3, length_penalty=0.0)
     for sentence, several in zip(validation.sources, found, strict=True):
         scores = [one.score for one in several]
@@ -292,7 +291,7 @@ def test_run_in_parts_equals_the_run_at_once_and_guards_its_data(trained, tmp_pa
 
 
 def test_source_and_target_have_vocabularies_of_their_own(run):
-    source, target = run.tokenizers
+    source, target = run.task.tokenizers
     assert set(source.words) == set(ENGLISH) and set(target.words) == set(GERMAN)
     assert (run.config.model.source_vocab_size, run.config.model.vocab_size) == (8, 11)
     # The vectors are the source's; the target's table is trained, and as wide as the model.
@@ -305,9 +304,9 @@ def test_source_and_target_share_a_vocabulary_by_default(tmp_path):
     assert run.tokenizers[0] is run.tokenizers[1]
     assert set(run.tokenizers[0].words) == {*ENGLISH, *GERMAN}
     assert (run.config.model.source_vocab_size, run.config.model.vocab_size) == (None, 14)
-    run.write(tmp_path)
-    assert not (tmp_path / "source_tokenizer.json").exists()
-    opened = runs.TranslationRun.open(tmp_path, run.config, None, 0)
+    start_folder(tmp_path / "run", run.config, run.summary, run.save)
+    assert not (tmp_path / "run" / "source_tokenizer.json").exists()
+    opened = runs.TranslationTask.load(tmp_path / "run", run.config)
     assert opened.tokenizers[0] is opened.tokenizers[1]
     assert opened.encode("two zwei").tolist() == run.tokenizers[0].encode("two zwei").tolist() + [
         13
@@ -316,7 +315,7 @@ def test_source_and_target_share_a_vocabulary_by_default(tmp_path):
 
 def prepare(folder, **changes):
     tiny.write(folder / "pairs.tsv", LINES)
-    return runs.prepare_run(config(folder, **changes))
+    return tiny.prepare(config(folder, **changes))
 
 
 def refused(folder, error, message, **changes):
@@ -360,14 +359,14 @@ def test_validation_pairs_longer_than_any_trained_on_are_evaluated_too(tmp_path)
         data={"validation_paths": (validation,), "validation_fraction": 0.1},
         training={"batch_tokens": 6},
     )
-    data = runs.prepare_run(small).training_data(PmapRunner(jax.local_devices()[:2]))
+    data = tiny.prepare(small).training_data(PmapRunner(jax.local_devices()[:2]))
     assert [batch["labels"].shape for batch in data.validation()] == [(2, 5)]
 
 
 def test_files_to_hold_out_are_reported_with_what_they_share(tmp_path):
     validation = tiny.write(tmp_path / "validation.tsv", [LINES[0], "ten\tzehn", "\tnichts"])
     run = prepare(tmp_path, data={"validation_paths": (validation,)})
-    assert run.validation_pairs.targets == (pairs()[0][1], "zehn")
+    assert run.validation.rows.targets == (pairs()[0][1], "zehn")
     assert run.report[1:] == (
         "validating on 2 pairs (3 pairs read, 2 kept; 1 empty (line 3))",
         "1 validation sources are also in the training pairs",
@@ -377,29 +376,29 @@ def test_files_to_hold_out_are_reported_with_what_they_share(tmp_path):
 def test_symbols_are_made_by_the_config(tmp_path):
     task = SyntheticConfig(num_symbols=5, min_len=2, max_len=3, num_pairs=30, num_held_out=7)
     paths = {"source": "reverse", "paths": (), "synthetic": task}
-    run = runs.prepare_run(tiny.config(tmp_path, architecture="encoder_decoder", data=paths))
-    assert len(run.train) == 30 and len(run.validation_pairs) == 7
+    run = tiny.prepare(tiny.config(tmp_path, architecture="encoder_decoder", data=paths))
+    assert len(run.train.rows) == 30 and len(run.validation.rows) == 7
     for source, target in zip(
-        run.validation_pairs.sources, run.validation_pairs.targets, strict=True
+        run.validation.rows.sources, run.validation.rows.targets, strict=True
     ):
         assert target.split() == source.split()[::-1] and 2 <= len(target.split()) <= 3
     other = dataclasses.replace(run.config, seed=1)
-    assert runs.prepare_run(other).summary.fingerprint != run.summary.fingerprint
+    assert tiny.prepare(other).summary.fingerprint != run.summary.fingerprint
 
 
 def test_phrasebook_pairs_english_with_kannada(tmp_path):
     data = {"source": "phrasebook", "paths": ()}
-    run = runs.prepare_run(tiny.config(tmp_path, architecture="encoder_decoder", data=data))
+    run = tiny.prepare(tiny.config(tmp_path, architecture="encoder_decoder", data=data))
     book = text.load_phrasebook()
     english = [phrase.english for phrase in book.held_out]
-    assert set(run.validation_pairs.sources) <= set(english)
-    assert all(ord(max(target)) > 0x0C80 for target in run.validation_pairs.targets[:20])
+    assert set(run.validation.rows.sources) <= set(english)
+    assert all(ord(max(target)) > 0x0C80 for target in run.validation.rows.targets[:20])
 
 
 def test_label_smoothing_is_in_the_training_loss_alone(trained, run, evaluation, tmp_path):
     """By the formula; evaluations, also those of a training with smoothing, are without."""
     smoother = tiny.change(full_config(tmp_path), training={"label_smoothing": 0.3})
-    prepared = runs.prepare_run(smoother)
+    prepared = tiny.prepare(smoother)
     (batch,) = prepared.training_data(SingleRunner()).validation()
 
     def total(loss):
@@ -415,6 +414,6 @@ def test_label_smoothing_is_in_the_training_loss_alone(trained, run, evaluation,
     own = np.take_along_axis(surprise, batch["labels"].clip(0)[..., None], -1)[..., 0]
     nats, spread = own[counted].sum(), surprise.mean(-1)[counted].sum()
     assert spread > 1.1 * nats
-    training, _ = prepared.losses()
+    training = prepared.loss(0.3)
     assert total(training) == pytest.approx(0.7 * nats + 0.3 * spread, rel=1e-5)
     assert evaluation.loss * evaluation.predicted == pytest.approx(nats, rel=1e-5)
