@@ -20,7 +20,7 @@ FOLDER, STEPS, ROWS, LENGTH, NUMBERS = "runs/fit_own_data", 60, 32, 12, 20
 model = Decoder(
     ModelConfig(
         vocab_size=NUMBERS, max_len=LENGTH, num_layers=1, d_model=32, num_heads=2,
-        positions="rotary", scan_layers=False,
+        positions="rotary",
     )
 )  # fmt: skip
 

@@ -61,7 +61,7 @@ class Tagging(TableTask):
 config = c.ExperimentConfig(
     model=c.ModelConfig(architecture="encoder", max_len=8, num_layers=1, d_model=32, num_heads=2),
     data=c.DataConfig(source="labelled"), tokenizer=c.TokenizerConfig(kind="word"),
-    optimizer=c.OptimizerConfig(learning_rate=1e-2), out="runs/own_task",
+    optimizer=c.AdamWConfig(learning_rate=1e-2), out="runs/own_task",
     training=c.TrainingConfig(steps=STEPS, batch_tokens=256, log_every=20, eval_every=20),
 )  # fmt: skip
 train_run(config, task=Tagging)

@@ -55,9 +55,9 @@ def _stack(
     if config.scale_embeddings:
         x = x * np.sqrt(config.d_model)
     position = np.arange(length)
-    if config.positions == "sinusoidal":
+    if config.positions.kind == "sinusoidal":
         x = x + _sinusoidal(length, config.d_model)
-    if config.positions == "learned":
+    if config.positions.kind == "learned":
         x = x + params["add_positions"]["embedding"][:length]
     visible = _real(lengths, batch, length)[:, None] & _real(lengths, batch, length)[..., None]
     if causal:
@@ -149,10 +149,10 @@ def _attention(config, params, x, others, visible, bias, *, is_self):
         if config.qk_norm:
             size = np.sqrt(np.square(x).mean(-1, keepdims=True) + config.norm_eps)
             x = x / size * params[f"{name}_norm_scale"]
-        if config.positions != "rotary" or not is_self:
+        if config.positions.kind != "rotary" or not is_self:
             return x
         half = config.key_dim // 2
-        angles = np.arange(x.shape[1])[:, None] * config.rotary_base ** (-np.arange(half) / half)
+        angles = np.arange(x.shape[1])[:, None] * config.positions.base ** (-np.arange(half) / half)
         turned = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)
         return np.concatenate([turned.real, turned.imag], axis=-1)
 
@@ -184,10 +184,10 @@ def _sinusoidal(length, width):
 def _bias(config, params, length, causal):
     """What the position adds to the scores: `[N, T, S]`, or 0."""
     ahead = np.arange(length) - np.arange(length)[:, None]
-    if config.positions == "alibi":  # for a power of two of heads
+    if config.positions.kind == "alibi":  # for a power of two of heads
         slopes = 2.0 ** (-8 * np.arange(1, config.num_heads + 1) / config.num_heads)
         return -slopes[:, None, None] * abs(ahead)
-    if config.positions == "relative":
+    if config.positions.kind == "relative":
         table = params["position_bias"]["table"]
         bucket = np.vectorize(lambda d: _bucket(config, int(d), causal))(ahead)
         return np.moveaxis(table[bucket], -1, 0)
@@ -196,11 +196,11 @@ def _bias(config, params, length, causal):
 
 def _bucket(config, ahead, causal):
     """T5's bucket of a key so many tokens ahead of its query."""
-    count = config.relative_buckets if causal else config.relative_buckets // 2
+    count = config.positions.num_buckets if causal else config.positions.num_buckets // 2
     start = 0 if causal or ahead <= 0 else count
     distance = max(-ahead, 0) if causal else abs(ahead)
     exact = count // 2
     if distance < exact:
         return start + distance
-    ratio = math.log(distance / exact) / math.log(config.relative_max_distance / exact)
+    ratio = math.log(distance / exact) / math.log(config.positions.max_distance / exact)
     return start + min(exact + int(ratio * (count - exact)), count - 1)

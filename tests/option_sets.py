@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from einops import rearrange
 
-from jaxformer.config import ModelConfig, RotaryScalingConfig
+from jaxformer.config import ModelConfig, RelativeConfig, RotaryConfig, YarnScalingConfig
 from jaxformer.functional import YarnScaling, rotary_tables
 from jaxformer.models import Decoder
 from tests.functional import oracle
@@ -15,17 +15,17 @@ from tests.functional import oracle
 VOCAB = 11
 BASE = ModelConfig(
     vocab_size=VOCAB, max_len=24, num_layers=2, d_model=12, num_heads=2, init_std=0.3,
-    activation="relu", norm="rms_norm", scan_layers=False,
+    activation="relu", norm="rms_norm", layer_execution="loop",
 )  # fmt: skip
 OPTIONS = {
     "composed": dict(
-        positions="rotary", num_heads=6, num_kv_heads=3, head_dim=4, qk_norm=True, norm_eps=0.1,
+        num_heads=6, num_kv_heads=3, head_dim=4, qk_norm=True, norm_eps=0.1,
         norm_position="sandwich", local_window_size=2, attention_softcap=1.5, logit_softcap=2.0,
-        rotary_scaling=RotaryScalingConfig(kind="yarn", factor=4.0, original_max_len=6),
+        positions=RotaryConfig(scaling=YarnScalingConfig(factor=4.0, original_max_len=6)),
     ),
     "alibi": dict(positions="alibi", num_heads=3, value_head_dim=5, local_window_size=4),
     "relative": dict(
-        positions="relative", relative_buckets=5, relative_max_distance=6, qk_norm=True,
+        positions=RelativeConfig(num_buckets=5, max_distance=6), qk_norm=True,
         attention_softcap=3.0, init_std=0.5,
     ),
 }  # fmt: skip
@@ -56,9 +56,10 @@ def reference_logits(config, params, tokens):
     table = params["embedding"]["embedding"]
     length, x = tokens.shape[1], table[np.asarray(tokens)]
     bias, tables = _bias(config, params, length), None
-    if config.positions == "rotary":
-        scaling = YarnScaling(config.rotary_scaling.factor, config.rotary_scaling.original_max_len)
-        tables = rotary_tables(length, config.key_dim, base=config.rotary_base, scaling=scaling)
+    if config.positions.kind == "rotary":
+        base, own = config.positions.base, config.positions.scaling
+        scaling = YarnScaling(own.factor, own.original_max_len)
+        tables = rotary_tables(length, config.key_dim, base=base, scaling=scaling)
 
     def norm(scale, x):
         return x / np.sqrt(np.square(x).mean(-1, keepdims=True) + config.norm_eps) * scale
@@ -106,14 +107,13 @@ def reference_logits(config, params, tokens):
 def _bias(config, params, length):
     """The bias on the scores `[N, T, S]`, for keys at or before the query."""
     distance = np.arange(length)[:, None] - np.arange(length)
-    if config.positions == "alibi":  # of three heads: two of two, and the first of four
+    if config.positions.kind == "alibi":  # of three heads: two of two, and the first of four
         return -np.array([2.0**-4, 2.0**-8, 2.0**-2])[:, None, None] * distance
-    if config.positions == "relative":
-        exact, most = config.relative_buckets // 2, config.relative_max_distance
+    if config.positions.kind == "relative":
+        buckets, most = config.positions.num_buckets, config.positions.max_distance
+        exact = buckets // 2
         growing = np.log(np.maximum(distance, 1) / exact) / np.log(most / exact)
-        bucket = exact + (growing * (config.relative_buckets - exact)).astype(int)
-        bucket = np.where(
-            distance < exact, distance, np.minimum(bucket, config.relative_buckets - 1)
-        )
+        bucket = exact + (growing * (buckets - exact)).astype(int)
+        bucket = np.where(distance < exact, distance, np.minimum(bucket, buckets - 1))
         return np.moveaxis(params["position_bias"]["table"][bucket.clip(0)], -1, 0)
     return None

@@ -3,18 +3,19 @@
 import pytest
 
 from jaxformer.config import (
+    AdamWConfig,
     ExperimentConfig,
+    LinearScalingConfig,
     ModelConfig,
-    OptimizerConfig,
-    RotaryScalingConfig,
     TokenizerConfig,
     TrainingConfig,
+    YarnScalingConfig,
 )
 from jaxformer.errors import ConfigError
 
-LINEAR = RotaryScalingConfig(kind="linear", factor=2.0)
-YARN = RotaryScalingConfig(
-    kind="yarn", factor=4.0, original_max_len=8, beta_fast=16.0, beta_slow=2.0,
+LINEAR = LinearScalingConfig(factor=2.0)
+YARN = YarnScalingConfig(
+    factor=4.0, original_max_len=8, beta_fast=16.0, beta_slow=2.0,
     attention_factor=1.5,
 )  # fmt: skip
 
@@ -28,7 +29,7 @@ def small(**changes):
         **{
             "model": model(),
             "tokenizer": TokenizerConfig(kind="byte"),
-            "optimizer": OptimizerConfig(learning_rate=1e-3),
+            "optimizer": AdamWConfig(learning_rate=1e-3),
             "training": TrainingConfig(steps=7, batch_size=5),
         }
         | changes

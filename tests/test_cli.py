@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxformer.cli import main
-from jaxformer.config import RotaryScalingConfig, load_config
+from jaxformer.config import LionConfig, RotaryConfig, load_config
 from jaxformer.errors import ConfigError
 from jaxformer.runs import open_run
 
@@ -274,11 +274,12 @@ def test_override_reaches_a_table_within_a_table(tmp_path, capsys, monkeypatch):
         raise ConfigError("enough")
 
     monkeypatch.setattr("jaxformer.runs.train_run", train_run)
-    flags = ("--model.rotary-scaling.kind", "linear", "--model.rotary-scaling.factor", "2")
+    flags = ("--model.positions.base", "5e5", "--optimizer.name", "lion")
     one_line(capsys, "train", write_config(tmp_path), *flags)
-    assert configs[0].model.rotary_scaling == RotaryScalingConfig(kind="linear", factor=2.0)
-    error = one_line(capsys, "train", write_config(tmp_path), *flags, "--model.positions", "alibi")
-    assert "remove rotary_scaling, or set positions = 'rotary'" in error
+    assert configs[0].model.positions == RotaryConfig(base=5e5)
+    assert configs[0].optimizer == LionConfig(learning_rate=3e-2)
+    error = one_line(capsys, "train", write_config(tmp_path), "--model.positions", "alibbi")
+    assert "--model.positions must be one of none" in error and "mean 'alibi'?" in error
 
 
 def test_impossible_override_is_a_mistake_too(tmp_path, capsys):

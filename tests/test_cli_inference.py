@@ -12,7 +12,7 @@ import pytest
 
 from jaxformer import runs
 from jaxformer.cli import main
-from jaxformer.config import SamplingConfig
+from jaxformer.config import BeamSearchConfig, SamplingConfig
 from tests.runs import tiny
 
 
@@ -145,8 +145,9 @@ def test_best_translations_are_lines_of_score_and_text(translator, tmp_path, cap
     path = tiny.write(tmp_path / "lines.txt", LINES)
     words = ("--file", path, "--num-best", 3, "--length-penalty", 0)
     out = output(capsys, "translate", translator, *words).out
+    search = BeamSearchConfig(beam_size=3, num_best=3, length_penalty=0.0)
     expected = ""
-    for best in translations_of(translator, num_best=3, length_penalty=0.0):
+    for best in translations_of(translator, search=search):
         expected += "".join(f"{one.score:.4f}\t{one.text}\n" for one in best or ()) + "\n"
     assert out == expected and out.count("\t") == 12
 
@@ -155,7 +156,7 @@ def test_beam_of_one_is_greedy(translator, tmp_path, capsys):
     sentences = ["one two", "six", "two three five"]
     path = tiny.write(tmp_path / "lines.txt", sentences)
     out = output(capsys, "translate", translator, "--file", path, "--beam-size", 1).out
-    greedy = runs.open_run(translator).translate(sentences, beam_size=1)
+    greedy = runs.open_run(translator).translate(sentences, search=BeamSearchConfig(beam_size=1))
     assert out == "".join(f"{best[0].text}\n" for best in greedy)
 
 
@@ -189,10 +190,13 @@ def test_temperature_draws_with_the_seed(translator, tmp_path, capsys, monkeypat
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["one two", "--num-best", 4], "--num-best must be in 1 .. --beam-size=3, got 4"),
-        (["one two", "--num-best", 0], "--num-best must be in 1 .. --beam-size=3, got 0"),
-        (["one two", "--beam-size", 0], "--beam-size must be positive, got 0"),
-        (["one two", "--beam-size", 2, "--num-best", 3], "--beam-size=2, got 3"),
+        (
+            ["one two", "--num-best", 4],
+            "must be at most beam_size, got num_best=4 and beam_size=3",
+        ),
+        (["one two", "--num-best", 0], "num_best must be positive, got num_best=0"),
+        (["one two", "--beam-size", 0], "beam_size must be positive, got beam_size=0"),
+        (["one two", "--beam-size", 2, "--num-best", 3], "got num_best=3 and beam_size=2"),
         (["one two", "--file", "a.txt"], "give a text or --file, got both"),
         (["--file", "absent.txt"], "absent.txt"),
         ([""], "must have text, got ''"),

@@ -6,11 +6,14 @@ import math
 import pytest
 
 from jaxformer.config import (
+    AdamWConfig,
+    BeamSearchConfig,
     DataConfig,
-    OptimizerConfig,
+    LionConfig,
     SamplesConfig,
     SamplingConfig,
     ScheduleConfig,
+    SgdConfig,
     SyntheticConfig,
     TokenizerConfig,
     TrainingConfig,
@@ -43,19 +46,19 @@ PAIRS = {
         (lambda: DataConfig(source="web"), ["source must be one of python, files"]),
         (lambda: DataConfig(validation_fraction=0.0), ["between 0 and 1", "=0.0"]),
         (lambda: DataConfig(validation_fraction=1.0), ["between 0 and 1", "=1.0"]),
-        (lambda: OptimizerConfig(learning_rate=0.0), ["learning_rate must be positive"]),
-        (lambda: OptimizerConfig(learning_rate=NAN), ["learning_rate must be positive"]),
-        (lambda: OptimizerConfig(learning_rate=1.0, eps=0.0), ["eps must be positive"]),
+        (lambda: AdamWConfig(learning_rate=0.0), ["learning_rate must be positive"]),
+        (lambda: AdamWConfig(learning_rate=NAN), ["learning_rate must be positive"]),
+        (lambda: AdamWConfig(learning_rate=1.0, eps=0.0), ["eps must be positive"]),
         (
-            lambda: OptimizerConfig(learning_rate=1.0, clip_norm=-0.5),
+            lambda: AdamWConfig(learning_rate=1.0, clip_norm=-0.5),
             ["clip_norm must be zero or more"],
         ),
         (
-            lambda: OptimizerConfig(learning_rate=1.0, weight_decay=-1.0),
+            lambda: AdamWConfig(learning_rate=1.0, weight_decay=-1.0),
             ["weight_decay must be zero"],
         ),
-        (lambda: OptimizerConfig(learning_rate=1.0, beta1=1.0), ["beta1 must be in [0, 1)"]),
-        (lambda: OptimizerConfig(learning_rate=1.0, beta2=-0.1), ["beta2 must be in [0, 1)"]),
+        (lambda: AdamWConfig(learning_rate=1.0, beta1=1.0), ["beta1 must be in [0, 1)"]),
+        (lambda: AdamWConfig(learning_rate=1.0, beta2=-0.1), ["beta2 must be in [0, 1)"]),
         (lambda: ScheduleConfig(warmup_steps=-1), ["warmup_steps must be zero or more"]),
         (lambda: ScheduleConfig(final_scale=1.1), ["final_scale must be in [0, 1]"]),
         (lambda: ScheduleConfig(decay_steps=5), ["constant schedule has no decay_steps, got 5"]),
@@ -122,7 +125,7 @@ PAIRS = {
         (lambda: DataConfig(num_buckets=9), ["num_buckets must be in 1 .. 8, got num_buckets=9"]),
         (
             lambda: DataConfig(source="copy", paths=("a",)),
-            ["read by data.source 'files', 'pairs', 'labelled' only", "source='copy'", "('a',)"],
+            ["read by data.source 'files', 'pairs' and 'labelled' only", "source='copy'", "('a',)"],
         ),
         (
             lambda: DataConfig(source="phrasebook", validation_paths=("a",)),
@@ -173,6 +176,30 @@ PAIRS = {
             ["training.devices is for the runner 'pmap'", "devices=1", "remove devices"],
         ),
         (lambda: TranslationConfig(beam_size=0), ["beam_size must be positive"]),
+        (lambda: BeamSearchConfig(num_best=0), ["num_best must be positive"]),
+        (
+            lambda: BeamSearchConfig(beam_size=2, num_best=3),
+            ["num_best must be at most beam_size", "num_best=3 and beam_size=2"],
+        ),
+        (
+            lambda: BeamSearchConfig(early_stopping="nevr"),
+            ["early_stopping must be one of True, False, never, got 'nevr'", "mean 'never'?"],
+        ),
+        (lambda: BeamSearchConfig(early_stopping=1), ["one of True, False, never, got 1"]),
+        (lambda: BeamSearchConfig(early_stopping=None), ["True, False, never, got None"]),
+        (lambda: SgdConfig(learning_rate=0.0), ["learning_rate must be positive"]),
+        (lambda: SgdConfig(learning_rate=1.0, momentum=1.0), ["momentum must be in [0, 1)"]),
+        (lambda: SgdConfig(learning_rate=1.0, clip_norm=-1.0), ["clip_norm must be zero or"]),
+        (
+            lambda: SgdConfig(learning_rate=1.0, momentum=0.0, nesterov=True),
+            ["nesterov needs momentum", "momentum=0", "remove nesterov"],
+        ),
+        (lambda: LionConfig(learning_rate=NAN), ["learning_rate must be positive"]),
+        (lambda: LionConfig(learning_rate=1.0, beta2=1.0), ["beta2 must be in [0, 1)"]),
+        (lambda: LionConfig(learning_rate=1.0, weight_decay=-1.0), ["weight_decay must be zero"]),
+        (lambda: LionConfig(name="adamw", learning_rate=1.0), ["name must be one of lion"]),
+        (lambda: small(optimizer="lion"), ["optimizer of name 'lion' needs learning_rate"]),
+        (lambda: small(optimizer=ScheduleConfig()), ["optimizer must be one of AdamWConfig"]),
         (lambda: TranslationConfig(metrics_pairs=-1), ["metrics_pairs must be zero or more"]),
         (
             lambda: TranslationConfig(length_penalty=NAN),
@@ -270,7 +297,7 @@ def test_configs_accept_values_at_their_bounds():
     ScheduleConfig(name="noam", warmup_steps=1)
     TokenizerConfig(vocab_size=257)
     TokenizerConfig(kind="word")
-    OptimizerConfig(learning_rate=1.0, beta1=0.0, weight_decay=0.0, clip_norm=0.0)
+    AdamWConfig(learning_rate=1.0, beta1=0.0, weight_decay=0.0, clip_norm=0.0)
     ScheduleConfig(name="cosine", warmup_steps=4, decay_steps=5, final_scale=0.0)
     ScheduleConfig(name="linear", decay_steps=5, final_scale=1.0)
     SamplingConfig(temperature=0.0, top_k=1, top_p=1.0, min_p=0.0)
@@ -305,6 +332,9 @@ def test_settings_that_have_an_effect_are_accepted():
     own = model(architecture="encoder_decoder", source_vocab_size=9)
     small(**PAIRS | {"model": own}, tokenizer=TokenizerConfig(kind="byte", joint=False))
     small(**PAIRS, translation=TranslationConfig(beam_size=1, length_penalty=-0.5, metrics_pairs=9))
+    BeamSearchConfig(beam_size=3, num_best=3, early_stopping="never")
+    SgdConfig(learning_rate=1.0, momentum=0.0, clip_norm=0.0)
+    LionConfig(learning_rate=1.0, beta1=0.0, weight_decay=0.0)
     DataConfig(source="python", validation_paths=("a",))
     DataConfig(source="pairs", paths=("a",), validation_paths=("b",))
     DataConfig(source="sort", synthetic=SyntheticConfig(min_len=3, max_len=3), num_buckets=8)

@@ -5,8 +5,16 @@ import math
 
 import pytest
 
-from jaxformer.config import RotaryScalingConfig
-from tests.small_config import LINEAR, assert_refused, model
+from jaxformer.config import (
+    AlibiConfig,
+    LinearScalingConfig,
+    Llama3ScalingConfig,
+    RelativeConfig,
+    RotaryConfig,
+    SinusoidalConfig,
+    YarnScalingConfig,
+)
+from tests.small_config import LINEAR, YARN, assert_refused, model
 
 # A number that is not one is never above a bound.
 NAN = math.nan
@@ -59,12 +67,12 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
             ],
         ),
         (
-            lambda: model(architecture="encoder", positions="relative", relative_buckets=5),
-            ["relative_buckets of an encoder must be even, and at least 4", "relative_buckets=5"],
+            lambda: model(architecture="encoder", positions=RelativeConfig(num_buckets=5)),
+            ["num_buckets of relative positions of an encoder must be even, and at", "buckets=5"],
         ),
         (
-            lambda: model(architecture="encoder_decoder", positions="relative", relative_buckets=2),
-            ["relative_buckets of an encoder must be even, and at least 4", "relative_buckets=2"],
+            lambda: model(architecture="encoder_decoder", positions=RelativeConfig(num_buckets=2)),
+            ["of an encoder must be even, and at least 4", "num_buckets=2"],
         ),
         (lambda: model(norm=3), ["norm must be one of layer_norm, rms_norm, got 3"]),
         (lambda: model(vocab_size=0), ["vocab_size must be positive, got vocab_size=0"]),
@@ -75,7 +83,7 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
         (lambda: model(head_dim=0), ["head_dim must be positive"]),
         (lambda: model(value_head_dim=0), ["value_head_dim must be positive"]),
         (lambda: model(d_ff=0), ["d_ff must be positive"]),
-        (lambda: model(rotary_base=0.0), ["rotary_base must be positive"]),
+        (lambda: RotaryConfig(base=0.0), ["base must be positive"]),
         (lambda: model(norm_eps=NAN), ["norm_eps must be positive, got norm_eps=nan"]),
         (lambda: model(init_std=0.0), ["init_std must be positive"]),
         (lambda: model(dropout_rate=1.0), ["dropout_rate must be in [0, 1)", "dropout_rate=1.0"]),
@@ -105,59 +113,60 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
         (lambda: model(**CUDNN, positions="alibi"), ["'cudnn' takes no bias", "='alibi'"]),
         (lambda: model(**CUDNN, positions="relative"), ["takes no bias", "='relative'"]),
         (lambda: model(**CUDNN, dropout_rate=0.1), ["has no dropout", "dropout_rate=0.1"]),
+        (lambda: model(positions="alibbi"), ["positions must be one of none,", "mean 'alibi'?"]),
+        (lambda: model(positions=3), ["positions must be one of NoPositionsConfig", "got 3"]),
+        (lambda: model(positions=LINEAR), ["RotaryConfig, AlibiConfig", "got LinearScalingConfig"]),
+        (lambda: model(positions=None), ["positions must be one of", "got None"]),
+        (lambda: AlibiConfig(kind="rotary"), ["kind must be one of alibi, got 'rotary'"]),
+        (lambda: SinusoidalConfig(base=-1.0), ["base must be positive, got base=-1.0"]),
+        (lambda: SinusoidalConfig(layout="pairs"), ["layout must be one of interleaved, half"]),
+        (lambda: RotaryConfig(layout="pairs"), ["layout must be one of half, interleaved"]),
         (
-            lambda: model(positions="alibi", rotary_scaling=LINEAR),
-            ["for rotary positions", "positions='alibi'", "kind='linear'", "remove rotary_scaling"],
+            lambda: RotaryConfig(scaling="ntk"),
+            ["scaling must be one of linear, llama3, yarn, or be left out, got 'ntk'"],
         ),
         (
-            lambda: model(relative_buckets=8),
-            ["relative_buckets is for relative positions", "positions='rotary'", "=8; remove it"],
+            lambda: RotaryConfig(scaling="yarn"),
+            ["scaling of kind 'yarn' needs factor and original_max_len", "YarnScalingConfig("],
         ),
+        (lambda: RotaryConfig(scaling=2.0), ["scaling must be one of Linear", "got 2.0"]),
+        (lambda: RotaryConfig(base=1.0, scaling=YARN), ["more than 1 for yarn", "base=1.0"]),
+        (lambda: RelativeConfig(num_buckets=1), ["at least 2", "num_buckets=1"]),
+        (lambda: RelativeConfig(num_buckets=-1), ["num_buckets must be positive"]),
+        (lambda: RelativeConfig(max_distance=0), ["max_distance must be positive"]),
         (
-            lambda: model(positions="alibi", relative_max_distance=64),
-            ["relative_max_distance is for relative positions", "positions='alibi'"],
-        ),
-        (lambda: model(positions="relative", relative_buckets=1), ["at least 2", "_buckets=1"]),
-        (
-            lambda: model(positions="relative", relative_buckets=-1),
-            ["relative_buckets must be pos"],
-        ),
-        (
-            lambda: model(positions="relative", relative_buckets=8, relative_max_distance=4),
-            ["more than relative_buckets // 2", "relative_max_distance=4", "relative_buckets=8"],
-        ),
-        (lambda: RotaryScalingConfig(kind="ntk"), ["kind must be one of none, linear, llama3"]),
-        (lambda: RotaryScalingConfig(kind="linear"), ["kind 'linear' needs factor"]),
-        (lambda: RotaryScalingConfig(kind="yarn", factor=2.0), ["'yarn' needs original_max_len"]),
-        (
-            lambda: RotaryScalingConfig(kind="llama3", factor=2.0, original_max_len=8),
-            ["'llama3' needs low_freq_factor"],
-        ),
-        (
-            lambda: RotaryScalingConfig(factor=2.0),
-            ["factor is for rotary scaling of kind 'linear' or 'llama3' or 'yarn'", "kind='none'"],
-        ),
-        (
-            lambda: dataclasses.replace(LINEAR, beta_fast=8.0),
-            ["beta_fast is for rotary scaling of kind 'yarn'", "kind='linear'", "remove it"],
+            lambda: RelativeConfig(num_buckets=8, max_distance=4),
+            ["more than num_buckets // 2", "max_distance=4", "num_buckets=8"],
         ),
         (lambda: dataclasses.replace(LINEAR, factor=0.5), ["factor must be at least 1", "=0.5"]),
         (lambda: dataclasses.replace(LINEAR, factor=math.nan), ["factor must be positive"]),
         (
-            lambda: RotaryScalingConfig(
-                kind="llama3",
-                factor=8.0,
-                original_max_len=8,
-                low_freq_factor=4.0,
-                high_freq_factor=4.0,
+            lambda: Llama3ScalingConfig(
+                factor=8.0, original_max_len=8, low_freq_factor=4.0, high_freq_factor=4.0
             ),
             ["low_freq_factor must be less than high_freq_factor", "low_freq_factor=4.0"],
         ),
         (
-            lambda: RotaryScalingConfig(
-                kind="yarn", factor=2.0, original_max_len=8, beta_slow=32.0
+            lambda: Llama3ScalingConfig(
+                factor=8.0, original_max_len=0, low_freq_factor=1.0, high_freq_factor=4.0
             ),
+            ["original_max_len must be positive"],
+        ),
+        (
+            lambda: YarnScalingConfig(factor=2.0, original_max_len=8, beta_slow=32.0),
             ["beta_slow must be less than beta_fast", "beta_slow=32.0 and beta_fast=32.0"],
+        ),
+        (lambda: dataclasses.replace(YARN, mscale=0.0), ["mscale must be positive"]),
+        *(
+            (
+                lambda given=given: YarnScalingConfig(factor=2.0, original_max_len=8, **given),
+                ["attention_factor, or mscale and mscale_all_dim, or none of them", str(given)],
+            )
+            for given in (
+                {"mscale": 1.0},
+                {"mscale_all_dim": 0.5},
+                {"attention_factor": 1.5, "mscale": 1.0, "mscale_all_dim": 0.5},
+            )
         ),
     ],
 )
@@ -168,13 +177,14 @@ def test_model_configs_refuse_impossible_values_by_name(make, words):
 def test_model_configs_accept_values_at_their_bounds():
     model(dropout_rate=0.0, d_model=10, head_dim=2)
     model(d_model=9, positions="learned")
-    model(positions="relative", relative_buckets=2, relative_max_distance=2, local_window_size=1)
+    model(positions=RelativeConfig(num_buckets=2, max_distance=2), local_window_size=1)
     model(**CUDNN, local_window_size=3)
-    model(architecture="encoder", positions="relative", relative_buckets=4, num_classes=2)
+    model(architecture="encoder", positions=RelativeConfig(num_buckets=4), num_classes=2)
     model(embedding_dim=12)
     model(embedding_dim=5, tied_embeddings=False)
     model(architecture="encoder", embedding_dim=5, num_classes=2)  # nothing is scored
-    RotaryScalingConfig(kind="linear", factor=1.0)
+    LinearScalingConfig(factor=1.0)
+    YarnScalingConfig(factor=1.0, original_max_len=1, mscale=0.7, mscale_all_dim=1.0)
 
 
 def test_model_config_fills_in_widths():
@@ -199,3 +209,11 @@ def test_model_config_of_the_encoder_has_its_own_layers_and_vocabulary():
 def test_model_config_has_a_table_as_wide_as_the_model_by_default():
     assert model().table_dim == 12
     assert model(embedding_dim=5, tied_embeddings=False).table_dim == 5
+
+
+def test_model_config_takes_the_name_of_a_kind_of_positions_for_its_config():
+    assert model(positions="alibi").positions == AlibiConfig()
+    assert model(positions="alibi") == model(positions=AlibiConfig())
+    assert dataclasses.replace(model(), positions="relative").positions == RelativeConfig()
+    assert model().positions == RotaryConfig()
+    assert isinstance(hash(model(positions="sinusoidal")), int)

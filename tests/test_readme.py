@@ -3,10 +3,12 @@
 import pathlib
 import re
 import shlex
+import tomllib
 
 import pytest
 
-from jaxformer.config import load_config
+from jaxformer.cli.overrides import override_config
+from jaxformer.config import ExperimentConfig, config_from_dict, load_config
 
 README = pathlib.Path("README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"(<!--[^\n]*-->\n)?```(\w*)\n(.*?)```", README, flags=re.DOTALL)
@@ -57,12 +59,18 @@ def test_configs_named_in_commands_exist_and_their_overrides_too():
     assert len(commands) >= 3
     for command in commands:
         words = shlex.split(command.split("jaxformer train", 1)[1], comments=True)
-        config = load_config(words[0])
-        for word in words[1:]:
-            if word.startswith("--"):
-                *section, key = word[2:].split(".")
-                key = key.removeprefix("no-").replace("-", "_")
-                assert hasattr(getattr(config, *section) if section else config, key), word
+        override_config(load_config(words[0]), words[1:], prog="jaxformer train")
+
+
+def test_toml_examples_are_parts_of_configs():
+    examples = [code for _, language, code in BLOCKS if language == "toml"]
+    assert examples
+    quickstart = pathlib.Path("configs/quickstart.toml").read_text(encoding="utf-8")
+    values = tomllib.loads(quickstart)
+    for code in examples:
+        for table, keys in tomllib.loads(code).items():
+            values[table] |= keys
+    config_from_dict(ExperimentConfig, values)
 
 
 @pytest.mark.parametrize("path", re.findall(r"\]\(((?!http)[^)]+)\)", README))

@@ -20,7 +20,7 @@ def main(new_tokens: int = 64, repeats: int = 3) -> None:
     config = dataclasses.replace(config, dtype="float32")
     params = jax.jit(Decoder(config).init)(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))
     params = unstack_layers(params["params"])
-    config = dataclasses.replace(config, scan_layers=False)
+    config = dataclasses.replace(config, layer_execution="loop")
     for batch_size in (1, 8):
         seconds = []
         for _ in range(repeats + 1):

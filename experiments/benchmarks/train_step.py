@@ -20,7 +20,7 @@ import optax
 from flax import linen as nn
 from timing import interleaved, ratio, timed
 
-from jaxformer.config import ModelConfig, OptimizerConfig, ScheduleConfig
+from jaxformer.config import AdamWConfig, ModelConfig, ScheduleConfig
 from jaxformer.models import Decoder
 from jaxformer.training.optimizers import make_optimizer
 from jaxformer.training.parallel import SingleRunner
@@ -119,14 +119,15 @@ def main() -> None:
 
     config = ModelConfig(
         vocab_size=vocab, max_len=length, num_layers=layers, d_model=width, num_heads=heads,
-        positions="learned", dtype=arguments.dtype, scan_layers=not arguments.loop,
+        positions="learned", dtype=arguments.dtype,
+        layer_execution="loop" if arguments.loop else "scan",
     )  # fmt: skip
     model = Decoder(config)
     plain = PlainDecoder(layers, heads, width, length, vocab, dtype)
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, vocab, (batch_size, length + 1), dtype=np.int32)
     batch = {"tokens": tokens[:, :-1], "labels": tokens[:, 1:]}
-    optimizer = make_optimizer(OptimizerConfig(learning_rate=1e-4), ScheduleConfig())
+    optimizer = make_optimizer(AdamWConfig(learning_rate=1e-4), ScheduleConfig())
     adamw = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-4, b2=0.95))
 
     runner = SingleRunner()

@@ -1,5 +1,6 @@
 """jaxformer generate, translate and predict: what a trained run is asked for."""
 
+import dataclasses
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -46,22 +47,15 @@ def translate(command: Translate) -> None:
             raise errors.ConfigError(
                 f"--seed={command.seed} is of draws; give a --temperature, or leave it out"
             )
-        beam_size = run.config.translation.beam_size
-        beam_size = beam_size if command.beam_size is None else command.beam_size
-        if beam_size < 1:
-            raise errors.ConfigError(f"--beam-size must be positive, got {beam_size}")
-        if not 1 <= command.num_best <= beam_size:
-            raise errors.ConfigError(
-                f"--num-best must be in 1 .. --beam-size={beam_size}, got {command.num_best}"
-            )
+        given: dict[str, Any] = {
+            "beam_size": command.beam_size,
+            "length_penalty": command.length_penalty,
+            "num_best": command.num_best,
+        }
+        chosen = {name: value for name, value in given.items() if value is not None}
+        search = dataclasses.replace(run.config.translation, **chosen)
         lines = _Lines(command.text, command.file, "translated", run.encode)
-        results = run.translate_stream(
-            lines.good,
-            beam_size=beam_size,
-            num_best=command.num_best,
-            length_penalty=command.length_penalty,
-        )
-
+        results = run.translate_stream(lines.good, search=search)
         unfinished = 0
 
         def shown(translations: list[Any]) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jaxformer.cli.commands import Evaluate
-from jaxformer.cli.parsing import parse
-from jaxformer.config import ExperimentConfig, config_to_toml, load_config
+from jaxformer.cli.overrides import override_config
+from jaxformer.config import config_to_toml, load_config
 
 if TYPE_CHECKING:
     from jaxformer.runs import Run
@@ -17,13 +17,7 @@ __all__ = ["evaluate", "train"]
 
 def train(path: str, overrides: Sequence[str]) -> None:
     """Trains as a config and its overrides say, and shows what came of it."""
-    config = parse(
-        ExperimentConfig,
-        default=load_config(path),
-        args=list(overrides),
-        prog=f"jaxformer train {path}",
-        description="Overrides of the config; each shows its value there.",
-    )
+    config = override_config(load_config(path), overrides, prog=f"jaxformer train {path}")
     if config.training.cpu_devices is not None:
         from jaxformer.training.parallel import split_cpu
 

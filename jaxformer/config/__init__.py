@@ -1,37 +1,68 @@
 """Every setting of an experiment, checked; read from and written as TOML."""
 
 from jaxformer.config.data import DataConfig, SyntheticConfig, TokenizerConfig
-from jaxformer.config.decoding import SamplesConfig, SamplingConfig, TranslationConfig
-from jaxformer.config.files import (
-    config_differences,
-    config_from_dict,
-    config_to_toml,
-    load_config,
+from jaxformer.config.decoding import (
+    BeamSearchConfig,
+    SamplesConfig,
+    SamplingConfig,
+    TranslationConfig,
 )
+from jaxformer.config.files import config_differences, config_to_toml, load_config
+from jaxformer.config.layers import LayerConfig
 from jaxformer.config.loop import LoopConfig
 from jaxformer.config.model import ModelConfig
-from jaxformer.config.rotary import RotaryScalingConfig
-from jaxformer.config.schema import (
-    ExperimentConfig,
+from jaxformer.config.optimizers import (
+    AdamWConfig,
+    LionConfig,
     OptimizerConfig,
     ScheduleConfig,
-    TrainingConfig,
+    SgdConfig,
 )
+from jaxformer.config.positions import (
+    AlibiConfig,
+    LearnedConfig,
+    LinearScalingConfig,
+    Llama3ScalingConfig,
+    NoPositionsConfig,
+    PositionsConfig,
+    RelativeConfig,
+    RotaryConfig,
+    RotaryScalingConfig,
+    SinusoidalConfig,
+    YarnScalingConfig,
+)
+from jaxformer.config.reading import config_from_dict
+from jaxformer.config.schema import ExperimentConfig, TrainingConfig
 
 __all__ = [
+    "AdamWConfig",
+    "AlibiConfig",
+    "BeamSearchConfig",
     "DataConfig",
     "ExperimentConfig",
     "LoopConfig",
+    "LayerConfig",
+    "LearnedConfig",
+    "LinearScalingConfig",
+    "LionConfig",
+    "Llama3ScalingConfig",
     "ModelConfig",
+    "NoPositionsConfig",
     "OptimizerConfig",
+    "PositionsConfig",
+    "RelativeConfig",
+    "RotaryConfig",
     "RotaryScalingConfig",
     "SamplesConfig",
     "SamplingConfig",
     "ScheduleConfig",
+    "SgdConfig",
+    "SinusoidalConfig",
     "SyntheticConfig",
     "TokenizerConfig",
     "TrainingConfig",
     "TranslationConfig",
+    "YarnScalingConfig",
     "config_differences",
     "config_from_dict",
     "config_to_toml",

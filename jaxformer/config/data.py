@@ -1,16 +1,59 @@
 """The config of the data: where it comes from, and how it becomes tokens."""
 
 import dataclasses
-from typing import Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from jaxformer.config.checks import require, require_choices, require_positive
 from jaxformer.errors import ConfigError
 
-__all__ = ["DataConfig", "SyntheticConfig", "TokenizerConfig"]
+__all__ = ["SOURCES", "DataConfig", "SyntheticConfig", "TokenizerConfig"]
 
-_SYNTHETIC = ("copy", "reverse", "sort")
-_WINDOWS = ("python", "files")
-_FROM_PATHS = ("files", "pairs", "labelled")
+Yields = Literal["stream", "pairs", "labelled"]
+
+
+class Source(NamedTuple):
+    """What a data source gives, and which settings it reads.
+
+    Args:
+        yields: a "stream" of text, "pairs" of texts, or "labelled" texts; several, where the
+            model's architecture decides.
+        paths: the keys of `DataConfig` from which it takes files.
+        splits: whether it holds out the share validation_fraction; others say themselves what
+            is held out.
+        synthetic: whether it is a task on symbols, made as data.synthetic says.
+    """
+
+    yields: tuple[Yields, ...]
+    paths: tuple[str, ...] = ()
+    splits: bool = False
+    synthetic: bool = False
+
+
+_FILES = ("paths", "validation_paths")
+
+# Every check of a source and every message about it derives from its line here.
+SOURCES: dict[str, Source] = {
+    "python": Source(("stream",), paths=("validation_paths",), splits=True),
+    "files": Source(("stream",), paths=_FILES, splits=True),
+    "pairs": Source(("pairs",), paths=_FILES, splits=True),
+    "labelled": Source(("labelled",), paths=_FILES, splits=True),
+    "phrasebook": Source(("pairs", "labelled")),
+    "copy": Source(("pairs",), synthetic=True),
+    "reverse": Source(("pairs",), synthetic=True),
+    "sort": Source(("pairs",), synthetic=True),
+}
+
+if TYPE_CHECKING:
+    SourceName = str
+else:  # a Literal of the table's keys, which type checkers would want spelled out again
+    SourceName = Literal[tuple(SOURCES)]
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Writes names for a message: 'a', 'b' and 'c'."""
+    *others, last = map(repr, names)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,9 +151,7 @@ class DataConfig:
         synthetic: the tasks on symbols.
     """
 
-    source: Literal[
-        "python", "files", "pairs", "labelled", "phrasebook", "copy", "reverse", "sort"
-    ] = "files"
+    source: SourceName = "files"
     paths: tuple[str, ...] = ()
     validation_fraction: float = 0.1
     validation_paths: tuple[str, ...] = ()
@@ -121,16 +162,13 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         require_choices(self)
+        source = SOURCES[self.source]
         for name in ("paths", "validation_paths"):
             value = getattr(self, name)
-            if (
-                value
-                and self.source not in _FROM_PATHS
-                and not (self.source == "python" and name == "validation_paths")
-            ):
-                sources = ", ".join(repr(source) for source in _FROM_PATHS)
+            if value and name not in source.paths:
+                readers = _listed(key for key, other in SOURCES.items() if name in other.paths)
                 raise ConfigError(
-                    f"data.{name} are read by data.source {sources} only, got source="
+                    f"data.{name} are read by data.source {readers} only, got source="
                     f"{self.source!r} and {name}={value!r}; remove {name}, or change source"
                 )
         require(
@@ -138,8 +176,7 @@ class DataConfig:
             "validation_fraction must be between 0 and 1",
             validation_fraction=self.validation_fraction,
         )
-        fraction_is_set = self.validation_fraction != type(self).validation_fraction
-        if fraction_is_set and self.source not in (*_WINDOWS, *_FROM_PATHS):
+        if self.validation_fraction != type(self).validation_fraction and not source.splits:
             raise ConfigError(
                 f"data.validation_fraction is not for data.source {self.source!r}, which says "
                 "itself what is held out, got validation_fraction="
@@ -153,18 +190,19 @@ class DataConfig:
             "num_buckets must be in 1 .. 8",
             num_buckets=self.num_buckets,
         )
-        if self.packing != "windows" and self.source not in _WINDOWS:
+        if self.packing != "windows" and not self.is_stream:
+            streams = _listed(key for key, other in SOURCES.items() if "stream" in other.yields)
             raise ConfigError(
-                f"data.packing is for data.source 'python' and 'files', got source={self.source!r} "
+                f"data.packing is for data.source {streams}, got source={self.source!r} "
                 f"and packing={self.packing!r}; remove packing"
             )
-        if self.synthetic != SyntheticConfig() and self.source not in _SYNTHETIC:
+        if self.synthetic != SyntheticConfig() and not source.synthetic:
+            tasks = _listed(key for key, other in SOURCES.items() if other.synthetic)
             raise ConfigError(
-                "data.synthetic is for data.source 'copy', 'reverse' and 'sort', got source="
-                f"{self.source!r}; remove it"
+                f"data.synthetic is for data.source {tasks}, got source={self.source!r}; remove it"
             )
 
     @property
     def is_stream(self) -> bool:
         """Whether the text is one stream, cut into windows of one length."""
-        return self.source in _WINDOWS
+        return "stream" in SOURCES[self.source].yields

@@ -1,10 +1,16 @@
 """The config of what a trained model is asked to write, and how its tokens are chosen."""
 
 import dataclasses
+from typing import Literal
 
-from jaxformer.config.checks import require, require_at_least_zero, require_positive
+from jaxformer.config.checks import (
+    require,
+    require_at_least_zero,
+    require_choices,
+    require_positive,
+)
 
-__all__ = ["SamplesConfig", "SamplingConfig", "TranslationConfig"]
+__all__ = ["BeamSearchConfig", "SamplesConfig", "SamplingConfig", "TranslationConfig"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,25 +60,53 @@ class SamplesConfig(SamplingConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TranslationConfig:
-    """How an encoder-decoder translates.
+class BeamSearchConfig:
+    """How beam search looks for likely continuations.
 
     Args:
         beam_size: hypotheses that are followed at a time; 1 is greedy.
         length_penalty: exponent of the length that a hypothesis' log-probability is divided by.
-        metrics_pairs: held-out pairs, the first ones, that are translated at every evaluation
-            during training, greedily, for BLEU and chrF (needs jaxformer[eval]); 0 = none.
+        early_stopping: when a search ends that has beam_size finished hypotheses: at once (true),
+            when the likeliest running one scores no better at its present length (false), or
+            when none that runs can come to score better ("never").
+        num_best: how many hypotheses to return, the best first; at most beam_size.
+
+    References:
+        Wu et al., "Google's Neural Machine Translation System", 2016 (length penalties).
     """
 
     beam_size: int = 4
     length_penalty: float = 1.0
-    metrics_pairs: int = 0
+    early_stopping: bool | Literal["never"] = False
+    num_best: int = 1
 
     def __post_init__(self) -> None:
-        require_positive(self, "beam_size")
-        require_at_least_zero(self, "metrics_pairs")
+        require_choices(self)
+        require_positive(self, "beam_size", "num_best")
         require(
             -10 <= self.length_penalty <= 10,
             "length_penalty must be in -10 .. 10",
             length_penalty=self.length_penalty,
         )
+        require(
+            self.num_best <= self.beam_size,
+            "num_best must be at most beam_size",
+            num_best=self.num_best,
+            beam_size=self.beam_size,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TranslationConfig(BeamSearchConfig):
+    """How an encoder-decoder translates.
+
+    Args:
+        metrics_pairs: held-out pairs, the first ones, that are translated at every evaluation
+            during training, greedily, for BLEU and chrF (needs jaxformer[eval]); 0 = none.
+    """
+
+    metrics_pairs: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least_zero(self, "metrics_pairs")

@@ -1,10 +1,20 @@
 """The config of a model: frozen dataclasses that check themselves."""
 
 import dataclasses
+import itertools
 from typing import Literal
 
 from jaxformer.config.checks import require, require_choices, require_positive
-from jaxformer.config.rotary import RotaryScalingConfig
+from jaxformer.config.kinds import resolve_kinds
+from jaxformer.config.layers import LayerConfig, check_layers
+from jaxformer.config.positions import (
+    AlibiConfig,
+    LearnedConfig,
+    PositionsConfig,
+    RelativeConfig,
+    RotaryConfig,
+    SinusoidalConfig,
+)
 from jaxformer.errors import ConfigError
 
 __all__ = ["ModelConfig"]
@@ -41,14 +51,12 @@ class ModelConfig:
         d_ff: hidden width of the feed-forward layer; 4 * d_model when not given.
         positions: how a token's position enters the model: added to the embeddings (sinusoidal,
             learned), by rotating queries and keys (rotary), or as a bias on the attention scores,
-            fixed (alibi; Press et al., 2022) or learned (relative; Raffel et al., T5, 2020).
-        rotary_base: base of the rotary frequencies.
-        rotary_layout: which features form a rotated pair: i and i + H/2 ("half", as in
-            GPT-NeoX and Llama) or 2i and 2i + 1 ("interleaved", as in the RoFormer paper).
-        rotary_scaling: how rotary positions are stretched to longer texts.
-        relative_buckets: how many biases relative positions learn for each head; all layers
-            share them.
-        relative_max_distance: distance in tokens from which on the last bucket is used.
+            fixed (alibi) or learned (relative); each kind is a config with settings of its own.
+            In Python a string is shorthand for that kind with its defaults, and is replaced by
+            its config.
+        layers: overrides for single layers, a pattern that repeats over the depth; the last repeat
+            is cut where the depth is no multiple. In an encoder-decoder both stacks have it.
+        first_layers: overrides for the first layers, after which the pattern starts.
         local_window_size: how many tokens before itself a token sees; all when not given. The
             token itself is not counted, so that a window of W in Mistral 7B (Jiang et al., 2023),
             where it is, is W - 1 here.
@@ -79,8 +87,9 @@ class ModelConfig:
         dtype: of the computation.
         param_dtype: of the parameters.
         remat: what the backward pass recomputes: nothing, all but matrix products, or all.
-        scan_layers: whether the blocks are one `nn.scan` with stacked parameters (compiles once)
-            or a Python loop (decodes faster).
+        layer_execution: how the layers run: as one compiled "scan", whose compile time does not
+            grow with the depth, or as a "loop" over them, of which XLA sees the whole; "auto"
+            chooses. The result is the same.
     """
 
     architecture: Literal["encoder", "decoder", "encoder_decoder"] = "decoder"
@@ -96,12 +105,9 @@ class ModelConfig:
     head_dim: int | None = None
     value_head_dim: int | None = None
     d_ff: int | None = None
-    positions: Literal["sinusoidal", "learned", "rotary", "alibi", "relative", "none"] = "rotary"
-    rotary_base: float = 10_000.0
-    rotary_layout: Literal["half", "interleaved"] = "half"
-    rotary_scaling: RotaryScalingConfig = RotaryScalingConfig()
-    relative_buckets: int = 32
-    relative_max_distance: int = 128
+    positions: PositionsConfig = RotaryConfig()
+    layers: tuple[LayerConfig, ...] = ()
+    first_layers: tuple[LayerConfig, ...] = ()
     local_window_size: int | None = None
     attention_softcap: float | None = None
     logit_softcap: float | None = None
@@ -121,16 +127,16 @@ class ModelConfig:
     dtype: Float = "float32"
     param_dtype: Float = "float32"
     remat: Literal["none", "dots", "full"] = "none"
-    scan_layers: bool = True
+    layer_execution: Literal["auto", "scan", "loop"] = "auto"
 
     def __post_init__(self) -> None:
         require_choices(self)
+        resolve_kinds(self)
         require_positive(
             self, "vocab_size", "max_len", "num_layers", "d_model", "num_heads", "num_kv_heads",
-            "head_dim", "value_head_dim", "d_ff", "rotary_base", "relative_buckets",
-            "relative_max_distance", "local_window_size", "attention_softcap", "logit_softcap",
-            "norm_eps", "init_std", "num_encoder_layers", "source_vocab_size", "num_classes",
-            "embedding_dim",
+            "head_dim", "value_head_dim", "d_ff", "local_window_size", "attention_softcap",
+            "logit_softcap", "norm_eps", "init_std", "num_encoder_layers", "source_vocab_size",
+            "num_classes", "embedding_dim",
         )  # fmt: skip
         require(
             0 <= self.dropout_rate < 1,
@@ -151,8 +157,9 @@ class ModelConfig:
         )
         self._check_architecture()
         self._check_embeddings()
-        self._check_rotary()
-        self._check_relative()
+        self._check_layers()
+        for positions in self._all_positions:
+            self._check_positions(positions)
         self._check_implementation()
 
     def _check_architecture(self) -> None:
@@ -180,64 +187,61 @@ class ModelConfig:
                 f"{self.embedding_dim} and d_model={self.d_model}; set tied_embeddings = false"
             )
 
-    def _check_rotary(self) -> None:
-        if self.positions == "rotary" and self.key_dim % 2:
+    def _check_layers(self) -> None:
+        depths = {"num_layers": self.num_layers}
+        if self.architecture == "encoder_decoder" and self.num_encoder_layers is not None:
+            depths["num_encoder_layers"] = self.num_encoder_layers
+        check_layers(self.first_layers, self.layers, depths, self.norm_position)
+        if isinstance(self.positions, SinusoidalConfig | LearnedConfig):
+            for entry in (*self.first_layers, *self.layers):
+                if entry.positions is not None:
+                    raise ConfigError(
+                        f"{self.positions.kind} positions are added to the embeddings, which all "
+                        f"layers share, got positions={self.positions.kind!r} and a layer with "
+                        f"positions={entry.positions.kind!r}; give every layer positions of its "
+                        "own and set model.positions = 'none', or remove those of the layer"
+                    )
+
+    @property
+    def _all_positions(self) -> tuple[PositionsConfig, ...]:
+        """Those of the model, and then of the layers that have their own."""
+        own = (entry.positions for entry in (*self.first_layers, *self.layers))
+        return (self.positions, *(positions for positions in own if positions is not None))
+
+    def _check_positions(self, positions: PositionsConfig) -> None:
+        if isinstance(positions, RotaryConfig) and self.key_dim % 2:
             raise ConfigError(
                 f"rotary positions need an even head_dim, got head_dim={self.key_dim}; "
                 "change d_model, num_heads or head_dim"
             )
-        if self.positions != "rotary" and self.rotary_scaling.kind != "none":
-            raise ConfigError(
-                "rotary_scaling is for rotary positions, got "
-                f"positions={self.positions!r} and rotary_scaling.kind="
-                f"{self.rotary_scaling.kind!r}; remove rotary_scaling, or set positions = 'rotary'"
-            )
-
-    def _check_relative(self) -> None:
-        if self.positions == "relative":
+        if isinstance(positions, RelativeConfig) and self.architecture != "decoder":
             require(
-                self.relative_buckets >= 2,
-                "relative_buckets must be at least 2, for near and far",
-                relative_buckets=self.relative_buckets,
+                positions.num_buckets >= 4 and positions.num_buckets % 2 == 0,
+                "num_buckets of relative positions of an encoder must be even, and at least 4: "
+                "half are for keys after the query",
+                num_buckets=positions.num_buckets,
             )
-            require(
-                self.relative_max_distance > self.relative_buckets // 2,
-                "relative_max_distance must be more than relative_buckets // 2, the distances "
-                "with a bucket of their own",
-                relative_max_distance=self.relative_max_distance,
-                relative_buckets=self.relative_buckets,
-            )
-            if self.architecture != "decoder":
-                require(
-                    self.relative_buckets >= 4 and self.relative_buckets % 2 == 0,
-                    "relative_buckets of an encoder must be even, and at least 4: half are for "
-                    "keys after the query",
-                    relative_buckets=self.relative_buckets,
-                )
-            return
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.name.startswith("relative_") and value != field.default:
-                raise ConfigError(
-                    f"{field.name} is for relative positions, got positions={self.positions!r} "
-                    f"and {field.name}={value}; remove it, or set positions = 'relative'"
-                )
 
     def _check_implementation(self) -> None:
         if self.attention_implementation != "cudnn":
             return
         # What a GPU's head widths and a batch's documents forbid besides, attention itself says.
+        biases = [
+            p.kind for p in self._all_positions if isinstance(p, AlibiConfig | RelativeConfig)
+        ]
         impossible = {
-            "dtype": ("computes in bfloat16", self.dtype == "float32"),
-            "attention_softcap": ("has no soft cap", self.attention_softcap is not None),
-            "positions": ("takes no bias", self.positions in ("alibi", "relative")),
-            "dropout_rate": ("has no dropout", self.dropout_rate > 0),
-        }
-        for name, (rule, applies) in impossible.items():
+            f"dtype={self.dtype!r}": ("computes in bfloat16", self.dtype == "float32"),
+            f"attention_softcap={self.attention_softcap}": (
+                "has no soft cap", self.attention_softcap is not None
+            ),
+            f"positions={' and '.join(map(repr, biases))}": ("takes no bias", bool(biases)),
+            f"dropout_rate={self.dropout_rate}": ("has no dropout", self.dropout_rate > 0),
+        }  # fmt: skip
+        for got, (rule, applies) in impossible.items():
             if applies:
                 raise ConfigError(
-                    f"attention_implementation 'cudnn' {rule}, got {name}="
-                    f"{getattr(self, name)!r}; change one of the two, such as to 'auto'"
+                    f"attention_implementation 'cudnn' {rule}, got {got}; change one of the two, "
+                    "such as to 'auto'"
                 )
 
     @property
@@ -264,6 +268,21 @@ class ModelConfig:
     def table_dim(self) -> int:
         """Width of the embedding table, the default filled in."""
         return self.d_model if self.embedding_dim is None else self.embedding_dim
+
+    @property
+    def layer_overrides(self) -> tuple[LayerConfig, ...]:
+        """The overrides of every layer, `num_layers` of them.
+
+        Example:
+            >>> windowed, whole = LayerConfig(local_window_size=4), LayerConfig()
+            >>> config = ModelConfig(
+            ...     max_len=8, num_layers=5, d_model=4, num_heads=2, layers=(windowed, whole)
+            ... )
+            >>> [layer.local_window_size for layer in config.layer_overrides]
+            [4, None, 4, None, 4]
+        """
+        pattern, rest = self.layers or (LayerConfig(),), self.num_layers - len(self.first_layers)
+        return (*self.first_layers, *itertools.islice(itertools.cycle(pattern), rest))
 
     @property
     def target_embedding(self) -> "ModelConfig":

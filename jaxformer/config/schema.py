@@ -3,118 +3,23 @@
 import dataclasses
 from typing import Literal
 
-from jaxformer.config.checks import (
-    require,
-    require_at_least_zero,
-    require_choices,
-    require_positive,
-)
-from jaxformer.config.data import DataConfig, TokenizerConfig
+from jaxformer.config.checks import require, require_choices, require_positive
+from jaxformer.config.data import SOURCES, DataConfig, TokenizerConfig
 from jaxformer.config.decoding import SamplesConfig, TranslationConfig
+from jaxformer.config.kinds import resolve_kinds
 from jaxformer.config.loop import LoopConfig
 from jaxformer.config.model import ModelConfig
+from jaxformer.config.optimizers import AdamWConfig, OptimizerConfig, ScheduleConfig
 from jaxformer.errors import ConfigError
 
-__all__ = [
-    "ExperimentConfig",
-    "OptimizerConfig",
-    "ScheduleConfig",
-    "TrainingConfig",
-]
+__all__ = ["ExperimentConfig", "TrainingConfig"]
 
-# What each architecture can be trained on.
-_SOURCES = {
-    "decoder": ("python", "files"),
-    "encoder": ("python", "files", "labelled", "phrasebook"),
-    "encoder_decoder": ("pairs", "phrasebook", "copy", "reverse", "sort"),
+# What each architecture can be trained on, of what data sources yield.
+_TRAINED_ON: dict[str, set[str]] = {
+    "decoder": {"stream"},
+    "encoder": {"stream", "labelled"},
+    "encoder_decoder": {"pairs"},
 }
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OptimizerConfig:
-    """The optimizer.
-
-    Args:
-        name: "adamw" (Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2019).
-        learning_rate: the schedule's peak.
-        beta1: decay of the gradient's running mean.
-        beta2: decay of the squared gradient's running mean.
-        eps: added to the denominator.
-        weight_decay: of kernels and embeddings; biases and norm scales are never decayed.
-        clip_norm: gradients with a larger global norm are scaled down to it; 0 = no clipping.
-    """
-
-    name: Literal["adamw"] = "adamw"
-    learning_rate: float
-    beta1: float = 0.9
-    beta2: float = 0.95
-    eps: float = 1e-8
-    weight_decay: float = 0.1
-    clip_norm: float = 1.0
-
-    def __post_init__(self) -> None:
-        require_choices(self)
-        require_positive(self, "learning_rate", "eps")
-        require_at_least_zero(self, "weight_decay", "clip_norm")
-        for name in ("beta1", "beta2"):
-            value = getattr(self, name)
-            require(0 <= value < 1, f"{name} must be in [0, 1)", **{name: value})
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ScheduleConfig:
-    """The learning rate as a function of the step.
-
-    Args:
-        name: shape of the decay after the warmup; "noam" falls with the root of the step, without
-            end, and has its peak, optimizer.learning_rate, at the end of the warmup. That of the
-            paper is (model.d_model * warmup_steps) ** -0.5.
-        warmup_steps: steps of linear warmup from 0.
-        decay_steps: step at which the decay ends, warmup included; explicit, so that training
-            for longer continues the same schedule. Needed by "cosine" and "linear".
-        final_scale: learning rate after the decay, as a share of the peak.
-    """
-
-    name: Literal["cosine", "linear", "constant", "noam"] = "constant"
-    warmup_steps: int = 0
-    decay_steps: int | None = None
-    final_scale: float = 0.1
-
-    def __post_init__(self) -> None:
-        require_choices(self)
-        require_at_least_zero(self, "warmup_steps")
-        require(
-            0 <= self.final_scale <= 1,
-            "final_scale must be in [0, 1]",
-            final_scale=self.final_scale,
-        )
-        if self.name == "noam" and self.warmup_steps == 0:
-            raise ConfigError(
-                "schedule.name 'noam' needs schedule.warmup_steps, got 0; the paper has 4000"
-            )
-        if self.name in ("constant", "noam"):
-            if self.final_scale != type(self).final_scale:
-                raise ConfigError(
-                    f"a {self.name} schedule has no final_scale, got {self.final_scale}; remove "
-                    "it, or set name to 'cosine' or 'linear'"
-                )
-            if self.decay_steps is not None:
-                raise ConfigError(
-                    f"a {self.name} schedule has no decay_steps, got {self.decay_steps}; remove "
-                    "it, or set name to 'cosine' or 'linear'"
-                )
-        elif self.decay_steps is None:
-            raise ConfigError(
-                f"schedule.name {self.name!r} needs schedule.decay_steps: the step at which the "
-                "decay ends, usually training.steps"
-            )
-        else:
-            require(
-                self.decay_steps > self.warmup_steps,
-                "decay_steps must be larger than warmup_steps, which it includes",
-                decay_steps=self.decay_steps,
-                warmup_steps=self.warmup_steps,
-            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -180,7 +85,7 @@ class ExperimentConfig:
         model: the Transformer.
         data: the text.
         tokenizer: how text becomes tokens.
-        optimizer: the optimizer.
+        optimizer: the optimizer; AdamW where a TOML table does not name it.
         schedule: the learning rate over time.
         training: length, devices and intervals.
         samples: what is shown at the end.
@@ -192,23 +97,27 @@ class ExperimentConfig:
     model: ModelConfig
     data: DataConfig = DataConfig()
     tokenizer: TokenizerConfig
-    optimizer: OptimizerConfig
+    optimizer: OptimizerConfig = dataclasses.field(metadata={"default_kind": AdamWConfig})
     schedule: ScheduleConfig = ScheduleConfig()
     training: TrainingConfig
     samples: SamplesConfig = SamplesConfig()
     translation: TranslationConfig = TranslationConfig()
 
     def __post_init__(self) -> None:
+        resolve_kinds(self)
         require(0 <= self.seed < 2**31, "seed must be in 0 .. 2**31 - 1", seed=self.seed)
         self._check_data()
         self._check_what_the_architecture_uses()
 
     def _check_data(self) -> None:
         architecture, source = self.model.architecture, self.data.source
-        if source not in _SOURCES[architecture]:
+        usable = [
+            name for name, one in SOURCES.items() if _TRAINED_ON[architecture] & set(one.yields)
+        ]
+        if source not in usable:
             raise ConfigError(
                 f"model.architecture {architecture!r} is trained on data.source "
-                f"{', '.join(_SOURCES[architecture])}, got {source!r}"
+                f"{', '.join(usable)}, got {source!r}"
             )
         wanted = "batch_size" if self.data.is_stream else "batch_tokens"
         if getattr(self.training, wanted) is None:

@@ -141,9 +141,9 @@ def generate_stream(
             f"rng must be a key or {len(prompts)} of them, got {rng.dtype} of shape {rng.shape}; "
             "make one with jax.random.key, and more with jax.random.split"
         )
-    if config.scan_layers:
+    if config.layer_execution != "loop":
         params = unstack_layers(params)
-    config = dataclasses.replace(config, scan_layers=False, attention_implementation="auto")
+    config = dataclasses.replace(config, layer_execution="loop", attention_implementation="auto")
     keys = rng
     if rng.ndim == 0:
         keys = jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(len(prompts)))

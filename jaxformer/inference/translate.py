@@ -154,9 +154,9 @@ def translate_stream(
         DataError: as in `translate`.
     """
     lengths = _check(config, sources, start_token, max_new_tokens, rows)
-    if config.scan_layers:
+    if config.layer_execution != "loop":
         params = unstack_layers(params)
-    config = dataclasses.replace(config, scan_layers=False, attention_implementation="auto")
+    config = dataclasses.replace(config, layer_execution="loop", attention_implementation="auto")
     size = min(rows, len(sources))
     for width, indices in _batches(lengths, config.max_len, size):
         # A batch that is not full repeats a source: one that is done no later than the others.

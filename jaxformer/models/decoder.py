@@ -94,7 +94,7 @@ class Decoder(nn.Module):
             positions: integer `[B, T]`; counted from 0, or from the cached tokens, when not given.
                 Those that are biases on the scores (alibi, relative) are counted so in any case.
             segment_ids: integer `[B, T]`; tokens see their own segment only.
-            cache: one `KVCache` per layer; needs `scan_layers=False`.
+            cache: one `KVCache` per layer; needs `layer_execution="loop"`.
             num_tokens: int `[B]`, how many of the T tokens are real in each row, the first ones.
             deterministic: whether dropout is off; if not, pass `rngs={"dropout": key}`.
             return_weights: whether to return the attention weights of all layers.
@@ -139,7 +139,7 @@ class Decoder(nn.Module):
             encoded: float `[B, S, D]`, an encoder's output, for architecture "encoder_decoder".
             encoded_lengths: int `[B]`, how many of its S are real.
             memory: keys and values of the encoded, which an earlier call returned, in its place;
-                needs `scan_layers=False`.
+                needs `layer_execution="loop"`.
             cache: as in the call.
             num_tokens: as in the call.
             deterministic: as in the call.

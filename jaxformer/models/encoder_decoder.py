@@ -166,8 +166,8 @@ class EncoderDecoder(nn.Module):
             encoded: float `[B, S, D]`, of `encode`; not needed where memory is given.
             encoded_lengths: int `[B]`, how many of the S are real.
             memory: keys and values of the encoded source, which an earlier call returned: they
-                are projected once. Needs `scan_layers=False`.
-            cache: one `KVCache` per layer, of the earlier tokens; needs `scan_layers=False`.
+                are projected once. Needs `layer_execution="loop"`.
+            cache: one `KVCache` per layer, of the earlier tokens; needs `layer_execution="loop"`.
             num_tokens: int `[B]`, how many of the T tokens are real in each row.
             deterministic: whether dropout is off.
             return_weights: whether to return the attention weights of all layers.

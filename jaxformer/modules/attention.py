@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 from flax import linen as nn
 
-from jaxformer.config import ModelConfig
+from jaxformer.config import ModelConfig, RotaryConfig
 from jaxformer.errors import ShapeError
 from jaxformer.functional.cache import KVCache
 from jaxformer.functional.multi_head import (
@@ -85,7 +85,7 @@ class MultiHeadAttention(nn.Module):
         Returns:
             output `[B, T, D]`, the longer cache, and the weights.
         """
-        config = self.config
+        config, scheme = self.config, self.config.positions
         causal = config.architecture != "encoder"
         window = config.local_window_size
         dropping = config.dropout_rate > 0 and not deterministic
@@ -97,7 +97,7 @@ class MultiHeadAttention(nn.Module):
             num_kv_heads=config.kv_heads,
             norm_eps=config.norm_eps,
             rotary=context.rotary,
-            rotary_layout=config.rotary_layout,
+            rotary_layout=scheme.layout if isinstance(scheme, RotaryConfig) else "half",
             cache=cache,
             num_tokens=None if cache is None else context.num_tokens,
             return_weights=return_weights,

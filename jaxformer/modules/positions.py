@@ -10,7 +10,18 @@ import jax
 from einops import rearrange
 from flax import linen as nn
 
-from jaxformer.config import ModelConfig, RotaryScalingConfig
+from jaxformer.config import (
+    AlibiConfig,
+    LearnedConfig,
+    LinearScalingConfig,
+    Llama3ScalingConfig,
+    ModelConfig,
+    RelativeConfig,
+    RotaryConfig,
+    RotaryScalingConfig,
+    SinusoidalConfig,
+    YarnScalingConfig,
+)
 from jaxformer.functional.embedding import embed
 from jaxformer.functional.position_biases import alibi_bias, relative_position_buckets
 from jaxformer.functional.positions import rotary_tables, sinusoidal_positions
@@ -24,10 +35,10 @@ from jaxformer.modules.initializers import kernel_init, param_dtype
 
 __all__ = ["AddPositions", "PositionBias", "rotary_for"]
 
-_SCALINGS: dict[str, Callable[..., RotaryScaling]] = {
-    "linear": LinearScaling,
-    "llama3": Llama3Scaling,
-    "yarn": YarnScaling,
+_SCALINGS: dict[type, Callable[..., RotaryScaling]] = {
+    LinearScalingConfig: LinearScaling,
+    Llama3ScalingConfig: Llama3Scaling,
+    YarnScalingConfig: YarnScaling,
 }
 
 
@@ -54,13 +65,16 @@ class AddPositions(nn.Module):
 
         A position outside a learned table gives NaN, never another position's row.
         """
-        config = self.config
-        if config.positions == "learned":
+        config, scheme = self.config, self.config.positions
+        if isinstance(scheme, LearnedConfig):
             shape = (config.max_len, config.d_model)
             table = self.param("embedding", kernel_init(config), shape, param_dtype(config))
             return x + embed(table, positions).astype(x.dtype)
-        if config.positions == "sinusoidal":
-            return x + sinusoidal_positions(positions, config.d_model).astype(x.dtype)
+        if isinstance(scheme, SinusoidalConfig):
+            table = sinusoidal_positions(
+                positions, config.d_model, base=scheme.base, layout=scheme.layout
+            )
+            return x + table.astype(x.dtype)
         return x
 
 
@@ -92,15 +106,15 @@ class PositionBias(nn.Module):
         Returns:
             float `[1, N, T, S]`, or `[B, N, T, S]` where the rows' offsets may differ.
         """
-        config = self.config
-        if config.positions == "alibi":
+        config, scheme = self.config, self.config.positions
+        if isinstance(scheme, AlibiConfig):
             bias = alibi_bias(config.num_heads, num_queries, num_keys, query_offset)
-        elif config.positions == "relative":
-            shape = (config.relative_buckets, config.num_heads)
+        elif isinstance(scheme, RelativeConfig):
+            shape = (scheme.num_buckets, config.num_heads)
             table = self.param("table", kernel_init(config), shape, param_dtype(config))
             buckets = relative_position_buckets(
-                num_queries, num_keys, query_offset, num_buckets=config.relative_buckets,
-                max_distance=config.relative_max_distance,
+                num_queries, num_keys, query_offset, num_buckets=scheme.num_buckets,
+                max_distance=scheme.max_distance,
                 bidirectional=config.architecture == "encoder",
             )  # fmt: skip
             bias = rearrange(embed(table, buckets), "... t s n -> ... n t s")
@@ -125,15 +139,17 @@ def rotary_for(config: ModelConfig, positions: jax.Array) -> tuple[jax.Array, ja
         >>> [table.shape for table in rotary_for(config, jnp.arange(3)[None])]
         [(1, 3, 1), (1, 3, 1)]
     """
-    if config.positions != "rotary":
+    scheme = config.positions
+    if not isinstance(scheme, RotaryConfig):
         return None
-    scaling = _scaling(config.rotary_scaling)
-    return rotary_tables(positions, config.key_dim, base=config.rotary_base, scaling=scaling)
+    return rotary_tables(
+        positions, config.key_dim, base=scheme.base, scaling=_scaling(scheme.scaling)
+    )
 
 
-def _scaling(config: RotaryScalingConfig) -> RotaryScaling | None:
-    if config.kind == "none":
+def _scaling(config: RotaryScalingConfig | None) -> RotaryScaling | None:
+    if config is None:
         return None
     values = dataclasses.asdict(config)
-    kind = _SCALINGS[values.pop("kind")]
-    return kind(**{name: value for name, value in values.items() if value is not None})
+    del values["kind"]
+    return _SCALINGS[type(config)](**values)

@@ -43,8 +43,9 @@ class StackOutput(NamedTuple):
 class Stack(nn.Module):
     """`num_layers` blocks, one after the other.
 
-    With `scan_layers` the block is traced and compiled once, and every parameter has a leading
-    axis of num_layers under "layers"; without, each block has its own, "layer_0" and so on.
+    Scanned, the block is traced and compiled once, and every parameter has a leading axis of
+    num_layers under "layers"; with layer_execution "loop", each block has its own, "layer_0" and so
+    on.
 
     Args:
         config: the model.
@@ -97,12 +98,12 @@ class Stack(nn.Module):
 
         if config.remat != "none":
             # Inside a scan nothing is merged across iterations, so CSE need not be prevented.
-            policy, prevent_cse = _REMAT_POLICIES[config.remat], not config.scan_layers
+            policy, prevent_cse = _REMAT_POLICIES[config.remat], config.layer_execution == "loop"
             layer = nn.remat(layer, policy=policy, prevent_cse=prevent_cse)
 
         for name, given in (("cache", cache), ("memory", memory)):
             self._check_caches(name, given)
-        if config.scan_layers:
+        if config.layer_execution != "loop":
 
             def one(block: Block, x: jax.Array, _: None) -> tuple[jax.Array, Any]:
                 output = layer(block, x)
@@ -134,10 +135,11 @@ class Stack(nn.Module):
         config = self.config
         if caches is None:
             return
-        if config.scan_layers:
+        if config.layer_execution != "loop":
             raise ConfigError(
-                f"a {name} needs looped layers, got scan_layers=True; decode with "
-                "dataclasses.replace(config, scan_layers=False) and unstack_layers(params)"
+                f"a {name} needs looped layers, got layer_execution={config.layer_execution!r}; "
+                'decode with dataclasses.replace(config, layer_execution="loop") and '
+                "unstack_layers(params)"
             )
         if len(caches) != config.num_layers:
             raise ConfigError(

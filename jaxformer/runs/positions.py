@@ -80,7 +80,7 @@ def model_positions(config: ModelConfig, params: Any, length: int) -> dict[str, 
         >>> model_positions(config, {}, 3)["model"].table.shape
         (3, 4)
     """
-    if config.positions == "none":
+    if config.positions.kind == "none":
         raise ConfigError("the model has no positions to show: its config has positions='none'")
     if not 1 <= length <= config.max_len:
         raise ConfigError(
@@ -91,7 +91,7 @@ def model_positions(config: ModelConfig, params: Any, length: int) -> dict[str, 
     if config.architecture == "encoder":
         return {"model": _of_part(config, params["encoder"], length)}
     encoder = _of_part(config.encoder, params["encoder"], length)
-    if config.positions in ("sinusoidal", "rotary"):
+    if config.positions.kind in ("sinusoidal", "rotary"):
         return {"model": encoder}  # which has no parameters, and is the decoder's as well
     return {"encoder": encoder, "decoder": _of_part(config, params["decoder"], length)}
 
@@ -102,16 +102,16 @@ def _of_part(config: ModelConfig, params: Any, length: int) -> Positions:
     rotary = rotary_for(config, positions)
     if rotary is not None:
         cos, sin = (np.asarray(table[0]) for table in rotary)
-        return PositionRotations(config.positions, cos, sin)
-    if config.positions in ("sinusoidal", "learned"):
+        return PositionRotations(config.positions.kind, cos, sin)
+    if config.positions.kind in ("sinusoidal", "learned"):
         zeros = jnp.zeros((1, length, config.d_model))
         variables = _variables(params, "add_positions")
         table = AddPositions(config).apply(variables, zeros, positions)
-        return PositionTable(config.positions, np.asarray(table[0]))
+        return PositionTable(config.positions.kind, np.asarray(table[0]))
     num_keys = 2 * length - 1 if config.architecture == "encoder" else length
     bias = PositionBias(config).apply(_variables(params, "position_bias"), 1, num_keys, length - 1)
     bias = rearrange(np.asarray(bias, np.float32), "1 n 1 s -> n s")
-    return PositionBiases(config.positions, bias, np.arange(num_keys) - (length - 1))
+    return PositionBiases(config.positions.kind, bias, np.arange(num_keys) - (length - 1))
 
 
 def _variables(params: Any, module: str) -> dict[str, Any]:

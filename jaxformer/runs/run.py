@@ -3,12 +3,12 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
 
-from jaxformer.config import ExperimentConfig, SamplingConfig
+from jaxformer.config import BeamSearchConfig, ExperimentConfig, SamplingConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.models import AttentionMap
 from jaxformer.runs import folder as files
@@ -220,49 +220,27 @@ class Run:
         )
 
     def translate(
-        self,
-        sentences: Sequence[str],
-        *,
-        beam_size: int | None = None,
-        num_best: int = 1,
-        length_penalty: float | None = None,
-        early_stopping: bool | Literal["never"] = False,
+        self, sentences: Sequence[str], *, search: BeamSearchConfig | None = None
     ) -> list[list[Translation]]:
         """Translates sentences by beam search, each as it would be alone.
 
         Args:
             sentences: any number.
-            beam_size: hypotheses that are followed at a time; the config's when not given.
-            num_best: how many translations of each to return, at most beam_size.
-            length_penalty: exponent of the length; the config's when not given.
-            early_stopping: when a search ends, as in `beam_search`.
+            search: options of the search; those of the config when not given.
 
         Returns:
             For every sentence its best translations, best first.
 
         Raises:
             DataError: a sentence is empty or too long, or cannot be encoded.
-            ConfigError: an option is impossible.
         """
-        return self._call(
-            "translate", sentences, beam_size=beam_size, num_best=num_best,
-            length_penalty=length_penalty, early_stopping=early_stopping,
-        )  # fmt: skip
+        return self._call("translate", sentences, search)
 
     def translate_stream(
-        self,
-        sentences: Sequence[str],
-        *,
-        beam_size: int | None = None,
-        num_best: int = 1,
-        length_penalty: float | None = None,
-        early_stopping: bool | Literal["never"] = False,
+        self, sentences: Sequence[str], *, search: BeamSearchConfig | None = None
     ) -> Iterator[tuple[int, list[Translation]]]:
         """Translates as `translate` does, yielding (index, translations) as they are done."""
-        return self._call(
-            "translate_stream", sentences, beam_size=beam_size, num_best=num_best,
-            length_penalty=length_penalty, early_stopping=early_stopping,
-        )  # fmt: skip
+        return self._call("translate_stream", sentences, search)
 
     def sample_translations(
         self, sentences: Sequence[str], *, rng: jax.Array, sampling: SamplingConfig

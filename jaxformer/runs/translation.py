@@ -3,14 +3,14 @@
 import dataclasses
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxformer import text
-from jaxformer.config import ExperimentConfig, SamplingConfig
+from jaxformer.config import BeamSearchConfig, ExperimentConfig, SamplingConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference import Hypothesis, generate, translate_stream
 from jaxformer.models import AttentionMap, EncoderDecoder
@@ -162,7 +162,8 @@ class TranslationTask(TableTask):
         text.translation_scores(references, references)  # raises now if sacrebleu is missing
 
         def scores(params: Any) -> dict[str, float]:
-            translations = [best[0].text for best in self.translate(params, sources, beam_size=1)]
+            found = self.translate(params, sources, BeamSearchConfig(beam_size=1))
+            translations = [best[0].text for best in found]
             result = text.translation_scores(translations, references)
             exact = text.exact_matches(translations, references)
             return {"bleu": result.bleu, "chrf": result.chrf, "exact": exact}
@@ -201,48 +202,35 @@ class TranslationTask(TableTask):
         return end
 
     def translate(
-        self, params: Any, sentences: Sequence[str], **options: Any
+        self, params: Any, sentences: Sequence[str], search: BeamSearchConfig | None = None
     ) -> list[list[Translation]]:
-        """Translates sentences by beam search; options as of `translate_stream`."""
-        found = dict(self.translate_stream(params, sentences, **options))
+        """Translates sentences by beam search."""
+        found = dict(self.translate_stream(params, sentences, search))
         return [found[i] for i in range(len(sentences))]
 
     def translate_stream(
-        self, params: Any, sentences: Sequence[str], **options: Any
+        self, params: Any, sentences: Sequence[str], search: BeamSearchConfig | None = None
     ) -> Iterator[tuple[int, list[Translation]]]:
         """Translates sentences by beam search, yielding each as it is done."""
-        for index, hypotheses in self._search(params, sentences, **options):
-            yield (
-                index,
-                [
-                    Translation(self.tokenizer.decode(one.tokens), one.score, one.finished)
-                    for one in hypotheses
-                ],
-            )
+        decode = self.tokenizer.decode
+        for i, hypotheses in self._search(params, sentences, search):
+            yield i, [Translation(decode(h.tokens), h.score, h.finished) for h in hypotheses]
 
     def _search(
-        self,
-        params: Any,
-        sentences: Sequence[str],
-        *,
-        beam_size: int | None = None,
-        num_best: int = 1,
-        length_penalty: float | None = None,
-        early_stopping: bool | Literal["never"] = False,
+        self, params: Any, sentences: Sequence[str], search: BeamSearchConfig | None = None
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Translates into tokens, yielding (index, hypotheses) as they are done."""
-        default = self.config.translation
-        sources = [self.encode(one).tolist() for one in sentences]
+        search = self.config.translation if search is None else search
         for batch in translate_stream(
             self.config.model,
             params,
-            sources,
+            [self.encode(one).tolist() for one in sentences],
             start_token=self._end_of_text,
             end_token=self._end_of_text,
-            beam_size=default.beam_size if beam_size is None else beam_size,
-            length_penalty=default.length_penalty if length_penalty is None else length_penalty,
-            early_stopping=early_stopping,
-            num_return=num_best,
+            beam_size=search.beam_size,
+            length_penalty=search.length_penalty,
+            early_stopping=search.early_stopping,
+            num_return=search.num_best,
             max_new_tokens=self.max_len,
             num_tokens=self.tokenizer.vocab_size,
         ):

@@ -1,13 +1,20 @@
 """Optimizers and learning-rate schedules, from optax."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from jaxformer.config import OptimizerConfig, ScheduleConfig
+from jaxformer.config import (
+    AdamWConfig,
+    LionConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    SgdConfig,
+)
 from jaxformer.modules.embedding import FROZEN_EMBEDDING
 
 __all__ = ["decay_mask", "make_optimizer", "make_schedule"]
@@ -79,27 +86,46 @@ def decay_mask(params: Any) -> Any:
 def make_optimizer(
     config: OptimizerConfig, schedule: ScheduleConfig
 ) -> optax.GradientTransformation:
-    """Makes the optimizer: clipping by global norm, then AdamW with a decay mask.
+    """Makes an optimizer: clipping by global norm, then the one that the config is of.
 
     Args:
-        config: the optimizer.
+        config: the optimizer, such as `AdamWConfig`.
         schedule: the learning rate.
 
     Returns:
-        An optax transformation.
+        An optax transformation; weight decay is masked by `decay_mask`.
 
     Example:
-        >>> optimizer = make_optimizer(OptimizerConfig(learning_rate=1e-3), ScheduleConfig())
+        >>> optimizer = make_optimizer(LionConfig(learning_rate=1e-4), ScheduleConfig())
         >>> _ = optimizer.init({"kernel": jax.numpy.ones(3)})
     """
-    adamw = optax.adamw(
-        make_schedule(config.learning_rate, schedule),
-        b1=config.beta1,
-        b2=config.beta2,
-        eps=config.eps,
-        weight_decay=config.weight_decay,
-        mask=decay_mask,
-    )
+    rate = make_schedule(config.learning_rate, schedule)
+    optimizer = _OPTIMIZERS[type(config)](config, rate)
     if config.clip_norm == 0:
-        return adamw
-    return optax.chain(optax.clip_by_global_norm(config.clip_norm), adamw)
+        return optimizer
+    return optax.chain(optax.clip_by_global_norm(config.clip_norm), optimizer)
+
+
+def _adamw(config: AdamWConfig, rate: optax.Schedule) -> optax.GradientTransformation:
+    return optax.adamw(
+        rate, b1=config.beta1, b2=config.beta2, eps=config.eps, weight_decay=config.weight_decay,
+        mask=decay_mask,
+    )  # fmt: skip
+
+
+def _sgd(config: SgdConfig, rate: optax.Schedule) -> optax.GradientTransformation:
+    # None, and not 0, so that without momentum no copy of the gradients is kept.
+    return optax.sgd(rate, momentum=config.momentum or None, nesterov=config.nesterov)
+
+
+def _lion(config: LionConfig, rate: optax.Schedule) -> optax.GradientTransformation:
+    return optax.lion(
+        rate, b1=config.beta1, b2=config.beta2, weight_decay=config.weight_decay, mask=decay_mask
+    )
+
+
+_OPTIMIZERS: dict[type, Callable[[Any, optax.Schedule], optax.GradientTransformation]] = {
+    AdamWConfig: _adamw,
+    SgdConfig: _sgd,
+    LionConfig: _lion,
+}

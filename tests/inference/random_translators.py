@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxformer.config import ModelConfig
+from jaxformer.config import ModelConfig, RelativeConfig
 from jaxformer.models import EncoderDecoder
 
 START, END, VOCAB = 0, 1, 13
@@ -16,8 +16,8 @@ SHARED = ModelConfig(
 )  # fmt: skip
 SEPARATE = ModelConfig(
     architecture="encoder_decoder", vocab_size=VOCAB, source_vocab_size=19, max_len=50,
-    num_layers=1, d_model=12, num_heads=6, num_kv_heads=3, positions="relative",
-    relative_buckets=6, relative_max_distance=7, norm_position="post",
+    num_layers=1, d_model=12, num_heads=6, num_kv_heads=3,
+    positions=RelativeConfig(num_buckets=6, max_distance=7), norm_position="post",
     init_std=0.4, tied_embeddings=False,
 )  # fmt: skip
 

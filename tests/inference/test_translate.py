@@ -100,7 +100,7 @@ def test_one_beam_is_greedy_generation():
 
 
 def test_looped_layers_translate_as_scanned_ones(best):
-    looped = dataclasses.replace(SHARED, scan_layers=False)
+    looped = dataclasses.replace(SHARED, layer_execution="loop")
     params = unstack_layers(random_params(SHARED))
     assert_same(run(translate, config=looped, params=params, **BEST), best)
 

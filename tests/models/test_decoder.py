@@ -5,8 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from einops import rearrange
 
-from jaxformer.config import ModelConfig, load_config
+from jaxformer.config import ModelConfig, RotaryConfig, load_config
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.models import Decoder, init_cache
 from jaxformer.modules import unstack_layers
@@ -19,8 +20,8 @@ BASE = ModelConfig(
 VARIANTS = {
     "gpt2": dict(positions="learned", activation="gelu_tanh"),
     "llama": dict(
-        positions="rotary", norm="rms_norm", activation="swiglu", use_bias=False, num_heads=6,
-        num_kv_heads=3, tied_embeddings=False, rotary_layout="interleaved",
+        positions=RotaryConfig(layout="interleaved"), norm="rms_norm", activation="swiglu",
+        use_bias=False, num_heads=6, num_kv_heads=3, tied_embeddings=False,
     ),
     "original": dict(
         positions="sinusoidal", norm_position="post", activation="relu", scale_embeddings=True
@@ -38,7 +39,7 @@ def apply(decoder, params, tokens, **arguments):
 @pytest.fixture(scope="module", params=VARIANTS)
 def model(request):
     """A looped model, its parameters, and its logits of TOKENS."""
-    config = dataclasses.replace(BASE, scan_layers=False, **VARIANTS[request.param])
+    config = dataclasses.replace(BASE, layer_execution="loop", **VARIANTS[request.param])
     decoder = Decoder(config)
     params = jax.jit(decoder.init)(jax.random.key(0), TOKENS)["params"]
     return decoder, params, apply(decoder, params, TOKENS).logits
@@ -97,7 +98,7 @@ def test_cached_rows_of_unequal_length_equal_the_full_pass(model):
 
 def test_scanned_model_equals_the_looped_one(model):
     decoder, params, _ = model
-    scanned = Decoder(dataclasses.replace(decoder.config, scan_layers=True))
+    scanned = Decoder(dataclasses.replace(decoder.config, layer_execution="scan"))
     own = jax.jit(scanned.init)(jax.random.key(0), TOKENS)["params"]
     np.testing.assert_allclose(
         apply(scanned, own, TOKENS).logits,
@@ -120,14 +121,31 @@ def test_positions_matter_where_there_are_any(model):
     decoder, params, logits = model
     moved = apply(decoder, params, TOKENS, positions=2 * jnp.tile(jnp.arange(LENGTH), (3, 1)))
     same = bool(jnp.allclose(moved.logits, logits, atol=1e-6))
-    assert same == (decoder.config.positions == "none")
+    assert same == (decoder.config.positions.kind == "none")
 
 
 def test_rotary_and_missing_positions_are_relative(model):
     decoder, params, logits = model
     shifted = apply(decoder, params, TOKENS, positions=jnp.tile(jnp.arange(LENGTH) + 5, (3, 1)))
     same = bool(jnp.allclose(shifted.logits, logits, atol=1e-4))
-    assert same == (decoder.config.positions in ("none", "rotary"))
+    assert same == (decoder.config.positions.kind in ("none", "rotary"))
+
+
+def test_rotary_layouts_are_one_with_the_features_of_queries_and_keys_in_another_order():
+    """Pairs 2i and 2i + 1 are i and i + H/2 once the even features come before the odd ones."""
+    interleaved = Decoder(dataclasses.replace(BASE, positions=RotaryConfig(layout="interleaved")))
+    params = jax.jit(interleaved.init)(jax.random.key(0), TOKENS)["params"]
+
+    def reorder(path, leaf):
+        if not path[-1].key.startswith(("query_", "key_")):
+            return leaf
+        return rearrange(leaf, "... (n i two) -> ... (n two i)", n=BASE.num_heads, two=2)
+
+    half = Decoder(dataclasses.replace(BASE, positions=RotaryConfig(layout="half")))
+    reordered = jax.tree_util.tree_map_with_path(reorder, params)
+    logits = apply(interleaved, params, TOKENS).logits
+    np.testing.assert_allclose(apply(half, reordered, TOKENS).logits, logits, atol=1e-5)
+    assert not np.allclose(apply(half, params, TOKENS).logits, logits, atol=1e-3)
 
 
 def test_bfloat16_computes_in_bfloat16_and_keeps_parameters_float32():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from jaxformer.config import ModelConfig
+from jaxformer.config import ModelConfig, RelativeConfig
 from jaxformer.functional import multi_head
 from jaxformer.models import Decoder, init_cache
 from jaxformer.modules import Stack, stack_layers
@@ -56,7 +56,7 @@ def test_options_decode_in_several_appends_as_in_the_full_pass(model):
 
 def test_options_are_the_same_in_a_scanned_stack(model):
     decoder, params, logits = model
-    scanned = Decoder(dataclasses.replace(decoder.config, scan_layers=True))
+    scanned = Decoder(dataclasses.replace(decoder.config, layer_execution="scan"))
     again = apply(scanned, stack_layers(params), TOKENS).logits
     np.testing.assert_allclose(again, logits, rtol=0, atol=2e-5)
 
@@ -65,7 +65,7 @@ def test_shared_bias_has_its_gradient_from_a_scanned_recomputing_stack_and_chunk
     looped = Decoder(option_sets.config("relative", attention_implementation="dense"))
     scanned = Decoder(
         dataclasses.replace(
-            looped.config, scan_layers=True, remat="dots", attention_implementation="chunked"
+            looped.config, layer_execution="scan", remat="dots", attention_implementation="chunked"
         )
     )
     params = option_sets.random_params(looped.config)
@@ -123,7 +123,7 @@ def contexts_of_stack(decoder, **arguments):
 @pytest.mark.parametrize("name", option_sets.OPTIONS)
 def test_bias_has_a_batch_axis_only_with_a_cache(name):
     decoder = Decoder(option_sets.config(name))
-    heads, biased = decoder.config.num_heads, decoder.config.positions != "rotary"
+    heads, biased = decoder.config.num_heads, decoder.config.positions.kind != "rotary"
     (context,) = contexts_of_stack(decoder)
     assert context.bias == ((1, heads, LENGTH, LENGTH) if biased else None)
     (context,) = contexts_of_stack(decoder, cache=init_cache(decoder.config, 3, CAPACITY))
@@ -164,7 +164,7 @@ def count(**options):
         (dict(positions="sinusoidal"), 0),
         (dict(positions="learned"), 16 * 12),
         (dict(positions="alibi"), 0),
-        (dict(positions="relative", relative_buckets=7, relative_max_distance=9), 7 * 2),
+        (dict(positions=RelativeConfig(num_buckets=7, max_distance=9)), 7 * 2),
         (dict(qk_norm=True), 3 * 2 * 6),
         (dict(qk_norm=True, norm_position="post"), 3 * 2 * 6 - 2 * 12),
         (dict(norm_position="sandwich"), 3 * 2 * 2 * 12),

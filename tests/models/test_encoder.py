@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.config import ModelConfig
+from jaxformer.config import ModelConfig, RelativeConfig
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.models import Decoder, Encoder, MaskedLanguageModel, SequenceClassifier
 from jaxformer.modules import stack_layers
@@ -15,12 +15,12 @@ from tests import numpy_transformer as reference
 B, T, VOCAB, CLASSES = 3, 7, 11, 5
 BASE = ModelConfig(
     architecture="encoder", vocab_size=VOCAB, max_len=16, num_layers=2, d_model=12, num_heads=2,
-    d_ff=17, scan_layers=False,
+    d_ff=17, layer_execution="loop",
 )  # fmt: skip
 VARIANTS = {
     "bert": dict(positions="learned", norm_position="post", activation="gelu", num_layers=3),
     "relative": dict(
-        positions="relative", relative_buckets=6, relative_max_distance=5, norm="rms_norm",
+        positions=RelativeConfig(num_buckets=6, max_distance=5), norm="rms_norm",
         local_window_size=3, use_bias=False, activation="relu",
     ),
     "alibi": dict(positions="alibi", num_heads=4, num_kv_heads=2, head_dim=5, activation="silu"),
@@ -74,7 +74,7 @@ def test_encoder_sees_both_sides_and_no_padding(model):
 
 def test_scanned_encoder_equals_the_looped_one(model):
     model, params, output = model
-    scanned = Encoder(dataclasses.replace(model.config, scan_layers=True, remat="dots"))
+    scanned = Encoder(dataclasses.replace(model.config, layer_execution="scan", remat="dots"))
     again = apply(scanned, stack_layers(params), TOKENS, lengths=LENGTHS, return_weights=True)
     np.testing.assert_allclose(again.hidden[IS_REAL], output.hidden[IS_REAL], rtol=0, atol=1e-5)
     np.testing.assert_allclose(again.weights, output.weights, rtol=0, atol=1e-5)
@@ -82,7 +82,7 @@ def test_scanned_encoder_equals_the_looped_one(model):
 
 def test_encoder_keeps_packed_sequences_apart(model):
     model, params, _ = model
-    if model.config.positions == "learned":
+    if model.config.positions.kind == "learned":
         positions = np.tile(np.r_[0:4, 0:3], (B, 1))
     else:
         positions = np.tile(np.arange(T), (B, 1))  # a bias is counted by index in any case
@@ -97,7 +97,7 @@ def test_encoder_keeps_packed_sequences_apart(model):
 @pytest.fixture(scope="module")
 def gradient():
     """|d hidden at t / d the embedding at s|, `[T, T]`, of a row with 5 real tokens."""
-    config = dataclasses.replace(BASE, positions="none", scan_layers=True, remat="full")
+    config = dataclasses.replace(BASE, positions="none", layer_execution="scan", remat="full")
     model, tokens = Encoder(config), np.arange(T)[None]
     params = reference.draw_params(model, tokens)
     chosen = RNG.standard_normal((T, 12))
@@ -157,7 +157,9 @@ def test_lengths_beyond_the_tokens_are_those_of_full_rows(classifier):
 
 
 def test_classifier_drops_what_it_has_pooled():
-    config = dataclasses.replace(BASE, num_classes=CLASSES, dropout_rate=0.5, scan_layers=True)
+    config = dataclasses.replace(
+        BASE, num_classes=CLASSES, dropout_rate=0.5, layer_execution="scan"
+    )
     model = SequenceClassifier(config)
     params = reference.draw_params(model, TOKENS)
     # A norm's bias is all that is left of the encoder: pooled it is 1, dropped 0 or 2.

@@ -8,7 +8,7 @@ import pytest
 from einops import rearrange
 from flax import linen as nn
 
-from jaxformer.config import ModelConfig
+from jaxformer.config import ModelConfig, RelativeConfig
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.models import Decoder, EncoderDecoder, init_cache
 from jaxformer.modules import Stack, stack_layers
@@ -17,7 +17,7 @@ from tests import numpy_transformer as reference
 B, S, T, VOCAB, SOURCE_VOCAB = 3, 7, 5, 11, 13
 BASE = ModelConfig(
     architecture="encoder_decoder", vocab_size=VOCAB, max_len=16, num_layers=2,
-    num_encoder_layers=1, d_model=12, num_heads=2, d_ff=17, scan_layers=False,
+    num_encoder_layers=1, d_model=12, num_heads=2, d_ff=17, layer_execution="loop",
 )  # fmt: skip
 VARIANTS = {
     "paper": dict(
@@ -29,7 +29,7 @@ VARIANTS = {
         source_vocab_size=SOURCE_VOCAB,
     ),
     "relative": dict(
-        positions="relative", relative_buckets=6, relative_max_distance=5, local_window_size=3,
+        positions=RelativeConfig(num_buckets=6, max_distance=5), local_window_size=3,
         norm_position="sandwich", activation="geglu", embedding_dim=5, frozen_embeddings=True,
         tied_embeddings=False,
     ),
@@ -140,7 +140,9 @@ def test_what_padding_holds_changes_no_bit(model):
 
 def test_scanned_equals_looped_with_weights(model):
     model, params, output = model
-    scanned = EncoderDecoder(dataclasses.replace(model.config, scan_layers=True, remat="full"))
+    scanned = EncoderDecoder(
+        dataclasses.replace(model.config, layer_execution="scan", remat="full")
+    )
     stacked = stack_layers(params)
     again = apply(scanned, stacked, SOURCE, TOKENS, **LENGTHS, return_weights=True)
     assert jax.tree.map(jnp.shape, again) == jax.tree.map(jnp.shape, output)
@@ -211,7 +213,7 @@ def gradients():
     Through scanned stacks that recompute; the number is a random combination of the logits.
     """
     looped = EncoderDecoder(dataclasses.replace(BASE, **VARIANTS["modern"]))
-    config = dataclasses.replace(looped.config, scan_layers=True, remat="dots")
+    config = dataclasses.replace(looped.config, layer_execution="scan", remat="dots")
     params = reference.draw_params(looped, SOURCE, TOKENS)
     inputs = np.arange(S)[None], np.arange(T)[None]
     lengths = {"source_lengths": np.array([4]), "lengths": np.array([T - 1])}
@@ -399,7 +401,7 @@ def test_wrong_inputs_are_refused_by_name(call, words):
 def test_memory_needs_looped_layers_and_one_entry_for_each():
     with pytest.raises(ConfigError, match="memory must have one entry per layer, got 1 and num"):
         decode(memory=memory()[:1])
-    scanned = EncoderDecoder(dataclasses.replace(PAPER.config, scan_layers=True))
+    scanned = EncoderDecoder(dataclasses.replace(PAPER.config, layer_execution="scan"))
     with pytest.raises(ConfigError, match=r"a memory needs looped layers.*unstack_layers"):
         run(TOKENS, method="decode", memory=memory(), model=scanned)
 

@@ -16,7 +16,7 @@ B, T, S = 2, 5, 7
 CONFIG = ModelConfig(
     architecture="encoder_decoder", max_len=16, num_layers=3, d_model=12, num_heads=6,
     num_kv_heads=3, head_dim=4, value_head_dim=5, qk_norm=True, norm_eps=0.1,
-    attention_softcap=2.0, local_window_size=1, scan_layers=False,
+    attention_softcap=2.0, local_window_size=1, layer_execution="loop",
 )  # fmt: skip
 RNG = np.random.default_rng(0)
 X, ENCODED = (np.float32(RNG.standard_normal((B, length, 12))) for length in (T, S))
@@ -116,9 +116,9 @@ def test_only_the_block_of_an_encoder_decoder_attends_to_an_encoder(architecture
 
 
 def test_stack_output_has_the_memory_of_looped_layers_only():
-    for scan_layers in (True, False):
-        stack = Stack(dataclasses.replace(CONFIG, scan_layers=scan_layers))
+    for execution in ("scan", "loop"):
+        stack = Stack(dataclasses.replace(CONFIG, layer_execution=execution))
         output, _ = jax.eval_shape(stack.init_with_output, jax.random.key(0), X, CONTEXT)
         assert output.weights is None and output.cache is None
-        assert (output.memory is None) == scan_layers
+        assert (output.memory is None) == (execution == "scan")
     assert len(output.memory) == 3

@@ -11,7 +11,7 @@ from jaxformer.functional import KVCache
 from jaxformer.modules import Stack, stack_layers, unstack_layers
 
 SCANNED = ModelConfig(max_len=16, num_layers=3, d_model=12, num_heads=2, init_std=0.3)
-LOOPED = dataclasses.replace(SCANNED, scan_layers=False)
+LOOPED = dataclasses.replace(SCANNED, layer_execution="loop")
 X = jax.random.normal(jax.random.key(1), (2, 5, 12))
 
 
@@ -47,10 +47,10 @@ def test_scanned_equals_looped_forward_and_backward(params):
 
 
 @pytest.mark.parametrize("remat", ["dots", "full"])
-@pytest.mark.parametrize("scan_layers", [True, False])
-def test_remat_changes_no_gradient(params, remat, scan_layers):
-    config = dataclasses.replace(SCANNED, scan_layers=scan_layers)
-    own = params if scan_layers else unstack_layers(params)
+@pytest.mark.parametrize("execution", ["scan", "loop"])
+def test_remat_changes_no_gradient(params, remat, execution):
+    config = dataclasses.replace(SCANNED, layer_execution=execution)
+    own = params if execution == "scan" else unstack_layers(params)
     loss, grads = value_and_grad(config, own)
     again, remat_grads = value_and_grad(dataclasses.replace(config, remat=remat), own)
     np.testing.assert_allclose(loss, again, rtol=1e-6)

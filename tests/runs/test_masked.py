@@ -33,7 +33,7 @@ def config(folder, **changes):
 
 
 def full_config(folder):
-    return config(folder, model={"scan_layers": True, "dropout_rate": 0.0}, training=TRAINING)
+    return config(folder, model={"layer_execution": "scan", "dropout_rate": 0.0}, training=TRAINING)
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,17 @@ import numpy as np
 import pytest
 
 from jaxformer import runs
-from jaxformer.config import ModelConfig, RotaryScalingConfig
+from jaxformer.config import (
+    LinearScalingConfig,
+    ModelConfig,
+    RelativeConfig,
+    RotaryConfig,
+    SinusoidalConfig,
+    YarnScalingConfig,
+)
 from jaxformer.errors import ConfigError
 from jaxformer.functional import alibi_bias, rotary_tables, sinusoidal_positions
-from jaxformer.functional.rotary_scaling import LinearScaling
+from jaxformer.functional.rotary_scaling import LinearScaling, YarnScaling
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 
 MODELS = {
@@ -44,14 +51,32 @@ def test_positions_without_parameters_are_those_of_the_functions(kind):
     assert isinstance(found, runs.PositionTable) and found.kind == "sinusoidal"
     np.testing.assert_array_equal(found.table, sinusoidal_positions(5, 6))
     rotary = dataclasses.replace(
-        config, positions="rotary", rotary_base=50.0,
-        rotary_scaling=RotaryScalingConfig(kind="linear", factor=2.0),
-    )  # fmt: skip
+        config, positions=RotaryConfig(base=50.0, scaling=LinearScalingConfig(factor=2.0))
+    )
     found = runs.model_positions(rotary, params, 5)["model"]
     assert isinstance(found, runs.PositionRotations) and found.kind == "rotary"
     expected = rotary_tables(5, 2, base=50.0, scaling=LinearScaling(2.0))
     np.testing.assert_array_equal(found.cos, expected[0])
     np.testing.assert_array_equal(found.sin, expected[1])
+
+
+def test_settings_of_positions_reach_the_functions():
+    settings = SinusoidalConfig(base=50.0, layout="half")
+    found = runs.model_positions(*model("decoder", settings), 5)["model"]
+    expected = sinusoidal_positions(5, 6, base=50.0, layout="half")
+    np.testing.assert_array_equal(found.table, expected)
+    options = dict(
+        factor=3.0, original_max_len=16, beta_fast=5.0, beta_slow=0.5, truncate=False, mscale=0.7,
+        mscale_all_dim=0.3,
+    )  # fmt: skip
+    scaling = YarnScalingConfig(**options)
+    config, params = model("decoder", RotaryConfig(base=7.0, scaling=scaling), head_dim=8)
+    found = runs.model_positions(config, params, 5)["model"]
+    expected = rotary_tables(5, 8, base=7.0, scaling=YarnScaling(**options))
+    np.testing.assert_array_equal(found.cos, expected[0])
+    rounded = dataclasses.replace(scaling, truncate=True)
+    config = dataclasses.replace(config, positions=RotaryConfig(base=7.0, scaling=rounded))
+    assert (runs.model_positions(config, params, 5)["model"].cos != expected[0]).any()
 
 
 def test_learned_positions_are_the_first_rows_of_the_parameters():
@@ -92,8 +117,8 @@ def test_alibi_is_the_bias_by_the_distance_a_mask_leaves():
 
 
 def test_relative_positions_are_the_learned_biases_of_buckets():
-    options = {"relative_buckets": 4, "relative_max_distance": 5}
-    config, params = model("encoder_decoder", "relative", **options)
+    positions = RelativeConfig(num_buckets=4, max_distance=5)
+    config, params = model("encoder_decoder", positions)
     found = runs.model_positions(config, params, 3)
     # Two buckets in each direction: 0 and 1 at or before the query, 2 and 3 after it.
     table = params["encoder"]["position_bias"]["table"]

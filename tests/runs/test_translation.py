@@ -12,13 +12,20 @@ import pytest
 import sacrebleu
 
 from jaxformer import runs, text
-from jaxformer.config import SamplesConfig, SamplingConfig, SyntheticConfig, TranslationConfig
+from jaxformer.config import (
+    BeamSearchConfig,
+    SamplesConfig,
+    SamplingConfig,
+    SyntheticConfig,
+    TranslationConfig,
+)
 from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.models import EncoderDecoder
 from jaxformer.runs.folder import load_summary, start_folder
 from jaxformer.training import PmapRunner, SingleRunner
 from tests.runs import tiny
 
+GREEDY = BeamSearchConfig(beam_size=1)
 ENGLISH = ["one", "two", "three", "four", "five", "six"]
 GERMAN = ["eins", "zwei", "drei", "vier", "fünf", "sechs"]
 
@@ -40,6 +47,11 @@ LINES = [f"{source}\t{target}" for source, target in pairs()]
 LINES[2:2] = ["nothing\t "]
 LINES[4:4] = ["one eins"]
 LINES[8:8] = ["one " * 12 + "\teins", "one\t" + "eins " * 12]
+
+
+def search(**changes):
+    """The options that the config of the trained run has, but for some changes."""
+    return BeamSearchConfig(**{"beam_size": 3, "length_penalty": 0.5} | changes)
 
 
 def config(folder, *, data=None, **changes):
@@ -166,7 +178,7 @@ def test_evaluation_scores_are_those_of_the_translations(run, evaluation, valida
 def test_training_measures_greedy_translations_of_the_first_pairs(trained, run, validation):
     found = {name: tiny.figures(trained, name) for name in ("bleu", "chrf", "exact")}
     assert all(list(steps) == [50, 100] for steps in found.values())
-    greedy = [best[0].text for best in run.translate(validation.sources[:3], beam_size=1)]
+    greedy = [best[0].text for best in run.translate(validation.sources[:3], search=GREEDY)]
     scores = text.translation_scores(greedy, validation.targets[:3])
     assert found["chrf"][run.step] == pytest.approx(scores.chrf)
     assert found["bleu"][run.step] == pytest.approx(scores.bleu)
@@ -180,7 +192,7 @@ def logits_of(run, sentence, written):
     sources[0, : source.size] = source
     targets[0, : len(written)] = [run.task.tokenizer.end_of_text, *written[:-1]]
     logits = forward(run.config.model, run.params, sources, targets, np.int32([source.size]))
-    return np.asarray(logits)[0, : len(written), : run.tokenizers[1].vocab_size]
+    return np.asarray(logits)[0, : len(written), : run.task.tokenizer.vocab_size]
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -191,7 +203,7 @@ def forward(model, params, sources, targets, lengths):
 
 def test_greedy_translation_takes_the_likeliest_token_each_time(run, validation):
     tokenizer = run.task.tokenizer
-    greedy = run.translate(validation.sources[:3], beam_size=1)
+    greedy = run.translate(validation.sources[:3], search=GREEDY)
     for sentence, (best,) in zip(validation.sources, greedy, strict=False):
         written = tokenizer.encode(best.text).tolist() + [tokenizer.end_of_text] * best.finished
         assert logits_of(run, sentence, written).argmax(-1).tolist() == written
@@ -199,7 +211,7 @@ def test_greedy_translation_takes_the_likeliest_token_each_time(run, validation)
 
 def test_scores_are_log_probabilities_by_length_and_the_best_come_first(run, validation):
     tokenizer = run.task.tokenizer
-    found = run.translate(validation.sources, num_best=3, length_penalty=0.0)
+    found = run.translate(validation.sources, search=search(num_best=3, length_penalty=0.0))
     for sentence, several in zip(validation.sources, found, strict=True):
         scores = [one.score for one in several]
         assert len({one.text for one in several}) == 3 and scores == sorted(scores, reverse=True)
@@ -210,13 +222,11 @@ def test_scores_are_log_probabilities_by_length_and_the_best_come_first(run, val
             assert one.score == pytest.approx(score, abs=1e-4)
 
 
-def test_beam_size_and_length_penalty_are_the_configs_when_not_given(run, validation):
-    given = run.translate(validation.sources, beam_size=3, length_penalty=0.5)
+def test_options_of_the_search_are_the_configs_when_not_given(run, validation):
+    given = run.translate(validation.sources, search=search())
     assert run.translate(validation.sources) == given
-    other = run.translate(validation.sources, num_best=3, length_penalty=0.0)
+    other = run.translate(validation.sources, search=search(num_best=3, length_penalty=0.0))
     assert [best[0].score for best in other] != [best[0].score for best in given]
-    with pytest.raises(ConfigError, match="num_return must be at most beam_size"):
-        run.translate(validation.sources, num_best=4)
 
 
 def test_translations_are_in_the_order_of_the_sentences(run, validation):
@@ -238,7 +248,7 @@ def test_drawing_at_no_temperature_is_greedy(run, validation):
     drawn = run.sample_translations(
         validation.sources[:3], rng=jax.random.key(0), sampling=SamplingConfig(temperature=0.0)
     )
-    assert drawn == [best[0].text for best in run.translate(validation.sources[:3], beam_size=1)]
+    assert drawn == [best[0].text for best in run.translate(validation.sources[:3], search=GREEDY)]
 
 
 def test_nothing_to_translate_gives_nothing(run):

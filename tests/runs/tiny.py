@@ -9,10 +9,10 @@ import pathlib
 from jaxformer import runs
 from jaxformer.cli import main
 from jaxformer.config import (
+    AdamWConfig,
     DataConfig,
     ExperimentConfig,
     ModelConfig,
-    OptimizerConfig,
     TokenizerConfig,
     TrainingConfig,
     config_to_toml,
@@ -27,12 +27,12 @@ def config(folder, *, architecture, data, tokenizer=None, model=None, training=N
         model=ModelConfig(
             **{
                 "architecture": architecture, "max_len": 12, "num_layers": 1, "d_model": 16,
-                "num_heads": 2, "dropout_rate": 0.1, "scan_layers": False,
+                "num_heads": 2, "dropout_rate": 0.1, "layer_execution": "loop",
             } | (model or {})
         ),
         data=DataConfig(**({"num_buckets": 1} if unequal else {}) | data),
         tokenizer=TokenizerConfig(**{"kind": "word"} | (tokenizer or {})),
-        optimizer=OptimizerConfig(learning_rate=2e-2),
+        optimizer=AdamWConfig(learning_rate=2e-2),
         training=TrainingConfig(
             **{
                 "steps": 20, "devices": 2, "log_every": 5, "eval_every": 10, "checkpoint_every": 10,

@@ -50,7 +50,7 @@ def step(tokens, cache, position=0, slot=0, advance=True, visible=lambda s, t, e
 
 
 def test_decoder_decodes_with_a_cache_what_it_computes_in_full():
-    config = dataclasses.replace(CONFIG, scan_layers=False, num_layers=1)
+    config = dataclasses.replace(CONFIG, layer_execution="loop", num_layers=1)
     decoder = Decoder(config)
     params = {"params": draw_params(decoder, TOKENS)}
 
@@ -122,7 +122,7 @@ def test_plain_scan_equals_its_loop():
 
 
 def test_decoder_scanned_equals_looped():
-    scanned, looped = Decoder(CONFIG), Decoder(dataclasses.replace(CONFIG, scan_layers=False))
+    scanned, looped = Decoder(CONFIG), Decoder(dataclasses.replace(CONFIG, layer_execution="loop"))
     params = draw_params(scanned, TOKENS)
 
     def logits(decoder):

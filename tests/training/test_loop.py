@@ -6,15 +6,18 @@ import numpy as np
 import pytest
 
 from jaxformer.config import (
+    AdamWConfig,
+    LionConfig,
     LoopConfig,
-    OptimizerConfig,
     ScheduleConfig,
+    SgdConfig,
 )
 from jaxformer.errors import ConfigError, TrainingError
 from jaxformer.training import (
     Checkpoints,
     PmapRunner,
     TrainingData,
+    TrainState,
     fit,
     language_model_loss,
     make_optimizer,
@@ -36,9 +39,11 @@ class Batches:
         return tiny.batch(step)
 
 
-def train(folder, steps, batches=None, learning_rate=1e-2, devices=2):
-    schedule = ScheduleConfig(name="cosine", warmup_steps=1, decay_steps=8)
-    optimizer = make_optimizer(OptimizerConfig(learning_rate=learning_rate), schedule)
+ADAMW = AdamWConfig(learning_rate=1e-2)
+SCHEDULE = ScheduleConfig(name="cosine", warmup_steps=1, decay_steps=8)
+
+
+def train(folder, steps, batches=None, optimizer=ADAMW, devices=2):
     data = TrainingData(
         batches=batches or Batches(),
         validation=lambda: iter([tiny.batch(100), tiny.batch(101)]),
@@ -46,16 +51,18 @@ def train(folder, steps, batches=None, learning_rate=1e-2, devices=2):
     )
     loss = language_model_loss(tiny.model(dropout_rate=0.3))
     return fit(
-        loss, tiny.init_params, optimizer, data, folder,
+        loss, tiny.init_params, make_optimizer(optimizer, SCHEDULE), data, folder,
         LoopConfig(steps=steps, log_every=2, eval_every=2, checkpoint_every=2),
         runner=PmapRunner(jax.local_devices()[:devices]),
-        learning_rate=make_schedule(learning_rate, schedule),
+        learning_rate=make_schedule(optimizer.learning_rate, SCHEDULE),
     )  # fmt: skip
 
 
-def final_state(folder, devices=2):
+def final_state(folder, optimizer=ADAMW, devices=2):
+    params = tiny.init_params(jax.random.key(0))
+    state = TrainState.create(params, make_optimizer(optimizer, SCHEDULE))
     with Checkpoints(folder / "checkpoints") as checkpoints:
-        template = PmapRunner(jax.local_devices()[:devices]).place(tiny.state())
+        template = PmapRunner(jax.local_devices()[:devices]).place(state)
         return jax.device_get(checkpoints.restore(template))
 
 
@@ -79,6 +86,23 @@ def test_resumed_run_is_bitwise_the_uninterrupted_one(tmp_path, uninterrupted):
     assert batches.asked == [2, 3, 4]
     jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path), final_state(uninterrupted))
     assert without_time(read_metrics(tmp_path)) == without_time(read_metrics(uninterrupted))
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [SgdConfig(learning_rate=0.1, nesterov=True), LionConfig(learning_rate=1e-3)],
+    ids=lambda optimizer: optimizer.name,
+)
+def test_resumed_run_of_another_optimizer_is_bitwise_the_uninterrupted_one(tmp_path, optimizer):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train(whole, 3, optimizer=optimizer, devices=1)
+    for steps in (2, 3):
+        train(parts, steps, optimizer=optimizer, devices=1)
+    states = [final_state(folder, optimizer, devices=1) for folder in (whole, parts)]
+    jax.tree.map(np.testing.assert_array_equal, *states)
+    start = tiny.init_params(jax.random.key(0))
+    moved = jax.tree.map(lambda a, b: (a != b).any(), states[0].params, start)
+    assert all(jax.tree.leaves(moved))
 
 
 def test_run_stopped_by_a_signal_is_saved_and_goes_on_bitwise(tmp_path, uninterrupted):
@@ -121,7 +145,7 @@ def test_divergence_stops_the_run_and_names_the_step(tmp_path):
         TrainingError,
         match=r"validation loss is not finite at step 2; the run is saved up to step 0",
     ):
-        train(tmp_path, 5, learning_rate=1e30)
+        train(tmp_path, 5, optimizer=AdamWConfig(learning_rate=1e30))
 
 
 def test_non_finite_gradient_stops_the_run_and_names_the_step(tmp_path):

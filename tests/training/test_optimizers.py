@@ -4,7 +4,7 @@ import numpy as np
 import optax
 import pytest
 
-from jaxformer.config import ModelConfig, OptimizerConfig, ScheduleConfig
+from jaxformer.config import AdamWConfig, LionConfig, ModelConfig, ScheduleConfig, SgdConfig
 from jaxformer.models import Decoder
 from jaxformer.training import decay_mask, make_optimizer, make_schedule
 from tests import numpy_transformer, option_sets
@@ -57,7 +57,7 @@ def test_noam_is_the_formula_of_the_paper():
 def test_frozen_embeddings_have_no_gradient_and_are_neither_moved_nor_decayed(options):
     config = ModelConfig(
         vocab_size=7, max_len=8, num_layers=1, d_model=4, num_heads=2, frozen_embeddings=True,
-        scan_layers=False, **options,
+        layer_execution="loop", **options,
     )  # fmt: skip
     model, tokens = Decoder(config), np.array([[1, 2, 3]])
     params = numpy_transformer.draw_params(model, tokens)
@@ -67,7 +67,7 @@ def test_frozen_embeddings_have_no_gradient_and_are_neither_moved_nor_decayed(op
         grads = jax.grad(lambda p: (model.apply({"params": p}, tokens).logits ** 3).sum())(params)
         updated = []
         for clip_norm in (0.0, 1e-3):
-            adamw = OptimizerConfig(learning_rate=0.5, weight_decay=0.1, clip_norm=clip_norm)
+            adamw = AdamWConfig(learning_rate=0.5, weight_decay=0.1, clip_norm=clip_norm)
             optimizer = make_optimizer(adamw, ScheduleConfig())
             updates, _ = optimizer.update(grads, optimizer.init(params), params)
             updated.append(optax.apply_updates(params, updates))
@@ -105,10 +105,9 @@ def test_decay_mask_leaves_biases_on_scores_and_scales_of_heads():
     assert not attention["query_norm_scale"] and not attention["key_norm_scale"]
 
 
-def test_weight_decay_moves_only_what_the_mask_marks():
-    optimizer = make_optimizer(
-        OptimizerConfig(learning_rate=0.5, weight_decay=0.1), ScheduleConfig()
-    )
+@pytest.mark.parametrize("config", [AdamWConfig, LionConfig])
+def test_weight_decay_moves_only_what_the_mask_marks(config):
+    optimizer = make_optimizer(config(learning_rate=0.5, weight_decay=0.1), ScheduleConfig())
     params = {"kernel": jnp.ones(3), "scale": jnp.ones(3)}
     zero = jax.tree.map(jnp.zeros_like, params)
     updates, _ = optimizer.update(zero, optimizer.init(params), params)
@@ -121,7 +120,7 @@ def test_gradients_are_clipped_by_their_global_norm():
 
     def second_update(clip_norm):
         optimizer = make_optimizer(
-            OptimizerConfig(learning_rate=1.0, clip_norm=clip_norm, weight_decay=0.0),
+            AdamWConfig(learning_rate=1.0, clip_norm=clip_norm, weight_decay=0.0),
             ScheduleConfig(),
         )
         params = {"a": jnp.zeros(1), "b": jnp.zeros(1)}
@@ -138,3 +137,66 @@ def test_gradients_are_clipped_by_their_global_norm():
 
     assert second_update(0.0) == pytest.approx(adam(3.0, 0.3), rel=1e-5)
     assert second_update(1.0) == pytest.approx(adam(0.6, 0.3), rel=1e-5)
+
+
+def two_updates(config, gradients, start):
+    """What an optimizer does to one kernel in two steps with a constant learning rate."""
+    params = {"kernel": jnp.float32(start)}
+    optimizer = make_optimizer(config, ScheduleConfig())
+    state = optimizer.init(params)
+    for gradient in gradients:
+        updates, state = optimizer.update({"kernel": jnp.float32(gradient)}, state, params)
+        params = optax.apply_updates(params, updates)
+    return np.asarray(params["kernel"])
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("momentum", [0.0, 0.75])
+def test_sgd_follows_the_running_sum_of_gradients(momentum, nesterov):
+    if nesterov and not momentum:
+        return
+    config = SgdConfig(learning_rate=0.5, momentum=momentum, nesterov=nesterov, clip_norm=0.0)
+    gradients, expected, velocity = np.array([[3.0, -5.0], [-7.0, 2.0]]), np.array([1.0, 2.0]), 0.0
+    for gradient in gradients:
+        velocity = gradient + momentum * velocity
+        expected = expected - 0.5 * (gradient + momentum * velocity if nesterov else velocity)
+    found = two_updates(config, gradients, [1.0, 2.0])
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_lion_follows_the_sign_of_a_mean_and_decays():
+    """Chen et al. (2023), algorithm 2."""
+    config = LionConfig(learning_rate=0.5, beta1=0.25, beta2=0.5, weight_decay=0.125, clip_norm=0.0)
+    gradients, expected, mean = np.array([[3.0, -5.0], [-0.5, 7.0]]), np.array([1.0, 2.0]), 0.0
+    for gradient in gradients:
+        step = np.sign(0.25 * mean + 0.75 * gradient)
+        expected = expected - 0.5 * (step + 0.125 * expected)
+        mean = 0.5 * mean + 0.5 * gradient
+    found = two_updates(config, gradients, [1.0, 2.0])
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        AdamWConfig(learning_rate=0.05, weight_decay=0.0),
+        SgdConfig(learning_rate=0.05),
+        LionConfig(learning_rate=0.01, weight_decay=0.0),
+    ],
+    ids=lambda config: config.name,
+)
+def test_every_optimizer_finds_the_minimum_of_a_quadratic(config):
+    target = jnp.float32([0.5, -1.0, 0.25])
+    schedule = ScheduleConfig(name="cosine", decay_steps=999, final_scale=0.01)
+    optimizer = make_optimizer(config, schedule)
+
+    def step(carry, _):
+        params, state = carry
+        gradients = jax.grad(lambda p: jnp.sum((p["kernel"] - target) ** 2))(params)
+        updates, state = optimizer.update(gradients, state, params)
+        return (optax.apply_updates(params, updates), state), None
+
+    params = {"kernel": jnp.zeros(3)}
+    run = jax.jit(lambda carry: jax.lax.scan(step, carry, length=999)[0])
+    found, _ = run((params, optimizer.init(params)))
+    np.testing.assert_allclose(found["kernel"], target, atol=0.01)

@@ -14,7 +14,7 @@ from tests.training import tiny
 MODEL = EncoderDecoder(
     ModelConfig(
         architecture="encoder_decoder", vocab_size=tiny.VOCAB, max_len=7, num_layers=1, d_model=8,
-        num_heads=2, scan_layers=False, use_bias=False,
+        num_heads=2, layer_execution="loop", use_bias=False,
     )
 )  # fmt: skip
 

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from jaxformer.config import ModelConfig, OptimizerConfig, ScheduleConfig
+from jaxformer.config import AdamWConfig, ModelConfig, ScheduleConfig
 from jaxformer.models import Decoder
 from jaxformer.training import (
     PmapRunner,
@@ -27,7 +27,7 @@ def model(dropout_rate=0.0):
 
 
 def optimizer():
-    return make_optimizer(OptimizerConfig(learning_rate=1e-2), ScheduleConfig(warmup_steps=2))
+    return make_optimizer(AdamWConfig(learning_rate=1e-2), ScheduleConfig(warmup_steps=2))
 
 
 def init_params(rng):

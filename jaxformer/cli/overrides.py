@@ -1,0 +1,159 @@
+"""Overrides of a config on the command line: single values, and other kinds of tagged unions."""
+
+import copy
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tyro
+
+from jaxformer.cli.parsing import parse
+from jaxformer.config import ExperimentConfig
+from jaxformer.config.checks import field_types
+from jaxformer.config.kinds import Kinds, kinds_of
+from jaxformer.errors import ConfigError
+
+__all__ = ["override_config"]
+
+# Keys of the model that hold arrays of tables.
+_ARRAYS = ("layers", "first_layers")
+
+
+def override_config(
+    config: ExperimentConfig, words: Sequence[str], *, prog: str
+) -> ExperimentConfig:
+    """Changes a config by flags such as `--model.d-model 64` and `--model.positions alibi`.
+
+    A flag that names another kind (`--model.positions alibi`, `--optimizer.name lion`) takes that
+    kind with its defaults; keys that it cannot do without, such as learning_rate, keep the value
+    that the other kind had. Its keys can be set as well, before it or after it.
+
+    Args:
+        config: with the values that are kept.
+        words: of the command line.
+        prog: the command, for the help.
+
+    Returns:
+        The `ExperimentConfig`, checked.
+
+    Raises:
+        ConfigError: a flag is unknown, or its value of the wrong type or impossible.
+
+    Example:
+        >>> from jaxformer.config import load_config
+        >>> config = load_config("configs/quickstart.toml")
+        >>> override_config(config, ["--model.positions.base", "5e5"], prog="").model.positions
+        RotaryConfig(kind='rotary', base=500000.0, layout='half', scaling=None)
+        >>> override_config(config, ["--optimizer.name", "lion"], prog="").optimizer.learning_rate
+        0.002
+    """
+    _refuse_arrays(words)
+    rest = list(words)
+    default = _with_chosen_kinds(config, "", rest)
+    # tyro would give every table of an array flags of its own.
+    layers = {name: getattr(config.model, name) for name in _ARRAYS}
+    for name in _ARRAYS:
+        object.__setattr__(default.model, name, ())
+    changed = parse(
+        ExperimentConfig,
+        default=default,
+        args=rest,
+        prog=prog,
+        description=(
+            "Overrides of the config; each shows its value there. Another kind, with the defaults "
+            f"of its own: {', '.join(_kind_flags(config, ''))}. Its keys can be set as well; "
+            "those without a default keep their value."
+        ),
+        config=(tyro.conf.AvoidSubcommands,),
+    )
+    return dataclasses.replace(changed, model=dataclasses.replace(changed.model, **layers))
+
+
+def _refuse_arrays(words: Sequence[str]) -> None:
+    for word in words:
+        for key in (f"model.{name}" for name in _ARRAYS):
+            if word.startswith("--") and _key(word).startswith(key):
+                raise ConfigError(
+                    f"{key} is an array of tables, which flags cannot change, got {word}; write "
+                    f"[[{key}]] into a TOML file"
+                )
+
+
+def _kind_flags(config: Any, prefix: str) -> Iterator[str]:
+    """For the help: the flags that choose a kind, with the kinds that there are."""
+    for name, hint in field_types(type(config)).items():
+        key, value, kinds = prefix + name, getattr(config, name), kinds_of(hint)
+        if kinds is not None:
+            flag = f"--{key.replace('_', '-')}" + ("" if value is None else f".{kinds.key}")
+            yield f"{flag} {{{','.join([*kinds.configs, *(['none'] if kinds.optional else [])])}}}"
+        if dataclasses.is_dataclass(value):
+            yield from _kind_flags(value, f"{key}.")
+
+
+def _with_chosen_kinds(config: Any, prefix: str, words: list[str]) -> Any:
+    """Copies a config with other kinds in it, and takes the flags that say so out of the words.
+
+    The copy is what tyro starts from, and is not checked: keys may be missing in it.
+    """
+    copied = copy.copy(config)
+    for name, hint in field_types(type(config)).items():
+        key, value, kinds = prefix + name, getattr(config, name), kinds_of(hint)
+        if kinds is not None:
+            for flag, kind in _take(words, (key, f"{key}.{kinds.key}")):
+                value = _of_kind(flag, kinds, kind, value)
+            _refuse_keys_of_others(key, kinds, value, words)
+        if dataclasses.is_dataclass(value):
+            value = _with_chosen_kinds(value, f"{key}.", words)
+        object.__setattr__(copied, name, value)
+    return copied
+
+
+def _take(words: list[str], keys: tuple[str, str]) -> list[tuple[str, str]]:
+    """Removes the flags of these keys from the words, and returns them with their values."""
+    taken, index = [], 0
+    while index < len(words):
+        flag, equals, value = words[index].partition("=")
+        if not flag.startswith("--") or _key(flag) not in keys:
+            index += 1
+            continue
+        if not equals:
+            value = words.pop(index + 1) if index + 1 < len(words) else ""
+        del words[index]
+        taken.append((flag, value))
+    return taken
+
+
+def _refuse_keys_of_others(key: str, kinds: Kinds, value: Any, words: list[str]) -> None:
+    """Refuses flags of keys that only other kinds have, which tyro would not know."""
+    own = {} if value is None else field_types(type(value))
+    for word in words:
+        flag = word.partition("=")[0]
+        name = _key(flag).removeprefix(f"{key}.").partition(".")[0].removeprefix("no_")
+        if flag.startswith("--") and _key(flag).startswith(f"{key}.") and name not in own:
+            if others := kinds.with_key(name):
+                kind = "none" if value is None else getattr(value, kinds.key)
+                raise ConfigError(
+                    f"{flag} is for {key} of {kinds.key} {' or '.join(map(repr, others))}, got "
+                    f"{kind!r}; remove it, or choose with --{key}.{kinds.key}"
+                )
+
+
+def _key(flag: str) -> str:
+    """The dotted key of a flag, which may have hyphens for underscores."""
+    return flag.removeprefix("--").replace("-", "_")
+
+
+def _of_kind(flag: str, kinds: Kinds, kind: str, current: Any) -> Any:
+    """A config of this kind, not checked, as `_with_chosen_kinds` makes it."""
+    if kinds.optional and kind == "none" and kind not in kinds.configs:
+        return None
+    chosen = kinds.choose(flag, kind, otherwise="none")
+    if type(current) is chosen:
+        return current
+    made: Any = object.__new__(chosen)
+    for field in dataclasses.fields(chosen):
+        value = field.default
+        if value is dataclasses.MISSING:
+            value = getattr(current, field.name, tyro.MISSING)
+        object.__setattr__(made, field.name, value)
+    return made

@@ -1,0 +1,117 @@
+"""Tagged unions: settings whose value is one of several configs, told apart by one key of theirs.
+
+That key, the discriminator, is a field that allows one value: `kind: Literal["alibi"] = "alibi"`.
+"""
+
+import dataclasses
+import functools
+import typing
+from typing import Any, Literal, NamedTuple
+
+from jaxformer.config.checks import field_types, suggestion, union_members
+from jaxformer.errors import ConfigError
+
+__all__ = ["Kinds", "kinds_of", "resolve_kinds"]
+
+
+class Kinds(NamedTuple):
+    """The configs that a field of a tagged union may hold.
+
+    Args:
+        key: the discriminator, the field that tells them apart: "kind", or "name".
+        configs: class by value of the discriminator.
+        optional: whether the field may be None as well.
+    """
+
+    key: str
+    configs: dict[str, type]
+    optional: bool
+
+    def choose(self, where: str, kind: str, *, otherwise: str = "be left out") -> type:
+        """Returns the class of a kind.
+
+        Args:
+            where: the key that the kind was given for, for messages.
+            kind: value of the discriminator.
+            otherwise: how an optional field is said to be None, for messages.
+
+        Raises:
+            ConfigError: there is no such kind.
+        """
+        if kind not in self.configs:
+            raise ConfigError(
+                f"{where} must be one of {', '.join(self.configs)}"
+                + (f", or {otherwise}" if self.optional else "")
+                + f", got {kind!r}{suggestion(kind, self.configs)}"
+            )
+        return self.configs[kind]
+
+    def with_key(self, name: str) -> list[str]:
+        """The kinds that have a key of this name."""
+        return [kind for kind, config in self.configs.items() if name in field_types(config)]
+
+
+@functools.cache
+def kinds_of(hint: Any) -> Kinds | None:
+    """The kinds of a tagged union; None for every other type.
+
+    Args:
+        hint: type of a field.
+
+    Returns:
+        Its kinds.
+
+    Example:
+        >>> from jaxformer.config import ModelConfig
+        >>> positions = kinds_of(field_types(ModelConfig)["positions"])
+        >>> positions.key, sorted(positions.configs)[:3]
+        ('kind', ['alibi', 'learned', 'none'])
+    """
+    members = union_members(hint)
+    if members == (hint,) or not all(dataclasses.is_dataclass(member) for member in members):
+        return None
+    tags = [_discriminator(member) for member in members]
+    if not all(tags) or len({tag[0] for tag in tags if tag}) != 1:
+        return None
+    configs = {tag[1]: member for tag, member in zip(tags, members, strict=True) if tag}
+    return Kinds(next(tag[0] for tag in tags if tag), configs, type(None) in typing.get_args(hint))
+
+
+def _discriminator(config: Any) -> tuple[str, str] | None:
+    """Name and value of the field that allows one value only."""
+    for name, hint in field_types(config).items():
+        if typing.get_origin(hint) is Literal and len(typing.get_args(hint)) == 1:
+            return name, typing.get_args(hint)[0]
+    return None
+
+
+def resolve_kinds(config: Any) -> None:
+    """Checks the tagged unions of a config that is being made, for its `__post_init__`.
+
+    A string is shorthand for that kind with its defaults, and is replaced by its config.
+
+    Raises:
+        ConfigError: a value is neither a config of the union nor the name of a kind, or a kind
+            cannot be had with defaults only.
+    """
+    for field, hint in field_types(type(config)).items():
+        kinds, value = kinds_of(hint), getattr(config, field)
+        if kinds is None or (value is None and kinds.optional):
+            continue
+        if isinstance(value, str):
+            chosen = kinds.choose(field, value)
+            if needed := _required(chosen):
+                raise ConfigError(
+                    f"{field} of {kinds.key} {value!r} needs {' and '.join(needed)}, got its name "
+                    f"only; write {chosen.__name__}({needed[0]}=...)"
+                )
+            object.__setattr__(config, field, chosen())
+        elif type(value) not in kinds.configs.values():
+            names = ", ".join(chosen.__name__ for chosen in kinds.configs.values())
+            raise ConfigError(f"{field} must be one of {names}, got {value!r}")
+
+
+def _required(config: type) -> list[str]:
+    return [
+        field.name for field in dataclasses.fields(config) if field.default is dataclasses.MISSING
+    ]

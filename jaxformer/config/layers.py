@@ -1,0 +1,99 @@
+"""Overrides for single layers, and the rules of the patterns that they form over the depth."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from jaxformer.config.checks import require_positive
+from jaxformer.config.kinds import resolve_kinds
+from jaxformer.config.positions import LearnedConfig, PositionsConfig, SinusoidalConfig
+from jaxformer.errors import ConfigError
+
+__all__ = ["LayerConfig", "check_layers"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerConfig:
+    """Overrides for one layer; a key that is not given is the model's.
+
+    Args:
+        positions: how this layer's attention knows positions: of kind none, rotary, alibi or
+            relative. In Python a string is shorthand for that kind with its defaults.
+        local_window_size: how many tokens before itself a token sees in this layer, as in
+            `ModelConfig`. A layer cannot take back the window of its model: to have some layers
+            with a window and some without, set windows in the entries alone.
+        attention: name of an attention function that is passed to the model; the library's own
+            `dot_product_attention` when not given, or "dot_product".
+        attention_norm: false leaves out the norm before attention, as in the first layer of
+            ModernBERT (Warner et al., 2024); for `first_layers` and norm_position "pre" only.
+
+    Example:
+        >>> LayerConfig(positions="alibi").positions
+        AlibiConfig(kind='alibi')
+    """
+
+    positions: PositionsConfig | None = None
+    local_window_size: int | None = None
+    attention: str | None = None
+    attention_norm: bool | None = None
+
+    def __post_init__(self) -> None:
+        resolve_kinds(self)
+        require_positive(self, "local_window_size")
+        if isinstance(self.positions, SinusoidalConfig | LearnedConfig):
+            raise ConfigError(
+                f"{self.positions.kind} positions are added to the embeddings once, so they cannot "
+                f"differ by layer, got positions of kind {self.positions.kind!r}; set "
+                "model.positions instead, or take none, rotary, alibi or relative"
+            )
+
+
+def check_layers(
+    first: tuple[LayerConfig, ...],
+    pattern: tuple[LayerConfig, ...],
+    depths: Mapping[str, int],
+    norm_position: str,
+) -> None:
+    """Checks the first layers and the pattern of a model.
+
+    Args:
+        first: the model's first_layers.
+        pattern: its layers.
+        depths: number of layers of each of its stacks, by the key that says it.
+        norm_position: where its norms are.
+
+    Raises:
+        ConfigError: they are no layers, do not fit the depth, or not each other.
+    """
+    for name, entries in (("first_layers", first), ("layers", pattern)):
+        if not isinstance(entries, tuple) or any(type(e) is not LayerConfig for e in entries):
+            raise ConfigError(f"{name} must be a tuple of LayerConfig, got {entries!r}")
+    for name, depth in depths.items():
+        if len(first) > depth:
+            raise ConfigError(
+                f"first_layers must be at most as many as {name}, got {len(first)} of them and "
+                f"{name}={depth}; remove some, or raise {name}"
+            )
+        if len(pattern) > depth - len(first):
+            raise ConfigError(
+                f"the pattern in layers must be at most as long as the {name} after first_layers, "
+                f"got {len(pattern)} in layers, {len(first)} in first_layers and {name}={depth}; "
+                f"shorten the pattern, or raise {name}"
+            )
+    for entry in pattern:
+        if entry.attention_norm is not None:
+            raise ConfigError(
+                "attention_norm is for first_layers, since layers of a pattern have the same "
+                f"parameters, got attention_norm={entry.attention_norm} in layers; move that "
+                "layer to first_layers"
+            )
+    given = [entry.attention_norm for entry in first]
+    if any(norm is not None for norm in given) and norm_position != "pre":
+        raise ConfigError(
+            "attention_norm in first_layers is for norm_position 'pre', got norm_position="
+            f"{norm_position!r}; remove attention_norm"
+        )
+    if len({norm is not False for norm in given}) > 1:
+        raise ConfigError(
+            "all first_layers must agree on attention_norm, since they have the same parameters, "
+            f"got {given}; set it in each of them, or make only those first_layers that differ"
+        )

@@ -1,0 +1,179 @@
+"""The configs of optimizers, one class for each, and of the learning rate over time."""
+
+import dataclasses
+from typing import Literal
+
+from jaxformer.config.checks import (
+    require,
+    require_at_least_zero,
+    require_choices,
+    require_positive,
+)
+from jaxformer.errors import ConfigError
+
+__all__ = ["AdamWConfig", "LionConfig", "OptimizerConfig", "ScheduleConfig", "SgdConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdamWConfig:
+    """AdamW: Adam with decoupled weight decay.
+
+    Args:
+        name: "adamw".
+        learning_rate: the schedule's peak.
+        beta1: decay of the gradient's running mean.
+        beta2: decay of the squared gradient's running mean.
+        eps: added to the denominator.
+        weight_decay: of kernels and embeddings; biases and norm scales are never decayed.
+        clip_norm: gradients with a larger global norm are scaled down to it; 0 = no clipping.
+
+    References:
+        Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019.
+    """
+
+    name: Literal["adamw"] = "adamw"
+    learning_rate: float
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    weight_decay: float = 0.1
+    clip_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+        require_positive(self, "learning_rate", "eps")
+        require_at_least_zero(self, "weight_decay", "clip_norm")
+        _require_shares(self, "beta1", "beta2")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SgdConfig:
+    """Stochastic gradient descent with momentum, and without weight decay.
+
+    Args:
+        name: "sgd".
+        learning_rate: the schedule's peak.
+        momentum: decay of the running sum of gradients that a step follows; 0 = none.
+        nesterov: whether a step looks ahead by the momentum it will have.
+        clip_norm: gradients with a larger global norm are scaled down to it; 0 = no clipping.
+
+    References:
+        Sutskever et al., "On the importance of initialization and momentum in deep learning",
+        2013.
+    """
+
+    name: Literal["sgd"] = "sgd"
+    learning_rate: float
+    momentum: float = 0.9
+    nesterov: bool = False
+    clip_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+        require_positive(self, "learning_rate")
+        require_at_least_zero(self, "clip_norm")
+        _require_shares(self, "momentum")
+        if self.nesterov and self.momentum == 0:
+            raise ConfigError(
+                "nesterov needs momentum, got nesterov=True and momentum=0; set momentum, for "
+                "example 0.9, or remove nesterov"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LionConfig:
+    """Lion: a step is the sign of a mean of gradients, with decoupled weight decay.
+
+    Its steps are as long in every parameter, so it wants a learning rate 3 to 10 times less than
+    AdamW's, and a weight decay as many times more.
+
+    Args:
+        name: "lion".
+        learning_rate: the schedule's peak.
+        beta1: share of the running mean in what a step takes the sign of; the rest is the
+            gradient's.
+        beta2: decay of the gradient's running mean.
+        weight_decay: of kernels and embeddings; biases and norm scales are never decayed.
+        clip_norm: gradients with a larger global norm are scaled down to it; 0 = no clipping.
+
+    References:
+        Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023.
+    """
+
+    name: Literal["lion"] = "lion"
+    learning_rate: float
+    beta1: float = 0.9
+    beta2: float = 0.99
+    weight_decay: float = 0.1
+    clip_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+        require_positive(self, "learning_rate")
+        require_at_least_zero(self, "weight_decay", "clip_norm")
+        _require_shares(self, "beta1", "beta2")
+
+
+OptimizerConfig = AdamWConfig | SgdConfig | LionConfig
+
+
+def _require_shares(config: OptimizerConfig, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        require(0 <= value < 1, f"{name} must be in [0, 1)", **{name: value})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScheduleConfig:
+    """The learning rate as a function of the step.
+
+    Args:
+        name: shape of the decay after the warmup; "noam" falls with the root of the step, without
+            end, and has its peak, optimizer.learning_rate, at the end of the warmup. That of the
+            paper is (model.d_model * warmup_steps) ** -0.5.
+        warmup_steps: steps of linear warmup from 0.
+        decay_steps: step at which the decay ends, warmup included; explicit, so that training
+            for longer continues the same schedule. Needed by "cosine" and "linear".
+        final_scale: learning rate after the decay, as a share of the peak.
+    """
+
+    name: Literal["cosine", "linear", "constant", "noam"] = "constant"
+    warmup_steps: int = 0
+    decay_steps: int | None = None
+    final_scale: float = 0.1
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+        require_at_least_zero(self, "warmup_steps")
+        require(
+            0 <= self.final_scale <= 1,
+            "final_scale must be in [0, 1]",
+            final_scale=self.final_scale,
+        )
+        if self.name == "noam" and self.warmup_steps == 0:
+            raise ConfigError(
+                "schedule.name 'noam' needs schedule.warmup_steps, got 0; the paper has 4000"
+            )
+        if self.name in ("constant", "noam"):
+            if self.final_scale != type(self).final_scale:
+                raise ConfigError(
+                    f"a {self.name} schedule has no final_scale, got {self.final_scale}; remove "
+                    "it, or set name to 'cosine' or 'linear'"
+                )
+            if self.decay_steps is not None:
+                raise ConfigError(
+                    f"a {self.name} schedule has no decay_steps, got {self.decay_steps}; remove "
+                    "it, or set name to 'cosine' or 'linear'"
+                )
+        elif self.decay_steps is None:
+            raise ConfigError(
+                f"schedule.name {self.name!r} needs schedule.decay_steps: the step at which the "
+                "decay ends, usually training.steps"
+            )
+        else:
+            require(
+                self.decay_steps > self.warmup_steps,
+                "decay_steps must be larger than warmup_steps, which it includes",
+                decay_steps=self.decay_steps,
+                warmup_steps=self.warmup_steps,
+            )

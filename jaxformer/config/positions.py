@@ -1,0 +1,289 @@
+"""The configs of positions: one class for each way in which a model can know a token's position."""
+
+import dataclasses
+from typing import Literal
+
+from jaxformer.config.checks import require, require_choices, require_positive
+from jaxformer.config.kinds import resolve_kinds
+from jaxformer.errors import ConfigError
+
+__all__ = [
+    "AlibiConfig",
+    "LearnedConfig",
+    "LinearScalingConfig",
+    "Llama3ScalingConfig",
+    "NoPositionsConfig",
+    "PositionsConfig",
+    "RelativeConfig",
+    "RotaryConfig",
+    "RotaryScalingConfig",
+    "SinusoidalConfig",
+    "YarnScalingConfig",
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoPositionsConfig:
+    """No positions: what a causal mask tells of the order is all that there is.
+
+    Args:
+        kind: "none".
+
+    References:
+        Kazemnejad et al., "The Impact of Positional Encoding on Length Generalization in
+        Transformers", 2023.
+    """
+
+    kind: Literal["none"] = "none"
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SinusoidalConfig:
+    """Sines and cosines of the position, added to the embeddings.
+
+    Args:
+        kind: "sinusoidal".
+        base: ratio that the wavelengths span, times 2 pi.
+        layout: order of the features: sine and cosine by turns ("interleaved", as in the paper),
+            or all sines and then all cosines ("half", as in Marian).
+
+    References:
+        Vaswani et al., "Attention Is All You Need", 2017, section 3.5.
+    """
+
+    kind: Literal["sinusoidal"] = "sinusoidal"
+    base: float = 10_000.0
+    layout: Literal["interleaved", "half"] = "interleaved"
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+        require_positive(self, "base")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LearnedConfig:
+    """A learned vector for each of max_len positions, added to the embeddings.
+
+    Args:
+        kind: "learned".
+
+    References:
+        Gehring et al., "Convolutional Sequence to Sequence Learning", 2017.
+    """
+
+    kind: Literal["learned"] = "learned"
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LinearScalingConfig:
+    """Position interpolation: every rotary frequency is divided by the same factor.
+
+    Args:
+        kind: "linear".
+        factor: new length over the one that the model was first trained on, at least 1.
+
+    References:
+        Chen et al., "Extending Context Window of Large Language Models via Positional
+        Interpolation", 2023.
+    """
+
+    kind: Literal["linear"] = "linear"
+    factor: float
+
+    def __post_init__(self) -> None:
+        _check_scaling(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Llama3ScalingConfig:
+    """Llama 3.1: divides low rotary frequencies, leaves high ones, and blends between.
+
+    Args:
+        kind: "llama3".
+        factor: what low frequencies are divided by, at least 1; 8 in Llama 3.1.
+        low_freq_factor: at most so many turns in the old length make a frequency low; 1 there.
+        high_freq_factor: at least so many make it high; 4 there.
+        original_max_len: length that the model was first trained on, in tokens.
+
+    References:
+        Llama Team, "The Llama 3 Herd of Models", 2024.
+    """
+
+    kind: Literal["llama3"] = "llama3"
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_len: int
+
+    def __post_init__(self) -> None:
+        _check_scaling(self)
+        require_positive(self, "low_freq_factor", "high_freq_factor", "original_max_len")
+        require(
+            self.low_freq_factor < self.high_freq_factor,
+            "low_freq_factor must be less than high_freq_factor",
+            low_freq_factor=self.low_freq_factor,
+            high_freq_factor=self.high_freq_factor,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class YarnScalingConfig:
+    """YaRN: blends rotary frequencies by feature pair, and multiplies cosine and sine.
+
+    Args:
+        kind: "yarn".
+        factor: what low frequencies are divided by, at least 1.
+        original_max_len: length that the model was first trained on, in tokens.
+        beta_fast: turns in that length from which a frequency is kept.
+        beta_slow: turns in that length up to which it is divided fully.
+        attention_factor: multiplies cosine and sine, so scores by its square;
+            0.1 * ln(factor) + 1, or what the last two keys say, when not given.
+        truncate: whether the blend starts and ends at whole pairs, as in the authors' code; false
+            for models trained without, such as gpt-oss.
+        mscale: with mscale_all_dim, the attention factor is (0.1 * mscale * ln(factor) + 1) /
+            (0.1 * mscale_all_dim * ln(factor) + 1), as in DeepSeek-V2.
+        mscale_all_dim: see mscale.
+
+    References:
+        Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023.
+        DeepSeek-AI, "DeepSeek-V2", 2024.
+    """
+
+    kind: Literal["yarn"] = "yarn"
+    factor: float
+    original_max_len: int
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float | None = None
+    truncate: bool = True
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_scaling(self)
+        require_positive(
+            self, "original_max_len", "beta_fast", "beta_slow", "attention_factor", "mscale",
+            "mscale_all_dim",
+        )  # fmt: skip
+        require(
+            self.beta_slow < self.beta_fast,
+            "beta_slow must be less than beta_fast",
+            beta_slow=self.beta_slow,
+            beta_fast=self.beta_fast,
+        )
+        names = ("attention_factor", "mscale", "mscale_all_dim")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        if tuple(given) not in ((), names[:1], names[1:]):
+            raise ConfigError(
+                "rotary scaling of kind 'yarn' takes attention_factor, or mscale and "
+                f"mscale_all_dim, or none of them, got {given}"
+            )
+
+
+RotaryScalingConfig = LinearScalingConfig | Llama3ScalingConfig | YarnScalingConfig
+
+
+def _check_scaling(scaling: RotaryScalingConfig) -> None:
+    require_choices(scaling)
+    require_positive(scaling, "factor")
+    require(scaling.factor >= 1, "factor must be at least 1", factor=scaling.factor)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RotaryConfig:
+    """Rotary positions: queries and keys are rotated by an angle that grows with the position.
+
+    Args:
+        kind: "rotary".
+        base: base of the frequencies.
+        layout: which features form a rotated pair: i and i + H/2 ("half", as in GPT-NeoX and
+            Llama) or 2i and 2i + 1 ("interleaved", as in the paper).
+        scaling: how positions are stretched beyond the length that the model was first trained
+            on: of kind linear, llama3 or yarn; not at all when not given.
+
+    References:
+        Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021.
+    """
+
+    kind: Literal["rotary"] = "rotary"
+    base: float = 10_000.0
+    layout: Literal["half", "interleaved"] = "half"
+    scaling: RotaryScalingConfig | None = None
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+        resolve_kinds(self)
+        require_positive(self, "base")
+        if isinstance(self.scaling, YarnScalingConfig):
+            # YaRN asks which pair makes so many turns, by the logarithm to this base.
+            require(self.base > 1, "base must be more than 1 for yarn scaling", base=self.base)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AlibiConfig:
+    """ALiBi: a bias on the attention scores that falls with the distance, head by head.
+
+    Args:
+        kind: "alibi".
+
+    References:
+        Press et al., "Train Short, Test Long: Attention with Linear Biases Enables Input Length
+        Extrapolation", 2022.
+    """
+
+    kind: Literal["alibi"] = "alibi"
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RelativeConfig:
+    """A learned bias on the attention scores for each bucket of distances and each head.
+
+    Args:
+        kind: "relative".
+        num_buckets: how many biases each head has; half of them are for keys after the query
+            where attention is not causal.
+        max_distance: distance in tokens from which on the last bucket is used.
+
+    References:
+        Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
+        Transformer" (T5), 2020.
+    """
+
+    kind: Literal["relative"] = "relative"
+    num_buckets: int = 32
+    max_distance: int = 128
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+        require_positive(self, "num_buckets", "max_distance")
+        require(
+            self.num_buckets >= 2,
+            "num_buckets must be at least 2, for near and far",
+            num_buckets=self.num_buckets,
+        )
+        require(
+            self.max_distance > self.num_buckets // 2,
+            "max_distance must be more than num_buckets // 2, the distances with a bucket of "
+            "their own",
+            max_distance=self.max_distance,
+            num_buckets=self.num_buckets,
+        )
+
+
+PositionsConfig = (
+    NoPositionsConfig
+    | SinusoidalConfig
+    | LearnedConfig
+    | RotaryConfig
+    | AlibiConfig
+    | RelativeConfig
+)

@@ -1,0 +1,159 @@
+"""Configs from nested dicts, such as a TOML file holds, with every key and type checked."""
+
+import dataclasses
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeVar
+
+from jaxformer.config.checks import field_types, suggestion, union_members
+from jaxformer.config.kinds import Kinds, kinds_of
+from jaxformer.config.schema import ExperimentConfig
+from jaxformer.errors import ConfigError
+
+__all__ = ["config_from_dict"]
+
+T = TypeVar("T")
+
+
+def config_from_dict(kind: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
+    """Builds a config dataclass from a nested dict, checking every key and type.
+
+    Where a field holds one of several configs, a table chooses among them by its discriminator
+    ("kind" or "name"; the kind of the field's default, where the table has none), and a string is
+    shorthand for that kind with its defaults.
+
+    Args:
+        kind: the dataclass.
+        values: what a TOML table holds.
+        prefix: of the keys in messages, such as "model.".
+
+    Returns:
+        An instance of `kind`.
+
+    Raises:
+        ConfigError: a key is unknown, missing, of the wrong type or impossible.
+
+    Example:
+        >>> from jaxformer.config import ModelConfig, TokenizerConfig
+        >>> config_from_dict(TokenizerConfig, {"kind": "byte"}).kind
+        'byte'
+        >>> sizes = {"max_len": 8, "num_layers": 1, "d_model": 4, "num_heads": 2}
+        >>> positions = {"kind": "relative", "max_distance": 64}
+        >>> config_from_dict(ModelConfig, {**sizes, "positions": positions}).positions
+        RelativeConfig(kind='relative', num_buckets=32, max_distance=64)
+    """
+    hints = field_types(kind)
+    for key in values:
+        if key not in hints:
+            raise ConfigError(f"unknown key {prefix}{key}{_hint(key, hints)}")
+    arguments = {}
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        key, hint = prefix + field.name, hints[field.name]
+        if field.name in values:
+            arguments[field.name] = _convert(key, hint, values[field.name], _default_kind(field))
+        elif field.default is dataclasses.MISSING:
+            raise ConfigError(f"missing key {key} ({_type_name(hint)})")
+    try:
+        return kind(**arguments)
+    except ConfigError as error:
+        section = prefix.rstrip(".")
+        raise ConfigError(f"[{section}] {error}" if section else str(error)) from None
+
+
+def _default_kind(field: dataclasses.Field) -> type | None:
+    """What a table that does not say its kind is of."""
+    default = type(field.default) if dataclasses.is_dataclass(field.default) else None
+    return field.metadata.get("default_kind", default)
+
+
+def _convert(key: str, hint: Any, value: Any, default_kind: type | None = None) -> Any:
+    """Checks one TOML value against a field's type; lists become tuples, ints may be floats."""
+    if (kinds := kinds_of(hint)) is not None:
+        return _one_of(key, kinds, value, default_kind)
+    members = union_members(hint)
+    if dataclasses.is_dataclass(members[0]):
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{key} must be a table, got {value!r}")
+        return config_from_dict(typing.cast(type, members[0]), value, prefix=f"{key}.")
+    if typing.get_origin(members[0]) is tuple:
+        return _many(key, typing.get_args(members[0])[0], value)
+    if float in members and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) not in [str if _is_literal(member) else member for member in members]:
+        raise ConfigError(f"{key} must be {_type_name(hint, choices=False)}, got {value!r}")
+    return value
+
+
+def _one_of(key: str, kinds: Kinds, value: Any, default_kind: type | None) -> Any:
+    """Makes a config of a tagged union from a table, or from the name of a kind."""
+    if isinstance(value, str):
+        where, value = key, {kinds.key: value}
+    elif isinstance(value, Mapping):
+        where = f"{key}.{kinds.key}"
+    else:
+        names = ", ".join(map(repr, kinds.configs))
+        raise ConfigError(f"{key} must be a table, or one of {names}, got {value!r}")
+    kind = value.get(kinds.key)
+    if kind is None:
+        if default_kind is None:
+            raise ConfigError(f"missing key {where} (one of {', '.join(kinds.configs)})")
+        kind = next(name for name, config in kinds.configs.items() if config is default_kind)
+    if not isinstance(kind, str):
+        raise ConfigError(f"{where} must be a string, got {kind!r}")
+    chosen = kinds.choose(where, kind)
+    own = field_types(chosen)
+    for name in value:
+        if name not in own and (others := kinds.with_key(name)):
+            raise ConfigError(
+                f"{key}.{name} is for {key} of {kinds.key} {' or '.join(map(repr, others))}, got "
+                f"{kinds.key}={kind!r} and {name}={value[name]!r}; remove it, or change {kinds.key}"
+            )
+    return config_from_dict(chosen, value, prefix=f"{key}.")
+
+
+def _many(key: str, element: Any, value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        if dataclasses.is_dataclass(element):
+            raise ConfigError(f"{key} must be a list of tables, got {value!r}; write [[{key}]]")
+        raise ConfigError(f"{key} must be a list, got {value!r}; write [{value!r}]")
+    return tuple(_convert(f"{key}[{i}]", element, one) for i, one in enumerate(value))
+
+
+def _hint(key: str, siblings: Iterable[str]) -> str:
+    """Names the nearest key of the same table, else of any, else lists the table's own."""
+    if near := suggestion(key, siblings):
+        return near
+    for dotted in _dotted_keys(ExperimentConfig):
+        if suggestion(key, [dotted.split(".")[-1]]):
+            return f"; did you mean {dotted!r}?"
+    return f"; the keys here are {', '.join(siblings)}"
+
+
+def _dotted_keys(config: Any, prefix: str = "") -> Iterator[str]:
+    for name, hint in field_types(config).items():
+        inner = [member for member in union_members(hint) if dataclasses.is_dataclass(member)]
+        for member in inner:
+            yield from _dotted_keys(member, f"{prefix}{name}.")
+        if not inner:
+            yield prefix + name
+
+
+def _is_literal(hint: Any) -> bool:
+    return typing.get_origin(hint) is Literal
+
+
+def _type_name(hint: Any, *, choices: bool = True) -> str:
+    """Says what a value must be; of a string with few choices, which these are if asked."""
+    if (kinds := kinds_of(hint)) is not None:
+        return f"a table, or one of {', '.join(kinds.configs)}"
+    names = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
+    members = union_members(hint)
+    if len(members) > 1:
+        return " or ".join(_type_name(member) for member in members)
+    (hint,) = members
+    if _is_literal(hint):
+        words = typing.get_args(hint)
+        if not choices:
+            return "a string"
+        return repr(words[0]) if len(words) == 1 else "one of " + ", ".join(words)
+    return "a table" if dataclasses.is_dataclass(hint) else names.get(hint, str(hint))

@@ -1,0 +1,186 @@
+"""Overrides of a config by flags: values, other kinds, and what flags cannot change."""
+
+import dataclasses
+
+import pytest
+
+from jaxformer.cli.overrides import override_config
+from jaxformer.config import (
+    AdamWConfig,
+    AlibiConfig,
+    LayerConfig,
+    LinearScalingConfig,
+    LionConfig,
+    NoPositionsConfig,
+    RelativeConfig,
+    RotaryConfig,
+    SgdConfig,
+    SinusoidalConfig,
+    TranslationConfig,
+    YarnScalingConfig,
+    load_config,
+)
+from jaxformer.errors import ConfigError
+from tests.small_config import LINEAR, model, small
+
+LOADED = small(
+    out="there",
+    model=model(positions=RotaryConfig(base=77.0, layout="interleaved", scaling=LINEAR)),
+    optimizer=AdamWConfig(learning_rate=0.25, beta2=0.5, clip_norm=0.0),
+)
+
+
+def override(words, config=LOADED):
+    return override_config(config, words.split(), prog="jaxformer train it.toml")
+
+
+def test_no_flag_changes_nothing():
+    assert override("") == LOADED
+    for path in ("configs/quickstart.toml", "configs/transformer_base.toml"):
+        assert override("", load_config(path)) == load_config(path)
+
+
+@pytest.mark.parametrize(
+    ("words", "positions"),
+    [
+        ("--model.positions.base 3", dataclasses.replace(LOADED.model.positions, base=3.0)),
+        ("--model.positions alibi", AlibiConfig()),
+        ("--model.positions=alibi", AlibiConfig()),
+        ("--model.positions.kind alibi", AlibiConfig()),
+        ("--model.positions none", NoPositionsConfig()),
+        # Its defaults, not what a key of the same name had in the other kind.
+        ("--model.positions sinusoidal", SinusoidalConfig()),
+        ("--model.positions sinusoidal --model.positions.base 3", SinusoidalConfig(base=3.0)),
+        # Keys before and after the kind, with hyphens or underscores.
+        (
+            "--model.positions.num-buckets 8 --model.positions relative"
+            " --model.positions.max_distance 9",
+            RelativeConfig(num_buckets=8, max_distance=9),
+        ),
+        # The kind that it has already.
+        ("--model.positions rotary", LOADED.model.positions),
+        ("--model.positions alibi --model.positions rotary", RotaryConfig()),
+        # A union within a union.
+        (
+            "--model.positions.scaling.factor 4",
+            dataclasses.replace(LOADED.model.positions, scaling=LinearScalingConfig(factor=4.0)),
+        ),
+        (
+            "--model.positions.scaling none",
+            dataclasses.replace(LOADED.model.positions, scaling=None),
+        ),
+        (
+            "--model.positions.scaling.original-max-len 8 --model.positions.scaling yarn"
+            " --model.positions.scaling.no-truncate",
+            dataclasses.replace(
+                LOADED.model.positions,
+                scaling=YarnScalingConfig(factor=2.0, original_max_len=8, truncate=False),
+            ),
+        ),
+    ],
+)
+def test_flags_choose_positions_and_set_their_keys(words, positions):
+    changed = override(words)
+    assert changed.model.positions == positions
+    assert dataclasses.replace(changed, model=LOADED.model) == LOADED
+
+
+@pytest.mark.parametrize(
+    ("words", "optimizer"),
+    [
+        ("--optimizer.beta2 0.75", dataclasses.replace(LOADED.optimizer, beta2=0.75)),
+        # The learning rate is kept, which lion cannot do without; the rest is lion's own.
+        ("--optimizer.name lion", LionConfig(learning_rate=0.25)),
+        ("--optimizer lion", LionConfig(learning_rate=0.25)),
+        ("--optimizer.name sgd --optimizer.learning-rate 3", SgdConfig(learning_rate=3.0)),
+        (
+            "--optimizer.nesterov --optimizer.name sgd",
+            SgdConfig(learning_rate=0.25, nesterov=True),
+        ),
+    ],
+)
+def test_flags_choose_an_optimizer_and_set_its_keys(words, optimizer):
+    assert override(words) == dataclasses.replace(LOADED, optimizer=optimizer)
+
+
+def test_flags_leave_layers_as_they_are():
+    layers = (LayerConfig(local_window_size=3), LayerConfig(positions="alibi"))
+    config = dataclasses.replace(LOADED, model=dataclasses.replace(LOADED.model, layers=layers))
+    assert override("", config) == config
+    assert override("--model.num-layers 5", config).model.layers == layers
+    with pytest.raises(ConfigError, match="pattern in layers must be at most as long"):
+        override("--model.num-layers 1", config)
+
+
+@pytest.mark.parametrize(("flag", "value"), [("True", True), ("False", False), ("never", "never")])
+def test_flag_of_early_stopping_takes_a_bool_or_never(flag, value):
+    config = load_config("configs/phrasebook_en_kn.toml")
+    changed = override(f"--translation.early-stopping {flag}", config)
+    assert changed.translation == TranslationConfig(early_stopping=value)
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        ("--model.positions alibbi", ["--model.positions must be one of none", "'alibi'?"]),
+        ("--optimizer.name adam", ["--optimizer.name must be one of adamw, sgd", "'adamw'?"]),
+        ("--model.positions", ["--model.positions must be one of", "got ''"]),
+        (
+            "--model.positions.scaling ntk",
+            ["--model.positions.scaling must be one of linear, llama3, yarn, or none, got 'ntk'"],
+        ),
+        (
+            "--model.positions.scaling llama3",
+            ["--model.positions.scaling.low-freq-factor", "(required)"],
+        ),
+        (
+            "--model.positions alibi --model.positions.base 3",
+            ["--model.positions.base is for model.positions of kind 'sinusoidal' or 'rotary'"],
+        ),
+        (
+            "--optimizer.no-nesterov",
+            ["--optimizer.no-nesterov is for optimizer of name 'sgd', got 'adamw'", "name"],
+        ),
+        (
+            "--model.positions.scaling none --model.positions.scaling.factor=3",
+            ["--model.positions.scaling.factor is for model.positions.scaling of", "got 'none'"],
+        ),
+        ("--model.positions.bse 3", ["--model.positions.base"]),
+        ("--model.positions.base x", ["--model.positions.base", "'x'"]),
+        ("--model.positions.base=-1", ["base must be positive, got base=-1.0"]),
+        *(
+            (
+                flag,
+                [f"model.{key} is an array of tables", f"write [[model.{key}]] into a TOML"],
+            )
+            for flag, key in (
+                ("--model.layers 3", "layers"),
+                ("--model.layers.0.local-window-size 3", "layers"),
+                ("--model.first-layers=3", "first_layers"),
+            )
+        ),
+    ],
+)
+def test_wrong_flags_are_refused_in_one_line(words, parts):
+    with pytest.raises(ConfigError) as error:
+        override(words)
+    assert "\n" not in str(error.value)
+    for part in parts:
+        assert part in str(error.value)
+
+
+def test_help_shows_the_keys_of_the_loaded_kinds_and_names_the_others(capsys):
+    layers = (LayerConfig(local_window_size=3),)
+    config = dataclasses.replace(LOADED, model=dataclasses.replace(LOADED.model, layers=layers))
+    with pytest.raises(SystemExit):
+        override("--help", config)
+    text = capsys.readouterr().out
+    words = " ".join(text.split())
+    assert "--model.positions.kind {none,sinusoidal,learned,rotary,alibi,relative}" in words
+    assert "--model.positions.scaling.kind {linear,llama3,yarn,none}" in words
+    assert "--optimizer.name {adamw,sgd,lion}" in words
+    for shown in ("--model.positions.base FLOAT", "(default: 77.0)", "scaling.factor FLOAT"):
+        assert shown in words
+    others = ("positions.num-buckets", "optimizer.nesterov")
+    for hidden in (*others, "model.layers", "model.first-layers", "rotary-config"):
+        assert hidden not in words

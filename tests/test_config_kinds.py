@@ -1,0 +1,298 @@
+"""Tagged unions and arrays of tables: read, written, compared, and refused in one line."""
+
+import dataclasses
+import json
+import tomllib
+import typing
+
+import pytest
+
+from jaxformer.config import (
+    AdamWConfig,
+    AlibiConfig,
+    ExperimentConfig,
+    LayerConfig,
+    LearnedConfig,
+    LionConfig,
+    Llama3ScalingConfig,
+    ModelConfig,
+    NoPositionsConfig,
+    RelativeConfig,
+    RotaryConfig,
+    SgdConfig,
+    SinusoidalConfig,
+    TranslationConfig,
+    YarnScalingConfig,
+    config_differences,
+    config_from_dict,
+    config_to_toml,
+    load_config,
+)
+from jaxformer.config.checks import field_types, union_members
+from jaxformer.errors import ConfigError
+from tests.small_config import LINEAR, YARN, model, small
+from tests.test_config import SMALLEST
+
+POSITIONS = [
+    NoPositionsConfig(),
+    SinusoidalConfig(base=77.0, layout="half"),
+    LearnedConfig(),
+    RotaryConfig(),
+    RotaryConfig(base=5e5, layout="interleaved", scaling=LINEAR),
+    RotaryConfig(
+        scaling=Llama3ScalingConfig(
+            factor=8.0, original_max_len=8, low_freq_factor=1.0, high_freq_factor=4.0
+        )
+    ),
+    RotaryConfig(scaling=YARN),
+    RotaryConfig(
+        scaling=YarnScalingConfig(
+            factor=32.0, original_max_len=4096, truncate=False, mscale=0.7, mscale_all_dim=1.0
+        )
+    ),
+    AlibiConfig(),
+    RelativeConfig(num_buckets=8, max_distance=20),
+]
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Loads the smallest config with more tables."""
+
+    def write_and_load(tables="", key=""):
+        path = tmp_path / "small.toml"
+        text = SMALLEST.replace("[model]\n", f"[model]\n{key}\n")
+        path.write_text(text + tables, encoding="utf-8")
+        return load_config(path)
+
+    return write_and_load
+
+
+@pytest.mark.parametrize("positions", POSITIONS, ids=repr)
+def test_every_kind_of_positions_is_read_back_equal(tmp_path, positions):
+    config = small(out="there", model=model(positions=positions))
+    (tmp_path / "written.toml").write_text(config_to_toml(config), encoding="utf-8")
+    assert load_config(tmp_path / "written.toml") == config
+
+
+def test_layers_are_read_back_equal(tmp_path):
+    entries = [LayerConfig(local_window_size=3, attention="linear"), LayerConfig()]
+    entries += [
+        LayerConfig(positions=p) for p in POSITIONS if p.kind not in ("learned", "sinusoidal")
+    ]
+    first = (LayerConfig(attention_norm=False, positions="none"),) * 2
+    config = small(
+        out="there", model=model(num_layers=19, layers=tuple(entries), first_layers=first)
+    )
+    (tmp_path / "written.toml").write_text(config_to_toml(config), encoding="utf-8")
+    assert load_config(tmp_path / "written.toml") == config
+
+
+@pytest.mark.parametrize("positions", POSITIONS, ids=repr)
+def test_string_is_shorthand_for_a_kind_with_its_defaults(load, positions):
+    assert load(key=f'positions = "{positions.kind}"').model.positions == type(positions)()
+
+
+def test_table_without_a_kind_is_of_the_kind_of_the_default(load):
+    assert load("[model.positions]\nbase = 5e5\n").model.positions == RotaryConfig(base=5e5)
+    assert load("[model.positions]\n").model.positions == RotaryConfig()
+
+
+def test_optimizer_without_a_name_is_adamw(load):
+    assert load().optimizer == AdamWConfig(learning_rate=1e-3)
+    for name, config in (("sgd", SgdConfig), ("lion", LionConfig), ("adamw", AdamWConfig)):
+        text = SMALLEST.replace("[optimizer]", f'[optimizer]\nname = "{name}"\nclip_norm = 2')
+        found = config_from_dict(ExperimentConfig, tomllib.loads(text)).optimizer
+        assert found == config(learning_rate=1e-3, clip_norm=2.0)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ('name = "adam"', ["optimizer.name must be one of adamw, sgd, lion", "mean 'adamw'?"]),
+        (
+            'name = "sgd"\nbeta2 = 0.5',
+            ["optimizer.beta2 is for optimizer of name 'adamw' or 'lion', got name='sgd' and"],
+        ),
+        ("nesterov = true", ["optimizer.nesterov is for", "'sgd', got name='adamw'", "=True;"]),
+        ('name = "sgd"\nnesterov = 1', ["optimizer.nesterov must be true or false, got 1"]),
+        ('name = "lion"\nbeta2 = 1', ["[optimizer] beta2 must be in [0, 1), got beta2=1.0"]),
+    ],
+)
+def test_wrong_optimizers_are_refused(lines, words):
+    text = SMALLEST.replace("[optimizer]", f"[optimizer]\n{lines}")
+    with pytest.raises(ConfigError) as error:
+        config_from_dict(ExperimentConfig, tomllib.loads(text))
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize("value", [True, False, "never"])
+def test_early_stopping_is_a_bool_or_never(value):
+    values = tomllib.loads(f"early_stopping = {json.dumps(value)}")
+    config = config_from_dict(TranslationConfig, values)
+    assert config == TranslationConfig(early_stopping=value)
+    assert config_from_dict(TranslationConfig, tomllib.loads(config_to_toml(config))) == config
+    with pytest.raises(ConfigError, match="must be true or false or 'never', got 1"):
+        config_from_dict(TranslationConfig, {"early_stopping": 1})
+    with pytest.raises(ConfigError, match="must be one of True, False, never, got 'always'"):
+        config_from_dict(TranslationConfig, {"early_stopping": "always"})
+
+
+def test_nested_kinds_are_read(load):
+    inline = 'positions = {scaling = {kind = "linear", factor = 2}}'
+    assert load(key=inline).model.positions == RotaryConfig(scaling=LINEAR)
+    tables = '[model.positions]\nkind = "rotary"\n[model.positions.scaling]\nkind = "yarn"\n'
+    yarn = load(tables + "factor = 4\noriginal_max_len = 8\ntruncate = false\n")
+    assert yarn.model.positions.scaling == YarnScalingConfig(
+        factor=4.0, original_max_len=8, truncate=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        # The kind.
+        (
+            '[model.positions]\nkind = "alibbi"\n',
+            ["model.positions.kind must be one of none, sinu", "got 'alibbi'", "mean 'alibi'?"],
+        ),
+        ("[model.positions]\nkind = 3\n", ["model.positions.kind must be a string, got 3"]),
+        (
+            "[model.positions]\nscaling = {factor = 2.0}\n",
+            ["missing key model.positions.scaling.kind (one of linear, llama3, yarn)"],
+        ),
+        (
+            '[model.positions]\nscaling = "ntk"\n',
+            [
+                "model.positions.scaling must be one of linear, llama3, yarn, or be left out",
+                "'ntk'",
+            ],
+        ),
+        (
+            '[model.positions]\nscaling = "linear"\n',
+            ["missing key model.positions.scaling.factor (a number)"],
+        ),
+        # A key of another kind, of none, and misspelt.
+        (
+            '[model.positions]\nkind = "alibi"\nbase = 5e5\n',
+            [
+                "model.positions.base is for model.positions of kind 'sinusoidal' or 'rotary'",
+                "got kind='alibi' and base=500000.0; remove it, or change kind",
+            ],
+        ),
+        (
+            "[model.positions]\nnum_buckets = 8\n",
+            ["model.positions.num_buckets is for model.positions of kind 'relative'", "'rotary'"],
+        ),
+        (
+            '[model.positions.scaling]\nkind = "linear"\nfactor = 2.0\nbeta_fast = 8.0\n',
+            ["model.positions.scaling.beta_fast is for", "kind 'yarn'", "kind='linear'", "=8.0"],
+        ),
+        (
+            '[model.positions.scaling]\nkind = "linear"\nfactr = 2.0\n',
+            ["unknown key model.positions.scaling.factr", "mean 'factor'?"],
+        ),
+        (
+            "[model.positions]\nxyzzy = 1\n",
+            ["unknown key model.positions.xyzzy; the keys here are kind, base, layout, scaling"],
+        ),
+        ("[optimizer.num_buckts]\n", ["optimizer.num_buckts", "'model.positions.num_buckets'?"]),
+        # Types.
+        (
+            '[model.positions.scaling]\nkind = "linear"\nfactor = "2"\n',
+            ["model.positions.scaling.factor must be a number, got '2'"],
+        ),
+        ("[[model.positions]]\n", ["model.positions must be a table, or one of 'none', 'sinu"]),
+        # Values.
+        (
+            '[model.positions.scaling]\nkind = "linear"\nfactor = 0.5\n',
+            ["[model.positions.scaling] factor must be at least 1, got factor=0.5"],
+        ),
+        # Arrays of tables.
+        ("[model.layers]\n", ["model.layers must be a list of tables", "write [[model.layers]]"]),
+        (
+            "[[model.layers]]\n[[model.layers]]\nlocal_window = 3\n",
+            ["unknown key model.layers[1].local_window", "mean 'local_window_size'?"],
+        ),
+        (
+            "[[model.layers]]\nlocal_window_size = true\n",
+            ["model.layers[0].local_window_size must be an integer, got True"],
+        ),
+        (
+            "[[model.layers]]\nlocal_window_size = 0\n",
+            ["[model.layers[0]] local_window_size must be positive"],
+        ),
+        (
+            "[[model.layers]]\npositions = {base = 3}\n",
+            ["missing key model.layers[0].positions.kind (one of none, sinusoidal"],
+        ),
+        (
+            '[[model.layers]]\npositions = "learned"\n',
+            ["[model.layers[0]] learned positions are added to the embeddings once"],
+        ),
+    ],
+)
+def test_wrong_tables_are_refused_with_file_key_and_value(load, tmp_path, tables, words):
+    with pytest.raises(ConfigError) as error:
+        load(tables)
+    message = str(error.value)
+    assert message.startswith(f"{tmp_path / 'small.toml'}: ") and "\n" not in message
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('positions = "alibbi"', ["model.positions must be one of none", "'alibbi'", "'alibi'?"]),
+        ("positions = 3", ["model.positions must be a table, or one of 'none'", "got 3"]),
+        ("layers = 3", ["model.layers must be a list of tables, got 3; write [[model.layers]]"]),
+        ("layers = [3]", ["model.layers[0] must be a table, got 3"]),
+    ],
+)
+def test_wrong_values_in_place_of_tables_are_refused(load, line, words):
+    with pytest.raises(ConfigError) as error:
+        load(key=line)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_config_differences_name_the_keys_of_kinds_and_layers():
+    rotary, scaled = model(), model(positions=RotaryConfig(scaling=LINEAR))
+    assert config_differences(rotary, scaled, "model.") == {
+        "model.positions.scaling.kind": (None, "linear"),
+        "model.positions.scaling.factor": (None, 2.0),
+    }
+    assert config_differences(model(positions="relative"), model(positions="alibi")) == {
+        "positions.kind": ("relative", "alibi"),
+        "positions.num_buckets": (32, None),
+        "positions.max_distance": (128, None),
+    }
+    windows = [model(layers=(LayerConfig(), LayerConfig(local_window_size=w))) for w in (3, 5)]
+    assert config_differences(*windows, "model.") == {"model.layers[1].local_window_size": (3, 5)}
+    longer = windows[0].layers
+    for layers in ((), longer[:1]):
+        shorter = model(layers=layers)
+        found = config_differences(shorter, windows[0], "model.")
+        assert found == {"model.layers": (layers, longer)}
+
+
+def test_keys_that_may_be_unset_are_unset_by_default():
+    """TOML has no null: a value of None is written by leaving the key out."""
+
+    def check(config):
+        hints = field_types(config)
+        for field in dataclasses.fields(config):
+            if type(None) in typing.get_args(hints[field.name]):
+                assert field.default is None, (config, field.name)
+            for member in (*union_members(hints[field.name]), *typing.get_args(hints[field.name])):
+                if dataclasses.is_dataclass(member):
+                    check(member)
+
+    check(ExperimentConfig)
+
+
+def test_config_from_dict_reads_a_kind_without_its_table():
+    values = {"max_len": 8, "num_layers": 1, "d_model": 4, "num_heads": 2, "positions": "none"}
+    assert config_from_dict(ModelConfig, values).positions == NoPositionsConfig()

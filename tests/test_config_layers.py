@@ -1,0 +1,243 @@
+"""Layers that differ from the model: patterns, as published models have them, and their rules."""
+
+import pytest
+
+from jaxformer.config import (
+    LayerConfig,
+    LinearScalingConfig,
+    NoPositionsConfig,
+    RelativeConfig,
+    RotaryConfig,
+    load_config,
+)
+from tests.small_config import assert_refused, model
+
+WINDOW, WHOLE = LayerConfig(local_window_size=3), LayerConfig()
+NO_NORM = LayerConfig(attention_norm=False)
+BOTH = {"architecture": "encoder_decoder", "num_encoder_layers": 1}
+CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
+REST = """
+[tokenizer]
+kind = "byte"
+
+[optimizer]
+learning_rate = 1e-3
+
+[training]
+steps = 7
+batch_size = 5
+"""
+GEMMA_3 = """
+# Gemma 3 1B (Gemma Team, 2025), the scaling that of the larger ones: five layers of a window of
+# 512 tokens, the token itself among them, and then one of the whole context.
+[model]
+max_len = 32768
+num_layers = 26
+d_model = 1152
+num_heads = 4
+num_kv_heads = 1
+head_dim = 256
+d_ff = 6912
+norm = "rms_norm"
+norm_position = "sandwich"
+activation = "geglu"
+qk_norm = true
+
+[[model.layers]]
+local_window_size = 511
+
+[[model.layers]]
+local_window_size = 511
+
+[[model.layers]]
+local_window_size = 511
+
+[[model.layers]]
+local_window_size = 511
+
+[[model.layers]]
+local_window_size = 511
+
+[[model.layers]]
+[model.layers.positions]
+kind = "rotary"
+base = 1_000_000
+scaling = {kind = "linear", factor = 8}
+"""
+SMOLLM_3 = """
+# SmolLM3 3B (Bakouch et al., 2025): no positions on every fourth layer.
+[model]
+max_len = 65536
+num_layers = 36
+d_model = 2048
+num_heads = 16
+num_kv_heads = 4
+d_ff = 11008
+norm = "rms_norm"
+activation = "swiglu"
+use_bias = false
+positions = {kind = "rotary", base = 5_000_000}
+layers = [{}, {}, {}, {positions = "none"}]
+"""
+MODERN_BERT = """
+# ModernBERT base (Warner et al., 2024): every third layer sees the whole text, the first among
+# them, which has no norm before its attention either.
+[model]
+architecture = "encoder"
+max_len = 8192
+num_layers = 22
+d_model = 768
+num_heads = 12
+d_ff = 1152
+activation = "geglu"
+use_bias = false
+
+[[model.first_layers]]
+attention_norm = false
+positions = {kind = "rotary", base = 160_000}
+
+[[model.layers]]
+local_window_size = 64
+
+[[model.layers]]
+local_window_size = 64
+
+[[model.layers]]
+positions = {kind = "rotary", base = 160_000}
+"""
+
+
+@pytest.fixture
+def load_model(tmp_path):
+    def load(text):
+        (tmp_path / "model.toml").write_text(text + REST, encoding="utf-8")
+        return load_config(tmp_path / "model.toml").model
+
+    return load
+
+
+def test_layers_of_gemma_3_are_five_local_and_one_global(load_model):
+    config = load_model(GEMMA_3)
+    layers = config.layer_overrides
+    assert config.positions == RotaryConfig(base=10_000.0)
+    assert len(layers) == 26
+    whole = RotaryConfig(base=1e6, scaling=LinearScalingConfig(factor=8.0))
+    for index, layer in enumerate(layers):
+        is_global = index % 6 == 5
+        assert layer.local_window_size == (None if is_global else 511)
+        assert layer.positions == (whole if is_global else None)
+    assert layers[-1].local_window_size == 511  # the last repeat is cut
+
+
+def test_layers_of_smollm_3_have_no_positions_on_every_fourth(load_model):
+    config = load_model(SMOLLM_3)
+    without = [layer.positions == NoPositionsConfig() for layer in config.layer_overrides]
+    assert without == [False, False, False, True] * 9
+    assert config.positions.base == 5e6
+
+
+def test_layers_of_modern_bert_start_with_one_without_norm(load_model):
+    first, *others = load_model(MODERN_BERT).layer_overrides
+    assert first == LayerConfig(attention_norm=False, positions=RotaryConfig(base=160_000.0))
+    assert [layer.local_window_size for layer in others] == [64, 64, None] * 7
+    assert others[2].positions == RotaryConfig(base=160_000.0)
+
+
+def test_layer_overrides_follow_first_layers_and_pattern():
+    assert model(num_layers=3).layer_overrides == (WHOLE,) * 3
+    config = model(num_layers=6, first_layers=(NO_NORM,), layers=(WINDOW, WHOLE))
+    assert config.layer_overrides == (NO_NORM, WINDOW, WHOLE, WINDOW, WHOLE, WINDOW)
+    assert model(num_layers=2, first_layers=(WINDOW,)).layer_overrides == (WINDOW, WHOLE)
+    assert model(num_layers=1, first_layers=(WINDOW,)).layer_overrides == (WINDOW,)
+
+
+def test_layer_overrides_of_an_encoder_are_those_of_its_depth():
+    config = model(**BOTH | {"num_encoder_layers": 5}, num_layers=3, layers=(WINDOW, WHOLE))
+    assert config.layer_overrides == (WINDOW, WHOLE, WINDOW)
+    assert config.encoder.layer_overrides == (WINDOW, WHOLE, WINDOW, WHOLE, WINDOW)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: model(num_layers=2, layers=(WINDOW, WINDOW, WHOLE)),
+            [
+                "the pattern in layers must be at most as long as the num_layers after",
+                "got 3 in layers, 0 in first_layers and num_layers=2",
+                "shorten the pattern, or raise num_layers",
+            ],
+        ),
+        (
+            lambda: model(num_layers=2, first_layers=(WHOLE,), layers=(WINDOW, WHOLE)),
+            ["got 2 in layers, 1 in first_layers and num_layers=2"],
+        ),
+        (
+            lambda: model(num_layers=1, first_layers=(WHOLE, WHOLE)),
+            ["first_layers must be at most as many as num_layers", "got 2", "num_layers=1"],
+        ),
+        (
+            lambda: model(**BOTH, num_layers=2, layers=(WINDOW, WHOLE)),
+            ["num_encoder_layers after", "num_encoder_layers=1; shorten the pattern"],
+        ),
+        (
+            lambda: model(**BOTH, num_layers=2, first_layers=(WINDOW, WHOLE)),
+            ["at most as many as num_encoder_layers", "num_encoder_layers=1"],
+        ),
+        (lambda: model(layers=[WINDOW]), ["layers must be a tuple of LayerConfig, got [Layer"]),
+        (lambda: model(first_layers=({},)), ["first_layers must be a tuple of", "got ({},)"]),
+        (
+            lambda: model(layers=(LayerConfig(attention_norm=True),)),
+            ["attention_norm is for first_layers", "attention_norm=True in layers"],
+        ),
+        (
+            lambda: model(first_layers=(NO_NORM,), norm_position="post"),
+            ["is for norm_position 'pre', got norm_position='post'; remove attention_norm"],
+        ),
+        (
+            lambda: model(first_layers=(NO_NORM, WHOLE)),
+            ["all first_layers must agree on attention_norm", "got [False, None]"],
+        ),
+        (lambda: LayerConfig(local_window_size=0), ["local_window_size must be positive"]),
+        (lambda: LayerConfig(positions="rotari"), ["positions must be one of", "'rotary'?"]),
+        *(
+            (
+                lambda kind=kind: LayerConfig(positions=kind),
+                [f"{kind} positions are added to the embeddings once", "set model.positions"],
+            )
+            for kind in ("sinusoidal", "learned")
+        ),
+        (
+            lambda: model(positions="learned", layers=(LayerConfig(positions="rotary"),)),
+            ["learned positions are added to the embeddings, which all", "positions='rotary'"],
+        ),
+        # The rules of positions are those of every layer.
+        (
+            lambda: model(d_model=9, positions="none", layers=(LayerConfig(positions="rotary"),)),
+            ["rotary positions need an even head_dim, got head_dim=3"],
+        ),
+        (
+            lambda: model(
+                architecture="encoder",
+                first_layers=(LayerConfig(positions=RelativeConfig(num_buckets=5)),),
+            ),
+            ["of an encoder must be even, and at least 4", "num_buckets=5"],
+        ),
+        (
+            lambda: model(**CUDNN, layers=(LayerConfig(positions="alibi"),)),
+            ["'cudnn' takes no bias, got positions='alibi'"],
+        ),
+    ],
+)
+def test_layers_that_do_not_fit_are_refused(make, words):
+    assert_refused(make, words)
+
+
+def test_layers_are_accepted_at_their_bounds():
+    model(num_layers=2, layers=(WINDOW, WHOLE))
+    model(num_layers=2, first_layers=(NO_NORM, NO_NORM))
+    model(num_layers=2, first_layers=(LayerConfig(attention_norm=True), WHOLE))
+    model(**BOTH, num_layers=2, layers=(WINDOW,))
+    model(local_window_size=5, layers=(WINDOW, WHOLE))
+    model(positions="none", layers=(LayerConfig(positions="rotary", attention="anything"),))
+    assert isinstance(hash(model(layers=(WINDOW,))), int)
