@@ -12,7 +12,6 @@ import pytest
 from jaxformer.cli import main
 from jaxformer.config import LionConfig, RotaryConfig, load_config
 from jaxformer.errors import ConfigError
-from jaxformer.run_folder import HeldOut
 from jaxformer.runs import open_run
 
 TEXT = "the cat sat on the mat; the dog sat on the log.\n" * 40
@@ -109,7 +108,7 @@ def test_run_folder_holds_everything(trained):
     names = {path.name for path in folder.iterdir()}
     assert names == {
         "config.toml", "tokenizer.json", "metrics.jsonl", "tensorboard", "checkpoints",
-        "samples.txt", "loss.png", "held_out.npz", "data.json",
+        "samples.txt", "loss.png", "validation.json", "data.json",
     }  # fmt: skip
     assert (folder / "loss.png").stat().st_size > 5000
     assert load_config(folder / "config.toml").model.vocab_size is not None
@@ -128,8 +127,8 @@ def test_evaluate_prints_the_loss_that_training_ended_with(trained, capsys):
     folder, out = trained
     main(["evaluate", str(folder / "run")])
     printed = capsys.readouterr().out
-    loss = out.split("held-out loss at step ")[-1].splitlines()[0]
-    assert printed == f"held-out loss at step {loss}\n"
+    loss = out.split("validation loss at step ")[-1].splitlines()[0]
+    assert printed == f"validation loss at step {loss}\n"
 
 
 def test_bits_per_byte_of_a_character_model_follow_from_its_loss(trained):
@@ -195,12 +194,12 @@ def test_packed_documents_words_and_one_device_train_too(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "--- 'the d'\nthe d" in out
     run = open_run(tmp_path / "run")
-    assert run.tokenizer.vocab_size <= 30 and run.tokenizer.end_of_text is not None
+    assert run.task.tokenizer.vocab_size <= 30 and run.task.tokenizer.end_of_text is not None
     evaluation = run.evaluate()
     assert evaluation.perplexity < 10  # of 20 words, most of which follow from the last
     # All tokens but the first of each document, and their bytes: spaces cost a word model nothing.
-    held_out = HeldOut.load(run.folder)
-    documents = np.split(held_out.stream.tokens, held_out.stream.offsets[1:])
+    validation = run.task.load_validation(run.folder)
+    documents = np.split(validation.stream.tokens, validation.stream.offsets[1:])
     assert len(documents) == 8
     assert evaluation.predicted == sum(document.size - 1 for document in documents)
     assert "prompt is empty" in one_line(capsys, "generate", run.folder, "--prompt", "")
@@ -212,7 +211,7 @@ def test_packed_documents_words_and_one_device_train_too(tmp_path, capsys):
 def test_chosen_checkpoint_is_used(trained, capsys):
     folder = trained[0] / "run"
     main(["evaluate", str(folder), "--step", "10"])
-    assert capsys.readouterr().out.startswith("held-out loss at step 10: ")
+    assert capsys.readouterr().out.startswith("validation loss at step 10: ")
     assert "no checkpoint of step 11, only [10, 20]" in one_line(
         capsys, "evaluate", folder, "--step", "11"
     )
@@ -270,7 +269,7 @@ def test_wrong_override_names_the_option(tmp_path, capsys):
 def test_override_reaches_a_table_within_a_table(tmp_path, capsys, monkeypatch):
     configs = []
 
-    def train_run(config, on_start):
+    def train_run(config, *, on_start):
         configs.append(config)
         raise ConfigError("enough")
 
@@ -336,9 +335,9 @@ def test_run_is_not_continued_on_another_text(trained, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
-        (lambda run: (run / "held_out.npz").write_bytes(b""), "held_out.npz"),
-        (lambda run: truncate(run / "held_out.npz"), "held_out.npz"),
-        (lambda run: (run / "held_out.npz").unlink(), "held_out.npz"),
+        (lambda run: (run / "validation.json").write_bytes(b""), "validation.json"),
+        (lambda run: truncate(run / "validation.json"), "validation.json"),
+        (lambda run: (run / "validation.json").unlink(), "validation.json"),
         (lambda run: truncate(run / "tokenizer.json"), "tokenizer.json"),
         (lambda run: (run / "config.toml").unlink(), "has no config.toml"),
         (lambda run: truncate(run / "config.toml"), "config.toml"),
@@ -376,7 +375,7 @@ def test_refused_command_changes_no_file(trained, capsys):
     assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
 
 
-@pytest.mark.parametrize("name", ["data.json", "tokenizer.json", "held_out.npz"])
+@pytest.mark.parametrize("name", ["data.json", "tokenizer.json", "validation.json"])
 def test_file_with_a_name_of_ours_is_left_alone(tmp_path, capsys, name):
     config = write_config(tmp_path)
     (tmp_path / "run").mkdir()
@@ -410,7 +409,7 @@ def test_samples_that_cannot_be_are_refused_before_training(tmp_path, capsys, ch
     assert not (tmp_path / "run").exists()
 
 
-def test_held_out_text_may_not_be_trained_on(tmp_path, capsys):
+def test_validation_text_may_not_be_trained_on(tmp_path, capsys):
     text = (tmp_path / "text.txt").as_posix()
     config = write_config(
         tmp_path, change=("[tokenizer]", f'validation_paths = ["{text}"]\n[tokenizer]')
@@ -426,7 +425,7 @@ def split_lines(folder):
         path.write_text(f"{index} {line}\n", encoding="utf-8")
 
 
-def test_prompts_are_taken_from_the_held_out_text(tmp_path, capsys):
+def test_prompts_are_taken_from_the_validation_text(tmp_path, capsys):
     """And ids that the vocabulary has beyond the tokenizer's are never drawn."""
     split_lines(tmp_path)
     config = write_config(

@@ -13,10 +13,15 @@ import pytest
 
 from jaxformer import runs, viz
 from jaxformer.training import read_metrics
-from tests.test_cli_apply import one_line, output
+from tests.test_cli_inference import one_line, output
 
 TRAINING = "training (with dropout and label smoothing)"
 STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
+
+
+def loss_labels(folder):
+    config = runs.read_run_config(folder)
+    return runs.task_class(config).loss_labels(config)
 
 
 @pytest.fixture
@@ -56,7 +61,9 @@ def test_losses_are_those_that_the_run_recorded(translation_run, tmp_path, capsy
     records = read_metrics(folder)
     assert name == "loss_curves" and lines(figure) == {
         TRAINING: [[r["step"], r["loss"]] for r in records if "loss" in r],
-        "held out": [[r["step"], r["held_out_loss"]] for r in records if "held_out_loss" in r],
+        "validation": [
+            [r["step"], r["validation_loss"]] for r in records if "validation_loss" in r
+        ],
     }
     assert figure.axes[0].get_ylabel() == "loss (nats per token)"
     assert figure.axes[0].get_title() == "run"
@@ -105,24 +112,24 @@ def test_run_under_way_needs_its_folder_only(
 )
 def test_loss_is_labelled_by_what_it_is_the_mean_of(kind, labels, request):
     folder, _ = request.getfixturevalue(f"{kind}_run")
-    assert runs.loss_labels(folder) == labels
+    assert loss_labels(folder) == labels
 
 
 def test_training_loss_is_labelled_by_what_else_is_in_it(tmp_path):
     config = (pathlib.Path(__file__).parents[1] / "configs/phrasebook_en_kn.toml").read_text()
     (tmp_path / "config.toml").write_text(config)
-    assert runs.loss_labels(tmp_path).training == "training (with dropout and label smoothing)"
+    assert loss_labels(tmp_path).training == "training (with dropout and label smoothing)"
     (tmp_path / "config.toml").write_text(config.replace("label_smoothing = 0.1", ""))
-    assert runs.loss_labels(tmp_path).training == "training (with dropout)"
+    assert loss_labels(tmp_path).training == "training (with dropout)"
 
 
 def test_loss_that_training_draws_has_its_unit(classification_run, drawn):
     from jaxformer.cli.train import _draw_loss_curve
 
-    _draw_loss_curve(classification_run[0])
+    _draw_loss_curve(runs.open_run(classification_run[0]))
     figure = drawn[0][-1]
     assert figure.axes[0].get_ylabel() == "loss (nats per text)"
-    assert set(lines(figure)) == {TRAINING, "held out"}
+    assert set(lines(figure)) == {TRAINING, "validation"}
 
 
 def test_mistakes_of_plot_get_one_line(

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from jaxformer import runs
-from tests.test_cli_apply import one_line, output
+from tests.test_cli_inference import one_line, output
 
 START = "<|endoftext|>"
 
@@ -70,7 +70,7 @@ def test_pages_of_encoders_stand_where_they_are_not_told_otherwise(
         (["--step", 7], "no checkpoint of step 7"),
         (["--text", ""], "must have text, got ''"),
         (["--text", "one " * 12], "at most max_len=12 tokens"),
-        (["--target", " "], "a target to look into must have 1 to 11 tokens, got 0; write some"),
+        (["--target", " "], "a target must have 1 to 11 tokens, got 0; write some"),
         (["--target", "eins " * 12], "must have 1 to 11 tokens, got 12; shorten it"),
     ],
 )
@@ -95,7 +95,7 @@ def test_target_is_for_translators_alone(kind, request, tmp_path, monkeypatch, c
     monkeypatch.chdir(tmp_path)
     run, _ = request.getfixturevalue(f"{kind}_run")
     error = one_line(capsys, "plot", "attention", run, "--text", "cat", "--target", "x")
-    assert f"--target is the translation of the text, and {run} holds a" in error
+    assert f"the target is the translation of the text, and {run} holds a" in error
     assert error.endswith("; leave it out\n")
     for text, count in (("", 0), ("cat " * 13, 13)):
         error = one_line(capsys, "plot", "attention", run, "--text", text)

@@ -25,8 +25,7 @@ MAY_IMPORT = {
     "modules": _LEAVES | {"functional"},
     "models": _LEAVES | {"functional", "modules"},
     **dict.fromkeys(_USES, _MODELS),
-    "run_folder": _LEAVES | {"text"},
-    "runs": _MODELS | set(_USES) | {"run_folder"},
+    "runs": _MODELS | set(_USES),
     "cli": _LEAVES | {"runs", "text", "training", "viz"},
 }
 # The other packages that a part may import; all, where it is not listed.

@@ -37,15 +37,15 @@ def test_python_examples_run_and_print_what_follows_them(capsys):
 
 
 def test_examples_that_need_a_run_use_what_exists():
-    from jaxformer.runs import LanguageModelRun, TranslationRun
+    from jaxformer.runs import LanguageModelTask, Run, TranslationTask
 
-    kinds = {"runs/quickstart": LanguageModelRun, "runs/phrasebook_en_kn": TranslationRun}
+    kinds = {"runs/quickstart": LanguageModelTask, "runs/phrasebook_en_kn": TranslationTask}
     examples = [code for note, language, code in BLOCKS if language == "python" and note]
     assert len(examples) == 2
     for code in examples:
         kind = kinds[re.search(r'open_run\("([^"]+)"\)', code)[1]]
         for attribute in re.findall(r"run\.(\w+)", code):
-            assert hasattr(kind, attribute) or attribute in kind.__dataclass_fields__, attribute
+            assert hasattr(Run, attribute) and hasattr(kind, attribute), attribute
 
 
 def test_configs_named_in_commands_exist_and_their_overrides_too():

@@ -33,8 +33,9 @@ def on_any_text(config, folder):
 @pytest.mark.parametrize("path", sorted(pathlib.Path("configs").glob("*.toml")), ids=str)
 def test_samples_of_ready_configs_fit_any_text(path, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    run = runs.prepare_run(on_any_text(load_config(path), tmp_path))
-    assert len(run.config.samples.prompts) == 3
+    config = on_any_text(load_config(path), tmp_path)
+    task = runs.task_class(config).prepare(config)
+    assert len(task.config.samples.prompts) == 3
 
 
 @pytest.mark.parametrize("path", sorted(pathlib.Path("configs").glob("*.toml")), ids=str)

@@ -12,21 +12,18 @@ import jax.numpy as jnp
 from jaxformer.config import SamplingConfig, load_config
 from jaxformer.inference import generate
 from jaxformer.models import Decoder
-from jaxformer.modules import unstack_layers
 
 
 def main(new_tokens: int = 64, repeats: int = 3) -> None:
     config = load_config("configs/gpt2_124m.toml").model
-    config = dataclasses.replace(config, dtype="float32")
-    params = jax.jit(Decoder(config).init)(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))
-    params = unstack_layers(params["params"])
-    config = dataclasses.replace(config, layer_execution="loop")
+    model = Decoder(dataclasses.replace(config, dtype="float32"))
+    params = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))["params"]
     for batch_size in (1, 8):
         seconds = []
         for _ in range(repeats + 1):
             start = time.perf_counter()
             generate(
-                config,
+                model,
                 params,
                 [[1, 2, 3, 4, 5]] * batch_size,
                 max_new_tokens=new_tokens,

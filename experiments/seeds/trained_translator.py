@@ -53,31 +53,33 @@ def document(folder: pathlib.Path, sentence: str = SENTENCE) -> Document:
         DataError: the run cannot translate the sentence.
     """
     run = runs.open_run(folder)
-    if not isinstance(run, runs.TranslationRun):
-        raise CheckpointError(f"{folder} holds {run.kind}; a translator's run folder is needed")
+    if not isinstance(run.task, runs.TranslationTask):
+        raise CheckpointError(
+            f"{folder} holds {run.task.kind}; a translator's run folder is needed"
+        )
     maps = {one.name: one for one in run.attention(sentence)}
-    cross, labels = maps["cross-attention"], runs.loss_labels(folder)
+    cross, labels = maps["cross-attention"], run.task.loss_labels(run.config)
     translation = run.translate([sentence])[0][0].text
 
     def training_curve() -> Shown:
         records = read_metrics(folder)
-        scored = [record for record in records if "held_out_loss" in record]
-        names = [name for name in ("held_out_loss", "bleu", "exact") if name in scored[-1]]
+        scored = [record for record in records if "validation_loss" in record]
+        names = [name for name in ("validation_loss", "bleu", "exact") if name in scored[-1]]
         cells = [[float(record[name]) for name in names] for record in scored]
         return Shown(
             f"The losses of an encoder-decoder in nats per token, while it was trained. The first "
-            f"is called {labels.training}; the held-out loss is of the model alone, on pairs that "
-            "were not trained on. The table has it with the share of exact translations and BLEU, "
-            "where the run measured them.",
+            f"is called {labels.training}; the validation loss is of the model alone, on "
+            "pairs that were not trained on. The table has it with the share of exact translations "
+            "and BLEU, where the run measured them.",
             tables={
-                "Held out": Table(names, [f"step {record['step']}" for record in scored], cells)
+                "Validation": Table(names, [f"step {record['step']}" for record in scored], cells)
             },
             figures={
                 "training_curve": viz.loss_curves(
                     {run.folder.name: records}, training_label=labels.training
                 )
             },
-            captions={"training_curve": "Training and held-out loss over the optimizer's steps."},
+            captions={"training_curve": "Training and validation loss over the optimizer's steps."},
         )
 
     def alignment() -> Shown:

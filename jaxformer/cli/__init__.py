@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from jaxformer import errors
-from jaxformer.cli.apply import generate, predict, translate
 from jaxformer.cli.commands import Command, Generate, Plot, Predict, Train, Translate
+from jaxformer.cli.inference import generate, predict, translate
 from jaxformer.cli.parsing import parse
 from jaxformer.cli.plot import plot
 from jaxformer.cli.train import evaluate, train

@@ -56,7 +56,7 @@ class Generate:
     """Of the draws."""
 
     step: int | None = None
-    """Checkpoint to use; the one with the lowest held-out loss when not given."""
+    """Checkpoint to use; the one with the lowest validation loss when not given."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Translate:
 
     Standard output has one translation for every line of input, in its order; a line that cannot
     be translated, such as an empty one, gives an empty line, and is named on standard error. With
-    --n-best above 1, each translation is a line of its score, a tab and the text, and an empty
+    --num-best above 1, each translation is a line of its score, a tab and the text, and an empty
     line ends those of a sentence. A line break within a translation is written as \n.
     """
 
@@ -81,7 +81,7 @@ class Translate:
     beam_size: int | None = None
     """Hypotheses that are followed at a time, 1 = greedy; the config's when not given."""
 
-    n_best: int = 1
+    num_best: int = 1
     """How many translations of each sentence to print, at most the beam size."""
 
     length_penalty: float | None = None
@@ -94,7 +94,7 @@ class Translate:
     """Of the draws."""
 
     step: int | None = None
-    """Checkpoint to use; the one with the lowest held-out loss when not given."""
+    """Checkpoint to use; the one with the lowest validation loss when not given."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,16 +117,16 @@ class Predict:
     file: pathlib.Path | None = None
     """Text file with a text in each line, UTF-8, also .gz."""
 
-    n_best: int = 3
+    num_best: int = 3
     """How many predictions to print for each mask or text, the likeliest first."""
 
     step: int | None = None
-    """Checkpoint to use; the one with the lowest held-out loss when not given."""
+    """Checkpoint to use; the one with the lowest validation loss when not given."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluate:
-    """Measure a trained run on its held-out data.
+    """Measure a trained run on its validation data, or on other data.
 
     Of every run the loss; of a translator BLEU and chrF (with jaxformer[eval]) and the share of
     exact translations, of a classifier the accuracy.
@@ -135,17 +135,21 @@ class Evaluate:
     run: tyro.conf.Positional[pathlib.Path]
     """Run folder, such as runs/quickstart."""
 
+    data: tuple[pathlib.Path, ...] = ()
+    """Files to measure it on instead, read as its training data was: text files, a TSV file of
+    pairs or an aligned file of each language, or TSV files of text, tab, label."""
+
     step: int | None = None
-    """Checkpoint to use; the one with the lowest held-out loss when not given."""
+    """Checkpoint to use; the one with the lowest validation loss when not given."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PlotLoss:
-    """Draw training and held-out loss over the steps, of one run or of several together.
+    """Draw training and validation loss over the steps, of one run or of several together.
 
     A run that is still being trained is drawn as far as it is. Losses compare between runs of the
     same data and tokenizer only. The training loss has dropout and label smoothing in it, where
-    the run has them; the held-out loss never has.
+    the run has them; the validation loss never has.
     """
 
     runs: tyro.conf.Positional[tuple[pathlib.Path, ...]]
@@ -176,7 +180,7 @@ class PlotPositions:
     given."""
 
     step: int | None = None
-    """Checkpoint to use; the one with the lowest held-out loss when not given."""
+    """Checkpoint to use; the one with the lowest validation loss when not given."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,7 +203,7 @@ class PlotAttention:
     """File to write, .html."""
 
     step: int | None = None
-    """Checkpoint to use; the one with the lowest held-out loss when not given."""
+    """Checkpoint to use; the one with the lowest validation loss when not given."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -60,7 +60,8 @@ def _plot_loss(command: PlotLoss) -> None:
     if not command.runs:
         raise errors.ConfigError("plot loss needs a run folder, such as runs/quickstart, got none")
     names = _distinct_names(command.runs)
-    labels = [runs.loss_labels(folder) for folder in command.runs]
+    configs = [runs.read_run_config(folder) for folder in command.runs]
+    labels = [runs.task_class(config).loss_labels(config) for config in configs]
     unit = labels[0].unit
     for folder, label in zip(command.runs, labels, strict=True):
         if label.unit != unit:
@@ -128,15 +129,7 @@ def _plot_attention(command: PlotAttention) -> None:
     from jaxformer import runs, viz
 
     run = runs.open_run(command.run, command.step)
-    if isinstance(run, runs.TranslationRun):
-        maps = run.attention(command.text, target=command.target)
-    elif command.target is None:
-        maps = run.attention(command.text)
-    else:
-        raise errors.ConfigError(
-            f"--target is the translation of the text, and {command.run} holds {run.kind}; leave "
-            "it out"
-        )
+    maps = run.attention(command.text, target=command.target)
     page = viz.attention_page(maps, title=f"Attention of {run.folder.resolve().name}")
     command.output.write_text(page, encoding="utf-8", newline="\n")
     print(command.output)

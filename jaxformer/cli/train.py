@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jaxformer.cli.commands import Evaluate
 from jaxformer.cli.overrides import override_config
-from jaxformer.config import ExperimentConfig, config_to_toml, load_config
+from jaxformer.config import config_to_toml, load_config
 
 if TYPE_CHECKING:
     from jaxformer.runs import Run
@@ -24,9 +24,9 @@ def train(path: str, overrides: Sequence[str]) -> None:
         split_cpu(config.training.cpu_devices)
     from jaxformer import runs
 
-    def say(resolved: ExperimentConfig, report: tuple[str, ...]) -> None:
-        print(config_to_toml(resolved))
-        for line in report:
+    def say(task: runs.Task) -> None:
+        print(config_to_toml(task.config))
+        for line in task.report:
             print(line)
 
     result = runs.train_run(config, on_start=say)
@@ -42,12 +42,12 @@ def train(path: str, overrides: Sequence[str]) -> None:
 
 
 def _report(run: "Run") -> None:
-    """Ends a training run: held-out loss, loss curve, samples, folder."""
+    """Ends a training run: validation loss, loss curve, samples, folder."""
     import jax
 
     print()
     _print_evaluation(run)
-    print(f"loss curve: {_draw_loss_curve(run.folder)}\n")
+    print(f"loss curve: {_draw_loss_curve(run)}\n")
     rng = jax.random.key(run.config.seed)
     with (run.folder / "samples.txt").open("w", encoding="utf-8") as file:
         for index, prompt in enumerate(run.config.samples.prompts):
@@ -58,19 +58,20 @@ def _report(run: "Run") -> None:
     print(f"run folder: {run.folder}")
 
 
-def _print_evaluation(run: "Run") -> None:
-    result = run.evaluate()
-    print(f"held-out loss at step {run.step}: {result}, over {result.predicted:,} {result.unit}s")
+def _print_evaluation(run: "Run", data: Sequence[pathlib.Path] = ()) -> None:
+    result = run.evaluate(data or None)
+    loss = "loss" if data else "validation loss"
+    print(f"{loss} at step {run.step}: {result}, over {result.predicted:,} {result.unit}s")
     for line in result.details:
         print(line)
 
 
-def _draw_loss_curve(folder: pathlib.Path) -> str:
-    from jaxformer import runs
+def _draw_loss_curve(run: "Run") -> str:
     from jaxformer.training import read_metrics
     from jaxformer.viz import loss_curves
 
-    records, labels = {folder.name: read_metrics(folder)}, runs.loss_labels(folder)
+    folder, labels = run.folder, run.task.loss_labels(run.config)
+    records = {folder.name: read_metrics(folder)}
     try:
         figure = loss_curves(
             records, unit=labels.unit, training_label=labels.training, title=folder.name
@@ -86,4 +87,4 @@ def evaluate(command: Evaluate) -> None:
     """Prints the figures of a run."""
     from jaxformer import runs
 
-    _print_evaluation(runs.open_run(command.run, command.step))
+    _print_evaluation(runs.open_run(command.run, command.step), command.data)

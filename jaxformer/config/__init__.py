@@ -9,6 +9,7 @@ from jaxformer.config.decoding import (
 )
 from jaxformer.config.files import config_differences, config_to_toml, load_config
 from jaxformer.config.layers import LayerConfig
+from jaxformer.config.loop import LoopConfig
 from jaxformer.config.model import ModelConfig
 from jaxformer.config.optimizers import (
     AdamWConfig,
@@ -39,6 +40,7 @@ __all__ = [
     "BeamSearchConfig",
     "DataConfig",
     "ExperimentConfig",
+    "LoopConfig",
     "LayerConfig",
     "LearnedConfig",
     "LinearScalingConfig",

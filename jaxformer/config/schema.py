@@ -7,6 +7,7 @@ from jaxformer.config.checks import require, require_choices, require_positive
 from jaxformer.config.data import SOURCES, DataConfig, TokenizerConfig
 from jaxformer.config.decoding import SamplesConfig, TranslationConfig
 from jaxformer.config.kinds import resolve_kinds
+from jaxformer.config.loop import LoopConfig
 from jaxformer.config.model import ModelConfig
 from jaxformer.config.optimizers import AdamWConfig, OptimizerConfig, ScheduleConfig
 from jaxformer.errors import ConfigError
@@ -22,48 +23,33 @@ _TRAINED_ON: dict[str, set[str]] = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingConfig:
-    """How long to train, on what, and what to write down.
+class TrainingConfig(LoopConfig):
+    """How to train, beside the options of the loop, which it has too.
 
     Args:
-        steps: optimizer steps in all, those of a resumed run included.
         batch_size: sequences per optimizer step, over all devices and hosts, of a text that is
             cut into sequences of one length.
         batch_tokens: tokens per optimizer step, padding included, of sequences of unequal length:
             pairs, by the longer side, and labelled texts. A batch has batch_tokens // length rows.
         label_smoothing: share of the target that is spread evenly over the vocabulary, or the
-            classes; held-out losses are without.
-        accumulate_steps: micro-batches per optimizer step; they bound the memory, and change no
-            result, but for batch_tokens, where they decide how many rows a batch has.
+            classes; validation losses are without.
         runner: "pmap" is data-parallel over every device; "single" uses one.
         devices: how many local devices to use; all when not given.
         cpu_devices: how many virtual devices to split this machine's CPU into, to try data
             parallelism without accelerators.
-        log_every: steps between two lines of metrics.
-        eval_every: steps between two evaluations of the held-out text.
-        checkpoint_every: steps between two checkpoints; the last step always has one.
-        keep_checkpoints: how many of the latest checkpoints to keep, beside the best.
     """
 
-    steps: int
     batch_size: int | None = None
     batch_tokens: int | None = None
     label_smoothing: float = 0.0
-    accumulate_steps: int = 1
     runner: Literal["pmap", "single"] = "pmap"
     devices: int | None = None
     cpu_devices: int | None = None
-    log_every: int = 10
-    eval_every: int = 200
-    checkpoint_every: int = 200
-    keep_checkpoints: int = 2
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_choices(self)
-        require_positive(
-            self, "steps", "batch_size", "batch_tokens", "accumulate_steps", "devices",
-            "cpu_devices", "log_every", "eval_every", "checkpoint_every", "keep_checkpoints",
-        )  # fmt: skip
+        require_positive(self, "batch_size", "batch_tokens", "devices", "cpu_devices")
         if self.runner == "single" and self.devices is not None:
             raise ConfigError(
                 f"training.devices is for the runner 'pmap', got devices={self.devices} and "

@@ -1,5 +1,6 @@
 """Whole models, put together from the modules."""
 
+from jaxformer.models.attention_map import AttentionMap
 from jaxformer.models.decoder import Decoder, init_cache
 from jaxformer.models.encoder import Encoder, MaskedLanguageModel, SequenceClassifier
 from jaxformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderOutput
@@ -7,6 +8,7 @@ from jaxformer.models.transformer import AttentionFunctions, Transformer, Transf
 
 __all__ = [
     "AttentionFunctions",
+    "AttentionMap",
     "Decoder",
     "Encoder",
     "EncoderDecoder",

@@ -56,7 +56,7 @@ class Positions(nn.Module):
         ...     def bias(self, num_queries, num_keys, query_offset=0):
         ...         distance = jnp.arange(num_keys)[None] - jnp.arange(num_queries)[:, None]
         ...         return -self.strength * jnp.abs(distance - query_offset)[None, None]
-        >>> Distance().apply({}, 2, 3, method="bias").shape
+        >>> Distance().apply({}, 2, 3, method=Distance.bias).shape
         (1, 1, 2, 3)
     """
 
@@ -228,7 +228,7 @@ def make_positions(model: ModelConfig, *, causal: bool) -> Positions:
 
     Example:
         >>> config = ModelConfig(max_len=8, num_layers=1, d_model=4, num_heads=2, positions="alibi")
-        >>> make_positions(config, causal=True).apply({}, 3, 3, method="bias").shape
+        >>> make_positions(config, causal=True).apply({}, 3, 3, method=Positions.bias).shape
         (1, 2, 3, 3)
     """
     if isinstance(model.positions, NoPositionsConfig):

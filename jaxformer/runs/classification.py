@@ -1,136 +1,28 @@
-"""Runs of an encoder that classifies texts."""
+"""The task of an encoder that classifies texts."""
 
 import dataclasses
-import functools
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxformer import run_folder, text
-from jaxformer.config import ExperimentConfig, ModelConfig
+from jaxformer import text
+from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.models import SequenceClassifier
-from jaxformer.runs.attention import self_attention_map, with_weights
-from jaxformer.runs.base import (
-    PreparedRun,
-    Run,
-    check_samples,
-    evaluate_on_one_device,
-    fingerprint,
-    fitting_vocab_size,
-    held_out_buckets,
-    spread,
-    train_tokenizer,
-    training_buckets,
-)
-from jaxformer.runs.word_vectors import StartVectors
-from jaxformer.training import Evaluation, TrainingData, classification_loss
+from jaxformer.models import AttentionMap, SequenceClassifier
+from jaxformer.runs.folder import read_json, write_json
+from jaxformer.runs.forward import apply_model, encoder_attention, padded_batches
+from jaxformer.runs.tables import EncodedRows, TableTask
+from jaxformer.runs.task import Split
+from jaxformer.training import classification_loss
 from jaxformer.training.losses import LossFunction
-from jaxformer.training.parallel import Runner
-from jaxformer.viz import AttentionMap
 
-__all__ = ["ClassificationRun", "ClassScore", "PreparedClassifier", "init_params"]
+__all__ = ["ClassScore", "ClassificationTask"]
 
-_ROWS = 32  # texts that are classified at a time
+_CLASSES = "classes.json"
 _SHOWN = 3
-Examples = list[dict[str, np.ndarray]]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PreparedClassifier(PreparedRun):
-    """An encoder and its labelled texts, before the first step.
-
-    Args:
-        tokenizer: of the texts.
-        train: examples to train on.
-        held_out: examples held out.
-        held_out_texts: what they are made of.
-    """
-
-    tokenizer: text.Tokenizer
-    train: Examples
-    held_out: Examples
-    held_out_texts: text.Labelled
-
-    @property
-    def embedding_path(self) -> tuple[str, ...]:
-        """That of the encoder."""
-        return ("encoder", "embedding")
-
-    @classmethod
-    def prepare(cls, config: ExperimentConfig, folder: pathlib.Path | None) -> "PreparedClassifier":
-        """Reads the texts; takes the tokenizer of the folder where a run goes on."""
-        train, held_out, counts, held_out_counts, classes = _read(config)
-        if folder is None:
-            tokenizer = train_tokenizer(config.tokenizer, train.texts, held_out.texts)
-        else:
-            tokenizer = run_folder.load_tokenizer(folder)
-        model = config.model
-        if model.num_classes not in (None, len(classes)):
-            raise ConfigError(
-                f"model.num_classes must be the number of labels, {len(classes)} "
-                f"({', '.join(classes[:5])}{', ...' if len(classes) > 5 else ''}), got "
-                f"{model.num_classes}; remove it"
-            )
-        size = fitting_vocab_size("model.vocab_size", model.vocab_size, tokenizer)
-        model = dataclasses.replace(model, vocab_size=size, num_classes=len(classes))
-        config = dataclasses.replace(config, model=model)
-        vectors, config = StartVectors.read(config, tokenizer)
-        encode = functools.partial(
-            text.encode_labelled, tokenizer=tokenizer, classes=classes, max_len=model.max_len
-        )
-        train_examples, train, counts = encode(train, counts=counts)
-        held_out_examples, held_out, held_out_counts = encode(held_out, counts=held_out_counts)
-        prompts = config.samples.prompts or spread(held_out.texts, _SHOWN)
-        samples = dataclasses.replace(config.samples, prompts=prompts)
-        summary = run_folder.DataSummary(
-            fingerprint=fingerprint(train.texts, train.labels, held_out.texts, held_out.labels),
-            documents=len(train),
-            train_tokens=sum(example["tokens"].size for example in train_examples),
-            held_out_tokens=sum(example["tokens"].size for example in held_out_examples),
-            classes=classes,
-        )
-        report = [
-            f"training on {len(train):,} texts ({counts})",
-            f"held out {len(held_out):,} texts ({held_out_counts})",
-            *vectors.report,
-        ]
-        if shared := text.count_shared(train.texts, held_out.texts):
-            report.insert(2, f"{shared:,} held-out texts are also in the training texts")
-        check_samples(prompts, lambda prompt: _encode(prompt, tokenizer, model.max_len))
-        return cls(
-            config=dataclasses.replace(config, samples=samples), vectors=vectors,
-            summary=summary, report=tuple(report), tokenizer=tokenizer, train=train_examples,
-            held_out=held_out_examples, held_out_texts=held_out,
-        )  # fmt: skip
-
-    def write(self, folder: pathlib.Path) -> None:
-        """Writes tokenizer and held-out texts into a new run folder."""
-        run_folder.save_tokenizer(folder, self.tokenizer)
-        run_folder.save_rows(folder, self.held_out_texts.texts, self.held_out_texts.labels)
-
-    def training_data(self, runner: Runner) -> TrainingData:
-        """Makes batches of texts of about one length."""
-        return TrainingData(
-            batches=training_buckets(self.config, runner, self.train),
-            held_out=held_out_buckets(self.config, self.held_out, runner),
-            held_out_bytes=None,
-            unit=ClassificationRun.unit,
-            scores=_accuracy(self.config.model, self.held_out),
-        )
-
-    def loss(self, label_smoothing: float) -> LossFunction:
-        """Makes the loss of the classes."""
-        model = SequenceClassifier(self.config.model)
-        return classification_loss(model, label_smoothing=label_smoothing)
-
-    def draw_params(self, rng: jax.Array) -> Any:
-        """Draws the encoder's and its head's parameters."""
-        return init_params(self.config.model, rng)
 
 
 class ClassScore(NamedTuple):
@@ -145,164 +37,133 @@ class ClassScore(NamedTuple):
     probability: float
 
 
-@dataclasses.dataclass(frozen=True)
-class ClassificationRun(Run):
-    """A trained classifier, with its tokenizer and classes.
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ClassificationTask(TableTask):
+    """An encoder on texts that each have a label.
 
     Args:
-        tokenizer: the run's own.
-        classes: names, in the order of the model's scores.
+        classes: the labels, in the order of the model's scores.
     """
 
-    tokenizer: text.Tokenizer
-    classes: tuple[str, ...]
+    classes: tuple[str, ...] = ()
+
     kind: ClassVar[str] = "a classifier, which labels texts"
     unit: ClassVar[str] = "text"
+    table: ClassVar[type[text.Table]] = text.Labelled
+
+    @property
+    def model(self) -> SequenceClassifier:
+        """The encoder with its head."""
+        return SequenceClassifier(self.config.model)
+
+    @property
+    def embedding_path(self) -> tuple[str, ...]:
+        """That of the encoder."""
+        return ("encoder", "embedding")
+
+    def loss(self, label_smoothing: float) -> LossFunction:
+        """Cross-entropy of the classes."""
+        return classification_loss(self.model, label_smoothing=label_smoothing)
 
     @classmethod
-    def open(
-        cls, folder: pathlib.Path, config: ExperimentConfig, params: Any, step: int
-    ) -> "ClassificationRun":
-        """Reads what else the run folder has."""
-        tokenizer = run_folder.load_tokenizer(folder)
-        classes = run_folder.load_summary(folder).classes
-        return cls(folder, config, params, step, tokenizer, classes)
+    def read(cls, config: ExperimentConfig) -> Split:
+        """Reads labelled texts from files, or the phrasebook's with their topics."""
+        if config.data.source == "phrasebook":
+            book = text.load_phrasebook()
+            train, validation = (
+                text.Labelled(
+                    tuple(phrase.english for phrase in phrases),
+                    tuple(phrase.topic for phrase in phrases),
+                )
+                for phrases in (book.train, book.held_out)
+            )
+            return Split(train, validation)
+        if not config.data.paths:
+            raise ConfigError(
+                "data.source 'labelled' needs data.paths: TSV files of text, tab, label; for "
+                "example --data.paths reviews.tsv"
+            )
+        return cls.split_rows(config)
 
-    def evaluate(self) -> Evaluation:
-        """Measures loss and accuracy on the run's held-out texts, on one device."""
-        texts, labels = run_folder.load_rows(self.folder)
-        held_out, model = text.Labelled(texts, labels), self.config.model
-        counts = text.RowCounts("texts", len(held_out))
-        examples, *_ = text.encode_labelled(
-            held_out, self.tokenizer, self.classes, model.max_len, counts
-        )
-        data = TrainingData(
-            batches={},
-            held_out=held_out_buckets(self.config, examples),
-            held_out_bytes=None,
-            unit=self.unit,
-            scores=_accuracy(model, examples),
-        )
-        loss = classification_loss(SequenceClassifier(model))
-        return evaluate_on_one_device(loss, self.params, data)
+    def with_data(self, data: Split) -> Self:
+        """Numbers the classes, and encodes the texts."""
+        known = data.train
+        if not self.config.data.validation_paths:  # of one source, a split of which may be uneven
+            known = text.Labelled(
+                known.texts + data.validation.texts, known.labels + data.validation.labels
+            )
+        classes, model = known.classes, self.config.model
+        if model.num_classes not in (None, len(classes)):
+            raise ConfigError(
+                f"model.num_classes must be the number of labels, {len(classes)} "
+                f"({', '.join(classes[:5])}{', ...' if len(classes) > 5 else ''}), got "
+                f"{model.num_classes}; remove it"
+            )
+        model = dataclasses.replace(model, num_classes=len(classes))
+        config = dataclasses.replace(self.config, model=model)
+        numbered = dataclasses.replace(self, config=config, classes=classes)
+        return super(ClassificationTask, numbered).with_data(data)
 
-    def encode(self, one: str) -> np.ndarray:
-        """Encodes a text: int32 [tokens].
+    def encode_rows(
+        self, rows: text.Labelled, counts: text.RowCounts
+    ) -> tuple[Any, text.Labelled, text.RowCounts]:
+        """Encodes texts and labels; drops texts that are too long."""
+        return text.encode_labelled(rows, self.tokenizer, self.classes, self.max_len, counts)
 
-        Raises:
-            DataError: it is empty or too long, or cannot be encoded.
-        """
-        return _encode(one, self.tokenizer, self.config.model.max_len)
+    def scores(self, validation: EncodedRows) -> Callable[[Any], dict[str, float]]:
+        """The accuracy."""
+        tokens = [example["tokens"] for example in validation.examples]
+        labels = np.array([example["labels"] for example in validation.examples])
 
-    def classify(self, texts: Sequence[str], num_best: int = 1) -> list[list[ClassScore]]:
-        """Labels texts.
+        def accuracy(params: Any) -> dict[str, float]:
+            best = self._logits(params, tokens).argmax(axis=-1)
+            return {"accuracy": float((best == labels).mean())}
 
-        Args:
-            texts: any number, each of which is labelled as it would be alone.
-            num_best: how many classes to return for each; all, where there are fewer.
+        return accuracy
 
-        Returns:
-            For every text its likeliest classes, best first.
+    def save(self, folder: pathlib.Path) -> None:
+        """Writes tokenizer, validation texts and classes."""
+        super().save(folder)
+        write_json(folder / _CLASSES, self.classes)
 
-        Raises:
-            DataError: a text is empty or too long, or num_best is not positive.
-        """
+    @classmethod
+    def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
+        """Reads tokenizer and classes."""
+        classes = read_json(folder / _CLASSES, lambda names: tuple(map(str, names)))
+        return dataclasses.replace(super().load(folder, config), classes=classes)
+
+    def classify(
+        self, params: Any, texts: Sequence[str], num_best: int = 1
+    ) -> list[list[ClassScore]]:
+        """Labels texts."""
         if num_best < 1:
             raise DataError(f"num_best must be positive, got {num_best}")
-        encoded = [self.encode(one) for one in texts]
         results = []
-        for logits in _scores(self.config.model, self.params, encoded):
+        for logits in self._logits(params, [self.encode(one) for one in texts]):
             shares = np.exp(logits - logits.max())
             probabilities = shares / shares.sum()
             best = np.argsort(-probabilities, kind="stable")[:num_best]
             results.append([ClassScore(self.classes[i], float(probabilities[i])) for i in best])
         return results
 
-    def sample(self, prompt: str, rng: jax.Array) -> str:
+    def _logits(self, params: Any, texts: Sequence[np.ndarray]) -> np.ndarray:
+        """Scores encoded texts: float64 [texts, classes]."""
+        rows = [{"tokens": ids, "lengths": np.array(ids.size, np.int32)} for ids in texts]
+        logits = np.zeros((len(rows), len(self.classes)))
+        for indices, batch in padded_batches(rows, self.max_len):
+            scores = apply_model(self.model, _class_logits, params, **batch)
+            logits[indices] = scores[: len(indices)]
+        return logits
+
+    def sample(self, params: Any, prompt: str, rng: jax.Array) -> str:
         """Shows a text and its likeliest classes."""
-        (classes,) = self.classify([prompt], _SHOWN)
+        (classes,) = self.classify(params, [prompt], _SHOWN)
         return f"{prompt}\n" + ", ".join(f"{c.name} {c.probability:.1%}" for c in classes)
 
-    def attention(self, prompt: str) -> list[AttentionMap]:
-        """Computes where each token of a text looks, before it is classified."""
-        ids = self.encode(prompt)
-        output = with_weights(SequenceClassifier(self.config.model), self.params, ids[None])
-        return [self_attention_map("encoder self-attention", output.weights, self.tokenizer, ids)]
+    def attention(self, params: Any, one: str) -> list[AttentionMap]:
+        """Attention weights of a text."""
+        return encoder_attention(self.model, params, self.tokenizer, self.encode(one))
 
 
-def init_params(model: ModelConfig, rng: jax.Array) -> Any:
-    """Makes the parameters of a classifier."""
-    tokens = jnp.zeros((1, min(2, model.max_len)), jnp.int32)
-    return SequenceClassifier(model).init(rng, tokens)["params"]
-
-
-def _encode(one: str, tokenizer: text.Tokenizer, max_len: int) -> np.ndarray:
-    """Encodes a text to classify as `text.encode_labelled` does: int32 [tokens]."""
-    ids = tokenizer.encode(one.strip())
-    start = one if len(one) <= 20 else f"{one[:20]}..."
-    if not 0 < ids.size <= max_len:
-        raise DataError(
-            f"a text to classify must have 1 to max_len={max_len} tokens, got {ids.size} for "
-            f"{start!r}; " + ("shorten it" if ids.size else "write one")
-        )
-    return ids
-
-
-def _read(
-    config: ExperimentConfig,
-) -> tuple[text.Labelled, text.Labelled, text.RowCounts, text.RowCounts, tuple[str, ...]]:
-    """Reads the texts to train on and those held out, how many were dropped, and the classes."""
-    data = config.data
-    if data.source == "phrasebook":
-        book = text.load_phrasebook()
-        train, held_out = (
-            text.Labelled(
-                tuple(phrase.english for phrase in phrases),
-                tuple(phrase.topic for phrase in phrases),
-            )
-            for phrases in (book.train, book.held_out)
-        )
-        counts, classes = text.RowCounts("texts", len(train)), train.classes
-    else:
-        if not data.paths:
-            raise ConfigError(
-                "data.source 'labelled' needs data.paths: TSV files of text, tab, label; for "
-                "example --data.paths reviews.tsv"
-            )
-        train, counts = text.Labelled.read(data.paths)
-        classes = train.classes  # before the split, which may hold out all texts of a rare one
-        if data.validation_paths:
-            held_out, held_out_counts = text.Labelled.read(data.validation_paths)
-            return train, held_out, counts, held_out_counts, classes
-        train, held_out, counts = train.split(data.validation_fraction, counts)
-    return train, held_out, counts, text.RowCounts("texts", len(held_out)), classes
-
-
-def _accuracy(model: ModelConfig, examples: Examples) -> Callable[[Any], dict[str, float]]:
-    tokens = [example["tokens"] for example in examples]
-    labels = np.array([example["labels"] for example in examples])
-
-    def scores(params: Any) -> dict[str, float]:
-        best = _scores(model, params, tokens).argmax(axis=-1)
-        return {"accuracy": float((best == labels).mean())}
-
-    return scores
-
-
-def _scores(model: ModelConfig, params: Any, texts: Sequence[np.ndarray]) -> np.ndarray:
-    """Scores texts of any lengths, a few at a time: float64 [texts, classes]."""
-    order = sorted(range(len(texts)), key=lambda i: texts[i].size)
-    logits = np.zeros((len(texts), model.num_classes or 0))
-    for start in range(0, len(order), _ROWS):
-        rows = order[start : start + _ROWS]
-        width = min(-(-texts[rows[-1]].size // 16) * 16, model.max_len)
-        tokens, lengths = np.zeros((_ROWS, width), np.int32), np.zeros(_ROWS, np.int32)
-        for row, i in enumerate(rows):
-            tokens[row, : texts[i].size], lengths[row] = texts[i], texts[i].size
-        logits[rows] = _score(model, params, tokens, lengths)[: len(rows)]
-    return logits
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _score(model: ModelConfig, params: Any, tokens: jax.Array, lengths: jax.Array) -> jax.Array:
-    return SequenceClassifier(model).apply({"params": params}, tokens, lengths=lengths).logits
+def _class_logits(model: Any, tokens: jax.Array, lengths: jax.Array) -> jax.Array:
+    return model(tokens, lengths=lengths).logits

@@ -1,235 +1,161 @@
-"""Runs of a decoder: a causal language model that continues text."""
+"""The task of a decoder: a causal language model, which continues text."""
 
 import dataclasses
-import math
-import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
-from jaxformer import run_folder, text
-from jaxformer.config import ExperimentConfig, ModelConfig, SamplingConfig
+from jaxformer import text
+from jaxformer.config import SamplingConfig
 from jaxformer.errors import DataError
 from jaxformer.inference import check_prompts, generate_stream
-from jaxformer.models import Decoder
-from jaxformer.runs.attention import check_length, self_attention_map, with_weights
-from jaxformer.runs.base import (
-    PreparedRun,
-    Run,
-    check_samples,
-    evaluate_on_one_device,
-    fitting_vocab_size,
-    train_tokenizer,
+from jaxformer.models import AttentionMap, Decoder
+from jaxformer.runs.forward import (
+    apply_model,
+    label_log_likelihoods,
+    self_attention_map,
+    with_weights,
 )
-from jaxformer.runs.streams import (
-    StreamText,
-    default_prompts,
-    evaluation_rows,
-    read_text,
-    windows,
-)
-from jaxformer.runs.word_vectors import StartVectors
-from jaxformer.training import Evaluation, TrainingData, language_model_loss
+from jaxformer.runs.streams import StreamTask, StreamText
+from jaxformer.runs.task import LogLikelihood, encode_each
+from jaxformer.training import TrainingData, language_model_loss
 from jaxformer.training.losses import LossFunction
 from jaxformer.training.parallel import Runner
-from jaxformer.viz import AttentionMap
 
-__all__ = ["LanguageModelRun", "PreparedLanguageModel", "init_params"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PreparedLanguageModel(PreparedRun):
-    """A decoder and its text, before the first step.
-
-    Args:
-        text: the tokens.
-    """
-
-    text: StreamText
-
-    @classmethod
-    def prepare(
-        cls, config: ExperimentConfig, folder: pathlib.Path | None
-    ) -> "PreparedLanguageModel":
-        """Reads the text; takes the tokenizer of the folder where a run goes on."""
-        train_text, held_out_text = read_text(config.data)
-        if folder is None:
-            tokenizer = train_tokenizer(config.tokenizer, train_text, held_out_text)
-        else:
-            tokenizer = run_folder.load_tokenizer(folder)
-        size = fitting_vocab_size("model.vocab_size", config.model.vocab_size, tokenizer)
-        prompts = config.samples.prompts or default_prompts(
-            held_out_text, tokenizer, config.model.max_len
-        )
-        config = dataclasses.replace(
-            config,
-            model=dataclasses.replace(config.model, vocab_size=size),
-            samples=dataclasses.replace(config.samples, prompts=prompts),
-        )
-        vectors, config = StartVectors.read(config, tokenizer)
-        check_samples(
-            prompts, lambda prompt: _check_prompt(config, tokenizer, prompt, len(train_text))
-        )
-        stream = StreamText.encode(tokenizer, train_text, held_out_text)
-        return cls(
-            config=config, vectors=vectors, summary=stream.summary, report=vectors.report,
-            text=stream,
-        )  # fmt: skip
-
-    def write(self, folder: pathlib.Path) -> None:
-        """Writes tokenizer and held-out text into a new run folder."""
-        self.text.write(folder, self._predicted_bytes())
-
-    def training_data(self, runner: Runner) -> TrainingData:
-        """Makes batches of windows, or of packed documents."""
-        config, host = self.config, runner.host
-        assert config.training.batch_size is not None  # the config requires it of streams
-        source, held_out = windows(config, self.text.train), windows(config, self.text.held_out)
-        rows = math.lcm(evaluation_rows(config), runner.num_devices)
-        return TrainingData(
-            batches=text.Batches(source, config.training.batch_size, seed=config.seed, host=host),
-            held_out=lambda: text.evaluation_batches(held_out, rows, host=host),
-            held_out_bytes=self._predicted_bytes(),
-        )
-
-    def loss(self, label_smoothing: float) -> LossFunction:
-        """Makes the loss of the decoder."""
-        return language_model_loss(Decoder(self.config.model), label_smoothing=label_smoothing)
-
-    def draw_params(self, rng: jax.Array) -> Any:
-        """Draws the decoder's parameters."""
-        return init_params(self.config.model, rng)
-
-    def _predicted_bytes(self) -> int:
-        """UTF-8 bytes of the held-out text, but for tokens that nothing comes before.
-
-        Those cost the model nothing.
-        """
-        held_out, tokenizer = self.text.held_out, self.text.tokenizer
-        unpredicted = windows(self.config, held_out).unpredicted
-        free = sum(tokenizer.byte_length(int(held_out.tokens[i])) for i in unpredicted)
-        return self.text.held_out_bytes - free
+__all__ = ["LanguageModelTask"]
 
 
-@dataclasses.dataclass(frozen=True)
-class LanguageModelRun(Run):
-    """A trained decoder, with its tokenizer.
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LanguageModelTask(StreamTask):
+    """A decoder on documents; the methods beyond those of every task are those of `Run`."""
 
-    Args:
-        tokenizer: the run's own.
-    """
-
-    tokenizer: text.Tokenizer
     kind: ClassVar[str] = "a language model, which continues text"
 
-    @classmethod
-    def open(
-        cls, folder: pathlib.Path, config: ExperimentConfig, params: Any, step: int
-    ) -> "LanguageModelRun":
-        """Reads what else the run folder has."""
-        return cls(folder, config, params, step, run_folder.load_tokenizer(folder))
+    @property
+    def model(self) -> Decoder:
+        """The decoder."""
+        return Decoder(self.config.model)
 
-    def evaluate(self) -> Evaluation:
-        """Measures the loss on the run's held-out text, on one device."""
-        held_out = run_folder.HeldOut.load(self.folder)
-        source = windows(self.config, held_out.stream)
-        rows = evaluation_rows(self.config)
-        data = TrainingData(
-            batches={}, held_out=lambda: text.evaluation_batches(source, rows),
-            held_out_bytes=held_out.num_bytes,
-        )  # fmt: skip
-        loss = language_model_loss(Decoder(self.config.model))
-        return evaluate_on_one_device(loss, self.params, data)
+    def loss(self, label_smoothing: float) -> LossFunction:
+        """Cross-entropy of every next token."""
+        return language_model_loss(self.model, label_smoothing=label_smoothing)
+
+    def windows(self, stream: text.TokenStream) -> text.Windows:
+        """Windows of the stream, or packed documents, as the config says."""
+        kind = {"windows": text.Windows, "documents": text.PackedDocuments}
+        return kind[self.config.data.packing](stream, self.max_len)
+
+    def evaluation_data(self, validation: StreamText, runner: Runner) -> TrainingData:
+        """Makes batches of all windows, and counts the bytes that they predict."""
+        data = super().evaluation_data(validation, runner)
+        # Tokens that nothing comes before are not predicted, and cost the model nothing.
+        tokens, unpredicted = validation.stream.tokens, self.windows(validation.stream).unpredicted
+        free = sum(self.tokenizer.byte_length(int(tokens[i])) for i in unpredicted)
+        return data._replace(validation_bytes=validation.num_bytes - free)
 
     def generate(
         self,
+        params: Any,
         prompt: str,
         *,
         rng: jax.Array,
         sampling: SamplingConfig | None = None,
         max_new_tokens: int | None = None,
     ) -> Iterator[str]:
-        """Continues a text, piece by piece as it comes.
-
-        Args:
-            prompt: the text to continue; an empty one starts a new document, where the run was
-                trained on windows of several.
-            rng: PRNG key of the draws.
-            sampling: how tokens are chosen; as the model says when not given.
-            max_new_tokens: longest continuation; what fits the context when not given.
-
-        Yields:
-            The continuation, without the prompt.
-
-        Raises:
-            DataError: the prompt is empty or too long, or cannot be encoded.
-        """
-        documents = run_folder.load_summary(self.folder).documents
-        ids = _encode_prompt(self.config, self.tokenizer, prompt, documents)
+        """Continues a text, piece by piece."""
+        ids = self._encode_prompt(prompt)
         stop = self.tokenizer.end_of_text
         decoder = self.tokenizer.stream()
         decoder.push(ids)  # so that spaces between prompt and continuation are right
         for (new,) in generate_stream(
-            self.config.model,
-            self.params,
+            self.model,
+            params,
             [ids],
-            max_new_tokens=_new_tokens(self.config.model, ids, max_new_tokens),
+            max_new_tokens=self._new_tokens(ids, max_new_tokens),
             rng=rng,
             sampling=SamplingConfig() if sampling is None else sampling,
             stop_tokens=() if stop is None else (stop,),
-            num_tokens=self.tokenizer.vocab_size,
+            vocab_size=self.tokenizer.vocab_size,
         ):
             yield decoder.push(new)
         yield decoder.flush()
 
-    def sample(self, prompt: str, rng: jax.Array) -> str:
+    def _encode_prompt(self, prompt: str) -> list[int]:
+        """Encodes a prompt; an empty one as the end of the document before.
+
+        The model knows what follows that where windows run on from one document to the next.
+        """
+        ids: list[int] = self.tokenizer.encode(prompt).tolist()
+        if not ids and self.tokenizer.end_of_text is not None:
+            if self.summary.documents > 1 and self.config.data.packing == "windows":
+                return [self.tokenizer.end_of_text]
+        if not ids:
+            raise DataError("the prompt is empty; give at least one character to continue")
+        return ids
+
+    def _new_tokens(self, ids: list[int], wanted: int | None) -> int:
+        return max(1, self.max_len - len(ids)) if wanted is None else wanted
+
+    def check_prompt(self, prompt: str) -> None:
+        """Raises DataError where a prompt and its continuation do not fit the context."""
+        ids = self._encode_prompt(prompt)
+        new = self._new_tokens(ids, self.config.samples.max_new_tokens)
+        check_prompts(self.config.model, [ids], new)
+
+    def sample(self, params: Any, prompt: str, rng: jax.Array) -> str:
         """Continues a prompt as the config's samples say; returns it with its continuation."""
         samples = self.config.samples
         pieces = self.generate(
-            prompt, rng=rng, sampling=samples, max_new_tokens=samples.max_new_tokens
+            params, prompt, rng=rng, sampling=samples, max_new_tokens=samples.max_new_tokens
         )
         return prompt + "".join(pieces)
 
-    def attention(self, prompt: str) -> list[AttentionMap]:
-        """Computes where each token looks among itself and those before it."""
-        ids = self.tokenizer.encode(prompt)
-        check_length("a text to look into", ids.size, self.config.model.max_len)
-        output = with_weights(Decoder(self.config.model), self.params, ids[None])
+    def encode(self, one: str) -> np.ndarray:
+        """Encodes a text, the spaces around it included: int32 [tokens]."""
+        return self.checked_length(self.tokenizer.encode(one), one)
+
+    def log_likelihood(
+        self, params: Any, texts: Sequence[str], *, prompts: Sequence[str] | None = None
+    ) -> list[LogLikelihood]:
+        """Scores texts, each behind its prompt, or but for its first token."""
+        if prompts is None:
+            before = [0] * len(texts)
+            sequences = encode_each(texts, self._scored)
+        else:
+            read = encode_each(prompts, lambda prompt: np.array(self._encode_prompt(prompt)))
+            before = [ids.size - 1 for ids in read]
+            sequences = encode_each(texts, self._scored, read)
+        rows = []
+        for ids, start in zip(sequences, before, strict=True):
+            labels = ids[1:].copy()
+            labels[:start] = text.IGNORE
+            rows.append({"tokens": ids[:-1], "labels": labels})
+        sums = label_log_likelihoods(self.model, params, rows, self.max_len)
+        return [
+            LogLikelihood(nats, int((row["labels"] != text.IGNORE).sum()))
+            for nats, row in zip(sums, rows, strict=True)
+        ]
+
+    def _scored(self, one: str, prompt: np.ndarray | None = None) -> np.ndarray:
+        """Tokens of a text behind its prompt: the last is predicted, and need not be read."""
+        ids = self.tokenizer.encode(one)
+        if prompt is not None:
+            if not ids.size:
+                raise DataError(f"a text behind a prompt must have tokens, got {one!r}; write one")
+            ids = np.concatenate([prompt, ids]).astype(np.int32)
+        if not 2 <= ids.size <= self.max_len + 1:
+            raise DataError(
+                f"a text to score must have 2 to max_len + 1 = {self.max_len + 1} tokens, its "
+                f"prompt included, got {ids.size} for {one[:20]!r}; "
+                + ("shorten it" if ids.size > 1 else "write more, or give a prompt")
+            )
+        return ids
+
+    def attention(self, params: Any, one: str) -> list[AttentionMap]:
+        """Attention weights of a text, in which each token sees itself and those before it."""
+        ids = self.encode(one)
+        output = apply_model(self.model, with_weights, params, tokens=ids[None])
         weights = output.weights.self_attention
         return [self_attention_map("decoder self-attention", weights, self.tokenizer, ids)]
-
-
-def init_params(model: ModelConfig, rng: jax.Array) -> Any:
-    """Makes the parameters of a decoder."""
-    tokens = jnp.zeros((1, min(2, model.max_len)), jnp.int32)
-    return Decoder(model).init(rng, tokens)["params"]
-
-
-def _encode_prompt(
-    config: ExperimentConfig, tokenizer: text.Tokenizer, prompt: str, documents: int
-) -> list[int]:
-    """Encodes a prompt; an empty one as the end of the document before, if the model knows that.
-
-    It does where windows run on from one of several documents to the next.
-    """
-    ids: list[int] = tokenizer.encode(prompt).tolist()
-    if not ids and tokenizer.end_of_text is not None:
-        if documents > 1 and config.data.packing == "windows":
-            return [tokenizer.end_of_text]
-    if not ids:
-        raise DataError("the prompt is empty; give at least one character to continue")
-    return ids
-
-
-def _new_tokens(model: ModelConfig, ids: list[int], wanted: int | None) -> int:
-    return max(1, model.max_len - len(ids)) if wanted is None else wanted
-
-
-def _check_prompt(
-    config: ExperimentConfig, tokenizer: text.Tokenizer, prompt: str, documents: int
-) -> None:
-    ids = _encode_prompt(config, tokenizer, prompt, documents)
-    new = _new_tokens(config.model, ids, config.samples.max_new_tokens)
-    check_prompts(config.model, [ids], new)

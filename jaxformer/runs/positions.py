@@ -9,7 +9,7 @@ from einops import rearrange
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
-from jaxformer.modules import AddPositions, PositionBias, rotary_for
+from jaxformer.modules import RotaryPositions, make_positions
 
 __all__ = ["PositionBiases", "PositionRotations", "PositionTable", "Positions", "model_positions"]
 
@@ -97,23 +97,18 @@ def model_positions(config: ModelConfig, params: Any, length: int) -> dict[str, 
 
 
 def _of_part(config: ModelConfig, params: Any, length: int) -> Positions:
-    """Applies the modules that the model itself applies."""
+    """Applies the position scheme that the model itself applies."""
+    scheme = make_positions(config, causal=config.architecture != "encoder")
+    kind = config.positions.kind
+    variables = {"params": jax.tree.map(jnp.asarray, params.get("positions", {}))}
     positions = jnp.arange(length)[None]
-    rotary = rotary_for(config, positions)
-    if rotary is not None:
-        cos, sin = (np.asarray(table[0]) for table in rotary)
-        return PositionRotations(config.positions.kind, cos, sin)
-    if config.positions.kind in ("sinusoidal", "learned"):
-        zeros = jnp.zeros((1, length, config.d_model))
-        variables = _variables(params, "add_positions")
-        table = AddPositions(config).apply(variables, zeros, positions)
-        return PositionTable(config.positions.kind, np.asarray(table[0]))
+    if isinstance(scheme, RotaryPositions):
+        cos, sin = scheme.apply(variables, positions, method=RotaryPositions.tables)
+        return PositionRotations(kind, np.asarray(cos[0]), np.asarray(sin[0]))
+    encoding = scheme.apply(variables, positions, method=type(scheme).encoding)
+    if encoding is not None:
+        return PositionTable(kind, np.asarray(encoding[0], np.float32))
     num_keys = 2 * length - 1 if config.architecture == "encoder" else length
-    bias = PositionBias(config).apply(_variables(params, "position_bias"), 1, num_keys, length - 1)
+    bias = scheme.apply(variables, 1, num_keys, length - 1, method=type(scheme).bias)
     bias = rearrange(np.asarray(bias, np.float32), "1 n 1 s -> n s")
-    return PositionBiases(config.positions.kind, bias, np.arange(num_keys) - (length - 1))
-
-
-def _variables(params: Any, module: str) -> dict[str, Any]:
-    """The variables of a part of a model; none where it has no parameters."""
-    return {"params": jax.tree.map(jnp.asarray, params[module])} if module in params else {}
+    return PositionBiases(kind, bias, np.arange(num_keys) - (length - 1))

@@ -1,101 +1,138 @@
-"""The text of runs that are trained on one stream of tokens, cut into windows of one length."""
+"""Tasks whose data is one stream of tokens, cut into windows of one length."""
 
+import abc
 import dataclasses
+import math
 import pathlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
 
-from jaxformer import run_folder, text
-from jaxformer.config import DataConfig, ExperimentConfig
+from jaxformer import text
+from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.runs.base import fingerprint
+from jaxformer.runs.folder import VALIDATION, DataSummary, read_json, write_json
+from jaxformer.runs.task import Split, Task, fingerprint
+from jaxformer.training import TrainingData
+from jaxformer.training.data import BatchSource
+from jaxformer.training.parallel import Runner
 
-__all__ = ["StreamText", "default_prompts", "evaluation_rows", "read_text", "windows"]
+__all__ = ["StreamTask", "StreamText"]
+
+_PROMPTS = 3
 
 
-@dataclasses.dataclass(frozen=True)
-class StreamText:
-    """Training and held-out text as tokens.
+class StreamText(NamedTuple):
+    """Documents, and the stream of tokens that they are together."""
 
-    Args:
-        tokenizer: that they were made with.
-        train: stream of the training text.
-        held_out: stream of the held-out text.
-        held_out_bytes: UTF-8 bytes of the held-out text.
-        summary: what the run folder remembers of it.
-    """
+    documents: Sequence[str]
+    stream: text.TokenStream
 
-    tokenizer: text.Tokenizer
-    train: text.TokenStream
-    held_out: text.TokenStream
-    held_out_bytes: int
-    summary: run_folder.DataSummary
+    @property
+    def num_bytes(self) -> int:
+        """UTF-8 bytes of all documents."""
+        return sum(len(document.encode()) for document in self.documents)
+
+
+class StreamTask(Task):
+    """A task on documents; `read` returns a list of them for training and one for validation."""
 
     @classmethod
-    def encode(
-        cls, tokenizer: text.Tokenizer, train_text: list[str], held_out_text: list[str]
-    ) -> "StreamText":
-        """Encodes documents, or finds their tokens in the cache."""
+    def read(cls, config: ExperimentConfig) -> Split:
+        """Reads the files that the config names, or Python's documentation."""
+        data = config.data
+        if data.source == "python":
+            documents = text.python_documents()
+        elif data.paths:
+            documents = text.read_documents(data.paths)
+        else:
+            raise ConfigError(
+                "data.source 'files' needs data.paths: text files or globs; for example "
+                "--data.paths my_text.txt"
+            )
+        if not data.validation_paths:
+            return Split(*text.split_documents(documents, data.validation_fraction))
+        validation = text.read_documents(data.validation_paths)
+        if shared := set(documents) & set(validation):
+            raise DataError(
+                "data.validation_paths must hold other text than data.paths, got a document in "
+                f"both, which begins {min(shared)[:40]!r}; take it out of one"
+            )
+        return Split(documents, validation)
+
+    @classmethod
+    def training_texts(cls, split: Split) -> tuple[Sequence[str], Sequence[str]]:
+        """All documents."""
+        return split.train, split.validation
+
+    def with_data(self, data: Split) -> Self:
+        """Encodes the documents, or finds their tokens in the cache."""
         cache = text.default_cache_dir()
-        train = text.cached_stream(train_text, tokenizer, cache)
-        held_out = text.cached_stream(held_out_text, tokenizer, cache)
-        summary = run_folder.DataSummary(
-            fingerprint=fingerprint(train_text, held_out_text),
-            documents=len(train_text),
+        train = text.cached_stream(data.train, self.tokenizer, cache)
+        validation = text.cached_stream(data.validation, self.tokenizer, cache)
+        summary = DataSummary(
+            fingerprint=fingerprint(data.train, data.validation),
+            documents=len(data.train),
             train_tokens=int(train.tokens.size),
-            held_out_tokens=int(held_out.tokens.size),
+            validation_tokens=int(validation.tokens.size),
         )
-        num_bytes = sum(len(document.encode()) for document in held_out_text)
-        return cls(tokenizer, train, held_out, num_bytes, summary)
+        return dataclasses.replace(
+            self, config=self.with_prompts(self.default_prompts(data.validation)), train=train,
+            validation=StreamText(data.validation, validation), summary=summary,
+        )  # fmt: skip
 
-    def write(self, folder: pathlib.Path, predicted_bytes: int) -> None:
-        """Writes tokenizer and held-out tokens into a new run folder."""
-        run_folder.save_tokenizer(folder, self.tokenizer)
-        run_folder.HeldOut(self.held_out, predicted_bytes).save(folder)
+    def default_prompts(self, documents: Sequence[str]) -> tuple[str, ...]:
+        """The starts of three lines, short enough for any context."""
+        lines = [line for line in "\n".join(documents).splitlines() if line.strip()]
+        prompts = []
+        for place in range(_PROMPTS):
+            prompt = lines[place * len(lines) // _PROMPTS].strip()[:20]
+            while len(prompt) > 1 and self.tokenizer.encode(prompt).size > self.max_len // 2:
+                prompt = prompt[:-1]
+            prompts.append(prompt)
+        return tuple(prompts)
 
+    @abc.abstractmethod
+    def windows(self, stream: text.TokenStream) -> text.Source:
+        """Cuts a stream into sequences of one length."""
 
-def windows(config: ExperimentConfig, stream: text.TokenStream) -> text.Windows:
-    """Cuts a stream as the config says."""
-    kind = {"windows": text.Windows, "documents": text.PackedDocuments}[config.data.packing]
-    return kind(stream, config.model.max_len)
-
-
-def evaluation_rows(config: ExperimentConfig) -> int:
-    """Rows of an evaluation batch: those of a micro-batch, which are known to fit in memory."""
-    assert config.training.batch_size is not None  # the config requires it of streams
-    return config.training.batch_size // config.training.accumulate_steps
-
-
-def read_text(config: DataConfig) -> tuple[list[str], list[str]]:
-    """Reads the documents to train on and those that are held out."""
-    if config.source == "python":
-        documents = text.python_documents()
-    elif config.paths:
-        documents = text.read_documents(config.paths)
-    else:
-        raise ConfigError(
-            "data.source 'files' needs data.paths: text files or globs; for example "
-            "--data.paths my_text.txt"
+    def training_batches(self, runner: Runner) -> BatchSource:
+        """Makes batches of windows, in another order in every epoch."""
+        config = self.config
+        assert config.training.batch_size is not None  # the config requires it of streams
+        return text.Batches(
+            self.windows(self.train), config.training.batch_size, seed=config.seed, host=runner.host
         )
-    if not config.validation_paths:
-        return text.split_documents(documents, config.validation_fraction)
-    held_out = text.read_documents(config.validation_paths)
-    if shared := set(documents) & set(held_out):
-        raise DataError(
-            "data.validation_paths must hold other text than data.paths, got a document in both, "
-            f"which begins {min(shared)[:40]!r}; take it out of one"
-        )
-    return documents, held_out
 
+    def evaluation_data(self, validation: StreamText, runner: Runner) -> TrainingData:
+        """Makes batches of all windows, in their order."""
+        training, windows = self.config.training, self.windows(validation.stream)
+        assert training.batch_size is not None
+        # The rows of a micro-batch, which are known to fit in memory.
+        rows = math.lcm(training.batch_size // training.accumulate_steps, runner.num_devices)
+        return TrainingData(
+            batches=(), unit=self.unit,
+            validation=lambda: text.evaluation_batches(windows, rows, host=runner.host),
+        )  # fmt: skip
 
-def default_prompts(
-    held_out_text: list[str], tokenizer: text.Tokenizer, max_len: int
-) -> tuple[str, ...]:
-    """The starts of three lines of the held-out text, short enough for any context."""
-    lines = [line for line in "\n".join(held_out_text).splitlines() if line.strip()]
-    places = [lines[i * len(lines) // 3].strip() for i in range(3)]
-    prompts = []
-    for line in places:
-        prompt = line[:20]
-        while len(prompt) > 1 and tokenizer.encode(prompt).size > max_len // 2:
-            prompt = prompt[:-1]
-        prompts.append(prompt)
-    return tuple(prompts)
+    def save(self, folder: pathlib.Path) -> None:
+        """Writes tokenizer and validation documents."""
+        super().save(folder)
+        write_json(folder / VALIDATION, self.validation.documents)
+
+    def load_validation(self, folder: pathlib.Path) -> StreamText:
+        """Reads and encodes the validation documents."""
+
+        def documents(value: Any) -> list[str]:
+            if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+                raise TypeError("it must be a list of texts")
+            return value
+
+        return self.encode_documents(read_json(folder / VALIDATION, documents))
+
+    def read_validation(self, paths: Sequence[str]) -> StreamText:
+        """Reads and encodes text files, each a document."""
+        return self.encode_documents(text.read_documents(paths))
+
+    def encode_documents(self, documents: Sequence[str]) -> StreamText:
+        """Makes one stream of documents."""
+        return StreamText(documents, text.build_stream(documents, self.tokenizer))

@@ -1,7 +1,9 @@
 """Training: state, pure steps, runners, checkpoints, and the loop that ties them together."""
 
 from jaxformer.training.checkpoints import Checkpoints
-from jaxformer.training.loop import Evaluation, FitResult, TrainingData, evaluate, fit
+from jaxformer.training.data import TrainingData
+from jaxformer.training.evaluation import Evaluation, evaluate
+from jaxformer.training.loop import FitResult, fit
 from jaxformer.training.losses import classification_loss, language_model_loss
 from jaxformer.training.metrics import MetricsWriter, read_metrics
 from jaxformer.training.optimizers import decay_mask, make_optimizer, make_schedule

@@ -11,7 +11,7 @@ from jaxformer.training.state import TrainState
 
 __all__ = ["Checkpoints"]
 
-_METRIC = "held_out_loss"
+_METRIC = "validation_loss"
 
 
 class Checkpoints:
@@ -19,7 +19,7 @@ class Checkpoints:
 
     Args:
         folder: made where it does not exist.
-        keep: how many of the latest to keep, beside the one with the lowest held-out loss.
+        keep: how many of the latest to keep, beside the one with the lowest validation loss.
         read_only: whether leftovers of interrupted saves stay, because they may be another
             process's save in progress.
 
@@ -30,7 +30,7 @@ class Checkpoints:
         >>> import tempfile, jax.numpy as jnp, optax
         >>> state = TrainState.create({"kernel": jnp.ones(3)}, optax.adam(0.1))
         >>> with Checkpoints(pathlib.Path(tempfile.mkdtemp())) as checkpoints:
-        ...     checkpoints.save(state, held_out_loss=2.5)
+        ...     checkpoints.save(state, validation_loss=2.5)
         ...     checkpoints.wait()
         ...     checkpoints.latest_step
         0
@@ -73,18 +73,18 @@ class Checkpoints:
 
     @property
     def best_step(self) -> int | None:
-        """Step of the checkpoint with the lowest held-out loss, or the newest without any."""
+        """Step of the checkpoint with the lowest validation loss, or the newest without any."""
         scored = [c for c in self._checkpointer.checkpoints if c.metrics]
         if not scored:
             return self.latest_step
         return int(min(scored, key=lambda checkpoint: checkpoint.metrics[_METRIC]).step)
 
-    def save(self, state: TrainState, held_out_loss: float | None = None) -> None:
+    def save(self, state: TrainState, validation_loss: float | None = None) -> None:
         """Starts saving a state under its step; waits for an earlier save first.
 
         Args:
             state: what to save.
-            held_out_loss: nats per token, to tell which checkpoint is the best.
+            validation_loss: nats per token, to tell which checkpoint is the best.
         """
         step = int(state.step)
         if step == self.latest_step:
@@ -96,7 +96,7 @@ class Checkpoints:
                 "opt_state": state.opt_state,
                 "meta": {"step": state.step, "bad_step": state.bad_step},
             },
-            metrics=None if held_out_loss is None else {_METRIC: held_out_loss},
+            metrics=None if validation_loss is None else {_METRIC: validation_loss},
         )
 
     def wait(self) -> None:

@@ -1,99 +1,36 @@
 """The training loop: steps, metrics, evaluations, checkpoints, and stopping when asked."""
 
+import dataclasses
 import math
 import pathlib
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from types import FrameType, MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import optax
 
-from jaxformer.config import ExperimentConfig
+from jaxformer.config import LoopConfig
 from jaxformer.errors import ConfigError, TrainingError
 from jaxformer.training.checkpoints import Checkpoints
+from jaxformer.training.data import TrainingData, batch_at, check_data, check_rows
+from jaxformer.training.evaluation import Evaluation, evaluate
 from jaxformer.training.losses import LossFunction
 from jaxformer.training.metrics import MetricsWriter
-from jaxformer.training.optimizers import make_optimizer, make_schedule
-from jaxformer.training.parallel import Runner
+from jaxformer.training.parallel import Runner, make_runner
 from jaxformer.training.progress import TrainingProgress
 from jaxformer.training.state import TrainState
 from jaxformer.training.step import make_eval_step, make_train_step
 
-__all__ = ["Evaluation", "FitResult", "TrainingData", "evaluate", "fit"]
+__all__ = ["FitResult", "fit"]
 
 _DIVERGED = (
-    "{} is not finite at step {}; the run is saved up to step {}; lower optimizer.learning_rate or "
-    "optimizer.clip_norm, and choose another out"
+    "{} is not finite at step {}; the run is saved up to step {}; lower the learning rate or the "
+    "norm that gradients are clipped to, and choose another folder"
 )
-
-HostBatch = dict[str, np.ndarray]
-
-
-class BatchSource(Protocol):
-    """Batches by step."""
-
-    def __getitem__(self, step: int) -> HostBatch: ...
-
-
-class TrainingData(NamedTuple):
-    """What a run trains on, and what it is measured by.
-
-    Args:
-        batches: this host's rows of the batch of any step.
-        held_out: makes an iterator over this host's rows of the held-out batches.
-        held_out_bytes: UTF-8 bytes of the text that the held-out batches predict; None where
-            that is no measure.
-        unit: what is predicted, such as a "token", a "masked token" or a "text".
-        scores: (params on one device) to figures by name, such as BLEU, taken at every
-            evaluation; None for none.
-    """
-
-    batches: BatchSource
-    held_out: Callable[[], Iterator[HostBatch]]
-    held_out_bytes: int | None
-    unit: str = "token"
-    scores: Callable[[Any], dict[str, float]] | None = None
-
-
-class Evaluation(NamedTuple):
-    """Held-out loss, and figures beside it.
-
-    Args:
-        loss: nats per token, or per text.
-        predicted: how many tokens or texts.
-        bits_per_byte: bits per byte of text, comparable across tokenizers that lose nothing of it:
-            all but the word tokenizer; None where not all of the text is predicted.
-        unit: what the loss is the mean over, such as "token", "masked token" or "text".
-        scores: other figures by name.
-        details: lines that say how they were computed.
-    """
-
-    loss: float
-    predicted: int
-    bits_per_byte: float | None = None
-    unit: str = "token"
-    scores: Mapping[str, float] = MappingProxyType({})
-    details: tuple[str, ...] = ()
-
-    @property
-    def perplexity(self) -> float:
-        """The exponential of the loss; infinite where a float cannot hold it."""
-        try:
-            return math.exp(self.loss)
-        except OverflowError:
-            return math.inf
-
-    def __str__(self) -> str:
-        parts = [f"{self.loss:.4f} nats per {self.unit}"]
-        if self.bits_per_byte is not None:
-            parts.append(f"{self.bits_per_byte:.4f} bits per byte")
-        if self.unit.endswith("token"):
-            parts.append(f"perplexity {self.perplexity:.2f}")
-        parts += [f"{name} {value:.4g}" for name, value in self.scores.items()]
-        return ", ".join(parts)
 
 
 class FitResult(NamedTuple):
@@ -101,152 +38,233 @@ class FitResult(NamedTuple):
 
     Args:
         step: optimizer steps taken in all.
+        params: the parameters after that step, on one device.
+        evaluation: the latest of this call; None where there was none.
         stop_signal: SIGINT or SIGTERM if that is what ended it, else None.
     """
 
     step: int
-    stop_signal: signal.Signals | None
-
-
-def evaluate(
-    eval_step: Callable[..., Any],
-    params: Any,
-    batches: Iterator[HostBatch],
-    num_bytes: int | None = None,
-    unit: str = "token",
-) -> Evaluation:
-    """Measures the loss over all batches.
-
-    Args:
-        eval_step: (params, batch) to (loss_sum, weight_sum).
-        params: the model's parameters.
-        batches: of the held-out text.
-        num_bytes: UTF-8 bytes of the text that the batches predict, for bits per byte.
-        unit: what is predicted, such as a "token", a "masked token" or a "text".
-
-    Returns:
-        The mean loss, exact however the batches are cut.
-    """
-    sums = [eval_step(params, batch) for batch in batches]
-    losses, weights = np.asarray(jax.device_get(sums), np.float64).T
-    return Evaluation(
-        loss=losses.sum() / weights.sum(),
-        predicted=int(weights.sum()),
-        bits_per_byte=None if num_bytes is None else losses.sum() / math.log(2) / num_bytes,
-        unit=unit,
-    )
+    params: Any
+    evaluation: Evaluation | None = None
+    stop_signal: signal.Signals | None = None
 
 
 def fit(
-    config: ExperimentConfig,
+    loss: LossFunction,
+    init_params: Any,
+    optimizer: optax.GradientTransformation,
     data: TrainingData,
-    loss_function: LossFunction,
-    held_out_loss: LossFunction,
-    init_params: Callable[[jax.Array], Any],
-    runner: Runner,
-    folder: pathlib.Path,
+    folder: str | pathlib.Path,
+    loop: LoopConfig,
+    *,
+    runner: Runner | None = None,
+    validation_loss: LossFunction | None = None,
+    learning_rate: optax.Schedule | None = None,
+    seed: int = 0,
 ) -> FitResult:
-    """Trains to `config.training.steps`, from the newest checkpoint in the folder if there is one.
+    """Trains to `loop.steps`, from the newest checkpoint in the folder if there is one.
+
+    A resumed run is bit for bit the one that was never interrupted (on a CPU, with the same number
+    of devices), as long as loss, optimizer, data and seed are the same.
 
     Args:
-        config: the experiment.
-        data: batches and held-out batches.
-        loss_function: (params, batch, dropout_rng) to (loss_sum, weight_sum).
-        held_out_loss: likewise, of the held-out batches.
-        init_params: makes the parameters from a PRNG key.
-        runner: where steps run.
-        folder: the run folder; gets checkpoints/, metrics.jsonl and tensorboard/.
+        loss: (params, batch, dropout_rng) to (loss_sum, weight_sum): two numbers, summed over the
+            rows of the batch, of which the mean loss is the quotient. Without dropout, in an
+            evaluation, dropout_rng is None.
+        init_params: where it can be called, a function from a PRNG key to the parameters; else the
+            parameters themselves, a pytree of arrays.
+        optimizer: any optax transformation.
+        data: batches, and validation batches where there are any.
+        folder: the run folder, made if missing; gets checkpoints/, metrics.jsonl, tensorboard/.
+        loop: how many steps, and what to do at which interval.
+        runner: where steps run; data-parallel over all devices when not given.
+        validation_loss: likewise a loss, for the validation batches; the same when not given.
+        learning_rate: of the optimizer, by step, to be written down with the metrics.
+        seed: of the parameters and of dropout.
 
     Returns:
-        How it ended. On SIGINT or SIGTERM the step in progress is finished and saved first.
+        The parameters, and how it ended. On SIGINT or SIGTERM the step in progress is finished and
+        saved first.
 
     Raises:
-        ConfigError: the newest checkpoint is beyond `config.training.steps`.
-        CheckpointError: a checkpoint is damaged.
+        ConfigError: the newest checkpoint is beyond `loop.steps`, the optimizer is not an optax
+            transformation, or the loss does not return two numbers.
+        DataError: batches cannot be indexed by step, or one is no pytree of arrays whose rows the
+            devices can share.
+        CheckpointError: a checkpoint is damaged, or of other parameters.
         TrainingError: the loss or a gradient stopped being finite.
-    """
-    training = config.training
-    optimizer = make_optimizer(config.optimizer, config.schedule)
-    schedule = make_schedule(config.optimizer.learning_rate, config.schedule)
-    train_step = runner.compile_train(
-        make_train_step(
-            loss_function,
-            optimizer,
-            seed=config.seed,
-            accumulate_steps=training.accumulate_steps,
-            axis_name=runner.axis_name,
-        )
-    )
-    eval_step = runner.compile_eval(make_eval_step(held_out_loss, axis_name=runner.axis_name))
-    create = jax.jit(lambda rng: TrainState.create(init_params(rng), optimizer))
-    state = runner.place(create(jax.random.key(config.seed)))
 
-    with Checkpoints(folder / "checkpoints", keep=training.keep_checkpoints) as checkpoints:
+    Example:
+        >>> import tempfile
+        >>> def loss(params, batch, dropout_rng):
+        ...     error = batch["x"] @ params - batch["y"]
+        ...     return (error**2).sum(), error.size
+        >>> rng = np.random.default_rng(0)
+        >>> xs = rng.normal(size=(20, 8, 3)).astype(np.float32)
+        >>> data = TrainingData([{"x": x, "y": x @ np.float32([1, 2, 3])} for x in xs], unit="row")
+        >>> result = fit(
+        ...     loss, np.zeros(3, np.float32), optax.sgd(0.3), data, tempfile.mkdtemp(),
+        ...     LoopConfig(steps=20, log_every=20),
+        ... )  # doctest: +ELLIPSIS
+        step 20/20  loss ...
+        >>> result.params.round(1).tolist()
+        [1.0, 2.0, 3.0]
+    """
+    _check_optimizer(optimizer)
+    check_data(data, loop.steps)
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if runner is None:
+        runner = make_runner(
+            "pmap", devices=None, batch_size=None, accumulate_steps=loop.accumulate_steps
+        )
+    train_step = make_train_step(
+        loss, optimizer, seed=seed, accumulate_steps=loop.accumulate_steps,
+        axis_name=runner.axis_name,
+    )  # fmt: skip
+    eval_step = make_eval_step(validation_loss or loss, axis_name=runner.axis_name)
+    state = runner.place(_first_state(init_params, optimizer, seed))
+    with Checkpoints(folder / "checkpoints", keep=loop.keep_checkpoints) as checkpoints:
         start = checkpoints.latest_step or 0
-        if start > training.steps:
+        if start > loop.steps:
             raise ConfigError(
-                f"{folder} has been trained to step {start} already, got training.steps="
-                f"{training.steps}; set it to {start} or more, or choose another out"
+                f"{folder} has been trained to step {start} already, got steps={loop.steps}; set "
+                f"it to {start} or more, or choose another folder"
             )
         if start:
             state = checkpoints.restore(state)
         with (
-            MetricsWriter(folder, start) as metrics_writer,
-            TrainingProgress(start, training.steps, unit=data.unit) as progress,
+            MetricsWriter(folder, start) as metrics,
+            TrainingProgress(start, loop.steps, unit=data.unit) as progress,
             _StopSignals() as stop,
         ):
             if start:
-                progress.print(f"resuming at step {start} of {training.steps}")
-            clock = time.monotonic()
-            evaluated: tuple[int, float] | None = None
-            step, last_saved, last = start, start, start == training.steps
-            recent: list[dict[str, jax.Array]] = []
-            while not last:
-                state, metrics = train_step(state, data.batches[step])
-                recent.append(metrics)
-                step += 1
-                last = step == training.steps or stop.received is not None
-                if step % training.log_every == 0 or last:
-                    values = _read(recent, last_saved)
-                    now = time.monotonic()
-                    per_second = values["weight"] / (now - clock)
-                    clock, recent = now, []
-                    metrics_writer.write(
-                        step,
-                        loss=values["loss"],
-                        grad_norm=values["grad_norm"],
-                        learning_rate=float(schedule(step - 1)),
-                        **{f"{data.unit.replace(' ', '_')}s_per_second": per_second},
-                    )
-                    progress.update(step, loss=values["loss"], per_second=per_second)
-                if step % training.eval_every == 0 or step == training.steps:
-                    result = evaluate(
-                        eval_step, state.params, data.held_out(), data.held_out_bytes, data.unit
-                    )
-                    if not math.isfinite(result.loss):
-                        raise TrainingError(_DIVERGED.format("held-out loss", step, last_saved))
-                    if data.scores is not None:
-                        scores = data.scores(runner.one_copy(state.params))
-                        result = result._replace(scores=scores)
-                    evaluated = step, result.loss
-                    metrics_writer.write(step, **_figures(result))
-                    progress.print(f"step {step}: held-out loss {result}")
-                    clock = time.monotonic()  # so that the evaluation does not count
-                if step % training.checkpoint_every == 0 or last:
-                    _read([metrics], last_saved)
-                    runner.check_replicas(state.params)
-                    loss = evaluated[1] if evaluated and evaluated[0] == step else None
-                    checkpoints.save(state, held_out_loss=loss)
-                    last_saved = step
-            return FitResult(step, stop.received)
+                progress.print(f"resuming at step {start} of {loop.steps}")
+            run = _Loop(
+                config=loop, data=data, runner=runner, learning_rate=learning_rate, state=state,
+                train_step=runner.compile_train(train_step),
+                eval_step=runner.compile_eval(eval_step),
+                checkpoints=checkpoints, metrics=metrics, progress=progress, step=start,
+                last_saved=start,
+            )  # fmt: skip
+            run.to_the_end(stop)
+    return FitResult(run.step, runner.one_copy(run.state.params), run.evaluation, stop.received)
 
 
-def _figures(result: Evaluation) -> dict[str, float]:
-    """What is written down of an evaluation."""
-    figures = {"held_out_loss": result.loss, **result.scores}
-    if result.bits_per_byte is not None:
-        figures["bits_per_byte"] = result.bits_per_byte
-    return figures
+def _check_optimizer(optimizer: Any) -> None:
+    """Raises ConfigError for what is not an optax transformation."""
+    if not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
+        raise ConfigError(
+            "optimizer must be an optax transformation, with init and update, got "
+            f"{getattr(optimizer, '__name__', repr(optimizer))}; for example optax.adam(1e-3)"
+        )
+
+
+def _first_state(
+    init_params: Any, optimizer: optax.GradientTransformation, seed: int
+) -> TrainState:
+    """Makes the state before the first step, compiled: eagerly, each leaf is a program."""
+
+    def create(start: Any) -> TrainState:
+        params = init_params(start) if callable(init_params) else start
+        return TrainState.create(params, optimizer)
+
+    return jax.jit(create)(jax.random.key(seed) if callable(init_params) else init_params)
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Loop:
+    """A run while it is trained: its state, and what is done at each interval."""
+
+    config: LoopConfig
+    data: TrainingData
+    runner: Runner
+    learning_rate: optax.Schedule | None
+    train_step: Callable[..., Any]
+    eval_step: Callable[..., Any]
+    checkpoints: Checkpoints
+    metrics: MetricsWriter
+    progress: TrainingProgress
+    state: TrainState
+    step: int
+    last_saved: int
+    evaluation: Evaluation | None = None
+    unread: list[dict[str, jax.Array]] = dataclasses.field(default_factory=list)
+    """Metrics of the steps since the last log, still on the devices."""
+    clock: float = 0.0
+    """When those steps began, in seconds."""
+
+    def to_the_end(self, stop: "_StopSignals") -> None:
+        """Takes all steps that are left, or as many as a signal leaves time for."""
+        config = self.config
+        parts = self.runner.num_local_devices * config.accumulate_steps
+        self.clock = time.monotonic()
+        stopped = False
+        while self.step < config.steps and not stopped:
+            batch = batch_at(self.data.batches, self.step, parts)
+            self.state, metrics = self.train_step(self.state, batch)
+            self.unread.append(metrics)
+            self.step += 1
+            stopped = stop.received is not None
+            last = self.step == config.steps or stopped
+            if self.step % config.log_every == 0 or last:
+                self.log()
+            validation_loss = None
+            # Not after a signal, which may leave little time.
+            if self.step % config.eval_every == 0 or self.step == config.steps:
+                validation_loss = self.evaluate()
+            if self.step % config.checkpoint_every == 0 or last:
+                self.save(metrics, validation_loss)
+
+    def log(self) -> None:
+        """Writes down the mean loss since the last time, and the speed."""
+        values = _read(self.unread, self.last_saved)
+        now = time.monotonic()
+        per_second = values["weight"] / (now - self.clock)
+        self.clock, self.unread = now, []
+        rate = {}
+        if self.learning_rate is not None:
+            rate["learning_rate"] = float(self.learning_rate(self.step - 1))
+        self.metrics.write(
+            self.step,
+            loss=values["loss"],
+            grad_norm=values["grad_norm"],
+            **rate,
+            **{f"{self.data.unit.replace(' ', '_')}s_per_second": per_second},
+        )
+        self.progress.update(self.step, loss=values["loss"], per_second=per_second)
+
+    def evaluate(self) -> float | None:
+        """Measures and writes down the validation loss and the scores; returns the loss."""
+        data = self.data
+        if data.validation is None:
+            return None
+        result = evaluate(
+            self.eval_step, self.state.params, self._validation_batches(),
+            data.validation_bytes, data.unit,
+        )  # fmt: skip
+        if not math.isfinite(result.loss):
+            raise TrainingError(_DIVERGED.format("validation loss", self.step, self.last_saved))
+        if data.scores is not None:
+            result = result._replace(scores=data.scores(self.runner.one_copy(self.state.params)))
+        self.metrics.write(self.step, **result.figures)
+        self.progress.print(f"step {self.step}: validation loss {result}")
+        self.evaluation = result
+        self.clock = time.monotonic()  # so that the evaluation does not count
+        return result.loss
+
+    def _validation_batches(self) -> Iterator[Any]:
+        assert self.data.validation is not None
+        for index, batch in enumerate(self.data.validation()):
+            check_rows(f"validation batch {index}", batch, self.runner.num_local_devices)
+            yield batch
+
+    def save(self, metrics: dict[str, jax.Array], validation_loss: float | None) -> None:
+        """Saves the state, once it is known to be finite, and the same on every device."""
+        _read([metrics], self.last_saved)
+        self.runner.check_replicas(self.state.params)
+        self.checkpoints.save(self.state, validation_loss=validation_loss)
+        self.last_saved = self.step
 
 
 def _read(recent: list[dict[str, jax.Array]], last_saved: int) -> dict[str, float]:

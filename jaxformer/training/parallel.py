@@ -49,6 +49,7 @@ class SingleRunner:
 
     axis_name: str | None = None
     num_devices: int = 1
+    num_local_devices: int = 1
     host: Host = Host()
 
     def __init__(self, device: jax.Device | None = None) -> None:
@@ -102,6 +103,7 @@ class PmapRunner:
         self._devices = list(devices) if devices is not None else jax.devices()
         self._local = [d for d in self._devices if d.process_index == jax.process_index()]
         self.num_devices = len(self._devices)
+        self.num_local_devices = len(self._local)
         num_hosts = len({device.process_index for device in self._devices})
         self.host = Host(jax.process_index() if num_hosts > 1 else 0, num_hosts)
         mesh = Mesh(np.asarray(self._local), (self.axis_name,))

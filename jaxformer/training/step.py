@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from einops import rearrange
 
+from jaxformer.errors import ConfigError
 from jaxformer.training.losses import Batch, LossFunction
 from jaxformer.training.state import TrainState
 
@@ -38,6 +39,9 @@ def make_train_step(
         A function of (state, batch) to (state, metrics). Metrics are scalars: "loss" (mean, nats),
         "weight" (tokens counted), "grad_norm" (before clipping) and "bad_step".
 
+    Raises:
+        ConfigError: when the step is traced, the loss does not return two numbers.
+
     Example:
         >>> step = make_train_step(
         ...     lambda params, batch, rng: (jnp.sum((params - batch["x"]) ** 2), jnp.float32(2)),
@@ -48,7 +52,7 @@ def make_train_step(
         >>> float(metrics["loss"]), round(float(state.params), 3)
         (5.0, 0.4)
     """
-    gradient = jax.value_and_grad(loss_function, has_aux=True)
+    gradient = jax.value_and_grad(_two_sums(loss_function), has_aux=True)
 
     def sums_of(params: Any, batch: Batch, rng: jax.Array) -> tuple[jax.Array, jax.Array, Any]:
         """Loss, weight and gradient summed over the micro-batches of this device."""
@@ -120,9 +124,30 @@ def make_eval_step(
     Returns:
         A function of (params, batch) to (loss_sum, weight_sum) over all devices.
     """
+    two_sums = _two_sums(loss_function)
 
     def eval_step(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        sums = loss_function(params, batch, None)
+        sums = two_sums(params, batch, None)
         return sums if axis_name is None else jax.lax.psum(sums, axis_name)
 
     return eval_step
+
+
+def _two_sums(loss_function: LossFunction) -> LossFunction:
+    """Checks what a loss returns, while it is traced, so that it costs a step nothing."""
+
+    def checked(
+        params: Any, batch: Batch, dropout_rng: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
+        sums = loss_function(params, batch, dropout_rng)
+        if isinstance(sums, tuple) and len(sums) == 2 and [jnp.shape(x) for x in sums] == [(), ()]:
+            loss, weight = map(jnp.asarray, sums)
+            if jnp.issubdtype(loss.dtype, jnp.floating):
+                return loss, weight
+        got = jax.tree.map(lambda x: f"{jnp.result_type(x)}{list(jnp.shape(x))}", sums)
+        raise ConfigError(
+            "a loss must return two numbers, (loss_sum, weight_sum), the loss a float, got "
+            f"{got}; sum over the rows, and return what to divide by, too, such as their number"
+        )
+
+    return checked

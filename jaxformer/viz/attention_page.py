@@ -8,38 +8,21 @@ import json
 import re
 import unicodedata
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from jaxformer.errors import DataError, ShapeError
 from jaxformer.functional.shapes import check_axes
+from jaxformer.models import AttentionMap
 
-__all__ = ["AttentionMap", "attention_page"]
+__all__ = ["attention_page"]
 
 _STEPS = 2**16 - 1  # that a weight is rounded to
 _TOLERANCE = 0.01  # of a row's sum: what weights of bfloat16 need
 _BYTES = re.compile(r"(⟨[0-9A-F]{2}(?: [0-9A-F]{2})*⟩)")  # as a tokenizer shows parts of characters
 _SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"}
 _DIRECTIONS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
-
-
-class AttentionMap(NamedTuple):
-    """The weights of one kind of attention, and the tokens that they are of.
-
-    Args:
-        name: of the attention, such as "cross-attention".
-        weights: float `[L, N, T, S]` of L layers and N heads; every query's sum to 1, or to 0 where
-            it sees no key.
-        query_tokens: the T tokens that look.
-        key_tokens: the S tokens that are looked at.
-    """
-
-    name: str
-    weights: npt.ArrayLike
-    query_tokens: Sequence[str]
-    key_tokens: Sequence[str]
 
 
 def attention_page(maps: Sequence[AttentionMap], *, title: str = "Attention") -> str:

@@ -22,9 +22,9 @@ def loss_curves(
     training_label: str = "training",
     title: str = "",
 ) -> "Figure":
-    """Draws training and held-out loss of runs over the steps.
+    """Draws training and validation loss of runs over the steps.
 
-    Several runs have a colour each: a thin line for the training loss, markers for the held-out
+    Several runs have a colour each: a thin line for the training loss, markers for the validation
     loss. Of one run, each of the two has its colour. A curve has a gap where its loss is inf or
     NaN.
 
@@ -34,7 +34,7 @@ def loss_curves(
 
     Args:
         runs: name of each run, and its records: dicts with "step", an int, and "loss" or
-            "held_out_loss", numbers in nats, such as `training.read_metrics` returns. Records with
+            "validation_loss", numbers in nats, such as `training.read_metrics` gives. Records with
             neither loss are left out.
         unit: what the loss is the mean of, such as "token" or "text".
         training_label: what the legend calls the training loss, such as "training (with label
@@ -62,7 +62,7 @@ def loss_curves(
     figure = Figure(figsize=(6, 4), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
     curves, labels = [], []
-    kinds = (("loss", lettering.token(training_label)), ("held_out_loss", "held out"))
+    kinds = (("loss", lettering.token(training_label)), ("validation_loss", "validation"))
     for index, (name, records) in enumerate(runs.items()):
         points = {key: _points(name, records, key) for key, _ in kinds}
         if not any(np.isfinite(loss) for found in points.values() for _, loss in found):

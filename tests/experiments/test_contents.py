@@ -84,7 +84,7 @@ def test_trained_translator_is_shown_from_its_run_folder(translation_run):
     run, _ = translation_run
     document = trained_translator.document(pathlib.Path(run))
     curve, alignment, heads, viewer = [step.show() for step in document.steps]
-    assert list(curve.tables["Held out"].columns)[0] == "held_out_loss"
+    assert list(curve.tables["Validation"].columns)[0] == "validation_loss"
     assert list(curve.figures) == ["training_curve"]
     (image,) = alignment.figures["cross_attention"].axes[0].images
     weights = image.get_array()

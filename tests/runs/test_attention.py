@@ -9,7 +9,6 @@ from jaxformer.config import TokenizerConfig
 from jaxformer.errors import DataError
 from jaxformer.inference import Hypothesis
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
-from jaxformer.runs import language_model, translation
 from jaxformer.viz import attention_page
 from tests.runs import tiny
 
@@ -55,7 +54,7 @@ def test_translator_looks_at_source_and_target(translation_run):
     run = runs.open_run(translation_run[0])
     source, target = "one two three", "eins zwei drei vier"
     cross, encoder, decoder = run.attention(source, target=target)
-    ids = [run.tokenizers[1].end_of_text, *run.tokenizers[1].encode(target)]
+    ids = [run.task.tokenizers[1].end_of_text, *run.task.tokenizers[1].encode(target)]
     tokens, lengths = padded(ids, run.config.model.max_len)
     sources, source_lengths = padded(run.encode(source), run.config.model.max_len)
     output = apply(
@@ -77,10 +76,10 @@ def test_decoder_reads_its_best_translation_as_far_as_it_read_it(
     run = runs.open_run(translation_run[0])
     words = np.arange(1, count + 1, dtype=np.int32) % 6 + 1
     monkeypatch.setattr(
-        translation, "_search", lambda *_: iter([(0, [Hypothesis(words, 0.0, finished)])])
+        runs.TranslationTask, "_search", lambda *_: iter([(0, [Hypothesis(words, 0.0, finished)])])
     )
     cross, _, _ = run.attention("one two")
-    read = run.tokenizers[1].token_texts(words)[:11]
+    read = run.task.tokenizers[1].token_texts(words)[:11]
     assert cross.query_tokens == ["<|endoftext|>", *read]
 
 
@@ -92,8 +91,8 @@ def language_model_run(tmp_path_factory):
         folder, architecture="decoder", data={"source": "files", "paths": ("none.txt",)},
         tokenizer=vars(TokenizerConfig(kind="byte")), model={"vocab_size": 257, "num_layers": 2},
     )  # fmt: skip
-    params = jax.jit(language_model.init_params, static_argnums=0)(config.model, jax.random.key(0))
-    return runs.LanguageModelRun(folder, config, params, 0, text.byte_tokenizer())
+    task = runs.LanguageModelTask(config=config, tokenizers=(text.byte_tokenizer(),))
+    return runs.Run(folder, task, jax.jit(task.draw_params)(jax.random.key(0)), 0)
 
 
 def test_language_model_looks_back_alone(language_model_run):
@@ -110,5 +109,5 @@ def test_language_model_looks_back_alone(language_model_run):
 
 @pytest.mark.parametrize(("sentence", "count"), [("", 0), ("a" * 13, 13)])
 def test_language_model_refuses_what_it_cannot_read(language_model_run, sentence, count):
-    with pytest.raises(DataError, match=f"must have 1 to 12 tokens, got {count}; "):
+    with pytest.raises(DataError, match=f"must have 1 to max_len=12 tokens, got {count} for "):
         language_model_run.attention(sentence)

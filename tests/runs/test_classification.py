@@ -11,7 +11,7 @@ from jaxformer import runs
 from jaxformer.config import SamplesConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.models import SequenceClassifier
-from jaxformer.run_folder import load_summary
+from jaxformer.runs.folder import load_summary
 from jaxformer.training import SingleRunner
 from tests.runs import tiny
 
@@ -63,20 +63,20 @@ def run(trained):
 
 
 @pytest.fixture(scope="module")
-def held_out(trained):
-    rows = json.loads((trained / "run" / "held_out.json").read_text(encoding="utf-8"))
+def validation(trained):
+    rows = json.loads((trained / "run" / "validation.json").read_text(encoding="utf-8"))
     return tuple(zip(*rows, strict=True))
 
 
 def test_report_counts_what_was_dropped_and_where(classification_run):
     counts = "63 texts read, 60 kept; 1 empty (line 2), 1 misaligned (line 6), 1 too long (line 4)"
-    report = f"training on 45 texts ({counts})\nheld out 15 texts (15 texts read, 15 kept)\n"
+    report = f"training on 45 texts ({counts})\nvalidating on 15 texts (15 texts read, 15 kept)\n"
     assert report in classification_run[1]
 
 
 def test_summary_has_the_classes_in_the_order_of_their_numbers(trained, run):
     summary = load_summary(trained / "run")
-    assert run.classes == summary.classes == ("animals", "food", "sky")
+    assert run.task.classes == ("animals", "food", "sky")
     assert run.config.model.num_classes == 3
     assert summary.documents == 45
 
@@ -88,36 +88,36 @@ def test_texts_are_counted_as_texts(trained):
     assert not tiny.figures(trained, "bits_per_byte")
 
 
-def test_evaluation_is_the_one_of_training_with_the_lowest_loss(trained, run, held_out):
+def test_evaluation_is_the_one_of_training_with_the_lowest_loss(trained, run, validation):
     result = run.evaluate()
-    losses, shares = (tiny.figures(trained, name) for name in ("held_out_loss", "accuracy"))
+    losses, shares = (tiny.figures(trained, name) for name in ("validation_loss", "accuracy"))
     assert list(losses) == list(shares) == [20, 40]
     assert result.loss == pytest.approx(losses[run.step], rel=1e-5)
     assert result.scores == {"accuracy": pytest.approx(shares[run.step])}
     assert (result.predicted, result.unit, result.bits_per_byte) == (15, "text", None)
     assert result.scores["accuracy"] > 0.8
-    best = [classes[0].name for classes in run.classify(held_out[0])]
-    share = np.mean([a == b for a, b in zip(best, held_out[1], strict=True)])
+    best = [classes[0].name for classes in run.classify(validation[0])]
+    share = np.mean([a == b for a, b in zip(best, validation[1], strict=True)])
     assert result.scores["accuracy"] == pytest.approx(share)
     # The loss is that of the probabilities, without the smoothing that it was trained with.
     nats = [
         -np.log(next(c.probability for c in classes if c.name == label))
-        for classes, label in zip(run.classify(held_out[0], 3), held_out[1], strict=True)
+        for classes, label in zip(run.classify(validation[0], 3), validation[1], strict=True)
     ]
     assert result.loss == pytest.approx(np.mean(nats), rel=1e-4)
 
 
-def test_probabilities_are_those_of_the_model_on_a_text_alone(run, held_out):
+def test_probabilities_are_those_of_the_model_on_a_text_alone(run, validation):
     forward = jax.jit(SequenceClassifier(run.config.model).apply)
-    for text, classes in zip(held_out[0][:3], run.classify(held_out[0][:3], 99), strict=True):
+    for text, classes in zip(validation[0][:3], run.classify(validation[0][:3], 99), strict=True):
         logits = forward({"params": run.params}, run.encode(text)[None]).logits[0]
-        expected = dict(zip(run.classes, jax.nn.softmax(logits).tolist(), strict=True))
+        expected = dict(zip(run.task.classes, jax.nn.softmax(logits).tolist(), strict=True))
         assert {c.name: c.probability for c in classes} == pytest.approx(expected, rel=1e-4)
         assert [c.name for c in classes] == sorted(expected, key=expected.__getitem__)[::-1]
 
 
-def test_more_texts_than_are_classified_at_a_time_keep_their_order(run, held_out):
-    texts = [*held_out[0]] * 3  # 45, of which 32 at a time, sorted by length
+def test_more_texts_than_are_classified_at_a_time_keep_their_order(run, validation):
+    texts = [*validation[0]] * 3  # 45, of which 32 at a time, sorted by length
     together = run.classify(texts)
     assert together[:15] == together[15:30] == together[30:]
     assert [run.classify([text])[0][0].name for text in texts[:15]] == [
@@ -126,10 +126,10 @@ def test_more_texts_than_are_classified_at_a_time_keep_their_order(run, held_out
     assert run.classify([]) == []
 
 
-def test_sample_shows_classes_by_probability(run, held_out):
-    first, second = run.sample(held_out[0][0], jax.random.key(0)).splitlines()
-    names = [c.name for c in run.classify(held_out[0][:1], 3)[0]]
-    assert first == held_out[0][0] and [part.split()[0] for part in second.split(", ")] == names
+def test_sample_shows_classes_by_probability(run, validation):
+    first, second = run.sample(validation[0][0], jax.random.key(0)).splitlines()
+    names = [c.name for c in run.classify(validation[0][:1], 3)[0]]
+    assert first == validation[0][0] and [part.split()[0] for part in second.split(", ")] == names
 
 
 @pytest.mark.parametrize(
@@ -177,10 +177,10 @@ def test_labels_need_texts(tmp_path):
     refused(tmp_path, ConfigError, "'labelled' needs data.paths", data={"paths": ()})
 
 
-def test_held_out_label_must_be_known(tmp_path):
-    path = tiny.write(tmp_path / "held_out.tsv", ["rain\tweather", "cat\tanimals"])
-    held_out = {"validation_paths": (path,)}
-    refused(tmp_path, DataError, "weather", data=held_out)
+def test_validation_label_must_be_known(tmp_path):
+    path = tiny.write(tmp_path / "validation.tsv", ["rain\tweather", "cat\tanimals"])
+    validation = {"validation_paths": (path,)}
+    refused(tmp_path, DataError, "weather", data=validation)
 
 
 def test_samples_that_cannot_be_classified_are_refused_before_training(tmp_path):
@@ -188,29 +188,29 @@ def test_samples_that_cannot_be_classified_are_refused_before_training(tmp_path)
     refused(tmp_path, DataError, "samples.prompts has 'dog dog.*got 13", samples=samples)
 
 
-def test_held_out_texts_that_are_trained_on_are_reported(tmp_path):
-    path = tiny.write(tmp_path / "held_out.tsv", [LINES[0], "moon\tsky"])
-    run = runs.prepare_run(config(tmp_path, data={"validation_paths": (path,)}))
+def test_validation_texts_that_are_trained_on_are_reported(tmp_path):
+    path = tiny.write(tmp_path / "validation.tsv", [LINES[0], "moon\tsky"])
+    run = tiny.prepare(config(tmp_path, data={"validation_paths": (path,)}))
     assert run.report[1:] == (
-        "held out 2 texts (2 texts read, 2 kept)",
-        "1 held-out texts are also in the training texts",
+        "validating on 2 texts (2 texts read, 2 kept)",
+        "1 validation texts are also in the training texts",
     )
 
 
 def test_phrasebook_has_topics(tmp_path):
-    run = runs.prepare_run(
+    run = tiny.prepare(
         tiny.config(
             tmp_path, architecture="encoder", data={"source": "phrasebook"},
             model={"max_len": 32}, training={"batch_tokens": 256},
         )
     )  # fmt: skip
-    assert set(run.held_out_texts.labels) <= set(run.summary.classes)
-    assert run.config.model.num_classes == len(run.summary.classes) > 2
+    assert set(run.validation.rows.labels) <= set(run.classes)
+    assert run.config.model.num_classes == len(run.classes) > 2
 
 
 def test_label_smoothing_is_in_the_training_loss_alone(tmp_path, run):
-    prepared = runs.prepare_run(config(tmp_path, training={"label_smoothing": 0.3}))
-    batch = next(prepared.training_data(SingleRunner()).held_out())
+    prepared = tiny.prepare(config(tmp_path, training={"label_smoothing": 0.3}))
+    batch = next(prepared.training_data(SingleRunner()).validation())
     real = batch["labels"] >= 0
     model, inputs = SequenceClassifier(run.config.model), (batch["tokens"],)
     logits = jax.jit(
@@ -218,7 +218,7 @@ def test_label_smoothing_is_in_the_training_loss_alone(tmp_path, run):
     )(run.params)
     surprise = -np.asarray(jax.nn.log_softmax(logits), np.float64)[real]
     nats = surprise[np.arange(real.sum()), batch["labels"][real]].sum()
-    training, _ = prepared.losses()
+    training = prepared.loss(0.3)
     total, count = jax.jit(lambda params: training(params, batch, None))(run.params)
     assert float(total) == pytest.approx(0.7 * nats + 0.3 * surprise.mean(-1).sum(), rel=1e-5)
     assert int(count) == real.sum() > 1

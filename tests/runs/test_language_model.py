@@ -1,9 +1,11 @@
 """What only runs of decoders have."""
 
+import dataclasses
+
 import pytest
 
-from jaxformer import runs, text
-from jaxformer.runs.streams import StreamText
+from jaxformer import text
+from jaxformer.training import SingleRunner
 from tests.runs import tiny
 
 
@@ -23,7 +25,7 @@ def test_bytes_of_text_are_those_that_are_predicted(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     path = tiny.write(tmp_path / "text.txt", ["one two one two"] * 9)
     data = {"source": "files", "paths": (path,), "packing": packing}
-    run = runs.prepare_run(tiny.config(tmp_path, architecture="decoder", data=data))
-    held_out = StreamText.encode(tokenizer, documents, documents)
-    object.__setattr__(run, "text", held_out)
-    assert run._predicted_bytes() == expected
+    task = tiny.prepare(tiny.config(tmp_path, architecture="decoder", data=data))
+    task = dataclasses.replace(task, tokenizers=(tokenizer,))
+    found = task.evaluation_data(task.encode_documents(documents), SingleRunner())
+    assert found.validation_bytes == expected

@@ -8,7 +8,6 @@ from jaxformer import runs
 from jaxformer.config import SamplesConfig
 from jaxformer.errors import CheckpointError, DataError
 from jaxformer.models import MaskedLanguageModel
-from jaxformer.run_folder import HeldOut
 from jaxformer.training import SingleRunner
 from tests.runs import tiny
 
@@ -49,7 +48,7 @@ def run(trained):
 
 
 def test_evaluation_is_that_of_training(trained, run):
-    (loss,) = tiny.figures(trained, "held_out_loss").values()
+    (loss,) = tiny.figures(trained, "validation_loss").values()
     result = run.evaluate()
     assert result.loss == pytest.approx(loss, rel=1e-5)
     assert result.loss < 0.7 * tiny.figures(trained, "loss")[5]
@@ -59,14 +58,14 @@ def test_evaluation_is_that_of_training(trained, run):
 
 
 def test_evaluation_predicts_the_share_that_the_config_says(run):
-    stream = HeldOut.load(run.folder).stream
+    stream = run.task.load_validation(run.folder).stream
     # A quarter of 12 in each window, of which the last may be shorter.
     assert run.evaluate().predicted == pytest.approx(stream.tokens.size / 4, abs=3)
 
 
 def test_fills_are_the_likeliest_ordinary_tokens(run):
     """Of each mask, with the other masked too."""
-    tokenizer = run.tokenizer
+    tokenizer = run.task.tokenizer
     mask, words = tokenizer.mask, [tokenizer.encode(w)[0] for w in ("the", "sat", "on")]
     ids = np.array([words[0], mask, *words[1:], mask])
     model = MaskedLanguageModel(run.config.model)
@@ -100,7 +99,7 @@ def test_sample_shows_the_likeliest_of_each_mask(run):
         assert line == ", ".join(f"{fill.text!r} {fill.probability:.1%}" for fill in best)
 
 
-def test_prompts_are_held_out_lines_with_a_mask(run):
+def test_prompts_are_validation_lines_with_a_mask(run):
     prompts = run.config.samples.prompts
     assert len(prompts) == 3 and all(prompt.endswith("[MASK]") for prompt in prompts)
 
@@ -110,7 +109,7 @@ def test_prompts_are_held_out_lines_with_a_mask(run):
     [
         ("the cat", 1, r"must have \[MASK\] where a token is to be predicted, got 'the cat'"),
         ("", 1, r"must have \[MASK\]"),
-        ("the " * 12 + "[MASK]", 1, "at most max_len=12 tokens, got 13"),
+        ("the " * 12 + "[MASK]", 1, "1 to max_len=12 tokens, got 13"),
         ("[MASK]", 0, "num_best must be positive, got 0"),
     ],
 )
@@ -127,11 +126,11 @@ def test_samples_without_a_mask_are_refused_before_training(tmp_path):
 
 def test_mask_stands_for_the_space_before_its_token(tmp_path):
     """Where byte pairs have that space in their tokens."""
-    run = runs.prepare_run(config(tmp_path, tokenizer={"kind": "bpe", "vocab_size": 300}))
-    tokenizer = run.text.tokenizer
+    run = tiny.prepare(config(tmp_path, tokenizer={"kind": "bpe", "vocab_size": 300}))
+    tokenizer = run.tokenizer
     assert tokenizer.has_leading_spaces and tokenizer.mask == tokenizer.vocab_size - 1
     assert all(prompt.endswith(" [MASK]") for prompt in run.config.samples.prompts)
-    opened = runs.MaskedRun(tmp_path, run.config, None, 0, tokenizer)
+    opened = runs.Run(tmp_path, run, None, 0)
     cat, sat = tokenizer.encode(" cat").tolist(), tokenizer.encode(" sat").tolist()
     the = tokenizer.encode("the").tolist()
     assert opened.encode("the [MASK] sat").tolist() == [*the, tokenizer.mask, *sat]
@@ -148,11 +147,11 @@ def test_run_is_not_continued_on_another_text(trained):
 
 
 def test_masks_of_training_change_with_the_epoch_and_those_of_evaluation_do_not(tmp_path):
-    prepared = runs.prepare_run(config(tmp_path))
+    prepared = tiny.prepare(config(tmp_path))
     data = prepared.training_data(SingleRunner())
-    first, second = (next(data.held_out()) for _ in range(2))
+    first, second = (next(data.validation()) for _ in range(2))
     np.testing.assert_array_equal(first["tokens"], second["tokens"])
-    assert (first["tokens"] == prepared.text.tokenizer.mask).any()
+    assert (first["tokens"] == prepared.tokenizer.mask).any()
     batches = [data.batches[step] for step in range(2)]
     counted = [(batch["labels"] >= 0).sum(axis=1) for batch in batches]
     assert all((count == 3).all() for count in counted)  # a quarter of 12

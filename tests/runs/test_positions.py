@@ -88,7 +88,7 @@ def test_learned_positions_are_the_first_rows_of_the_parameters():
         config, params = model(kind, "learned")
         found = runs.model_positions(config, params, 11)
         assert list(found) == ["model"] and found["model"].kind == "learned"
-        table = path(params)["add_positions"]["embedding"]
+        table = path(params)["positions"]["embedding"]
         np.testing.assert_array_equal(found["model"].table, table)
         first = runs.model_positions(config, params, 4)["model"].table
         np.testing.assert_array_equal(first, table[:4])
@@ -99,7 +99,7 @@ def test_encoder_and_decoder_have_learned_positions_of_their_own():
     found = runs.model_positions(config, params, 5)
     assert list(found) == ["encoder", "decoder"]
     for part, positions in found.items():
-        table = params[part]["add_positions"]["embedding"]
+        table = params[part]["positions"]["embedding"]
         np.testing.assert_array_equal(positions.table, table[:5])
     assert (found["encoder"].table != found["decoder"].table).any()
 
@@ -121,10 +121,10 @@ def test_relative_positions_are_the_learned_biases_of_buckets():
     config, params = model("encoder_decoder", positions)
     found = runs.model_positions(config, params, 3)
     # Two buckets in each direction: 0 and 1 at or before the query, 2 and 3 after it.
-    table = params["encoder"]["position_bias"]["table"]
+    table = params["encoder"]["positions"]["table"]
     assert found["encoder"].distances.tolist() == [-2, -1, 0, 1, 2]
     np.testing.assert_array_equal(found["encoder"].bias, table[np.array([1, 1, 0, 3, 3])].T)
-    table = params["decoder"]["position_bias"]["table"]
+    table = params["decoder"]["positions"]["table"]
     assert found["decoder"].distances.tolist() == [-2, -1, 0]
     np.testing.assert_array_equal(found["decoder"].bias, table[np.array([2, 1, 0])].T)
     assert found["decoder"].kind == "relative"

@@ -12,13 +12,20 @@ import pytest
 import sacrebleu
 
 from jaxformer import runs, text
-from jaxformer.config import SamplesConfig, SamplingConfig, SyntheticConfig, TranslationConfig
+from jaxformer.config import (
+    BeamSearchConfig,
+    SamplesConfig,
+    SamplingConfig,
+    SyntheticConfig,
+    TranslationConfig,
+)
 from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.models import EncoderDecoder
-from jaxformer.run_folder import load_summary
+from jaxformer.runs.folder import load_summary, start_folder
 from jaxformer.training import PmapRunner, SingleRunner
 from tests.runs import tiny
 
+GREEDY = BeamSearchConfig(beam_size=1)
 ENGLISH = ["one", "two", "three", "four", "five", "six"]
 GERMAN = ["eins", "zwei", "drei", "vier", "fünf", "sechs"]
 
@@ -40,6 +47,11 @@ LINES = [f"{source}\t{target}" for source, target in pairs()]
 LINES[2:2] = ["nothing\t "]
 LINES[4:4] = ["one eins"]
 LINES[8:8] = ["one " * 12 + "\teins", "one\t" + "eins " * 12]
+
+
+def search(**changes):
+    """The options that the config of the trained run has, but for some changes."""
+    return BeamSearchConfig(**{"beam_size": 3, "length_penalty": 0.5} | changes)
 
 
 def config(folder, *, data=None, **changes):
@@ -77,8 +89,8 @@ def run(trained):
 
 
 @pytest.fixture(scope="module")
-def held_out(trained):
-    rows = json.loads((trained / "run" / "held_out.json").read_text(encoding="utf-8"))
+def validation(trained):
+    rows = json.loads((trained / "run" / "validation.json").read_text(encoding="utf-8"))
     return text.Pairs(*zip(*rows, strict=True))
 
 
@@ -91,36 +103,35 @@ def test_report_counts_what_was_dropped_and_where(translation_run):
     report = (
         "training on 36 pairs (44 pairs read, 40 kept; 1 empty (line 3), 1 misaligned (line 5), "
         "2 too long (lines 9, 10))\n"
-        "held out 4 pairs (4 pairs read, 4 kept)\n"
+        "validating on 4 pairs (4 pairs read, 4 kept)\n"
         f"word vectors: 2 of 6 words are in {translation_run[0].parent}/vectors.txt\n"
     )
     assert report in translation_run[1]
 
 
 def test_frozen_vectors_stay_as_they_were_read(run):
-    words, table = run.tokenizers[0].words, run.params["source_embedding"]
+    words, table = run.task.tokenizers[0].words, run.params["source_embedding"]
     assert table["frozen_embedding"].shape == (8, 5)
     assert table["projection_kernel"].shape == (5, 16)
     for word in ("two", "six"):
         assert table["frozen_embedding"][words[word]].tolist() == VECTORS[word]
 
 
-def test_folder_has_all_that_the_run_needs(trained, held_out):
+def test_folder_has_all_that_the_run_needs(trained, validation):
     folder = trained / "run"
     assert {path.name for path in folder.iterdir()} == {
-        "config.toml", "tokenizer.json", "source_tokenizer.json", "held_out.json", "data.json",
+        "config.toml", "tokenizer.json", "source_tokenizer.json", "validation.json", "data.json",
         "metrics.jsonl", "tensorboard", "checkpoints", "samples.txt", "loss.png",
     }  # fmt: skip
-    assert set(zip(held_out.sources, held_out.targets, strict=True)) <= set(pairs())
+    assert set(zip(validation.sources, validation.targets, strict=True)) <= set(pairs())
 
 
-def test_summary_counts_pairs_and_target_tokens(trained, run, held_out):
+def test_summary_counts_pairs_and_target_tokens(trained, run, validation):
     summary = load_summary(trained / "run")
-    kept = [pair for pair in pairs() if pair[0] not in held_out.sources]
+    kept = [pair for pair in pairs() if pair[0] not in validation.sources]
     assert summary.documents == len(kept)
     assert summary.train_tokens == sum(len(target.split()) + 1 for _, target in kept)
-    assert summary.held_out_tokens == sum(len(t.split()) + 1 for t in held_out.targets)
-    assert summary.classes == ()
+    assert summary.validation_tokens == sum(len(t.split()) + 1 for t in validation.targets)
 
 
 def test_training_learns(trained):
@@ -129,30 +140,32 @@ def test_training_learns(trained):
     assert losses[100] < 0.8 * losses[5]
 
 
-def test_samples_are_the_first_held_out_sources(run, held_out):
-    assert run.config.samples.prompts == held_out.sources[:3]
-    best = run.translate([held_out.sources[0]])[0][0].text
-    shown = run.sample(held_out.sources[0], jax.random.key(0))
-    assert shown == f"{held_out.sources[0]}\n{best}"
+def test_samples_are_the_first_validation_sources(run, validation):
+    assert run.config.samples.prompts == validation.sources[:3]
+    best = run.translate([validation.sources[0]])[0][0].text
+    shown = run.sample(validation.sources[0], jax.random.key(0))
+    assert shown == f"{validation.sources[0]}\n{best}"
 
 
-def test_evaluation_is_the_one_of_training_with_the_lowest_loss(trained, run, evaluation, held_out):
-    losses = tiny.figures(trained, "held_out_loss")
+def test_evaluation_is_the_one_of_training_with_the_lowest_loss(
+    trained, run, evaluation, validation
+):
+    losses = tiny.figures(trained, "validation_loss")
     assert list(losses) == [50, 100] and run.step == min(losses, key=losses.get)
     assert evaluation.loss == pytest.approx(losses[run.step], rel=1e-5)
-    assert evaluation.predicted == sum(len(t.split()) + 1 for t in held_out.targets)
+    assert evaluation.predicted == sum(len(t.split()) + 1 for t in validation.targets)
     assert evaluation.unit == "token"
-    num_bytes = sum(len(target.encode()) for target in held_out.targets)
+    num_bytes = sum(len(target.encode()) for target in validation.targets)
     bits = evaluation.loss * evaluation.predicted / math.log(2) / num_bytes
     assert evaluation.bits_per_byte == pytest.approx(bits)
     assert tiny.figures(trained, "bits_per_byte")[run.step] == pytest.approx(bits, rel=1e-5)
 
 
-def test_evaluation_scores_are_those_of_the_translations(run, evaluation, held_out):
-    translations = [best[0].text for best in run.translate(held_out.sources)]
-    bleu = sacrebleu.metrics.BLEU(tokenize="13a").corpus_score(translations, [held_out.targets])
-    chrf = sacrebleu.metrics.CHRF().corpus_score(translations, [held_out.targets])
-    exact = np.mean([a == b for a, b in zip(translations, held_out.targets, strict=True)])
+def test_evaluation_scores_are_those_of_the_translations(run, evaluation, validation):
+    translations = [best[0].text for best in run.translate(validation.sources)]
+    bleu = sacrebleu.metrics.BLEU(tokenize="13a").corpus_score(translations, [validation.targets])
+    chrf = sacrebleu.metrics.CHRF().corpus_score(translations, [validation.targets])
+    exact = np.mean([a == b for a, b in zip(translations, validation.targets, strict=True)])
     assert list(evaluation.scores) == ["bleu", "chrf", "exact"]
     assert evaluation.scores == pytest.approx(
         {"bleu": bleu.score, "chrf": chrf.score, "exact": exact}
@@ -162,14 +175,14 @@ def test_evaluation_scores_are_those_of_the_translations(run, evaluation, held_o
     assert "version" in evaluation.details[0] or "|v:" in evaluation.details[0]
 
 
-def test_training_measures_greedy_translations_of_the_first_pairs(trained, run, held_out):
+def test_training_measures_greedy_translations_of_the_first_pairs(trained, run, validation):
     found = {name: tiny.figures(trained, name) for name in ("bleu", "chrf", "exact")}
     assert all(list(steps) == [50, 100] for steps in found.values())
-    greedy = [best[0].text for best in run.translate(held_out.sources[:3], beam_size=1)]
-    scores = text.translation_scores(greedy, held_out.targets[:3])
+    greedy = [best[0].text for best in run.translate(validation.sources[:3], search=GREEDY)]
+    scores = text.translation_scores(greedy, validation.targets[:3])
     assert found["chrf"][run.step] == pytest.approx(scores.chrf)
     assert found["bleu"][run.step] == pytest.approx(scores.bleu)
-    assert found["exact"][run.step] == text.exact_matches(greedy, held_out.targets[:3])
+    assert found["exact"][run.step] == text.exact_matches(greedy, validation.targets[:3])
 
 
 def logits_of(run, sentence, written):
@@ -177,9 +190,9 @@ def logits_of(run, sentence, written):
     sources, targets = np.zeros((1, 12), np.int32), np.zeros((1, 12), np.int32)
     source = run.encode(sentence)
     sources[0, : source.size] = source
-    targets[0, : len(written)] = [run.tokenizers[1].end_of_text, *written[:-1]]
+    targets[0, : len(written)] = [run.task.tokenizer.end_of_text, *written[:-1]]
     logits = forward(run.config.model, run.params, sources, targets, np.int32([source.size]))
-    return np.asarray(logits)[0, : len(written), : run.tokenizers[1].vocab_size]
+    return np.asarray(logits)[0, : len(written), : run.task.tokenizer.vocab_size]
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -188,18 +201,18 @@ def forward(model, params, sources, targets, lengths):
     return model.apply({"params": params}, sources, targets, source_lengths=lengths).logits
 
 
-def test_greedy_translation_takes_the_likeliest_token_each_time(run, held_out):
-    tokenizer = run.tokenizers[1]
-    greedy = run.translate(held_out.sources[:3], beam_size=1)
-    for sentence, (best,) in zip(held_out.sources, greedy, strict=False):
+def test_greedy_translation_takes_the_likeliest_token_each_time(run, validation):
+    tokenizer = run.task.tokenizer
+    greedy = run.translate(validation.sources[:3], search=GREEDY)
+    for sentence, (best,) in zip(validation.sources, greedy, strict=False):
         written = tokenizer.encode(best.text).tolist() + [tokenizer.end_of_text] * best.finished
         assert logits_of(run, sentence, written).argmax(-1).tolist() == written
 
 
-def test_scores_are_log_probabilities_by_length_and_the_best_come_first(run, held_out):
-    tokenizer = run.tokenizers[1]
-    found = run.translate(held_out.sources, num_best=3, length_penalty=0.0)
-    for sentence, several in zip(held_out.sources, found, strict=True):
+def test_scores_are_log_probabilities_by_length_and_the_best_come_first(run, validation):
+    tokenizer = run.task.tokenizer
+    found = run.translate(validation.sources, search=search(num_best=3, length_penalty=0.0))
+    for sentence, several in zip(validation.sources, found, strict=True):
         scores = [one.score for one in several]
         assert len({one.text for one in several}) == 3 and scores == sorted(scores, reverse=True)
         for one in several:
@@ -209,35 +222,33 @@ def test_scores_are_log_probabilities_by_length_and_the_best_come_first(run, hel
             assert one.score == pytest.approx(score, abs=1e-4)
 
 
-def test_beam_size_and_length_penalty_are_the_configs_when_not_given(run, held_out):
-    given = run.translate(held_out.sources, beam_size=3, length_penalty=0.5)
-    assert run.translate(held_out.sources) == given
-    other = run.translate(held_out.sources, num_best=3, length_penalty=0.0)
+def test_options_of_the_search_are_the_configs_when_not_given(run, validation):
+    given = run.translate(validation.sources, search=search())
+    assert run.translate(validation.sources) == given
+    other = run.translate(validation.sources, search=search(num_best=3, length_penalty=0.0))
     assert [best[0].score for best in other] != [best[0].score for best in given]
-    with pytest.raises(ConfigError, match="num_best must be at most beam_size"):
-        run.translate(held_out.sources, num_best=4)
 
 
-def test_translations_are_in_the_order_of_the_sentences(run, held_out):
-    forward = run.translate(held_out.sources)
-    assert run.translate(held_out.sources[::-1])[::-1] == forward
-    streamed = dict(run.translate_stream(held_out.sources))
+def test_translations_are_in_the_order_of_the_sentences(run, validation):
+    forward = run.translate(validation.sources)
+    assert run.translate(validation.sources[::-1])[::-1] == forward
+    streamed = dict(run.translate_stream(validation.sources))
     assert [streamed[i] for i in range(4)] == forward
 
 
-def test_sentence_is_translated_as_it_would_be_alone(run, held_out):
-    together = run.translate(held_out.sources)
-    for sentence, best in zip(held_out.sources, together, strict=True):
+def test_sentence_is_translated_as_it_would_be_alone(run, validation):
+    together = run.translate(validation.sources)
+    for sentence, best in zip(validation.sources, together, strict=True):
         (alone,) = run.translate([f"  {sentence} "])
         assert alone[0].text == best[0].text
         assert alone[0].score == pytest.approx(best[0].score, rel=1e-4)
 
 
-def test_drawing_at_no_temperature_is_greedy(run, held_out):
+def test_drawing_at_no_temperature_is_greedy(run, validation):
     drawn = run.sample_translations(
-        held_out.sources[:3], rng=jax.random.key(0), sampling=SamplingConfig(temperature=0.0)
+        validation.sources[:3], rng=jax.random.key(0), sampling=SamplingConfig(temperature=0.0)
     )
-    assert drawn == [best[0].text for best in run.translate(held_out.sources[:3], beam_size=1)]
+    assert drawn == [best[0].text for best in run.translate(validation.sources[:3], search=GREEDY)]
 
 
 def test_nothing_to_translate_gives_nothing(run):
@@ -290,7 +301,7 @@ def test_run_in_parts_equals_the_run_at_once_and_guards_its_data(trained, tmp_pa
 
 
 def test_source_and_target_have_vocabularies_of_their_own(run):
-    source, target = run.tokenizers
+    source, target = run.task.tokenizers
     assert set(source.words) == set(ENGLISH) and set(target.words) == set(GERMAN)
     assert (run.config.model.source_vocab_size, run.config.model.vocab_size) == (8, 11)
     # The vectors are the source's; the target's table is trained, and as wide as the model.
@@ -303,9 +314,9 @@ def test_source_and_target_share_a_vocabulary_by_default(tmp_path):
     assert run.tokenizers[0] is run.tokenizers[1]
     assert set(run.tokenizers[0].words) == {*ENGLISH, *GERMAN}
     assert (run.config.model.source_vocab_size, run.config.model.vocab_size) == (None, 14)
-    run.write(tmp_path)
-    assert not (tmp_path / "source_tokenizer.json").exists()
-    opened = runs.TranslationRun.open(tmp_path, run.config, None, 0)
+    start_folder(tmp_path / "run", run.config, run.summary, run.save)
+    assert not (tmp_path / "run" / "source_tokenizer.json").exists()
+    opened = runs.TranslationTask.load(tmp_path / "run", run.config)
     assert opened.tokenizers[0] is opened.tokenizers[1]
     assert opened.encode("two zwei").tolist() == run.tokenizers[0].encode("two zwei").tolist() + [
         13
@@ -314,7 +325,7 @@ def test_source_and_target_share_a_vocabulary_by_default(tmp_path):
 
 def prepare(folder, **changes):
     tiny.write(folder / "pairs.tsv", LINES)
-    return runs.prepare_run(config(folder, **changes))
+    return tiny.prepare(config(folder, **changes))
 
 
 def refused(folder, error, message, **changes):
@@ -350,53 +361,55 @@ def test_samples_that_cannot_be_translated_are_refused_before_training(tmp_path)
     refused(tmp_path, DataError, "samples.prompts has 'two two.*got 13", samples=samples)
 
 
-def test_held_out_pairs_longer_than_any_trained_on_are_evaluated_too(tmp_path):
+def test_validation_pairs_longer_than_any_trained_on_are_evaluated_too(tmp_path):
     tiny.write(tmp_path / "pairs.tsv", ["one\teins", "two\tzwei"])
-    held_out = tiny.write(tmp_path / "held_out.tsv", ["one two one\teins zwei eins drei"])
+    validation = tiny.write(tmp_path / "validation.tsv", ["one two one\teins zwei eins drei"])
     small = config(
         tmp_path,
-        data={"validation_paths": (held_out,), "validation_fraction": 0.1},
+        data={"validation_paths": (validation,), "validation_fraction": 0.1},
         training={"batch_tokens": 6},
     )
-    data = runs.prepare_run(small).training_data(PmapRunner(jax.local_devices()[:2]))
-    assert [batch["labels"].shape for batch in data.held_out()] == [(2, 5)]
+    data = tiny.prepare(small).training_data(PmapRunner(jax.local_devices()[:2]))
+    assert [batch["labels"].shape for batch in data.validation()] == [(2, 5)]
 
 
 def test_files_to_hold_out_are_reported_with_what_they_share(tmp_path):
-    held_out = tiny.write(tmp_path / "held_out.tsv", [LINES[0], "ten\tzehn", "\tnichts"])
-    run = prepare(tmp_path, data={"validation_paths": (held_out,)})
-    assert run.held_out_pairs.targets == (pairs()[0][1], "zehn")
+    validation = tiny.write(tmp_path / "validation.tsv", [LINES[0], "ten\tzehn", "\tnichts"])
+    run = prepare(tmp_path, data={"validation_paths": (validation,)})
+    assert run.validation.rows.targets == (pairs()[0][1], "zehn")
     assert run.report[1:] == (
-        "held out 2 pairs (3 pairs read, 2 kept; 1 empty (line 3))",
-        "1 held-out sources are also in the training pairs",
+        "validating on 2 pairs (3 pairs read, 2 kept; 1 empty (line 3))",
+        "1 validation sources are also in the training pairs",
     )
 
 
 def test_symbols_are_made_by_the_config(tmp_path):
     task = SyntheticConfig(num_symbols=5, min_len=2, max_len=3, num_pairs=30, num_held_out=7)
     paths = {"source": "reverse", "paths": (), "synthetic": task}
-    run = runs.prepare_run(tiny.config(tmp_path, architecture="encoder_decoder", data=paths))
-    assert len(run.train) == 30 and len(run.held_out_pairs) == 7
-    for source, target in zip(run.held_out_pairs.sources, run.held_out_pairs.targets, strict=True):
+    run = tiny.prepare(tiny.config(tmp_path, architecture="encoder_decoder", data=paths))
+    assert len(run.train.rows) == 30 and len(run.validation.rows) == 7
+    for source, target in zip(
+        run.validation.rows.sources, run.validation.rows.targets, strict=True
+    ):
         assert target.split() == source.split()[::-1] and 2 <= len(target.split()) <= 3
     other = dataclasses.replace(run.config, seed=1)
-    assert runs.prepare_run(other).summary.fingerprint != run.summary.fingerprint
+    assert tiny.prepare(other).summary.fingerprint != run.summary.fingerprint
 
 
 def test_phrasebook_pairs_english_with_kannada(tmp_path):
     data = {"source": "phrasebook", "paths": ()}
-    run = runs.prepare_run(tiny.config(tmp_path, architecture="encoder_decoder", data=data))
+    run = tiny.prepare(tiny.config(tmp_path, architecture="encoder_decoder", data=data))
     book = text.load_phrasebook()
     english = [phrase.english for phrase in book.held_out]
-    assert set(run.held_out_pairs.sources) <= set(english)
-    assert all(ord(max(target)) > 0x0C80 for target in run.held_out_pairs.targets[:20])
+    assert set(run.validation.rows.sources) <= set(english)
+    assert all(ord(max(target)) > 0x0C80 for target in run.validation.rows.targets[:20])
 
 
 def test_label_smoothing_is_in_the_training_loss_alone(trained, run, evaluation, tmp_path):
     """By the formula; evaluations, also those of a training with smoothing, are without."""
     smoother = tiny.change(full_config(tmp_path), training={"label_smoothing": 0.3})
-    prepared = runs.prepare_run(smoother)
-    (batch,) = prepared.training_data(SingleRunner()).held_out()
+    prepared = tiny.prepare(smoother)
+    (batch,) = prepared.training_data(SingleRunner()).validation()
 
     def total(loss):
         return float(jax.jit(lambda params: loss(params, batch, None)[0])(run.params))
@@ -411,6 +424,6 @@ def test_label_smoothing_is_in_the_training_loss_alone(trained, run, evaluation,
     own = np.take_along_axis(surprise, batch["labels"].clip(0)[..., None], -1)[..., 0]
     nats, spread = own[counted].sum(), surprise.mean(-1)[counted].sum()
     assert spread > 1.1 * nats
-    training, _ = prepared.losses()
+    training = prepared.loss(0.3)
     assert total(training) == pytest.approx(0.7 * nats + 0.3 * spread, rel=1e-5)
     assert evaluation.loss * evaluation.predicted == pytest.approx(nats, rel=1e-5)

@@ -1,13 +1,11 @@
 """Runs whose embeddings start from word vectors; all but one stop before the first step."""
 
 import gzip
-import sys
 
 import jax
 import numpy as np
 import pytest
 
-from jaxformer import runs
 from jaxformer.errors import ConfigError, DataError
 from tests.runs import tiny
 
@@ -45,18 +43,15 @@ def config(folder, kind, vectors=VECTORS, *, name="vectors.txt", tokenizer=None,
 
 
 def tokenizer_of(run):
-    if hasattr(run, "tokenizers"):
-        return run.tokenizers[0]
-    return run.text.tokenizer if hasattr(run, "text") else run.tokenizer
+    return run.tokenizers[0]
 
 
 def start_params(run, monkeypatch):
     """What training starts from, where a model begins with zeros instead of a draw."""
-    module = sys.modules[type(run).__module__]
-    draw, model = module.init_params, run.config.model
-    shapes = jax.eval_shape(lambda: draw(model, jax.random.key(0)))
+    shapes = jax.eval_shape(lambda: run.draw_params(jax.random.key(0)))
     zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
-    monkeypatch.setattr(module, "init_params", lambda *_: jax.tree.map(jax.numpy.asarray, zeros))
+    draw = lambda *_: jax.tree.map(jax.numpy.asarray, zeros)  # noqa: E731
+    monkeypatch.setattr(type(run), "draw_params", draw)
     return run.init_params(jax.random.key(0))
 
 
@@ -64,7 +59,7 @@ def start_params(run, monkeypatch):
 def test_table_starts_from_the_vectors_that_the_file_has(tmp_path, monkeypatch, kind):
     """Narrower than the model: a projection follows, and the output has a table of its own."""
     packed = config(tmp_path, kind, name="vectors.gz", model={"tied_embeddings": False})
-    run = runs.prepare_run(packed)
+    run = tiny.prepare(packed)
     words = tokenizer_of(run).words
     assert run.config.model.embedding_dim == 4
     assert run.report[-1] == f"word vectors: 2 of {len(words)} words are in {tmp_path}/vectors.gz"
@@ -78,7 +73,7 @@ def test_table_starts_from_the_vectors_that_the_file_has(tmp_path, monkeypatch, 
 
 def test_vectors_as_wide_as_the_model_need_no_projection(tmp_path, monkeypatch):
     wide = {word: [*numbers * 4] for word, numbers in VECTORS.items()}
-    run = runs.prepare_run(config(tmp_path, "classification", wide))
+    run = tiny.prepare(config(tmp_path, "classification", wide))
     assert run.config.model.embedding_dim is None
     embedding = start_params(run, monkeypatch)["encoder"]["embedding"]
     assert set(embedding) == {"embedding"}
@@ -98,7 +93,7 @@ def test_vectors_as_wide_as_the_model_need_no_projection(tmp_path, monkeypatch):
 )
 def test_width_of_the_vectors_must_fit_the_model(tmp_path, model, message):
     with pytest.raises(ConfigError, match=message):
-        runs.prepare_run(config(tmp_path, "masked", model=model))
+        tiny.prepare(config(tmp_path, "masked", model=model))
 
 
 def test_file_must_be_there(tmp_path):
@@ -106,4 +101,4 @@ def test_file_must_be_there(tmp_path):
         tmp_path, "masked", tokenizer={"word_vectors": "nowhere.txt"}, model={"embedding_dim": 16}
     )
     with pytest.raises(DataError, match="nowhere.txt"):
-        runs.prepare_run(missing)
+        tiny.prepare(missing)

@@ -55,8 +55,13 @@ def change(config, **tables):
 def train(config):
     """Trains, and returns the lines that say what became of the data."""
     reports = []
-    runs.train_run(config, on_start=lambda _, report: reports.extend(report))
+    runs.train_run(config, on_start=lambda task: reports.extend(task.report))
     return reports
+
+
+def prepare(config):
+    """The task of a config before the first step."""
+    return runs.task_class(config).prepare(config)
 
 
 def write(path, lines):

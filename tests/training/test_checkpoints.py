@@ -22,7 +22,7 @@ def at(state, step):
 def test_latest_and_best_are_kept(tmp_path, state):
     with Checkpoints(tmp_path, keep=1) as checkpoints:
         for step, loss in ((1, 3.0), (2, 1.0), (3, None), (4, 2.0), (5, 2.5)):
-            checkpoints.save(at(state, step), held_out_loss=loss)
+            checkpoints.save(at(state, step), validation_loss=loss)
         checkpoints.wait()
         assert checkpoints.latest_step == 5 and checkpoints.best_step == 2
     steps = sorted(int(p.name) for p in tmp_path.iterdir() if p.name.isdigit())
@@ -42,7 +42,7 @@ def test_restored_state_is_bitwise_the_saved_one(tmp_path, state):
 def test_parameters_load_alone_and_from_any_step(tmp_path, state):
     with Checkpoints(tmp_path) as checkpoints:
         for step, loss in ((1, 1.0), (2, 2.0)):
-            checkpoints.save(at(state, step), held_out_loss=loss)
+            checkpoints.save(at(state, step), validation_loss=loss)
         checkpoints.wait()
         best = checkpoints.restore_params(state.params)
         second = checkpoints.restore_params(state.params, step=2)

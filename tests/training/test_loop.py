@@ -7,12 +7,10 @@ import pytest
 
 from jaxformer.config import (
     AdamWConfig,
-    ExperimentConfig,
     LionConfig,
+    LoopConfig,
     ScheduleConfig,
     SgdConfig,
-    TokenizerConfig,
-    TrainingConfig,
 )
 from jaxformer.errors import ConfigError, TrainingError
 from jaxformer.training import (
@@ -23,6 +21,7 @@ from jaxformer.training import (
     fit,
     language_model_loss,
     make_optimizer,
+    make_schedule,
     read_metrics,
 )
 from tests.training import tiny
@@ -45,23 +44,18 @@ SCHEDULE = ScheduleConfig(name="cosine", warmup_steps=1, decay_steps=8)
 
 
 def train(folder, steps, batches=None, optimizer=ADAMW, devices=2):
-    config = ExperimentConfig(
-        model=tiny.model(dropout_rate=0.3).config,
-        tokenizer=TokenizerConfig(kind="byte"),
-        optimizer=optimizer,
-        schedule=SCHEDULE,
-        training=TrainingConfig(
-            steps=steps, batch_size=tiny.ROWS, log_every=2, eval_every=2, checkpoint_every=2
-        ),
-    )
     data = TrainingData(
         batches=batches or Batches(),
-        held_out=lambda: iter([tiny.batch(100), tiny.batch(101)]),
-        held_out_bytes=1000,
+        validation=lambda: iter([tiny.batch(100), tiny.batch(101)]),
+        validation_bytes=1000,
     )
-    runner = PmapRunner(jax.local_devices()[:devices])
     loss = language_model_loss(tiny.model(dropout_rate=0.3))
-    return fit(config, data, loss, loss, tiny.init_params, runner, folder)
+    return fit(
+        loss, tiny.init_params, make_optimizer(optimizer, SCHEDULE), data, folder,
+        LoopConfig(steps=steps, log_every=2, eval_every=2, checkpoint_every=2),
+        runner=PmapRunner(jax.local_devices()[:devices]),
+        learning_rate=make_schedule(optimizer.learning_rate, SCHEDULE),
+    )  # fmt: skip
 
 
 def final_state(folder, optimizer=ADAMW, devices=2):
@@ -124,14 +118,14 @@ def test_run_stopped_by_a_signal_is_saved_and_goes_on_bitwise(tmp_path, uninterr
     jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path), final_state(uninterrupted))
 
 
-def test_metrics_hold_training_and_held_out_records(uninterrupted):
+def test_metrics_hold_training_and_validation_records(uninterrupted):
     records = read_metrics(uninterrupted)
     assert [r["step"] for r in records if "loss" in r] == [2, 4, 5]
-    assert [r["step"] for r in records if "held_out_loss" in r] == [2, 4, 5]
+    assert [r["step"] for r in records if "validation_loss" in r] == [2, 4, 5]
     last = records[-1]
     # 96 tokens over 1000 bytes, near the uniform loss.
-    assert last["held_out_loss"] == pytest.approx(np.log(tiny.VOCAB), abs=0.3)
-    bits = last["held_out_loss"] * 96 / np.log(2) / 1000
+    assert last["validation_loss"] == pytest.approx(np.log(tiny.VOCAB), abs=0.3)
+    bits = last["validation_loss"] * 96 / np.log(2) / 1000
     assert last["bits_per_byte"] == pytest.approx(bits, rel=1e-6)
 
 
@@ -142,13 +136,14 @@ def test_finished_run_trains_no_further(uninterrupted):
 
 
 def test_fewer_steps_than_trained_are_refused(uninterrupted):
-    with pytest.raises(ConfigError, match=r"trained to step 5 already, got training\.steps=3"):
+    with pytest.raises(ConfigError, match=r"trained to step 5 already, got steps=3"):
         train(uninterrupted, 3)
 
 
 def test_divergence_stops_the_run_and_names_the_step(tmp_path):
     with pytest.raises(
-        TrainingError, match=r"held-out loss is not finite at step 2; the run is saved up to step 0"
+        TrainingError,
+        match=r"validation loss is not finite at step 2; the run is saved up to step 0",
     ):
         train(tmp_path, 5, optimizer=AdamWConfig(learning_rate=1e30))
 

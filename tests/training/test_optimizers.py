@@ -100,8 +100,8 @@ def test_decay_mask_takes_kernels_and_embeddings_of_a_scanned_model():
 
 def test_decay_mask_leaves_biases_on_scores_and_scales_of_heads():
     mask = decay_mask(option_sets.random_params(option_sets.config("relative")))
-    assert mask["position_bias"] == {"table": False}
-    attention = mask["stack"]["layer_0"]["attention"]
+    assert mask["positions"] == {"table": False}
+    attention = mask["stack"]["layers"]["attention"]
     assert not attention["query_norm_scale"] and not attention["key_norm_scale"]
 
 

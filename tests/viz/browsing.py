@@ -5,7 +5,8 @@ import shutil
 import numpy as np
 import pytest
 
-from jaxformer.viz import AttentionMap, attention_page
+from jaxformer.models import AttentionMap
+from jaxformer.viz import attention_page
 
 CHROMIUM = shutil.which("chromium")
 DRIVER = shutil.which("chromedriver")

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from jaxformer.errors import DataError, ShapeError
-from jaxformer.viz import AttentionMap, attention_page
+from jaxformer.models import AttentionMap
+from jaxformer.viz import attention_page
 
 
 def random_weights(*shape, seed=0):

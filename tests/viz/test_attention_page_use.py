@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from jaxformer.viz import AttentionMap, attention_page
+from jaxformer.models import AttentionMap
+from jaxformer.viz import attention_page
 from tests.viz.browsing import CROSS, ENCODER, HEADS, KEYS, assert_shows, needs_browser
 
 pytestmark = needs_browser

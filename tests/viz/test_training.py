@@ -11,7 +11,7 @@ from tests.viz.drawing import assert_readable, legend_of
 RECORDS = [
     {"step": 1, "loss": 3.0},
     {"step": 2, "loss": 2.5},
-    {"step": 2, "held_out_loss": 2.75, "bits_per_byte": 1.0},
+    {"step": 2, "validation_loss": 2.75, "bits_per_byte": 1.0},
 ]
 
 
@@ -19,15 +19,15 @@ def curves(figure):
     return {line.get_label(): line.get_xydata().tolist() for line in figure.axes[0].lines}
 
 
-def test_loss_curves_of_one_run_are_training_and_held_out():
+def test_loss_curves_of_one_run_are_training_and_validation():
     figure = loss_curves({"small": RECORDS}, title="a run")
     (axes,) = figure.axes
-    assert curves(figure) == {"training": [[1, 3.0], [2, 2.5]], "held out": [[2, 2.75]]}
-    assert legend_of(figure) == ["training", "held out"]
+    assert curves(figure) == {"training": [[1, 3.0], [2, 2.5]], "validation": [[2, 2.75]]}
+    assert legend_of(figure) == ["training", "validation"]
     assert axes.get_ylabel() == "loss (nats per token)" and axes.get_title() == "a run"
     assert axes.get_xlabel() == "optimizer step"
-    training, held_out = axes.lines
-    assert training.get_color() != held_out.get_color()
+    training, validation = axes.lines
+    assert training.get_color() != validation.get_color()
     assert_readable(figure)
 
 
@@ -37,15 +37,15 @@ def test_loss_curves_of_several_runs_have_a_colour_for_each():
     figure = loss_curves({"small": RECORDS, "_$large$": unfinished}, unit="text")
     assert curves(figure) == {
         "small, training": [[1, 3.0], [2, 2.5]],
-        "small, held out": [[2, 2.75]],
+        "small, validation": [[2, 2.75]],
         "_$large$, training": [[5, 1.5]],
     }
     assert legend_of(figure) == list(curves(figure))
     assert figure.axes[0].get_ylabel() == "loss (nats per text)"
-    training, held_out, other = figure.axes[0].lines
-    assert training.get_color() == held_out.get_color() != other.get_color()
-    assert held_out.get_marker() not in ("", "None") and training.get_marker() == ""
-    assert training.get_linewidth() < held_out.get_linewidth()
+    training, validation, other = figure.axes[0].lines
+    assert training.get_color() == validation.get_color() != other.get_color()
+    assert validation.get_marker() not in ("", "None") and training.get_marker() == ""
+    assert training.get_linewidth() < validation.get_linewidth()
     assert_readable(figure)
 
 
@@ -72,11 +72,11 @@ def test_run_without_losses_is_refused_by_its_name():
 
 def test_training_loss_is_called_what_the_caller_says():
     label = "training (with label smoothing)"
-    assert legend_of(loss_curves({"a": RECORDS}, training_label=label)) == [label, "held out"]
+    assert legend_of(loss_curves({"a": RECORDS}, training_label=label)) == [label, "validation"]
     figure = loss_curves({"a": RECORDS, "b": RECORDS[:1]}, training_label=label)
-    assert legend_of(figure) == [f"a, {label}", "a, held out", f"b, {label}"]
-    same = loss_curves({"a": RECORDS}, training_label="held out")
-    assert legend_of(same) == ["held out", "held out"]  # none is lost
+    assert legend_of(figure) == [f"a, {label}", "a, validation", f"b, {label}"]
+    same = loss_curves({"a": RECORDS}, training_label="validation")
+    assert legend_of(same) == ["validation", "validation"]  # none is lost
     assert_readable(figure)
 
 
@@ -87,7 +87,7 @@ def test_losses_that_are_not_finite_leave_gaps():
     np.testing.assert_array_equal(curves(figure)["training"], list(enumerate(losses)))
     assert figure.axes[0].get_ylim()[1] < 4
     assert_readable(figure)
-    never = [{"step": 1, "loss": math.nan}, {"step": 1, "held_out_loss": -math.inf}]
+    never = [{"step": 1, "loss": math.nan}, {"step": 1, "validation_loss": -math.inf}]
     with pytest.raises(DataError, match="with a finite loss, got 2 of 'b' without one; leave it"):
         loss_curves({"a": RECORDS, "b": never})
     loss_curves({"b": [*never, RECORDS[2]]})
@@ -97,11 +97,11 @@ def test_losses_that_are_not_finite_leave_gaps():
     ("record", "message"),
     [
         ({"loss": 1.0}, "must have a step, an int, got none in record 1 of 'a'"),
-        ({"step": None, "held_out_loss": 1.0}, "an int, got None in record 1 of 'a'"),
+        ({"step": None, "validation_loss": 1.0}, "an int, got None in record 1 of 'a'"),
         ({"step": 1.5, "loss": 1.0}, "an int, got 1.5 in record 1 of 'a'"),
         ({"step": True, "loss": 1.0}, "an int, got True in record 1 of 'a'"),
         ({"step": 7, "loss": None}, "^loss must be a number, got None at step 7 of 'a'"),
-        ({"step": 7, "held_out_loss": "2"}, "^held_out_loss must .* got '2' at step 7 of 'a'"),
+        ({"step": 7, "validation_loss": "2"}, "^validation_loss must .* got '2' at step 7 of 'a'"),
         ({"step": 7, "loss": False}, "^loss must be a number, got False at step 7 of 'a'"),
     ],
 )

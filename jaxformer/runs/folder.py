@@ -6,82 +6,38 @@ import os
 import pathlib
 import shutil
 import tempfile
-import zipfile
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-import numpy as np
-
-from jaxformer import text
 from jaxformer.config import ExperimentConfig, config_differences, config_to_toml, load_config
 from jaxformer.errors import CheckpointError
 
 __all__ = [
     "CHECKPOINTS",
+    "VALIDATION",
     "DataSummary",
-    "HeldOut",
     "check_same_run",
     "is_run",
     "load_summary",
-    "load_tokenizer",
-    "load_rows",
+    "read_json",
     "read_run_config",
     "require_free",
-    "save_rows",
-    "save_tokenizer",
     "start_folder",
     "update_config",
+    "write_json",
 ]
+
+T = TypeVar("T")
 
 CHECKPOINTS = "checkpoints"
 _CONFIG = "config.toml"
-_TOKENIZER = "tokenizer.json"
-_SOURCE_TOKENIZER = "source_tokenizer.json"
-_HELD_OUT = "held_out.npz"
-_HELD_OUT_ROWS = "held_out.json"
+VALIDATION = "validation.json"
 _DATA = "data.json"
 
 # What may change when a run goes on: how far, how often, where; never what is computed.
 _MAY_CHANGE = ("training.steps", "training.log_every", "training.eval_every",
                "training.checkpoint_every", "training.keep_checkpoints", "training.runner",
                "training.devices", "training.cpu_devices", "samples.", "out")  # fmt: skip
-
-
-class HeldOut(NamedTuple):
-    """The held-out tokens, kept in the run folder so that it needs no other file.
-
-    Args:
-        stream: the tokens.
-        num_bytes: UTF-8 bytes of the text that the model predicts.
-    """
-
-    stream: text.TokenStream
-    num_bytes: int
-
-    def save(self, folder: pathlib.Path) -> None:
-        """Writes them into a run folder."""
-        np.savez(
-            folder / _HELD_OUT,
-            tokens=self.stream.tokens,
-            offsets=self.stream.offsets,
-            num_bytes=np.int64(self.num_bytes),
-        )
-
-    @classmethod
-    def load(cls, folder: pathlib.Path) -> "HeldOut":
-        """Reads them from a run folder.
-
-        Raises:
-            CheckpointError: the file is missing or damaged.
-        """
-        path = folder / _HELD_OUT
-        try:
-            # Opened here, because np.load leaves a damaged file open.
-            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                stream = text.TokenStream(file["tokens"], file["offsets"])
-                return cls(stream, int(file["num_bytes"]))
-        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-            raise _damaged(path, error) from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,17 +48,15 @@ class DataSummary:
         fingerprint: SHA-256 of the texts, so that a run is not continued on others.
         documents: how many the training text has; pairs or labelled texts, where it is of these.
         train_tokens: how many the training text has; of pairs, the targets.
-        held_out_tokens: how many the held-out text has, likewise.
-        classes: names of the labels, in the order of their numbers; empty without labels.
+        validation_tokens: how many the validation text has, likewise.
         shapes: (rows, length) of the batches of sequences of unequal length, else empty. They
             depend on the number of devices, and the order of the batches on them.
     """
 
-    fingerprint: str
-    documents: int
-    train_tokens: int
-    held_out_tokens: int
-    classes: tuple[str, ...] = ()
+    fingerprint: str = ""
+    documents: int = 0
+    train_tokens: int = 0
+    validation_tokens: int = 0
     shapes: tuple[tuple[int, int], ...] = ()
 
 
@@ -144,15 +98,14 @@ def start_folder(
         folder: where; free, as `require_free` checks.
         config: of the run.
         summary: of the training text.
-        write: writes what else there is into the folder: tokenizers and held-out data.
+        write: writes what else there is into the folder: tokenizers and validation data.
     """
     above = folder.absolute().parent
     draft = pathlib.Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=above))
     try:
         draft.chmod(0o755)
         write(draft)
-        summary_text = json.dumps(dataclasses.asdict(summary), indent=2) + "\n"
-        (draft / _DATA).write_text(summary_text, encoding="utf-8")
+        write_json(draft / _DATA, dataclasses.asdict(summary))
         (draft / _CONFIG).write_text(config_to_toml(config), encoding="utf-8")
         draft.rename(folder)
     finally:
@@ -180,40 +133,29 @@ def read_run_config(folder: pathlib.Path) -> ExperimentConfig:
     return load_config(folder / _CONFIG)
 
 
-def save_tokenizer(
-    folder: pathlib.Path, tokenizer: text.Tokenizer, source_tokenizer: text.Tokenizer | None = None
-) -> None:
-    """Writes the tokenizer of a run folder, and that of the sources where it is another."""
-    tokenizer.save(folder / _TOKENIZER)
-    if source_tokenizer is not None:
-        source_tokenizer.save(folder / _SOURCE_TOKENIZER)
+def write_json(path: pathlib.Path, value: Any) -> None:
+    """Writes JSON that people can read, too."""
+    path.write_text(json.dumps(value, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
 
 
-def load_tokenizer(folder: pathlib.Path, *, of_sources: bool = False) -> text.Tokenizer:
-    """Reads the tokenizer of a run folder, or that of its sources."""
-    return text.Tokenizer.load(folder / (_SOURCE_TOKENIZER if of_sources else _TOKENIZER))
+def read_json(path: pathlib.Path, make: Callable[[Any], T]) -> T:
+    """Reads JSON of a run folder.
 
-
-def save_rows(folder: pathlib.Path, *columns: Sequence[str]) -> None:
-    """Writes held-out rows, such as pairs of sentences, into a run folder."""
-    rows = [list(row) for row in zip(*columns, strict=True)]
-    (folder / _HELD_OUT_ROWS).write_text(
-        json.dumps(rows, ensure_ascii=False, indent=0) + "\n", encoding="utf-8"
-    )
-
-
-def load_rows(folder: pathlib.Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Reads the two columns of held-out rows.
+    Args:
+        path: of the file.
+        make: from what the file holds to what is returned; any error that it raises for a value of
+            the wrong type means that the file is damaged.
 
     Raises:
         CheckpointError: the file is missing or damaged.
     """
-    path = folder / _HELD_OUT_ROWS
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
-        return tuple(str(first) for first, _ in rows), tuple(str(second) for _, second in rows)
-    except (OSError, TypeError, ValueError) as error:
-        raise _damaged(path, error) from None
+        return make(json.loads(path.read_text(encoding="utf-8")))
+    except (KeyError, OSError, TypeError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise CheckpointError(
+            f"{path} is missing or damaged ({reason}); restore the run folder, or train it anew"
+        ) from None
 
 
 def load_summary(folder: pathlib.Path) -> DataSummary:
@@ -222,14 +164,11 @@ def load_summary(folder: pathlib.Path) -> DataSummary:
     Raises:
         CheckpointError: the file is missing or damaged.
     """
-    path = folder / _DATA
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        values["classes"] = tuple(values["classes"])
-        values["shapes"] = tuple(map(tuple, values["shapes"]))
-        return DataSummary(**values)
-    except (KeyError, OSError, TypeError, ValueError) as error:
-        raise _damaged(path, error) from None
+
+    def summary(values: Any) -> DataSummary:
+        return DataSummary(**{**values, "shapes": tuple(map(tuple, values["shapes"]))})
+
+    return read_json(folder / _DATA, summary)
 
 
 def check_same_run(folder: pathlib.Path, config: ExperimentConfig, summary: DataSummary) -> None:
@@ -264,10 +203,3 @@ def check_same_run(folder: pathlib.Path, config: ExperimentConfig, summary: Data
             f"{folder} has batches of (rows, length) {before.shapes}, got {summary.shapes} with "
             "this number of devices; go on with as many as before, or choose another out"
         )
-
-
-def _damaged(path: pathlib.Path, error: Exception) -> CheckpointError:
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return CheckpointError(
-        f"{path} is missing or damaged ({reason}); restore the run folder, or train it anew"
-    )

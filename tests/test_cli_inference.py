@@ -12,7 +12,7 @@ import pytest
 
 from jaxformer import runs
 from jaxformer.cli import main
-from jaxformer.config import SamplingConfig
+from jaxformer.config import BeamSearchConfig, SamplingConfig
 from tests.runs import tiny
 
 
@@ -76,7 +76,7 @@ def test_evaluate_prints_loss_scores_and_how_they_were_computed(translation_run,
     run, out = translation_run
     printed = output(capsys, "evaluate", run).out
     pattern = (
-        r"held-out loss at step \d+: [\d.]+ nats per token, [\d.]+ bits per byte, "
+        r"validation loss at step \d+: [\d.]+ nats per token, [\d.]+ bits per byte, "
         r"perplexity [\d.]+, bleu [\d.e-]+, chrf [\d.]+, exact [\d.]+, over \d+ tokens\n"
         r"BLEU: nrefs:1\|\S+tok:13a\S+\nchrF: nrefs:1\|\S+\n"
     )
@@ -87,7 +87,7 @@ def test_evaluate_prints_loss_scores_and_how_they_were_computed(translation_run,
 def test_evaluate_of_a_classifier_counts_texts(classification_run, capsys):
     run, out = classification_run
     printed = output(capsys, "evaluate", run).out
-    pattern = r"held-out loss at step \d+: [\d.]+ nats per text, accuracy [\d.]+, over 15 texts\n"
+    pattern = r"validation loss at step \d+: [\d.]+ nats per text, accuracy [\d.]+, over 15 texts\n"
     assert re.fullmatch(pattern, printed), printed
     assert printed in out
 
@@ -143,10 +143,11 @@ def test_no_lines_give_no_lines(translator, classifier, capsys, monkeypatch):
 def test_best_translations_are_lines_of_score_and_text(translator, tmp_path, capsys):
     """An empty line ends those of a sentence; a bad line is one alone."""
     path = tiny.write(tmp_path / "lines.txt", LINES)
-    words = ("--file", path, "--n-best", 3, "--length-penalty", 0)
+    words = ("--file", path, "--num-best", 3, "--length-penalty", 0)
     out = output(capsys, "translate", translator, *words).out
+    search = BeamSearchConfig(beam_size=3, num_best=3, length_penalty=0.0)
     expected = ""
-    for best in translations_of(translator, num_best=3, length_penalty=0.0):
+    for best in translations_of(translator, search=search):
         expected += "".join(f"{one.score:.4f}\t{one.text}\n" for one in best or ()) + "\n"
     assert out == expected and out.count("\t") == 12
 
@@ -155,7 +156,7 @@ def test_beam_of_one_is_greedy(translator, tmp_path, capsys):
     sentences = ["one two", "six", "two three five"]
     path = tiny.write(tmp_path / "lines.txt", sentences)
     out = output(capsys, "translate", translator, "--file", path, "--beam-size", 1).out
-    greedy = runs.open_run(translator).translate(sentences, beam_size=1)
+    greedy = runs.open_run(translator).translate(sentences, search=BeamSearchConfig(beam_size=1))
     assert out == "".join(f"{best[0].text}\n" for best in greedy)
 
 
@@ -167,18 +168,18 @@ def test_line_breaks_that_a_model_writes_do_not_break_the_lines(
 
     monkeypatch.setattr("jaxformer.text.Tokenizer.decode", decoded)
     assert output(capsys, "translate", translator, "one two").out == "a\\nb\\r\n"
-    words = ("--n-best", 1)
+    words = ("--num-best", 1)
     assert output(capsys, "predict", masked, "[MASK]", *words).out.count("\n") == 2
 
 
 def test_temperature_draws_with_the_seed(translator, tmp_path, capsys, monkeypatch):
     asked = []
 
-    def draw(self, sentences, *, rng, sampling):
+    def draw(self, params, sentences, *, rng, sampling):
         asked.append((jax.random.key_data(rng).tolist(), sampling))
         return [f"<{sentence}>" for sentence in sentences]
 
-    monkeypatch.setattr(runs.TranslationRun, "sample_translations", draw)
+    monkeypatch.setattr(runs.TranslationTask, "sample_translations", draw)
     path = tiny.write(tmp_path / "lines.txt", ["one", "", "two"])
     words = ("--file", path, "--temperature", 0.5, "--seed", 7)
     assert output(capsys, "translate", translator, *words).out == "<one>\n\n<two>\n"
@@ -189,17 +190,20 @@ def test_temperature_draws_with_the_seed(translator, tmp_path, capsys, monkeypat
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["one two", "--n-best", 4], "--n-best must be in 1 .. --beam-size=3, got 4"),
-        (["one two", "--n-best", 0], "--n-best must be in 1 .. --beam-size=3, got 0"),
-        (["one two", "--beam-size", 0], "--beam-size must be positive, got 0"),
-        (["one two", "--beam-size", 2, "--n-best", 3], "--beam-size=2, got 3"),
+        (
+            ["one two", "--num-best", 4],
+            "must be at most beam_size, got num_best=4 and beam_size=3",
+        ),
+        (["one two", "--num-best", 0], "num_best must be positive, got num_best=0"),
+        (["one two", "--beam-size", 0], "beam_size must be positive, got beam_size=0"),
+        (["one two", "--beam-size", 2, "--num-best", 3], "got num_best=3 and beam_size=2"),
         (["one two", "--file", "a.txt"], "give a text or --file, got both"),
         (["--file", "absent.txt"], "absent.txt"),
         ([""], "must have text, got ''"),
         (["one " * 12], "at most max_len=12 tokens"),
         (["one two", "--temperature", -1], "temperature must be zero or more"),
-        (["one two", "--temperature", 0.5, "--n-best", 2], "--temperature=0.5 draws one"),
-        (["one two", "--temperature", 0.5, "--beam-size", 2], "leave out --n-best, --beam-size"),
+        (["one two", "--temperature", 0.5, "--num-best", 2], "--temperature=0.5 draws one"),
+        (["one two", "--temperature", 0.5, "--beam-size", 2], "leave out --num-best, --beam-size"),
         (["one two", "--temperature", 0.5, "--length-penalty", 1], "--temperature=0.5 draws one"),
         (["one two", "--step", 7], "no checkpoint of step 7"),
     ],
@@ -210,9 +214,9 @@ def test_mistakes_of_translate_get_one_line(translator, capsys, words, message):
 
 def test_options_are_checked_before_lines_are_read(translator, classifier, capsys, monkeypatch):
     for run, *words in (
-        (translator, "translate", "--n-best", 4),
+        (translator, "translate", "--num-best", 4),
         (translator, "translate", "--temperature", -1),
-        (classifier, "predict", "--n-best", 0),
+        (classifier, "predict", "--num-best", 0),
     ):
         type_in(monkeypatch, b"\n")
         one_line(capsys, words[0], run, *words[1:])
@@ -227,7 +231,8 @@ def test_standard_input_must_be_utf8(translator, capsys, monkeypatch):
 def test_run_of_another_kind_is_refused_with_what_it_is(
     translator, classifier, masked, tmp_path, capsys, monkeypatch
 ):
-    decoder = runs.LanguageModelRun(tmp_path, None, None, 0, None)
+    task = runs.LanguageModelTask(config=None, tokenizers=())
+    decoder = runs.Run(tmp_path, task, None, 0)
     open_run = runs.open_run
     monkeypatch.setattr(
         runs, "open_run", lambda path, step: decoder if path == tmp_path else open_run(path, step)
@@ -244,24 +249,26 @@ def test_run_of_another_kind_is_refused_with_what_it_is(
         ("translate", "one"): [translates],
         ("predict", "one"): [fills, labels],
     }
+    abilities = {"generate": "generate", "translate": "translate"}
+    abilities["predict"] = "fill_masks or classify"
     for (command, *words), good in takes.items():
         for kind, run in kinds.items():
             if kind not in good:
                 error = one_line(capsys, command, run, *words)
-                assert f"{run} holds {kind}, which {command} is not for; it is for" in error
-                assert error.endswith(" or ".join(good) + "\n")
+                assert f"{run} holds {kind}, which has no {abilities[command]}; that" in error
+                assert error.endswith("that is for " + " or ".join(good) + "\n")
 
 
 def test_predict_labels_every_line(classifier, tmp_path, capsys):
     path = tiny.write(tmp_path / "lines.txt", ["cat cat no 1", " ", "moon no 2"])
-    said = output(capsys, "predict", classifier, "--file", path, "--n-best", 2)
+    said = output(capsys, "predict", classifier, "--file", path, "--num-best", 2)
     run = runs.open_run(classifier)
     one, two = (
         "".join(f"{c.probability:.4f}\t{c.name}\n" for c in best)
         for best in run.classify(["cat cat no 1", "moon no 2"], 2)
     )
     assert said.out == f"{one}\n\n{two}\n"
-    assert "line 2 is not predicted for: a text to classify must have" in said.err
+    assert "line 2 is not predicted for: a text must have" in said.err
     assert "1 of 3 lines are not predicted for" in said.err
 
 
@@ -281,8 +288,8 @@ def test_predict_fills_every_mask(masked, capsys, monkeypatch):
 
 
 def test_predict_refuses_to_predict_nothing(classifier, capsys):
-    error = one_line(capsys, "predict", classifier, "cat", "--n-best", 0)
-    assert "--n-best must be positive, got 0" in error
+    error = one_line(capsys, "predict", classifier, "cat", "--num-best", 0)
+    assert "--num-best must be positive, got 0" in error
 
 
 def test_samples_of_a_masked_run_are_written(masked_run):
@@ -307,7 +314,7 @@ def test_help_of_the_commands_is_quick_and_does_not_load_jax():
     assert result.returncode == 0, result.stderr
     for word in (
         "--beam-size",
-        "--n-best",
+        "--num-best",
         "--length-penalty",
         "--temperature",
         "--file",

@@ -1,5 +1,6 @@
 """jaxformer generate, translate and predict: what a trained run is asked for."""
 
+import dataclasses
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -22,9 +23,7 @@ def generate(command: Generate) -> None:
     """Prints a prompt and its continuation as it comes."""
     import jax
 
-    from jaxformer import runs
-
-    run: runs.LanguageModelRun = _open(command, runs.LanguageModelRun)
+    run = _open(command, "generate")
     pieces = run.generate(
         command.prompt,
         rng=jax.random.key(_checked_seed(command.seed)),
@@ -42,36 +41,27 @@ def translate(command: Translate) -> None:
     """Prints the translations of a sentence, or of every line."""
     import jax
 
-    from jaxformer import runs
-
-    run: runs.TranslationRun = _open(command, runs.TranslationRun)
+    run = _open(command, "translate")
     if command.temperature == 0:
         if command.seed != 0:
             raise errors.ConfigError(
                 f"--seed={command.seed} is of draws; give a --temperature, or leave it out"
             )
-        beam_size = run.config.translation.beam_size
-        beam_size = beam_size if command.beam_size is None else command.beam_size
-        if beam_size < 1:
-            raise errors.ConfigError(f"--beam-size must be positive, got {beam_size}")
-        if not 1 <= command.n_best <= beam_size:
-            raise errors.ConfigError(
-                f"--n-best must be in 1 .. --beam-size={beam_size}, got {command.n_best}"
-            )
+        given: dict[str, Any] = {
+            "beam_size": command.beam_size,
+            "length_penalty": command.length_penalty,
+            "num_best": command.num_best,
+        }
+        chosen = {name: value for name, value in given.items() if value is not None}
+        search = dataclasses.replace(run.config.translation, **chosen)
         lines = _Lines(command.text, command.file, "translated", run.encode)
-        results = run.translate_stream(
-            lines.good,
-            beam_size=beam_size,
-            num_best=command.n_best,
-            length_penalty=command.length_penalty,
-        )
-
+        results = run.translate_stream(lines.good, search=search)
         unfinished = 0
 
         def shown(translations: list[Any]) -> str:
             nonlocal unfinished
             unfinished += not translations[0].finished
-            if command.n_best == 1:
+            if command.num_best == 1:
                 return _on_one_line(translations[0].text)
             return "".join(f"{one.score:.4f}\t{_on_one_line(one.text)}\n" for one in translations)
 
@@ -83,9 +73,9 @@ def translate(command: Translate) -> None:
                 file=sys.stderr,
             )
         return
-    if command.n_best != 1 or command.beam_size is not None or command.length_penalty is not None:
+    if command.num_best != 1 or command.beam_size is not None or command.length_penalty is not None:
         raise errors.ConfigError(
-            f"--temperature={command.temperature:g} draws one translation; leave out --n-best, "
+            f"--temperature={command.temperature:g} draws one translation; leave out --num-best, "
             "--beam-size and --length-penalty, or the temperature"
         )
     sampling = SamplingConfig(temperature=command.temperature)
@@ -104,17 +94,14 @@ def translate(command: Translate) -> None:
 
 def predict(command: Predict) -> None:
     """Prints the predictions for a text, or for every line."""
-    from jaxformer import runs
-
-    run: runs.MaskedRun | runs.ClassificationRun
-    run = _open(command, runs.MaskedRun, runs.ClassificationRun)
-    if command.n_best < 1:
-        raise errors.ConfigError(f"--n-best must be positive, got {command.n_best}")
-    lines = _Lines(command.text, command.file, "predicted for", run.encode)
+    run = _open(command, "fill_masks", "classify")
+    if command.num_best < 1:
+        raise errors.ConfigError(f"--num-best must be positive, got {command.num_best}")
+    lines = _Lines(command.text, command.file, "predicted for", run.task.check_prompt)
 
     def predictions(texts: list[str]) -> list[str]:
-        if isinstance(run, runs.ClassificationRun):
-            labels = run.classify(texts, command.n_best)
+        if hasattr(run.task, "classify"):
+            labels = run.classify(texts, command.num_best)
             return ["".join(f"{c.probability:.4f}\t{c.name}\n" for c in best) for best in labels]
         return [
             "".join(
@@ -122,7 +109,7 @@ def predict(command: Predict) -> None:
                 for number, best in enumerate(masks, 1)
                 for fill in best
             )
-            for masks in run.fill_masks(texts, command.n_best)
+            for masks in run.fill_masks(texts, command.num_best)
         ]
 
     starts = range(0, len(lines.good), _CHUNK)
@@ -216,14 +203,10 @@ def _checked_seed(seed: int) -> int:
     return seed
 
 
-def _open(command: Any, *kinds: type["Run"]) -> Any:
-    """Opens the run of a command, which must be of a kind that the command is for."""
+def _open(command: Generate | Translate | Predict, *abilities: str) -> "Run":
+    """Opens the run of a command, whose task must have one of these methods."""
     from jaxformer import runs
 
     run = runs.open_run(command.run, command.step)
-    if isinstance(run, kinds):
-        return run
-    raise errors.ConfigError(
-        f"{command.run} holds {run.kind}, which {type(command).__name__.lower()} is not for; "
-        f"it is for {' or '.join(kind.kind for kind in kinds)}"
-    )
+    run.require(*abilities)
+    return run

@@ -1,0 +1,69 @@
+"""A task and a data source of your own: name the kind of every word (token tagging).
+
+    python examples/own_task.py
+
+It is trained in runs/own_task, evaluated, resumed and opened by what the built-in tasks use.
+"""
+
+import numpy as np
+from flax import linen as nn
+
+from jaxformer import config as c
+from jaxformer.functional import cross_entropy
+from jaxformer.models import Encoder
+from jaxformer.runs import Split, TableTask, open_run, train_run
+from jaxformer.text import Labelled, RowCounts
+
+STEPS, TAGS = 100, ["DET", "NOUN", "VERB"]
+D, N, V = "the a every".split(), "dog walk run cat".split(), "sleeps walk run eats".split()
+
+
+class Tagger(nn.Module):
+    config: c.ModelConfig
+
+    @nn.compact
+    def __call__(self, tokens, *, lengths=None, deterministic=True):
+        output = Encoder(self.config)(tokens, lengths=lengths, deterministic=deterministic)
+        return output._replace(logits=nn.Dense(len(TAGS))(output.hidden))
+
+
+class Tagging(TableTask):
+    kind, unit, table = "a tagger, which names the kinds of words", "word", Labelled
+    model = property(lambda self: Tagger(self.config.model))
+
+    @classmethod
+    def read(cls, config):
+        rows = [(f"{d} {n} {v}", "DET NOUN VERB") for d in D for n in N for v in V]
+        rows += [(f"{n} {v} {d} cat", "NOUN VERB DET NOUN") for d in D for n in N for v in V]
+        labelled, counts = Labelled(*zip(*rows, strict=True)), RowCounts("sentences", len(rows))
+        return Split(*labelled.split(0.2, counts))
+
+    def encode_rows(self, rows, counts):
+        tags = [np.int32([TAGS.index(tag) for tag in row.split()]) for row in rows.labels]
+        rows_of = zip(self.tokenizer.encode_documents(rows.texts), tags, strict=True)
+        return (
+            [dict(tokens=x, lengths=np.int32(x.size), labels=y) for x, y in rows_of],
+            rows,
+            counts,
+        )
+
+    def loss(self, label_smoothing):
+        return lambda params, batch, rng: cross_entropy(
+            self.model.apply({"params": params}, batch["tokens"], lengths=batch["lengths"]).logits,
+            batch["labels"], label_smoothing=label_smoothing,
+        )  # fmt: skip
+
+    def sample(self, params, prompt, rng):
+        best = self.model.apply({"params": params}, self.encode(prompt)[None]).logits.argmax(-1)
+        return " ".join(TAGS[i] for i in best[0])
+
+
+config = c.ExperimentConfig(
+    model=c.ModelConfig(architecture="encoder", max_len=8, num_layers=1, d_model=32, num_heads=2),
+    data=c.DataConfig(source="labelled"), tokenizer=c.TokenizerConfig(kind="word"),
+    optimizer=c.AdamWConfig(learning_rate=1e-2), out="runs/own_task",
+    training=c.TrainingConfig(steps=STEPS, batch_tokens=256, log_every=20, eval_every=20),
+)  # fmt: skip
+train_run(config, task=Tagging)
+run = open_run("runs/own_task", task=Tagging)
+print(f"step {run.step}: {run.evaluate()}; every run walk: {run.sample('every run walk', None)}")

@@ -1,0 +1,133 @@
+"""Forward passes over texts of any lengths, in batches of few shapes."""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from jaxformer import text
+from jaxformer.models import AttentionMap
+
+__all__ = [
+    "apply_model",
+    "encoder_attention",
+    "label_log_likelihoods",
+    "padded_batches",
+    "self_attention_map",
+    "with_weights",
+]
+
+_ROWS = 32  # texts at a time
+_SHORTEST = 16  # tokens that a row is padded to, at least
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def apply_model(
+    model: nn.Module, method: Callable[..., Any], params: Any, /, **inputs: jax.Array
+) -> Any:
+    """Calls method(model, **inputs) with the parameters, compiled once for each shape.
+
+    Args:
+        model: the Flax module.
+        method: a function that lives as long as the program, such as one at the top of a file.
+        params: the model's parameters.
+        **inputs: arrays.
+    """
+    return nn.apply(method, model)({"params": params}, **inputs)
+
+
+def padded_batches(
+    rows: Sequence[Mapping[str, np.ndarray]], max_len: int
+) -> Iterator[tuple[list[int], dict[str, np.ndarray]]]:
+    """Pads rows of about the same length together.
+
+    Lengths are rounded up to powers of two, and every batch has as many rows as any other, so that
+    whatever texts come, there are few shapes to compile.
+
+    Args:
+        rows: arrays by name, the same names in each, with one axis or none.
+        max_len: the most tokens that a model reads, beyond which nothing is padded.
+
+    Yields:
+        The indices of the rows in a batch, and the batch: arrays `[32, length]`, padded with
+        `text.IGNORE` in "labels" and 0 in others, or `[32]`. Its last rows may be padding.
+    """
+    sizes = [max(array.size for array in row.values() if array.ndim) for row in rows]
+    order = sorted(range(len(rows)), key=sizes.__getitem__)
+    for start in range(0, len(order), _ROWS):
+        indices = order[start : start + _ROWS]
+        batch = {}
+        for name, first in rows[indices[0]].items():
+            arrays = [rows[i][name] for i in indices]
+            longest = max(array.size for array in arrays)
+            width = min(max(_SHORTEST, 1 << (longest - 1).bit_length()), max_len)
+            fill = text.IGNORE if name == "labels" else 0
+            batch[name] = np.full((_ROWS, width)[: 1 + first.ndim], fill, first.dtype)
+            for row, array in enumerate(arrays):
+                batch[name][(row, slice(array.size))[: 1 + first.ndim]] = array
+        yield indices, batch
+
+
+def _log_likelihoods(model: Any, labels: jax.Array, **inputs: jax.Array) -> jax.Array:
+    """Log-probabilities of labels `[B, T]`: float32 `[B, T]`, 0 where there is none."""
+
+    def of_row(row: tuple[jax.Array, jax.Array]) -> jax.Array:
+        hidden, labels = row
+        scores = jax.nn.log_softmax(model.logits(hidden).astype(jnp.float32))
+        taken = jnp.take_along_axis(scores, labels.clip(0)[:, None], axis=-1)[:, 0]
+        return jnp.where(labels >= 0, taken, 0)
+
+    # Row by row, because the logits of all at once may be more than memory holds.
+    return jax.lax.map(of_row, (model.hidden_states(**inputs).hidden, labels))
+
+
+def label_log_likelihoods(
+    model: nn.Module, params: Any, rows: Sequence[Mapping[str, np.ndarray]], max_len: int
+) -> list[float]:
+    """Sums the log-probabilities of the labels of each row, in nats.
+
+    Args:
+        model: with `hidden_states` and `logits`.
+        params: its parameters.
+        rows: the inputs of `hidden_states`, and "labels": int `[T]`, `text.IGNORE` = not counted.
+        max_len: the most tokens that the model reads.
+    """
+    found = [0.0] * len(rows)
+    for indices, batch in padded_batches(rows, max_len):
+        nats = np.asarray(apply_model(model, _log_likelihoods, params, **batch), np.float64)
+        for row, i in enumerate(indices):
+            found[i] = float(nats[row].sum())
+    return found
+
+
+def self_attention_map(
+    name: str, weights: jax.Array, tokenizer: text.Tokenizer, ids: np.ndarray
+) -> AttentionMap:
+    """Makes the map of tokens that attend to each other.
+
+    Args:
+        name: of the attention.
+        weights: float `[L, 1, N, T, T]`.
+        tokenizer: of the tokens.
+        ids: int `[T]`.
+    """
+    tokens = tokenizer.token_texts(ids)
+    return AttentionMap(name, np.asarray(weights)[:, 0], tokens, tokens)
+
+
+def with_weights(model: Any, **inputs: jax.Array) -> Any:
+    """Output of a model with its attention weights, for `apply_model`."""
+    return model(**inputs, return_weights=True)
+
+
+def encoder_attention(
+    model: nn.Module, params: Any, tokenizer: text.Tokenizer, ids: np.ndarray
+) -> list[AttentionMap]:
+    """Makes the map of an encoder that reads tokens `[T]`."""
+    output = apply_model(model, with_weights, params, tokens=ids[None])
+    weights = output.weights.self_attention
+    return [self_attention_map("encoder self-attention", weights, tokenizer, ids)]

@@ -1,0 +1,413 @@
+"""What a run does: its data, its model and loss, and what the model is used for."""
+
+import abc
+import dataclasses
+import hashlib
+import pathlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from jaxformer import text
+from jaxformer.config import ExperimentConfig, ModelConfig, TokenizerConfig
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.runs.folder import DataSummary, load_summary
+from jaxformer.runs.forward import apply_model, padded_batches
+from jaxformer.runs.word_vectors import StartVectors
+from jaxformer.training import Evaluation, SingleRunner, TrainingData, evaluate, make_eval_step
+from jaxformer.training.data import BatchSource
+from jaxformer.training.losses import LossFunction
+from jaxformer.training.parallel import Runner
+
+__all__ = [
+    "SOURCE_TOKENIZER",
+    "LogLikelihood",
+    "LossLabels",
+    "Split",
+    "Task",
+    "encode_each",
+    "evenly_chosen",
+    "fill_vocab_size",
+    "fingerprint",
+    "train_tokenizer",
+]
+
+_TOKENIZER = "tokenizer.json"
+SOURCE_TOKENIZER = "source_tokenizer.json"
+
+
+class Split(NamedTuple):
+    """What `Task.read` returns: the data before it is encoded.
+
+    Args:
+        train: documents, or a `text.Table`.
+        validation: likewise.
+        train_counts: of the rows that were read and dropped, where there are rows.
+        validation_counts: likewise.
+    """
+
+    train: Any
+    validation: Any
+    train_counts: text.RowCounts | None = None
+    validation_counts: text.RowCounts | None = None
+
+
+class LossLabels(NamedTuple):
+    """What the losses of a run are, for who draws them.
+
+    Args:
+        unit: that the loss is the mean over: "token", "masked token" or "text".
+        training: what to call the training loss, which has dropout and label smoothing in it where
+            the run has them, as the validation loss never has.
+    """
+
+    unit: str
+    training: str
+
+
+class LogLikelihood(NamedTuple):
+    """How likely a model finds a text.
+
+    Args:
+        log_likelihood: natural logarithm of the text's probability, in nats.
+        num_tokens: how many tokens that is the sum over.
+    """
+
+    log_likelihood: float
+    num_tokens: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Task(abc.ABC):
+    """What a run does. A task of one's own is a subclass of this or of one below it.
+
+    `prepare` makes one from a config before training, `load` from a run folder. The built-in tasks
+    are subclasses of `StreamTask` (documents, cut into windows) and `TableTask` (rows of text, such
+    as pairs), each of which leaves a few methods to write. To change one of them, override what is
+    different: `read` for another source of its data, `model` for another model.
+
+    A method that only some tasks have, such as `generate`, `translate` or `classify`, takes the
+    parameters first; the run's method of that name passes them.
+
+    Attributes:
+        kind: what the model is, in words, for messages.
+        unit: what the model predicts, and its loss is the mean over.
+
+    Args:
+        config: the experiment, all that the data decides filled in.
+        tokenizers: one; or that of the sources and that of the targets, which may be the same.
+        summary: what the run folder remembers of the training data.
+        report: what became of the data, a line each.
+        vectors: what the embeddings start from.
+        train: encoded training data; None in a run that was opened.
+        validation: encoded validation data, likewise.
+    """
+
+    config: ExperimentConfig
+    tokenizers: tuple[text.Tokenizer, ...]
+    summary: DataSummary = DataSummary()
+    report: tuple[str, ...] = ()
+    vectors: StartVectors = StartVectors(None, ())
+    train: Any = None
+    validation: Any = None
+
+    kind: ClassVar[str] = "a task of its own"
+    unit: ClassVar[str] = "token"
+
+    @classmethod
+    def prepare(cls, config: ExperimentConfig, folder: pathlib.Path | None = None) -> Self:
+        """Reads the data, makes tokenizers, and fills in what the data decides.
+
+        Args:
+            config: the experiment.
+            folder: run folder to resume; its tokenizers are reused. None for a new run.
+
+        Returns:
+            The task before the first step.
+
+        Raises:
+            ConfigError: the config is impossible with this data, or the class lacks a method.
+            DataError: the data cannot be used, or a prompt of the samples does not fit.
+        """
+        cls._require_complete()
+        data = cls.read(config)
+        if folder is None:
+            tokenizers = cls.make_tokenizers(config, data)
+        else:
+            tokenizers = cls.load_tokenizers(config, folder)
+        config = cls.with_vocab_sizes(config, tokenizers)
+        vectors, config = StartVectors.read(config, tokenizers[0])
+        start = cls(config=config, tokenizers=tokenizers, vectors=vectors)
+        task = start.with_data(data)
+        for prompt in task.config.samples.prompts:
+            try:
+                task.check_prompt(prompt)
+            except DataError as error:
+                raise DataError(f"samples.prompts has {prompt!r}: {error}") from None
+        return dataclasses.replace(task, report=(*task.report, *vectors.report))
+
+    @classmethod
+    def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
+        """Reads from a run folder what `save` has written there, but for the validation data."""
+        cls._require_complete()
+        return cls(
+            config=config, tokenizers=cls.load_tokenizers(config, folder),
+            summary=load_summary(folder),
+        )  # fmt: skip
+
+    @classmethod
+    def _require_complete(cls) -> None:
+        """Raises ConfigError where a subclass has left out a method that a task needs."""
+        if cls.__abstractmethods__:
+            raise ConfigError(
+                f"the task {cls.__name__} must have every method of a task, got none for "
+                f"{', '.join(sorted(cls.__abstractmethods__))}; write it"
+            )
+
+    # What a subclass must say of its data.
+
+    @classmethod
+    @abc.abstractmethod
+    def read(cls, config: ExperimentConfig) -> Split:
+        """Reads training and validation data, as the config says. Override it for another source.
+
+        Raises:
+            ConfigError: the config does not say where the data is.
+            DataError: the data cannot be used.
+        """
+
+    @classmethod
+    @abc.abstractmethod
+    def training_texts(cls, split: Split) -> tuple[Sequence[str], Sequence[str]]:
+        """Training and validation texts that a tokenizer is trained on."""
+
+    @abc.abstractmethod
+    def with_data(self, data: Split) -> Self:
+        """Encodes what `read` has returned, and fills in the summary, the report and prompts."""
+
+    @abc.abstractmethod
+    def training_batches(self, runner: Runner) -> BatchSource:
+        """Makes the training batches, for as many devices and hosts as the runner has."""
+
+    @abc.abstractmethod
+    def evaluation_data(self, validation: Any, runner: Runner) -> TrainingData:
+        """Makes the batches of encoded validation data, and the scores; no training batches."""
+
+    @abc.abstractmethod
+    def load_validation(self, folder: pathlib.Path) -> Any:
+        """Reads the validation data of a run folder, and encodes it."""
+
+    @abc.abstractmethod
+    def read_validation(self, paths: Sequence[str]) -> Any:
+        """Reads files as the config's data is read, and encodes them."""
+
+    # What a subclass must say of its model.
+
+    @property
+    @abc.abstractmethod
+    def model(self) -> nn.Module:
+        """The Flax module, the same for training and use: override it to change the model."""
+
+    @abc.abstractmethod
+    def loss(self, label_smoothing: float) -> LossFunction:
+        """Makes the loss of the model: (params, batch, dropout_rng) to (loss_sum, weight_sum)."""
+
+    @abc.abstractmethod
+    def sample(self, params: Any, prompt: str, rng: jax.Array) -> str:
+        """Shows what the model makes of a prompt, as the config's samples say."""
+
+    # What follows from it.
+
+    @property
+    def tokenizer(self) -> text.Tokenizer:
+        """The one tokenizer; that of the targets where there are two."""
+        return self.tokenizers[-1]
+
+    @property
+    def max_len(self) -> int:
+        """The most tokens that the model reads at a time."""
+        return self.config.model.max_len
+
+    @classmethod
+    def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:
+        """Trains the tokenizers of a new run."""
+        return (train_tokenizer(config.tokenizer, *cls.training_texts(data)),)
+
+    @classmethod
+    def load_tokenizers(
+        cls, config: ExperimentConfig, folder: pathlib.Path
+    ) -> tuple[text.Tokenizer, ...]:
+        """Reads the tokenizers of a run folder."""
+        return (text.Tokenizer.load(folder / _TOKENIZER),)
+
+    @classmethod
+    def with_vocab_sizes(
+        cls, config: ExperimentConfig, tokenizers: tuple[text.Tokenizer, ...]
+    ) -> ExperimentConfig:
+        """Fills in the number of tokens, or checks that it is enough."""
+        size = fill_vocab_size("vocab_size", config.model, tokenizers[-1])
+        return dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=size))
+
+    def with_prompts(self, prompts: Sequence[str]) -> ExperimentConfig:
+        """The config with these prompts, where it has none of its own."""
+        samples = self.config.samples
+        chosen = samples.prompts or tuple(prompts)
+        return dataclasses.replace(
+            self.config, samples=dataclasses.replace(samples, prompts=chosen)
+        )
+
+    def save(self, folder: pathlib.Path) -> None:
+        """Writes into a new run folder what opening it needs: tokenizers and validation data."""
+        self.tokenizer.save(folder / _TOKENIZER)
+        if self.tokenizers[0] is not self.tokenizer:
+            self.tokenizers[0].save(folder / SOURCE_TOKENIZER)
+
+    def draw_params(self, rng: jax.Array) -> Any:
+        """Draws the model's parameters."""
+        tokens = jnp.zeros((1, min(2, self.max_len)), jnp.int32)
+        return self.model.init(rng, tokens)["params"]
+
+    @property
+    def embedding_path(self) -> tuple[str, ...]:
+        """Where among the parameters the embedding is that word vectors are for."""
+        return ("embedding",)
+
+    def init_params(self, rng: jax.Array) -> Any:
+        """Makes the parameters that training starts from, pretrained word vectors included."""
+        return self.vectors.put_into(self.draw_params(rng), self.embedding_path)
+
+    def training_data(self, runner: Runner) -> TrainingData:
+        """Makes training and validation batches, for as many devices as the runner has."""
+        data = self.evaluation_data(self.validation, runner)
+        return data._replace(batches=self.training_batches(runner))
+
+    def evaluate(self, params: Any, validation: Any) -> Evaluation:
+        """Measures the loss and the scores on encoded validation data, on one device."""
+        runner = SingleRunner()
+        data = self.evaluation_data(validation, runner)
+        assert data.validation is not None
+        eval_step = runner.compile_eval(make_eval_step(self.loss(0.0)))
+        result = evaluate(eval_step, params, data.validation(), data.validation_bytes, data.unit)
+        return result if data.scores is None else result._replace(scores=data.scores(params))
+
+    @classmethod
+    def loss_labels(cls, config: ExperimentConfig) -> LossLabels:
+        """What the losses of a run of this task are."""
+        parts = {
+            "dropout": config.model.dropout_rate,
+            "label smoothing": config.training.label_smoothing,
+        }
+        mixed_in = " and ".join(name for name, rate in parts.items() if rate)
+        return LossLabels(cls.unit, f"training (with {mixed_in})" if mixed_in else "training")
+
+    def encode(self, one: str) -> np.ndarray:
+        """Encodes one text as the model reads it: int32 [tokens].
+
+        Raises:
+            DataError: it is empty or too long, or cannot be encoded.
+        """
+        return self.checked_length(self.tokenizer.encode(one.strip()), one)
+
+    def checked_length(self, ids: np.ndarray, one: str) -> np.ndarray:
+        """Returns the tokens of a text; DataError where there is none, or more than fit."""
+        if not 1 <= ids.size <= self.max_len:
+            start = one if len(one) <= 20 else f"{one[:20]}..."
+            raise DataError(
+                f"a text must have 1 to max_len={self.max_len} tokens, got {ids.size} for "
+                f"{start!r}; " + ("shorten it" if ids.size else "write one")
+            )
+        return ids
+
+    def check_prompt(self, prompt: str) -> None:
+        """Raises DataError where `sample` would."""
+        self.encode(prompt)
+
+    @staticmethod
+    def read_hidden(model: Any, tokens: jax.Array, lengths: jax.Array) -> jax.Array:
+        """Hidden states of tokens: integer `[B, T]` and `[B]` to float `[B, T, D]`."""
+        return model(tokens, lengths=lengths).hidden
+
+    def hidden_states(self, params: Any, texts: Sequence[str]) -> list[np.ndarray]:
+        """Computes the model's hidden states of texts: float32 `[T, D]` of each.
+
+        Raises:
+            DataError: a text is empty or too long, or cannot be encoded; with its index.
+        """
+        encoded = encode_each(texts, self.encode)
+        rows = [{"tokens": ids, "lengths": np.array(ids.size, np.int32)} for ids in encoded]
+        found = [np.zeros(0, np.float32)] * len(rows)
+        for indices, batch in padded_batches(rows, self.max_len):
+            hidden = np.asarray(apply_model(self.model, self.read_hidden, params, **batch))
+            for row, i in enumerate(indices):
+                found[i] = hidden[row, : encoded[i].size].astype(np.float32)
+        return found
+
+
+def encode_each(
+    texts: Sequence[str], encode: Callable[..., np.ndarray], *others: Sequence[Any]
+) -> list[np.ndarray]:
+    """Encodes texts one by one; an error names the index of the text that it is of."""
+    if isinstance(texts, str):
+        raise DataError(f"texts must be a list of texts, got the text {texts[:20]!r}; put it in []")
+    encoded = []
+    for index, arguments in enumerate(zip(texts, *others, strict=True)):
+        try:
+            encoded.append(encode(*arguments))
+        except DataError as error:
+            raise DataError(f"text {index}: {error}") from None
+    return encoded
+
+
+def train_tokenizer(
+    config: TokenizerConfig, train_text: Sequence[str], validation_text: Sequence[str]
+) -> text.Tokenizer:
+    """Trains on the training text; characters are taken from all, since none may be unknown."""
+    if config.kind == "byte":
+        return text.byte_tokenizer()
+    if config.kind == "character":
+        return text.train_character([*train_text, *validation_text])
+    if config.kind == "word":
+        return text.train_word(train_text, config.vocab_size)
+    assert config.vocab_size is not None  # the config requires it
+    return text.train_bpe(train_text, config.vocab_size)
+
+
+def fill_vocab_size(key: str, model: ModelConfig, tokenizer: text.Tokenizer) -> int:
+    """Takes the number of tokens from the tokenizer, or checks that the config's is enough.
+
+    Args:
+        key: of the model's config.
+        model: the config.
+        tokenizer: whose tokens they are.
+
+    Raises:
+        ConfigError: the tokenizer has more.
+    """
+    size: int | None = getattr(model, key)
+    if size is None:
+        return tokenizer.vocab_size
+    if size < tokenizer.vocab_size:
+        raise ConfigError(
+            f"model.{key} must be at least the tokenizer's {tokenizer.vocab_size}, got {size}; "
+            "raise it, or remove it to take the tokenizer's"
+        )
+    return size
+
+
+def fingerprint(*parts: Iterable[str]) -> str:
+    """SHA-256 of the texts, so that a run is not continued on others."""
+    digest = hashlib.sha256()
+    for index, texts in enumerate(parts):
+        for document in (*(("\0",) if index else ()), *texts):
+            digest.update(hashlib.sha256(document.encode()).digest())
+    return digest.hexdigest()
+
+
+def evenly_chosen(texts: Sequence[str], count: int) -> tuple[str, ...]:
+    """Takes texts at even distances, to be shown; all, if there are few."""
+    chosen = min(count, len(texts))
+    return tuple(texts[i * len(texts) // chosen] for i in range(chosen))

@@ -1,0 +1,97 @@
+"""The loss on validation data, and the figures beside it."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxformer.errors import DataError
+
+__all__ = ["Evaluation", "evaluate"]
+
+
+class Evaluation(NamedTuple):
+    """Validation loss, and figures beside it.
+
+    Args:
+        loss: nats per token, or per text.
+        predicted: how many tokens or texts.
+        bits_per_byte: bits per byte of text, comparable across tokenizers that lose nothing of it:
+            all but the word tokenizer; None where not all of the text is predicted.
+        unit: what the loss is the mean over, such as "token", "masked token" or "text".
+        scores: other figures by name.
+        details: lines that say how they were computed.
+    """
+
+    loss: float
+    predicted: int
+    bits_per_byte: float | None = None
+    unit: str = "token"
+    scores: Mapping[str, float] = MappingProxyType({})
+    details: tuple[str, ...] = ()
+
+    @property
+    def perplexity(self) -> float:
+        """The exponential of the loss; infinite where a float cannot hold it."""
+        try:
+            return math.exp(self.loss)
+        except OverflowError:
+            return math.inf
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """All numbers by name, as `metrics.jsonl` has them."""
+        figures = {"validation_loss": self.loss, **self.scores}
+        if self.bits_per_byte is not None:
+            figures["bits_per_byte"] = self.bits_per_byte
+        return figures
+
+    def __str__(self) -> str:
+        parts = [f"{self.loss:.4f} nats per {self.unit}"]
+        if self.bits_per_byte is not None:
+            parts.append(f"{self.bits_per_byte:.4f} bits per byte")
+        if self.unit.endswith("token"):
+            parts.append(f"perplexity {self.perplexity:.2f}")
+        parts += [f"{name} {value:.4g}" for name, value in self.scores.items()]
+        return ", ".join(parts)
+
+
+def evaluate(
+    eval_step: Callable[..., Any],
+    params: Any,
+    batches: Iterable[Any],
+    num_bytes: int | None = None,
+    unit: str = "token",
+) -> Evaluation:
+    """Measures the loss over all batches.
+
+    Args:
+        eval_step: (params, batch) to (loss_sum, weight_sum).
+        params: the model's parameters.
+        batches: of the validation data.
+        num_bytes: UTF-8 bytes of the text that the batches predict, for bits per byte.
+        unit: what is predicted, such as a "token", a "masked token" or a "text".
+
+    Returns:
+        The mean loss, exact however the batches are cut.
+
+    Raises:
+        DataError: there is no batch, or nothing in them counts.
+    """
+    sums = [eval_step(params, batch) for batch in batches]
+    if not sums:
+        raise DataError(
+            "validation must have at least one batch, got none; return a new iterator each time"
+        )
+    losses, weights = np.asarray(jax.device_get(sums), np.float64).T
+    if weights.sum() == 0:
+        raise DataError("validation must have something that counts, got a weight of 0 in all")
+    return Evaluation(
+        loss=losses.sum() / weights.sum(),
+        predicted=int(weights.sum()),
+        bits_per_byte=None if num_bytes is None else losses.sum() / math.log(2) / num_bytes,
+        unit=unit,
+    )

@@ -1,0 +1,62 @@
+"""Every example runs as it stands, from an empty folder, and stays short."""
+
+import contextlib
+import functools
+import io
+import os
+import pathlib
+import runpy
+
+import jax
+import pytest
+
+EXAMPLES = sorted(pathlib.Path(__file__).parents[2].glob("examples/*.py"))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Runs an example once, in a folder of its own, and returns what it prints."""
+
+    @functools.cache
+    def printed(name, time=1):
+        path = next(path for path in EXAMPLES if path.stem == name)
+        folder = tmp_path_factory.mktemp(name) if time == 1 else folders[name]
+        folders[name], before, out = folder, pathlib.Path.cwd(), io.StringIO()
+        os.chdir(folder)
+        try:
+            # The rank promotion that tests forbid is a reader's default.
+            with jax.numpy_rank_promotion("allow"), contextlib.redirect_stdout(out):
+                runpy.run_path(str(path), run_name="__main__")
+        finally:
+            os.chdir(before)
+        return out.getvalue()
+
+    folders = {}
+    return printed
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example_runs_and_prints_a_figure(path, run):
+    assert any(letter.isdigit() for letter in run(path.stem)), f"{path} prints no figure"
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example_is_short_and_says_how_to_run_it(path):
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line]
+    assert len(lines) < 60, f"{path} has {len(lines)} lines"
+    assert any(f"python examples/{path.name}" in line for line in lines[:8]), path
+    private = [
+        line for line in lines if "import _" in line or "._" in line.replace("._replace", "")
+    ]
+    assert not private, f"{path} uses what is not public: {private}"
+
+
+def test_own_data_is_learnt_and_a_second_run_goes_on(run):
+    first, second = run("fit_own_data"), run("fit_own_data", time=2)
+    assert first.endswith("after 4, 7, 10, 13 comes 16\n") and "resuming" not in first
+    assert second.splitlines()[0] == "resuming at step 60 of 60"
+    assert second.splitlines()[-1] == first.splitlines()[-1]
+
+
+def test_own_task_tells_apart_what_only_its_place_does(run):
+    assert run("own_task").endswith("every run walk: DET NOUN VERB\n")

@@ -1,0 +1,160 @@
+"""Log-likelihoods and hidden states, against plain calls of the models, a text at a time."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from jaxformer import runs, text
+from jaxformer.config import TokenizerConfig
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
+from tests.runs import tiny
+
+MAX_LEN = 40
+# More than go into a batch, of lengths that are padded to 16, 32 and 40.
+TEXTS = ["xyz"[: 1 + i % 2] + chr(97 + i % 7) * (1 + i % 3) for i in range(30)]
+TEXTS += ["q" * 17, "a" * 31, "b" * 33, "ab" * 20, "ab" * 20 + "c"]
+
+
+@pytest.fixture(scope="module")
+def language_model(tmp_path_factory):
+    """One that was not trained, of bytes, whose weights are large enough to tell texts apart."""
+    folder = tmp_path_factory.mktemp("language_model")
+    config = tiny.config(
+        folder, architecture="decoder", data={"source": "files", "paths": ("none.txt",)},
+        tokenizer=vars(TokenizerConfig(kind="byte")),
+        model={"vocab_size": 300, "num_layers": 2, "max_len": MAX_LEN, "init_std": 0.3},
+    )  # fmt: skip
+    task = runs.LanguageModelTask(config=config, tokenizers=(text.byte_tokenizer(),))
+    return runs.Run(folder, task, jax.jit(task.draw_params)(jax.random.key(0)), 0)
+
+
+@functools.cache
+def compiled(model):
+    return jax.jit(model.apply)
+
+
+def log_probabilities(logits, labels):
+    """Of labels `[T]` by logits `[T, V]`, in float64."""
+    logits = np.asarray(logits, np.float64)
+    scores = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
+    return scores[np.arange(len(labels)), labels]
+
+
+def nats_of(run, ids):
+    """Log-probabilities of all tokens but the first, by the model on this sequence alone."""
+    logits = compiled(Decoder(run.config.model))({"params": run.params}, ids[None, :-1]).logits[0]
+    return log_probabilities(logits, ids[1:])
+
+
+def test_log_likelihood_is_that_of_the_model_on_each_text_alone(language_model):
+    found = language_model.log_likelihood(TEXTS)
+    for one, (nats, count) in zip(TEXTS, found, strict=True):
+        expected = nats_of(language_model, np.frombuffer(one.encode(), np.uint8).astype(np.int32))
+        assert count == len(expected) == len(one) - 1
+        assert nats == pytest.approx(expected.sum(), rel=1e-4)
+
+
+def test_log_likelihood_behind_a_prompt_counts_the_text_alone(language_model):
+    texts, prompts = ["abc", "d", "ಕ"], ["x" * 20, "yz", "q"]
+    found = language_model.log_likelihood(texts, prompts=prompts)
+    for one, prompt, (nats, count) in zip(texts, prompts, found, strict=True):
+        ids = np.frombuffer((prompt + one).encode(), np.uint8).astype(np.int32)
+        expected = nats_of(language_model, ids)[-len(one.encode()) :]
+        assert count == len(expected)
+        assert nats == pytest.approx(expected.sum(), rel=1e-4)
+
+
+def test_log_likelihood_does_not_depend_on_the_texts_beside_it(language_model):
+    """The chain rule, too: a text is its start, and what follows that."""
+    together = language_model.log_likelihood(["ab", "a" * 30])[0]
+    assert together.log_likelihood == pytest.approx(
+        language_model.log_likelihood(["ab"])[0].log_likelihood, rel=1e-5
+    )
+    (whole,), (start,) = (language_model.log_likelihood([one]) for one in ("abcdef", "abc"))
+    (rest,) = language_model.log_likelihood(["def"], prompts=["abc"])
+    assert whole.log_likelihood == pytest.approx(
+        start.log_likelihood + rest.log_likelihood, rel=1e-4
+    )
+
+
+def test_log_likelihood_of_a_translation_is_of_the_target_and_its_end(translation_run):
+    run = runs.open_run(translation_run[0])
+    sources = ["one two three", "six", "one two three four five six one two"]
+    targets = ["eins zwei drei", "sechs fünf vier", "eins"]
+    model, (source_tokenizer, tokenizer) = EncoderDecoder(run.config.model), run.task.tokenizers
+    end = tokenizer.end_of_text
+    for source, target, (nats, count) in zip(
+        sources, targets, run.log_likelihood(targets, prompts=sources), strict=True
+    ):
+        ids = tokenizer.encode(target).tolist()
+        read = [*source_tokenizer.encode(source).tolist(), source_tokenizer.end_of_text]
+        output = compiled(model)({"params": run.params}, np.array([read]), np.array([[end, *ids]]))
+        expected = log_probabilities(output.logits[0], [*ids, end])
+        assert count == len(ids) + 1
+        assert nats == pytest.approx(expected.sum(), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("texts", "prompts", "error", "message"),
+    [
+        (["ab", "c" * 42], None, DataError, "text 1: .* 2 to max_len . 1 = 41 tokens.*got 42"),
+        (["ab", "c"], None, DataError, "text 1: .*got 1 for 'c'; write more, or give a prompt"),
+        (["ab", "c"], ["d" * 41] * 2, DataError, "text 0: .*got 43 for 'ab'; shorten it"),
+        (["ab"], [""], DataError, "text 0: the prompt is empty"),
+        ([""], ["a"], DataError, "text 0: a text behind a prompt must have tokens"),
+        (["ab"], ["a", "b"], ConfigError, "one prompt per text, got 2 prompts and 1 texts"),
+    ],
+)  # fmt: skip
+def test_texts_that_cannot_be_scored_are_refused(language_model, texts, prompts, error, message):
+    with pytest.raises(error, match=message):
+        language_model.log_likelihood(texts, prompts=prompts)
+
+
+def test_translation_needs_sources(translation_run):
+    run = runs.open_run(translation_run[0])
+    with pytest.raises(ConfigError, match="give those as prompts"):
+        run.log_likelihood(["eins"])
+    with pytest.raises(DataError, match="text 1: a target must have 1 to 11 tokens, got 12"):
+        run.log_likelihood(["eins", "eins " * 12], prompts=["one", "one"])
+
+
+def assert_states_are_those_of(run, texts, alone):
+    """`alone` computes `[T, D]` of one text by a plain call."""
+    for one, found in zip(texts, run.hidden_states(texts), strict=True):
+        expected = np.asarray(alone(run.encode(one)[None]))[0]
+        assert found.dtype == np.float32 and found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_hidden_states_are_those_of_the_model_on_each_text_alone(
+    language_model, masked_run, classification_run, translation_run
+):
+    variables = {"params": language_model.params}
+    decoder = Decoder(language_model.config.model)
+    states = jax.jit(lambda ids: decoder.apply(variables, ids).hidden)
+    assert_states_are_those_of(language_model, TEXTS[:-1], states)
+    for (folder, _), kind, texts in (
+        (masked_run, MaskedLanguageModel, ["the [MASK] sat", "the cat sat on the mat"]),
+        (classification_run, SequenceClassifier, ["cat dog cat", "moon"]),
+    ):
+        run = runs.open_run(folder)
+        forward, variables = compiled(kind(run.config.model)), {"params": run.params}
+        assert_states_are_those_of(run, texts, lambda ids: forward(variables, ids).hidden)  # noqa: B023
+    run = runs.open_run(translation_run[0])
+    model = EncoderDecoder(run.config.model)
+    encode = jax.jit(
+        lambda ids: model.apply({"params": run.params}, ids, method=EncoderDecoder.encode).hidden
+    )
+    assert_states_are_those_of(run, ["one two three", "six"], encode)
+
+
+def test_too_long_text_is_refused_with_its_index(language_model):
+    with pytest.raises(DataError, match="text 2: a text must have 1 to max_len=40 tokens, got 41"):
+        language_model.hidden_states(["a", "b", "c" * 41])
+
+
+def test_nothing_to_score_gives_nothing(language_model):
+    assert language_model.log_likelihood([]) == language_model.hidden_states([]) == []

@@ -1,0 +1,165 @@
+"""What every task has: a user's own, and what runs can and cannot do."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from jaxformer import runs
+from jaxformer.config import TrainingConfig
+from jaxformer.errors import CheckpointError, ConfigError, DataError
+from jaxformer.models import Decoder
+from jaxformer.text import Labelled
+from tests.runs import tiny
+
+COLOURS = ("red", "green", "blue")
+
+
+class Colours(runs.ClassificationTask):
+    """The built-in classifier with a data source of its own."""
+
+    kind = "a task of colours"
+
+    @classmethod
+    def read(cls, config):
+        texts = tuple(f"{colour} no {i}" for i in range(12) for colour in COLOURS)
+        labelled = Labelled(texts, tuple(text.split()[0] for text in texts))
+        return runs.Split(labelled.take(range(27)), labelled.take(range(27, 36)))
+
+
+def config(folder, steps=20):
+    made = tiny.config(folder, architecture="encoder", data={"source": "labelled"})
+    training = TrainingConfig(steps=steps, batch_tokens=96, devices=2, eval_every=10)
+    return dataclasses.replace(made, training=training)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """The folder of a run of an own task, and how its training ended."""
+    folder = tmp_path_factory.mktemp("own")
+    return folder / "run", runs.train_run(config(folder), task=Colours)
+
+
+def test_own_source_is_trained_evaluated_and_opened_as_the_built_in_ones(own):
+    folder, result = own
+    run = runs.open_run(folder, 20, task=Colours)
+    assert type(run.task) is Colours and run.task.classes == tuple(sorted(COLOURS))
+    jax.tree.map(np.testing.assert_array_equal, run.params, result.params)
+    evaluation = run.evaluate()
+    assert evaluation.loss == pytest.approx(result.evaluation.loss, rel=1e-5)
+    assert evaluation.predicted == 9 and set(evaluation.scores) == {"accuracy"}
+    assert run.classify(["blue no 1"])[0][0].name in COLOURS
+
+
+def test_own_source_is_resumed_and_its_data_is_guarded(own, tmp_path):
+    parts = config(tmp_path, steps=10)
+    runs.train_run(parts, task=Colours)
+    result = runs.train_run(tiny.change(parts, training={"steps": 20}), task=Colours)
+    jax.tree.map(np.testing.assert_array_equal, result.params, own[1].params)
+
+    class Others(Colours):
+        @classmethod
+        def read(cls, config):
+            train, validation, *_ = super().read(config)
+            return runs.Split(train.take(range(26)), validation)
+
+    with pytest.raises(CheckpointError, match="was trained on another text"):
+        runs.train_run(tiny.change(parts, training={"steps": 30}), task=Others)
+
+
+def test_repr_of_a_run_is_short(own):
+    run = runs.open_run(own[0], 20, task=Colours)
+    assert repr(run) == f"<Run of Colours in {own[0]}, step 20>"
+
+
+def test_task_without_a_loss_is_refused_when_it_is_made(tmp_path):
+    class Incomplete(runs.TableTask):
+        table = Labelled
+        read = Colours.read
+        encode_rows = Colours.encode_rows
+        sample = Colours.sample
+
+    message = "the task Incomplete must have every method of a task, got none for loss, model; "
+    for make in (Incomplete.prepare, lambda c: Incomplete.load(tmp_path, c)):
+        with pytest.raises(ConfigError, match=message):
+            make(config(tmp_path))
+    with pytest.raises(ConfigError, match=message):
+        runs.train_run(config(tmp_path), task=Incomplete)
+    assert not (tmp_path / "run").exists()
+
+
+def test_model_is_made_in_one_place(tmp_path):
+    class Narrow(Decoder):
+        """A user's own model."""
+
+    class Changed(runs.LanguageModelTask):
+        @property
+        def model(self):
+            return Narrow(self.config.model)
+
+    path = tiny.write(tmp_path / "text.txt", ["one two one two"] * 9)
+    made = tiny.config(tmp_path, architecture="decoder", data={"source": "files", "paths": (path,)})
+    task = Changed.prepare(made)
+    assert isinstance(task.model, Narrow)
+    seen, original = [], Narrow.hidden_states
+
+    def hidden_states(self, *arguments, **options):
+        seen.append(type(self))
+        return original(self, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Narrow, "hidden_states", hidden_states)
+        params = jax.jit(task.init_params)(jax.random.key(0))
+        task.evaluate(params, task.validation)
+        task.hidden_states(params, ["one two"])
+    assert len(seen) >= 2 and set(seen) == {Narrow}
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "able"),
+    [
+        ("generate", ("a",), "a language model, which continues text"),
+        ("translate", (["a"],), "an encoder-decoder, which translates"),
+        ("translate_stream", (["a"],), "an encoder-decoder, which translates"),
+        ("fill_masks", (["a"],), "a masked language model, which fills in [MASK]"),
+        (
+            "log_likelihood", (["a"],),
+            "a language model, which continues text or an encoder-decoder, which translates",
+        ),
+    ],
+)  # fmt: skip
+def test_run_that_cannot_says_what_it_is_and_what_can(own, method, arguments, able):
+    run = runs.open_run(own[0], task=Colours)
+    options = {"rng": jax.random.key(0)} if method == "generate" else {}
+    with pytest.raises(ConfigError) as error:
+        getattr(run, method)(*arguments, **options)
+    assert (
+        str(error.value)
+        == f"{own[0]} holds a task of colours, which has no {method}; that is for {able}"
+    )
+
+
+def test_other_data_is_read_as_the_configs_is(own, tmp_path):
+    run = runs.open_run(own[0], task=Colours)
+    lines = ["red no 1\tred", "blue no 2\tred", "blue", "green " * 13 + "\tgreen"]
+    path = tiny.write(tmp_path / "others.tsv", lines)
+    result = run.evaluate([path])
+    assert result.predicted == 2
+    assert result.details == (
+        "4 texts read, 2 kept; 1 misaligned (line 3), 1 too long (line 4)",
+    )  # fmt: skip
+    names = [best[0].name for best in run.classify(["red no 1", "blue no 2"])]
+    assert result.scores["accuracy"] == np.mean([name == "red" for name in names])
+    with pytest.raises(DataError, match="absent.tsv"):
+        run.evaluate([tmp_path / "absent.tsv"])
+    with pytest.raises(DataError, match="one of the classes.*got 'pink' in line 1"):
+        run.evaluate([tiny.write(tmp_path / "pink.tsv", ["rose\tpink"])])
+    with pytest.raises(DataError, match="data must be a list of files"):
+        run.evaluate(path)
+
+
+def test_texts_must_be_a_list(own):
+    run = runs.open_run(own[0], task=Colours)
+    with pytest.raises(DataError, match=r"must be a list of texts, got the text 'red'; put it in"):
+        run.hidden_states("red")

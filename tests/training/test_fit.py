@@ -1,0 +1,143 @@
+"""`fit` with a task of one's own: no config, no model of the library."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxformer.config import LoopConfig
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.training import (
+    Checkpoints,
+    PmapRunner,
+    SingleRunner,
+    TrainingData,
+    fit,
+    read_metrics,
+)
+
+TRUE = np.float32([[1.0], [-2.0], [0.5]])
+
+
+def batch(step, rows=8):
+    x = np.random.default_rng(step).normal(size=(rows, 3)).astype(np.float32)
+    return {"x": x, "y": x @ TRUE}
+
+
+def loss(params, batch, dropout_rng):
+    error = batch["x"] @ params["kernel"] - batch["y"]
+    return (error**2).sum(), error.shape[0]
+
+
+def zeros(rng):
+    return {"kernel": jnp.zeros((3, 1))}
+
+
+def train(folder, *, steps=6, batches=None, init_params=zeros, optimizer=None, **options):
+    data = TrainingData(
+        [batch(i) for i in range(6)] if batches is None else batches,
+        validation=options.pop("validation", None), unit="row",
+    )  # fmt: skip
+    loop = LoopConfig(steps=steps, log_every=2, eval_every=3, checkpoint_every=3)
+    return fit(
+        options.pop("loss", loss), init_params, optimizer or optax.adam(0.3), data, folder,
+        options.pop("loop", loop), **{"runner": SingleRunner()} | options,
+    )  # fmt: skip
+
+
+def test_own_task_is_trained_as_by_a_loop_written_out(tmp_path):
+    result = train(str(tmp_path / "new" / "run"), validation=lambda: [batch(99)])
+    params, optimizer = zeros(None), optax.adam(0.3)
+    state = optimizer.init(params)
+    for step in range(6):
+        grads = jax.grad(lambda p, step=step: loss(p, batch(step), None)[0] / 8)(params)
+        updates, state = optimizer.update(grads, state)
+        params = optax.apply_updates(params, updates)
+    np.testing.assert_allclose(result.params["kernel"], params["kernel"], rtol=1e-4)
+    assert result.step == 6 and result.stop_signal is None
+    records = read_metrics(tmp_path / "new" / "run")
+    assert [sorted(record) for record in records][:3] == [
+        ["grad_norm", "loss", "rows_per_second", "step"],
+        ["step", "validation_loss"],
+        ["grad_norm", "loss", "rows_per_second", "step"],
+    ]
+    total, count = loss(params, batch(99), None)
+    assert result.evaluation.loss == pytest.approx(float(total) / count, rel=1e-3)
+    assert records[-1]["validation_loss"] == result.evaluation.loss
+
+
+def test_without_validation_checkpoints_and_resume_are_exact(tmp_path):
+    """And the newest checkpoint is the best that is known."""
+    whole = train(tmp_path / "whole")
+    assert whole.evaluation is None
+    assert all("validation_loss" not in record for record in read_metrics(tmp_path / "whole"))
+    train(tmp_path / "parts", steps=4)
+    with Checkpoints(tmp_path / "parts" / "checkpoints") as checkpoints:
+        assert checkpoints.best_step == 4
+    parts = train(tmp_path / "parts")
+    np.testing.assert_array_equal(parts.params["kernel"], whole.params["kernel"])
+
+
+def test_all_devices_and_accumulation_give_the_parameters_of_one(tmp_path):
+    batches = [batch(step, rows=16) for step in range(2)]
+    loop = LoopConfig(steps=2, accumulate_steps=2)
+    alone = train(tmp_path / "one", batches=batches, loop=LoopConfig(steps=2))
+    together = train(tmp_path / "all", batches=batches, loop=loop, runner=None)
+    np.testing.assert_allclose(together.params["kernel"], alone.params["kernel"], rtol=1e-4)
+
+
+def test_parameters_that_exist_are_started_from(tmp_path):
+    start = {"kernel": np.float32([[5.0], [6.0], [7.0]])}
+    result = train(tmp_path, steps=1, init_params=start, optimizer=optax.sgd(0.0))
+    np.testing.assert_array_equal(result.params["kernel"], start["kernel"])
+
+
+def test_batches_may_be_any_pytree_of_arrays(tmp_path):
+    def pair_loss(params, batch, rng):
+        return loss(params, dict(zip("xy", batch, strict=True)), rng)
+
+    batches = [(batch(0)["x"], batch(0)["y"])]
+    assert train(tmp_path, batches=batches, loss=pair_loss, steps=1).step == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"optimizer": optax.adam}, ConfigError, "optax transformation.*got adam; for example"),
+        ({"optimizer": "adam"}, ConfigError, "with init and update, got 'adam'"),
+        ({"batches": iter([batch(0)])}, DataError, "indexed by step.*got a list_iterator; make a"),
+        ({"batches": [batch(0)] * 5}, DataError, "each of the 6 steps, got 5; .*step % 5"),
+        ({"batches": {0: batch(0)}}, DataError, "got KeyError for step 1"),
+        ({"batches": [[1, 2]] * 6}, DataError, r"batch of step 0 must be a dict.*an int at \[0"),
+        ({"batches": [{"x": np.array(["a"])}] * 6}, DataError, r"array of <U1 at \['x'\]"),
+        ({"batches": [{}] * 6}, DataError, "must have arrays, got {}"),
+        ({"batches": [{"x": np.float32(1)}] * 6}, DataError, r"got shape \(\) at \['x'\]"),
+        (
+            {"batches": [batch(0), batch(1, 7)] * 3, "runner": PmapRunner(jax.devices()[:2])},
+            DataError, r"batch of step 1 must.*accumulate_steps = 2, got shape \(7, 3\) at \['x'\]",
+        ),
+        (
+            {"batches": [batch(0) | {"y": np.zeros((4, 1))}] * 6},
+            DataError, r"same number of rows in every array.*got shape \(4, 1\) at \['y'\]",
+        ),
+        ({"validation": [batch(0)]}, DataError, "validation must be a function.*got a list; try"),
+        ({"validation": lambda: []}, DataError, "at least one batch, got none; return a new"),
+        ({"loss": lambda *a: loss(*a)[0]}, ConfigError, r"two numbers.*got float32\[\]; sum over"),
+        (
+            {"loss": lambda p, b, r: (b["x"] @ p["kernel"], 8)}, ConfigError,
+            r"two numbers.*got \('float32\[8, 1\]', 'int32\[\]'\)",
+        ),
+        ({"loss": lambda p, b, r: (8, 8)}, ConfigError, "the loss a float, got .'int32"),
+    ],
+)  # fmt: skip
+def test_mistakes_get_one_line(tmp_path, options, error, message):
+    with pytest.raises(error, match=message) as raised:
+        train(tmp_path, **options)
+    assert "\n" not in str(raised.value)
+
+
+def test_scores_need_a_validation_loss(tmp_path):
+    data = TrainingData([batch(0)], scores=lambda params: {"accuracy": 1.0})
+    with pytest.raises(DataError, match="beside a validation loss, got no validation batches"):
+        fit(loss, zeros, optax.sgd(0.1), data, tmp_path, LoopConfig(steps=1))
