@@ -204,9 +204,9 @@ class Stack(nn.Module):
         start: int = 0,
     ) -> list[BlockOutput]:  # fmt: skip
         """Runs the layers of a group one by one, from number `start` on."""
-        slices = _slices(block.variables["params"], len(group))
-        outputs = []
-        for layer, params in zip(group[start:], slices[start:], strict=True):
+        outputs: list[BlockOutput] = []
+        slices = _slices(block.variables["params"], start, len(group))
+        for layer, params in zip(group[start:], slices, strict=True):
             take = functools.partial(_replace, by=params)
             output = self._on(take, layer, options, prevent_cse=True)(block, x)
             x = output.x
@@ -299,11 +299,14 @@ def _take(params: Any, *, index: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[index], params)
 
 
-def _slices(params: Any, count: int) -> list[Any]:
-    """Parameters of each layer of a group: stacked leaves cut, those of `split_layers` as is."""
+def _slices(params: Any, start: int, stop: int) -> list[Any]:
+    """Parameters of some layers of a group: stacked leaves cut, those of `split_layers` as is."""
+    if start == stop:
+        return []
     leaves, tree = jax.tree.flatten(params, is_leaf=_is_split)
-    parts = [leaf if _is_split(leaf) else _split(leaf) for leaf in leaves]
-    return [jax.tree.unflatten(tree, [each[i] for each in parts]) for i in range(count)]
+    parts = [leaf[start:] if start else leaf for leaf in leaves]
+    parts = [part if _is_split(part) else _split(part) for part in parts]
+    return [jax.tree.unflatten(tree, list(each)) for each in zip(*parts, strict=True)]
 
 
 def _is_split(leaf: Any) -> bool:

@@ -15,6 +15,7 @@ from flax import linen as nn
 from jaxformer import text
 from jaxformer.config import ExperimentConfig, ModelConfig, TokenizerConfig
 from jaxformer.errors import ConfigError, DataError
+from jaxformer.modules import layer_execution
 from jaxformer.runs.folder import DataSummary, load_summary
 from jaxformer.runs.forward import apply_model, padded_batches
 from jaxformer.runs.word_vectors import StartVectors
@@ -148,7 +149,9 @@ class Task(abc.ABC):
                 task.check_prompt(prompt)
             except DataError as error:
                 raise DataError(f"samples.prompts has {prompt!r}: {error}") from None
-        return dataclasses.replace(task, report=(*task.report, *vectors.report))
+        execution = layer_execution(task.config.model)
+        how = f"layers run as a {execution.name}: {execution.reason}"
+        return dataclasses.replace(task, report=(*task.report, *vectors.report, how))
 
     @classmethod
     def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
