@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Required, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from jaxformer.models import Decoder, EncoderDecoder, Transformer, init_cache
 from jaxformer.models.inputs import TransformerInputs
 from jaxformer.modules.stack import Cache, split_layers
 
-__all__ = ["generate", "generate_stream"]
+__all__ = ["GenerationOptions", "generate", "generate_stream"]
 
 _AS_THE_MODEL_SAYS = SamplingConfig()
 _CAPACITY_STEP = 64  # capacities and prompt lengths are rounded up, to compile few shapes
@@ -37,17 +37,22 @@ class _State(NamedTuple):
     cross_cache: tuple[KVCache, ...] | None  # of the encoded sources, in an encoder-decoder
 
 
+class GenerationOptions(TypedDict, total=False):
+    """The keyword arguments that `generate` and `generate_stream` share; the latter has them."""
+
+    sources: Sequence[Sequence[int]] | None
+    max_new_tokens: Required[int]
+    rng: Required[jax.Array]
+    sampling: SamplingConfig
+    stop_tokens: Sequence[int]
+    vocab_size: int | None
+
+
 def generate(
     model: Decoder | EncoderDecoder,
     params: Any,
     prompts: Sequence[Sequence[int]],
-    *,
-    sources: Sequence[Sequence[int]] | None = None,
-    max_new_tokens: int,
-    rng: jax.Array,
-    sampling: SamplingConfig = _AS_THE_MODEL_SAYS,
-    stop_tokens: Sequence[int] = (),
-    vocab_size: int | None = None,
+    **options: Unpack[GenerationOptions],
 ) -> list[np.ndarray]:
     """Continues prompts of any, also unequal, lengths.
 
@@ -56,22 +61,15 @@ def generate(
         params: its parameters.
         prompts: token ids, at least one per prompt; in an encoder-decoder the beginnings of the
             targets, each with the start token first.
-        sources: token ids that an encoder-decoder reads, one source per prompt; not given to a
-            decoder.
-        max_new_tokens: longest continuation.
-        rng: one PRNG key, from which row i uses fold_in(rng, i); or an array of keys `[B]`. A
-            row's tokens depend on its own prompt, source and key only.
-        sampling: how tokens are chosen.
-        stop_tokens: a row ends with the first of these.
-        vocab_size: ids at or above are never drawn, such as those that pad a vocabulary.
+        **options: max_new_tokens, rng, sampling, stop_tokens, vocab_size and sources, as in
+            `generate_stream`.
 
     Returns:
         For every prompt its new tokens, int32, the stop token included.
 
     Raises:
-        ConfigError: sources are given to a decoder, or not to an encoder-decoder.
-        DataError: a prompt or a source is empty, has an unknown token, or is too long for the
-            context; or there are not as many of both.
+        ConfigError: as in `generate_stream`.
+        DataError: as in `generate_stream`.
 
     Example:
         >>> from jaxformer.config import ModelConfig
@@ -82,20 +80,7 @@ def generate(
         >>> [tokens.shape for tokens in new]
         [(4,), (4,)]
     """
-    chunks = list(
-        generate_stream(
-            model,
-            params,
-            prompts,
-            sources=sources,
-            max_new_tokens=max_new_tokens,
-            rng=rng,
-            sampling=sampling,
-            stop_tokens=stop_tokens,
-            vocab_size=vocab_size,
-            chunk_size=_CAPACITY_STEP,
-        )
-    )
+    chunks = generate_stream(model, params, prompts, **options, chunk_size=_CAPACITY_STEP)
     return [np.concatenate(rows) for rows in zip(*chunks, strict=True)]
 
 
@@ -112,7 +97,7 @@ def generate_stream(
     vocab_size: int | None = None,
     chunk_size: int = 4,
 ) -> Iterator[list[np.ndarray]]:
-    """Continues prompts as `generate` does, yielding tokens as they come.
+    """Continues prompts, yielding tokens as they come.
 
     Args:
         model: the decoder, or encoder-decoder, with whatever of one's own it was made with.
@@ -122,7 +107,8 @@ def generate_stream(
         sources: token ids that an encoder-decoder reads, one source per prompt; not given to a
             decoder.
         max_new_tokens: longest continuation.
-        rng: one PRNG key or one per prompt.
+        rng: one PRNG key, from which row i uses fold_in(rng, i); or an array of keys `[B]`. A
+            row's tokens depend on its own prompt, source and key only.
         sampling: how tokens are chosen.
         stop_tokens: a row ends with the first of these.
         vocab_size: ids at or above are never drawn, such as those that pad a vocabulary.

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Required, TypedDict, Unpack
 
 import jax
 import numpy as np
@@ -19,7 +19,7 @@ from jaxformer.inference.token_rows import check_sources, pad_rows
 from jaxformer.models import EncoderDecoder, init_cache
 from jaxformer.modules.stack import Cache, split_layers
 
-__all__ = ["Hypothesis", "translate", "translate_stream"]
+__all__ = ["Hypothesis", "TranslationOptions", "translate", "translate_stream"]
 
 _FOUR_BEAMS = BeamSearchConfig()
 _LENGTH_STEP = 16  # lengths of sources are rounded up, to compile few shapes
@@ -40,7 +40,58 @@ class Hypothesis(NamedTuple):
     finished: bool
 
 
+class TranslationOptions(TypedDict, total=False):
+    """The keyword arguments of `translate_stream`, which documents them."""
+
+    start_token: Required[int]
+    end_token: Required[int]
+    search: BeamSearchConfig
+    max_new_tokens: int | None
+    vocab_size: int | None
+    rows: int
+
+
 def translate(
+    model: EncoderDecoder,
+    params: Any,
+    sources: Sequence[Sequence[int]],
+    **options: Unpack[TranslationOptions],
+) -> list[list[Hypothesis]]:
+    """Beam search for translations of sources of any, also unequal, lengths.
+
+    Args:
+        model: the encoder-decoder, with whatever of one's own it was made with.
+        params: its parameters.
+        sources: token ids, at least one per source.
+        **options: start_token, end_token, search, max_new_tokens, vocab_size and rows, as in
+            `translate_stream`.
+
+    Returns:
+        For every source, in the order given, its hypotheses, best first: search.num_best of them,
+        fewer only where the model makes all others impossible.
+
+    Raises:
+        ConfigError: as in `translate_stream`.
+        DataError: as in `translate_stream`.
+
+    Example:
+        >>> from jaxformer.config import ModelConfig
+        >>> config = ModelConfig(
+        ...     architecture="encoder_decoder", vocab_size=5, max_len=8, num_layers=1, d_model=4,
+        ...     num_heads=2,
+        ... )
+        >>> tokens = np.zeros((1, 2), int)
+        >>> model = EncoderDecoder(config)
+        >>> params = model.init(jax.random.key(0), tokens, tokens)["params"]
+        >>> found = translate(model, params, [[1], [2, 3]], start_token=0, end_token=0)
+        >>> [len(hypotheses) for hypotheses in found]
+        [1, 1]
+    """
+    found = dict(itertools.chain(*translate_stream(model, params, sources, **options)))
+    return [found[index] for index in range(len(sources))]
+
+
+def translate_stream(
     model: EncoderDecoder,
     params: Any,
     sources: Sequence[Sequence[int]],
@@ -51,8 +102,8 @@ def translate(
     max_new_tokens: int | None = None,
     vocab_size: int | None = None,
     rows: int = 32,
-) -> list[list[Hypothesis]]:
-    """Looks for the likeliest translations of sources of any, also unequal, lengths.
+) -> Iterator[list[tuple[int, list[Hypothesis]]]]:
+    """Beam search for translations, yielding batches as they are done, the longest first.
 
     Sources of about the same length are translated together; what comes out for one does not
     depend on the others. All attention is computed by the best implementation that can do it,
@@ -70,76 +121,13 @@ def translate(
         vocab_size: ids at or above are never chosen, such as those that pad a vocabulary.
         rows: most sources that are translated at a time.
 
-    Returns:
-        For every source, in the order given, its hypotheses, best first: search.num_best of them,
-        fewer only where the model makes all others impossible.
+    Yields:
+        For every source of a batch, its index among the sources and its hypotheses.
 
     Raises:
         ConfigError: an option is impossible, or the model is no encoder-decoder.
         DataError: a source is empty, has an unknown token, or is too long; start_token or
             max_new_tokens does not fit the model; or the model's logits are NaN.
-
-    Example:
-        >>> from jaxformer.config import ModelConfig
-        >>> config = ModelConfig(
-        ...     architecture="encoder_decoder", vocab_size=5, max_len=8, num_layers=1, d_model=4,
-        ...     num_heads=2,
-        ... )
-        >>> tokens = np.zeros((1, 2), int)
-        >>> model = EncoderDecoder(config)
-        >>> params = model.init(jax.random.key(0), tokens, tokens)["params"]
-        >>> found = translate(model, params, [[1], [2, 3]], start_token=0, end_token=0)
-        >>> [len(hypotheses) for hypotheses in found]
-        [1, 1]
-    """
-    results: list[list[Hypothesis]] = [[] for _ in sources]
-    for batch in translate_stream(
-        model,
-        params,
-        sources,
-        start_token=start_token,
-        end_token=end_token,
-        search=search,
-        max_new_tokens=max_new_tokens,
-        vocab_size=vocab_size,
-        rows=rows,
-    ):
-        for index, hypotheses in batch:
-            results[index] = hypotheses
-    return results
-
-
-def translate_stream(
-    model: EncoderDecoder,
-    params: Any,
-    sources: Sequence[Sequence[int]],
-    *,
-    start_token: int,
-    end_token: int,
-    search: BeamSearchConfig = _FOUR_BEAMS,
-    max_new_tokens: int | None = None,
-    vocab_size: int | None = None,
-    rows: int = 32,
-) -> Iterator[list[tuple[int, list[Hypothesis]]]]:
-    """Translates as `translate` does, yielding batches as they are done, the longest first.
-
-    Args:
-        model: the encoder-decoder, with whatever of one's own it was made with.
-        params: its parameters.
-        sources: token ids, at least one per source.
-        start_token: the first input of the decoder.
-        end_token: ends a translation.
-        search: how many hypotheses are followed and returned, and how they are scored.
-        max_new_tokens: longest translation; by the length of the source when not given.
-        vocab_size: ids at or above are never chosen, such as those that pad a vocabulary.
-        rows: most sources that are translated at a time.
-
-    Yields:
-        For every source of a batch, its index among the sources and its hypotheses.
-
-    Raises:
-        ConfigError: as in `translate`.
-        DataError: as in `translate`.
     """
     lengths = _check(model, sources, start_token, max_new_tokens, rows)
     config = dataclasses.replace(model.config, attention_implementation="auto")

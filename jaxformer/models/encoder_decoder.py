@@ -1,7 +1,7 @@
 """The encoder-decoder: one sequence is read, another is written."""
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Unpack
+from typing import NamedTuple, TypedDict, Unpack
 
 import jax
 from flax import linen as nn
@@ -34,6 +34,20 @@ class EncoderDecoderOutput(NamedTuple):
     logits: jax.Array | None
     encoder_weights: jax.Array | None
     decoder_weights: AttentionWeights | None
+
+
+class EncoderDecoderInputs(TypedDict, total=False):
+    """The keyword arguments of `EncoderDecoder.hidden_states`, which documents them."""
+
+    source_lengths: jax.Array | None
+    lengths: jax.Array | None
+    source_mask: jax.Array | None
+    source_bias: jax.Array | None
+    mask: jax.Array | None
+    bias: jax.Array | None
+    cross_mask: jax.Array | None
+    deterministic: bool
+    return_weights: bool
 
 
 class EncoderDecoder(nn.Module):
@@ -104,49 +118,20 @@ class EncoderDecoder(nn.Module):
         self.decoder = half(config, self.embedding, decodes=True)
 
     def __call__(
-        self,
-        source_tokens: jax.Array,
-        tokens: jax.Array,
-        *,
-        source_lengths: jax.Array | None = None,
-        lengths: jax.Array | None = None,
-        source_mask: jax.Array | None = None,
-        source_bias: jax.Array | None = None,
-        mask: jax.Array | None = None,
-        bias: jax.Array | None = None,
-        cross_mask: jax.Array | None = None,
-        deterministic: bool = True,
-        return_weights: bool = False,
+        self, source_tokens: jax.Array, tokens: jax.Array, **inputs: Unpack[EncoderDecoderInputs]
     ) -> EncoderDecoderOutput:
         """Scores the next token at every position of the target.
 
         Args:
             source_tokens: integer `[B, S]`.
             tokens: integer `[B, T]`, the target so far, its start token first.
-            source_lengths: int `[B]`, how many of the S are real in each row, the first ones; all
-                when not given.
-            lengths: int `[B]`, likewise of the T.
-            source_mask: bool, True = attend; broadcasts to `[B, N, S, S]`, the encoder's
-                self-attention, as in `Transformer.hidden_states`.
-            source_bias: float, added to the scores of the encoder's self-attention.
-            mask: bool, likewise `[B, N, T, T]`, for the decoder's self-attention.
-            bias: float, likewise.
-            cross_mask: bool, likewise `[B, N, T, S]`, for the cross-attention.
-            deterministic: whether dropout is off; if not, pass `rngs={"dropout": key}`.
-            return_weights: whether to return the attention weights of all layers.
+            **inputs: source_lengths, lengths, source_mask, source_bias, mask, bias, cross_mask,
+                deterministic and return_weights, as in `hidden_states`.
 
         Returns:
             Hidden states, logits and weights.
-
-        Raises:
-            ShapeError: tokens are not integer `[B, T]`, or longer than max_len; or another array
-                does not fit.
         """
-        output = self.hidden_states(
-            source_tokens, tokens, source_lengths=source_lengths, lengths=lengths,
-            source_mask=source_mask, source_bias=source_bias, mask=mask, bias=bias,
-            cross_mask=cross_mask, deterministic=deterministic, return_weights=return_weights,
-        )  # fmt: skip
+        output = self.hidden_states(source_tokens, tokens, **inputs)
         return output._replace(logits=self.logits(output.hidden))
 
     def hidden_states(
@@ -164,7 +149,30 @@ class EncoderDecoder(nn.Module):
         deterministic: bool = True,
         return_weights: bool = False,
     ) -> EncoderDecoderOutput:
-        """Computes what the logits are made from; arguments as in the call."""
+        """Hidden states of the target that logits are made from.
+
+        Args:
+            source_tokens: integer `[B, S]`.
+            tokens: integer `[B, T]`, the target so far, its start token first.
+            source_lengths: int `[B]`, how many of the S are real in each row, the first ones; all
+                when not given.
+            lengths: int `[B]`, likewise of the T.
+            source_mask: bool, True = attend; broadcasts to `[B, N, S, S]`, the encoder's
+                self-attention, as in `Transformer.hidden_states`.
+            source_bias: float, added to the scores of the encoder's self-attention.
+            mask: bool, likewise `[B, N, T, T]`, for the decoder's self-attention.
+            bias: float, likewise.
+            cross_mask: bool, likewise `[B, N, T, S]`, for the cross-attention.
+            deterministic: whether dropout is off; if not, pass `rngs={"dropout": key}`.
+            return_weights: whether to return the attention weights of all layers.
+
+        Returns:
+            Hidden states and weights, without logits.
+
+        Raises:
+            ShapeError: tokens are not integer `[B, T]`, or longer than max_len; or another array
+                does not fit.
+        """
         encoded = self.encode(
             source_tokens, lengths=source_lengths, mask=source_mask, bias=source_bias,
             deterministic=deterministic, return_weights=return_weights,
