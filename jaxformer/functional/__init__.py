@@ -2,6 +2,7 @@
 
 from jaxformer.functional.attention import (
     attention_implementation,
+    attention_mask,
     attention_weights,
     dot_product_attention,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "alibi_slopes",
     "apply_rotary",
     "attention_implementation",
+    "attention_mask",
     "attention_weights",
     "causal",
     "chunked_cross_entropy",

@@ -1,4 +1,4 @@
-"""Cross-entropy from hidden states, in chunks of tokens, so that no one holds all logits."""
+"""Cross-entropy from hidden states, in chunks of tokens, so that all logits are never held."""
 
 import functools
 from typing import Any
@@ -21,10 +21,10 @@ def chunked_cross_entropy(
     *, label_smoothing: float = 0.0, ignore_label: int | None = -1, z_loss: float = 0.0,
     softcap: float | None = None, chunk_size: int | None = None,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
-    r"""Computes `cross_entropy(unembed(table, hidden), labels)` without ever holding its logits.
+    r"""Cross-entropy loss of hidden states, `cross_entropy(unembed(table, hidden), labels)`.
 
     The tokens are taken a chunk at a time, so logits exist for one chunk only. Where derivatives
-    are asked for, each chunk makes its share of them while it has its logits, so nothing is
+    are asked for, each chunk computes its share of them while it has its logits, so nothing is
     computed twice. That is why the tokens are cut and not the vocabulary: there the normalizer is
     known only after the last part, and then every part's logits must be made again.
 
@@ -93,13 +93,15 @@ def chunked_cross_entropy(
     size = -(-tokens // chunks)  # even chunks: what is filled up is less than one token a chunk
     fill = chunks * size - tokens
 
-    def cut(x: jax.Array, axes: str = "") -> jax.Array:
+    def in_chunks(x: jax.Array, axes: str = "") -> jax.Array:
         flat = rearrange(x, f"... {axes} -> (...) {axes}")
         flat = jnp.pad(flat, ((0, fill), *((0, 0) for _ in flat.shape[1:])))
         # Strided, so that tokens which are spread over devices are so within each chunk.
         return rearrange(flat, "(size chunks) ... -> chunks size ...", chunks=chunks)
 
-    loss = _chunked_loss(terms, cut(hidden, "d"), table, cut(labels), cut(counted))
+    loss = _chunked_loss(
+        terms, in_chunks(hidden, "d"), table, in_chunks(labels), in_chunks(counted)
+    )
     return loss, counted.sum(dtype=jnp.int32).astype(loss.dtype)
 
 
@@ -107,13 +109,13 @@ def chunked_cross_entropy(
 def _chunked_loss(
     terms: LossTerms, hidden: jax.Array, table: jax.Array, labels: jax.Array, counted: jax.Array
 ) -> jax.Array:
-    """The summed loss of hidden states that are cut into chunks `[chunks, size, D]`."""
+    """Summed loss of hidden states in chunks `[chunks, size, D]`."""
     return _scan_chunks(terms, (False, False), hidden, table, labels, counted)[0]
 
 
 @functools.partial(_chunked_loss.defjvp, symbolic_zeros=True)
 def _chunked_loss_jvp(terms: LossTerms, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
-    """The loss, and its gradient times the tangents: linear, so reverse mode transposes it."""
+    """Loss, and its gradient times the tangents: linear in them, so reverse mode transposes it."""
     given = [not isinstance(t, jax.custom_derivatives.SymbolicZero) for t in tangents[:2]]
     loss, gradients = _scan_chunks(terms, tuple(given), *primals)
     tangent = jnp.zeros_like(loss)
@@ -128,7 +130,7 @@ def _scan_chunks(
     terms: LossTerms, wanted: tuple[bool, bool],
     hidden: jax.Array, table: jax.Array, labels: jax.Array, counted: jax.Array,
 ) -> tuple[jax.Array, tuple[jax.Array | None, jax.Array | None]]:  # fmt: skip
-    """The summed loss, and its gradients by hidden and table where wanted, in its own dtype."""
+    """Summed loss, and its gradients by hidden and table where wanted, in the loss's dtype."""
     dtype = jnp.promote_types(hidden.dtype, jnp.float32)
     rows = table.astype(hidden.dtype)
     # Under shard_map a scan's carry must say from its start over which axes it will vary: over

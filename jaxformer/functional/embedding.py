@@ -1,4 +1,4 @@
-"""Looking tokens up in an embedding table, and scoring hidden states against it."""
+"""Token embeddings, and logits of hidden states against the same table."""
 
 import math
 
@@ -13,7 +13,7 @@ __all__ = ["embed", "unembed"]
 
 
 def embed(table: jax.Array, tokens: jax.Array) -> jax.Array:
-    """Looks up one row per token.
+    """Token embeddings: one row of the table for each token.
 
     Args:
         table: float `[V, D]`.
@@ -41,7 +41,7 @@ def embed(table: jax.Array, tokens: jax.Array) -> jax.Array:
 
 
 def unembed(table: jax.Array, x: jax.Array, *, softcap: float | None = None) -> jax.Array:
-    """Scores hidden states against every row of an embedding table.
+    """Logits: products of hidden states and every row of an embedding table.
 
     Args:
         table: float `[V, D]`.

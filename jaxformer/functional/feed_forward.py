@@ -66,7 +66,7 @@ def _activation(name: str) -> Callable[[jax.Array], jax.Array]:
 
 
 def feed_forward(params: FeedForwardParams, x: jax.Array, *, activation: str = "relu") -> jax.Array:
-    r"""Computes `activation(x W_up + b_up) W_down + b_down` at every position by itself.
+    r"""Position-wise feed-forward layer: `activation(x W_up + b_up) W_down + b_down`.
 
     Args:
         params: the two projections.
@@ -96,14 +96,14 @@ def feed_forward(params: FeedForwardParams, x: jax.Array, *, activation: str = "
 def gated_feed_forward(
     params: GatedFeedForwardParams, x: jax.Array, *, activation: str = "silu"
 ) -> jax.Array:
-    """Computes `(activation(x W_gate + b_gate) * (x W_up + b_up)) W_down + b_down`.
+    """Gated feed-forward layer: SwiGLU with the activation "silu", GEGLU with "gelu".
 
-    With "silu" this is SwiGLU, with "gelu" GEGLU.
+    It computes `(activation(x W_gate + b_gate) * (x W_up + b_up)) W_down + b_down`.
 
     Args:
         params: the three projections.
         x: float `[..., D]`.
-        activation: of the gate; "relu", "gelu" (with the error function), "gelu_tanh" or "silu".
+        activation: "relu", "gelu" (with the error function), "gelu_tanh" or "silu".
 
     Returns:
         float `[..., D]`, in the dtype of x.

@@ -1,4 +1,4 @@
-"""The affine map that every projection uses."""
+"""The linear layer that every projection uses."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ __all__ = ["linear"]
 def linear(
     x: jax.Array, kernel: jax.Array, bias: jax.Array | None = None, *, name: str = "kernel"
 ) -> jax.Array:
-    """Computes `x @ kernel + bias` over the last axis, in the dtype of x.
+    """Linear layer over the last axis: `x @ kernel + bias`, in the dtype of x.
 
     Args:
         x: float `[..., D]`.

@@ -15,7 +15,7 @@ __all__ = ["LossTerms", "cross_entropy", "label_losses", "read_labels", "read_te
 
 @dataclasses.dataclass(frozen=True)
 class LossTerms:
-    """What a label's loss is made of; hashable, so that it can be a static argument."""
+    """Options of the cross-entropy loss; hashable, so that they can be a static argument."""
 
     label_smoothing: float
     z_loss: float
@@ -26,7 +26,7 @@ def cross_entropy(
     logits: jax.Array, labels: Array,
     *, label_smoothing: float = 0.0, ignore_label: int | None = -1, z_loss: float = 0.0,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
-    r"""Sums the negative log-likelihood of the labels, in nats.
+    r"""Cross-entropy loss of labels, as (sum, weight), in nats.
 
     With $Z = \sum_v e^{\mathrm{logits}_v}$ and smoothing $s$, each label adds
     $(1 - s)(\log Z - \mathrm{logits}_{label}) + s (\log Z - \mathrm{mean}_v
@@ -91,7 +91,7 @@ def read_terms(label_smoothing: float, z_loss: float, softcap: float | None = No
 def read_labels(
     labels: Array, tokens: str, array: jax.Array, vocab_size: int, ignore_label: int | None
 ) -> tuple[jax.Array, jax.Array]:
-    """Checks the labels of an array of tokens, and returns them and which of them count."""
+    """Checks the labels of an array of tokens; returns them, and a mask of those that count."""
     if ignore_label is not None and (
         isinstance(ignore_label, bool)
         or not isinstance(ignore_label, int | np.integer)
@@ -119,10 +119,12 @@ def read_labels(
 def label_losses(
     terms: LossTerms, logits: jax.Array, labels: jax.Array, counted: jax.Array
 ) -> jax.Array:
-    """The loss of each label `[...]`, 0 where it is not counted, from finite logits `[..., V]`."""
+    """Loss of each label `[...]`, 0 where it is not counted, from finite logits `[..., V]`."""
     if terms.softcap is not None:
         logits = terms.softcap * jnp.tanh(logits / terms.softcap)
     log_normalizer = _log_normalizer(logits)
+    # A label out of range makes the loss NaN: as an index it would be clipped, or count from the
+    # end, and give a loss that is finite and wrong.
     valid = (labels >= 0) & (labels < logits.shape[-1])
     target = _take_label(logits, jnp.where(valid, labels, 0))
     loss = log_normalizer - jnp.where(valid, target, jnp.nan)
@@ -157,6 +159,7 @@ def _take_label(logits: jax.Array, labels: jax.Array) -> jax.Array:
 @_take_label.defjvp
 def _take_label_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     logits, labels = primals
+    # XLA fuses the one-hot into the sum: the gradient is a select, not a scatter.
     one_hot = jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
     return _take_label(logits, labels), jnp.sum(one_hot * tangents[0], axis=-1)
 

@@ -22,7 +22,7 @@ Offset = int | Array
 
 
 def relative_positions(num_queries: int, num_keys: int, query_offset: Offset) -> jax.Array:
-    """Subtracts each query's position from each key's.
+    """Position of each key relative to each query.
 
     Args:
         num_queries: T.
@@ -55,10 +55,10 @@ def _count(name: str, value: Any) -> int:
 
 
 def read_offset(name: str, value: Any, largest: int) -> int | jax.Array:
-    """Reads the position of a first query, and checks it where it is known.
+    """Checks a query offset, and its range where the value is known.
 
     Args:
-        name: of the argument, for the message.
+        name: name of the argument, for the message.
         value: int, or integer array.
         largest: it may be between minus this and this, so that int32 positions do not wrap.
 
@@ -81,7 +81,7 @@ def read_offset(name: str, value: Any, largest: int) -> int | jax.Array:
 
 
 def causal(num_queries: int, num_keys: int, query_offset: Offset = 0) -> jax.Array:
-    """Lets query i, at position `query_offset + i`, see the keys at or before it.
+    """Causal mask: query i, at position `query_offset + i`, attends to the keys at or before it.
 
     Args:
         num_queries: T.
@@ -103,7 +103,7 @@ def window(
     num_queries: int, num_keys: int, size: int | tuple[int | None, int | None],
     query_offset: Offset = 0,
 ) -> jax.Array:  # fmt: skip
-    """Lets a query see the keys at most `left` before and `right` after its own position.
+    """Sliding-window mask: keys at most `left` before and `right` after the query's position.
 
     Args:
         num_queries: T.
@@ -132,11 +132,11 @@ def window(
 
 
 def window_sides(name: str, size: object) -> tuple[int | None, int | None]:
-    """Reads a window size: None, an int, or a pair of int or None, none of them negative.
+    """Checks a window size: None, an int, or a pair of int or None, none of them negative.
 
     Args:
-        name: of the argument, for the message.
-        size: what was passed.
+        name: name of the argument, for the message.
+        size: the size as a caller gives it.
 
     Returns:
         (left, right), None = unbounded on that side.
@@ -165,7 +165,7 @@ def _is_distance(side: object) -> bool:
 
 
 def padding(lengths: Offset, num_keys: int) -> jax.Array:
-    """Hides the keys at or beyond each row's length.
+    """Padding mask: hides the keys at or beyond each row's length.
 
     Args:
         lengths: int, or integer array `[...]` with the number of real keys per row.
@@ -185,7 +185,7 @@ def padding(lengths: Offset, num_keys: int) -> jax.Array:
 
 
 def segments(query_ids: Array, key_value_ids: Array) -> jax.Array:
-    """Lets a query see the keys of its own segment, such as one of several packed documents.
+    """Segment mask: a query attends to the keys of its own segment, such as a packed document.
 
     Args:
         query_ids: integer `[..., T]`.
@@ -218,7 +218,7 @@ def segments(query_ids: Array, key_value_ids: Array) -> jax.Array:
 
 
 def combine(*masks: Array | None) -> jax.Array | None:
-    """Attends where every mask does.
+    """Logical and of attention masks.
 
     Args:
         *masks: bool `[T, S]` or `[..., N, T, S]`, size 1 where a mask does not vary; None is

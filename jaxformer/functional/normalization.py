@@ -15,7 +15,7 @@ def layer_norm(
     x: jax.Array, scale: jax.Array | None = None, bias: jax.Array | None = None,
     *, eps: float = 1e-5, axis: Axes = -1,
 ) -> jax.Array:  # fmt: skip
-    r"""Normalizes to mean 0 and variance 1, then scales and shifts.
+    r"""Layer normalization: mean 0 and variance 1, then scale and shift.
 
     $$y = \frac{x - \mathrm{mean}(x)}{\sqrt{\mathrm{var}(x) + \epsilon}} \gamma + \beta$$
 
@@ -47,7 +47,7 @@ def layer_norm(
     _check_eps(eps)
     wide = _promote(x)
     centred = wide - wide.mean(axes, keepdims=True)
-    centred -= centred.mean(axes, keepdims=True)
+    centred -= centred.mean(axes, keepdims=True)  # what rounding left of the mean
     normalized = centred * jax.lax.rsqrt(jnp.square(centred).mean(axes, keepdims=True) + eps)
     return _affine(normalized, scale, bias, axes).astype(x.dtype)
 
@@ -55,7 +55,7 @@ def layer_norm(
 def rms_norm(
     x: jax.Array, scale: jax.Array | None = None, *, eps: float = 1e-6, axis: Axes = -1
 ) -> jax.Array:
-    r"""Divides by the root mean square, then scales.
+    r"""RMS normalization: divides by the root mean square, then scales.
 
     $$y = \frac{x}{\sqrt{\mathrm{mean}(x^2) + \epsilon}} \gamma$$
 
@@ -88,6 +88,7 @@ def rms_norm(
 
 def _promote(x: jax.Array) -> jax.Array:
     check_dtype("x", x, "floating")
+    # A square overflows float16 from 256 on, and a mean in bfloat16 has 8 bits.
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 

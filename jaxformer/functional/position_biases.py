@@ -14,7 +14,7 @@ __all__ = ["alibi_bias", "alibi_slopes", "relative_position_buckets"]
 
 
 def alibi_slopes(num_heads: int) -> jax.Array:
-    r"""Computes how steeply ALiBi's bias falls with the distance, for each head.
+    r"""Slopes of ALiBi's bias: how steeply it falls with the distance, for each head.
 
     $$m_n = 2^{-8 n / N}, \quad n = 1 \dots N$$
 
@@ -47,7 +47,7 @@ def alibi_slopes(num_heads: int) -> jax.Array:
 def alibi_bias(
     num_heads: int, num_queries: int, num_keys: int, query_offset: Offset = 0
 ) -> jax.Array:
-    """Computes ALiBi's bias, minus slope times distance, to add to attention scores.
+    """ALiBi's bias on attention scores: minus slope times distance.
 
     Query i sits at position `query_offset + i`, key j at j. The bias falls to both sides of the
     query, for use without a causal mask; with one, which is the caller's to add, only keys at or
@@ -85,7 +85,7 @@ def relative_position_buckets(
     num_queries: int, num_keys: int, query_offset: Offset = 0,
     *, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True,
 ) -> jax.Array:  # fmt: skip
-    r"""Sorts relative positions into T5's buckets, which index a learned table of biases.
+    r"""T5's buckets of relative positions, which index a learned table of biases.
 
     One half of the buckets holds one distance each, the other half grows geometrically:
 
@@ -100,7 +100,7 @@ def relative_position_buckets(
         num_keys: S.
         query_offset: position of the first query: int, or integer array `[...]` with one offset
             per row, which may be traced.
-        num_buckets: of both directions together.
+        num_buckets: number of buckets, of both directions together.
         max_distance: D; distances at or beyond share the last bucket.
         bidirectional: keys after the query have the upper half of the buckets (encoders);
             False puts them in bucket 0 (decoders, where the mask hides them).
@@ -143,7 +143,8 @@ def _bucket_borders(num_buckets: int, max_distance: int) -> np.ndarray:
     """The smallest distance of every bucket but the first, `[num_buckets - 1]`."""
     exact = num_buckets // 2
     wide = num_buckets - exact
-    # Bucket exact + k begins where (d / exact) ** wide >= (max_distance / exact) ** k.
+    # In integers, because a float32 logarithm puts some distances into the wrong bucket: bucket
+    # exact + k begins where (d / exact) ** wide >= (max_distance / exact) ** k.
     borders = [
         bisect.bisect_left(
             range(max_distance),

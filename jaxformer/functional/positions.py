@@ -17,7 +17,7 @@ from jaxformer.functional.shapes import Array, check_axes, check_dtype
 
 __all__ = ["apply_rotary", "rotary_tables", "sinusoidal_positions"]
 
-_LARGEST = 2**31 - 1
+_MAX_POSITION = 2**31 - 1
 
 
 def sinusoidal_positions(
@@ -27,7 +27,7 @@ def sinusoidal_positions(
     base: float = 10_000.0,
     layout: str = "interleaved",
 ) -> jax.Array:
-    r"""Encodes positions as sines and cosines of geometrically spaced frequencies.
+    r"""Sinusoidal position embeddings: sines and cosines of geometrically spaced frequencies.
 
     $$PE_{p,2i} = \sin(p / base^{2i/d}), \quad PE_{p,2i+1} = \cos(p / base^{2i/d})$$
 
@@ -71,7 +71,7 @@ def rotary_tables(
     positions: int | Array, head_dim: int, *, base: float = 10_000.0,
     scaling: RotaryScaling | None = None,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
-    r"""Computes the cosines and sines that `apply_rotary` rotates by: angle $p / base^{2i/H}$.
+    r"""Cosines and sines of rotary positions, for `apply_rotary`: angle $p / base^{2i/H}$.
 
     Args:
         positions: a length (positions 0 .. length-1), or an int32 array `[...]`, which may be
@@ -107,7 +107,7 @@ def rotary_tables(
 
 
 def apply_rotary(x: jax.Array, tables: tuple[jax.Array, jax.Array], *, layout: str) -> jax.Array:
-    """Rotates pairs of features by an angle that grows with the position.
+    """Rotary position embedding: rotates pairs of features by an angle that grows with position.
 
     The dot product of a rotated query and key depends on their positions only through the
     difference.
@@ -140,7 +140,7 @@ def apply_rotary(x: jax.Array, tables: tuple[jax.Array, jax.Array], *, layout: s
         raise ShapeError(f"x must be [..., T, N, H] with an even H, got shape {x.shape}")
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     cosine, sine = (
-        _spread_over_heads(name, table, wide, {"T": sizes["T"], "H/2": sizes["H"] // 2})
+        _broadcast_over_heads(name, table, wide, {"T": sizes["T"], "H/2": sizes["H"] // 2})
         for name, table in zip(("cos", "sin"), tables, strict=True)
     )
     split, join = {
@@ -152,7 +152,7 @@ def apply_rotary(x: jax.Array, tables: tuple[jax.Array, jax.Array], *, layout: s
     return rearrange(rotated, join).astype(x.dtype)
 
 
-def _spread_over_heads(
+def _broadcast_over_heads(
     name: str, table: jax.Array, x: jax.Array, sizes: dict[str, int]
 ) -> jax.Array:
     """Brings a table `[..., T, H/2]` to the rank of x, one axis of size 1 for the heads."""
@@ -172,9 +172,13 @@ def _as_positions(positions: int | Array) -> jax.Array:
             raise ShapeError(f"positions, given as a length, must not be negative, got {positions}")
         return jnp.arange(positions, dtype=jnp.int32)
     check_dtype("positions", positions, "integer", remedy="positions are whole tokens")
-    if isinstance(positions, np.ndarray) and positions.size and np.abs(positions).max() > _LARGEST:
+    if (
+        isinstance(positions, np.ndarray)
+        and positions.size
+        and np.abs(positions).max() > _MAX_POSITION
+    ):
         raise ShapeError(
-            f"positions must be in -{_LARGEST} .. {_LARGEST}, got {positions.min()} .. "
+            f"positions must be in -{_MAX_POSITION} .. {_MAX_POSITION}, got {positions.min()} .. "
             f"{positions.max()}"
         )
     return jnp.asarray(positions).astype(jnp.int32)
@@ -191,6 +195,7 @@ def _sine_cosine(positions: jax.Array, frequencies: np.ndarray) -> tuple[jax.Arr
     """Sine and cosine of position times frequency; int32 `[...]`, float64 `[F]` -> `[..., F]`."""
     # Turns per position as 64-bit fixed point; whole turns and what is below 2**-64 are dropped.
     turns = np.ldexp(frequencies / (2 * np.pi) % 1.0, 64).astype(np.uint64)
+    # The sign is put back at the end: the product is of unsigned integers.
     magnitude = jnp.abs(positions).astype(jnp.uint32)[..., None]
     shape = (*positions.shape, turns.size)
     high = jnp.broadcast_to((turns >> np.uint64(32)).astype(np.uint32), shape)
@@ -204,6 +209,7 @@ def _sine_cosine(positions: jax.Array, frequencies: np.ndarray) -> tuple[jax.Arr
     rest = jax.lax.bitcast_convert_type(phase - (quarter << 30), jnp.int32)
     angle = rest.astype(jnp.float32) * np.float32(2 * np.pi / 2**32)
     sine, cosine = jnp.sin(angle), jnp.cos(angle)
+    # Each quarter turn takes (sine, cosine) to (cosine, -sine).
     quarter = quarter & 3
     swapped = (quarter & 1) == 1
     return (

@@ -1,4 +1,4 @@
-"""Ways to stretch rotary positions beyond the length that a model was trained on."""
+"""Rotary scaling: context extension beyond the length that a model was trained on."""
 
 import math
 from typing import NamedTuple
@@ -36,8 +36,8 @@ class Llama3Scaling(NamedTuple):
 
     Args:
         factor: what low frequencies are divided by, at least 1.
-        low_freq_factor: in turns, positive.
-        high_freq_factor: in turns, more than `low_freq_factor`.
+        low_freq_factor: turns of the highest low frequency, positive.
+        high_freq_factor: turns of the lowest high frequency, more than `low_freq_factor`.
         original_max_len: length that the model was first trained on, in positions.
 
     References:
@@ -65,8 +65,8 @@ class YarnScaling(NamedTuple):
     Args:
         factor: what low frequencies are divided by, at least 1.
         original_max_len: length that the model was first trained on, in positions.
-        beta_fast: in turns, more than `beta_slow`.
-        beta_slow: in turns, positive.
+        beta_fast: turns of the pair at which the blend starts, more than `beta_slow`.
+        beta_slow: turns of the pair at which the blend ends, positive.
         attention_factor: multiplies cosine and sine, so scores by its square; None means
             `0.1 * ln(factor) + 1`, or what the next two say.
         truncate: the blend starts and ends at whole pairs, rounded outwards, as in the authors'

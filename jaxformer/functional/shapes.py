@@ -33,7 +33,7 @@ _DTYPE_KINDS: dict[str, Any] = {
 
 
 def describe(axes: str, sizes: Mapping[str, int]) -> str:
-    """Writes axes with the sizes that are known, such as `[..., S, K, H=64]`.
+    """Text of axes with the sizes that are known, such as `[..., S, K, H=64]`.
 
     Args:
         axes: axis letters separated by spaces; "..." stands for any leading axes.
@@ -158,7 +158,7 @@ def check_dtype(argument: str, array: Array, kind: str, *, remedy: str = "") -> 
 
 
 def as_array(argument: str, value: Any) -> jax.Array:
-    """Turns what a caller passed into a JAX array, and loses nothing on the way.
+    """Converts an argument to a JAX array, without any loss.
 
     Args:
         argument: name in the public signature.
@@ -195,7 +195,7 @@ def as_array(argument: str, value: Any) -> jax.Array:
 
 
 def static_number(argument: str, value: Any, *, remedy: str = "") -> float:
-    """Reads a number that must be known when a program is traced.
+    """Checks a number that must be known when a program is traced.
 
     Args:
         argument: name in the public signature.
@@ -222,7 +222,7 @@ def static_number(argument: str, value: Any, *, remedy: str = "") -> float:
 
 
 def static_bool(argument: str, value: Any) -> bool:
-    """Reads a yes or no that must be known when a program is traced.
+    """Checks a bool that must be known when a program is traced.
 
     Args:
         argument: name in the public signature.
@@ -248,7 +248,7 @@ def check_rng(argument: str, rng: Any) -> None:
 
     Args:
         argument: name in the public signature.
-        rng: what was passed.
+        rng: value that a caller gave.
 
     Raises:
         ShapeError: it is something else.

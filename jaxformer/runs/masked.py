@@ -106,7 +106,7 @@ class MaskedTask(StreamTask):
         return {
             "seed": self.config.seed,
             "mask_token": tokenizer.mask,
-            "num_tokens": tokenizer.vocab_size,
+            "vocab_size": tokenizer.vocab_size,
             "rate": self.config.data.mask_rate,
             "special": special,
         }

@@ -18,7 +18,7 @@ class Host:
     """Which of the hosts that share every global batch this one is; a single one if not given.
 
     Args:
-        index: of this host, from 0; `jax.process_index()`.
+        index: index of this host, from 0; `jax.process_index()`.
         count: how many hosts there are; `jax.process_count()`.
 
     Raises:
@@ -42,7 +42,7 @@ class Host:
 
 
 class Source(Protocol):
-    """What batches are made of: random access to dicts of arrays, each time of the same shapes.
+    """Random-access data to make batches of: dicts of arrays, all of the same shapes.
 
     Example:
         >>> from jaxformer.text import Windows, build_stream, byte_tokenizer
@@ -55,7 +55,7 @@ class Source(Protocol):
 
 
 class Batches:
-    """The batches of a training run: `batches[step]` for any step, in any order.
+    """Batches of a training run: `batches[step]` for any step, in any order.
 
     A batch depends on the seed and the step only. Each epoch has every item of the source once,
     in another random order; epochs follow each other without a gap, so that a batch may hold the
@@ -63,9 +63,9 @@ class Batches:
     has its rows of the same global batch, one after the other: host 0 the first.
 
     Args:
-        source: such as `Windows` or `PackedDocuments`.
-        batch_size: rows of the global batch.
-        seed: of the order, at least 0.
+        source: items to make batches of, such as `Windows` or `PackedDocuments`.
+        batch_size: rows in the global batch.
+        seed: seed of the order, at least 0.
         host: this host, of those that share the batch.
 
     Raises:
@@ -103,7 +103,7 @@ def evaluation_batches(
 
     Args:
         source: such as `Windows` or `PackedDocuments`; its items have "labels".
-        batch_size: rows of the global batch.
+        batch_size: rows in the global batch.
         host: this host, of those that share the batch.
 
     Returns:
@@ -119,6 +119,7 @@ def evaluation_batches(
         [[98, 99], [100, -1]]
     """
     _require_batches(source, batch_size, host)
+    # Labels to ignore weigh nothing in a loss, so the rows that fill up do not change it.
     filler = {
         name: np.full_like(array, IGNORE if name == "labels" else 0)
         for name, array in source[0].items()

@@ -1,4 +1,4 @@
-"""From examples of unequal length to batches by token budget: a pure function of (seed, step)."""
+"""Length-bucketed batches by token budget, a pure function of (seed, step)."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -38,8 +38,8 @@ class BucketedBatches:
     Args:
         examples: the same arrays in each, of the same dtypes, with one axis or none.
         batch_tokens: most positions of a global batch, rows times length.
-        seed: of the order, at least 0.
-        multiple_of: what the rows of a global batch are a multiple of: the devices of all hosts,
+        seed: seed of the order, at least 0.
+        multiple_of: number that divides the rows of every global batch: the devices of all hosts,
             times the steps that gradients are accumulated over.
         num_buckets: most shapes that batches may have, at most 8.
         host: this host, of those that share the batch.
@@ -75,11 +75,12 @@ class BucketedBatches:
     ) -> None:
         require_seed(seed)
         self._buckets = _buckets(examples, batch_tokens, multiple_of, num_buckets, host)
-        self.batches_per_epoch = sum(len(_cut(bucket)) for bucket in self._buckets)
+        self.batches_per_epoch = sum(len(_batches_of(bucket)) for bucket in self._buckets)
         self.shapes = tuple((bucket.rows, bucket.length) for bucket in self._buckets)
         self._examples = examples
         self._seed = seed
         self._host = host
+        # The latest epoch and its order, since steps mostly follow each other.
         self._last = (0, self._order(0))
 
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
@@ -94,10 +95,11 @@ class BucketedBatches:
 
     def _order(self, epoch: int) -> list["_Bucket"]:
         """Lists the batches of an epoch, each as the part of a bucket that it has."""
+        # Seeded by the epoch too, so that none depends on those before it.
         rng = np.random.default_rng([self._seed, epoch])
         batches: list[_Bucket] = []
         for bucket in self._buckets:
-            batches += _cut(bucket._replace(members=rng.permutation(bucket.members)))
+            batches += _batches_of(bucket._replace(members=rng.permutation(bucket.members)))
         return [batches[i] for i in rng.permutation(len(batches))]
 
 
@@ -117,7 +119,7 @@ def bucketed_evaluation_batches(
     Args:
         examples: the same arrays in each, of the same dtypes, with one axis or none.
         batch_tokens: most positions of a global batch, rows times length.
-        multiple_of: what the rows of a global batch are a multiple of.
+        multiple_of: number that divides the rows of every global batch.
         num_buckets: most shapes that batches may have, at most 8.
         host: this host, of those that share the batch.
 
@@ -135,7 +137,7 @@ def bucketed_evaluation_batches(
         [[[5], [6], [-1]], [[7, 8, 9]]]
     """
     buckets = _buckets(examples, batch_tokens, multiple_of, num_buckets, host)
-    batches = (batch for bucket in buckets for batch in _cut(bucket))
+    batches = (batch for bucket in buckets for batch in _batches_of(bucket))
     return (_pad(examples, batch, host) for batch in batches)
 
 
@@ -147,8 +149,8 @@ class _Bucket(NamedTuple):
     members: np.ndarray
 
 
-def _cut(bucket: _Bucket) -> list[_Bucket]:
-    """Cuts a bucket into batches; the last may have fewer members than rows."""
+def _batches_of(bucket: _Bucket) -> list[_Bucket]:
+    """Lists the batches of a bucket; the last may have fewer members than rows."""
     starts = range(0, len(bucket.members), bucket.rows)
     return [bucket._replace(members=bucket.members[i : i + bucket.rows]) for i in starts]
 
@@ -156,7 +158,7 @@ def _cut(bucket: _Bucket) -> list[_Bucket]:
 def _pad(
     examples: Sequence[dict[str, np.ndarray]], batch: _Bucket, host: Host
 ) -> dict[str, np.ndarray]:
-    """Puts a host's rows of a batch into arrays of the batch's length."""
+    """Pads a host's rows of a batch to the batch's length."""
     rows = batch.rows // host.count
     items = [examples[i] for i in batch.members[host.index * rows : (host.index + 1) * rows]]
     padded = {}
@@ -235,7 +237,7 @@ def _lengths(examples: Sequence[dict[str, np.ndarray]]) -> np.ndarray:
 
 
 def _layout(example: dict[str, np.ndarray]) -> dict[str, tuple[np.dtype, int]]:
-    """Says what arrays there are: the dtype of each, and how many axes it has."""
+    """Dtype and number of axes of each array."""
     return {name: (array.dtype, array.ndim) for name, array in example.items()}
 
 

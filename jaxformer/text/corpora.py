@@ -100,7 +100,7 @@ def split_documents(
     Args:
         documents: at least one.
         validation_fraction: share of all characters for validation, more than 0 and less than 1.
-        seed: of the order.
+        seed: seed of the order.
 
     Returns:
         The training documents and the validation documents, at least one of each.
@@ -114,7 +114,7 @@ def split_documents(
     """
     require_fraction(validation_fraction)
     order = np.random.default_rng(seed).permutation(len(documents))
-    training, validation = _cut([documents[i] for i in order], validation_fraction)
+    training, validation = _split_at_fraction([documents[i] for i in order], validation_fraction)
     if len(documents) > 1:
         repeated = {paragraph for document in validation for paragraph in _paragraphs(document)}
         training = [_without_paragraphs(document, repeated) for document in training]
@@ -129,8 +129,8 @@ def split_documents(
     return training, validation
 
 
-def _cut(documents: list[str], fraction: float) -> tuple[list[str], list[str]]:
-    """Cuts the documents in two where the last `fraction` of their characters begins."""
+def _split_at_fraction(documents: list[str], fraction: float) -> tuple[list[str], list[str]]:
+    """Splits the documents in two where the last `fraction` of their characters begins."""
     total = sum(map(len, documents))
     start, cut = 0, total - round(fraction * total)
     for i, document in enumerate(documents):

@@ -1,4 +1,4 @@
-"""What a masked language model learns from: tokens of which some are hidden, to be restored."""
+"""Masked language modelling: hiding tokens, and the labels that restore them."""
 
 from collections.abc import Collection, Iterator
 from typing import Protocol
@@ -27,7 +27,7 @@ def mask_tokens(
     rng: np.random.Generator,
     *,
     mask_token: int,
-    num_tokens: int,
+    vocab_size: int,
     rate: float = 0.15,
     special: Collection[int] = (),
     where: np.ndarray | None = None,
@@ -40,9 +40,9 @@ def mask_tokens(
 
     Args:
         tokens: integers [..., T].
-        rng: what chooses.
+        rng: generator of the choice.
         mask_token: the token that hides another.
-        num_tokens: of the vocabulary, the mask and the special ones included.
+        vocab_size: number of tokens, the mask and the special ones included.
         rate: share of the ordinary tokens to choose, more than 0 and at most 1.
         special: tokens that are never chosen and never put in, such as the end of text.
         where: bool [..., T], False where nothing may be chosen, such as padding.
@@ -63,10 +63,10 @@ def mask_tokens(
 
     Example:
         >>> rng = np.random.default_rng(0)
-        >>> mask_tokens(np.array([5, 6, 7, 8]), rng, mask_token=9, num_tokens=10, rate=0.5)
+        >>> mask_tokens(np.array([5, 6, 7, 8]), rng, mask_token=9, vocab_size=10, rate=0.5)
         (array([5, 8, 9, 8], dtype=int32), array([-1,  6,  7, -1], dtype=int32))
     """
-    ordinary = _ordinary_tokens(mask_token, num_tokens, rate, special)
+    ordinary = _ordinary_tokens(mask_token, vocab_size, rate, special)
     return _corrupt(tokens, rng, ordinary, mask_token, rate, where)
 
 
@@ -81,10 +81,10 @@ class MaskedBatches:
     the chosen tokens take their place. All other arrays stay.
 
     Args:
-        batches: of arrays "tokens" and "labels" [rows, T], such as `Batches` or `BucketedBatches`.
-        seed: of the choice, at least 0.
+        batches: batches with "tokens" and "labels" [rows, T], such as `Batches`.
+        seed: seed of the choice, at least 0.
         mask_token: the token that hides another.
-        num_tokens: of the vocabulary, the mask and the special ones included.
+        vocab_size: number of tokens, the mask and the special ones included.
         rate: share of the ordinary tokens to choose, more than 0 and at most 1.
         special: tokens that are never chosen and never put in, such as the end of text.
         host: this host, of those that share a batch, as in `batches`.
@@ -97,7 +97,7 @@ class MaskedBatches:
         >>> from jaxformer.text import Batches, Windows, build_stream, byte_tokenizer
         >>> windows = Windows(build_stream(["to be or not to be"], byte_tokenizer()), length=4)
         >>> batches = Batches(windows, batch_size=2, seed=0)
-        >>> masked = MaskedBatches(batches, seed=0, mask_token=257, num_tokens=258, special=[256])
+        >>> masked = MaskedBatches(batches, seed=0, mask_token=257, vocab_size=258, special=[256])
         >>> (masked[3]["labels"] != IGNORE).sum(axis=1)
         array([1, 1])
     """
@@ -108,7 +108,7 @@ class MaskedBatches:
         *,
         seed: int,
         mask_token: int,
-        num_tokens: int,
+        vocab_size: int,
         rate: float = 0.15,
         special: Collection[int] = (),
         host: Host = Host(),
@@ -118,7 +118,7 @@ class MaskedBatches:
         self._seed = seed
         self._mask_token = mask_token
         self._rate = rate
-        self._ordinary = _ordinary_tokens(mask_token, num_tokens, rate, special)
+        self._ordinary = _ordinary_tokens(mask_token, vocab_size, rate, special)
         self._host = host
 
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
@@ -132,22 +132,22 @@ def masked_evaluation_batches(
     *,
     seed: int,
     mask_token: int,
-    num_tokens: int,
+    vocab_size: int,
     rate: float = 0.15,
     special: Collection[int] = (),
     host: Host = Host(),
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Corrupts held-out batches as `MaskedBatches` does those of training, each time the same.
+    """Corrupts validation batches as `MaskedBatches` does training batches, each time the same.
 
     The random numbers depend on the seed and on how many rows went before, of all batches and
     hosts. Where all rows are of one length, so that batches may be cut in any way, another batch
     size hides the same tokens.
 
     Args:
-        batches: of arrays "tokens" and "labels" [rows, T], such as `evaluation_batches` gives.
-        seed: of the choice, at least 0.
+        batches: batches with "tokens" and "labels" [rows, T], such as `evaluation_batches`.
+        seed: seed of the choice, at least 0.
         mask_token: the token that hides another.
-        num_tokens: of the vocabulary, the mask and the special ones included.
+        vocab_size: number of tokens, the mask and the special ones included.
         rate: share of the ordinary tokens to choose, more than 0 and at most 1.
         special: tokens that are never chosen and never put in, such as the end of text.
         host: this host, of those that share a batch, as in `batches`.
@@ -161,12 +161,12 @@ def masked_evaluation_batches(
 
     Example:
         >>> batches = iter([{"tokens": np.array([[5, 6]]), "labels": np.array([[6, IGNORE]])}])
-        >>> masked = masked_evaluation_batches(batches, seed=0, mask_token=9, num_tokens=10)
+        >>> masked = masked_evaluation_batches(batches, seed=0, mask_token=9, vocab_size=10)
         >>> next(masked)["labels"]
         array([[ 5, -1]], dtype=int32)
     """
     require_seed(seed)
-    ordinary = _ordinary_tokens(mask_token, num_tokens, rate, special)
+    ordinary = _ordinary_tokens(mask_token, vocab_size, rate, special)
 
     def corrupted() -> Iterator[dict[str, np.ndarray]]:
         before = 0  # Tokens of the global batches so far.
@@ -180,7 +180,7 @@ def masked_evaluation_batches(
 
 
 def _generator(seeds: list[int], tokens: int) -> np.random.Generator:
-    """Makes a generator that has given the random numbers of so many tokens before."""
+    """Generator advanced past the random numbers of so many tokens."""
     bits = np.random.PCG64(seeds)
     return np.random.Generator(bits.advance(_DRAWS * tokens))
 
@@ -192,7 +192,7 @@ def _masked(
     mask_token: int,
     rate: float,
 ) -> dict[str, np.ndarray]:
-    """Replaces a batch's tokens by corrupted ones, and its labels by what was there."""
+    """Batch with corrupted tokens, and the original ones as labels."""
     where = batch["labels"] != IGNORE
     tokens, labels = _corrupt(batch["tokens"], rng, ordinary, mask_token, rate, where)
     return batch | {"tokens": tokens, "labels": labels}
@@ -206,7 +206,7 @@ def _corrupt(
     rate: float,
     where: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Does `mask_tokens`, with which tokens of the vocabulary are ordinary: bool [num_tokens]."""
+    """`mask_tokens` with a precomputed table of ordinary tokens: bool [vocab_size]."""
     _require_tokens(tokens, ordinary.size, where)
     # Row after row, _DRAWS for each token and each from one draw of the generator, so that
     # `_generator` can skip rows.
@@ -225,7 +225,7 @@ def _corrupt(
     return corrupted.astype(np.int32), np.where(chosen, tokens, IGNORE).astype(np.int32)
 
 
-def _require_tokens(tokens: np.ndarray, num_tokens: int, where: np.ndarray | None) -> None:
+def _require_tokens(tokens: np.ndarray, vocab_size: int, where: np.ndarray | None) -> None:
     """Raises ShapeError or DataError where tokens cannot be corrupted."""
     if tokens.ndim < 1 or tokens.dtype.kind not in "iu":
         raise ShapeError(
@@ -238,31 +238,31 @@ def _require_tokens(tokens: np.ndarray, num_tokens: int, where: np.ndarray | Non
             f"{tokens.shape}, got {where.dtype} of shape {where.shape}; a batch of labels has one "
             "for each token, IGNORE in padding"
         )
-    if tokens.size and not 0 <= tokens.min() <= tokens.max() < num_tokens:
+    if tokens.size and not 0 <= tokens.min() <= tokens.max() < vocab_size:
         raise DataError(
-            f"every token must be at least 0 and less than num_tokens={num_tokens}, got "
+            f"every token must be at least 0 and less than vocab_size={vocab_size}, got "
             f"{tokens.min()} to {tokens.max()}; use the vocabulary that the text was encoded with"
         )
 
 
 def _ordinary_tokens(
-    mask_token: int, num_tokens: int, rate: float, special: Collection[int]
+    mask_token: int, vocab_size: int, rate: float, special: Collection[int]
 ) -> np.ndarray:
-    """Says of each token whether it may be chosen and put in, bool [num_tokens]."""
+    """Table of the tokens that may be chosen and put in: bool [vocab_size]."""
     if not 0 < rate <= 1:
         raise ConfigError(f"rate must be more than 0 and at most 1, got {rate}; try 0.15")
     reserved = sorted({mask_token, *special})
-    if reserved[0] < 0 or reserved[-1] >= num_tokens:
+    if reserved[0] < 0 or reserved[-1] >= vocab_size:
         raise ConfigError(
-            "mask_token and special must be at least 0 and less than num_tokens, got "
-            f"mask_token={mask_token}, special={sorted(special)} and num_tokens={num_tokens}; "
-            "num_tokens counts them too"
+            "mask_token and special must be at least 0 and less than vocab_size, got "
+            f"mask_token={mask_token}, special={sorted(special)} and vocab_size={vocab_size}; "
+            "vocab_size counts them too"
         )
-    if len(reserved) == num_tokens:
+    if len(reserved) == vocab_size:
         raise ConfigError(
-            f"a vocabulary must have ordinary tokens, got num_tokens={num_tokens}, all of them "
+            f"a vocabulary must have ordinary tokens, got vocab_size={vocab_size}, all of them "
             "mask_token or special; leave some out of special"
         )
-    ordinary = np.ones(num_tokens, bool)
+    ordinary = np.ones(vocab_size, bool)
     ordinary[reserved] = False
     return ordinary

@@ -1,4 +1,4 @@
-"""Reads text files, packed by gzip or not, and says clearly why one cannot be read."""
+"""Reading text files, packed by gzip or not, with clear errors."""
 
 import contextlib
 import gzip
@@ -44,7 +44,7 @@ def read_lines(file: pathlib.Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _opened(file: pathlib.Path) -> Iterator[io.BufferedIOBase]:
-    """Opens a file; also the errors of reading what it yields are made clear."""
+    """Opens a file, and gives clear errors of opening and of reading it."""
     try:
         with gzip.open(file) if file.name.endswith(".gz") else file.open("rb") as stream:
             yield stream

@@ -18,8 +18,8 @@ class Labelled(Table):
     """Texts, each with its label.
 
     Args:
-        texts: what is to be classified.
-        labels: as many names of classes.
+        texts: texts to classify.
+        labels: class of each text, by name.
         lines: where each text was read; 1, 2, 3 and so on if not given.
 
     Raises:
@@ -60,7 +60,7 @@ def encode_labelled(
     max_len: int,
     counts: RowCounts,
 ) -> tuple[list[dict[str, np.ndarray]], Labelled, RowCounts]:
-    """Turns texts with labels into what a classifier is trained on.
+    """Encodes labelled texts as training examples of a classifier.
 
     Each example is a dict of int32 arrays:
 
@@ -69,12 +69,12 @@ def encode_labelled(
     - labels: [], the index of the label in `classes`.
 
     Args:
-        labelled: what to encode.
-        tokenizer: of the texts.
+        labelled: texts and labels to encode.
+        tokenizer: tokenizer of the texts.
         classes: all labels, in the order of their indices.
         max_len: the most tokens that T may be; longer texts are dropped, as are those that have no
             token at all.
-        counts: of the texts so far.
+        counts: counts of the texts so far.
 
     Returns:
         The examples, at least one; the texts that they are made of; and the counts with those

@@ -62,7 +62,7 @@ def build_stream(documents: Sequence[str], tokenizer: Tokenizer) -> TokenStream:
 
     Args:
         documents: the texts.
-        tokenizer: what encodes them.
+        tokenizer: tokenizer that encodes them.
 
     Returns:
         The stream; its tokens are uint16 if the vocabulary has at most 65,536 tokens, else int32.
@@ -80,6 +80,7 @@ def build_stream(documents: Sequence[str], tokenizer: Tokenizer) -> TokenStream:
     if len(documents) > 1 and tokenizer.end_of_text is not None:
         encoded = [np.append(tokens, tokenizer.end_of_text) for tokens in encoded]
     lengths = [tokens.size for tokens in encoded]
+    # The smaller one halves the cache file, and what of it is in memory.
     dtype = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
     tokens = np.concatenate([np.zeros(0, dtype), *encoded], dtype=dtype, casting="unsafe")
     offsets = np.cumsum([0, *lengths], dtype=np.int64)[:-1]
@@ -100,13 +101,13 @@ def default_cache_dir() -> pathlib.Path:
 def cached_stream(
     documents: Sequence[str], tokenizer: Tokenizer, cache_dir: pathlib.Path
 ) -> TokenStream:
-    """Does `build_stream`, or reads what it gave for the same documents and tokenizer before.
+    """`build_stream` with a cache on disk, by the documents and the tokenizer.
 
     Any number of processes may do so at once. Files that are damaged are made again.
 
     Args:
         documents: the texts.
-        tokenizer: what encodes them.
+        tokenizer: tokenizer that encodes them.
         cache_dir: a folder for the files, such as `default_cache_dir()`; made if missing.
 
     Returns:
@@ -134,6 +135,7 @@ def cached_stream(
             f"the cache of tokens must be a folder that can be written to, got {cache_dir}: "
             f"{error.strerror}; set XDG_CACHE_HOME to another"
         ) from None
+    # Mapped, as the next call will have it; or as it is, if another process has removed the files.
     return _read_cache(cache_dir, key) or stream
 
 
@@ -169,6 +171,7 @@ def _write(path: pathlib.Path, array: np.ndarray) -> None:
         try:
             np.save(file, array)
             file.flush()
+            # On disk before it has its name: a crash then leaves the old file or the whole new one.
             os.fsync(file.fileno())
             os.replace(file.name, path)
         except BaseException:
@@ -187,8 +190,8 @@ class Windows:
     The last sequence is filled up with token 0 and label `IGNORE`.
 
     Args:
-        stream: what to cut.
-        length: of a sequence, in tokens.
+        stream: stream to cut.
+        length: length of a sequence, in tokens.
 
     Raises:
         DataError: the length is less than 1.
@@ -207,7 +210,7 @@ class Windows:
 
     @property
     def unpredicted(self) -> np.ndarray:
-        """Where in the stream the tokens are that no token before them predicts."""
+        """Indices of tokens that are never a target: int64 `[tokens]`, here of the first alone."""
         return np.zeros(1, np.int64)
 
     def __len__(self) -> int:
@@ -222,7 +225,7 @@ class Windows:
         return {"tokens": tokens, "labels": labels}
 
     def _span(self, index: int) -> tuple[int, int]:
-        """Where in the stream the tokens of a sequence start and end."""
+        """Start and end of a sequence's tokens in the stream."""
         if not 0 <= index < len(self):
             raise IndexError(f"index must be at least 0 and less than {len(self)}, got {index}")
         start = index * self.length
@@ -241,8 +244,8 @@ class PackedDocuments(Windows):
     No label crosses from one document to the next: the last token of each has label `IGNORE`.
 
     Args:
-        stream: what to cut.
-        length: of a sequence, in tokens.
+        stream: stream to cut.
+        length: length of a sequence, in tokens.
 
     Raises:
         DataError: the length is less than 1.
@@ -257,7 +260,7 @@ class PackedDocuments(Windows):
 
     @property
     def unpredicted(self) -> np.ndarray:
-        """Where in the stream the tokens are that no token before them predicts."""
+        """Indices of tokens that are never a target: the first of each document."""
         return self.stream.offsets
 
     def __getitem__(self, index: int) -> dict[str, np.ndarray]:

@@ -21,8 +21,8 @@ class Pairs(Table):
     """Source sentences, each with its translation.
 
     Args:
-        sources: what is to be translated.
-        targets: as many translations.
+        sources: sentences to translate.
+        targets: translation of each.
         lines: where each pair was read; 1, 2, 3 and so on if not given.
 
     Raises:
@@ -91,7 +91,7 @@ def encode_pairs(
     max_len: int,
     counts: RowCounts,
 ) -> tuple[list[dict[str, np.ndarray]], Pairs, RowCounts]:
-    """Turns pairs into what an encoder and a decoder are trained on.
+    """Encodes pairs as training examples of an encoder-decoder.
 
     Each example is a dict of int32 arrays:
 
@@ -102,12 +102,12 @@ def encode_pairs(
     - lengths: [], T.
 
     Args:
-        pairs: what to encode.
-        source_tokenizer: of the sources.
-        target_tokenizer: of the targets; may be the same.
+        pairs: pairs to encode.
+        source_tokenizer: tokenizer of the sources.
+        target_tokenizer: tokenizer of the targets; may be the same.
         max_len: the most tokens that S and T may be; longer pairs are dropped, as are those of
             which a side has no token at all.
-        counts: of the pairs so far.
+        counts: counts of the pairs so far.
 
     Returns:
         The examples, at least one; the pairs that they are made of; and the counts with those
@@ -136,11 +136,11 @@ def encode_pairs(
 
 
 def encode_source(text: str, tokenizer: Tokenizer, max_len: int) -> np.ndarray:
-    """Turns one sentence to translate into tokens, as `encode_pairs` does with a source.
+    """Encodes one sentence to translate, as `encode_pairs` does a source.
 
     Args:
         text: the sentence; the spaces around it are left out, as `Pairs.read` does.
-        tokenizer: of the sources.
+        tokenizer: tokenizer of the sources.
         max_len: the most tokens, the end of text included.
 
     Returns:

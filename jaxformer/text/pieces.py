@@ -1,4 +1,4 @@
-"""What happens to text before the `tokenizers` library gets it: checks, and cuts into pieces."""
+"""Preparing text for the `tokenizers` library: checks, and long texts in pieces."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -22,7 +22,7 @@ class RowCounts:
     """How many rows were read, and how many were dropped for which reason.
 
     Args:
-        unit: what a row is, such as "pairs".
+        unit: plural name of the rows, such as "pairs".
         read: rows in the files.
         empty: rows dropped because a column has no text, or no token.
         misaligned: rows dropped because they do not have as many tabs as they should.
@@ -56,7 +56,7 @@ class RowCounts:
 
         Args:
             reason: "empty", "misaligned", "too_long" or "repeated".
-            lines: of the rows, any number.
+            lines: lines of the rows, any number.
 
         Returns:
             The counts with these.
@@ -97,13 +97,13 @@ def fitting_rows(
     *,
     ends: int,
 ) -> tuple[list[int], RowCounts]:
-    """Finds the rows that are neither empty nor too long once they are tokens.
+    """Indices of the rows that are neither empty nor too long once they are tokens.
 
     Args:
-        lines: of the rows.
+        lines: line of each row.
         sizes: tokens in the columns of each row.
         max_len: the most tokens that a column may have.
-        counts: of the rows so far.
+        counts: counts of the rows so far.
         ends: how many of the tokens in a column are added to those of its text.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Tasks with one right answer, on which a sequence-to-sequence model can be checked in minutes."""
+"""Synthetic sequence tasks with one right answer, to check a translation model in minutes."""
 
 from collections.abc import Callable
 
@@ -29,23 +29,23 @@ def synthetic_pairs(
     max_len: int,
     seed: int,
 ) -> tuple[_Pairs, _Pairs]:
-    """Makes random sequences of symbols, and what each becomes when copied, reversed or sorted.
+    """Random sequences of symbols, with their copies, reversals or sorted sequences as targets.
 
-    All sequences differ, so that no held-out one is trained on. There are equally many of each
-    length; but where fewer exist than that, all of them are there, and more of the longer ones.
+    All sequences differ, so that no validation sequence is trained on. There are equally many of
+    each length; where fewer exist than that, all of them are there, and more of the longer ones.
 
     Args:
         task: "copy", "reverse" or "sort".
         num_pairs: how many pairs to train on.
-        num_held_out: how many others to hold out.
+        num_held_out: how many others for validation.
         num_symbols: how many different ones there are.
-        min_len: of a sequence, in symbols.
-        max_len: of a sequence, in symbols.
-        seed: of the sequences and their order, at least 0.
+        min_len: shortest sequence, in symbols.
+        max_len: longest sequence, in symbols.
+        seed: seed of the sequences and their order, at least 0.
 
     Returns:
-        The training part and the held-out part, each as (sources, targets): texts of words such as
-        "s07 s03", the i-th target being that of the i-th source.
+        The training part and the validation part, each as (sources, targets): texts of words such
+        as "s07 s03", the i-th target being that of the i-th source.
 
     Raises:
         ConfigError: the task is unknown, a number is out of range, or fewer sequences exist than

@@ -27,7 +27,7 @@ class Table:
     they have in a file. `Pairs` and `Labelled` are two.
 
     Attributes:
-        unit: what a row is, such as "pairs".
+        unit: plural name of the rows, such as "pairs".
         layout: how a line of a file should look, such as "source, tab, target".
         inputs: the columns of which training and validation must not share a text.
 
@@ -105,8 +105,8 @@ class Table:
 
         Args:
             validation_fraction: share of the rows for validation, more than 0 and less than 1.
-            counts: of the rows so far.
-            seed: of the order.
+            counts: counts of the rows so far.
+            seed: seed of the order.
 
         Returns:
             The training part and the validation part, each of at least one row, and the counts
@@ -132,6 +132,7 @@ class Table:
         repeated: set[int] = set()
         for column in (getattr(self, name) for name in self.inputs):
             texts = {column[i] for i in validation}
+            # The training row goes, not the validation row, so that the fraction holds exactly.
             repeated |= {i for i in training if column[i] in texts}
         counts = counts.drop("repeated", [self.lines[i] for i in training if i in repeated])
         training = [i for i in training if i not in repeated]
@@ -148,7 +149,7 @@ class Table:
         """Takes some rows.
 
         Args:
-            indices: of the rows, in any order.
+            indices: indices of the rows, in any order.
 
         Returns:
             A table of these rows, in the order of the indices.
@@ -170,9 +171,9 @@ class Table:
         """Keeps the rows that have text in every column, without the spaces around it.
 
         Args:
-            rows: the line and the columns of each.
-            files: where they are from, for the error message.
-            remedy: how a row should look, for the error message.
+            rows: line and columns of each row.
+            files: files that they are from, for the error message.
+            remedy: layout that a row should have, for the error message.
 
         Raises:
             DataError: no row is left.

@@ -1,4 +1,4 @@
-"""Text to token ids and back, at once or as a stream, and the JSON file that remembers how."""
+"""Tokenizers: text to token ids and back, at once or as a stream, saved as JSON."""
 
 import functools
 import pathlib
@@ -31,7 +31,7 @@ class Tokenizer:
     their spelling is ordinary text.
 
     Args:
-        tokenizer: of the library; its `encode_special_tokens` is set.
+        tokenizer: tokenizer of the library; its `encode_special_tokens` is set.
 
     Example:
         >>> from jaxformer.text import byte_tokenizer
@@ -115,7 +115,7 @@ class Tokenizer:
         """Counts the UTF-8 bytes of text that a token stands for.
 
         Args:
-            token_id: of the token.
+            token_id: id of the token.
 
         Returns:
             The number of bytes; 0 for special tokens, and for the unknown word, whose text is lost.
@@ -136,7 +136,7 @@ class Tokenizer:
         """Turns a text into token ids.
 
         Args:
-            text: of any length.
+            text: text of any length.
 
         Returns:
             int32 [tokens].
@@ -204,7 +204,7 @@ class Tokenizer:
         return text
 
     def token_texts(self, ids: npt.ArrayLike) -> list[str]:
-        """Shows tokens one by one, each by its own text.
+        """Text of each token by itself.
 
         Args:
             ids: integers [tokens].
@@ -248,7 +248,7 @@ class Tokenizer:
         return checked
 
     def stream(self) -> "StreamDecoder":
-        """Starts to decode tokens as they are generated.
+        """Decoder of tokens as they are generated.
 
         Example:
             >>> from jaxformer.text import byte_tokenizer
@@ -293,7 +293,7 @@ class Tokenizer:
         """Writes the tokenizer to a JSON file, which `load` and other tools read.
 
         Args:
-            path: of the file; one that exists is replaced.
+            path: path of the file; one that exists is replaced.
 
         Example:
             >>> from jaxformer.text import byte_tokenizer
@@ -310,7 +310,7 @@ class Tokenizer:
         """Reads a file that `save` wrote.
 
         Args:
-            path: of the file.
+            path: path of the file.
 
         Raises:
             DataError: the file is missing, or does not hold a tokenizer; the message has its path.
@@ -346,13 +346,13 @@ def _hexadecimal(surrogates: str) -> str:
 
 
 class StreamDecoder:
-    """Decodes tokens as they arrive, holding back text that the next token may still change.
+    """Incremental decoder, which holds back text that the next token may still change.
 
     All that `push` returned and what `flush` returns make up `Tokenizer.decode` of all ids. The
     time per token does not depend on how many there were.
 
     Args:
-        tokenizer: that the ids are of.
+        tokenizer: tokenizer that the ids are of.
 
     Example:
         >>> from jaxformer.text import byte_tokenizer

@@ -1,4 +1,4 @@
-"""How close translations come to their references: BLEU, chrF, and how many are equal."""
+"""Scores of translations against references: BLEU, chrF and exact matches."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ __all__ = ["TranslationScores", "exact_matches", "translation_scores"]
 
 @dataclasses.dataclass(frozen=True)
 class TranslationScores:
-    """Scores of a whole set of translations, with what another needs to get the same figures.
+    """Corpus scores of translations, with the signatures that make them reproducible.
 
     Args:
-        bleu: of the set, from 0 to 100.
-        chrf: of the set, from 0 to 100.
+        bleu: corpus BLEU, from 0 to 100.
+        chrf: corpus chrF, from 0 to 100.
         bleu_signature: how sacrebleu computed BLEU, its version included.
         chrf_signature: how sacrebleu computed chrF, its version included.
 
@@ -37,14 +37,14 @@ class TranslationScores:
 
 
 def exact_matches(translations: Sequence[str], references: Sequence[str]) -> float:
-    """Counts the translations that equal their reference in every character.
+    """Share of the translations that equal their reference in every character.
 
     Args:
         translations: at least one.
-        references: as many.
+        references: reference of each.
 
     Returns:
-        Their share, in [0, 1].
+        The share, in [0, 1].
 
     Example:
         >>> exact_matches(["No.", "no"], ["no", "no"])

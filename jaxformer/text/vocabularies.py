@@ -1,4 +1,4 @@
-"""Makes tokenizers, by four ways to choose a vocabulary: characters, bytes, words, byte pairs."""
+"""Tokenizers by four kinds of vocabulary: characters, bytes, words and byte pairs."""
 
 from collections.abc import Iterator, Sequence
 
@@ -20,7 +20,7 @@ def train_character(texts: Sequence[str]) -> Tokenizer:
     """Makes a tokenizer with a token for every character (code point) of the texts, sorted.
 
     Args:
-        texts: what the vocabulary is taken from.
+        texts: texts that the vocabulary is taken from.
 
     Returns:
         A tokenizer; its last id is the end of text. A character that is not in `texts` is an error.
@@ -63,7 +63,7 @@ def train_word(texts: Sequence[str], vocab_size: int | None = None) -> Tokenizer
     so it does not give back the spaces and line breaks of the text.
 
     Args:
-        texts: what the vocabulary is taken from.
+        texts: texts that the vocabulary is taken from.
         vocab_size: keep the most frequent words, so that there are at most this many tokens, the
             two special ones included; all words if not given.
 
@@ -116,7 +116,7 @@ def train_bpe(texts: Sequence[str], vocab_size: int) -> Tokenizer:
     GPT-2 cuts before and after each.
 
     Args:
-        texts: what the merges are learnt from.
+        texts: texts that the merges are learnt from.
         vocab_size: number of tokens wanted, at least 257; fewer if the texts have no more pairs
             that occur twice.
 
@@ -163,7 +163,7 @@ def with_mask(tokenizer: Tokenizer) -> Tokenizer:
     """Adds the mask token, which stands for a token to be predicted in masked language modelling.
 
     Args:
-        tokenizer: what to add it to; it stays as it is.
+        tokenizer: tokenizer to add it to; it stays as it is.
 
     Returns:
         A tokenizer with one more token, a special one whose id is the last.

@@ -1,4 +1,4 @@
-"""Reads word vectors that were trained elsewhere, for the words of a vocabulary."""
+"""Pretrained word vectors for the words of a vocabulary."""
 
 import dataclasses
 import itertools
@@ -20,7 +20,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WordVectors:
-    """The vectors of some words of a vocabulary.
+    """Pretrained vectors of some words of a vocabulary.
 
     Args:
         vectors: float32 [words found, width].
@@ -50,7 +50,7 @@ def read_word_vectors(path: str, words: Mapping[str, int]) -> WordVectors:
     words; memory is needed for the words found only. If a word is there twice, the first counts.
 
     Args:
-        path: of the file, which is UTF-8, and unpacked if its name ends in `.gz`.
+        path: path of the file, which is UTF-8, and unpacked if its name ends in `.gz`.
         words: words with their ids, such as `Tokenizer.words`.
 
     Returns:

@@ -10,7 +10,7 @@ def small_blocks():
     """Three queries and one key head at a time, and one loop over the full blocks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunked, "_block_size", lambda inputs: (min(3, inputs.query.shape[-3]), 1))
-        patch.setattr(plan, "_MAX_RUNS", 1)
+        patch.setattr(plan, "_MAX_LOOPS", 1)
         yield patch
 
 
@@ -19,8 +19,8 @@ def real_blocks(small_blocks):
     """The blocks that users get."""
     with small_blocks.context() as patch:
         patch.setattr(chunked, "_block_size", _BLOCK_SIZE)
-        patch.setattr(plan, "_MAX_RUNS", _MAX_RUNS)
+        patch.setattr(plan, "_MAX_LOOPS", _MAX_LOOPS)
         yield
 
 
-_BLOCK_SIZE, _MAX_RUNS = chunked._block_size, plan._MAX_RUNS
+_BLOCK_SIZE, _MAX_LOOPS = chunked._block_size, plan._MAX_LOOPS

@@ -18,11 +18,11 @@ SIDES = st.none() | st.integers(0, 12)
     sizes=st.tuples(st.integers(1, 30), st.integers(0, 30)),
     lengths=st.tuples(st.none() | st.integers(0, 30), st.none() | st.integers(0, 30)),
     block=st.integers(1, 9),
-    max_runs=st.integers(1, 4),
+    max_loops=st.integers(1, 4),
 )
 @hypothesis.settings(max_examples=500, deadline=None)
 def test_plan_covers_every_query_and_every_key_that_it_sees(
-    window, offset, sizes, lengths, block, max_runs
+    window, offset, sizes, lengths, block, max_loops
 ):
     num_queries, num_keys = sizes
     query_length, key_length = (
@@ -31,8 +31,8 @@ def test_plan_covers_every_query_and_every_key_that_it_sees(
     )
     left, right = window
     structure = Structure(window, offset, query_length, key_length, None, None)
-    with mock.patch.object(plan, "_MAX_RUNS", max_runs):
-        runs = plan.plan_runs(structure, num_queries, num_keys, block)
+    with mock.patch.object(plan, "_MAX_LOOPS", max_loops):
+        loops = plan.plan_loops(structure, num_queries, num_keys, block)
 
     position, key = np.ogrid[offset : offset + num_queries, :num_keys]
     seen = np.ones((num_queries, num_keys), bool)
@@ -46,21 +46,21 @@ def test_plan_covers_every_query_and_every_key_that_it_sees(
         seen[:, key_length:] = False
 
     next_query = 0
-    for run in runs:
-        assert run.first_query == next_query
+    for loop in loops:
+        assert loop.first_query == next_query
         widths = []
-        for first_key in run.first_keys:
-            rows = seen[next_query : next_query + run.num_queries]
-            assert len(rows) == run.num_queries
-            assert 0 <= first_key <= first_key + run.num_keys <= num_keys
+        for first_key in loop.first_keys:
+            rows = seen[next_query : next_query + loop.num_queries]
+            assert len(rows) == loop.num_queries
+            assert 0 <= first_key <= first_key + loop.num_keys <= num_keys
             assert not rows[:, :first_key].any()
-            assert not rows[:, first_key + run.num_keys :].any()
+            assert not rows[:, first_key + loop.num_keys :].any()
             columns = np.flatnonzero(rows.any(axis=0))
             widths.append(columns[-1] - columns[0] + 1 if columns.size else 0)
-            next_query += run.num_queries
-        assert run.num_keys == max(widths)  # no wider than its widest block
+            next_query += loop.num_queries
+        assert loop.num_keys == max(widths)  # no wider than its widest block
     assert next_query == num_queries
-    assert len(runs) <= max_runs + 1  # and the rest
-    everything = plan.visible_keys(structure, num_keys, 0, num_queries)
+    assert len(loops) <= max_loops + 1  # and the rest
+    everything = plan.visible_key_range(structure, num_keys, 0, num_queries)
     columns = np.flatnonzero(seen.any(axis=0))
     assert everything == ((columns[0], columns[-1] + 1) if columns.size else (0, 0))

@@ -288,7 +288,9 @@ def test_examples_may_be_made_when_asked_for():
 def test_step_does_not_order_its_epoch_again(monkeypatch):
     batches = BucketedBatches(EXAMPLES, seed=7, **OPTIONS)
     calls = []
-    cut = buckets._cut
-    monkeypatch.setattr(buckets, "_cut", lambda bucket: calls.append(bucket) or cut(bucket))
+    batches_of = buckets._batches_of
+    monkeypatch.setattr(
+        buckets, "_batches_of", lambda bucket: calls.append(bucket) or batches_of(bucket)
+    )
     epoch_of(batches, 1)
     assert len(calls) == len(batches.shapes)

@@ -18,7 +18,7 @@ from jaxformer.text import (
 
 MASK, SPECIAL, NUM_TOKENS = 30, (0, 17), 31
 ORDINARY = sorted(set(range(NUM_TOKENS)) - {MASK, *SPECIAL})
-OPTIONS = dict(mask_token=MASK, num_tokens=NUM_TOKENS, special=SPECIAL)
+OPTIONS = dict(mask_token=MASK, vocab_size=NUM_TOKENS, special=SPECIAL)
 TEXT = TokenStream(
     np.random.default_rng(0).choice(ORDINARY, 331).astype(np.uint16), np.arange(0, 331, 41)
 )
@@ -205,11 +205,11 @@ MAKE = [
         (dict(rate=float("nan")), "more than 0 and at most 1, got nan"),
         (
             dict(mask_token=31),
-            r"got mask_token=31, special=\[0, 17\] and num_tokens=31; num_tokens",
+            r"got mask_token=31, special=\[0, 17\] and vocab_size=31; vocab_size",
         ),
         (dict(mask_token=-1), "got mask_token=-1"),
         (dict(special=[31]), r"got mask_token=30, special=\[31\] and"),
-        (dict(special=range(30)), "must have ordinary tokens, got num_tokens=31, all of them"),
+        (dict(special=range(30)), "must have ordinary tokens, got vocab_size=31, all of them"),
     ],
 )
 def test_masking_refuses_impossible_settings(make, options, rule):
@@ -232,7 +232,7 @@ def test_masked_batches_refuse_a_negative_seed_and_a_negative_step():
         (np.int32(5), None, ShapeError, r"shape \[..., T\], got int32 of shape \(\)"),
         (np.zeros(3, int), np.ones(2, bool), ShapeError, r"shape \(3,\), got bool of shape \(2,\)"),
         (np.zeros(3, int), np.ones(3, int), ShapeError, "a bool for each, .* got int64"),
-        (np.array([5, 31]), None, DataError, "less than num_tokens=31, got 5 to 31; use the"),
+        (np.array([5, 31]), None, DataError, "less than vocab_size=31, got 5 to 31; use the"),
         (np.array([5, -1]), None, DataError, "at least 0 .* got -1 to 5"),
     ],
 )

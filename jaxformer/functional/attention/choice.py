@@ -1,6 +1,5 @@
 """Which implementation serves a call of attention, and why the others do not."""
 
-import inspect
 import math
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -11,10 +10,14 @@ from jaxformer.errors import ConfigError
 from jaxformer.functional.attention.chunked import chunked_attention
 from jaxformer.functional.attention.cudnn import cudnn_attention, why_not_cudnn
 from jaxformer.functional.attention.dense import dense_attention
-from jaxformer.functional.attention.inputs import AttentionInputs, prepare_attention
+from jaxformer.functional.attention.inputs import (
+    AttentionInputs,
+    AttentionOptions,
+    prepare_attention,
+)
 from jaxformer.functional.shapes import Array
 
-__all__ = ["Choice", "Implementation", "attention_implementation", "implementation_of"]
+__all__ = ["Choice", "Implementation", "attention_implementation", "select_implementation"]
 
 Name = Literal["dense", "chunked", "cudnn"]
 Implementation = Literal["auto", "dense", "chunked", "cudnn", "xla"] | None
@@ -24,10 +27,10 @@ _FUNCTIONS: dict[Name, Callable[[AttentionInputs, jax.Array | None], jax.Array]]
     "chunked": chunked_attention,
     "cudnn": cudnn_attention,
 }
-_FEWEST_QUERIES = 65  # or they would all be in one block
-# As many weights as dense attention is at least as fast for. On CPU that was measured; elsewhere
-# it is what a device holds easily, 1 GiB in float32.
-_MOST_DENSE_WEIGHTS = {"cpu": 2**22, "other": 2**28}
+_MIN_CHUNKED_QUERIES = 65  # A block has at least 64, so fewer would all be in one block.
+# Up to so many weights dense attention is at least as fast as chunked. On CPU that was measured;
+# elsewhere it is what a device holds easily, 1 GiB in float32.
+_MAX_DENSE_WEIGHTS = {"cpu": 2**22, "other": 2**28}
 
 
 class Choice(NamedTuple):
@@ -46,17 +49,17 @@ def attention_implementation(
     query: Array, key: Array, value: Array, bias: Array | None = None, mask: Array | None = None,
     **options: Any,
 ) -> Choice:  # fmt: skip
-    """Tells which implementation `dot_product_attention` takes for a call, and why.
+    """Name of the implementation that `dot_product_attention` takes for a call, and why.
 
     The choice is made when a program is traced, from shapes, dtypes, Python arguments and the
     default backend, never from the values of arrays. Nothing is computed here.
 
     Args:
         query: as in `dot_product_attention`; here and below a `jax.ShapeDtypeStruct` will do.
-        key: as there.
-        value: as there.
-        bias: as there.
-        mask: as there.
+        key: as in `dot_product_attention`.
+        value: as in `dot_product_attention`.
+        bias: as in `dot_product_attention`.
+        mask: as in `dot_product_attention`.
         **options: its other arguments, without dropout_rng and implementation.
 
     Returns:
@@ -74,25 +77,32 @@ def attention_implementation(
         >>> choice.declined["cudnn"]
         'it needs an NVIDIA GPU, and the default backend is cpu'
     """
+    dropout_rate = options.pop("dropout_rate", 0.0)
     for name in options:
-        if name not in inspect.signature(prepare_attention).parameters:
+        if name not in AttentionOptions._fields:
             raise TypeError(f"attention_implementation() has no argument {name!r}")
     choices: list[Choice] = []
 
-    def decide(*arrays: jax.Array) -> None:
-        choices.append(_choose(prepare_attention(*arrays, **options)))
+    def decide(
+        query: Array, key: Array, value: Array, bias: Array | None, mask: Array | None
+    ) -> None:
+        inputs = prepare_attention(
+            query, key, value, bias, mask, AttentionOptions(**options), dropout_rate
+        )
+        choices.append(_choose(inputs))
 
+    # Traced rather than called, so that shapes will do for arrays and nothing is computed.
     jax.eval_shape(decide, query, key, value, bias, mask)
     return choices[0]
 
 
-def implementation_of(
+def select_implementation(
     inputs: AttentionInputs, wanted: Implementation
 ) -> Callable[[AttentionInputs, jax.Array | None], jax.Array]:
-    """Finds the function that serves a call.
+    """Function of the implementation that serves a call.
 
     Args:
-        inputs: as prepared.
+        inputs: checked inputs.
         wanted: its name; "auto" to choose, None and "xla" for dense.
 
     Returns:
@@ -120,7 +130,7 @@ def implementation_of(
 def _choose(inputs: AttentionInputs) -> Choice:
     *leading, num_queries, num_heads, _ = inputs.query.shape
     count = math.prod(leading) * num_heads * num_queries * inputs.key.shape[-3]
-    most = _MOST_DENSE_WEIGHTS["cpu" if jax.default_backend() == "cpu" else "other"]
+    most = _MAX_DENSE_WEIGHTS["cpu" if jax.default_backend() == "cpu" else "other"]
     no_cudnn = why_not_cudnn(inputs)
     if no_cudnn is None:
         slower = "cudnn serves this call and is faster"
@@ -131,7 +141,7 @@ def _choose(inputs: AttentionInputs) -> Choice:
             f"{count:,} weights are no more than the {most:,} for which dense is as fast and "
             "compiles faster"
         )
-    elif num_queries < _FEWEST_QUERIES:
+    elif num_queries < _MIN_CHUNKED_QUERIES:
         declined["chunked"] = f"T={num_queries} queries are too few to cut into blocks"
     else:
         declined["dense"] = (

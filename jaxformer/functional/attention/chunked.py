@@ -1,8 +1,8 @@
 """Attention by blocks of queries, in memory that grows linearly with the sequence.
 
-A block of queries sees a run of keys that is known when the program is traced (causal, window and
-lengths given as ints), so blocks that are hidden throughout are never computed. The backward pass
-computes the weights again from the queries, the keys and two numbers per query (Dao et al.,
+The range of keys visible to a block of queries is known when the program is traced (causal, window
+and lengths given as ints), so weights that are hidden throughout are never computed. The backward
+pass computes the weights again from the queries, the keys and two numbers per query (Dao et al.,
 "FlashAttention", 2022; Rabe and Staats, "Self-attention Does Not Need O(n^2) Memory", 2021).
 """
 
@@ -15,29 +15,34 @@ import jax.numpy as jnp
 from einops import rearrange
 
 from jaxformer.functional.attention.block import SAVED, attend
+from jaxformer.functional.attention.block_mask import (
+    Slice,
+    block_mask,
+    slice_axis,
+    slice_block,
+    zero_hidden,
+)
 from jaxformer.functional.attention.inputs import AttentionInputs
-from jaxformer.functional.attention.plan import Run, plan_runs, visible_keys
-from jaxformer.functional.attention.visibility import Span, allowed_in, block_of, cut, zero_unseen
+from jaxformer.functional.attention.plan import BlockLoop, plan_loops, visible_key_range
 
 __all__ = ["chunked_attention"]
 
 
 class _Head(NamedTuple):
-    """What differs by key head, for all of them `[k, ...]` or for one; `g` query heads share it.
+    """Inputs of one key head and the `g` query heads that share it, or of all heads: `[k, ...]`.
 
     Args:
-        position: integer, 0 to k - 1.
-        zero: integer 0. A block adds it to its first query to draw its mask: one that did not
-            depend on the head would be drawn before the loop over heads, for all blocks at once,
-            and be as large as the weights.
+        number: integer, 0 to k - 1.
+        zero: a zero that depends on the head, so that XLA does not hoist every block's mask out of
+            the head loop, where together they would be as large as the weights.
         query: float `[..., g, t, h]`.
         key: float `[..., s, h]`.
         value: float `[..., s, v]`.
-        bias: float `[..., g, t, s]`, 1 where it does not vary; None where all heads share it.
+        bias: float `[..., g, t, s]`, 1 where it does not vary; None if all heads share one.
         mask: bool, likewise.
     """
 
-    position: jax.Array
+    number: jax.Array
     zero: jax.Array
     query: jax.Array
     key: jax.Array
@@ -47,39 +52,42 @@ class _Head(NamedTuple):
 
 
 def chunked_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> jax.Array:
-    """Computes `dot_product_attention` block by block.
+    """Computes `dot_product_attention` by blocks of queries.
 
     Args:
-        inputs: as prepared.
+        inputs: checked inputs.
         dropout_rng: PRNG key; None = no dropout.
 
     Returns:
         float `[..., T, N, Hv]`, in the query's dtype.
     """
     shape = (*inputs.query.shape[:-1], inputs.value.shape[-1])
+    # Blocks of no queries cannot be planned.
     if 0 in shape:
         return jnp.zeros_like(inputs.query, shape=shape)
     block, heads_at_once = _block_size(inputs)
-    runs = plan_runs(inputs.structure, inputs.query.shape[-3], inputs.key.shape[-3], block)
-    # Numbers decide about the program, so they stay out of what is traced.
+    loops = plan_loops(inputs.structure, inputs.query.shape[-3], inputs.key.shape[-3], block)
+    # Python numbers decide which blocks are computed, so they are static arguments of the program.
     leaves, tree = jax.tree.flatten((inputs, dropout_rng))
     numbers = tuple(None if isinstance(leaf, jax.Array) else leaf for leaf in leaves)
     arrays = [leaf if isinstance(leaf, jax.Array) else None for leaf in leaves]
-    return _attend_all(tree, numbers, runs, heads_at_once, arrays)
+    return _attend_all(tree, numbers, loops, heads_at_once, arrays)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))  # or each eager call would compile
+# Compiled here, because its loops close over arrays: called eagerly, each call would compile anew.
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _attend_all(
     tree: Any,
     numbers: tuple[float | None, ...],
-    runs: tuple[Run, ...],
+    loops: tuple[BlockLoop, ...],
     heads_at_once: int,
     arrays: list[jax.Array | None],
 ) -> jax.Array:
-    """Attends from all queries in each head, a few heads at a time."""
+    """Computes attention in all heads, a few of them at a time."""
     leaves = [a if n is None else n for a, n in zip(arrays, numbers, strict=True)]
     inputs, dropout_rng = jax.tree.unflatten(tree, leaves)
-    inputs = zero_unseen(inputs, _seen_keys(inputs, runs))
+    # For all blocks at once: a key may be hidden from one block and visible to the next.
+    inputs = zero_hidden(inputs, _visible_keys(inputs, loops))
 
     def attend_head(head: _Head) -> jax.Array:
         one = inputs._replace(
@@ -89,22 +97,24 @@ def _attend_all(
             bias=shared.bias if head.bias is None else head.bias,
             mask=shared.mask if head.mask is None else head.mask,
         )
-        rng = None if dropout_rng is None else jax.random.fold_in(dropout_rng, head.position)
-        return jnp.concatenate([_attend_run(one, run, rng, head.zero) for run in runs], axis=-2)
+        rng = None if dropout_rng is None else jax.random.fold_in(dropout_rng, head.number)
+        return jnp.concatenate(
+            [_attend_blocks(one, loop, rng, head.zero) for loop in loops], axis=-2
+        )
 
     heads, shared = _split_heads(inputs)
+    # Heads in a loop, so that the weights of a block are held for a few of them only.
     output = jax.lax.map(attend_head, heads, batch_size=heads_at_once)
     return rearrange(output, "k ... g t v -> ... t (k g) v").astype(inputs.query.dtype)
 
 
 def _split_heads(inputs: AttentionInputs) -> tuple[_Head, AttentionInputs]:
-    """Moves key heads to the front, in float32 or wider; bias and mask stay where they are shared.
-
-    Wide before the loops, so that gradients are summed over blocks before they are rounded.
-    """
+    """Moves key heads to the front, and keeps aside a bias or mask that all heads share."""
     kv_heads = inputs.key.shape[-2]
+    # Widened before the loops, so that gradients are summed over blocks before they are rounded.
     wide = jnp.promote_types(inputs.query.dtype, jnp.float32)
     bias, mask = inputs.bias, inputs.mask
+    # Only a bias that heads or queries share has such a sum; any other would just grow.
     if bias is not None and 1 in bias.shape[-3:-1]:
         bias = bias.astype(wide)
 
@@ -114,7 +124,7 @@ def _split_heads(inputs: AttentionInputs) -> tuple[_Head, AttentionInputs]:
         return rearrange(array, "... (k g) t s -> k ... g t s", k=kv_heads)
 
     heads = _Head(
-        position=jnp.arange(kv_heads),
+        number=jnp.arange(kv_heads),
         zero=jnp.zeros(kv_heads, jnp.int32),
         query=rearrange(inputs.query, "... t (k g) h -> k ... g t h", k=kv_heads).astype(wide),
         key=rearrange(inputs.key, "... s k h -> k ... s h").astype(wide),
@@ -125,92 +135,100 @@ def _split_heads(inputs: AttentionInputs) -> tuple[_Head, AttentionInputs]:
     return heads, inputs._replace(bias=bias)
 
 
-def _attend_run(
-    inputs: AttentionInputs, run: Run, rng: jax.Array | None, zero: jax.Array
+def _attend_blocks(
+    inputs: AttentionInputs, loop: BlockLoop, rng: jax.Array | None, zero: jax.Array
 ) -> jax.Array:
-    """Attends in one head from the queries of a run: `[..., g, n*t, v]`."""
+    """Computes attention of one key head for the queries of a loop: `[..., g, n*t, v]`."""
     query, key, value = inputs.query, inputs.key, inputs.value
-    num_blocks = len(run.first_keys)
-    if run.num_keys == 0:
-        shape = (*query.shape[:-2], num_blocks * run.num_queries, value.shape[-1])
+    num_blocks = len(loop.first_keys)
+    if loop.num_keys == 0:
+        shape = (*query.shape[:-2], num_blocks * loop.num_queries, value.shape[-1])
         return jnp.zeros_like(query, shape=shape)
 
+    # The backward pass recomputes a block's weights: saved, those of all blocks would be T x S.
     @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names(*SAVED))
     def attend_block(first_query: int | jax.Array, first_key: int | jax.Array) -> jax.Array:
-        queries, keys = (first_query, run.num_queries), (first_key, run.num_keys)
+        queries, keys = (first_query, loop.num_queries), (first_key, loop.num_keys)
         bias = keep = None
         if inputs.bias is not None:
-            bias = block_of(inputs.bias, queries, keys).astype(query.dtype)
+            bias = slice_block(inputs.bias, queries, keys).astype(query.dtype)
         if rng is not None:
-            shape = (*query.shape[:-2], run.num_queries, run.num_keys)
+            # Drawn by block, so that no dropout mask of all queries and keys is ever held.
+            shape = (*query.shape[:-2], loop.num_queries, loop.num_keys)
             block_rng = jax.random.fold_in(rng, first_query)
-            keep = jax.random.bernoulli(block_rng, 1 - inputs.options.dropout_rate, shape)
+            keep = jax.random.bernoulli(block_rng, 1 - inputs.static.dropout_rate, shape)
         return attend(
-            inputs.options,
-            cut(query, queries, axis=-2),
-            cut(key, keys, axis=-2),
-            cut(value, keys, axis=-2),
+            inputs.static,
+            slice_axis(query, queries, axis=-2),
+            slice_axis(key, keys, axis=-2),
+            slice_axis(value, keys, axis=-2),
             bias,
-            allowed_in(inputs, (first_query + zero, run.num_queries), keys),
+            block_mask(inputs, (first_query + zero, loop.num_queries), keys),
             keep,
         )
 
+    # Outside of a loop the starts stay ints, and slices static.
     if num_blocks == 1:
-        return attend_block(run.first_query, run.first_keys[0])
-    output = jax.lax.map(lambda starts: attend_block(*starts), _starts(run))
+        return attend_block(loop.first_query, loop.first_keys[0])
+    output = jax.lax.map(lambda starts: attend_block(*starts), _starts(loop))
     return rearrange(output, "n ... g t v -> ... g (n t) v")
 
 
-def _starts(run: Run) -> tuple[jax.Array, jax.Array]:
+def _starts(loop: BlockLoop) -> tuple[jax.Array, jax.Array]:
     """First query and first key of each block: two integer `[n]`."""
-    first_queries = run.first_query + run.num_queries * jnp.arange(len(run.first_keys))
-    return first_queries, jnp.asarray(run.first_keys)
+    first_queries = loop.first_query + loop.num_queries * jnp.arange(len(loop.first_keys))
+    return first_queries, jnp.asarray(loop.first_keys)
 
 
 def _block_size(inputs: AttentionInputs) -> tuple[int, int]:
-    """Chooses how many queries, and how many key heads, one step computes the weights of."""
+    """Number of queries in a block, and of key heads whose blocks are computed at once."""
     *leading, num_queries, num_heads, _ = inputs.query.shape
     num_keys, kv_heads = inputs.key.shape[-3:-1]
-    # On CPU the weights of a step stay in the cache; elsewhere more work at once is faster.
+    # So many weights at once: on CPU they stay in the cache (2 MiB), elsewhere more is faster.
     weights = 2**19 if jax.default_backend() == "cpu" else 2**26
     per_query = max(1, math.prod(leading) * num_heads // kv_heads * num_keys)
+    # Bounded, so that products stay large, and the blocks on a diagonal, half hidden, small.
     wanted = 2 ** round(math.log2(weights / per_query)) if weights > per_query else 1
     block = max(1, min(num_queries, max(64, min(512, wanted))))
     return block, max(1, min(kv_heads, weights // (block * per_query)))
 
 
-def _seen_keys(inputs: AttentionInputs, runs: tuple[Run, ...]) -> jax.Array | None:
-    """Finds the keys that some query sees: bool `[..., N, S]`, or None where all are.
+def _visible_keys(inputs: AttentionInputs, loops: tuple[BlockLoop, ...]) -> jax.Array | None:
+    """Which keys are visible to some query: bool `[..., N, S]`, or None where all are.
 
-    What the runs leave out is not looked at.
+    It goes through the blocks, so that no mask of all queries and keys is held. Keys outside the
+    loops' ranges are visible to no query.
     """
     num_keys = inputs.key.shape[-3]
     limits = (inputs.bias, inputs.mask, *inputs.structure)
     if not any(isinstance(limit, jax.Array) for limit in limits):
-        first, last = visible_keys(inputs.structure, num_keys, 0, inputs.query.shape[-3])
+        # Ints alone hide keys, and they say exactly which: nothing is left to compute.
+        first, last = visible_key_range(inputs.structure, num_keys, 0, inputs.query.shape[-3])
         if (first, last) == (0, num_keys):
             return None
         keys = jnp.arange(num_keys)
-        seen = (keys >= first) & (keys < last)
-        return jnp.expand_dims(seen, tuple(range(inputs.query.ndim - 2)))
-    seen = _seen_by(inputs, (0, 0), (0, num_keys))  # by nobody, for its shape
-    seen = jnp.broadcast_to(seen, (*seen.shape[:-1], num_keys))
+        visible = (keys >= first) & (keys < last)
+        return jnp.expand_dims(visible, tuple(range(inputs.query.ndim - 2)))
+    # Of no queries at all, for its shape.
+    visible = _visible_to(inputs, (0, 0), (0, num_keys))
+    visible = jnp.broadcast_to(visible, (*visible.shape[:-1], num_keys))
 
-    def look(
-        run: Run, seen: jax.Array, starts: tuple[jax.Array, jax.Array]
+    def add_block(
+        loop: BlockLoop, visible: jax.Array, starts: tuple[jax.Array, jax.Array]
     ) -> tuple[jax.Array, None]:
         first_query, first_key = starts
-        keys = (first_key, run.num_keys)
-        both = cut(seen, keys, axis=-1) | _seen_by(inputs, (first_query, run.num_queries), keys)
-        return jax.lax.dynamic_update_slice_in_dim(seen, both, first_key, axis=-1), None
+        keys = (first_key, loop.num_keys)
+        in_block = _visible_to(inputs, (first_query, loop.num_queries), keys)
+        union = slice_axis(visible, keys, axis=-1) | in_block
+        return jax.lax.dynamic_update_slice_in_dim(visible, union, first_key, axis=-1), None
 
-    for run in runs:
-        if run.num_keys:
-            seen, _ = jax.lax.scan(functools.partial(look, run), seen, _starts(run))
-    return seen
+    for loop in loops:
+        if loop.num_keys:
+            visible, _ = jax.lax.scan(functools.partial(add_block, loop), visible, _starts(loop))
+    return visible
 
 
-def _seen_by(inputs: AttentionInputs, queries: Span, keys: Span) -> jax.Array:
-    """Finds the keys that one of these queries sees: bool `[..., N, s]`, 1 where it is the same."""
-    allowed = allowed_in(inputs, queries, keys)
-    return jnp.ones((1,) * (inputs.query.ndim - 1), bool) if allowed is None else allowed.any(-2)
+def _visible_to(inputs: AttentionInputs, queries: Slice, keys: Slice) -> jax.Array:
+    """Which keys are visible to some of these queries: bool `[..., N, s]`, as `block_mask`."""
+    mask = block_mask(inputs, queries, keys)
+    return jnp.ones((1,) * (inputs.query.ndim - 1), bool) if mask is None else mask.any(-2)

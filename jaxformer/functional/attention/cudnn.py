@@ -5,8 +5,8 @@ import jax.numpy as jnp
 from einops import pack, rearrange, unpack
 
 from jaxformer.functional import masks
+from jaxformer.functional.attention.block_mask import zero_hidden
 from jaxformer.functional.attention.inputs import AttentionInputs
-from jaxformer.functional.attention.visibility import zero_unseen
 
 __all__ = ["cudnn_attention", "why_not_cudnn"]
 
@@ -15,14 +15,14 @@ _LARGEST_HEAD = 128
 
 
 def why_not_cudnn(inputs: AttentionInputs) -> str | None:
-    """Says what keeps cuDNN from serving a call, or None if it can.
+    """Reason why cuDNN cannot serve a call, or None if it can.
 
-    Its own rules (half precision, head widths, windows) and those of the contract: it must be
-    known without looking at values that every query up to its length sees some key, because what
-    cuDNN does with one that sees nothing is not specified.
+    Beside cuDNN's own rules (half precision, head widths, windows) there is one of the contract: a
+    query to which every key is hidden gives 0, which cuDNN does not promise. So it must be known
+    at trace time that every query up to its length has a visible key.
 
     Args:
-        inputs: as prepared.
+        inputs: checked inputs.
 
     Returns:
         The first reason, or None.
@@ -47,8 +47,8 @@ def why_not_cudnn(inputs: AttentionInputs) -> str | None:
         f"it needs queries and keys, got T={num_queries} and S={num_keys}": (
             0 in inputs.query.shape or num_keys == 0
         ),
-        "it has no soft cap": inputs.options.softcap is not None,
-        "its dropout is not offered by jax.nn": inputs.options.dropout_rate > 0,
+        "it has no soft cap": inputs.static.softcap is not None,
+        "its dropout is not offered by jax.nn": inputs.static.dropout_rate > 0,
         "it takes a mask as a bias of finite numbers, so a row with nothing to attend to would "
         "not be 0": inputs.mask is not None,
         "a bias may hold -inf, and a row of them would not be 0": inputs.bias is not None,
@@ -74,7 +74,7 @@ def why_not_cudnn(inputs: AttentionInputs) -> str | None:
 
 
 def _platform() -> str:
-    """The default backend, with AMD's and NVIDIA's GPUs told apart."""
+    """Name of the default backend, "cuda" or "rocm" for a GPU."""
     backend = jax.default_backend()
     if backend != "gpu":
         return backend
@@ -85,13 +85,13 @@ def cudnn_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> j
     """Computes `dot_product_attention` by cuDNN; `why_not_cudnn` must have been asked.
 
     Args:
-        inputs: as prepared.
-        dropout_rng: not used; a rate is declined.
+        inputs: checked inputs.
+        dropout_rng: not used, since a dropout rate is declined.
 
     Returns:
         float `[..., T, N, H]`, in the query's dtype.
     """
-    del dropout_rng  # its dropout is declined
+    del dropout_rng  # a dropout rate is declined
     structure, leading = inputs.structure, inputs.query.shape[:-3]
     num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]
     query_lengths = key_lengths = real = None
@@ -103,9 +103,10 @@ def cudnn_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> j
                 (structure.key_lengths, num_keys),
             )
         )
-        inputs = zero_unseen(inputs, masks.padding(key_lengths, num_keys)[..., 0, :])
+        inputs = zero_hidden(inputs, masks.padding(key_lengths, num_keys)[..., 0, :])
         real = rearrange(masks.padding(query_lengths, num_queries), "... 1 1 t -> ... t 1 1")
-        # A row without keys gets one, which is 0 by now, and so is what it gives.
+        # What cuDNN makes of a length of 0 is not specified. Such a row gets one key and value:
+        # they are zeroed by now, so its output is 0 as the contract wants.
         query_lengths, key_lengths = (
             rearrange(jnp.maximum(x, 1), "... -> (...)") for x in (query_lengths, key_lengths)
         )
@@ -115,7 +116,7 @@ def cudnn_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> j
         query,
         rearrange(inputs.key, "... s k h -> (...) s k h"),
         rearrange(inputs.value, "... s k h -> (...) s k h"),
-        scale=inputs.options.scale,
+        scale=inputs.static.scale,
         is_causal=right == 0,
         query_seq_lengths=query_lengths,
         key_value_seq_lengths=key_lengths,
@@ -125,4 +126,5 @@ def cudnn_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> j
     (output,) = unpack(output, leading_axes, "* t n h")
     if real is None:
         return output
+    # Rows beyond the query's length, of which cuDNN leaves open what is in them.
     return jnp.where(jnp.broadcast_to(real, output.shape), output, 0)

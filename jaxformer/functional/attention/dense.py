@@ -1,38 +1,47 @@
-"""Attention that holds all weights at once: the fastest way for short sequences."""
+"""Dense attention: all weights at once, the fastest way for short sequences."""
 
 import jax
 import jax.numpy as jnp
 from einops import rearrange
 
-from jaxformer.functional.attention.block import attend, biased, capped, masked, scores, softmax
+from jaxformer.functional.attention.block import (
+    attend,
+    biased,
+    capped,
+    masked,
+    scores,
+    softmax_factors,
+)
+from jaxformer.functional.attention.block_mask import full_mask, zero_hidden
 from jaxformer.functional.attention.inputs import AttentionInputs
-from jaxformer.functional.attention.visibility import allowed_in, zero_unseen
 
 __all__ = ["dense_attention", "dense_weights"]
 
 
 def dense_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> jax.Array:
-    """Computes `dot_product_attention` from the whole `[..., N, T, S]`.
+    """Computes `dot_product_attention` with all weights `[..., N, T, S]` in memory.
 
     Args:
-        inputs: as prepared.
+        inputs: checked inputs.
         dropout_rng: PRNG key; None = no dropout.
 
     Returns:
         float `[..., T, N, Hv]`, in the query's dtype.
     """
-    allowed = _allowed(inputs)
-    inputs = zero_unseen(inputs, None if allowed is None else allowed.any(axis=-2))
+    mask = full_mask(inputs)
+    inputs = zero_hidden(inputs, None if mask is None else mask.any(axis=-2))
     query, key = _heads_first(inputs)
     value = rearrange(inputs.value, "... s k v -> ... k s v")
+    # Weights stay float32 into this product: rounded to bfloat16 first, the error is half as large
+    # again.
     value = value.astype(jnp.promote_types(value.dtype, jnp.float32))
     keep = None
     if dropout_rng is not None:
         shape = (*query.shape[:-1], key.shape[-2])
-        keep = jax.random.bernoulli(dropout_rng, 1 - inputs.options.dropout_rate, shape)
-    bias, allowed = (_by_key_head(x, key.shape[-3]) for x in (inputs.bias, allowed))
+        keep = jax.random.bernoulli(dropout_rng, 1 - inputs.static.dropout_rate, shape)
+    bias, mask = (_by_key_head(x, key.shape[-3]) for x in (inputs.bias, mask))
     bias = None if bias is None else bias.astype(value.dtype)
-    output = attend(inputs.options, query, key, value, bias, allowed, keep)
+    output = attend(inputs.static, query, key, value, bias, mask, keep)
     return rearrange(output, "... k g t v -> ... t (k g) v").astype(inputs.query.dtype)
 
 
@@ -40,32 +49,28 @@ def dense_weights(inputs: AttentionInputs, stage: str) -> jax.Array:
     """Computes `attention_weights`.
 
     Args:
-        inputs: as prepared.
+        inputs: checked inputs.
         stage: "scores", "capped", "biased", "masked" or "softmax".
 
     Returns:
         float32 (float64 for float64) `[..., N, T, S]`.
     """
-    allowed = None
+    mask = None
     if stage in ("masked", "softmax"):
-        allowed = _allowed(inputs)
-        inputs = zero_unseen(inputs, None if allowed is None else allowed.any(axis=-2))
+        mask = full_mask(inputs)
+        inputs = zero_hidden(inputs, None if mask is None else mask.any(axis=-2))
     query, key = _heads_first(inputs)
-    weights = scores(inputs.options, query, key)
+    weights = scores(inputs.static, query, key)
     if stage != "scores":
-        weights = capped(inputs.options, weights)
-    bias, allowed = (_by_key_head(x, key.shape[-3]) for x in (inputs.bias, allowed))
+        weights = capped(inputs.static, weights)
+    bias, mask = (_by_key_head(x, key.shape[-3]) for x in (inputs.bias, mask))
     if stage not in ("scores", "capped"):
         bias = None if bias is None else bias.astype(weights.dtype)
-        weights = masked(biased(weights, bias), allowed)
+        weights = masked(biased(weights, bias), mask)
     if stage == "softmax":
-        exponentials, inverse = softmax(weights)
+        exponentials, inverse = softmax_factors(weights)
         weights = exponentials * inverse
     return rearrange(weights, "... k g t s -> ... (k g) t s")
-
-
-def _allowed(inputs: AttentionInputs) -> jax.Array | None:
-    return allowed_in(inputs, (0, inputs.query.shape[-3]), (0, inputs.key.shape[-3]))
 
 
 def _heads_first(inputs: AttentionInputs) -> tuple[jax.Array, jax.Array]:
@@ -75,7 +80,7 @@ def _heads_first(inputs: AttentionInputs) -> tuple[jax.Array, jax.Array]:
 
 
 def _by_key_head(array: jax.Array | None, kv_heads: int) -> jax.Array | None:
-    """Splits the head axis of a mask or bias, where it has one."""
+    """Mask or bias with its head axis split by key head, where it varies by head."""
     if array is None:
         return None
     heads = kv_heads if array.shape[-3] > 1 else 1

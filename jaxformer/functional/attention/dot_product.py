@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, and its weights for looking at.
+"""Scaled dot-product attention, its weights, and its mask.
 
 Axes: `B` batch, `T` query length, `S` key/value length, `N` query heads, `K` key/value heads,
 `H` query and key width, `Hv` value width.
@@ -9,12 +9,18 @@ from typing import Literal, get_args
 import jax
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional.attention.choice import Implementation, implementation_of
+from jaxformer.functional.attention.block_mask import full_mask
+from jaxformer.functional.attention.choice import Implementation, select_implementation
 from jaxformer.functional.attention.dense import dense_weights
-from jaxformer.functional.attention.inputs import Lengths, WindowSize, prepare_attention
+from jaxformer.functional.attention.inputs import (
+    AttentionOptions,
+    Lengths,
+    WindowSize,
+    prepare_attention,
+)
 from jaxformer.functional.shapes import Array, check_rng
 
-__all__ = ["attention_weights", "dot_product_attention"]
+__all__ = ["attention_mask", "attention_weights", "dot_product_attention"]
 
 Stage = Literal["scores", "capped", "biased", "masked", "softmax"]
 
@@ -39,15 +45,16 @@ def dot_product_attention(
     dropout_rng: jax.Array | None = None,
     implementation: Implementation = "auto",
 ) -> jax.Array:
-    r"""Attends from every query to the keys that it may see, and averages their values.
+    r"""Scaled dot-product attention, with grouped heads and structural masks.
 
     $$\mathrm{softmax}(\mathrm{cap}(\mathrm{scale} \cdot Q K^T) + \mathrm{bias}) V$$
 
-    over the keys that mask, structure (causal, window, lengths, segments) and a bias other than
-    -inf all allow. The argument names and order are those of `jax.nn.dot_product_attention`.
+    The softmax is over the visible keys: those that mask, structure (causal, window, lengths,
+    segments) and a bias other than -inf all allow. The argument names and order are those of
+    `jax.nn.dot_product_attention`.
 
-    - A query that may see nothing gives exactly 0, with gradients of exactly 0.
-    - NaN or Inf in keys and values that no query may see changes no bit of any result.
+    - A query to which no key is visible gives exactly 0, with gradients of exactly 0.
+    - NaN or Inf in keys and values that are visible to no query changes no bit of any result.
     - Scores and softmax are float32 and stay so into the product with the values (float64 for
       float64 inputs). On GPU and TPU, float32 products follow `jax.default_matmul_precision`.
 
@@ -60,7 +67,8 @@ def dot_product_attention(
             is `[T, S]`. -inf hides a key.
         mask: bool, True = attend; shaped like the bias.
         scale: factor of the scores; 1 / sqrt(H) when not given.
-        is_causal: whether query i, at position `query_offset + i`, sees only keys at or before it.
+        is_causal: whether query i, at position `query_offset + i`, attends to keys at or before it
+            only.
         query_offset: int, or integer array that broadcasts to the leading axes. Needed by
             is_causal and local_window_size when T differs from S: 0 aligns the first query with
             the first key, S - T the last with the last. Between -2**30 and 2**30.
@@ -69,7 +77,7 @@ def dot_product_attention(
         key_value_seq_lengths: likewise; keys at or beyond are hidden.
         local_window_size: (left, right) around the query's position, None = unbounded; an int
             means both.
-        query_segment_ids: integer `[..., T]`; a query sees the keys of its own segment.
+        query_segment_ids: integer `[..., T]`; a query attends to the keys of its own segment.
         key_value_segment_ids: integer `[..., S]`.
         softcap: c in c * tanh(scores / c).
         dropout_rate: share of the weights set to 0, the others scaled up; in [0, 1).
@@ -100,12 +108,13 @@ def dot_product_attention(
         >>> dot_product_attention(query, key, value, is_causal=True).shape
         (2, 5, 4, 3)
     """
-    inputs = prepare_attention(
-        query, key, value, bias, mask, scale=scale, is_causal=is_causal, query_offset=query_offset,
+    options = AttentionOptions(
+        scale=scale, is_causal=is_causal, query_offset=query_offset,
         query_seq_lengths=query_seq_lengths, key_value_seq_lengths=key_value_seq_lengths,
         local_window_size=local_window_size, query_segment_ids=query_segment_ids,
-        key_value_segment_ids=key_value_segment_ids, softcap=softcap, dropout_rate=dropout_rate,
+        key_value_segment_ids=key_value_segment_ids, softcap=softcap,
     )  # fmt: skip
+    inputs = prepare_attention(query, key, value, bias, mask, options, dropout_rate)
     if dropout_rate == 0:
         dropout_rng = None
     elif dropout_rng is None:
@@ -114,7 +123,7 @@ def dot_product_attention(
         )
     else:
         check_rng("dropout_rng", dropout_rng)
-    return implementation_of(inputs, implementation)(inputs, dropout_rng)
+    return select_implementation(inputs, implementation)(inputs, dropout_rng)
 
 
 def attention_weights(
@@ -134,7 +143,9 @@ def attention_weights(
     softcap: float | None = None,
     stage: Stage = "softmax",
 ) -> jax.Array:
-    """Computes the weights of `dot_product_attention`, for looking at.
+    """Attention weights of `dot_product_attention`, or its scores at an earlier stage.
+
+    They need T x S memory for each head.
 
     Args:
         query: float `[..., T, N, H]`.
@@ -142,7 +153,7 @@ def attention_weights(
         bias: as in `dot_product_attention`, like every argument up to softcap.
         mask: True = attend.
         scale: factor of the scores; 1 / sqrt(H) when not given.
-        is_causal: whether a query sees only keys at or before it.
+        is_causal: whether a query attends only to keys at or before it.
         query_offset: position of the first query.
         query_seq_lengths: query rows at or beyond have weights 0.
         key_value_seq_lengths: keys at or beyond are hidden.
@@ -156,7 +167,7 @@ def attention_weights(
 
     Returns:
         float32 (float64 for float64) `[..., N, T, S]`; after "softmax" each row sums to 1, or is
-        0 where the query may see nothing.
+        0 where no key is visible.
 
     Raises:
         ShapeError: an argument does not fit.
@@ -169,10 +180,81 @@ def attention_weights(
     """
     if stage not in get_args(Stage):
         raise ConfigError(f"stage must be one of {', '.join(get_args(Stage))}, got {stage!r}")
-    inputs = prepare_attention(
-        query, key, key, bias, mask, scale=scale, is_causal=is_causal, query_offset=query_offset,
+    options = AttentionOptions(
+        scale=scale, is_causal=is_causal, query_offset=query_offset,
         query_seq_lengths=query_seq_lengths, key_value_seq_lengths=key_value_seq_lengths,
         local_window_size=local_window_size, query_segment_ids=query_segment_ids,
         key_value_segment_ids=key_value_segment_ids, softcap=softcap,
     )  # fmt: skip
-    return dense_weights(inputs, stage)
+    # The weights do not depend on the values, for which the keys stand in.
+    return dense_weights(prepare_attention(query, key, key, bias, mask, options), stage)
+
+
+def attention_mask(
+    query: Array,
+    key: Array,
+    mask: Array | None = None,
+    *,
+    bias: Array | None = None,
+    is_causal: bool = False,
+    query_offset: Lengths | None = None,
+    query_seq_lengths: Lengths | None = None,
+    key_value_seq_lengths: Lengths | None = None,
+    local_window_size: WindowSize | None = None,
+    query_segment_ids: Array | None = None,
+    key_value_segment_ids: Array | None = None,
+) -> jax.Array | None:
+    """Boolean attention mask that `dot_product_attention` applies for these arguments.
+
+    Mask, structure (causal, window, lengths, segments) and -inf in the bias become one mask, so
+    that an attention function of your own need not know them one by one. It is a whole array, of
+    which `dot_product_attention` itself builds blocks at most. A finite bias still has to be added
+    to the scores, and a row of the mask may be False throughout.
+
+    Args:
+        query: float `[..., T, N, H]`; only its shape and dtype are used.
+        key: float `[..., S, K, H]`, likewise.
+        mask: bool, True = attend; broadcasts to `[..., N, T, S]` with that rank, or is `[T, S]`.
+        bias: float, shaped like the mask; -inf hides a key.
+        is_causal: as in `dot_product_attention`, like every argument below.
+        query_offset: position of the first query.
+        query_seq_lengths: queries at or beyond attend to nothing.
+        key_value_seq_lengths: keys at or beyond are hidden.
+        local_window_size: (left, right) around the query's position.
+        query_segment_ids: integer `[..., T]`.
+        key_value_segment_ids: integer `[..., S]`.
+
+    Returns:
+        bool `[..., N, T, S]`, of that rank, size 1 where it does not vary; None where every query
+        attends to every key.
+
+    Raises:
+        ShapeError: an argument does not fit.
+        ConfigError: is_causal is not a bool.
+
+    References:
+        Xiao et al., "Efficient Streaming Language Models with Attention Sinks", 2023 (the example:
+        a score of 0 that takes part in the softmax, and has no value).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> def attention_with_sink(query, key, value, mask=None, **structure):
+        ...     mask = attention_mask(query, key, mask, **structure)
+        ...     scores = jnp.einsum("...tnh,...snh->...nts", query, key) / query.shape[-1] ** 0.5
+        ...     scores = scores if mask is None else jnp.where(mask, scores, -jnp.inf)
+        ...     sink = jnp.zeros_like(scores[..., :1])
+        ...     weights = jax.nn.softmax(jnp.concatenate([scores, sink], axis=-1))[..., :-1]
+        ...     return jnp.einsum("...nts,...snh->...tnh", weights, value)
+        >>> query = key = value = jnp.ones((3, 1, 4))
+        >>> attention_mask(query, key, is_causal=True)[0].astype(int).tolist()
+        [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+        >>> output = attention_with_sink(query, key, value, is_causal=True)
+        >>> [f"{row:.2f}" for row in output[:, 0, 0]]
+        ['0.88', '0.94', '0.96']
+    """
+    options = AttentionOptions(
+        is_causal=is_causal, query_offset=query_offset, query_seq_lengths=query_seq_lengths,
+        key_value_seq_lengths=key_value_seq_lengths, local_window_size=local_window_size,
+        query_segment_ids=query_segment_ids, key_value_segment_ids=key_value_segment_ids,
+    )  # fmt: skip
+    return full_mask(prepare_attention(query, key, key, bias, mask, options))

@@ -1,4 +1,4 @@
-"""The arguments of attention, checked and completed."""
+"""The arguments of attention: as a caller gives them, and checked and completed."""
 
 import math
 from typing import NamedTuple
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.attention.block import Options
+from jaxformer.functional.attention.block import StaticOptions
 from jaxformer.functional.masks import read_offset, window_sides
 from jaxformer.functional.shapes import (
     Array,
@@ -24,6 +24,7 @@ from jaxformer.functional.shapes import (
 
 __all__ = [
     "AttentionInputs",
+    "AttentionOptions",
     "Lengths",
     "Structure",
     "WindowSize",
@@ -34,11 +35,31 @@ Lengths = int | Array
 WindowSize = int | tuple[int | None, int | None]
 
 
+class AttentionOptions(NamedTuple):
+    """The keyword arguments that all functions of attention share, as a caller gives them.
+
+    `dot_product_attention` documents them; `options._asdict()` passes them on.
+    """
+
+    scale: float | None = None
+    is_causal: bool = False
+    query_offset: Lengths | None = None
+    query_seq_lengths: Lengths | None = None
+    key_value_seq_lengths: Lengths | None = None
+    local_window_size: WindowSize | None = None
+    query_segment_ids: Array | None = None
+    key_value_segment_ids: Array | None = None
+    softcap: float | None = None
+
+
 class Structure(NamedTuple):
-    """Which keys a query may see by position, length and segment: never a `[T, S]` array.
+    """Which keys a query may attend to by position, length and segment.
+
+    It stands for a mask that is never built as a `[T, S]` array, and by which whole blocks are
+    skipped where it is of ints.
 
     Args:
-        window: keys that a query sees before and after its position, None = unbounded; causal
+        window: keys visible before and after a query's position, None = unbounded; causal
             attention has 0 after.
         offset: position of the first query: int, or integer `[...]` with one per row.
         query_lengths: int, or integer `[...]`: queries at or beyond are not real; None = all are.
@@ -47,25 +68,25 @@ class Structure(NamedTuple):
         key_ids: integer `[..., S]`.
     """
 
-    window: tuple[int | None, int | None]
-    offset: int | jax.Array
-    query_lengths: int | jax.Array | None
-    key_lengths: int | jax.Array | None
-    query_ids: jax.Array | None
-    key_ids: jax.Array | None
+    window: tuple[int | None, int | None] = (None, None)
+    offset: int | jax.Array = 0
+    query_lengths: int | jax.Array | None = None
+    key_lengths: int | jax.Array | None = None
+    query_ids: jax.Array | None = None
+    key_ids: jax.Array | None = None
 
 
 class AttentionInputs(NamedTuple):
-    """What every implementation of attention starts from.
+    """Checked arguments, which every implementation of attention starts from.
 
     Args:
-        query: float `[..., T, N, H]`, 0 beyond its length.
+        query: float `[..., T, N, H]`.
         key: float `[..., S, K, H]`.
         value: float `[..., S, K, Hv]`.
         bias: float of the rank of the weights, `[..., N, T, S]` or 1 where it does not vary.
-        mask: bool, likewise; None = attend.
-        structure: what else limits a query's sight.
-        options: scale, cap and dropout rate.
+        mask: bool, likewise; None = attend everywhere.
+        structure: which keys a query may attend to, beside the mask.
+        static: scale, cap and dropout rate.
     """
 
     query: jax.Array
@@ -74,25 +95,16 @@ class AttentionInputs(NamedTuple):
     bias: jax.Array | None
     mask: jax.Array | None
     structure: Structure
-    options: Options
+    static: StaticOptions
 
 
 def prepare_attention(
     query: Array,
     key: Array,
     value: Array,
-    bias: Array | None = None,
-    mask: Array | None = None,
-    *,
-    scale: float | None = None,
-    is_causal: bool = False,
-    query_offset: Lengths | None = None,
-    query_seq_lengths: Lengths | None = None,
-    key_value_seq_lengths: Lengths | None = None,
-    local_window_size: WindowSize | None = None,
-    query_segment_ids: Array | None = None,
-    key_value_segment_ids: Array | None = None,
-    softcap: float | None = None,
+    bias: Array | None,
+    mask: Array | None,
+    options: AttentionOptions,
     dropout_rate: float = 0.0,
 ) -> AttentionInputs:
     """Checks the arguments of `dot_product_attention`, which documents them.
@@ -108,29 +120,14 @@ def prepare_attention(
         as_array(name, array) for name, array in (("query", query), ("key", key), ("value", value))
     )
     sizes = _check_arrays(query, key, value)
+    static = _static_options(options, dropout_rate, sizes["H"])
     leading = query.shape[:-3]
     weights_shape = (*leading, sizes["N"], sizes["T"], sizes["S"])
-    remedy = "multiply the query by it where it is learned"
-    if scale is None:
-        scale = 1 / math.sqrt(sizes["H"])
-    options = Options(
-        scale=static_number("scale", scale, remedy=remedy),
-        softcap=None if softcap is None else static_number("softcap", softcap),
-        dropout_rate=static_number("dropout_rate", dropout_rate),
-    )
-    if options.softcap is not None and options.softcap <= 0:
-        raise ConfigError(f"softcap must be positive, got {softcap}; None = no cap")
-    if not 0 <= options.dropout_rate < 1:
-        raise ConfigError(f"dropout_rate must be in [0, 1), got {dropout_rate}")
-    is_causal = static_bool("is_causal", is_causal)
-
+    is_causal = static_bool("is_causal", options.is_causal)
     bias = _align("bias", bias, "floating", weights_shape)
     mask = _align("mask", mask, "bool", weights_shape)
-    structure = _structure(
-        sizes, leading, is_causal, query_offset, query_seq_lengths, key_value_seq_lengths,
-        local_window_size, query_segment_ids, key_value_segment_ids,
-    )  # fmt: skip
-    return AttentionInputs(query, key, value, bias, mask, structure, options)
+    structure = _structure(options._replace(is_causal=is_causal), sizes, leading)
+    return AttentionInputs(query, key, value, bias, mask, structure, static)
 
 
 def _check_arrays(query: jax.Array, key: jax.Array, value: jax.Array) -> dict[str, int]:
@@ -171,6 +168,7 @@ def _align(
     remedy = "True = attend; an additive one is the argument bias" if kind == "bool" else ""
     check_dtype(name, array, kind, remedy=remedy)
     rank = len(weights_shape)
+    # A [B, T, S] array is not aligned too: where B equals N, it would be read as one mask per head.
     if array.ndim == 2 and rank > 2:
         array = jnp.expand_dims(array, tuple(range(rank - 2)))
     remedy = "or pass a plain [T, S]"
@@ -181,25 +179,34 @@ def _align(
     return array
 
 
+def _static_options(options: AttentionOptions, dropout_rate: float, head_dim: int) -> StaticOptions:
+    """Checks the numbers that must be known when a program is traced."""
+    scale = 1 / math.sqrt(head_dim) if options.scale is None else options.scale
+    remedy = "multiply the query by it where it is learned"
+    softcap = options.softcap
+    static = StaticOptions(
+        scale=static_number("scale", scale, remedy=remedy),
+        softcap=None if softcap is None else static_number("softcap", softcap),
+        dropout_rate=static_number("dropout_rate", dropout_rate),
+    )
+    if static.softcap is not None and static.softcap <= 0:
+        raise ConfigError(f"softcap must be positive, got {softcap}; None = no cap")
+    if not 0 <= static.dropout_rate < 1:
+        raise ConfigError(f"dropout_rate must be in [0, 1), got {dropout_rate}")
+    return static
+
+
 def _structure(
-    sizes: dict[str, int],
-    leading: tuple[int, ...],
-    is_causal: bool,
-    query_offset: Lengths | None,
-    query_seq_lengths: Lengths | None,
-    key_value_seq_lengths: Lengths | None,
-    local_window_size: WindowSize | None,
-    query_segment_ids: Array | None,
-    key_value_segment_ids: Array | None,
+    options: AttentionOptions, sizes: dict[str, int], leading: tuple[int, ...]
 ) -> Structure:
-    """Checks what limits a query's sight, and fills in the defaults."""
+    """Checks causality, window, lengths and segments, and fills in the defaults."""
     num_queries, num_keys = sizes["T"], sizes["S"]
-    left, right = window_sides("local_window_size", local_window_size)
+    left, right = window_sides("local_window_size", options.local_window_size)
     offset: int | jax.Array = 0
-    if is_causal or (left, right) != (None, None):
-        if query_offset is not None:
+    if options.is_causal or (left, right) != (None, None):
+        if options.query_offset is not None:
             # Half of what an int32 holds is left for the positions themselves.
-            offset = read_offset("query_offset", query_offset, 2**30)
+            offset = read_offset("query_offset", options.query_offset, 2**30)
             offset = _per_row("query_offset", offset, leading)
         elif num_queries != num_keys:
             raise ShapeError(
@@ -207,33 +214,30 @@ def _structure(
                 f"T={num_queries} and S={num_keys}; 0 aligns the first query with the first "
                 f"key, S - T = {num_keys - num_queries} the last with the last"
             )
-    elif query_offset is not None:
+    elif options.query_offset is not None:
         raise ShapeError(
-            f"query_offset is for is_causal and local_window_size, got {query_offset} and neither; "
-            "leave it out, or set one of them"
+            "query_offset is for is_causal and local_window_size, got "
+            f"{options.query_offset} and neither; leave it out, or set one of them"
         )
-    lengths = {
-        name: None if given is None else _lengths(name, given, leading, largest)
-        for name, given, largest in (
-            ("query_seq_lengths", query_seq_lengths, num_queries),
-            ("key_value_seq_lengths", key_value_seq_lengths, num_keys),
-        )
-    }
-    if (query_segment_ids is None) != (key_value_segment_ids is None):
-        given = "query" if key_value_segment_ids is None else "key_value"
+    query_lengths = _lengths("query_seq_lengths", options.query_seq_lengths, leading, num_queries)
+    key_lengths = _lengths(
+        "key_value_seq_lengths", options.key_value_seq_lengths, leading, num_keys
+    )
+    query_ids, key_ids = options.query_segment_ids, options.key_value_segment_ids
+    if (query_ids is None) != (key_ids is None):
+        given = "query" if key_ids is None else "key_value"
         raise ShapeError(
             "query_segment_ids and key_value_segment_ids go together, got only "
             f"{given}_segment_ids; for self-attention pass the same array twice"
         )
     return Structure(
-        window=(left, 0 if is_causal else right),
+        # Causal attention is a window that ends at the query itself.
+        window=(left, 0 if options.is_causal else right),
         offset=offset,
-        query_lengths=lengths["query_seq_lengths"],
-        key_lengths=lengths["key_value_seq_lengths"],
-        query_ids=_segment_ids("query_segment_ids", query_segment_ids, "T", num_queries, leading),
-        key_ids=_segment_ids(
-            "key_value_segment_ids", key_value_segment_ids, "S", num_keys, leading
-        ),
+        query_lengths=query_lengths,
+        key_lengths=key_lengths,
+        query_ids=_segment_ids("query_segment_ids", query_ids, "T", num_queries, leading),
+        key_ids=_segment_ids("key_value_segment_ids", key_ids, "S", num_keys, leading),
     )
 
 
@@ -249,8 +253,15 @@ def _segment_ids(
     return ids
 
 
-def _lengths(name: str, values: Lengths, leading: tuple[int, ...], largest: int) -> int | jax.Array:
-    """Checks lengths, their range where it is known; an int stays one."""
+def _lengths(
+    name: str, values: Lengths | None, leading: tuple[int, ...], largest: int
+) -> int | jax.Array | None:
+    """Checks lengths, and their range where it is known.
+
+    An int stays one, so that blocks can be skipped by it.
+    """
+    if values is None:
+        return None
     array = as_array(name, values)
     check_dtype(name, array, "integer")
     known = None if isinstance(values, jax.Array) else np.asarray(values)
@@ -258,7 +269,7 @@ def _lengths(name: str, values: Lengths, leading: tuple[int, ...], largest: int)
         raise ShapeError(f"{name} must be in 0 .. {largest}, got {values}")
     if isinstance(values, int | np.integer):
         return int(values)
-    # At least as wide as what is compared with it, or it would wrap.
+    # At least as wide as the positions that it is compared with, or a uint8 length would wrap.
     return _per_row(name, array.astype(jnp.int32), leading)
 
 

@@ -1,22 +1,24 @@
-"""Which blocks of queries chunked attention computes, and which keys each of them may see."""
+"""Which blocks of queries chunked attention computes, and the range of keys visible to each."""
 
 from typing import NamedTuple
 
 from jaxformer.functional.attention.inputs import Structure
 
-__all__ = ["Run", "plan_runs", "visible_keys"]
+__all__ = ["BlockLoop", "plan_loops", "visible_key_range"]
 
-_MAX_RUNS = 8  # each is compiled by itself
+# Each loop is compiled by itself, so their number bounds the size of the program. More of them fit
+# causal attention more closely: 8 compute 9/16 of all weights, where 1/2 are visible.
+_MAX_LOOPS = 8
 
 
-class Run(NamedTuple):
-    """Blocks that one loop computes, because they have the same size.
+class BlockLoop(NamedTuple):
+    """Blocks of queries that one compiled loop computes, because they have the same size.
 
     Args:
-        first_query: of the first block.
-        num_queries: of each block.
-        first_keys: one for each block.
-        num_keys: of each block; 0 = nothing to see.
+        first_query: first query of the first block.
+        num_queries: queries in each block.
+        first_keys: first key of each block.
+        num_keys: keys of each block; 0 = no key is visible.
     """
 
     first_query: int
@@ -25,48 +27,56 @@ class Run(NamedTuple):
     num_keys: int
 
 
-def plan_runs(structure: Structure, num_queries: int, num_keys: int, block: int) -> tuple[Run, ...]:
-    """Cuts the queries into blocks, finds the keys that each may see, and joins equal blocks.
+def plan_loops(
+    structure: Structure, num_queries: int, num_keys: int, block: int
+) -> tuple[BlockLoop, ...]:
+    """Cuts the queries into blocks, finds the keys visible to each, and joins equal blocks.
 
     Args:
-        structure: what limits a query's sight.
+        structure: which keys a query may attend to.
         num_queries: T.
         num_keys: S.
         block: queries in a block; the last has the rest.
 
     Returns:
-        Runs of blocks, in order, with all queries in them.
+        Loops over blocks, in order, with all queries in them.
 
     Example:
         >>> from jaxformer.functional.attention.inputs import Structure
-        >>> causal = Structure((None, 0), 0, None, None, None, None)
-        >>> plan_runs(causal, 5, 5, block=2)[1:]
-        (Run(first_query=2, num_queries=2, first_keys=(0,), num_keys=4), \
-Run(first_query=4, num_queries=1, first_keys=(0,), num_keys=5))
+        >>> causal = Structure(window=(None, 0))
+        >>> plan_loops(causal, 5, 5, block=2)[1:]
+        (BlockLoop(first_query=2, num_queries=2, first_keys=(0,), num_keys=4), \
+BlockLoop(first_query=4, num_queries=1, first_keys=(0,), num_keys=5))
     """
     num_full, rest = divmod(num_queries, block)
-    seen = [visible_keys(structure, num_keys, i * block, (i + 1) * block) for i in range(num_full)]
-    group_size = max(1, -(-num_full // _MAX_RUNS))
-    runs: list[Run] = []
+    ranges = [
+        visible_key_range(structure, num_keys, i * block, (i + 1) * block) for i in range(num_full)
+    ]
+    group_size = max(1, -(-num_full // _MAX_LOOPS))
+    loops: list[BlockLoop] = []
     for i in range(0, num_full, group_size):
-        group = seen[i : i + group_size]
-        width = max(last - first for first, last in group)
-        firsts = tuple(min(first, num_keys - width) for first, _ in group)
-        if runs and runs[-1].num_keys == width:
-            runs[-1] = runs[-1]._replace(first_keys=runs[-1].first_keys + firsts)
+        group = ranges[i : i + group_size]
+        # All blocks of a loop have the shape of its widest. A narrower one that would end beyond
+        # the last key starts earlier instead, and its mask hides the keys that it has too many.
+        width = max(stop - start for start, stop in group)
+        first_keys = tuple(min(start, num_keys - width) for start, _ in group)
+        if loops and loops[-1].num_keys == width:
+            loops[-1] = loops[-1]._replace(first_keys=loops[-1].first_keys + first_keys)
         else:
-            runs.append(Run(i * block, block, firsts, width))
+            loops.append(BlockLoop(i * block, block, first_keys, width))
     if rest:
-        first, last = visible_keys(structure, num_keys, num_queries - rest, num_queries)
-        runs.append(Run(num_queries - rest, rest, (first,), last - first))
-    return tuple(runs)
+        start, stop = visible_key_range(structure, num_keys, num_queries - rest, num_queries)
+        loops.append(BlockLoop(num_queries - rest, rest, (start,), stop - start))
+    return tuple(loops)
 
 
-def visible_keys(structure: Structure, num_keys: int, start: int, stop: int) -> tuple[int, int]:
-    """Finds the keys that some query may see, as far as ints tell; segments are not looked at.
+def visible_key_range(
+    structure: Structure, num_keys: int, start: int, stop: int
+) -> tuple[int, int]:
+    """Conservative range of visible keys; ignores traced bounds and segments.
 
     Args:
-        structure: what limits a query's sight.
+        structure: which keys a query may attend to.
         num_keys: S.
         start: first query.
         stop: the one after the last query.
@@ -76,7 +86,7 @@ def visible_keys(structure: Structure, num_keys: int, start: int, stop: int) -> 
 
     Example:
         >>> from jaxformer.functional.attention.inputs import Structure
-        >>> visible_keys(Structure((2, 0), 0, None, None, None, None), 9, 4, 6)
+        >>> visible_key_range(Structure(window=(2, 0)), 9, 4, 6)
         (2, 6)
     """
     (left, right), offset = structure.window, structure.offset

@@ -1,4 +1,4 @@
-"""The phrasebook from its grammar: all sentences, and which of them are held out.
+"""The phrasebook from its grammar: all sentences, and those of them that are held out.
 
 A held-out sentence is a combination that training never shows: neither its English nor its Kannada
 side is there, but every word of both sides is, in several other sentences.

@@ -43,12 +43,12 @@ def fill(
     """Draws at most `count` of the ways to fill the slots of a pattern.
 
     Args:
-        topic: of the sentences.
+        topic: topic of the sentences.
         count: how many.
         english: pattern in which `{s}` is the filler of the slot s, `{s.is_}` one of its forms, and
             `{does}` the present of the action `a` of the subject `s`.
         kannada: pattern.
-        where: says of fillers whether they go together.
+        where: whether fillers go together.
         **slots: what may fill each.
 
     Returns:

@@ -1,0 +1,120 @@
+"""The attention mask of one block of queries and keys, and what no query attends to set to zero."""
+
+import jax
+import jax.numpy as jnp
+from einops import rearrange
+
+from jaxformer.functional import masks
+from jaxformer.functional.attention.inputs import AttentionInputs
+
+__all__ = ["Slice", "block_mask", "full_mask", "slice_axis", "slice_block", "zero_hidden"]
+
+Slice = tuple[int | jax.Array, int]
+"""Start, which may be traced, and size of a slice along one axis."""
+
+
+def block_mask(inputs: AttentionInputs, queries: Slice, keys: Slice) -> jax.Array | None:
+    """Boolean attention mask of one block: mask, structure and bias > -inf.
+
+    Args:
+        inputs: inputs of the whole attention.
+        queries: the block's slice of the queries.
+        keys: the block's slice of the keys.
+
+    Returns:
+        bool `[..., N, t, s]`, of that rank, 1 where it does not vary; None = everything.
+    """
+    structure, rank = inputs.structure, inputs.query.ndim
+    (first_query, num_queries), (first_key, num_keys) = queries, keys
+    parts: list[jax.Array] = []
+    if structure.window != (None, None):
+        # The mask functions count from 0, so the block's distance from the diagonal is an offset.
+        offset = structure.offset + (first_query - first_key)
+        parts.append(masks.window(num_queries, num_keys, structure.window, offset))
+    if structure.key_lengths is not None:
+        parts.append(masks.padding(structure.key_lengths - first_key, num_keys))
+    if structure.query_lengths is not None:
+        real = masks.padding(structure.query_lengths - first_query, num_queries)
+        parts.append(rearrange(real, "... 1 1 t -> ... 1 t 1"))
+    if structure.query_ids is not None and structure.key_ids is not None:
+        query_ids = slice_axis(structure.query_ids, queries, axis=-1)
+        key_ids = slice_axis(structure.key_ids, keys, axis=-1)
+        parts.append(masks.segments(query_ids, key_ids))
+    if inputs.mask is not None:
+        parts.append(slice_block(inputs.mask, queries, keys))
+    if inputs.bias is not None:
+        # Unequal to -inf rather than finite: a NaN in a bias must reach the output, not be hidden.
+        parts.append(slice_block(inputs.bias, queries, keys) != -jnp.inf)
+    return masks.combine(*(jnp.expand_dims(p, tuple(range(rank - p.ndim))) for p in parts))
+
+
+def full_mask(inputs: AttentionInputs) -> jax.Array | None:
+    """Boolean attention mask of all queries and keys, as `block_mask` of a block."""
+    return block_mask(inputs, (0, inputs.query.shape[-3]), (0, inputs.key.shape[-3]))
+
+
+def slice_block(array: jax.Array, queries: Slice, keys: Slice) -> jax.Array:
+    """Slices a block out of a mask or bias.
+
+    Args:
+        array: `[..., T, S]`, 1 where it does not vary.
+        queries: the block's slice of the queries.
+        keys: the block's slice of the keys.
+
+    Returns:
+        `[..., t, s]`, 1 where it does not vary.
+    """
+    for axis, part in ((-2, queries), (-1, keys)):
+        if array.shape[axis] > 1:
+            array = slice_axis(array, part, axis=axis)
+    return array
+
+
+def slice_axis(array: jax.Array, part: Slice, *, axis: int) -> jax.Array:
+    """Slices along one axis, from a start that may be traced.
+
+    Args:
+        array: any.
+        part: start and size.
+        axis: axis to slice.
+
+    Returns:
+        The array with that axis of the slice's size.
+    """
+    start, size = part
+    # The gradient of a static slice is a pad, that of a dynamic one an update of a whole array.
+    if isinstance(start, int):
+        return jax.lax.slice_in_dim(array, start, start + size, axis=axis)
+    return jax.lax.dynamic_slice_in_dim(array, start, size, axis=axis)
+
+
+def zero_hidden(inputs: AttentionInputs, visible: jax.Array | None) -> AttentionInputs:
+    """Zeroes queries beyond their length, and keys and values that no query attends to.
+
+    A weight of 0 does not keep what is in them out of the output, since 0 * NaN is NaN.
+
+    Args:
+        inputs: checked inputs.
+        visible: bool `[..., N, S]`, of that rank, 1 where it does not vary: whether some query of
+            this head attends to the key; None = all keys are visible.
+
+    Returns:
+        The inputs with zeros there.
+    """
+
+    def keep(kept: jax.Array, array: jax.Array) -> jax.Array:
+        return jnp.where(jnp.broadcast_to(kept, array.shape), array, 0)
+
+    if inputs.structure.query_lengths is not None:
+        real = masks.padding(inputs.structure.query_lengths, inputs.query.shape[-3])
+        real = jnp.expand_dims(real, tuple(range(inputs.query.ndim - real.ndim)))
+        real = rearrange(real, "... 1 1 t -> ... t 1 1")
+        inputs = inputs._replace(query=keep(real, inputs.query))
+    if visible is None:
+        return inputs
+    if visible.shape[-2] > 1:
+        # A key head is visible if one of the query heads that share it attends to the key.
+        kv_heads = inputs.key.shape[-2]
+        visible = rearrange(visible, "... (k g) s -> ... k g s", k=kv_heads).any(axis=-2)
+    visible = rearrange(visible, "... k s -> ... s k 1")
+    return inputs._replace(key=keep(visible, inputs.key), value=keep(visible, inputs.value))
