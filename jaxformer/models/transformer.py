@@ -19,7 +19,7 @@ from jaxformer.functional.attention import dot_product_attention
 from jaxformer.functional.attention_function import AttentionFunction
 from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.functional.multi_head import Rotation
-from jaxformer.functional.shapes import check_axes
+from jaxformer.functional.shapes import check_axes, check_broadcast
 from jaxformer.models.inputs import (
     TransformerInputs,
     check_attention_array,
@@ -116,6 +116,11 @@ class Transformer(nn.Module):
             self.embedding = Embedding(config, has_output=self.has_output)
         if self.position_scheme is None:
             self.positions = make_positions(config, causal=self.causal)
+        elif not isinstance(self.position_scheme, Positions):
+            raise ConfigError(
+                "position_scheme must be an instance of a subclass of modules.Positions, got "
+                f"{self.position_scheme!r}"
+            )
         else:
             # A copy, so that both halves of an encoder-decoder have parameters of their own.
             self.positions = self.position_scheme.clone(parent=None, name=None)
@@ -198,6 +203,7 @@ class Transformer(nn.Module):
         x = self._table()(tokens)
         encoding = self.positions.encoding(positions)
         if encoding is not None:
+            check_broadcast("encoding of the positions", encoding, x.shape, "B T D")
             x = x + encoding.astype(x.dtype)
         x = self.dropout(x, deterministic=deterministic)
         shared = AttentionContext(
@@ -265,9 +271,13 @@ class Transformer(nn.Module):
     def _attention_fn(self, name: str | None) -> AttentionFunction:
         functions = self.attention_fn
         if not isinstance(functions, Mapping):
-            if name in (None, _OWN):
-                return functions
-            functions = {}
+            functions = {_OWN: functions} if name in (None, _OWN) else {}
+        named = {layer.attention for layer in self.config.layer_overrides} | {_OWN}
+        if unused := sorted(set(functions) - named):
+            raise ConfigError(
+                f"attention_fn has {unused[0]!r}, which no layer names; give a layer in "
+                f"config.layers attention={unused[0]!r}, or pass one function for all layers"
+            )
         functions = {_OWN: dot_product_attention, **functions}
         name = _OWN if name is None else name
         if name not in functions:
@@ -275,6 +285,8 @@ class Transformer(nn.Module):
                 f"a layer's attention must be one of {', '.join(functions)}, got {name!r}; pass "
                 f"attention_fn={{{name!r}: a function}} to the model"
             )
+        if not callable(functions[name]):
+            raise ConfigError(f"an attention_fn must be a function, got {functions[name]!r}")
         return functions[name]
 
     def _check_encoded(

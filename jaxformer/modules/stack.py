@@ -10,7 +10,7 @@ from einops import rearrange
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
-from jaxformer.errors import ConfigError
+from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.modules.attention import NO_CONTEXT, AttentionContext
 from jaxformer.modules.block import AttentionWeights, Block, BlockOutput
@@ -189,7 +189,13 @@ class Stack(nn.Module):
         options: dict[str, Any] = {"cross_attention": True} if self.cross_attention else {}
         if name == "first_layers" and self.config.first_layers[0].attention_norm is False:
             options["attention_norm"] = False
-        block = self.block(self.config, name=name, **options)
+        try:
+            block = self.block(self.config, name=name, **options)
+        except TypeError as error:
+            raise ConfigError(
+                "block must make a module from a config and "
+                f"{', '.join(['name', *options])}, as modules.Block does, got {error}"
+            ) from None
         if self.is_initializing():
 
             def draw(block: nn.Module, x: jax.Array, _: None) -> tuple[jax.Array, None]:
@@ -205,7 +211,7 @@ class Stack(nn.Module):
     ) -> list[BlockOutput]:  # fmt: skip
         """Runs the layers of a group one by one, from number `start` on."""
         outputs: list[BlockOutput] = []
-        slices = _slices(block.variables["params"], start, len(group))
+        slices = _slices(block.variables.get("params", {}), start, len(group))
         for layer, params in zip(group[start:], slices, strict=True):
             take = functools.partial(_replace, by=params)
             output = self._on(take, layer, options, prevent_cse=True)(block, x)
@@ -275,8 +281,31 @@ class _Layer(NamedTuple):
     cross_cache: KVCache | None
 
 
-def _call(block: nn.Module, x: jax.Array, *, layer: _Layer, options: dict[str, bool]) -> Any:
-    return block(x, layer.context, cache=layer.cache, cross_cache=layer.cross_cache, **options)
+def _call(
+    block: nn.Module, x: jax.Array, *, layer: _Layer, options: dict[str, bool]
+) -> BlockOutput:
+    """Calls a block, which may be a user's, and checks that what it returns can go on."""
+    output = block(x, layer.context, cache=layer.cache, cross_cache=layer.cross_cache, **options)
+    name = type(block).__name__
+    if not isinstance(output, BlockOutput):
+        raise ConfigError(
+            f"a block must return a modules.BlockOutput, got {type(output).__name__} from {name}"
+        )
+    if (output.x.shape, output.x.dtype) != (x.shape, x.dtype):
+        raise ShapeError(
+            f"a block must keep the shape {x.shape} and dtype {x.dtype} of x, got "
+            f"{output.x.shape} and {output.x.dtype} from {name}"
+        )
+    for given, what in (
+        ("cache", layer.cache is not None),
+        ("weights", options.get("return_weights")),
+    ):
+        if what and getattr(output, given) is None:
+            raise ConfigError(
+                f"a block must return the {given} of its attention where it is asked for, got "
+                f"none from {name}; put it into the BlockOutput"
+            )
+    return output
 
 
 def _with_params(
@@ -301,9 +330,9 @@ def _take(params: Any, *, index: int) -> Any:
 
 def _slices(params: Any, start: int, stop: int) -> list[Any]:
     """Parameters of some layers of a group: stacked leaves cut, those of `split_layers` as is."""
-    if start == stop:
-        return []
     leaves, tree = jax.tree.flatten(params, is_leaf=_is_split)
+    if not leaves or start == stop:
+        return [params] * (stop - start)
     parts = [leaf[start:] if start else leaf for leaf in leaves]
     parts = [part if _is_split(part) else _split(part) for part in parts]
     return [jax.tree.unflatten(tree, list(each)) for each in zip(*parts, strict=True)]
