@@ -1,11 +1,12 @@
 """Overrides for single layers, and the rules of the patterns that they form over the depth."""
 
 import dataclasses
+import typing
 from collections.abc import Mapping
 
 from jaxformer.config.checks import require_positive
 from jaxformer.config.kinds import resolve_kinds
-from jaxformer.config.positions import LearnedConfig, PositionsConfig, SinusoidalConfig
+from jaxformer.config.positions import PositionsConfig
 from jaxformer.errors import ConfigError
 
 __all__ = ["LayerConfig", "check_layers"]
@@ -39,11 +40,13 @@ class LayerConfig:
     def __post_init__(self) -> None:
         resolve_kinds(self)
         require_positive(self, "local_window_size")
-        if isinstance(self.positions, SinusoidalConfig | LearnedConfig):
+        if self.positions is not None and self.positions.acts_on == "embeddings":
+            configs = typing.get_args(PositionsConfig)
+            *others, last = [each.kind for each in configs if each.acts_on != "embeddings"]
             raise ConfigError(
                 f"{self.positions.kind} positions are added to the embeddings once, so they cannot "
                 f"differ by layer, got positions of kind {self.positions.kind!r}; set "
-                "model.positions instead, or take none, rotary, alibi or relative"
+                f"model.positions instead, or take {', '.join(others)} or {last}"
             )
 
 

@@ -7,14 +7,7 @@ from typing import Literal
 from jaxformer.config.checks import require, require_choices, require_positive
 from jaxformer.config.kinds import resolve_kinds
 from jaxformer.config.layers import LayerConfig, check_layers
-from jaxformer.config.positions import (
-    AlibiConfig,
-    LearnedConfig,
-    PositionsConfig,
-    RelativeConfig,
-    RotaryConfig,
-    SinusoidalConfig,
-)
+from jaxformer.config.positions import PositionsConfig, RelativeConfig, RotaryConfig
 from jaxformer.errors import ConfigError
 
 __all__ = ["ModelConfig"]
@@ -192,7 +185,7 @@ class ModelConfig:
         if self.architecture == "encoder_decoder" and self.num_encoder_layers is not None:
             depths["num_encoder_layers"] = self.num_encoder_layers
         check_layers(self.first_layers, self.layers, depths, self.norm_position)
-        if isinstance(self.positions, SinusoidalConfig | LearnedConfig):
+        if self.positions.acts_on == "embeddings":
             for entry in (*self.first_layers, *self.layers):
                 if entry.positions is not None:
                     raise ConfigError(
@@ -226,9 +219,7 @@ class ModelConfig:
         if self.attention_implementation != "cudnn":
             return
         # What a GPU's head widths and a batch's documents forbid besides, attention itself says.
-        biases = [
-            p.kind for p in self._all_positions if isinstance(p, AlibiConfig | RelativeConfig)
-        ]
+        biases = [p.kind for p in self._all_positions if p.acts_on == "scores"]
         impossible = {
             f"dtype={self.dtype!r}": ("computes in bfloat16", self.dtype == "float32"),
             f"attention_softcap={self.attention_softcap}": (

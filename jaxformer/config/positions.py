@@ -1,7 +1,11 @@
-"""The configs of positions: one class for each way in which a model can know a token's position."""
+"""The configs of positions: one class for each way in which a model can know a token's position.
+
+Each says by `acts_on` what it changes: "embeddings", the "heads" of queries and keys, or the
+attention "scores". Rules that hold for only some of the three ask for it.
+"""
 
 import dataclasses
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxformer.config.checks import require, require_choices, require_positive
 from jaxformer.config.kinds import resolve_kinds
@@ -34,6 +38,7 @@ class NoPositionsConfig:
         Transformers", 2023.
     """
 
+    acts_on: ClassVar[str] = "nothing"
     kind: Literal["none"] = "none"
 
     def __post_init__(self) -> None:
@@ -54,6 +59,7 @@ class SinusoidalConfig:
         Vaswani et al., "Attention Is All You Need", 2017, section 3.5.
     """
 
+    acts_on: ClassVar[str] = "embeddings"
     kind: Literal["sinusoidal"] = "sinusoidal"
     base: float = 10_000.0
     layout: Literal["interleaved", "half"] = "interleaved"
@@ -74,6 +80,7 @@ class LearnedConfig:
         Gehring et al., "Convolutional Sequence to Sequence Learning", 2017.
     """
 
+    acts_on: ClassVar[str] = "embeddings"
     kind: Literal["learned"] = "learned"
 
     def __post_init__(self) -> None:
@@ -211,6 +218,7 @@ class RotaryConfig:
         Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021.
     """
 
+    acts_on: ClassVar[str] = "heads"
     kind: Literal["rotary"] = "rotary"
     base: float = 10_000.0
     layout: Literal["half", "interleaved"] = "half"
@@ -237,6 +245,7 @@ class AlibiConfig:
         Extrapolation", 2022.
     """
 
+    acts_on: ClassVar[str] = "scores"
     kind: Literal["alibi"] = "alibi"
 
     def __post_init__(self) -> None:
@@ -258,6 +267,7 @@ class RelativeConfig:
         Transformer" (T5), 2020.
     """
 
+    acts_on: ClassVar[str] = "scores"
     kind: Literal["relative"] = "relative"
     num_buckets: int = 32
     max_distance: int = 128

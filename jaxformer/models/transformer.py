@@ -328,22 +328,32 @@ def _capacity(cache: Cache, mask: jax.Array | None, bias: jax.Array | None) -> i
     return whole[0] if whole else max(given, default=1)
 
 
+def _placement(
+    num_queries: int, cache: KVCache | WindowCache | None
+) -> tuple[int, int, int | jax.Array]:
+    """How many queries and keys a layer attends with, and which key the first query is.
+
+    Biases and masks that depend on distances are made from these three.
+    """
+    if isinstance(cache, WindowCache):
+        return num_queries, cache.window + num_queries, cache.window
+    if cache is not None:
+        return num_queries, cache.capacity, cache.lengths
+    return num_queries, num_queries, 0
+
+
 def _with_bias(
     context: AttentionContext, scheme: Positions, num_queries: int,
     cache: KVCache | WindowCache | None,
 ) -> AttentionContext:  # fmt: skip
     """Adds the bias of a position scheme, and puts bias and mask into the order of a cache."""
+    bias = scheme.bias(*_placement(num_queries, cache))
     if isinstance(cache, WindowCache):
-        bias = scheme.bias(num_queries, cache.window + num_queries, cache.window)
         context = dataclasses.replace(
             context,
             bias=None if context.bias is None else cache.by_slot(context.bias, num_queries),
             mask=None if context.mask is None else cache.by_slot(context.mask, num_queries),
         )
-    elif cache is not None:
-        bias = scheme.bias(num_queries, cache.capacity, cache.lengths)
-    else:
-        bias = scheme.bias(num_queries, num_queries, 0)
     if cache is not None and not context.is_causal and context.mask is None:
         # Attention wants to be told that the new tokens may attend to all others.
         context = dataclasses.replace(context, mask=jnp.ones((1, 1, 1, 1), bool))

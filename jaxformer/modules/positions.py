@@ -15,6 +15,7 @@ from jaxformer.config import (
     LearnedConfig,
     ModelConfig,
     NoPositionsConfig,
+    PositionsConfig,
     RelativeConfig,
     RotaryConfig,
     SinusoidalConfig,
@@ -109,10 +110,7 @@ class _Configured(Positions):
     """
 
     model: ModelConfig
-    scheme: (
-        NoPositionsConfig | SinusoidalConfig | LearnedConfig | RotaryConfig | AlibiConfig
-        | RelativeConfig
-    )  # fmt: skip
+    scheme: PositionsConfig
     causal: bool
 
 

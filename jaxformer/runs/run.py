@@ -21,18 +21,18 @@ from jaxformer.training import Checkpoints, Evaluation, SingleRunner
 
 __all__ = ["Run", "open_run", "task_class"]
 
-_BUILT_IN: tuple[type[Task], ...] = (
-    LanguageModelTask, MaskedTask, ClassificationTask, TranslationTask,
-)  # fmt: skip
+# The built-in tasks, by the model's architecture and whether the data is a stream of text.
+_TASKS: dict[tuple[str, bool], type[Task]] = {
+    ("decoder", True): LanguageModelTask,
+    ("encoder", True): MaskedTask,
+    ("encoder", False): ClassificationTask,
+    ("encoder_decoder", False): TranslationTask,
+}
 
 
 def task_class(config: ExperimentConfig) -> type[Task]:
     """Tells which built-in task a config means."""
-    if config.model.architecture == "decoder":
-        return LanguageModelTask
-    if config.model.architecture == "encoder_decoder":
-        return TranslationTask
-    return MaskedTask if config.data.is_stream else ClassificationTask
+    return _TASKS[config.model.architecture, config.data.is_stream]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -69,9 +69,8 @@ class Run:
             *abilities: names of methods, such as "generate" or "translate".
         """
         if not any(hasattr(self.task, name) for name in abilities):
-            able = [
-                task.kind for task in _BUILT_IN if any(hasattr(task, name) for name in abilities)
-            ]
+            tasks = _TASKS.values()
+            able = [task.kind for task in tasks if any(hasattr(task, name) for name in abilities)]
             raise ConfigError(
                 f"{self.folder} holds {self.task.kind}, which has no {' or '.join(abilities)}; "
                 f"that is for {' or '.join(able)}"

@@ -1,0 +1,21 @@
+"""What stands beside the package, and must agree with it."""
+
+import pathlib
+import re
+import tomllib
+
+import jaxformer
+
+PYPROJECT = tomllib.loads(pathlib.Path("pyproject.toml").read_text(encoding="utf-8"))
+
+
+def test_citation_has_the_version_and_licence_of_the_package():
+    citation = pathlib.Path("CITATION.cff").read_text(encoding="utf-8")
+    fields = dict(re.findall(r"^(\w+): (.+)$", citation, flags=re.MULTILINE))
+    assert fields["version"] == jaxformer.__version__
+    assert fields["license"] == PYPROJECT["project"]["license"]
+
+
+def test_source_distribution_includes_what_exists():
+    included = PYPROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    assert [path for path in included if not pathlib.Path(path.lstrip("/")).exists()] == []
