@@ -1,20 +1,14 @@
-"""The encoder-decoder: one sequence is read, another is written."""
+"""The encoder-decoder: generates a target sequence from a source sequence."""
 
-from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypedDict, Unpack
 
 import jax
-from flax import linen as nn
-from flax.core import freeze
 
-from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
-from jaxformer.functional.attention import dot_product_attention
 from jaxformer.models.inputs import TransformerInputs
-from jaxformer.models.transformer import AttentionFunctions, Transformer, TransformerOutput
-from jaxformer.modules.block import AttentionWeights, Block
+from jaxformer.models.transformer import Transformer, TransformerOutput, TransformerParts
+from jaxformer.modules.block import AttentionWeights
 from jaxformer.modules.embedding import Embedding
-from jaxformer.modules.positions import Positions
 
 __all__ = ["EncoderDecoder", "EncoderDecoderOutput"]
 
@@ -50,18 +44,14 @@ class EncoderDecoderInputs(TypedDict, total=False):
     return_weights: bool
 
 
-class EncoderDecoder(nn.Module):
+class EncoderDecoder(TransformerParts):
     """An encoder of the source, and a decoder whose every block attends to the encoder's output.
 
     The two share one embedding table, unless the source has a vocabulary of its own. Each is a
     `Transformer`, which decoding with a cache calls by itself: `model.decoder.hidden_states`.
 
-    Args:
-        config: the model, of architecture "encoder_decoder"; its vocab_size must be set.
-        block: makes the block of all layers; that of the decoder with `cross_attention=True`.
-        attention_fn: what computes self-attention in both, in all layers or by name.
-        position_scheme: the positions of both, in place of `config.positions`; each has its own
-            parameters.
+    The arguments are those of `TransformerParts`, for encoder and decoder alike; `config` has
+    architecture "encoder_decoder". The decoder's blocks are made with `cross_attention=True`.
 
     Raises:
         ConfigError: the config is of another architecture.
@@ -82,19 +72,8 @@ class EncoderDecoder(nn.Module):
         (1, 3, 11)
     """
 
-    config: ModelConfig
-    block: Callable[..., nn.Module] = Block
-    attention_fn: AttentionFunctions = dot_product_attention
-    position_scheme: Positions | None = None
-
-    def __post_init__(self) -> None:
-        """Makes the module hashable, which a dict of functions would not be."""
-        if isinstance(self.attention_fn, Mapping):
-            self.attention_fn = freeze(dict(self.attention_fn))
-        super().__post_init__()
-
     def setup(self) -> None:
-        """Makes the submodules."""
+        """Checks the architecture, and creates encoder, decoder and embeddings."""
         config = self.config
         if config.architecture != "encoder_decoder":
             raise ConfigError(
@@ -107,20 +86,18 @@ class EncoderDecoder(nn.Module):
             self.source_embedding = Embedding(config.encoder, has_output=False)
             source_embedding = self.source_embedding
 
-        def half(config: ModelConfig, embedding: Embedding, *, decodes: bool) -> Transformer:
-            scheme = self.position_scheme
-            return Transformer(
-                config, decodes, decodes, self.block, self.attention_fn,
-                None if scheme is None else scheme.clone(parent=None, name=None), embedding,
-            )  # fmt: skip
-
-        self.encoder = half(config.encoder, source_embedding, decodes=False)
-        self.decoder = half(config, self.embedding, decodes=True)
+        self.encoder = Transformer(
+            config.encoder, **self.parts(), shared_embedding=source_embedding
+        )
+        self.decoder = Transformer(
+            config, causal=True, cross_attention=True, **self.parts(),
+            shared_embedding=self.embedding,
+        )  # fmt: skip
 
     def __call__(
         self, source_tokens: jax.Array, tokens: jax.Array, **inputs: Unpack[EncoderDecoderInputs]
     ) -> EncoderDecoderOutput:
-        """Scores the next token at every position of the target.
+        """Logits of the next token at every position of the target.
 
         Args:
             source_tokens: integer `[B, S]`.
