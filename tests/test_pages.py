@@ -39,7 +39,7 @@ def test_named_files_and_folders_exist(page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_named_functions_and_classes_exist(page):
-    # Every part of `Transformer._contexts`, and private names in the sketches, but for their own.
+    # Every part of dotted names, and private names in the sketches, but for their own.
     names = [name for name in spans(page) if re.fullmatch(r"[A-Za-z_][\w.]*", name)]
     names = [name for name in names if not FILE.fullmatch(name)]
     assert len(names) >= 20

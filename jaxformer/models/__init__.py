@@ -1,10 +1,11 @@
 """Complete models: decoder, encoder with its heads, and encoder-decoder."""
 
 from jaxformer.models.attention_map import AttentionMap
+from jaxformer.models.contexts import AttentionFunctions
 from jaxformer.models.decoder import Decoder, init_cache
 from jaxformer.models.encoder import Encoder, MaskedLanguageModel, SequenceClassifier
 from jaxformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderOutput
-from jaxformer.models.transformer import AttentionFunctions, Transformer, TransformerOutput
+from jaxformer.models.transformer import Transformer, TransformerOutput
 
 __all__ = [
     "AttentionFunctions",

@@ -16,10 +16,9 @@ from flax.core import freeze
 from jaxformer.config import LayerConfig, ModelConfig
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention import dot_product_attention
-from jaxformer.functional.attention_function import AttentionFunction
-from jaxformer.functional.cache import KVCache, WindowCache
-from jaxformer.functional.multi_head import Rotation
+from jaxformer.functional.cache import KVCache
 from jaxformer.functional.shapes import check_axes, check_broadcast
+from jaxformer.models.contexts import AttentionFunctions, layer_contexts
 from jaxformer.models.inputs import (
     TransformerInputs,
     check_attention_array,
@@ -33,12 +32,7 @@ from jaxformer.modules.normalization import Norm
 from jaxformer.modules.positions import Positions, make_positions
 from jaxformer.modules.stack import Cache, Stack
 
-__all__ = ["AttentionFunctions", "Transformer", "TransformerOutput", "TransformerParts"]
-
-AttentionFunctions = AttentionFunction | Mapping[str, AttentionFunction]
-"""One attention function for every layer, or a dict of functions, which layers choose by name."""
-
-_DEFAULT_ATTENTION = "dot_product"
+__all__ = ["Transformer", "TransformerOutput", "TransformerParts"]
 
 
 class TransformerOutput(NamedTuple):
@@ -216,9 +210,13 @@ class Transformer(nn.Module):
             encoded_lengths=encoded_lengths,
             encoded_mask=encoded_mask,
         )
+        contexts = layer_contexts(
+            self.config, shared, positions, cache,
+            attention_fn=self.attention_fn, scheme_of=self._scheme,
+        )  # fmt: skip
         output = self.stack(
-            x, self._contexts(shared, positions, cache), cache=cache, cross_cache=cross_cache,
-            deterministic=deterministic, return_weights=return_weights,
+            x, contexts, cache=cache, cross_cache=cross_cache, deterministic=deterministic,
+            return_weights=return_weights,
         )  # fmt: skip
         hidden = output.x if self.config.norm_position == "post" else self.final_norm(output.x)
         return TransformerOutput(None, output.cache, output.weights, hidden, output.cross_cache)
@@ -234,67 +232,11 @@ class Transformer(nn.Module):
     def _table(self) -> Embedding:
         return self.embedding if self.shared_embedding is None else self.shared_embedding
 
-    def _contexts(
-        self, shared: AttentionContext, positions: jax.Array, cache: Cache | None
-    ) -> list[AttentionContext]:
-        """Attention context of each layer; layers with the same settings share one.
-
-        Sharing keeps a model of many layers from tracing the same tables and biases many times. A
-        scan even relies on it: it runs every repeat of the pattern with the contexts of the first.
-        """
-        rotations: dict[int | None, Rotation | None] = {}
-        contexts: dict[tuple[LayerConfig, int | None], AttentionContext] = {}
-        result = []
-        for index, layer in enumerate(self.config.layer_overrides):
-            layer_cache = None if cache is None else cache[index]
-            # Caches of one size have the same lengths, so the bias is the same for them.
-            slots = None if layer_cache is None else layer_cache.key.shape[1]
-            key = (layer, slots)
-            if key not in contexts:
-                chosen = None
-                if layer.positions is not None:
-                    chosen = self._index_of_positions[layer.positions]
-                scheme = self.positions if chosen is None else self.layer_positions[chosen]
-                if chosen not in rotations:
-                    rotations[chosen] = scheme.rotation(positions)
-                context = dataclasses.replace(
-                    shared,
-                    local_window_size=self._window(layer),
-                    attention_fn=self._attention_fn(layer.attention),
-                    rotation=rotations[chosen],
-                )
-                num_queries = positions.shape[1]
-                contexts[key] = _with_bias(context, scheme, num_queries, layer_cache)
-            result.append(contexts[key])
-        return result
-
-    def _window(self, layer: LayerConfig) -> tuple[int, int] | None:
-        size = layer.local_window_size
-        size = self.config.local_window_size if size is None else size
-        return None if size is None else (size, 0 if self.causal else size)
-
-    def _attention_fn(self, name: str | None) -> AttentionFunction:
-        functions = self.attention_fn
-        if not isinstance(functions, Mapping):
-            functions = (
-                {_DEFAULT_ATTENTION: functions} if name in (None, _DEFAULT_ATTENTION) else {}
-            )
-        named = {layer.attention for layer in self.config.layer_overrides} | {_DEFAULT_ATTENTION}
-        if unused := sorted(set(functions) - named):
-            raise ConfigError(
-                f"attention_fn has {unused[0]!r}, which no layer names; give a layer in "
-                f"config.layers attention={unused[0]!r}, or pass one function for all layers"
-            )
-        functions = {_DEFAULT_ATTENTION: dot_product_attention, **functions}
-        name = _DEFAULT_ATTENTION if name is None else name
-        if name not in functions:
-            raise ConfigError(
-                f"a layer's attention must be one of {', '.join(functions)}, got {name!r}; pass "
-                f"attention_fn={{{name!r}: a function}} to the model"
-            )
-        if not callable(functions[name]):
-            raise ConfigError(f"an attention_fn must be a function, got {functions[name]!r}")
-        return functions[name]
+    def _scheme(self, layer: LayerConfig) -> Positions:
+        """Position scheme of a layer."""
+        if layer.positions is None:
+            return self.positions
+        return self.layer_positions[self._index_of_positions[layer.positions]]
 
     def _check_encoded(
         self,
@@ -368,37 +310,3 @@ def _capacity(cache: Cache, mask: jax.Array | None, bias: jax.Array | None) -> i
     whole = [layer.capacity for layer in cache if isinstance(layer, KVCache)]
     given = [array.shape[-1] for array in (mask, bias) if array is not None]
     return whole[0] if whole else max(given, default=1)
-
-
-def _placement(
-    num_queries: int, cache: KVCache | WindowCache | None
-) -> tuple[int, int, int | jax.Array]:
-    """How many queries and keys a layer attends with, and which key the first query is.
-
-    Biases and masks that depend on distances are made from these three.
-    """
-    if isinstance(cache, WindowCache):
-        return num_queries, cache.window + num_queries, cache.window
-    if cache is not None:
-        return num_queries, cache.capacity, cache.lengths
-    return num_queries, num_queries, 0
-
-
-def _with_bias(
-    context: AttentionContext, scheme: Positions, num_queries: int,
-    cache: KVCache | WindowCache | None,
-) -> AttentionContext:  # fmt: skip
-    """Adds the bias of a position scheme, and gathers bias and mask by the slots of a cache."""
-    bias = scheme.bias(*_placement(num_queries, cache))
-    if isinstance(cache, WindowCache):
-        context = dataclasses.replace(
-            context,
-            bias=None if context.bias is None else cache.by_slot(context.bias, num_queries),
-            mask=None if context.mask is None else cache.by_slot(context.mask, num_queries),
-        )
-    if cache is not None and not context.is_causal and context.mask is None:
-        # Cached attention is either causal or has a mask; this one hides no key.
-        context = dataclasses.replace(context, mask=jnp.ones((1, 1, 1, 1), bool))
-    if bias is None:
-        return context
-    return dataclasses.replace(context, bias=bias if context.bias is None else context.bias + bias)

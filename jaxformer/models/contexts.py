@@ -1,0 +1,136 @@
+"""Attention contexts: what the attention of each layer must know beside its inputs."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+
+from jaxformer.config import LayerConfig, ModelConfig
+from jaxformer.errors import ConfigError
+from jaxformer.functional.attention import dot_product_attention
+from jaxformer.functional.attention_function import AttentionFunction
+from jaxformer.functional.cache import KVCache, WindowCache
+from jaxformer.functional.multi_head import Rotation
+from jaxformer.modules.attention import AttentionContext
+from jaxformer.modules.positions import Positions
+from jaxformer.modules.stack import Cache
+
+__all__ = ["AttentionFunctions", "layer_contexts"]
+
+AttentionFunctions = AttentionFunction | Mapping[str, AttentionFunction]
+"""One attention function for every layer, or a dict of functions, which layers choose by name."""
+
+_DEFAULT_ATTENTION = "dot_product"
+
+
+def layer_contexts(
+    config: ModelConfig,
+    shared: AttentionContext,
+    positions: jax.Array,
+    cache: Cache | None,
+    *,
+    attention_fn: AttentionFunctions,
+    scheme_of: Callable[[LayerConfig], Positions],
+) -> list[AttentionContext]:
+    """Attention context of each layer; layers with the same settings share one.
+
+    Sharing keeps a model of many layers from tracing the same tables and biases many times. A
+    scan even relies on it: it runs every repeat of the pattern with the contexts of the first.
+
+    Args:
+        config: the model.
+        shared: what all layers have in common; its mask and bias have a key for every token.
+        positions: integer `[B, T]`, of the tokens.
+        cache: one cache per layer, or None.
+        attention_fn: computes self-attention, in all layers or by name.
+        scheme_of: position scheme of a layer, the same module for equal settings.
+
+    Returns:
+        num_layers contexts.
+
+    Raises:
+        ConfigError: attention_fn and the names that layers have for it do not fit.
+    """
+    functions = _functions_by_name(attention_fn, config)
+    rotations: dict[int, Rotation | None] = {}
+    contexts: dict[tuple[LayerConfig, type, int], AttentionContext] = {}
+    result = []
+    for index, layer in enumerate(config.layer_overrides):
+        layer_cache = None if cache is None else cache[index]
+        # Caches of one kind and size have the same lengths, so the bias is the same for them.
+        slots = 0 if layer_cache is None else layer_cache.key.shape[1]
+        key = (layer, type(layer_cache), slots)
+        if key not in contexts:
+            scheme = scheme_of(layer)
+            if id(scheme) not in rotations:
+                rotations[id(scheme)] = scheme.rotation(positions)
+            size = layer.local_window_size
+            size = config.local_window_size if size is None else size
+            context = dataclasses.replace(
+                shared,
+                local_window_size=None if size is None else (size, 0 if shared.is_causal else size),
+                attention_fn=functions[layer.attention or _DEFAULT_ATTENTION],
+                rotation=rotations[id(scheme)],
+            )
+            contexts[key] = _with_bias(context, scheme, positions.shape[1], layer_cache)
+        result.append(contexts[key])
+    return result
+
+
+def _functions_by_name(
+    attention_fn: AttentionFunctions, config: ModelConfig
+) -> dict[str, AttentionFunction]:
+    """Attention functions by the names that layers have for them, checked against those names."""
+    if not isinstance(attention_fn, Mapping):
+        attention_fn = {_DEFAULT_ATTENTION: attention_fn}
+    functions = {_DEFAULT_ATTENTION: dot_product_attention, **attention_fn}
+    named = {layer.attention or _DEFAULT_ATTENTION for layer in config.layer_overrides}
+    if unknown := sorted(named - functions.keys()):
+        raise ConfigError(
+            f"a layer's attention must be one of {', '.join(functions)}, got {unknown[0]!r}; pass "
+            f"attention_fn={{{unknown[0]!r}: a function}} to the model"
+        )
+    if unused := sorted(functions.keys() - named - {_DEFAULT_ATTENTION}):
+        raise ConfigError(
+            f"attention_fn has {unused[0]!r}, which no layer names; give a layer in "
+            f"config.layers attention={unused[0]!r}, or pass one function for all layers"
+        )
+    for function in functions.values():
+        if not callable(function):
+            raise ConfigError(f"an attention_fn must be a function, got {function!r}")
+    return functions
+
+
+def _placement(
+    num_queries: int, cache: KVCache | WindowCache | None
+) -> tuple[int, int, int | jax.Array]:
+    """How many queries and keys a layer attends with, and which key the first query is.
+
+    Biases and masks that depend on distances are made from these three.
+    """
+    if isinstance(cache, WindowCache):
+        return num_queries, cache.window + num_queries, cache.window
+    if cache is not None:
+        return num_queries, cache.capacity, cache.lengths
+    return num_queries, num_queries, 0
+
+
+def _with_bias(
+    context: AttentionContext, scheme: Positions, num_queries: int,
+    cache: KVCache | WindowCache | None,
+) -> AttentionContext:  # fmt: skip
+    """Adds the bias of a position scheme, and gathers bias and mask by the slots of a cache."""
+    bias = scheme.bias(*_placement(num_queries, cache))
+    if isinstance(cache, WindowCache):
+        context = dataclasses.replace(
+            context,
+            bias=None if context.bias is None else cache.by_slot(context.bias, num_queries),
+            mask=None if context.mask is None else cache.by_slot(context.mask, num_queries),
+        )
+    if cache is not None and not context.is_causal and context.mask is None:
+        # Cached attention is either causal or has a mask; this one hides no key.
+        context = dataclasses.replace(context, mask=jnp.ones((1, 1, 1, 1), bool))
+    if bias is None:
+        return context
+    return dataclasses.replace(context, bias=bias if context.bias is None else context.bias + bias)
