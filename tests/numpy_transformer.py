@@ -1,5 +1,6 @@
 """Encoders and encoder-decoders in float64 NumPy, which share no code with the library."""
 
+import dataclasses
 import math
 
 import jax
@@ -59,24 +60,26 @@ def _stack(
         x = x + _sinusoidal(length, config.d_model)
     if config.positions.kind == "learned":
         x = x + params["positions"]["embedding"][:length]
-    visible = _real(lengths, batch, length)[:, None] & _real(lengths, batch, length)[..., None]
+    real = _real(lengths, batch, length)[:, None] & _real(lengths, batch, length)[..., None]
     if causal:
-        visible = visible & (position <= position[:, None])
-    if config.local_window_size is not None:
-        visible = visible & (abs(position - position[:, None]) <= config.local_window_size)
-    bias = _bias(config, params, length, causal)
-    own, cross = [], []
-    for index in range(config.num_layers):
-        layer = jax.tree.map(lambda leaf, i=index: leaf[i], params["stack"]["layers"])
+        real = real & (position <= position[:, None])
+    own, cross, model, first = [], [], config, len(config.first_layers)
+    for index, override in enumerate(model.layer_overrides):
+        config, visible = _layer_config(model, override), real
+        if config.local_window_size is not None:
+            visible = visible & (abs(position - position[:, None]) <= config.local_window_size)
+        bias = _bias(config, params, length, causal)
+        name, row = ("first_layers", index) if index < first else ("layers", index - first)
+        layer = jax.tree.map(lambda leaf, i=row: leaf[i], params["stack"][name])
 
-        def attend(inputs, layer=layer):
+        def attend(inputs, layer=layer, config=config, visible=visible, bias=bias):
             output, weights = _attention(
                 config, layer["attention"], inputs, inputs, visible, bias, is_self=True
             )
             own.append(weights)
             return output
 
-        def attend_to_encoder(inputs, layer=layer):
+        def attend_to_encoder(inputs, layer=layer, config=config):
             seen = _real(encoded_lengths, batch, encoded.shape[1])[:, None]
             seen = seen & _real(lengths, batch, length)[..., None]
             output, weights = _attention(
@@ -85,7 +88,7 @@ def _stack(
             cross.append(weights)
             return output
 
-        def feed_forward(inputs, layer=layer):
+        def feed_forward(inputs, layer=layer, config=config):
             return _feed_forward(config, layer["feed_forward"], inputs)
 
         x = _residual(config, layer, "attention", attend, x)
@@ -97,6 +100,18 @@ def _stack(
     return x, np.stack(own), np.stack(cross) if cross else None
 
 
+def _layer_config(config, override):
+    """The config of a model all of whose layers are as this one."""
+    given = {
+        name: value
+        for name, value in (
+            ("positions", override.positions), ("local_window_size", override.local_window_size),
+        )
+        if value is not None
+    }  # fmt: skip
+    return dataclasses.replace(config, layers=(), first_layers=(), **given)
+
+
 def _real(lengths, batch, length):
     if lengths is None:
         return np.ones((batch, length), bool)
@@ -106,7 +121,8 @@ def _real(lengths, batch, length):
 def _residual(config, layer, name, function, x):
     if config.norm_position == "post":
         return norm(config, layer[f"{name}_norm"], x + function(x))
-    output = function(norm(config, layer[f"{name}_norm"], x))
+    inputs = norm(config, layer[f"{name}_norm"], x) if f"{name}_norm" in layer else x
+    output = function(inputs)
     if config.norm_position == "sandwich":
         output = norm(config, layer[f"{name}_output_norm"], output)
     return x + output

@@ -131,6 +131,19 @@ def test_evaluate_prints_the_loss_that_training_ended_with(trained, capsys):
     assert printed == f"validation loss at step {loss}\n"
 
 
+def test_evaluate_measures_other_text(trained, tmp_path, capsys):
+    (tmp_path / "other.txt").write_text("the dog sat on the cat.\n" * 20, encoding="utf-8")
+    main(["evaluate", str(trained[0] / "run"), "--data", str(tmp_path / "other.txt")])
+    printed = capsys.readouterr().out
+    evaluation = open_run(trained[0] / "run").evaluate([tmp_path / "other.txt"])
+    assert printed == f"loss at step 20: {evaluation}, over 479 tokens\n"
+    assert evaluation.loss > open_run(trained[0] / "run").evaluate().loss
+    words = ("evaluate", trained[0] / "run", "--data")
+    assert "absent.txt" in one_line(capsys, *words, tmp_path / "absent.txt")
+    (tmp_path / "other.txt").write_text("Zebra", encoding="utf-8")
+    assert "'Z'" in one_line(capsys, *words, tmp_path / "other.txt")
+
+
 def test_bits_per_byte_of_a_character_model_follow_from_its_loss(trained):
     """One ASCII character is one byte and one token, so the two measures agree."""
     evaluation = open_run(trained[0] / "run").evaluate()

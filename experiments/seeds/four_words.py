@@ -123,11 +123,13 @@ def multi_head_layer() -> tuple[modules.MultiHeadAttention, dict]:
 def run_layer(*, dropout_seed: int | None = None) -> functional.MultiHeadOutput:
     """Output `[1, T, D]` and weights `[1, N, T, S]`: of an evaluation, or with dropout."""
     layer, variables = multi_head_layer()
+    causal = modules.AttentionContext(is_causal=True)
     run = functools.partial(layer.apply, return_weights=True)
     if dropout_seed is None:
-        return jax.jit(run)(variables, embed_words())
+        return jax.jit(run)(variables, embed_words(), causal)
     rngs = {"dropout": jax.random.key(dropout_seed)}
-    return jax.jit(functools.partial(run, deterministic=False))(variables, embed_words(), rngs=rngs)
+    run = functools.partial(run, deterministic=False)
+    return jax.jit(run)(variables, embed_words(), causal, rngs=rngs)
 
 
 def message_of_uneven_heads() -> str:

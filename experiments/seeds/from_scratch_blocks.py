@@ -76,8 +76,8 @@ def block_by_module() -> jax.Array:
         "feed_forward": feed_forward_params()._asdict(),
         "feed_forward_norm": norm,
     }
-    block = jax.jit(Block(BLOCK).apply)
-    return block({"params": params}, inputs_with_positions(D_MODEL)[None]).x[0]
+    block, causal = jax.jit(Block(BLOCK).apply), AttentionContext(is_causal=True)
+    return block({"params": params}, inputs_with_positions(D_MODEL)[None], causal).x[0]
 
 
 def moments(values: Any) -> np.ndarray:
@@ -101,13 +101,11 @@ def apply_linear_layers(layers: list[tuple[jax.Array, jax.Array]], x: jax.Array)
     return x
 
 
-def stack_size(config: ModelConfig) -> int:
+def stack_size(stack: Stack) -> int:
     """How many parameters a stack of blocks has; only its shapes are made."""
-    x = jax.ShapeDtypeStruct((1, 6, config.d_model), jnp.float32)
-    context = AttentionContext()
-    if config.architecture == "encoder_decoder":
-        context = AttentionContext(encoded=x)
-    return count_numbers(jax.eval_shape(Stack(config).init, jax.random.key(0), x, context))
+    x = jax.ShapeDtypeStruct((1, 6, stack.config.d_model), jnp.float32)
+    context = AttentionContext(encoded=x)
+    return count_numbers(jax.eval_shape(stack.init, jax.random.key(0), x, context))
 
 
 def next_token_logits() -> jax.Array:
@@ -167,15 +165,14 @@ def show_repeated_block() -> Shown:
         BLOCK, d_model=10, num_heads=2, head_dim=5, value_head_dim=5, d_ff=40
     )
     kinds = {
-        "block of width 10": narrow,
-        "the block of the steps before": BLOCK,
-        "with cross-attention": dataclasses.replace(BLOCK, architecture="encoder_decoder"),
+        "block of width 10": Stack(narrow),
+        "the block of the steps before": Stack(BLOCK),
+        "with cross-attention": Stack(BLOCK, cross_attention=True),
     }
     sizes = [["linear layer of width 10", *(count_numbers(linear_layers(n)) for n in (1, 6))]]
-    for name, config in kinds.items():
-        sizes.append(
-            [name, *(stack_size(dataclasses.replace(config, num_layers=n)) for n in (1, 6))]
-        )
+    for name, stack in kinds.items():
+        depths = (dataclasses.replace(stack.config, num_layers=n) for n in (1, 6))
+        sizes.append([name, *(stack_size(stack.clone(config=config)) for config in depths)])
     rows, cells = [row[0] for row in sizes], [row[1:] for row in sizes]
     off = largest_difference(block_by_hand(), block_by_module())
     return Shown(

@@ -178,6 +178,8 @@ class WindowCache(NamedTuple):
         Raises:
             ShapeError: a size is not positive.
         """
+        if window < 1:
+            raise ShapeError(f"window must be positive, got {window}")
         return cls(*KVCache.init(
             batch_size, window, num_kv_heads=num_kv_heads, head_dim=head_dim,
             value_head_dim=value_head_dim, dtype=dtype,

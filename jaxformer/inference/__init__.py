@@ -1,4 +1,4 @@
-"""Generation from trained models: sampling, cached decoding, beam search and translation."""
+"""Decoding of trained models: sampling, generation with a cache, beam search, translation."""
 
 from jaxformer.inference.beam_search import Beams, beam_search
 from jaxformer.inference.generate import generate, generate_stream

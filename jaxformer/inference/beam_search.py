@@ -1,4 +1,4 @@
-"""Beam search over any step function: the likeliest continuations rather than drawn ones."""
+"""Beam search for the likeliest continuations, over any step function."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -15,16 +15,16 @@ __all__ = ["Beams", "beam_search"]
 
 _StepFunction = Callable[[jax.Array, Any], tuple[jax.Array, Any]]
 
-_LARGEST_DIVISOR = 1e30  # beyond it, and below its inverse, scores leave float32
+_LARGEST_DIVISOR = 1e30  # beyond it, and below its inverse, scores would not fit float32
 
 
 class Beams(NamedTuple):
     """Hypotheses of every row, best first.
 
     Args:
-        tokens: int32 `[B, n, L]`, without the start token, the end token included; `end_token`
-            from the hypothesis' length on.
-        lengths: int32 `[B, n]`, tokens of each; 0 where the row has no further hypothesis.
+        tokens: int32 `[B, n, L]`, without the start token, with the end token, and filled up with
+            `end_token`.
+        lengths: int32 `[B, n]`, number of tokens; 0 where the row has no further hypothesis.
         scores: float32 `[B, n]`, log_probs / lengths ** length_penalty.
         log_probs: float32 `[B, n]`, sums of the tokens' log-probabilities, in nats.
     """
@@ -36,15 +36,15 @@ class Beams(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What the search carries; every leaf but the step leads with the batch, or batch × beams."""
+    """Loop state of the search; `cache` leads with B*W, where W is the number of beams."""
 
-    step: jax.Array  # [], tokens that every running hypothesis has
+    step: jax.Array  # [], number of tokens in every running hypothesis
     cache: Any
-    last: jax.Array  # [B, W], the token that the cache does not have yet
-    tokens: jax.Array  # [B, W, L], of the running hypotheses, the likeliest first
-    log_probs: jax.Array  # [B, W], of the running hypotheses; -inf: there is none
-    finished: Beams  # [B, W], the best so far
-    done: jax.Array  # [B]
+    last: jax.Array  # [B, W], the newest token, which is not in the cache yet
+    tokens: jax.Array  # [B, W, L], of the running hypotheses, likeliest first
+    log_probs: jax.Array  # [B, W], of the running hypotheses; -inf where there is none
+    finished: Beams  # [B, W], the best finished hypotheses so far
+    done: jax.Array  # [B], whether the row changes no more
 
 
 def beam_search(
@@ -60,7 +60,7 @@ def beam_search(
     num_best: int = 1,
     vocab_size: int | None = None,
 ) -> Beams:
-    r"""Looks for the continuations with the best scores, following `beam_size` of them at a time.
+    r"""Beam search: keeps the `beam_size` likeliest hypotheses of every row at each step.
 
     A hypothesis is a sequence of tokens that ends with `end_token`, or that has `max_new_tokens`
     tokens and no `end_token`. Its score is
@@ -70,25 +70,25 @@ def beam_search(
 
     Each step takes the 2W likeliest continuations of a row's W running hypotheses. Those among the
     first W that end are finished, and the best W finished ones are kept; an end that ranks below W
-    is dropped. The W likeliest of the 2W that do not end run on. With as many beams as there are
-    continuations nothing is dropped, and the result is that of trying everything. Ties go to the
-    likelier running hypothesis, then to the lower token; of equal scores the earlier finished wins.
+    is dropped. The W likeliest of the 2W that do not end keep running. With as many beams as there
+    are continuations nothing is dropped, so the search is exhaustive. Ties go to the likelier
+    running hypothesis, then to the lower token; of equal scores the earlier finished wins.
 
-    A row is done, and changes no more, when nothing runs on, or
+    A row is done, and changes no more, when no hypothesis is running, or
       early_stopping=True: when it has W finished hypotheses;
-      early_stopping=False: when it has W, and the likeliest running one's log-probability at its
-        present length does not score above the worst of them. Quick, but with a positive penalty
-        a longer hypothesis that would have been better can be missed;
-      early_stopping="never": when it has W, and none that runs can come to score above the worst
-        of them: log-probabilities are never positive, so the best it can come to is its present
+      early_stopping=False: when it has W, and the likeliest running one, scored at its present
+        length, is not better than the worst of them. Quick, but with a positive penalty a longer
+        hypothesis that would have been better can be missed;
+      early_stopping="never": when it has W, and no running one can become better than the worst
+        of them. Log-probabilities are never positive, so its best possible score is its present
         log-probability at length max_new_tokens (positive penalty) or at its present length.
 
     A token whose logit is -inf is impossible, and so is every hypothesis that has it; a hypothesis
-    whose every next token is impossible is given up. Where a row has fewer than `num_best`
+    whose every next token is impossible is dropped. Where a row has fewer than `num_best`
     hypotheses, the others have length 0 and score -inf. A row with a NaN or +inf logit in a running
-    hypothesis gets NaN as all its scores and log-probabilities: look for them before use.
+    hypothesis gets NaN as all its scores and log-probabilities: check for it before use.
 
-    Rows do not depend on each other, as long as those of `step_fn` do not. All arguments after
+    Rows are independent of each other, as long as those of `step_fn` are. All arguments after
     the arrays are static; wrap the call in `jax.jit` to compile it once for many batches.
 
     Args:
@@ -97,14 +97,14 @@ def beam_search(
         cache: pytree of arrays that lead with B, without the start tokens. Every leaf is repeated
             to B*W, beams next to each other, and gathered on that axis as beams are chosen.
         start_tokens: int `[B]`, the last token of each prompt, or a decoder's start token.
-        beam_size: W, hypotheses that run at a time.
-        max_new_tokens: L, the longest hypothesis.
+        beam_size: W, number of running hypotheses of a row.
+        max_new_tokens: L, length of the longest hypothesis.
         end_token: id that ends a hypothesis.
         length_penalty: exponent of the length: positive, negative or 0.
         early_stopping: when a row is done, as above.
-        num_best: n, hypotheses to return, at most W.
-        vocab_size: ids at or above do not exist, such as those that pad a vocabulary: their
-            logits are cut off before the softmax.
+        num_best: n, number of hypotheses to return, at most W.
+        vocab_size: logits of ids at or above it, which pad a vocabulary, are cut off before the
+            softmax.
 
     Returns:
         The n best finished hypotheses of every row.
@@ -147,10 +147,10 @@ def beam_search(
     batch = start.shape[0]
     state = _State(
         step=jnp.int32(0),
-        cache=_repeat(cache, batch, beam_size),
+        cache=_repeat_for_beams(cache, batch, beam_size),
         last=repeat(start.astype(jnp.int32), "b -> b w", w=beam_size),
         tokens=jnp.full((batch, beam_size, max_new_tokens), end_token, jnp.int32),
-        # One hypothesis at first, the empty one.
+        # At first each row has one hypothesis, the empty one, or all beams would be equal.
         log_probs=jnp.full((batch, beam_size), -jnp.inf, jnp.float32).at[:, 0].set(0),
         finished=Beams(
             tokens=jnp.full((batch, beam_size, max_new_tokens), end_token, jnp.int32),
@@ -172,8 +172,8 @@ def beam_search(
 
     def step(state: _State) -> _State:
         logits, cache = step_fn(rearrange(state.last, "b w -> (b w)"), state.cache)
-        totals = _continue(logits[:, :vocab_size], state.log_probs)
-        return _choose(
+        totals = _continuation_log_probs(logits[:, :vocab_size], state.log_probs)
+        return _advance(
             state._replace(cache=cache), totals, jnp.asarray(divisors), end_token, early_stopping
         )
 
@@ -181,25 +181,25 @@ def beam_search(
     return jax.tree.map(lambda leaf: leaf[:, :num_best], finished)
 
 
-def _continue(logits: jax.Array, log_probs: jax.Array) -> jax.Array:
-    """Log-probabilities `[B, W, V]` of all continuations of those with `log_probs` `[B, W]`."""
+def _continuation_log_probs(logits: jax.Array, log_probs: jax.Array) -> jax.Array:
+    """Log-probabilities `[B, W, V]` of all continuations of hypotheses of `log_probs` `[B, W]`."""
     logits = logits.astype(jnp.float32)
-    # Where all logits are -inf the softmax is 0 / 0: impossible tokens, not damaged ones.
+    # Where all logits are -inf, log_softmax is NaN; but these tokens are impossible, not damaged.
     new = jnp.where(jnp.isneginf(logits), -jnp.inf, jax.nn.log_softmax(logits, axis=-1))
     new = rearrange(new, "(b w) v -> b w v", w=log_probs.shape[1])
     log_probs = log_probs[..., None]
-    # Beams without a hypothesis compute on leftovers, which may as well be NaN.
+    # Beams without a hypothesis are computed from leftover tokens, whose logits may be NaN.
     return jnp.where(jnp.isneginf(log_probs), -jnp.inf, log_probs + new)
 
 
-def _choose(
+def _advance(
     state: _State,
     totals: jax.Array,
     divisors: jax.Array,
     end_token: int,
     early_stopping: bool | Literal["never"],
 ) -> _State:
-    """The next state, given the log-probabilities `[B, W, V]` of all continuations."""
+    """Next state, from the log-probabilities `[B, W, V]` of all continuations."""
     batch, beam_size, vocab_size = totals.shape
     # Of equal values top_k takes the one with the lower index: lower beam, then lower token.
     flat = rearrange(totals, "b w v -> b (w v)")
@@ -210,7 +210,7 @@ def _choose(
     )
     parents, last = index // vocab_size, index % vocab_size
     length = state.step + 1
-    tokens = _take(state.tokens, parents).at[:, :, state.step].set(last)
+    tokens = _take_rows(state.tokens, parents).at[:, :, state.step].set(last)
     ends = (last == end_token) | (length == state.tokens.shape[2])
 
     ending = Beams(
@@ -219,14 +219,16 @@ def _choose(
         scores=jnp.where(ends, log_probs / divisors[state.step], -jnp.inf),
         log_probs=log_probs,
     )
-    # An unfilled place comes before the candidates, so it wins from those that score -inf.
+    # top_k prefers the lower index, so a place that is still empty, which scores -inf, stays empty
+    # rather than take a candidate that has not ended.
     pool = jax.tree.map(
         lambda old, new: jnp.concatenate([old, new[:, :beam_size]], axis=1), state.finished, ending
     )
-    finished = _take(pool, jax.lax.top_k(pool.scores, beam_size)[1])
+    finished = _take_rows(pool, jax.lax.top_k(pool.scores, beam_size)[1])
 
     log_probs, best = jax.lax.top_k(jnp.where(ends, -jnp.inf, log_probs), beam_size)
-    parents, last, tokens = _take((parents, last, tokens), best)
+    parents, last, tokens = _take_rows((parents, last, tokens), best)
+    # The cache leads with B*W, so beams are gathered by their index in the whole batch.
     rows = rearrange(jnp.arange(batch) * beam_size, "b -> b 1")
     gather = rearrange(rows + parents, "b w -> (b w)")
 
@@ -235,6 +237,7 @@ def _choose(
         scores=jnp.where(damaged[:, None], jnp.nan, finished.scores),
         log_probs=jnp.where(damaged[:, None], jnp.nan, finished.log_probs),
     )
+    # Rows that are done go on computing until all are; only their result must not change.
     keep = jax.vmap(lambda done, old, new: jnp.where(done, old, new))
     finished = jax.tree.map(lambda *leaves: keep(state.done, *leaves), state.finished, finished)
     worst = finished.scores[:, -1]  # -inf until there are W
@@ -243,7 +246,7 @@ def _choose(
     else:
         present = divisors[state.step]
         highest = jnp.maximum(present, divisors[-1]) if early_stopping == "never" else present
-        done = log_probs[:, 0] / highest <= worst  # also where nothing runs on: -inf
+        done = log_probs[:, 0] / highest <= worst  # also where none is running: -inf
     return _State(
         step=length,
         cache=jax.tree.map(lambda leaf: leaf[gather], state.cache),
@@ -255,15 +258,15 @@ def _choose(
     )
 
 
-def _take(tree: Any, index: jax.Array) -> Any:
-    """Takes from every leaf `[B, M, ...]` the places `index` `[B, N]` of each row."""
+def _take_rows(tree: Any, index: jax.Array) -> Any:
+    """Gathers along axis 1 of every leaf `[B, M, ...]`, by `index` `[B, N]` of each row."""
     return jax.tree.map(lambda leaf: jax.vmap(lambda row, places: row[places])(leaf, index), tree)
 
 
-def _repeat(cache: Any, batch: int, beam_size: int) -> Any:
-    """Repeats every leaf, B -> B*W."""
+def _repeat_for_beams(cache: Any, batch: int, beam_size: int) -> Any:
+    """Repeats every leaf of a cache for the beams, B -> B*W."""
 
-    def one(path: Any, leaf: Any) -> jax.Array:
+    def repeat_leaf(path: Any, leaf: Any) -> jax.Array:
         array = as_array(f"cache{jax.tree_util.keystr(path)}", leaf)
         if array.ndim == 0 or array.shape[0] != batch:
             raise ShapeError(
@@ -272,11 +275,11 @@ def _repeat(cache: Any, batch: int, beam_size: int) -> Any:
             )
         return repeat(array, "b ... -> (b w) ...", w=beam_size)
 
-    return jax.tree_util.tree_map_with_path(one, cache)
+    return jax.tree_util.tree_map_with_path(repeat_leaf, cache)
 
 
 def _check_step(step_fn: _StepFunction, state: _State) -> int:
-    """Checks what a step function returns, without running it; the size of its vocabulary."""
+    """Checks what a step function returns, by tracing it; returns the size of its vocabulary."""
     tokens = rearrange(state.last, "b w -> (b w)")
     logits, cache = jax.eval_shape(step_fn, tokens, state.cache)
     check_dtype("step_fn's logits", logits, "floating")
@@ -295,7 +298,7 @@ def _check_step(step_fn: _StepFunction, state: _State) -> int:
 
 
 def _divisors(max_new_tokens: int, length_penalty: float) -> np.ndarray:
-    """What a log-probability is divided by at lengths 1 .. L, float32 `[L]`."""
+    """Divisors length ** length_penalty of log-probabilities, at lengths 1 .. L, float32 `[L]`."""
     exponent = static_number("length_penalty", length_penalty)
     if abs(exponent) * np.log(max_new_tokens) > np.log(_LARGEST_DIVISOR):
         raise ConfigError(

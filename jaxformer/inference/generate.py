@@ -1,9 +1,9 @@
-"""Generation: prefill of the prompts, then a compiled loop with a key/value cache."""
+"""Generation: prefill of the prompts, then a compiled decoding loop with a key/value cache."""
 
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Required, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -14,64 +14,61 @@ from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.functional.cache import KVCache
 from jaxformer.inference.sampling import sample
-from jaxformer.inference.token_rows import check_prompts, check_sources, pad_rows
+from jaxformer.inference.token_rows import check_prompts, check_sources, pad_rows, round_up
 from jaxformer.models import Decoder, EncoderDecoder, Transformer, init_cache
 from jaxformer.models.inputs import TransformerInputs
 from jaxformer.modules.stack import Cache, split_layers
 
-__all__ = ["generate", "generate_stream"]
+__all__ = ["GenerationOptions", "generate", "generate_stream"]
 
-_AS_THE_MODEL_SAYS = SamplingConfig()
-_CAPACITY_STEP = 64  # capacities and prompt lengths are rounded up, to compile few shapes
+_DEFAULT_SAMPLING = SamplingConfig()
+_LENGTH_STEP = 64  # capacities and prompt lengths are rounded up to it, to compile few shapes
 
 
 class _State(NamedTuple):
-    """What the decoding loop carries; every leaf leads with the batch."""
+    """State of the decoding loop; every leaf leads with the batch."""
 
     cache: Cache
     logits: jax.Array  # [B, V], of the next token
     rngs: jax.Array  # [B]
-    generated: jax.Array  # [B], tokens so far
-    done: jax.Array  # [B], whether a stop token came
-    seen: jax.Array | None  # [B, V], with a repetition penalty
-    cross_cache: tuple[KVCache, ...] | None  # of the encoded sources, in an encoder-decoder
+    generated: jax.Array  # [B], number of new tokens
+    done: jax.Array  # [B], whether a stop token was generated
+    seen: jax.Array | None  # [B, V], tokens in the row so far; for a repetition penalty only
+    cross_cache: tuple[KVCache, ...] | None  # of the encoder's output, in an encoder-decoder
+
+
+class GenerationOptions(TypedDict, total=False):
+    """The keyword arguments of `generate`, which `generate_stream` documents."""
+
+    sources: Sequence[Sequence[int]] | None
+    max_new_tokens: Required[int]
+    rng: Required[jax.Array]
+    sampling: SamplingConfig
+    stop_tokens: Sequence[int]
+    vocab_size: int | None
 
 
 def generate(
     model: Decoder | EncoderDecoder,
     params: Any,
     prompts: Sequence[Sequence[int]],
-    *,
-    sources: Sequence[Sequence[int]] | None = None,
-    max_new_tokens: int,
-    rng: jax.Array,
-    sampling: SamplingConfig = _AS_THE_MODEL_SAYS,
-    stop_tokens: Sequence[int] = (),
-    vocab_size: int | None = None,
+    **options: Unpack[GenerationOptions],
 ) -> list[np.ndarray]:
-    """Continues prompts of any, also unequal, lengths.
+    """Generates continuations of prompts, whose lengths may differ.
 
     Args:
-        model: the decoder, or encoder-decoder, with whatever of one's own it was made with.
-        params: its parameters.
-        prompts: token ids, at least one per prompt; in an encoder-decoder the beginnings of the
-            targets, each with the start token first.
-        sources: token ids that an encoder-decoder reads, one source per prompt; not given to a
-            decoder.
-        max_new_tokens: longest continuation.
-        rng: one PRNG key, from which row i uses fold_in(rng, i); or an array of keys `[B]`. A
-            row's tokens depend on its own prompt, source and key only.
-        sampling: how tokens are chosen.
-        stop_tokens: a row ends with the first of these.
-        vocab_size: ids at or above are never drawn, such as those that pad a vocabulary.
+        model: as in `generate_stream`.
+        params: as in `generate_stream`.
+        prompts: as in `generate_stream`.
+        **options: max_new_tokens, rng, sampling, stop_tokens, vocab_size and sources, as in
+            `generate_stream`.
 
     Returns:
-        For every prompt its new tokens, int32, the stop token included.
+        The new tokens of every prompt, int32, with the stop token.
 
     Raises:
-        ConfigError: sources are given to a decoder, or not to an encoder-decoder.
-        DataError: a prompt or a source is empty, has an unknown token, or is too long for the
-            context; or there are not as many of both.
+        ConfigError: as in `generate_stream`.
+        DataError: as in `generate_stream`.
 
     Example:
         >>> from jaxformer.config import ModelConfig
@@ -82,20 +79,7 @@ def generate(
         >>> [tokens.shape for tokens in new]
         [(4,), (4,)]
     """
-    chunks = list(
-        generate_stream(
-            model,
-            params,
-            prompts,
-            sources=sources,
-            max_new_tokens=max_new_tokens,
-            rng=rng,
-            sampling=sampling,
-            stop_tokens=stop_tokens,
-            vocab_size=vocab_size,
-            chunk_size=_CAPACITY_STEP,
-        )
-    )
+    chunks = generate_stream(model, params, prompts, **options, chunk_size=_LENGTH_STEP)
     return [np.concatenate(rows) for rows in zip(*chunks, strict=True)]
 
 
@@ -107,35 +91,35 @@ def generate_stream(
     sources: Sequence[Sequence[int]] | None = None,
     max_new_tokens: int,
     rng: jax.Array,
-    sampling: SamplingConfig = _AS_THE_MODEL_SAYS,
+    sampling: SamplingConfig = _DEFAULT_SAMPLING,
     stop_tokens: Sequence[int] = (),
     vocab_size: int | None = None,
     chunk_size: int = 4,
 ) -> Iterator[list[np.ndarray]]:
-    """Continues prompts as `generate` does, yielding tokens as they come.
+    """Generates continuations of prompts, yielding tokens chunk by chunk.
 
     Args:
-        model: the decoder, or encoder-decoder, with whatever of one's own it was made with.
+        model: the decoder or encoder-decoder, with its custom parts, if any.
         params: its parameters.
         prompts: token ids, at least one per prompt; in an encoder-decoder the beginnings of the
             targets, each with the start token first.
-        sources: token ids that an encoder-decoder reads, one source per prompt; not given to a
-            decoder.
-        max_new_tokens: longest continuation.
-        rng: one PRNG key or one per prompt.
-        sampling: how tokens are chosen.
-        stop_tokens: a row ends with the first of these.
-        vocab_size: ids at or above are never drawn, such as those that pad a vocabulary.
+        sources: token ids of the encoder, one source per prompt; for an encoder-decoder only.
+        max_new_tokens: length of the longest continuation.
+        rng: one PRNG key, from which row i uses fold_in(rng, i); or an array of keys `[B]`. A
+            row's tokens depend on its own prompt, source and key only.
+        sampling: temperature, filters and penalty.
+        stop_tokens: generation of a row stops after any of these.
+        vocab_size: ids at or above it, which pad a vocabulary, are never generated.
         chunk_size: tokens per row between two yields.
 
     Yields:
-        For every prompt its next tokens, int32; empty once the row has ended.
+        The next tokens of every prompt, int32; none for a row that has stopped.
 
     Raises:
         ConfigError: sources are given to a decoder, or not to an encoder-decoder.
         DataError: a prompt or a source is empty, has an unknown token, or is too long for the
-            context; there are not as many of both; rng is not one key or one per prompt; or the
-            model's logits are NaN.
+            context; their numbers differ; rng is not one key or one per prompt; or the model's
+            logits are NaN.
     """
     lengths = check_prompts(model.config, prompts, max_new_tokens)
     encoder_inputs = _encoder_inputs(model, sources, len(prompts))
@@ -144,20 +128,22 @@ def generate_stream(
             f"rng must be a key or {len(prompts)} of them, got {rng.dtype} of shape {rng.shape}; "
             "make one with jax.random.key, and more with jax.random.split"
         )
+    # Attention over a cache is always "auto"; this is for the encoder and its projections.
     config = dataclasses.replace(model.config, attention_implementation="auto")
     model, params = model.clone(config=config), split_layers(params)
     keys = rng
     if rng.ndim == 0:
         keys = jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(len(prompts)))
-    tokens = pad_rows(prompts, min(_round_up(max(lengths)), config.max_len))
+    tokens = pad_rows(prompts, min(round_up(max(lengths), _LENGTH_STEP), config.max_len))
     state = _prefill(
         model, params, tokens, np.asarray(lengths, np.int32), keys, encoder_inputs,
-        capacity=_round_up(max(lengths) + max_new_tokens),
-        penalizes=sampling.repetition_penalty != 1,
+        capacity=round_up(max(lengths) + max_new_tokens, _LENGTH_STEP),
+        track_seen=sampling.repetition_penalty != 1,
     )  # fmt: skip
 
     produced = 0
     while produced < max_new_tokens:
+        # Traced, so that a last chunk that is shorter does not compile anew.
         limit = min(chunk_size, max_new_tokens - produced)
         before = np.asarray(state.generated)
         state, chunk = _decode(
@@ -173,12 +159,8 @@ def generate_stream(
             return
 
 
-def _round_up(length: int) -> int:
-    return -(-length // _CAPACITY_STEP) * _CAPACITY_STEP
-
-
 def _decoder(model: Decoder | EncoderDecoder) -> Transformer:
-    """The part of a bound model that writes."""
+    """Decoder of a bound model: the model itself, or that of an encoder-decoder."""
     return model.decoder if isinstance(model, EncoderDecoder) else model
 
 
@@ -199,11 +181,11 @@ def _encoder_inputs(
             f"there must be one source per prompt, got {len(sources)} sources and {count} prompts"
         )
     lengths = check_sources(model.config, sources)
-    width = min(_round_up(max(lengths)), model.config.max_len)
+    width = min(round_up(max(lengths), _LENGTH_STEP), model.config.max_len)
     return pad_rows(sources, width), np.asarray(lengths, np.int32)
 
 
-@functools.partial(jax.jit, static_argnames=("model", "capacity", "penalizes"))
+@functools.partial(jax.jit, static_argnames=("model", "capacity", "track_seen"))
 def _prefill(
     model: Decoder | EncoderDecoder,
     params: Any,
@@ -213,12 +195,12 @@ def _prefill(
     encoder_inputs: tuple[jax.Array, jax.Array] | None,
     *,
     capacity: int,
-    penalizes: bool,
+    track_seen: bool,
 ) -> _State:
-    """Reads prompts `[B, T]`, padded on the right, into a cache; scores each row's next token."""
+    """Prefill: caches prompts `[B, T]`, padded on the right; logits of each row's next token."""
     batch, config = tokens.shape[0], model.config
 
-    def read(model: Decoder | EncoderDecoder) -> tuple[Any, jax.Array]:
+    def forward(model: Decoder | EncoderDecoder) -> tuple[Any, jax.Array]:
         inputs: TransformerInputs = {
             "lengths": lengths,
             "cache": init_cache(config, batch, capacity),
@@ -228,14 +210,15 @@ def _prefill(
             inputs["encoded"] = model.encode(sources, lengths=source_lengths).hidden
             inputs["encoded_lengths"] = source_lengths
         output = _decoder(model).hidden_states(tokens, **inputs)
+        # Logits of the last real token only: those of all positions would be large, and unused.
         last = output.hidden[jnp.arange(batch), lengths - 1]
         return output, model.logits(last)
 
-    output, logits = nn.apply(read, model)({"params": params})
+    output, logits = nn.apply(forward, model)({"params": params})
     seen = None
-    if penalizes and config.vocab_size is not None:  # remember the prompt's tokens
+    if track_seen and config.vocab_size is not None:
         real = jnp.arange(tokens.shape[1])[None] < lengths[:, None]
-        ids = jnp.where(real, tokens, config.vocab_size)  # out of range: dropped
+        ids = jnp.where(real, tokens, config.vocab_size)  # padding is out of range, and dropped
         seen = jnp.zeros((batch, config.vocab_size), bool)
         seen = seen.at[jnp.arange(batch)[:, None], ids].set(True, mode="drop")
     return _State(
@@ -252,7 +235,7 @@ def _prefill(
 @functools.partial(
     jax.jit,
     static_argnames=("model", "chunk_size", "sampling", "stop_tokens", "vocab_size"),
-    donate_argnames="state",
+    donate_argnames="state",  # so that the cache is updated in place, and not copied
 )
 def _decode(
     model: Decoder | EncoderDecoder,
@@ -265,7 +248,7 @@ def _decode(
     stop_tokens: tuple[int, ...],
     vocab_size: int | None,
 ) -> tuple[_State, jax.Array]:
-    """Generates up to `limit` tokens per row: the new state and tokens `[B, chunk_size]`."""
+    """Decodes up to `limit` tokens per row; returns the state and the tokens `[B, chunk_size]`."""
     batch = state.logits.shape[0]
 
     def unfinished(carry: tuple[jax.Array, _State, jax.Array]) -> jax.Array:
@@ -276,6 +259,7 @@ def _decode(
         carry: tuple[jax.Array, _State, jax.Array],
     ) -> tuple[jax.Array, _State, jax.Array]:
         index, state, chunk = carry
+        # By the row's own count, so that its draws do not depend on chunks or on other rows.
         rngs = jax.vmap(jax.random.fold_in)(state.rngs, state.generated)
         logits = state.logits
         if vocab_size is not None:
@@ -283,16 +267,16 @@ def _decode(
             logits = jnp.where(known, logits, -jnp.inf)
         token = sample(logits, rngs, sampling, state.seen)
         stopped = jnp.isin(token, jnp.asarray(stop_tokens, jnp.int32))
-        # Rows that are done write nothing more: their cache and count stay as they are.
+        # Rows that are done have length 0: they write nothing into the cache, and count nothing.
         active = (~state.done).astype(jnp.int32)
 
-        def read(model: Decoder | EncoderDecoder) -> tuple[Any, jax.Array]:
+        def forward(model: Decoder | EncoderDecoder) -> tuple[Any, jax.Array]:
             output = _decoder(model).hidden_states(
                 token[:, None], lengths=active, cache=state.cache, cross_cache=state.cross_cache
             )
             return output.cache, model.logits(output.hidden[:, 0])
 
-        cache, logits = nn.apply(read, model)({"params": params})
+        cache, logits = nn.apply(forward, model)({"params": params})
         seen = state.seen
         if seen is not None:
             seen = seen.at[jnp.arange(batch), token].set(True)

@@ -1,4 +1,4 @@
-"""Choosing the next token from logits: penalties, filters, and the draw."""
+"""Sampling of the next token: repetition penalty, filters of the logits, and the draw."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ __all__ = ["keep_min_p", "keep_top_k", "keep_top_p", "penalize_repetition", "sam
 
 
 def penalize_repetition(logits: jax.Array, seen: jax.Array, penalty: float) -> jax.Array:
-    """Makes tokens that have occurred less likely.
+    """Repetition penalty: makes tokens that are already in the row less likely.
 
     Args:
         logits: float `[..., V]`.
@@ -34,7 +34,7 @@ def keep_top_k(logits: jax.Array, k: int) -> jax.Array:
 
     Args:
         logits: float `[..., V]`.
-        k: how many to keep; V or more keeps all.
+        k: number of logits to keep; V or more keeps all.
 
     Returns:
         float `[..., V]`.
@@ -48,7 +48,7 @@ def keep_top_k(logits: jax.Array, k: int) -> jax.Array:
 
 
 def keep_top_p(logits: jax.Array, p: float) -> jax.Array:
-    """Keeps the fewest most likely tokens whose probabilities sum to p or more; ties stay.
+    """Nucleus filter: keeps the fewest likeliest tokens whose probabilities sum to p; ties stay.
 
     Args:
         logits: float `[..., V]`.
@@ -100,12 +100,12 @@ def keep_min_p(logits: jax.Array, p: float) -> jax.Array:
 def sample(
     logits: jax.Array, rngs: jax.Array, sampling: SamplingConfig, seen: jax.Array | None = None
 ) -> jax.Array:
-    """Chooses a token for every row.
+    """Samples a token for every row, or takes the likeliest where the temperature is 0.
 
     Args:
         logits: float `[B, V]`.
         rngs: PRNG keys `[B]`, one per row, so that a row's draw does not depend on the others.
-        sampling: how.
+        sampling: temperature, filters and penalty.
         seen: bool `[B, V]`, tokens already in the row; needed by the repetition penalty.
 
     Returns:
@@ -120,7 +120,7 @@ def sample(
         logits = penalize_repetition(logits, seen, sampling.repetition_penalty)
     if sampling.temperature == 0:
         return jnp.argmax(logits, axis=-1).astype(jnp.int32)
-    # From the largest, so that no temperature overflows.
+    # Relative to the largest, so that no temperature overflows.
     logits = (logits - logits.max(axis=-1, keepdims=True)) / sampling.temperature
     if sampling.top_k is not None:
         logits = keep_top_k(logits, sampling.top_k)

@@ -1,4 +1,4 @@
-"""Rows of tokens as they come from a user: checked, and padded to one array."""
+"""Checks of prompts and sources, and their padding to one array."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import numpy as np
 from jaxformer.config import ModelConfig
 from jaxformer.errors import DataError
 
-__all__ = ["check_prompts", "check_sources", "pad_rows"]
+__all__ = ["check_prompts", "check_sources", "pad_rows", "round_up"]
 
 
 def check_prompts(
@@ -18,7 +18,7 @@ def check_prompts(
     Args:
         config: the decoder.
         prompts: token ids.
-        max_new_tokens: longest continuation.
+        max_new_tokens: length of the longest continuation.
 
     Returns:
         The length of every prompt.
@@ -46,7 +46,7 @@ def check_prompts(
 
 
 def check_sources(config: ModelConfig, sources: Sequence[Sequence[int]]) -> list[int]:
-    """Checks what an encoder is to read against its vocabulary and context.
+    """Checks sources against the vocabulary and context of the encoder.
 
     Args:
         config: the encoder-decoder.
@@ -72,14 +72,14 @@ def check_sources(config: ModelConfig, sources: Sequence[Sequence[int]]) -> list
 
 
 def pad_rows(rows: Sequence[Sequence[int]], width: int) -> np.ndarray:
-    """Writes rows of unequal lengths into one array.
+    """Pads rows of unequal lengths to one array.
 
     Args:
         rows: token ids.
         width: T, at least the length of the longest row.
 
     Returns:
-        int32 `[B, T]`, zeros behind each row's tokens.
+        int32 `[B, T]`, zeros after the tokens of each row.
 
     Example:
         >>> pad_rows([[1], [2, 3]], width=3).tolist()
@@ -89,6 +89,11 @@ def pad_rows(rows: Sequence[Sequence[int]], width: int) -> np.ndarray:
     for index, row in enumerate(rows):
         padded[index, : len(row)] = row
     return padded
+
+
+def round_up(length: int, step: int) -> int:
+    """The next multiple of step, to compile few shapes."""
+    return -(-length // step) * step
 
 
 def _check_known(name: str, ids: np.ndarray, vocab_size: int | None) -> None:

@@ -1,10 +1,10 @@
-"""Translation: beam search over an encoder-decoder, for any number of sources at a time."""
+"""Translation: batched beam search over an encoder-decoder."""
 
 import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Required, TypedDict, Unpack
 
 import jax
 import numpy as np
@@ -15,14 +15,14 @@ from jaxformer.config import BeamSearchConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.functional.cache import KVCache
 from jaxformer.inference.beam_search import Beams, beam_search
-from jaxformer.inference.token_rows import check_sources, pad_rows
+from jaxformer.inference.token_rows import check_sources, pad_rows, round_up
 from jaxformer.models import EncoderDecoder, init_cache
 from jaxformer.modules.stack import Cache, split_layers
 
-__all__ = ["Hypothesis", "translate", "translate_stream"]
+__all__ = ["Hypothesis", "TranslationOptions", "translate", "translate_stream"]
 
-_FOUR_BEAMS = BeamSearchConfig()
-_LENGTH_STEP = 16  # lengths of sources are rounded up, to compile few shapes
+_DEFAULT_SEARCH = BeamSearchConfig()
+_LENGTH_STEP = 16  # lengths of sources are rounded up to it, to compile few shapes
 
 
 class Hypothesis(NamedTuple):
@@ -32,7 +32,7 @@ class Hypothesis(NamedTuple):
         tokens: int32 `[T]`, without the start token and the end token.
         score: log-probability in nats / length ** length_penalty; the length counts the end
             token, where there is one.
-        finished: whether it ended with the end token, rather than at max_new_tokens.
+        finished: whether it ends with the end token, rather than at max_new_tokens.
     """
 
     tokens: np.ndarray
@@ -40,44 +40,39 @@ class Hypothesis(NamedTuple):
     finished: bool
 
 
+class TranslationOptions(TypedDict, total=False):
+    """The keyword arguments of `translate_stream`, which documents them."""
+
+    start_token: Required[int]
+    end_token: Required[int]
+    search: BeamSearchConfig
+    max_new_tokens: int | None
+    vocab_size: int | None
+    rows: int
+
+
 def translate(
     model: EncoderDecoder,
     params: Any,
     sources: Sequence[Sequence[int]],
-    *,
-    start_token: int,
-    end_token: int,
-    search: BeamSearchConfig = _FOUR_BEAMS,
-    max_new_tokens: int | None = None,
-    vocab_size: int | None = None,
-    rows: int = 32,
+    **options: Unpack[TranslationOptions],
 ) -> list[list[Hypothesis]]:
-    """Looks for the likeliest translations of sources of any, also unequal, lengths.
-
-    Sources of about the same length are translated together; what comes out for one does not
-    depend on the others. All attention is computed by the best implementation that can do it,
-    whatever the model was trained with.
+    """Translates sources by beam search.
 
     Args:
-        model: the encoder-decoder, with whatever of one's own it was made with.
-        params: its parameters.
-        sources: token ids, at least one per source.
-        start_token: the first input of the decoder.
-        end_token: ends a translation.
-        search: how many hypotheses are followed and returned, and how they are scored.
-        max_new_tokens: longest translation, the end token included; when not given, twice the
-            length of the source, rounded up to a multiple of 16, and 16 more, at most max_len.
-        vocab_size: ids at or above are never chosen, such as those that pad a vocabulary.
-        rows: most sources that are translated at a time.
+        model: as in `translate_stream`.
+        params: as in `translate_stream`.
+        sources: as in `translate_stream`.
+        **options: start_token, end_token, search, max_new_tokens, vocab_size and rows, as in
+            `translate_stream`.
 
     Returns:
-        For every source, in the order given, its hypotheses, best first: search.num_best of them,
+        The hypotheses of every source, in the order given, best first: search.num_best of them,
         fewer only where the model makes all others impossible.
 
     Raises:
-        ConfigError: an option is impossible, or the model is no encoder-decoder.
-        DataError: a source is empty, has an unknown token, or is too long; start_token or
-            max_new_tokens does not fit the model; or the model's logits are NaN.
+        ConfigError: as in `translate_stream`.
+        DataError: as in `translate_stream`.
 
     Example:
         >>> from jaxformer.config import ModelConfig
@@ -92,21 +87,8 @@ def translate(
         >>> [len(hypotheses) for hypotheses in found]
         [1, 1]
     """
-    results: list[list[Hypothesis]] = [[] for _ in sources]
-    for batch in translate_stream(
-        model,
-        params,
-        sources,
-        start_token=start_token,
-        end_token=end_token,
-        search=search,
-        max_new_tokens=max_new_tokens,
-        vocab_size=vocab_size,
-        rows=rows,
-    ):
-        for index, hypotheses in batch:
-            results[index] = hypotheses
-    return results
+    found = dict(itertools.chain(*translate_stream(model, params, sources, **options)))
+    return [found[index] for index in range(len(sources))]
 
 
 def translate_stream(
@@ -116,37 +98,45 @@ def translate_stream(
     *,
     start_token: int,
     end_token: int,
-    search: BeamSearchConfig = _FOUR_BEAMS,
+    search: BeamSearchConfig = _DEFAULT_SEARCH,
     max_new_tokens: int | None = None,
     vocab_size: int | None = None,
     rows: int = 32,
 ) -> Iterator[list[tuple[int, list[Hypothesis]]]]:
-    """Translates as `translate` does, yielding batches as they are done, the longest first.
+    """Translates sources by beam search, yielding batches as they are done, the longest first.
+
+    Sources of about the same length are translated together; the translations of one do not depend
+    on the others. All attention uses the implementation "auto", whatever the model was trained
+    with.
 
     Args:
-        model: the encoder-decoder, with whatever of one's own it was made with.
+        model: the encoder-decoder, with its custom parts, if any.
         params: its parameters.
         sources: token ids, at least one per source.
         start_token: the first input of the decoder.
         end_token: ends a translation.
-        search: how many hypotheses are followed and returned, and how they are scored.
-        max_new_tokens: longest translation; by the length of the source when not given.
-        vocab_size: ids at or above are never chosen, such as those that pad a vocabulary.
-        rows: most sources that are translated at a time.
+        search: options of the beam search.
+        max_new_tokens: length of the longest translation, with the end token; when not given,
+            twice the length of the source, rounded up to a multiple of 16, and 16 more, at most
+            max_len.
+        vocab_size: ids at or above it, which pad a vocabulary, are never generated.
+        rows: largest number of sources in a batch.
 
     Yields:
-        For every source of a batch, its index among the sources and its hypotheses.
+        Index among the sources, and hypotheses, of every source of a batch.
 
     Raises:
-        ConfigError: as in `translate`.
-        DataError: as in `translate`.
+        ConfigError: an option is impossible, or the model is no encoder-decoder.
+        DataError: a source is empty, has an unknown token, or is too long; start_token or
+            max_new_tokens does not fit the model; or the model's logits are NaN.
     """
     lengths = _check(model, sources, start_token, max_new_tokens, rows)
     config = dataclasses.replace(model.config, attention_implementation="auto")
     model, params = model.clone(config=config), split_layers(params)
     size = min(rows, len(sources))
     for width, indices in _batches(lengths, config.max_len, size):
-        # A batch that is not full repeats a source: one that is done no later than the others.
+        # A batch that is not full repeats a source, so that no new shape is compiled, and the
+        # search lasts no longer.
         filled = indices + [indices[0]] * (size - len(indices))
         limit = min(config.max_len, 2 * width + 16) if max_new_tokens is None else max_new_tokens
         beams = _search(
@@ -173,7 +163,7 @@ def _check(
     max_new_tokens: int | None,
     rows: int,
 ) -> list[int]:
-    """Checks what the search itself does not; the length of every source."""
+    """Checks what the search itself does not; returns the length of every source."""
     if not isinstance(model, EncoderDecoder):
         raise ConfigError(f"translation needs an EncoderDecoder, got a {type(model).__name__}")
     config = model.config
@@ -192,10 +182,10 @@ def _check(
 
 
 def _batches(lengths: list[int], max_len: int, size: int) -> Iterator[tuple[int, list[int]]]:
-    """Widths, and the indices of up to `size` sources that fit; what needs most memory first."""
+    """Batches as (padded width, indices of sources), widest first: it needs the most memory."""
 
     def width(index: int) -> int:
-        return min(-(-lengths[index] // _LENGTH_STEP) * _LENGTH_STEP, max_len)
+        return min(round_up(lengths[index], _LENGTH_STEP), max_len)
 
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     for shared, group in itertools.groupby(order, key=width):
@@ -220,31 +210,32 @@ def _search(
     end_token: int,
     vocab_size: int | None,
 ) -> Beams:
-    """Translates sources `[B, S]`, padded on the right, of `lengths` `[B]`."""
+    """Beam search for sources `[B, S]`, padded on the right, of `lengths` `[B]`."""
     config, variables = model.config, {"params": params}
 
-    def project(model: EncoderDecoder) -> tuple[KVCache, ...] | None:
-        # Of this pass only the cross-attention cache is used; the compiler drops the rest.
+    def project_encoded(model: EncoderDecoder) -> tuple[KVCache, ...] | None:
+        # Only the cross-attention cache of this pass is used; XLA drops the rest.
         return model.decoder.hidden_states(
             start_tokens[:, None], encoded=model.encode(sources, lengths=lengths).hidden,
             encoded_lengths=lengths, cache=init_cache(config, len(sources), 1),
         ).cross_cache  # fmt: skip
 
-    # The same for all beams of a row, so it is not gathered as they are chosen.
+    # Closed over, and not in the cache of the search: all beams of a row share it, so that it need
+    # not be gathered at every step.
     cross_cache = jax.tree.map(
         lambda leaf: repeat(leaf, "b ... -> (b w) ...", w=search.beam_size),
-        nn.apply(project, model)(variables),
+        nn.apply(project_encoded, model)(variables),
     )
 
     def step(tokens: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
-        def read(model: EncoderDecoder) -> tuple[jax.Array, Cache]:
+        def forward(model: EncoderDecoder) -> tuple[jax.Array, Cache]:
             output = model.decoder.hidden_states(
                 tokens[:, None], cache=cache, cross_cache=cross_cache
             )
             assert output.cache is not None  # one was given
             return model.logits(output.hidden[:, 0]), output.cache
 
-        return nn.apply(read, model)(variables)
+        return nn.apply(forward, model)(variables)
 
     return beam_search(
         step,
@@ -261,7 +252,7 @@ def _search(
 
 
 def _hypotheses(beams: Beams, row: int, end_token: int) -> list[Hypothesis]:
-    """The hypotheses of a row, those that there are."""
+    """Hypotheses of a row; entries of length 0 are none."""
     found = []
     for tokens, length, score in zip(
         beams.tokens[row], beams.lengths[row], beams.scores[row], strict=True

@@ -1,4 +1,4 @@
-"""Whole models, put together from the modules."""
+"""Complete models: decoder, encoder with its heads, and encoder-decoder."""
 
 from jaxformer.models.attention_map import AttentionMap
 from jaxformer.models.decoder import Decoder, init_cache

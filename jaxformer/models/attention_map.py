@@ -1,4 +1,4 @@
-"""Attention weights with the tokens that they are of."""
+"""Attention weights together with their query and key tokens."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,12 +9,12 @@ __all__ = ["AttentionMap"]
 
 
 class AttentionMap(NamedTuple):
-    """The weights of one kind of attention for one text, and the tokens that they are of.
+    """Attention weights of one text, with its query tokens and key tokens.
 
     Args:
-        name: of the attention, such as "cross-attention".
-        weights: float `[L, N, T, S]` of L layers and N heads; every query's sum to 1, or to 0 where
-            it attends to no key.
+        name: name of the attention, such as "cross-attention".
+        weights: float `[L, N, T, S]` of L layers and N heads; those of a query sum to 1, or to 0
+            where it attends to no key.
         query_tokens: the T tokens that attend.
         key_tokens: the S tokens that are attended to.
     """

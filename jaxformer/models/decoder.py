@@ -16,18 +16,10 @@ __all__ = ["Decoder", "init_cache"]
 
 
 class Decoder(Transformer):
-    """A `Transformer` whose tokens attend to themselves and those before them, with logits.
+    """A causal `Transformer` with logits: every token attends to itself and to those before it.
 
-    Args:
-        config: the model, of architecture "decoder"; its vocab_size must be set.
-        causal: False lets tokens attend to later ones as well, for a prefix language model: pass
-            a mask that says which.
-        cross_attention: not of a decoder alone; see `EncoderDecoder`.
-        block: makes the block of all layers.
-        attention_fn: what computes self-attention, in all layers or by name.
-        position_scheme: the model's positions, in place of `config.positions`.
-        shared_embedding: a table that is shared with another model; its own when not given.
-        has_output: whether hidden states are ever scored against the vocabulary.
+    The arguments are those of `Transformer`; `config` has architecture "decoder". For a prefix
+    language model, pass causal=False, and a mask that hides the later tokens of the rest.
 
     Raises:
         ConfigError: the config is of another architecture.
@@ -47,7 +39,7 @@ class Decoder(Transformer):
     causal: bool = True
 
     def setup(self) -> None:
-        """Makes the submodules."""
+        """Checks the architecture, and creates the submodules."""
         if self.config.architecture != "decoder":
             raise ConfigError(
                 f"a Decoder needs architecture 'decoder', got {self.config.architecture!r}"
@@ -55,7 +47,7 @@ class Decoder(Transformer):
         super().setup()
 
     def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
-        """Scores the next token at every position.
+        """Logits of the next token at every position.
 
         Args:
             tokens: integer `[B, T]`.
@@ -70,14 +62,15 @@ class Decoder(Transformer):
 
 
 def init_cache(config: ModelConfig, batch_size: int, capacity: int) -> Cache:
-    """Makes an empty cache for every layer of a model, in its dtype.
+    """Empty key/value caches, one for each layer of a model, in its dtype.
 
-    A layer with a window that is smaller than the capacity keeps a window's keys only.
+    A layer whose window is smaller than the capacity gets a `WindowCache`, which keeps only the
+    keys of the window.
 
     Args:
         config: the model.
-        batch_size: B.
-        capacity: the most tokens that a row can hold.
+        batch_size: number of rows, B.
+        capacity: largest number of tokens in a row.
 
     Returns:
         num_layers caches.

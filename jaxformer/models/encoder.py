@@ -1,39 +1,25 @@
 """The encoder, and its two heads: masked language modelling and sequence classification."""
 
-from collections.abc import Callable, Mapping
 from typing import Unpack
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from flax.core import freeze
 
-from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
-from jaxformer.functional.attention import dot_product_attention
 from jaxformer.functional.linear import linear
 from jaxformer.models.inputs import TransformerInputs
-from jaxformer.models.transformer import AttentionFunctions, Transformer, TransformerOutput
-from jaxformer.modules.block import Block
+from jaxformer.models.transformer import Transformer, TransformerOutput, TransformerParts
 from jaxformer.modules.initializers import kernel_init, param_dtype
 from jaxformer.modules.normalization import Norm
-from jaxformer.modules.positions import Positions
 
 __all__ = ["Encoder", "MaskedLanguageModel", "SequenceClassifier"]
 
 
 class Encoder(Transformer):
-    """A `Transformer` whose tokens attend to all others of their row; it has no logits.
+    """A bidirectional `Transformer` without logits: every token attends to all tokens of its row.
 
-    Args:
-        config: the model, of architecture "encoder"; its vocab_size must be set.
-        causal: True hides later tokens.
-        cross_attention: not of an encoder.
-        block: makes the block of all layers.
-        attention_fn: what computes self-attention, in all layers or by name.
-        position_scheme: the model's positions, in place of `config.positions`.
-        shared_embedding: a table that is shared with another model; its own when not given.
-        has_output: whether hidden states are ever scored against the vocabulary.
+    The arguments are those of `Transformer`; `config` has architecture "encoder".
 
     Raises:
         ConfigError: the config is of another architecture.
@@ -56,7 +42,7 @@ class Encoder(Transformer):
     has_output: bool = False
 
     def setup(self) -> None:
-        """Makes the submodules."""
+        """Checks the architecture, and creates the submodules."""
         if self.config.architecture != "encoder":
             raise ConfigError(
                 f"an Encoder needs architecture 'encoder', got {self.config.architecture!r}"
@@ -64,46 +50,11 @@ class Encoder(Transformer):
         super().setup()
 
 
-class _EncoderHead(nn.Module):
-    """An encoder under a head.
+class MaskedLanguageModel(TransformerParts):
+    """An encoder that predicts masked tokens; its head is a projection, GELU, a norm, and logits.
 
-    Args:
-        config: the model, of architecture "encoder".
-        block: as of `Encoder`.
-        attention_fn: as of `Encoder`.
-        position_scheme: as of `Encoder`.
-    """
-
-    config: ModelConfig
-    block: Callable[..., nn.Module] = Block
-    attention_fn: AttentionFunctions = dot_product_attention
-    position_scheme: Positions | None = None
-
-    def __post_init__(self) -> None:
-        """Makes the module hashable, which a dict of functions would not be."""
-        if isinstance(self.attention_fn, Mapping):
-            self.attention_fn = freeze(dict(self.attention_fn))
-        super().__post_init__()
-
-    def _make_encoder(self, *, has_output: bool) -> Encoder:
-        scheme = self.position_scheme
-        return Encoder(
-            self.config,
-            block=self.block,
-            attention_fn=self.attention_fn,
-            position_scheme=None if scheme is None else scheme.clone(parent=None, name=None),
-            has_output=has_output,
-        )
-
-
-class MaskedLanguageModel(_EncoderHead):
-    """An encoder that scores what stands at each token: a projection, GELU, a norm, and logits.
-
-    Args:
-        config: the model, of architecture "encoder", without num_classes.
-        block: makes the block of all layers.
-        attention_fn: what computes self-attention, in all layers or by name.
-        position_scheme: the model's positions, in place of `config.positions`.
+    The arguments are those of `TransformerParts`; `config` has architecture "encoder" and no
+    num_classes.
 
     Raises:
         ConfigError: num_classes is set.
@@ -123,20 +74,20 @@ class MaskedLanguageModel(_EncoderHead):
     """
 
     def setup(self) -> None:
-        """Makes the submodules."""
+        """Creates the encoder and its head."""
         config = self.config
         if config.num_classes is not None:
             raise ConfigError(
                 "a masked language model predicts tokens, got num_classes="
                 f"{config.num_classes}; remove it, or use a SequenceClassifier"
             )
-        self.encoder = self._make_encoder(has_output=True)
+        self.encoder = Encoder(config, **self.parts(), has_output=True)
         shape = (config.d_model, config.d_model)
         self.kernel = self.param("kernel", kernel_init(config), shape, param_dtype(config))
         self.norm = Norm(config)
 
     def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
-        """Scores every position.
+        """Logits of the token at every position.
 
         Args:
             tokens: integer `[B, T]`.
@@ -152,7 +103,7 @@ class MaskedLanguageModel(_EncoderHead):
     def hidden_states(
         self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]
     ) -> TransformerOutput:
-        """What logits are made from: the encoder's hidden states, transformed by the head.
+        """Hidden states that logits are made from: those of the encoder, transformed by the head.
 
         Args:
             tokens: integer `[B, T]`.
@@ -176,14 +127,11 @@ class MaskedLanguageModel(_EncoderHead):
         return self.norm(nn.gelu(linear(hidden, self.kernel), approximate=False))
 
 
-class SequenceClassifier(_EncoderHead):
-    """An encoder that scores classes from the mean of a row's real tokens.
+class SequenceClassifier(TransformerParts):
+    """An encoder that classifies rows, from the mean of the hidden states of their real tokens.
 
-    Args:
-        config: the model, of architecture "encoder", its num_classes set.
-        block: makes the block of all layers.
-        attention_fn: what computes self-attention, in all layers or by name.
-        position_scheme: the model's positions, in place of `config.positions`.
+    The arguments are those of `TransformerParts`; `config` has architecture "encoder" and
+    num_classes.
 
     Raises:
         ConfigError: num_classes is not set.
@@ -200,18 +148,18 @@ class SequenceClassifier(_EncoderHead):
     """
 
     def setup(self) -> None:
-        """Makes the submodules."""
+        """Creates the encoder and its head."""
         config = self.config
         if config.num_classes is None:
             raise ConfigError("num_classes must be set to build a classifier; the data says it")
-        self.encoder = self._make_encoder(has_output=False)
+        self.encoder = Encoder(config, **self.parts(), has_output=False)
         self.dropout = nn.Dropout(config.dropout_rate)
         shape, dtype = (config.d_model, config.num_classes), param_dtype(config)
         self.class_kernel = self.param("class_kernel", kernel_init(config), shape, dtype)
         self.class_bias = self.param("class_bias", nn.initializers.zeros, shape[1:], dtype)
 
     def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
-        """Scores every row.
+        """Logits of the classes of every row.
 
         Args:
             tokens: integer `[B, T]`.
@@ -226,6 +174,7 @@ class SequenceClassifier(_EncoderHead):
         lengths = inputs.get("lengths")
         if lengths is None:
             lengths = jnp.full(tokens.shape[:1], tokens.shape[1])
+        # By `where` and not a product, because padding may hold NaN, and 0 * NaN is NaN.
         real = (jnp.arange(tokens.shape[1])[None] < lengths[:, None])[..., None]
         total = jnp.where(real, output.hidden.astype(jnp.float32), 0).sum(axis=1)
         pooled = total / jnp.maximum(real.sum(axis=1), 1)

@@ -1,20 +1,14 @@
-"""The encoder-decoder: one sequence is read, another is written."""
+"""The encoder-decoder: generates a target sequence from a source sequence."""
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, Unpack
+from typing import NamedTuple, TypedDict, Unpack
 
 import jax
-from flax import linen as nn
-from flax.core import freeze
 
-from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
-from jaxformer.functional.attention import dot_product_attention
 from jaxformer.models.inputs import TransformerInputs
-from jaxformer.models.transformer import AttentionFunctions, Transformer, TransformerOutput
-from jaxformer.modules.block import AttentionWeights, Block
+from jaxformer.models.transformer import Transformer, TransformerOutput, TransformerParts
+from jaxformer.modules.block import AttentionWeights
 from jaxformer.modules.embedding import Embedding
-from jaxformer.modules.positions import Positions
 
 __all__ = ["EncoderDecoder", "EncoderDecoderOutput"]
 
@@ -36,18 +30,28 @@ class EncoderDecoderOutput(NamedTuple):
     decoder_weights: AttentionWeights | None
 
 
-class EncoderDecoder(nn.Module):
+class EncoderDecoderInputs(TypedDict, total=False):
+    """The keyword arguments of `EncoderDecoder.hidden_states`, which documents them."""
+
+    source_lengths: jax.Array | None
+    lengths: jax.Array | None
+    source_mask: jax.Array | None
+    source_bias: jax.Array | None
+    mask: jax.Array | None
+    bias: jax.Array | None
+    cross_mask: jax.Array | None
+    deterministic: bool
+    return_weights: bool
+
+
+class EncoderDecoder(TransformerParts):
     """An encoder of the source, and a decoder whose every block attends to the encoder's output.
 
     The two share one embedding table, unless the source has a vocabulary of its own. Each is a
     `Transformer`, which decoding with a cache calls by itself: `model.decoder.hidden_states`.
 
-    Args:
-        config: the model, of architecture "encoder_decoder"; its vocab_size must be set.
-        block: makes the block of all layers; that of the decoder with `cross_attention=True`.
-        attention_fn: what computes self-attention in both, in all layers or by name.
-        position_scheme: the positions of both, in place of `config.positions`; each has its own
-            parameters.
+    The arguments are those of `TransformerParts`, for encoder and decoder alike; `config` has
+    architecture "encoder_decoder". The decoder's blocks are made with `cross_attention=True`.
 
     Raises:
         ConfigError: the config is of another architecture.
@@ -68,19 +72,8 @@ class EncoderDecoder(nn.Module):
         (1, 3, 11)
     """
 
-    config: ModelConfig
-    block: Callable[..., nn.Module] = Block
-    attention_fn: AttentionFunctions = dot_product_attention
-    position_scheme: Positions | None = None
-
-    def __post_init__(self) -> None:
-        """Makes the module hashable, which a dict of functions would not be."""
-        if isinstance(self.attention_fn, Mapping):
-            self.attention_fn = freeze(dict(self.attention_fn))
-        super().__post_init__()
-
     def setup(self) -> None:
-        """Makes the submodules."""
+        """Checks the architecture, and creates encoder, decoder and embeddings."""
         config = self.config
         if config.architecture != "encoder_decoder":
             raise ConfigError(
@@ -93,60 +86,29 @@ class EncoderDecoder(nn.Module):
             self.source_embedding = Embedding(config.encoder, has_output=False)
             source_embedding = self.source_embedding
 
-        def half(config: ModelConfig, embedding: Embedding, *, decodes: bool) -> Transformer:
-            scheme = self.position_scheme
-            return Transformer(
-                config, decodes, decodes, self.block, self.attention_fn,
-                None if scheme is None else scheme.clone(parent=None, name=None), embedding,
-            )  # fmt: skip
-
-        self.encoder = half(config.encoder, source_embedding, decodes=False)
-        self.decoder = half(config, self.embedding, decodes=True)
+        self.encoder = Transformer(
+            config.encoder, **self.parts(), shared_embedding=source_embedding
+        )
+        self.decoder = Transformer(
+            config, causal=True, cross_attention=True, **self.parts(),
+            shared_embedding=self.embedding,
+        )  # fmt: skip
 
     def __call__(
-        self,
-        source_tokens: jax.Array,
-        tokens: jax.Array,
-        *,
-        source_lengths: jax.Array | None = None,
-        lengths: jax.Array | None = None,
-        source_mask: jax.Array | None = None,
-        source_bias: jax.Array | None = None,
-        mask: jax.Array | None = None,
-        bias: jax.Array | None = None,
-        cross_mask: jax.Array | None = None,
-        deterministic: bool = True,
-        return_weights: bool = False,
+        self, source_tokens: jax.Array, tokens: jax.Array, **inputs: Unpack[EncoderDecoderInputs]
     ) -> EncoderDecoderOutput:
-        """Scores the next token at every position of the target.
+        """Logits of the next token at every position of the target.
 
         Args:
             source_tokens: integer `[B, S]`.
             tokens: integer `[B, T]`, the target so far, its start token first.
-            source_lengths: int `[B]`, how many of the S are real in each row, the first ones; all
-                when not given.
-            lengths: int `[B]`, likewise of the T.
-            source_mask: bool, True = attend; broadcasts to `[B, N, S, S]`, the encoder's
-                self-attention, as in `Transformer.hidden_states`.
-            source_bias: float, added to the scores of the encoder's self-attention.
-            mask: bool, likewise `[B, N, T, T]`, for the decoder's self-attention.
-            bias: float, likewise.
-            cross_mask: bool, likewise `[B, N, T, S]`, for the cross-attention.
-            deterministic: whether dropout is off; if not, pass `rngs={"dropout": key}`.
-            return_weights: whether to return the attention weights of all layers.
+            **inputs: source_lengths, lengths, source_mask, source_bias, mask, bias, cross_mask,
+                deterministic and return_weights, as in `hidden_states`.
 
         Returns:
             Hidden states, logits and weights.
-
-        Raises:
-            ShapeError: tokens are not integer `[B, T]`, or longer than max_len; or another array
-                does not fit.
         """
-        output = self.hidden_states(
-            source_tokens, tokens, source_lengths=source_lengths, lengths=lengths,
-            source_mask=source_mask, source_bias=source_bias, mask=mask, bias=bias,
-            cross_mask=cross_mask, deterministic=deterministic, return_weights=return_weights,
-        )  # fmt: skip
+        output = self.hidden_states(source_tokens, tokens, **inputs)
         return output._replace(logits=self.logits(output.hidden))
 
     def hidden_states(
@@ -164,7 +126,30 @@ class EncoderDecoder(nn.Module):
         deterministic: bool = True,
         return_weights: bool = False,
     ) -> EncoderDecoderOutput:
-        """Computes what the logits are made from; arguments as in the call."""
+        """Hidden states of the target that logits are made from.
+
+        Args:
+            source_tokens: integer `[B, S]`.
+            tokens: integer `[B, T]`, the target so far, its start token first.
+            source_lengths: int `[B]`, how many of the S are real in each row, the first ones; all
+                when not given.
+            lengths: int `[B]`, likewise of the T.
+            source_mask: bool, True = attend; broadcasts to `[B, N, S, S]`, the encoder's
+                self-attention, as in `Transformer.hidden_states`.
+            source_bias: float, added to the scores of the encoder's self-attention.
+            mask: bool, likewise `[B, N, T, T]`, for the decoder's self-attention.
+            bias: float, likewise.
+            cross_mask: bool, likewise `[B, N, T, S]`, for the cross-attention.
+            deterministic: whether dropout is off; if not, pass `rngs={"dropout": key}`.
+            return_weights: whether to return the attention weights of all layers.
+
+        Returns:
+            Hidden states and weights, without logits.
+
+        Raises:
+            ShapeError: tokens are not integer `[B, T]`, or longer than max_len; or another array
+                does not fit.
+        """
         encoded = self.encode(
             source_tokens, lengths=source_lengths, mask=source_mask, bias=source_bias,
             deterministic=deterministic, return_weights=return_weights,

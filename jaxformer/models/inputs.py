@@ -1,4 +1,4 @@
-"""The arrays that models take beside tokens, and their checks."""
+"""Keyword arguments of the models, and the checks of their arrays."""
 
 from typing import TypedDict
 
@@ -51,13 +51,13 @@ def check_lengths(name: str, lengths: jax.Array | None, batch: int) -> None:
 def check_attention_array(
     name: str, array: jax.Array | None, kind: str, shape: tuple[int, int, int, int]
 ) -> jax.Array | None:
-    """Checks a mask or bias before any layer is computed.
+    """Checks that a mask or bias fits the attention weights, before any layer is computed.
 
     Args:
-        name: of the argument.
-        array: what was given; of rank 4, or `[T, S]`.
+        name: name of the argument.
+        array: mask or bias of rank 4, or `[T, S]`.
         kind: "bool" or "floating".
-        shape: (B, N, T, S), of the attention weights.
+        shape: (B, N, T, S), the shape of the attention weights.
 
     Returns:
         The array with rank 4, or None.

@@ -1,12 +1,12 @@
 """The trunk of every model: embedding, positions, a stack of blocks, a final norm.
 
-Axes: `B` batch, `T` tokens, `S` tokens of an encoder, or keys, `N` heads, `D` d_model, `V`
+Axes: `B` batch, `T` tokens, `S` keys, or tokens of an encoder, `N` heads, `D` d_model, `V`
 vocabulary, `L` layers.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from jaxformer.functional.attention import dot_product_attention
 from jaxformer.functional.attention_function import AttentionFunction
 from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.functional.multi_head import Rotation
-from jaxformer.functional.shapes import check_axes
+from jaxformer.functional.shapes import check_axes, check_broadcast
 from jaxformer.models.inputs import (
     TransformerInputs,
     check_attention_array,
@@ -33,18 +33,16 @@ from jaxformer.modules.normalization import Norm
 from jaxformer.modules.positions import Positions, make_positions
 from jaxformer.modules.stack import Cache, Stack
 
-__all__ = ["AttentionFunctions", "Transformer", "TransformerOutput"]
+__all__ = ["AttentionFunctions", "Transformer", "TransformerOutput", "TransformerParts"]
 
 AttentionFunctions = AttentionFunction | Mapping[str, AttentionFunction]
-"""One attention function for every layer, or functions by the name that layers have for them."""
+"""One attention function for every layer, or a dict of functions, which layers choose by name."""
 
-_OWN = "dot_product"
+_DEFAULT_ATTENTION = "dot_product"
 
 
 class TransformerOutput(NamedTuple):
-    """Result of a model.
-
-    Under jit, what is not used is not computed: hidden states cost no logits.
+    """Result of a model. Under jit, outputs that the caller does not use are not computed.
 
     Args:
         logits: float32; `[B, T, V]` of a language model, those at t score the token at t + 1, or
@@ -65,20 +63,20 @@ class TransformerOutput(NamedTuple):
 class Transformer(nn.Module):
     """Embedding, positions, a stack of blocks, and a final norm (none for post-norm).
 
-    `Decoder` and `Encoder` are this module with a head, and both halves of an `EncoderDecoder`.
+    `Decoder` and `Encoder` are subclasses; an `EncoderDecoder` consists of two of these.
 
     Args:
         config: the model; its vocab_size must be set.
-        causal: whether tokens attend to no later ones. Where they may, a mask can say to which.
+        causal: whether attention is causal. If not, a mask can say which later tokens are hidden.
         cross_attention: whether blocks attend to an encoder's output as well.
         block: makes the block of all layers; see `modules.Block` for what is asked of it.
-        attention_fn: what computes self-attention, with the signature of
+        attention_fn: computes self-attention, with the signature of
             `functional.dot_product_attention`: one function for every layer, or a dict of
-            functions, which layers take by the `attention` of `config.layers`.
-        position_scheme: the model's positions, in place of `config.positions`. Layers whose own
+            functions, from which layers choose by the `attention` of `config.layers`.
+        position_scheme: position scheme in place of that of `config.positions`. Layers whose own
             entry in `config.layers` has positions keep those.
-        shared_embedding: a table that is shared with another model; its own when not given.
-        has_output: whether hidden states are ever scored against the vocabulary.
+        shared_embedding: embedding shared with another model; a new one when not given.
+        has_output: whether the model makes logits; if not, there is no output table.
 
     Raises:
         ConfigError: vocab_size is not set, or a layer's attention is not among the functions.
@@ -104,21 +102,27 @@ class Transformer(nn.Module):
     has_output: bool = True
 
     def __post_init__(self) -> None:
-        """Makes the module hashable, which a dict of functions would not be."""
-        if isinstance(self.attention_fn, Mapping):
-            self.attention_fn = freeze(dict(self.attention_fn))
+        """Makes the module hashable, so that it can be a static argument of jit."""
+        self.attention_fn = _hashable(self.attention_fn)
         super().__post_init__()
 
     def setup(self) -> None:
-        """Makes the submodules."""
+        """Creates the submodules."""
         config = self.config
         if self.shared_embedding is None:
             self.embedding = Embedding(config, has_output=self.has_output)
         if self.position_scheme is None:
             self.positions = make_positions(config, causal=self.causal)
+        elif not isinstance(self.position_scheme, Positions):
+            raise ConfigError(
+                "position_scheme must be an instance of a subclass of modules.Positions, got "
+                f"{self.position_scheme!r}"
+            )
         else:
-            # A copy, so that both halves of an encoder-decoder have parameters of their own.
+            # A module given as a field may be bound to another parent; an unbound copy has its
+            # parameters here, under "positions".
             self.positions = self.position_scheme.clone(parent=None, name=None)
+        # One module for each kind of positions that layers override, in the order of the layers.
         others = [o.positions for o in config.layer_overrides if o.positions is not None]
         configs = {c: dataclasses.replace(config, positions=c) for c in others}
         self.layer_positions = [make_positions(c, causal=self.causal) for c in configs.values()]
@@ -129,7 +133,7 @@ class Transformer(nn.Module):
             self.final_norm = Norm(config)
 
     def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
-        """Hidden states of integer `[B, T]` tokens; the arguments are those of `hidden_states`."""
+        """Hidden states of integer `[B, T]` tokens, with the arguments of `hidden_states`."""
         return self.hidden_states(tokens, **inputs)
 
     def hidden_states(
@@ -153,8 +157,8 @@ class Transformer(nn.Module):
 
         Args:
             tokens: integer `[B, T]`.
-            lengths: int `[B]`, how many of the T are real in each row, the first ones; all when
-                not given. What the others hold changes nothing.
+            lengths: int `[B]`, number of real tokens at the start of each row; T when not given.
+                The ids of the others, the padding, change nothing.
             positions: integer `[B, T]`; counted from 0, or from the cached tokens, when not given.
                 Biases (ALiBi, relative) count tokens by their order in the row and ignore them.
             segment_ids: integer `[B, T]`; tokens attend to their own segment only.
@@ -162,12 +166,13 @@ class Transformer(nn.Module):
                 `[T, S]`; S is T, or with a cache its capacity. It acts in every layer, and on
                 top of what the model itself allows: causal order, windows, lengths, segments.
             bias: float, added to the scores of every layer; shaped like the mask.
-            cache: one cache per layer of the earlier tokens, as `init_cache` makes them.
-            encoded: float `[B, S, D]`, an encoder's output, for cross-attention.
-            encoded_lengths: int `[B]`, how many of its S are real.
-            encoded_mask: bool, True = attend to that of the encoder; broadcasts to `[B, N, T, S]`.
-            cross_cache: keys and values of the encoded, which an earlier call with a cache
-                returned, in its place.
+            cache: keys and values of the earlier tokens, one cache per layer, from `init_cache`
+                or an earlier call.
+            encoded: float `[B, S, D]`, the encoder's output, for cross-attention.
+            encoded_lengths: int `[B]`, number of real tokens at the start of each of its rows.
+            encoded_mask: bool, True = attend; broadcasts to `[B, N, T, S]`, the cross-attention.
+            cross_cache: keys and values of the encoder's output, from an earlier call with a
+                cache; in place of `encoded` and its lengths.
             deterministic: whether dropout is off; if not, pass `rngs={"dropout": key}`.
             return_weights: whether to return the attention weights of all layers.
 
@@ -175,8 +180,8 @@ class Transformer(nn.Module):
             Hidden states, without logits.
 
         Raises:
-            ShapeError: an array does not fit; or what cross-attention attends to is missing, given
-                twice, or given to a model without it.
+            ShapeError: an array does not fit; or `encoded` is missing, given together with
+                `cross_cache`, or given to a model without cross-attention.
         """
         sizes = check_tokens("tokens", tokens, self.config.max_len)
         check_lengths("lengths", lengths, sizes["B"])
@@ -191,14 +196,15 @@ class Transformer(nn.Module):
             encoded_mask = check_attention_array("encoded_mask", encoded_mask, "bool", shape)
         if positions is None:
             positions = jnp.arange(sizes["T"], dtype=jnp.int32)[None]
-            if cache is not None:
+            if cache is not None:  # rows can have cached different numbers of tokens
                 positions = positions + cache[0].lengths[:, None]
             positions = jnp.broadcast_to(positions, tokens.shape)
         check_axes("positions", positions, "B T", sizes)
         x = self._table()(tokens)
         encoding = self.positions.encoding(positions)
         if encoding is not None:
-            x = x + encoding.astype(x.dtype)
+            check_broadcast("encoding of the positions", encoding, x.shape, "B T D")
+            x = x + encoding.astype(x.dtype)  # float32 would promote all layers of a bfloat16 model
         x = self.dropout(x, deterministic=deterministic)
         shared = AttentionContext(
             is_causal=self.causal,
@@ -231,12 +237,17 @@ class Transformer(nn.Module):
     def _contexts(
         self, shared: AttentionContext, positions: jax.Array, cache: Cache | None
     ) -> list[AttentionContext]:
-        """Structure of the attention of each layer; layers of one kind share theirs."""
+        """Attention context of each layer; layers with the same settings share one.
+
+        Sharing keeps a model of many layers from tracing the same tables and biases many times. A
+        scan even relies on it: it runs every repeat of the pattern with the contexts of the first.
+        """
         rotations: dict[int | None, Rotation | None] = {}
         contexts: dict[tuple[LayerConfig, int | None], AttentionContext] = {}
         result = []
         for index, layer in enumerate(self.config.layer_overrides):
             layer_cache = None if cache is None else cache[index]
+            # Caches of one size have the same lengths, so the bias is the same for them.
             slots = None if layer_cache is None else layer_cache.key.shape[1]
             key = (layer, slots)
             if key not in contexts:
@@ -265,16 +276,24 @@ class Transformer(nn.Module):
     def _attention_fn(self, name: str | None) -> AttentionFunction:
         functions = self.attention_fn
         if not isinstance(functions, Mapping):
-            if name in (None, _OWN):
-                return functions
-            functions = {}
-        functions = {_OWN: dot_product_attention, **functions}
-        name = _OWN if name is None else name
+            functions = (
+                {_DEFAULT_ATTENTION: functions} if name in (None, _DEFAULT_ATTENTION) else {}
+            )
+        named = {layer.attention for layer in self.config.layer_overrides} | {_DEFAULT_ATTENTION}
+        if unused := sorted(set(functions) - named):
+            raise ConfigError(
+                f"attention_fn has {unused[0]!r}, which no layer names; give a layer in "
+                f"config.layers attention={unused[0]!r}, or pass one function for all layers"
+            )
+        functions = {_DEFAULT_ATTENTION: dot_product_attention, **functions}
+        name = _DEFAULT_ATTENTION if name is None else name
         if name not in functions:
             raise ConfigError(
                 f"a layer's attention must be one of {', '.join(functions)}, got {name!r}; pass "
                 f"attention_fn={{{name!r}: a function}} to the model"
             )
+        if not callable(functions[name]):
+            raise ConfigError(f"an attention_fn must be a function, got {functions[name]!r}")
         return functions[name]
 
     def _check_encoded(
@@ -285,7 +304,7 @@ class Transformer(nn.Module):
         encoded_mask: jax.Array | None,
         cross_cache: tuple[KVCache, ...] | None,
     ) -> None:
-        """Raises where the encoder's output would be ignored, or does not fit."""
+        """Checks that the encoder's output fits, and that the model has cross-attention for it."""
         arguments = {
             "encoded": encoded, "encoded_lengths": encoded_lengths, "cross_cache": cross_cache,
             "encoded_mask": encoded_mask,
@@ -305,11 +324,46 @@ class Transformer(nn.Module):
         check_lengths("encoded_lengths", encoded_lengths, batch)
 
 
-def _capacity(cache: Cache, mask: jax.Array | None, bias: jax.Array | None) -> int:
-    """How many keys, counted from the first token, a mask or bias has for a cache.
+class TransformerParts(nn.Module):
+    """Base of the models that are made of one or two `Transformer`s.
 
-    That is the capacity of the layers that keep all keys. Where every layer has a window there is
-    none, and any number will do that has a key for every token.
+    Args:
+        config: the model; its vocab_size must be set.
+        block: makes the block of all layers, as in `Transformer`.
+        attention_fn: computes self-attention, in all layers or by name, as in `Transformer`.
+        position_scheme: position scheme in place of that of `config.positions`; each Transformer
+            has a copy, with parameters of its own.
+    """
+
+    config: ModelConfig
+    block: Callable[..., nn.Module] = Block
+    attention_fn: AttentionFunctions = dot_product_attention
+    position_scheme: Positions | None = None
+
+    def __post_init__(self) -> None:
+        """Makes the module hashable, so that it can be a static argument of jit."""
+        self.attention_fn = _hashable(self.attention_fn)
+        super().__post_init__()
+
+    def parts(self) -> dict[str, Any]:
+        """Block, attention function and position scheme, as arguments of a `Transformer`."""
+        scheme = self.position_scheme
+        return {
+            "block": self.block,
+            "attention_fn": self.attention_fn,
+            "position_scheme": None if scheme is None else scheme.clone(parent=None, name=None),
+        }
+
+
+def _hashable(attention_fn: AttentionFunctions) -> AttentionFunctions:
+    return freeze(dict(attention_fn)) if isinstance(attention_fn, Mapping) else attention_fn
+
+
+def _capacity(cache: Cache, mask: jax.Array | None, bias: jax.Array | None) -> int:
+    """Size of the key axis that a mask or bias must have with a cache.
+
+    It is the capacity of the layers that keep all keys. Where every layer has a window no capacity
+    is known, and the mask's own size is taken.
     """
     whole = [layer.capacity for layer in cache if isinstance(layer, KVCache)]
     given = [array.shape[-1] for array in (mask, bias) if array is not None]
@@ -334,7 +388,7 @@ def _with_bias(
     context: AttentionContext, scheme: Positions, num_queries: int,
     cache: KVCache | WindowCache | None,
 ) -> AttentionContext:  # fmt: skip
-    """Adds the bias of a position scheme, and puts bias and mask into the order of a cache."""
+    """Adds the bias of a position scheme, and gathers bias and mask by the slots of a cache."""
     bias = scheme.bias(*_placement(num_queries, cache))
     if isinstance(cache, WindowCache):
         context = dataclasses.replace(
@@ -343,7 +397,7 @@ def _with_bias(
             mask=None if context.mask is None else cache.by_slot(context.mask, num_queries),
         )
     if cache is not None and not context.is_causal and context.mask is None:
-        # Attention wants to be told that the new tokens may attend to all others.
+        # Cached attention is either causal or has a mask; this one hides no key.
         context = dataclasses.replace(context, mask=jnp.ones((1, 1, 1, 1), bool))
     if bias is None:
         return context

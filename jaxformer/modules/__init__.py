@@ -1,4 +1,4 @@
-"""Flax Linen twins of the pure functions: parameters plus one call."""
+"""Flax Linen modules: the parameters of the pure functions, and one call of them."""
 
 from jaxformer.modules.attention import AttentionContext, CrossAttention, MultiHeadAttention
 from jaxformer.modules.block import AttentionWeights, Block, BlockOutput

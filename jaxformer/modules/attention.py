@@ -1,4 +1,4 @@
-"""Multi-head attention with its parameters, and what a layer must know of the sequence."""
+"""Multi-head self-attention and cross-attention with their parameters, and their context."""
 
 import dataclasses
 import functools
@@ -33,24 +33,26 @@ __all__ = ["NO_CONTEXT", "AttentionContext", "CrossAttention", "MultiHeadAttenti
 )  # fmt: skip
 @dataclasses.dataclass(frozen=True, eq=False)
 class AttentionContext:
-    """What the attention of a layer must know besides its inputs; made once per forward pass.
+    """Masks, biases and functions of a layer's attention; made once per forward pass.
 
-    Layers of the same kind share one. It is a pytree, of which the first four are static.
+    Layers with the same settings share one. It is a pytree, of which the first four are static.
+    `rotation` may close over traced arrays, so a context reaches layers by closure, and is never
+    an argument of a jitted function or a scan.
 
     Args:
         is_causal: whether a token attends to no later ones.
         local_window_size: (left, right): how many tokens before and after itself a token attends
             to, None = all.
-        attention_fn: what computes self-attention, with the signature of `dot_product_attention`.
-        rotation: what rotates queries and keys.
+        attention_fn: computes self-attention, with the signature of `dot_product_attention`.
+        rotation: rotates queries and keys.
         bias: float `[B or 1, N or 1, T, S]`, added to the scores of self-attention. With a cache,
             S is its capacity, or the slots and the new tokens of a `WindowCache`.
         mask: bool, likewise; True = attend.
         segment_ids: integer `[B, T]`; tokens attend to their own segment only.
-        lengths: int `[B]`, how many of the T tokens are real in each row, the first ones.
+        lengths: int `[B]`, number of real tokens at the start of each row.
         encoded: float `[B, S, D]`, the encoder's output, which cross-attention attends to.
-        encoded_lengths: int `[B]`, how many of its S are real, the first ones.
-        encoded_mask: bool `[B or 1, N or 1, T or 1, S]`; True = attend to that of the encoder.
+        encoded_lengths: int `[B]`, number of real tokens at the start of each of its rows.
+        encoded_mask: bool `[B or 1, N or 1, T or 1, S]` of the cross-attention; True = attend.
     """
 
     is_causal: bool = False
@@ -70,11 +72,11 @@ NO_CONTEXT = AttentionContext()
 
 
 class MultiHeadAttention(nn.Module):
-    """Self-attention: the parameters of `functional.multi_head_attention`, and its call.
+    """Multi-head self-attention with its parameters; computed by `functional.multi_head_attention`.
 
     Args:
         config: widths, heads, biases, norms, soft cap, dropout rate and implementation.
-        sublayers: how many sublayers the block has, for the size of initial weights.
+        sublayers: number of sublayers in the block, for the scale of initial weights.
 
     Example:
         >>> import jax.numpy as jnp
@@ -98,12 +100,12 @@ class MultiHeadAttention(nn.Module):
         deterministic: bool = True,
         return_weights: bool = False,
     ) -> MultiHeadOutput:
-        """Attends from every token to those that the context allows.
+        """Self-attention of every token to those that the context allows.
 
         Args:
             x: float `[B, T, D]`.
-            context: structure of the attention.
-            cache: earlier keys and values of this layer.
+            context: masks, biases and functions.
+            cache: keys and values of the earlier tokens.
             deterministic: whether dropout is off.
             return_weights: whether the attention weights are returned as well.
 
@@ -111,7 +113,6 @@ class MultiHeadAttention(nn.Module):
             output `[B, T, D]`, the cache with the new tokens, and the weights.
         """
         config, cached = self.config, cache is not None
-        dropping = config.dropout_rate > 0 and not deterministic
         return multi_head_attention(
             _make_params(self, config, self.sublayers),
             x,
@@ -122,6 +123,7 @@ class MultiHeadAttention(nn.Module):
             norm_eps=config.norm_eps,
             rotary=context.rotation,
             cache=cache,
+            # With a cache, the lengths say how many tokens to write; it knows the other keys.
             num_tokens=context.lengths if cached else None,
             return_weights=return_weights,
             attention_fn=context.attention_fn,
@@ -132,18 +134,15 @@ class MultiHeadAttention(nn.Module):
             softcap=config.attention_softcap,
             query_segment_ids=context.segment_ids,
             key_value_segment_ids=context.segment_ids,
-            dropout_rate=config.dropout_rate if dropping else 0.0,
-            dropout_rng=self.make_rng("dropout") if dropping else None,
+            **_dropout(self, config, deterministic),
             implementation="auto" if cached else config.attention_implementation,
         )
 
 
 class CrossAttention(nn.Module):
-    """Attention from the tokens of a decoder to the encoder's output, which has no positions.
+    """Multi-head attention from the tokens of a decoder to the encoder's output, unrotated.
 
-    Args:
-        config: widths, heads, biases, norms, soft cap, dropout rate and implementation.
-        sublayers: how many sublayers the block has, for the size of initial weights.
+    The arguments are those of `MultiHeadAttention`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -169,12 +168,12 @@ class CrossAttention(nn.Module):
         deterministic: bool = True,
         return_weights: bool = False,
     ) -> tuple[MultiHeadOutput, KVCache]:
-        """Attends from every token to those of the encoder.
+        """Cross-attention of every token to those of the encoder.
 
         Args:
             x: float `[B, T, D]`.
-            context: its encoded must be set where cross_cache is not given.
-            cross_cache: keys and values of the encoder's output, as an earlier call returned them.
+            context: masks; its `encoded` must be set where cross_cache is not given.
+            cross_cache: keys and values of the encoder's output, from an earlier call.
             deterministic: whether dropout is off.
             return_weights: whether the attention weights are returned as well.
 
@@ -182,7 +181,7 @@ class CrossAttention(nn.Module):
             output `[B, T, D]` with the weights, and the cross-attention cache.
 
         Raises:
-            ShapeError: there is neither an encoder's output nor a cache of it.
+            ShapeError: neither `context.encoded` nor `cross_cache` is given.
         """
         config, params = self.config, _make_params(self, self.config, self.sublayers)
         heads: dict[str, Any] = {
@@ -198,7 +197,6 @@ class CrossAttention(nn.Module):
                     "neither; pass encoded"
                 )
             cross_cache = project_memory(params, context.encoded, context.encoded_lengths, **heads)
-        dropping = config.dropout_rate > 0 and not deterministic
         result = multi_head_attention(
             params,
             x,
@@ -208,15 +206,21 @@ class CrossAttention(nn.Module):
             return_weights=return_weights,
             query_seq_lengths=context.lengths,
             softcap=config.attention_softcap,
-            dropout_rate=config.dropout_rate if dropping else 0.0,
-            dropout_rng=self.make_rng("dropout") if dropping else None,
+            **_dropout(self, config, deterministic),
             implementation="auto" if decoding else config.attention_implementation,
         )
         return result, cross_cache
 
 
+def _dropout(module: nn.Module, config: ModelConfig, deterministic: bool) -> dict[str, Any]:
+    """Dropout rate and key; no key is drawn where nothing is dropped, so that none is needed."""
+    if deterministic or config.dropout_rate == 0:
+        return {"dropout_rate": 0.0, "dropout_rng": None}
+    return {"dropout_rate": config.dropout_rate, "dropout_rng": module.make_rng("dropout")}
+
+
 def _make_params(module: nn.Module, config: ModelConfig, sublayers: int) -> MultiHeadParams:
-    """Makes, or finds, the parameters of an attention layer in its module."""
+    """Declares the parameters of an attention layer in its module, and returns their values."""
     init, dtype, width = kernel_init(config), param_dtype(config), config.d_model
     query_width = config.num_heads * config.key_dim
     key_width = config.kv_heads * config.key_dim

@@ -21,11 +21,11 @@ __all__ = ["AttentionWeights", "Block", "BlockOutput"]
 
 
 class AttentionWeights(NamedTuple):
-    """The attention weights of a block, or of all blocks of a stack with a leading layer axis.
+    """Attention weights of a block; of a stack, those of all layers, with a leading layer axis.
 
     Args:
         self_attention: float32 `[B, N, T, S]`.
-        cross_attention: float32 `[B, N, T, S]`, S tokens of the encoder; None without it.
+        cross_attention: float32 `[B, N, T, S]` of S encoder tokens; None without cross-attention.
     """
 
     self_attention: jax.Array
@@ -39,7 +39,7 @@ class BlockOutput(NamedTuple):
         x: float `[B, T, D]`.
         cache: the cache with the new tokens, when one was given.
         cross_cache: keys and values of the encoder's output, in a decoder with cross-attention.
-        weights: when they were asked for.
+        weights: attention weights, when asked for.
     """
 
     x: jax.Array
@@ -49,7 +49,9 @@ class BlockOutput(NamedTuple):
 
 
 class Block(nn.Module):
-    """Attention, then feed-forward, each with norms and a residual sum.
+    """Transformer block: attention, then feed-forward, each with norms and a residual sum.
+
+    `config.norm_position` says where the norms are:
 
     - "pre": `x + f(norm(x))` (Xiong et al., "On Layer Normalization in the Transformer
       Architecture", 2020).
@@ -59,16 +61,15 @@ class Block(nn.Module):
 
     Dropout acts on a sublayer's output, just before the residual sum.
 
-    A block of one's own is a module with the same call, which a model takes as `block`: it is
-    made as `block(config)`, with `cross_attention` and `attention_norm` as well where they are
-    not at their defaults. What it sows into the collection "losses" is added to the training
-    loss.
+    A custom block is a module with the same call, which a model takes as `block`. It is created
+    as `block(config)`, with `cross_attention` and `attention_norm` as well where they are not at
+    their defaults. What it sows into the collection "losses" is added to the training loss.
 
     Args:
         config: the model.
-        cross_attention: whether attention to an encoder's output stands between the two.
+        cross_attention: whether attention to an encoder's output comes between the two.
         attention_norm: whether there is a norm before the attention ("pre" only).
-        feed_forward: makes the feed-forward layer: a module of config and sublayers that maps
+        feed_forward: makes the feed-forward layer from config and sublayers: a module that maps
             `[B, T, D]` to `[B, T, D]`.
 
     Example:
@@ -95,12 +96,12 @@ class Block(nn.Module):
         deterministic: bool = True,
         return_weights: bool = False,
     ) -> BlockOutput:
-        """Maps float `[B, T, D]` to `[B, T, D]`; the arguments are those of the attention."""
+        """Maps float `[B, T, D]` to `[B, T, D]`; arguments as of the attention layers."""
         config, sublayers = self.config, 3 if self.cross_attention else 2
         dropout = nn.Dropout(config.dropout_rate, deterministic=deterministic)
         options = {"deterministic": deterministic, "return_weights": return_weights}
 
-        def normed(name: str, x: jax.Array) -> jax.Array:
+        def sublayer_input(name: str, x: jax.Array) -> jax.Array:
             if config.norm_position == "post" or (name == "attention" and not self.attention_norm):
                 return x
             return Norm(config, name=f"{name}_norm")(x)
@@ -112,17 +113,17 @@ class Block(nn.Module):
             return Norm(config, name=f"{name}_norm")(x) if config.norm_position == "post" else x
 
         attention = MultiHeadAttention(config, sublayers, name="attention")
-        own = attention(normed("attention", x), context, cache=cache, **options)
+        own = attention(sublayer_input("attention", x), context, cache=cache, **options)
         x = add("attention", x, own.output)
 
         cross_weights = None
         if self.cross_attention:
             layer = CrossAttention(config, sublayers, name="cross_attention")
-            inputs = normed("cross_attention", x)
+            inputs = sublayer_input("cross_attention", x)
             cross, cross_cache = layer(inputs, context, cross_cache=cross_cache, **options)
             x, cross_weights = add("cross_attention", x, cross.output), cross.weights
 
         feed_forward = self.feed_forward(config, sublayers=sublayers, name="feed_forward")
-        x = add("feed_forward", x, feed_forward(normed("feed_forward", x)))
+        x = add("feed_forward", x, feed_forward(sublayer_input("feed_forward", x)))
         weights = None if own.weights is None else AttentionWeights(own.weights, cross_weights)
         return BlockOutput(x, own.cache, cross_cache, weights)

@@ -1,4 +1,4 @@
-"""The token embedding, which is also the output projection where the two are tied."""
+"""The token embedding, and the output projection, which may be the same table."""
 
 import jax
 import jax.numpy as jnp
@@ -13,18 +13,18 @@ from jaxformer.modules.initializers import kernel_init, param_dtype
 __all__ = ["FROZEN_EMBEDDING", "Embedding"]
 
 FROZEN_EMBEDDING = "frozen_embedding"
-"""Name of a table that is not trained, nor decayed."""
+"""Parameter name of an embedding table that is neither trained nor decayed."""
 
 
 class Embedding(nn.Module):
-    """One vector per token, and the logits of hidden states.
+    """Token embedding, and output projection of hidden states to logits.
 
-    Where the table is narrower or wider than the model, a learned projection follows it.
+    Where the table is not as wide as the model, a learned projection follows it.
 
     Args:
         config: vocabulary, widths, scaling, tying, freezing and soft cap; its vocab_size must be
             set.
-        has_output: whether hidden states are ever scored; if not, there is no output table.
+        has_output: whether there are logits; if not, there is no output table.
 
     Raises:
         ConfigError: vocab_size is not set.
@@ -41,7 +41,7 @@ class Embedding(nn.Module):
     has_output: bool = True
 
     def setup(self) -> None:
-        """Makes the tables."""
+        """Creates the tables."""
         config, init, dtype = self.config, kernel_init(self.config), param_dtype(self.config)
         if config.vocab_size is None:
             raise ConfigError("vocab_size must be set to build a model; it is the tokenizer's")
@@ -56,7 +56,7 @@ class Embedding(nn.Module):
             self.output_embedding = self.param("output_embedding", init, shape, dtype)
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
-        """Looks up integer `[...]` and returns `[..., D]` in the config's dtype."""
+        """Embeds integer `[...]` as `[..., D]`, in the config's dtype."""
         config = self.config
         x = embed(self._table(), tokens).astype(jnp.dtype(config.dtype))
         if config.table_dim != config.d_model:

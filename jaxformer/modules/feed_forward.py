@@ -14,7 +14,7 @@ from jaxformer.modules.initializers import kernel_init, param_dtype, residual_in
 
 __all__ = ["FeedForward"]
 
-_GATES = {"swiglu": "silu", "geglu": "gelu"}
+_GATE_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu"}
 
 
 class FeedForward(nn.Module):
@@ -22,7 +22,7 @@ class FeedForward(nn.Module):
 
     Args:
         config: widths, activation and biases.
-        sublayers: how many sublayers the block has, for the size of initial weights.
+        sublayers: number of sublayers in the block, for the scale of initial weights.
 
     Example:
         >>> import jax.numpy as jnp
@@ -43,24 +43,24 @@ class FeedForward(nn.Module):
         config, inner = self.config, self.config.ff_dim
         dtype = param_dtype(config)
 
-        def up(name: str) -> tuple[jax.Array, jax.Array | None]:
+        def input_projection(name: str) -> tuple[jax.Array, jax.Array | None]:
             shape = (x.shape[-1], inner)
             kernel = self.param(f"{name}_kernel", kernel_init(config), shape, dtype)
             if not config.use_bias:
                 return kernel, None
             return kernel, self.param(f"{name}_bias", nn.initializers.zeros, (inner,), dtype)
 
-        up_kernel, up_bias = up("up")
+        up_kernel, up_bias = input_projection("up")
         init = residual_init(config, self.sublayers)
         down_kernel = self.param("down_kernel", init, (inner, config.d_model), dtype)
         down_bias = None
         if config.use_bias:
             down_bias = self.param("down_bias", nn.initializers.zeros, (config.d_model,), dtype)
-        if config.activation not in _GATES:
+        if config.activation not in _GATE_ACTIVATIONS:
             params = FeedForwardParams(up_kernel, down_kernel, up_bias, down_bias)
             return feed_forward(params, x, activation=config.activation)
-        gate_kernel, gate_bias = up("gate")
+        gate_kernel, gate_bias = input_projection("gate")
         gated = GatedFeedForwardParams(
             gate_kernel, up_kernel, down_kernel, gate_bias, up_bias, down_bias
         )
-        return gated_feed_forward(gated, x, activation=_GATES[config.activation])
+        return gated_feed_forward(gated, x, activation=_GATE_ACTIVATIONS[config.activation])

@@ -1,4 +1,4 @@
-"""How parameters start, and in which dtype: what every module of this folder shares."""
+"""Initializers and dtype of the parameters of all modules."""
 
 import jax
 import jax.numpy as jnp
@@ -10,22 +10,22 @@ __all__ = ["kernel_init", "param_dtype", "residual_init"]
 
 
 def kernel_init(config: ModelConfig) -> jax.nn.initializers.Initializer:
-    """Normal with standard deviation `init_std`: for embeddings and most projections."""
+    """Normal with standard deviation `init_std`, for embeddings and most projections."""
     return nn.initializers.normal(config.init_std)
 
 
 def residual_init(config: ModelConfig, sublayers: int) -> jax.nn.initializers.Initializer:
-    """Normal, divided by the root of their number: for projections into the residual stream.
+    """Normal, for projections into the residual stream: `init_std` / sqrt(number of them).
 
-    Each of them adds its variance to the stream (Radford et al., GPT-2, 2019, section 2.3).
+    Each adds its variance to the stream (Radford et al., GPT-2, 2019, section 2.3).
 
     Args:
         config: the model.
-        sublayers: how many of them a layer has: 2, or 3 with cross-attention.
+        sublayers: number of them in a layer: 2, or 3 with cross-attention.
     """
     return nn.initializers.normal(config.init_std / (sublayers * config.num_layers) ** 0.5)
 
 
 def param_dtype(config: ModelConfig) -> jnp.dtype:
-    """The dtype that parameters are kept in."""
+    """Dtype of the parameters."""
     return jnp.dtype(config.param_dtype)

@@ -1,9 +1,10 @@
-"""Position schemes: what a model adds to embeddings, rotates heads by, or adds to scores.
+"""Position schemes: encodings of embeddings, rotations of heads, and biases on scores.
 
 To add one: a config in `config/positions.py`, a pure function in `functional`, and a class here.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import jax
@@ -44,9 +45,9 @@ __all__ = [
 
 
 class Positions(nn.Module):
-    """A position scheme: three methods, of which a subclass overrides those that it uses.
+    """Base class of position schemes, of whose three methods a subclass overrides some.
 
-    The class itself is the scheme without positions. An own one is passed to a model as
+    The class itself is the scheme without positions. A custom one is passed to a model as
     `position_scheme`.
 
     Example:
@@ -62,7 +63,7 @@ class Positions(nn.Module):
     """
 
     def encoding(self, positions: jax.Array) -> jax.Array | None:
-        """Vectors to add to the embeddings.
+        """Position vectors that are added to the embeddings.
 
         Args:
             positions: integer `[B, T]`.
@@ -73,10 +74,10 @@ class Positions(nn.Module):
         return None
 
     def rotation(self, positions: jax.Array) -> Rotation | None:
-        """A function that rotates queries and keys; made once, and applied in every layer.
+        """Function that rotates queries and keys; made once, and applied in every layer.
 
         Args:
-            positions: integer `[B, T]`, of the tokens that queries and keys are made from.
+            positions: integer `[B, T]`, of the tokens of queries and keys.
 
         Returns:
             A function from query `[B, T, N, H]` and key `[B, T, K, H]` to both, or None.
@@ -86,26 +87,25 @@ class Positions(nn.Module):
     def bias(
         self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0
     ) -> jax.Array | None:
-        """A bias on the attention scores, which is a function of the tokens' order in a row.
+        """Bias on the attention scores, which depends only on the order of the tokens in a row.
 
         Args:
             num_queries: T.
             num_keys: S.
-            query_offset: index of the first query among the keys; an int, or int `[B]`, one for
-                each row.
+            query_offset: index of the first query among the keys; int, or int `[B]` of each row.
 
         Returns:
-            float that broadcasts to `[B, N, T, S]`, of that rank, or None.
+            float of rank 4 that broadcasts to `[B, N, T, S]`, or None.
         """
         return None
 
 
-class _Configured(Positions):
-    """A scheme that a config names.
+class _ConfiguredPositions(Positions):
+    """A position scheme with settings from a config.
 
     Args:
-        model: the model, for its sizes and dtypes.
-        scheme: the scheme's own settings.
+        model: sizes and dtypes.
+        scheme: settings of the scheme.
         causal: whether queries attend to no later keys.
     """
 
@@ -114,25 +114,25 @@ class _Configured(Positions):
     causal: bool
 
 
-class SinusoidalPositions(_Configured):
+class SinusoidalPositions(_ConfiguredPositions):
     """Sines and cosines added to the embeddings (Vaswani et al., 2017, section 3.5)."""
 
     scheme: SinusoidalConfig
 
     def encoding(self, positions: jax.Array) -> jax.Array:
-        """Float32 `[B, T, D]`, the same for every model of this width."""
+        """Float32 `[B, T, D]`, without parameters."""
         return sinusoidal_positions(
             positions, self.model.d_model, base=self.scheme.base, layout=self.scheme.layout
         )
 
 
-class LearnedPositions(_Configured):
+class LearnedPositions(_ConfiguredPositions):
     """A learned vector for each of max_len positions, added to the embeddings."""
 
     scheme: LearnedConfig
 
     def setup(self) -> None:
-        """Makes the table `[max_len, D]`."""
+        """Creates the table `[max_len, D]`."""
         shape = (self.model.max_len, self.model.d_model)
         init, dtype = kernel_init(self.model), param_dtype(self.model)
         self.table = self.param("embedding", init, shape, dtype)
@@ -142,55 +142,55 @@ class LearnedPositions(_Configured):
         return embed(self.table, positions)
 
 
-class RotaryPositions(_Configured):
+class RotaryPositions(_ConfiguredPositions):
     """Queries and keys rotated by angles that grow with the position (Su et al., RoFormer, 2021).
 
-    With `rotary_scaling`, stretched to longer texts.
+    The config's `scaling` stretches them to longer texts.
     """
 
     scheme: RotaryConfig
 
     def tables(self, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """(cos, sin) of the angles of integer `[B, T]` positions, each float32 `[B, T, H/2]`."""
+        """Cosines and sines of the angles of `[B, T]` positions, each float32 `[B, T, H/2]`."""
         scaling = _rotary_scaling(self.scheme)
         return rotary_tables(positions, self.model.key_dim, base=self.scheme.base, scaling=scaling)
 
     def rotation(self, positions: jax.Array) -> Rotation:
-        """Rotates by the tables, in the layout of the config."""
+        """Rotation by the tables, in the layout of the config."""
+        # The tables are computed here, once, and not in every layer.
         tables, layout = self.tables(positions), self.scheme.layout
 
         def rotate(query: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-            return apply_rotary(query, tables, layout=layout), apply_rotary(
-                key, tables, layout=layout
-            )
+            turn = functools.partial(apply_rotary, tables=tables, layout=layout)
+            return turn(query), turn(key)
 
         return rotate
 
 
-class AlibiPositions(_Configured):
+class AlibiPositions(_ConfiguredPositions):
     """A fixed penalty on the scores, linear in the distance (Press et al., ALiBi, 2022)."""
 
     scheme: AlibiConfig
 
     def bias(self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0) -> jax.Array:
-        """Float32 `[1, N, T, S]`, or `[B, N, T, S]` where the rows' offsets may differ."""
+        """Float32 `[1, N, T, S]`, or `[B, N, T, S]` for an offset per row."""
         bias = alibi_bias(self.model.num_heads, num_queries, num_keys, query_offset)
         return bias if bias.ndim == 4 else bias[None]
 
 
-class RelativePositions(_Configured):
+class RelativePositions(_ConfiguredPositions):
     """A learned bias for each head and bucket of distances (Raffel et al., T5, 2020)."""
 
     scheme: RelativeConfig
 
     def setup(self) -> None:
-        """Makes the table `[num_buckets, N]`."""
+        """Creates the table `[num_buckets, N]`."""
         shape = (self.scheme.num_buckets, self.model.num_heads)
         init, dtype = kernel_init(self.model), param_dtype(self.model)
         self.table = self.param("table", init, shape, dtype)
 
     def bias(self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0) -> jax.Array:
-        """Float `[1, N, T, S]`, or `[B, N, T, S]` where the rows' offsets may differ."""
+        """Float `[1, N, T, S]`, or `[B, N, T, S]` for an offset per row."""
         buckets = relative_position_buckets(
             num_queries, num_keys, query_offset, num_buckets=self.scheme.num_buckets,
             max_distance=self.scheme.max_distance, bidirectional=not self.causal,
@@ -215,18 +215,11 @@ _SCALINGS: dict[str, Callable[..., RotaryScaling]] = {
 
 
 def make_positions(model: ModelConfig, *, causal: bool) -> Positions:
-    """Position scheme of a config.
-
-    Args:
-        model: the model; its `positions` say which.
-        causal: whether queries attend to no later keys.
-
-    Returns:
-        The module.
+    """Creates the position scheme of `model.positions`; causal: whether attention is causal.
 
     Example:
         >>> config = ModelConfig(max_len=8, num_layers=1, d_model=4, num_heads=2, positions="alibi")
-        >>> make_positions(config, causal=True).apply({}, 3, 3, method="bias").shape
+        >>> make_positions(config, causal=True).apply({}, 3, 3, method=AlibiPositions.bias).shape
         (1, 2, 3, 3)
     """
     if isinstance(model.positions, NoPositionsConfig):

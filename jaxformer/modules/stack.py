@@ -1,4 +1,4 @@
-"""The layers of a model, their parameters stacked; run by one compiled scan, or by a loop."""
+"""The stack of layers, with stacked parameters; run by one compiled scan, or by a loop."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from einops import rearrange
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
-from jaxformer.errors import ConfigError
+from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.modules.attention import NO_CONTEXT, AttentionContext
 from jaxformer.modules.block import AttentionWeights, Block, BlockOutput
@@ -25,9 +25,10 @@ __all__ = [
 ]
 
 Cache = tuple[KVCache | WindowCache, ...]
-"""One cache for each layer."""
+"""Key/value caches, one for each layer."""
 
-_MOST_LOOPED = 12  # layers that "auto" loops over on a CPU; each is compiled by itself
+# A loop compiles each layer by itself, so "auto" scans deeper models, on a CPU too.
+_MAX_LOOPED_LAYERS = 12
 
 _GROUPS = ("first_layers", "layers")  # names of the stacked parameters
 
@@ -38,25 +39,14 @@ _REMAT_POLICIES = {
 
 
 class LayerExecution(NamedTuple):
-    """How the layers of a stack run.
-
-    Args:
-        name: "scan" or "loop".
-        reason: why, in words.
-    """
+    """How the layers of a stack run: "scan" or "loop", and the reason in words."""
 
     name: Literal["scan", "loop"]
     reason: str
 
 
 def layer_execution(config: ModelConfig) -> LayerExecution:
-    """Chooses how the layers of a model run, where no cache is given; with one they are looped.
-
-    Args:
-        config: the model; its `layer_execution` says, or leaves it to this function by "auto".
-
-    Returns:
-        The name and the reason.
+    """Resolves `config.layer_execution` for calls without a cache; with one, layers are looped.
 
     Example:
         >>> config = ModelConfig(
@@ -68,10 +58,10 @@ def layer_execution(config: ModelConfig) -> LayerExecution:
     if config.layer_execution != "auto":
         return LayerExecution(config.layer_execution, "model.layer_execution says so")
     backend = jax.default_backend()
-    if backend == "cpu" and config.num_layers <= _MOST_LOOPED:
+    if backend == "cpu" and config.num_layers <= _MAX_LOOPED_LAYERS:
         return LayerExecution("loop", f"on a CPU {config.num_layers} layers are faster as a loop")
     if backend == "cpu":
-        reason = f"more than {_MOST_LOOPED} layers would take long to compile as a loop"
+        reason = f"more than {_MAX_LOOPED_LAYERS} layers would take long to compile as a loop"
         return LayerExecution("scan", reason)
     return LayerExecution("scan", "a scan compiles its layers once")
 
@@ -83,7 +73,7 @@ class StackOutput(NamedTuple):
         x: float `[B, T, D]`.
         cache: one cache per layer with the new tokens, when they were given.
         cross_cache: keys and values of the encoder's output, one per layer; with a cache only.
-        weights: `[L, B, N, T, S]` of each kind of attention, when they were asked for.
+        weights: attention weights `[L, B, N, T, S]`, when asked for.
     """
 
     x: jax.Array
@@ -93,17 +83,17 @@ class StackOutput(NamedTuple):
 
 
 class Stack(nn.Module):
-    """`num_layers` blocks, one after the other.
+    """`num_layers` blocks, one after the other, with stacked parameters.
 
-    Every parameter has a leading axis of the layers, under "layers", and those of
-    `config.first_layers` under "first_layers", however the layers run: by one `nn.scan` over the
-    repeats of the layer pattern, or by a loop over slices. A cache is always looped over, which is
-    1.8 times as fast as carrying it through a scan.
+    Every parameter has a leading axis of layers, under "layers", and for `config.first_layers`
+    under "first_layers". This layout does not depend on how the layers run: by one `nn.scan` over
+    the repeats of the layer pattern, or by a loop over slices. Calls with a cache always loop,
+    which is 1.8 times as fast as carrying the cache through a scan.
 
     Args:
         config: the model.
         cross_attention: whether the blocks attend to an encoder's output as well.
-        block: makes the block of all layers: a module of config, with the call of `Block`.
+        block: makes the block of all layers: a module with the arguments and call of `Block`.
 
     Example:
         >>> config = ModelConfig(max_len=8, num_layers=3, d_model=4, num_heads=2)
@@ -131,18 +121,18 @@ class Stack(nn.Module):
 
         Args:
             x: float `[B, T, D]`.
-            contexts: structure of the attention, for all layers, or one for each of them.
-            cache: earlier keys and values, one per layer.
-            cross_cache: keys and values of an encoder's output, one per layer; made from the
-                contexts' when not given.
+            contexts: attention context of all layers, or one for each.
+            cache: keys and values of the earlier tokens, one cache per layer.
+            cross_cache: keys and values of the encoder's output, one per layer; projected from
+                the contexts' `encoded` when not given.
             deterministic: whether dropout is off.
             return_weights: whether the attention weights of all layers are returned as well.
 
         Returns:
-            The output, and what there is beside it.
+            The output, with caches and attention weights where there are any.
 
         Raises:
-            ConfigError: not one cache, or one context, per layer.
+            ConfigError: there is not one cache, or one context, per layer.
         """
         config = self.config
         if isinstance(contexts, AttentionContext):
@@ -175,6 +165,7 @@ class Stack(nn.Module):
         if return_weights:
             found = [o.weights for o in outputs if o.weights is not None]
             weights = jax.tree.map(lambda *each: jnp.concatenate(each), *found)
+        # Without a cache, returning them would keep the keys and values of all layers alive.
         if cache is None:
             return StackOutput(x, weights=weights)
         new_cross_cache = tuple(o.cross_cache for o in outputs if o.cross_cache is not None)
@@ -182,33 +173,44 @@ class Stack(nn.Module):
         return StackOutput(x, new_cache, new_cross_cache or None, weights)
 
     def _make_block(self, name: str, x: jax.Array, group: list["_Layer"]) -> nn.Module:
-        """The block whose parameters are those of all layers of a group, drawn at initialization.
+        """Creates the block that has the stacked parameters of a group of layers.
 
-        A scan draws them whichever way the layers will run, so that they do not depend on it.
+        They are initialized by a scan, whichever way the layers will run, so that neither their
+        layout nor their values depend on it.
         """
         options: dict[str, Any] = {"cross_attention": True} if self.cross_attention else {}
+        # Passed only where it is not the default, so that custom blocks need not take it.
         if name == "first_layers" and self.config.first_layers[0].attention_norm is False:
             options["attention_norm"] = False
-        block = self.block(self.config, name=name, **options)
+        try:
+            block = self.block(self.config, name=name, **options)
+        except TypeError as error:
+            raise ConfigError(
+                "block must make a module from a config and "
+                f"{', '.join(['name', *options])}, as modules.Block does, got {error}"
+            ) from None
         if self.is_initializing():
 
-            def draw(block: nn.Module, x: jax.Array, _: None) -> tuple[jax.Array, None]:
+            def initialize(block: nn.Module, x: jax.Array, _: None) -> tuple[jax.Array, None]:
                 return _call(block, x, layer=group[0], options={}).x, None
 
             axes, rngs = {"params": 0}, {"params": True}
-            nn.scan(draw, variable_axes=axes, split_rngs=rngs, length=len(group))(block, x, None)
+            nn.scan(initialize, variable_axes=axes, split_rngs=rngs, length=len(group))(
+                block, x, None
+            )
         return block
 
     def _loop(
         self, block: nn.Module, x: jax.Array, group: list["_Layer"], options: dict[str, bool],
         start: int = 0,
     ) -> list[BlockOutput]:  # fmt: skip
-        """Runs the layers of a group one by one, from number `start` on."""
-        slices = _slices(block.variables["params"], len(group))
-        outputs = []
-        for layer, params in zip(group[start:], slices[start:], strict=True):
-            take = functools.partial(_replace, by=params)
-            output = self._on(take, layer, options, prevent_cse=True)(block, x)
+        """Runs the layers of a group one by one, from index `start` on."""
+        outputs: list[BlockOutput] = []
+        # The stack is cut once, outside the layers: `_split` says why.
+        params_of_layers = _layer_params(block.variables.get("params", {}), start, len(group))
+        for layer, params in zip(group[start:], params_of_layers, strict=True):
+            select = functools.partial(_replace_params, new=params)
+            output = self._layer_function(select, layer, options, prevent_cse=True)(block, x)
             x = output.x
             weights = jax.tree.map(lambda leaf: leaf[None], output.weights)
             outputs.append(output._replace(weights=weights))
@@ -217,22 +219,25 @@ class Stack(nn.Module):
     def _scan(
         self, block: nn.Module, x: jax.Array, group: list["_Layer"], options: dict[str, bool]
     ) -> list[BlockOutput]:
-        """Runs the repeats of the pattern by one scan, and loops over what is left."""
+        """Runs the repeats of the pattern by one scan, and loops over the layers after them."""
         period = max(1, len(self.config.layers))
         repeats = len(group) // period
 
         def repeat(block: nn.Module, x: jax.Array, _: None) -> tuple[jax.Array, Any]:
             weights = []
             for index in range(period):
-                # Inside a scan nothing is merged across iterations, so CSE need not be prevented.
-                take = functools.partial(_take, index=index)
-                output = self._on(take, group[index], options, prevent_cse=False)(block, x)
+                # XLA merges nothing across the iterations of a scan, so remat need not prevent CSE,
+                # whose barriers would cost speed.
+                select = functools.partial(_params_at, index=index)
+                run_layer = self._layer_function(select, group[index], options, prevent_cse=False)
+                output = run_layer(block, x)
                 x = output.x
                 weights.append(output.weights)
             return x, jax.tree.map(lambda *each: jnp.stack(each), *weights)
 
         scan = nn.scan(
             repeat,
+            # Flax drops what a block sows into a collection that is not named here.
             variable_axes={"params": 0, "losses": 0, "intermediates": 0},
             split_rngs={"params": True, "dropout": True},
             length=repeats,
@@ -252,58 +257,87 @@ class Stack(nn.Module):
         rest = self._loop(block, x, group, options, start=repeats * period)
         return [BlockOutput(x, weights=weights), *rest]
 
-    def _on(
-        self, take: Callable[[Any], Any], layer: "_Layer", options: dict[str, bool], *,
+    def _layer_function(
+        self, select: Callable[[Any], Any], layer: "_Layer", options: dict[str, bool], *,
         prevent_cse: bool,
     ) -> Callable[..., BlockOutput]:  # fmt: skip
-        """A function of (block, x) that runs one layer on its part of the stacked parameters.
+        """Function of (block, x) that runs one layer with the parameters that `select` returns.
 
-        The backward pass computes again what the config says.
+        The backward pass recomputes what `config.remat` says. Context and caches are closed over,
+        not arguments, because some of their fields are static and hold traced arrays.
         """
         call: Callable[..., Any] = functools.partial(_call, layer=layer, options=options)
         if self.config.remat != "none":
             policy = _REMAT_POLICIES[self.config.remat]
             call = nn.remat(call, policy=policy, prevent_cse=prevent_cse)
-        return _with_params(call, take)
+        # Selected outside remat, so that the backward pass does not select again.
+        return _with_params(call, select)
 
 
 class _Layer(NamedTuple):
-    """What one layer is called with."""
+    """Inputs of one layer besides x."""
 
     context: AttentionContext
     cache: KVCache | WindowCache | None
     cross_cache: KVCache | None
 
 
-def _call(block: nn.Module, x: jax.Array, *, layer: _Layer, options: dict[str, bool]) -> Any:
-    return block(x, layer.context, cache=layer.cache, cross_cache=layer.cross_cache, **options)
+def _call(
+    block: nn.Module, x: jax.Array, *, layer: _Layer, options: dict[str, bool]
+) -> BlockOutput:
+    """Calls a block, which may be a user's, and checks that what it returns can go on."""
+    output = block(x, layer.context, cache=layer.cache, cross_cache=layer.cross_cache, **options)
+    name = type(block).__name__
+    if not isinstance(output, BlockOutput):
+        raise ConfigError(
+            f"a block must return a modules.BlockOutput, got {type(output).__name__} from {name}"
+        )
+    if (output.x.shape, output.x.dtype) != (x.shape, x.dtype):
+        raise ShapeError(
+            f"a block must keep the shape {x.shape} and dtype {x.dtype} of x, got "
+            f"{output.x.shape} and {output.x.dtype} from {name}"
+        )
+    for given, what in (
+        ("cache", layer.cache is not None),
+        ("weights", options.get("return_weights")),
+    ):
+        if what and getattr(output, given) is None:
+            raise ConfigError(
+                f"a block must return the {given} of its attention where it is asked for, got "
+                f"none from {name}; put it into the BlockOutput"
+            )
+    return output
 
 
 def _with_params(
     function: Callable[..., Any], transform: Callable[[Any], Any]
 ) -> Callable[..., Any]:
-    """Has a function of a module see other parameters than those stored."""
+    """Runs a function of a module on transformed parameters, instead of those stored in it."""
 
-    def change(variables: Any) -> Any:
+    def transform_params(variables: Any) -> Any:
+        # A block without parameters has no such collection.
         return {"params": transform(variables["params"])} if "params" in variables else variables
 
-    return nn.map_variables(function, "params", trans_in_fn=change)
+    return nn.map_variables(function, "params", trans_in_fn=transform_params)
 
 
-def _replace(params: Any, *, by: Any) -> Any:
+def _replace_params(params: Any, *, new: Any) -> Any:
     del params
-    return by
+    return new
 
 
-def _take(params: Any, *, index: int) -> Any:
+def _params_at(params: Any, *, index: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[index], params)
 
 
-def _slices(params: Any, count: int) -> list[Any]:
-    """Parameters of each layer of a group: stacked leaves cut, those of `split_layers` as is."""
+def _layer_params(params: Any, start: int, stop: int) -> list[Any]:
+    """Parameters of each layer from `start` on, from stacked leaves or those of `split_layers`."""
     leaves, tree = jax.tree.flatten(params, is_leaf=_is_split)
-    parts = [leaf if _is_split(leaf) else _split(leaf) for leaf in leaves]
-    return [jax.tree.unflatten(tree, [each[i] for each in parts]) for i in range(count)]
+    if not leaves or start == stop:
+        return [params] * (stop - start)
+    parts = [leaf[start:] if start else leaf for leaf in leaves]
+    parts = [part if _is_split(part) else _split(part) for part in parts]
+    return [jax.tree.unflatten(tree, list(each)) for each in zip(*parts, strict=True)]
 
 
 def _is_split(leaf: Any) -> bool:
@@ -311,25 +345,25 @@ def _is_split(leaf: Any) -> bool:
 
 
 def _split(leaf: jax.Array) -> tuple[jax.Array, ...]:
-    # By lax.split, whose gradient is one concatenation; that of indexing would be a sum of arrays
-    # as large as the stack, one for each layer.
+    # By lax.split, whose gradient is one concatenation. The gradient of indexing would be a sum of
+    # arrays as large as the stack, one for each layer.
     parts = jax.lax.split(leaf, (1,) * leaf.shape[0])
     return tuple(rearrange(part, "1 ... -> ...") for part in parts)
 
 
 @jax.jit
 def split_layers(params: Any) -> Any:
-    """Parameters of a model with those of its layers cut apart, for a loop that only reads them.
+    """Splits the stacked parameters of a model by layer, for decoding.
 
-    Decoding reads all parameters for every token. To slice them out of a stack costs as much as
-    the reading (measured: 2.6 times slower), so a decoding loop cuts them once, before it starts.
+    Decoding reads all parameters for every token, and slicing them out of a stack each time is
+    2.6 times slower (measured). So a decoding loop splits them once, before it starts.
 
     Args:
         params: nested dict of a model.
 
     Returns:
-        The same, with a tuple of one array for each layer in place of every stacked array. A
-        `Stack` that loops takes either.
+        The same dict, with a tuple of arrays, one for each layer, in place of every stacked array.
+        A `Stack` that loops takes either.
 
     Example:
         >>> split_layers({"stack": {"layers": {"scale": jnp.ones((2, 3))}}})["stack"]["layers"]

@@ -18,8 +18,9 @@ from jaxformer.runs.forward import (
     self_attention_map,
     with_weights,
 )
+from jaxformer.runs.prepare import encode_each
 from jaxformer.runs.streams import StreamTask, StreamText
-from jaxformer.runs.task import LogLikelihood, encode_each
+from jaxformer.runs.task import LogLikelihood
 from jaxformer.training import TrainingData, language_model_loss
 from jaxformer.training.losses import LossFunction
 from jaxformer.training.parallel import Runner

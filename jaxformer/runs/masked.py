@@ -13,8 +13,9 @@ from jaxformer.config import ExperimentConfig
 from jaxformer.errors import DataError
 from jaxformer.models import AttentionMap, MaskedLanguageModel
 from jaxformer.runs.forward import apply_model, encoder_attention, padded_batches
+from jaxformer.runs.prepare import train_tokenizer
 from jaxformer.runs.streams import StreamTask, StreamText
-from jaxformer.runs.task import Split, train_tokenizer
+from jaxformer.runs.task import Split
 from jaxformer.training import TrainingData, language_model_loss
 from jaxformer.training.data import BatchSource
 from jaxformer.training.losses import LossFunction

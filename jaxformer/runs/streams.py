@@ -11,7 +11,8 @@ from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs.folder import VALIDATION, DataSummary, read_json, write_json
-from jaxformer.runs.task import Split, Task, fingerprint
+from jaxformer.runs.prepare import fingerprint
+from jaxformer.runs.task import Split, Task
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner

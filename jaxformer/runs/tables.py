@@ -12,7 +12,8 @@ import numpy as np
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.runs.folder import VALIDATION, DataSummary, read_json, write_json
-from jaxformer.runs.task import Split, Task, evenly_chosen, fingerprint
+from jaxformer.runs.prepare import evenly_chosen, fingerprint
+from jaxformer.runs.task import Split, Task
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner

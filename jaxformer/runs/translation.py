@@ -20,15 +20,9 @@ from jaxformer.runs.forward import (
     self_attention_map,
     with_weights,
 )
+from jaxformer.runs.prepare import encode_each, fill_vocab_size, train_tokenizer
 from jaxformer.runs.tables import EncodedRows, TableTask
-from jaxformer.runs.task import (
-    SOURCE_TOKENIZER,
-    LogLikelihood,
-    Split,
-    encode_each,
-    fill_vocab_size,
-    train_tokenizer,
-)
+from jaxformer.runs.task import SOURCE_TOKENIZER, LogLikelihood, Split
 from jaxformer.training import Evaluation, TrainingData, language_model_loss
 from jaxformer.training.losses import LossFunction
 from jaxformer.training.parallel import Runner

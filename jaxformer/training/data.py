@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import numpy as np
 
 from jaxformer.errors import DataError
 
@@ -97,7 +98,9 @@ def batch_at(batches: BatchSource, step: int, parts: int) -> Any:
 def check_rows(name: str, batch: Any, parts: int) -> None:
     """Raises DataError where a batch is no pytree of arrays whose rows divide evenly."""
     leaves = jax.tree.leaves_with_path(batch)
-    rows = None
+    if not leaves:
+        raise DataError(f"{name} must have arrays, got {batch!r}")
+    rows = np.shape(leaves[0][1])[:1]
     for path, leaf in leaves:
         where = jax.tree_util.keystr(path) or "it"
         shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
@@ -107,18 +110,12 @@ def check_rows(name: str, batch: Any, parts: int) -> None:
                 f"{_kind(leaf) if dtype is None else f'an array of {dtype}'} at {where}; make "
                 "arrays with np.asarray"
             )
-        if (
-            not shape
-            or shape[0] % parts
-            or shape[0] != (rows := shape[0] if rows is None else rows)
-        ):
+        if not shape or shape[:1] != rows or shape[0] % parts:
             raise DataError(
                 f"{name} must have the same number of rows in every array, a multiple of devices "
                 f"* accumulate_steps = {parts}, got shape {tuple(shape)} at {where}; fill up the "
                 "rows with some of weight 0, or use fewer devices, as runner=SingleRunner()"
             )
-    if not leaves:
-        raise DataError(f"{name} must have arrays, got {batch!r}")
 
 
 def _kind(value: Any) -> str:

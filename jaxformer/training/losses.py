@@ -1,4 +1,4 @@
-"""What models are trained to make small: sums over a batch, as functions of its arrays."""
+"""Training losses, as (sum, weight): functions of parameters and a batch."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -108,8 +108,8 @@ class PmapRunner:
         self.host = Host(jax.process_index() if num_hosts > 1 else 0, num_hosts)
         mesh = Mesh(np.asarray(self._local), (self.axis_name,))
         self._replicated = NamedSharding(mesh, PartitionSpec())
-        self._spread = jax.pmap(
-            functools.partial(_checksum_spread, self.axis_name),
+        self._checksum_ranges = jax.pmap(
+            functools.partial(_checksum_range, self.axis_name),
             axis_name=self.axis_name,
             in_axes=(None, 0),
             out_axes=None,
@@ -170,7 +170,7 @@ class PmapRunner:
         Raises:
             TrainingError: two devices differ.
         """
-        if np.asarray(self._spread(tree, np.zeros(len(self._local)))).any():
+        if np.asarray(self._checksum_ranges(tree, np.zeros(len(self._local)))).any():
             raise TrainingError(
                 "the devices' copies of the parameters have drifted apart; a value that differs "
                 "by device was not reduced, or a device computes wrongly"
@@ -184,7 +184,7 @@ class PmapRunner:
 Runner = SingleRunner | PmapRunner
 
 
-def _checksum_spread(axis_name: str, tree: Any, _: jax.Array) -> jax.Array:
+def _checksum_range(axis_name: str, tree: Any, _: jax.Array) -> jax.Array:
     """Largest minus smallest checksum over the devices, one per leaf; all 0 when they agree."""
     sums = jnp.stack([_checksum(leaf) for leaf in jax.tree.leaves(tree)])
     return jax.lax.pmax(sums, axis_name) - jax.lax.pmin(sums, axis_name)

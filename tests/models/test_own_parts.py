@@ -177,7 +177,8 @@ def test_attention_function_decodes_with_a_cache_what_it_computes_in_full(config
     model, lengths = Decoder(config, attention_fn=functions), np.array([5, 3])
     params = reference.draw_params(model, TOKENS)
     full = apply(model, params, TOKENS).logits
-    plain = apply(Decoder(config, attention_fn={"sink": dot_product_attention}), params, TOKENS)
+    plain = dot_product_attention if config is CONFIG else {"sink": dot_product_attention}
+    plain = apply(Decoder(config, attention_fn=plain), params, TOKENS)
     assert np.abs(plain.logits - full).max() > 1e-3
     cache, rows = init_cache(config, B, CAPACITY), np.arange(B)
     output = apply(model, params, TOKENS[:, :5], cache=cache, lengths=lengths)
@@ -303,7 +304,7 @@ def test_what_blocks_sow_comes_out_of_every_layer(execution, layers):
     model = Decoder(
         config,
         block=functools.partial(Block, feed_forward=Sowing),
-        attention_fn={"sink": softmax_with_sink},
+        attention_fn={"sink": softmax_with_sink} if layers else dot_product_attention,
     )
     params = reference.draw_params(model, TOKENS)
     _, sown = model.apply({"params": params}, TOKENS, mutable=["losses"])
@@ -326,6 +327,17 @@ def decode(config=CONFIG, tokens=TOKENS, inputs=None, **parts):
 
 def no_structure(query, key, value):
     return value
+
+
+def block_of(function):
+    class Own(nn.Module):
+        config: ModelConfig
+
+        @nn.compact
+        def __call__(self, x, context, **_):
+            return function(x)
+
+    return Own
 
 
 @pytest.mark.parametrize(
@@ -369,6 +381,38 @@ def no_structure(query, key, value):
         (
             decode(dataclasses.replace(CONFIG, layers=PATTERN)), ConfigError,
             ["attention must be one of dot_product, got 'sink'", "attention_fn={'sink': "],
+        ),
+        (
+            decode(attention_fn={"linear": softmax_with_sink}), ConfigError,
+            ["attention_fn has 'linear', which no layer names", "attention='linear'"],
+        ),
+        (decode(attention_fn="linear"), ConfigError, ["must be a function, got 'linear'"]),
+        (decode(position_scheme=Angles), ConfigError, ["position_scheme must be an instance"]),
+        (
+            decode(position_scheme=Angles(width=5)), ShapeError,
+            ["encoding of the positions must broadcast to [B, T, D] = (2, 7, 12)", "(2, 7, 5)"],
+        ),
+        (
+            decode(block=block_of(lambda x: x)), ConfigError,
+            ["a block must return a modules.BlockOutput", "from Own"],
+        ),
+        (
+            decode(block=block_of(lambda x: BlockOutput(x[..., :5]))), ShapeError,
+            ["a block must keep the shape (2, 7, 12)", "(2, 7, 5)"],
+        ),
+        (
+            decode(
+                block=block_of(BlockOutput), inputs={"cache": init_cache(CONFIG, B, CAPACITY)}
+            ), ConfigError, ["a block must return the cache of its attention", "from Own"],
+        ),
+        (
+            decode(block=block_of(BlockOutput), inputs={"return_weights": True}), ConfigError,
+            ["a block must return the weights of its attention"],
+        ),
+        (
+            lambda: jax.eval_shape(
+                EncoderDecoder(BOTH, block=ParallelBlock).init, jax.random.key(0), TOKENS, TOKENS
+            ), ConfigError, ["block must make a module", "cross_attention", "unexpected keyword"],
         ),
         (
             decode(position_scheme=type("Wide", (Positions,), {

@@ -47,7 +47,7 @@ def test_encoders_look_at_the_tokens_of_the_text(classification_run, masked_run)
         tokens, lengths = padded(run.encode(sentence), run.config.model.max_len)
         output = apply(model(run.config.model), run, tokens, lengths=lengths)
         assert found.name == "encoder self-attention"
-        assert_same(found, output.weights)
+        assert_same(found, output.weights.self_attention)
 
 
 def test_translator_looks_at_source_and_target(translation_run):
@@ -99,7 +99,7 @@ def test_language_model_looks_back_alone(language_model_run):
     run, sentence = language_model_run, "ಕ a\n"
     (found,) = run.attention(sentence)
     tokens, lengths = padded(list(sentence.encode()), run.config.model.max_len)
-    output = apply(Decoder(run.config.model), run, tokens, num_tokens=lengths)
+    output = apply(Decoder(run.config.model), run, tokens, lengths=lengths)
     assert found.name == "decoder self-attention"
     assert_same(found, output.weights.self_attention)
     assert np.triu(found.weights, 1).max() == 0

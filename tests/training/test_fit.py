@@ -67,6 +67,16 @@ def test_own_task_is_trained_as_by_a_loop_written_out(tmp_path):
     assert records[-1]["validation_loss"] == result.evaluation.loss
 
 
+def test_validation_may_have_a_loss_of_its_own(tmp_path):
+    def doubled(params, batch, rng):
+        total, count = loss(params, batch, rng)
+        return 2 * total, count
+
+    result = train(tmp_path, steps=3, validation=lambda: [batch(99)], validation_loss=doubled)
+    total, count = loss(result.params, batch(99), None)
+    assert result.evaluation.loss == pytest.approx(2 * float(total) / count, rel=1e-5)
+
+
 def test_without_validation_checkpoints_and_resume_are_exact(tmp_path):
     """And the newest checkpoint is the best that is known."""
     whole = train(tmp_path / "whole")

@@ -1,0 +1,85 @@
+"""What tasks prepare their texts with: tokenizers, vocabulary sizes, checks and samples."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxformer import text
+from jaxformer.config import ModelConfig, TokenizerConfig
+from jaxformer.errors import ConfigError, DataError
+
+__all__ = [
+    "encode_each",
+    "evenly_chosen",
+    "fill_vocab_size",
+    "fingerprint",
+    "train_tokenizer",
+]
+
+
+def encode_each(
+    texts: Sequence[str], encode: Callable[..., np.ndarray], *others: Sequence[Any]
+) -> list[np.ndarray]:
+    """Encodes texts one by one; an error names the index of the text that it is of."""
+    if isinstance(texts, str):
+        raise DataError(f"texts must be a list of texts, got the text {texts[:20]!r}; put it in []")
+    encoded = []
+    for index, arguments in enumerate(zip(texts, *others, strict=True)):
+        try:
+            encoded.append(encode(*arguments))
+        except DataError as error:
+            raise DataError(f"text {index}: {error}") from None
+    return encoded
+
+
+def train_tokenizer(
+    config: TokenizerConfig, train_text: Sequence[str], validation_text: Sequence[str]
+) -> text.Tokenizer:
+    """Trains on the training text; characters are taken from all, since none may be unknown."""
+    if config.kind == "byte":
+        return text.byte_tokenizer()
+    if config.kind == "character":
+        return text.train_character([*train_text, *validation_text])
+    if config.kind == "word":
+        return text.train_word(train_text, config.vocab_size)
+    assert config.vocab_size is not None  # the config requires it
+    return text.train_bpe(train_text, config.vocab_size)
+
+
+def fill_vocab_size(key: str, model: ModelConfig, tokenizer: text.Tokenizer) -> int:
+    """Takes the number of tokens from the tokenizer, or checks that the config's is enough.
+
+    Args:
+        key: of the model's config.
+        model: the config.
+        tokenizer: whose tokens they are.
+
+    Raises:
+        ConfigError: the tokenizer has more.
+    """
+    size: int | None = getattr(model, key)
+    if size is None:
+        return tokenizer.vocab_size
+    if size < tokenizer.vocab_size:
+        raise ConfigError(
+            f"model.{key} must be at least the tokenizer's {tokenizer.vocab_size}, got {size}; "
+            "raise it, or remove it to take the tokenizer's"
+        )
+    return size
+
+
+def fingerprint(*parts: Iterable[str]) -> str:
+    """SHA-256 of the texts, so that a run is not continued on others."""
+    digest = hashlib.sha256()
+    for index, texts in enumerate(parts):
+        for document in (*(("\0",) if index else ()), *texts):
+            digest.update(hashlib.sha256(document.encode()).digest())
+    return digest.hexdigest()
+
+
+def evenly_chosen(texts: Sequence[str], count: int) -> tuple[str, ...]:
+    """Takes texts at even distances, to be shown; all, if there are few."""
+    chosen = min(count, len(texts))
+    return tuple(texts[i * len(texts) // chosen] for i in range(chosen))

@@ -1,0 +1,120 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer.errors import ShapeError
+from jaxformer.functional import WindowCache, multi_head_attention
+from tests.functional.multi_head_cases import (
+    HEADS,
+    B,
+    D,
+    H,
+    K,
+    T,
+    V,
+    attend,
+    float32,
+    normal,
+    random_params,
+)
+
+WINDOW = 3
+
+
+def empty(window=WINDOW):
+    return WindowCache.init(B, window, num_kv_heads=K, head_dim=H, value_head_dim=V)
+
+
+def numbered(start, count):
+    """Keys and values whose every entry is the number of their token, counted from `start` [B]."""
+    number = (np.asarray(start)[:, None] + np.arange(count))[:, :, None, None].astype(np.float32)
+    return np.broadcast_to(number, (B, count, K, H)), np.broadcast_to(number, (B, count, K, V))
+
+
+@pytest.mark.parametrize("sizes", [[(7, 7)], [(1, 1)] * 5, [(4, 2), (1, 1), (0, 3), (5, 0)]])
+def test_append_keeps_the_last_tokens_of_every_row(sizes):
+    append = jax.jit(lambda cache, key, value, num: cache.append(key, value, num))
+    cache, count = empty(), np.zeros(B, int)
+    for size in sizes:
+        key, value, cache = append(cache, *numbered(count, max(size)), np.array(size))
+        # What the new queries attend to: the tokens before, then the new ones.
+        for row in range(B):
+            held = np.arange(count[row] - WINDOW, count[row])
+            np.testing.assert_array_equal(key[row, :WINDOW, 0, 0], np.where(held < 0, 0, held))
+            new = count[row] + np.arange(max(size))
+            np.testing.assert_array_equal(value[row, WINDOW:, 0, 0], new)
+        count += size
+    assert cache.lengths.tolist() == count.tolist() and cache.window == WINDOW
+    for row in range(B):
+        last = np.arange(count[row] - WINDOW, count[row])
+        np.testing.assert_array_equal(cache.key[row, :, 0, 0], np.where(last < 0, 0, last))
+
+
+def test_slots_without_a_token_are_masked():
+    _, _, cache = empty().append(*numbered([0, 0], 2), np.array([2, 0]))
+    assert cache.written(1)[:, 0, 0].astype(int).tolist() == [[0, 1, 1, 1], [0, 0, 0, 1]]
+
+
+def test_keys_in_order_of_position_are_put_into_the_order_of_the_slots():
+    cache = empty()._replace(lengths=jnp.array([5, 1]))
+    array = 10.0 * jnp.arange(7)[None, None, None]
+    assert cache.by_slot(array, 2)[:, 0, 0].tolist() == [
+        [20, 30, 40, 50, 60], [0, 0, 0, 10, 20],
+    ]  # fmt: skip
+    assert cache.by_slot(array[..., :1], 2).shape == (1, 1, 1, 1)
+    # Tokens beyond the keys are never taken for others.
+    short = cache.by_slot(array[..., :6], 2)
+    assert np.isnan(short[0, 0, 0, -1]) and np.isfinite(short[1]).all()
+    assert not cache.by_slot(jnp.ones((1, 1, 1, 6), bool), 2)[0, 0, 0, -1]
+
+
+@functools.partial(jax.jit, static_argnames="window")
+def step(params, x, cache, num_tokens, window=WINDOW):
+    return multi_head_attention(
+        params, x, is_causal=True, local_window_size=(window, 0), cache=cache,
+        num_tokens=num_tokens, **HEADS,
+    )  # fmt: skip
+
+
+def test_decoding_with_a_window_cache_equals_the_full_windowed_pass():
+    params, x = float32(random_params(0)), float32(normal(1, B, T, D))
+    full = attend(params, x, is_causal=True, local_window_size=(WINDOW, 0), **HEADS).output
+    lengths, rows = np.array([5, 2]), np.arange(B)
+    real = np.arange(5) < lengths[:, None]
+    prompt = jnp.where(real[..., None], x[:, :5], jnp.nan)  # padding must not be read
+    output, cache, _ = step(params, prompt, empty(), lengths)
+    np.testing.assert_allclose(output[real], full[:, :5][real], rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(output[~real], np.tile(params.output_bias, (3, 1)))
+    for t in range(2):
+        output, cache, _ = step(params, x[rows, lengths + t][:, None], cache, None)
+        np.testing.assert_allclose(output[:, 0], full[rows, lengths + t], rtol=0, atol=1e-5)
+    assert cache.key.shape == (B, WINDOW, K, H) and cache.lengths.tolist() == [7, 4]
+
+
+P, X = float32(random_params(2)), jnp.ones((B, T, D))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda: step(P, X, empty(), None, window=2),
+            ["WindowCache needs local_window_size with its own left side", "(2, 0)", "of 3 tokens"],
+        ),
+        (
+            lambda: multi_head_attention(P, X, is_causal=True, cache=empty(), **HEADS),
+            ["WindowCache needs local_window_size", "got None"],
+        ),
+        (lambda: empty().append(*numbered([0, 0], 2), np.array([3, 1])), ["in 0 .. T=2", "[3, 1]"]),
+        (lambda: empty().append(X, X), ["key must be [B=2, T, K=2, H=4]", "(2, 7, 11)"]),
+        (lambda: empty(window=0), ["window must be positive, got 0"]),
+    ],
+)
+def test_window_cache_refuses_what_does_not_fit(call, words):
+    with pytest.raises(ShapeError) as error:
+        call()
+    for word in words:
+        assert word in str(error.value)

@@ -1,0 +1,141 @@
+"""Layers that differ by a pattern: as in a float64 reference, scanned, looped, and with a cache."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer.config import LayerConfig, ModelConfig, RotaryConfig
+from jaxformer.errors import ConfigError
+from jaxformer.functional import KVCache, WindowCache
+from jaxformer.models import Decoder, Encoder, EncoderDecoder, init_cache
+from tests import numpy_transformer as reference
+
+B, T, VOCAB, CAPACITY = 2, 9, 11, 13
+BASE = ModelConfig(
+    vocab_size=VOCAB, max_len=16, num_layers=5, d_model=16, num_heads=4, d_ff=17, init_std=0.3,
+    norm="rms_norm",
+)  # fmt: skip
+LOCAL = LayerConfig(local_window_size=2, positions=RotaryConfig(base=100.0))
+PATTERNS = {
+    # Local and global layers, each with its own rotary base; a part of the pattern at the end.
+    "gemma3": dict(layers=(LOCAL, LOCAL, LayerConfig())),
+    # Every other layer without positions; the pattern divides the depth that is left.
+    "smollm3": dict(layers=(LayerConfig(), LayerConfig(positions="none")), num_layers=4),
+    # A first layer of its own, with other parameters, and biases in some layers.
+    "modernbert": dict(
+        first_layers=(LayerConfig(attention_norm=False),),
+        layers=(LOCAL, LayerConfig(positions="alibi"), LayerConfig(local_window_size=3)),
+    ),
+}
+TOKENS = np.random.default_rng(0).integers(0, VOCAB, (B, T), np.int32)
+LENGTHS = np.array([9, 4])
+REAL = np.arange(T) < LENGTHS[:, None]
+
+
+@functools.partial(jax.jit, static_argnums=0, static_argnames="return_weights")
+def apply(model, params, *tokens, **inputs):
+    return model.apply({"params": params}, *tokens, **inputs)
+
+
+def config_of(name, **changes):
+    return dataclasses.replace(BASE, **PATTERNS[name] | changes)
+
+
+@pytest.mark.parametrize("execution", ["scan", "loop"])
+@pytest.mark.parametrize("name", PATTERNS)
+def test_encoder_with_a_pattern_equals_a_float64_reference(name, execution):
+    config = config_of(name, architecture="encoder", layer_execution=execution, remat="dots")
+    params = reference.draw_params(Encoder(config), TOKENS)
+    output = apply(Encoder(config), params, TOKENS, lengths=LENGTHS, return_weights=True)
+    hidden, weights = reference.encoder(config, reference.float64(params), TOKENS, LENGTHS)
+    np.testing.assert_allclose(output.hidden[REAL], hidden[REAL], rtol=0, atol=2e-5)
+    np.testing.assert_allclose(output.weights.self_attention, weights, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_gradients_do_not_depend_on_how_layers_run(name):
+    def gradient(execution):
+        decoder = Decoder(config_of(name, layer_execution=execution))
+
+        def loss(params):
+            return jnp.square(decoder.apply({"params": params}, TOKENS).logits).sum()
+
+        return jax.jit(jax.grad(loss))(params)
+
+    params = reference.draw_params(Decoder(config_of(name)), TOKENS)
+    scanned, looped = gradient("scan"), gradient("loop")
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4 * np.abs(a).max()),
+        scanned, looped,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_decoding_keeps_windows_only_and_equals_the_full_pass(name):
+    config = config_of(name)
+    model, rows, lengths = Decoder(config), np.arange(B), np.array([6, 2])
+    params = reference.draw_params(model, TOKENS)
+    full = apply(model, params, TOKENS).logits
+    cache = init_cache(config, B, CAPACITY)
+    windows = [layer.local_window_size for layer in config.layer_overrides]
+    assert [type(c) for c in cache] == [WindowCache if w else KVCache for w in windows]
+    assert [c.key.shape[1] for c in cache] == [w or CAPACITY for w in windows]
+    output = apply(model, params, TOKENS[:, :6], lengths=lengths, cache=cache)
+    for row, length in enumerate(lengths):
+        np.testing.assert_allclose(
+            output.logits[row, :length], full[row, :length], rtol=0, atol=2e-5
+        )
+    for step in range(3):
+        token = TOKENS[rows, lengths + step][:, None]
+        output = apply(model, params, token, cache=output.cache)
+        np.testing.assert_allclose(
+            output.logits[:, 0], full[rows, lengths + step], rtol=0, atol=2e-5
+        )
+
+
+def test_pattern_is_that_of_both_halves_of_an_encoder_decoder():
+    config = config_of("gemma3", architecture="encoder_decoder", num_encoder_layers=3)
+    source = TOKENS[:, :6]
+    params = reference.draw_params(EncoderDecoder(config), source, TOKENS)
+    logits = apply(EncoderDecoder(config), params, source, TOKENS).logits
+    expected, _ = reference.encoder_decoder(config, reference.float64(params), source, TOKENS)
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=2e-5)
+
+
+def test_parameters_are_those_of_equal_layers_but_for_those_of_first_layers():
+    def shapes(config):
+        return jax.eval_shape(Decoder(config).init, jax.random.key(0), TOKENS)["params"]["stack"]
+
+    assert jax.tree.map(jnp.shape, shapes(config_of("gemma3"))) == jax.tree.map(
+        jnp.shape, shapes(BASE)
+    )
+    found = shapes(config_of("modernbert"))
+    assert found["layers"].keys() - found["first_layers"].keys() == {"attention_norm"}
+    assert {leaf.shape[0] for leaf in jax.tree.leaves(found["first_layers"])} == {1}
+    assert {leaf.shape[0] for leaf in jax.tree.leaves(found["layers"])} == {4}
+
+
+@pytest.mark.parametrize("name", ["gemma3", "modernbert"])
+def test_scanned_program_does_not_grow_with_the_depth(name):
+    """One scan over the repeats of the pattern, whatever their number."""
+
+    def program(repeats):
+        period = len(PATTERNS[name]["layers"])
+        depth = len(PATTERNS[name].get("first_layers", ())) + repeats * period
+        model = Decoder(config_of(name, num_layers=depth, layer_execution="scan"))
+        params = jax.eval_shape(model.init, jax.random.key(0), TOKENS)["params"]
+        jaxpr = jax.make_jaxpr(lambda p: model.apply({"params": p}, TOKENS).logits)(params)
+        return str(jaxpr)
+
+    small, large = program(2), program(20)
+    assert small.count("scan[") == large.count("scan[") == 1
+    assert small.count("\n") == large.count("\n")
+
+
+def test_pattern_longer_than_the_depth_is_refused():
+    with pytest.raises(ConfigError, match="layers must be at most as long as the num_layers"):
+        config_of("gemma3", num_layers=2)
