@@ -1,0 +1,49 @@
+"""What a trained run says of texts: log-likelihoods, hidden states, and the loss on other files.
+
+    python examples/scores_and_embeddings.py
+
+A small byte model of one of Python's own packages is trained in runs/scores, or reused where it is
+there already. `open_run` takes any run folder, such as those of `jaxformer train`.
+"""
+
+import asyncio
+import json
+import pathlib
+
+import numpy as np
+
+from jaxformer import config as c
+from jaxformer.runs import open_run, train_run
+
+FOLDER, STEPS, LENGTH = "runs/scores", 150, 64
+known, unknown = (str(pathlib.Path(m.__file__).parent / "*.py") for m in (asyncio, json))
+
+config = c.ExperimentConfig(
+    out=FOLDER,
+    model=c.ModelConfig(max_len=LENGTH, num_layers=2, d_model=64, num_heads=4),
+    data=c.DataConfig(source="files", paths=(known,)),
+    tokenizer=c.TokenizerConfig(kind="byte"),
+    optimizer=c.AdamWConfig(learning_rate=1e-2),
+    training=c.TrainingConfig(steps=STEPS, batch_size=16, log_every=50, eval_every=50),
+)
+train_run(config)
+run = open_run(FOLDER)
+own, other = run.evaluate(), run.evaluate([unknown])
+print(f"validation data: {own}\nanother package: {other}")
+
+texts = ["    def __init__(self, loop):", "    fed __tini__(fles, poop):"]
+scores = run.log_likelihood(texts)
+for text, score in zip(texts, scores, strict=True):
+    print(f"{score.log_likelihood:.2f} nats for {score.num_tokens} tokens of {text.strip()}")
+whole, start = run.log_likelihood(["return self", "return"])
+(behind,) = run.log_likelihood([" self"], prompts=["return"])
+gap = abs(whole.log_likelihood - start.log_likelihood - behind.log_likelihood)
+print(f"{behind.log_likelihood:.2f} nats for self behind return, the difference to {gap:.0e}")
+
+names = ["self._loop", "self._pool", "12345678"]
+means = np.stack([states.mean(axis=0) for states in run.hidden_states(names)])  # [3, D]
+means /= np.linalg.norm(means, axis=1, keepdims=True)
+near, far = means[1:] @ means[0]
+print(f"cosine of {names[0]} and {names[1]}: {near:.3f}; of {names[0]} and {names[2]}: {far:.3f}")
+if own.loss > other.loss or scores[0] < scores[1] or gap > 1e-3 or near < far:
+    raise SystemExit("what was trained on should be likelier, and what looks alike be near")
