@@ -1,5 +1,6 @@
 """What a trained model knows of positions, as arrays that can be looked at."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -68,7 +69,8 @@ def model_positions(config: ModelConfig, params: Any, length: int) -> dict[str, 
 
     Returns:
         The positions by what they are of: "model", or "encoder" and "decoder" where the two of an
-        encoder-decoder differ.
+        encoder-decoder differ; those that `config.layers` override, by the first layer that has
+        them, such as "model_layer_2".
 
     Raises:
         ConfigError: the model has no positions, or not as many.
@@ -80,27 +82,48 @@ def model_positions(config: ModelConfig, params: Any, length: int) -> dict[str, 
         >>> model_positions(config, {}, 3)["model"].table.shape
         (3, 4)
     """
-    if config.positions.kind == "none":
-        raise ConfigError("the model has no positions to show: its config has positions='none'")
     if not 1 <= length <= config.max_len:
         raise ConfigError(
             f"the length to show must be in 1 .. max_len={config.max_len}, got {length}"
         )
     if config.architecture == "decoder":
-        return {"model": _of_part(config, params, length)}
-    if config.architecture == "encoder":
-        return {"model": _of_part(config, params["encoder"], length)}
-    encoder = _of_part(config.encoder, params["encoder"], length)
-    if config.positions.kind in ("sinusoidal", "rotary"):
-        return {"model": encoder}  # which has no parameters, and is the decoder's as well
-    return {"encoder": encoder, "decoder": _of_part(config, params["decoder"], length)}
+        found = _of_part("model", config, params, length)
+    elif config.architecture == "encoder":
+        found = _of_part("model", config, params["encoder"], length)
+    elif all(layer.positions is None for layer in config.layer_overrides) and (
+        config.positions.kind in ("sinusoidal", "rotary")
+    ):  # the encoder's have no parameters, and are the decoder's as well
+        found = _of_part("model", config.encoder, params["encoder"], length)
+    else:
+        found = _of_part("encoder", config.encoder, params["encoder"], length)
+        found |= _of_part("decoder", config, params["decoder"], length)
+    if not found:
+        raise ConfigError("the model has no positions to show: its config has positions='none'")
+    return found
 
 
-def _of_part(config: ModelConfig, params: Any, length: int) -> Positions:
+def _of_part(name: str, config: ModelConfig, params: Any, length: int) -> dict[str, Positions]:
+    """Positions of one stack: the model's, and those of layers with their own."""
+    own = [layer.positions for layer in config.layer_overrides]
+    configs, modules = {name: config}, {name: "positions"}
+    for index, positions in enumerate(dict.fromkeys(each for each in own if each is not None)):
+        part = f"{name}_layer_{own.index(positions)}"
+        configs[part] = dataclasses.replace(config, positions=positions, layers=(), first_layers=())
+        modules[part] = f"layer_positions_{index}"
+    if None not in own:
+        del configs[name]
+    return {
+        part: _of_scheme(each, params.get(modules[part], {}), length)
+        for part, each in configs.items()
+        if each.positions.kind != "none"
+    }
+
+
+def _of_scheme(config: ModelConfig, params: Any, length: int) -> Positions:
     """Applies the position scheme that the model itself applies."""
     scheme = make_positions(config, causal=config.architecture != "encoder")
     kind = config.positions.kind
-    variables = {"params": jax.tree.map(jnp.asarray, params.get("positions", {}))}
+    variables = {"params": jax.tree.map(jnp.asarray, params)}
     positions = jnp.arange(length)[None]
     if isinstance(scheme, RotaryPositions):
         cos, sin = scheme.apply(variables, positions, method=RotaryPositions.tables)

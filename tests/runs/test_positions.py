@@ -9,6 +9,7 @@ import pytest
 
 from jaxformer import runs
 from jaxformer.config import (
+    LayerConfig,
     LinearScalingConfig,
     ModelConfig,
     RelativeConfig,
@@ -29,13 +30,13 @@ MODELS = {
 }
 
 
-def model(kind, positions, **options):
+def model(kind, positions, depth=1, **options):
     """A config, and parameters of its model, drawn without computing anything of the model."""
     if kind == "classifier":
         options["num_classes"] = 2
     config = ModelConfig(
         architecture="encoder" if kind in ("masked", "classifier") else kind, vocab_size=7,
-        max_len=11, num_layers=1, d_model=6, num_heads=3, positions=positions, **options,
+        max_len=11, num_layers=depth, d_model=6, num_heads=3, positions=positions, **options,
     )  # fmt: skip
     tokens = (jnp.zeros((1, 2), jnp.int32),) * (2 if kind == "encoder_decoder" else 1)
     shapes = jax.eval_shape(lambda: MODELS[kind](config).init(jax.random.key(0), *tokens))
@@ -128,6 +129,20 @@ def test_relative_positions_are_the_learned_biases_of_buckets():
     assert found["decoder"].distances.tolist() == [-2, -1, 0]
     np.testing.assert_array_equal(found["decoder"].bias, table[np.array([2, 1, 0])].T)
     assert found["decoder"].kind == "relative"
+
+
+def test_positions_that_layers_override_are_shown_by_the_first_of_them():
+    alibi, relative = LayerConfig(positions="alibi"), LayerConfig(positions="relative")
+    config, params = model("decoder", "rotary", layers=(LayerConfig(), alibi, relative), depth=7)
+    found = runs.model_positions(config, params, 5)
+    assert {name: positions.kind for name, positions in found.items()} == {
+        "model": "rotary", "model_layer_1": "alibi", "model_layer_2": "relative",
+    }  # fmt: skip
+    np.testing.assert_array_equal(found["model_layer_1"].bias, alibi_bias(3, 5, 5)[:, 4])
+    table = params["layer_positions_1"]["table"]
+    np.testing.assert_array_equal(found["model_layer_2"].bias[:, ::-1].T, table[:5])
+    config, params = model("encoder_decoder", "none", layers=(alibi,))
+    assert list(runs.model_positions(config, params, 5)) == ["encoder_layer_0", "decoder_layer_0"]
 
 
 def test_model_without_positions_and_impossible_lengths_are_refused():
