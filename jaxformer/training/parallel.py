@@ -104,7 +104,7 @@ class PmapRunner:
         self._local = [d for d in self._devices if d.process_index == jax.process_index()]
         self.num_devices = len(self._devices)
         self.num_local_devices = len(self._local)
-        # Devices of one host are one data source, also where other processes run beside it.
+        # A runner on one host's devices has a whole run, even where there are other processes.
         num_hosts = len({device.process_index for device in self._devices})
         self.host = Host(jax.process_index() if num_hosts > 1 else 0, num_hosts)
         mesh = Mesh(np.asarray(self._local), (self.axis_name,))
