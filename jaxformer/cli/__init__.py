@@ -1,4 +1,4 @@
-"""The command line. Heavy imports wait until a command runs."""
+"""The command line. Commands import JAX only when they run, so that --help is fast."""
 
 import os
 import signal
@@ -17,17 +17,18 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line, and exits with its status.
+    """Runs the command line; returns only after a success.
 
     Args:
         arguments: words after the program's name; those of the process when not given.
 
     Raises:
-        SystemExit: always but after a success; 2 for a user's mistake, which gets one line on
-            standard error; 128 + the signal's number where a signal ended the program.
+        SystemExit: with status 2 for a user's mistake, which gets one line on standard error;
+            with 128 + its number for a signal.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        # `train CONFIG` takes flags for that config's values, which `Command` does not know.
         if len(words) >= 2 and words[0] == "train" and not words[1].startswith("-"):
             train(words[1], words[2:])
             return
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:
-        # Whoever read our output has gone, such as `head`; Python would complain at its exit.
+        # The reader of the output, such as `head`, has closed it; Python would complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except (ValueError, OSError) as error:
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _exit_for_mistake(error: Exception) -> NoReturn:
-    """Exits with one line if an error is the user's, and raises it again if it is ours."""
+    """Exits with one line for a user's mistake; raises any other error again."""
     message = str(error)
     if isinstance(error, UnicodeEncodeError):
         print(

@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class Train:
-    """Train a model as a TOML config says, or go on with its run.
+    """Train a model as a TOML config says, or resume its run.
 
     Any key of the config can be overridden behind its path: jaxformer train CONFIG
     --optimizer.learning-rate 3e-4. jaxformer train CONFIG --help lists them all, with the
@@ -46,14 +46,14 @@ class Generate:
     """Text to continue."""
 
     max_new_tokens: int | None = None
-    """Longest continuation in tokens; as many as fit the model's context when not given."""
+    """Length of the longest continuation, in tokens; what fits the context when not given."""
 
     sampling: tyro.conf.OmitArgPrefixes[SamplingConfig] = dataclasses.field(
         default_factory=SamplingConfig
     )
 
     seed: int = 0
-    """Of the draws."""
+    """Seed of the random draws."""
 
     step: int | None = None
     """Checkpoint to use; the one with the lowest validation loss when not given."""
@@ -79,7 +79,7 @@ class Translate:
     """Text file with a sentence in each line, UTF-8, also .gz."""
 
     beam_size: int | None = None
-    """Hypotheses that are followed at a time, 1 = greedy; the config's when not given."""
+    """Number of running hypotheses, 1 = greedy; the config's when not given."""
 
     num_best: int = 1
     """How many translations of each sentence to print, at most the beam size."""
@@ -88,10 +88,10 @@ class Translate:
     """Exponent of the length that log-probabilities are divided by; the config's when not given."""
 
     temperature: float = 0.0
-    """Above 0, tokens are drawn instead of searched for, from logits divided by this."""
+    """Above 0, tokens are sampled, from logits divided by this, instead of beam search."""
 
     seed: int = 0
-    """Of the draws."""
+    """Seed of the random draws."""
 
     step: int | None = None
     """Checkpoint to use; the one with the lowest validation loss when not given."""
@@ -161,12 +161,12 @@ class PlotLoss:
 
 @dataclasses.dataclass(frozen=True)
 class PlotPositions:
-    """Draw how a trained model tells positions apart.
+    """Draw the position encodings, rotations or biases of a trained model.
 
-    Sinusoidal and learned positions are a heat map of their table, rotary ones of the cosines and
-    sines of their angles; those of alibi and relative are a curve of the bias for each head. Where
-    encoder and decoder have different positions, each has a file, its name with _encoder or
-    _decoder at the end.
+    Sinusoidal and learned positions are drawn as a heat map of their table, rotary ones as heat
+    maps of the cosines and sines, alibi and relative ones as a curve of the bias for each head.
+    Where encoder and decoder have different positions, each has a file, whose name ends in
+    _encoder or _decoder.
     """
 
     run: tyro.conf.Positional[pathlib.Path]
@@ -185,7 +185,7 @@ class PlotPositions:
 
 @dataclasses.dataclass(frozen=True)
 class PlotAttention:
-    """Write a page that shows where the tokens of a text look, in every layer and head.
+    """Write a page of the attention weights of a text, in every layer and head.
 
     The page is one HTML file, which any browser opens and which needs no network.
     """
@@ -194,10 +194,10 @@ class PlotAttention:
     """Run folder, such as runs/phrasebook_en_kn."""
 
     text: str
-    """Text whose tokens look; of an encoder-decoder, the source."""
+    """Text whose attention is shown; of an encoder-decoder, the source."""
 
     target: str | None = None
-    """Translation of the text, for an encoder-decoder; its own best one when not given."""
+    """Translation of the text, for an encoder-decoder; the model's best one when not given."""
 
     output: pathlib.Path = pathlib.Path("attention.html")
     """File to write, .html."""
@@ -208,9 +208,9 @@ class PlotAttention:
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """Draw what runs have learnt into files; one that exists is replaced.
+    """Draw the losses, positions or attention of runs into files, replacing existing ones.
 
-    Pictures need matplotlib, which comes with jaxformer[viz]; the page of attention needs nothing.
+    Pictures need matplotlib, which comes with jaxformer[viz]; the page of attention does not.
     """
 
     figure: tyro.conf.OmitSubcommandPrefixes[

@@ -1,4 +1,4 @@
-"""jaxformer generate, translate and predict: what a trained run is asked for."""
+"""jaxformer generate, translate and predict."""
 
 import dataclasses
 import pathlib
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["generate", "predict", "translate"]
 
-_SHOWN = 10
-_CHUNK = 64  # lines that are done between two moves of the progress bar
+_MAX_SHOWN_MISTAKES = 10  # lines of input that cannot be used and are named
+_CHUNK = 64  # lines between two moves of the progress bar
 
 
 def generate(command: Generate) -> None:
-    """Prints a prompt and its continuation as it comes."""
+    """Prints a prompt, and streams its continuation."""
     import jax
 
     run = _open(command, "generate")
@@ -30,7 +30,7 @@ def generate(command: Generate) -> None:
         sampling=command.sampling,
         max_new_tokens=command.max_new_tokens,
     )
-    first = next(pieces)  # any mistake shows before the prompt is echoed
+    first = next(pieces)  # raises for a mistake before the prompt is printed
     print(command.prompt + first, end="", flush=True)
     for piece in pieces:
         print(piece, end="", flush=True)
@@ -38,7 +38,7 @@ def generate(command: Generate) -> None:
 
 
 def translate(command: Translate) -> None:
-    """Prints the translations of a sentence, or of every line."""
+    """Prints the translations of a sentence, or of every line of input."""
     import jax
 
     run = _open(command, "translate")
@@ -58,14 +58,14 @@ def translate(command: Translate) -> None:
         results = run.translate_stream(lines.good, search=search)
         unfinished = 0
 
-        def shown(translations: list[Any]) -> str:
+        def format_best(translations: list[Any]) -> str:
             nonlocal unfinished
             unfinished += not translations[0].finished
             if command.num_best == 1:
                 return _on_one_line(translations[0].text)
             return "".join(f"{one.score:.4f}\t{_on_one_line(one.text)}\n" for one in translations)
 
-        lines.print_in_order((index, shown(best)) for index, best in results)
+        lines.print_in_order((index, format_best(best)) for index, best in results)
         if unfinished:
             print(
                 f"jaxformer: {unfinished:,} of {len(lines.good):,} translations did not come to "
@@ -82,18 +82,17 @@ def translate(command: Translate) -> None:
     lines = _Lines(command.text, command.file, "translated", run.encode)
     rng = jax.random.key(_checked_seed(command.seed))
 
-    def drawn() -> Iterator[tuple[int, str]]:
+    def samples() -> Iterator[tuple[int, str]]:
         for start in range(0, len(lines.good), _CHUNK):
-            some = lines.good[start : start + _CHUNK]
-            chunk = jax.random.fold_in(rng, start)
-            texts = run.sample_translations(some, rng=chunk, sampling=sampling)
+            chunk, chunk_rng = lines.good[start : start + _CHUNK], jax.random.fold_in(rng, start)
+            texts = run.sample_translations(chunk, rng=chunk_rng, sampling=sampling)
             yield from enumerate(map(_on_one_line, texts), start)
 
-    lines.print_in_order(drawn())
+    lines.print_in_order(samples())
 
 
 def predict(command: Predict) -> None:
-    """Prints the predictions for a text, or for every line."""
+    """Prints the predictions for a text, or for every line of input."""
     run = _open(command, "fill_masks", "classify")
     if command.num_best < 1:
         raise errors.ConfigError(f"--num-best must be positive, got {command.num_best}")
@@ -121,12 +120,14 @@ def predict(command: Predict) -> None:
 
 
 class _Lines:
-    """What a command is given: one text, or the lines of a file or of standard input.
+    """Input of a command: one text, or the lines of a file or of standard input.
+
+    Lines that cannot be used are named on standard error; `good` are the others.
 
     Args:
-        text: of the argument; a mistake in it is an error.
-        file: whose lines are taken where there is no text; standard input, where none.
-        done: what happens to a line, in words.
+        text: text argument; if it cannot be used, that is an error.
+        file: file whose lines are read where there is no text; standard input when not given.
+        done: participle for messages, such as "translated".
         check: raises DataError for a text that cannot be used.
     """
 
@@ -151,17 +152,18 @@ class _Lines:
             else:
                 self.good.append(line)
                 self._places.append(index)
-        for message in bad[:_SHOWN]:
+        for message in bad[:_MAX_SHOWN_MISTAKES]:
             print(f"jaxformer: {message}", file=sys.stderr)
         if bad:
-            more = f" ({len(bad) - _SHOWN} more than those above)" if len(bad) > _SHOWN else ""
+            hidden = len(bad) - _MAX_SHOWN_MISTAKES
+            more = f" ({hidden} more than those above)" if hidden > 0 else ""
             print(
                 f"jaxformer: {len(bad):,} of {self._count:,} lines are not {done}{more}",
                 file=sys.stderr,
             )
 
     def print_in_order(self, results: Iterable[tuple[int, str]]) -> None:
-        """Prints what became of each line, an empty line where nothing did."""
+        """Prints the result of each line in the order of the input; an empty line without one."""
         blocks = [""] * self._count
         for index, block in self._with_progress(results):
             blocks[self._places[index]] = block
@@ -185,7 +187,7 @@ def _read_lines(file: pathlib.Path | None) -> list[str]:
     if file is not None:
         return list(read_lines(file))
     try:
-        text = sys.stdin.buffer.read().decode()  # whatever the locale says, as of a file
+        text = sys.stdin.buffer.read().decode()  # UTF-8 in every locale, as for a file
     except UnicodeDecodeError as error:
         raise errors.DataError(f"standard input must be UTF-8: {error}") from None
     lines = text.removeprefix("\ufeff").split("\n")
@@ -193,7 +195,7 @@ def _read_lines(file: pathlib.Path | None) -> list[str]:
 
 
 def _on_one_line(text: str) -> str:
-    """Writes the line breaks that a model may produce as the two characters of their escape."""
+    """Escapes line breaks, which a model may generate, so that a result stays one line."""
     return text.replace("\n", "\\n").replace("\r", "\\r")
 
 

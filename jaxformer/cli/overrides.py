@@ -1,4 +1,4 @@
-"""Overrides of a config on the command line: single values, and other kinds of tagged unions."""
+"""Overrides of config values on the command line, and of the kinds of tagged unions."""
 
 import copy
 import dataclasses
@@ -15,26 +15,26 @@ from jaxformer.errors import ConfigError
 
 __all__ = ["override_config"]
 
-# Keys of the model that hold arrays of tables.
-_ARRAYS = ("layers", "first_layers")
+# Keys of the model that are arrays of tables.
+_ARRAY_KEYS = ("layers", "first_layers")
 
 
 def override_config(
     config: ExperimentConfig, words: Sequence[str], *, prog: str
 ) -> ExperimentConfig:
-    """Changes a config by flags such as `--model.d-model 64` and `--model.positions alibi`.
+    """Overrides a config by flags such as `--model.d-model 64` and `--model.positions alibi`.
 
-    A flag that names another kind (`--model.positions alibi`, `--optimizer.name lion`) takes that
-    kind with its defaults; keys that it cannot do without, such as learning_rate, keep the value
-    that the other kind had. Its keys can be set as well, before it or after it.
+    A flag that names another kind (`--model.positions alibi`, `--optimizer.name lion`) selects that
+    kind with its defaults; keys without a default, such as learning_rate, keep their value. Flags
+    for the keys of the new kind may stand before or after it.
 
     Args:
-        config: with the values that are kept.
-        words: of the command line.
-        prog: the command, for the help.
+        config: the config to override.
+        words: flags and values of the command line.
+        prog: name of the command, for the help.
 
     Returns:
-        The `ExperimentConfig`, checked.
+        The checked config.
 
     Raises:
         ConfigError: a flag is unknown, or its value of the wrong type or impossible.
@@ -51,8 +51,8 @@ def override_config(
     rest = list(words)
     default = _with_chosen_kinds(config, "", rest)
     # tyro would give every table of an array flags of its own.
-    layers = {name: getattr(config.model, name) for name in _ARRAYS}
-    for name in _ARRAYS:
+    layers = {name: getattr(config.model, name) for name in _ARRAY_KEYS}
+    for name in _ARRAY_KEYS:
         object.__setattr__(default.model, name, ())
     changed = parse(
         ExperimentConfig,
@@ -71,7 +71,7 @@ def override_config(
 
 def _refuse_arrays(words: Sequence[str]) -> None:
     for word in words:
-        for key in (f"model.{name}" for name in _ARRAYS):
+        for key in (f"model.{name}" for name in _ARRAY_KEYS):
             if word.startswith("--") and _key(word).startswith(key):
                 raise ConfigError(
                     f"{key} is an array of tables, which flags cannot change, got {word}; write "
@@ -80,7 +80,7 @@ def _refuse_arrays(words: Sequence[str]) -> None:
 
 
 def _kind_flags(config: Any, prefix: str) -> Iterator[str]:
-    """For the help: the flags that choose a kind, with the kinds that there are."""
+    """Flags that select a kind, with the kinds, for the help."""
     for name, hint in field_types(type(config)).items():
         key, value, kinds = prefix + name, getattr(config, name), kinds_of(hint)
         if kinds is not None:
@@ -91,15 +91,15 @@ def _kind_flags(config: Any, prefix: str) -> Iterator[str]:
 
 
 def _with_chosen_kinds(config: Any, prefix: str, words: list[str]) -> Any:
-    """Copies a config with other kinds in it, and takes the flags that say so out of the words.
+    """Copies a config with the selected kinds, and removes their flags from the words.
 
-    The copy is what tyro starts from, and is not checked: keys may be missing in it.
+    The copy, from which tyro takes its defaults, is not checked: keys may be missing in it.
     """
     copied = copy.copy(config)
     for name, hint in field_types(type(config)).items():
         key, value, kinds = prefix + name, getattr(config, name), kinds_of(hint)
         if kinds is not None:
-            for flag, kind in _take(words, (key, f"{key}.{kinds.key}")):
+            for flag, kind in _pop_flags(words, (key, f"{key}.{kinds.key}")):
                 value = _of_kind(flag, kinds, kind, value)
             _refuse_keys_of_others(key, kinds, value, words)
         if dataclasses.is_dataclass(value):
@@ -108,9 +108,9 @@ def _with_chosen_kinds(config: Any, prefix: str, words: list[str]) -> Any:
     return copied
 
 
-def _take(words: list[str], keys: tuple[str, str]) -> list[tuple[str, str]]:
-    """Removes the flags of these keys from the words, and returns them with their values."""
-    taken, index = [], 0
+def _pop_flags(words: list[str], keys: tuple[str, str]) -> list[tuple[str, str]]:
+    """Removes the flags of some keys from the words, and returns them with their values."""
+    found, index = [], 0
     while index < len(words):
         flag, equals, value = words[index].partition("=")
         if not flag.startswith("--") or _key(flag) not in keys:
@@ -119,12 +119,12 @@ def _take(words: list[str], keys: tuple[str, str]) -> list[tuple[str, str]]:
         if not equals:
             value = words.pop(index + 1) if index + 1 < len(words) else ""
         del words[index]
-        taken.append((flag, value))
-    return taken
+        found.append((flag, value))
+    return found
 
 
 def _refuse_keys_of_others(key: str, kinds: Kinds, value: Any, words: list[str]) -> None:
-    """Refuses flags of keys that only other kinds have, which tyro would not know."""
+    """Refuses flags of keys that only other kinds have; tyro would call them unknown."""
     own = {} if value is None else field_types(type(value))
     for word in words:
         flag = word.partition("=")[0]
@@ -139,12 +139,12 @@ def _refuse_keys_of_others(key: str, kinds: Kinds, value: Any, words: list[str])
 
 
 def _key(flag: str) -> str:
-    """The dotted key of a flag, which may have hyphens for underscores."""
+    """Dotted key of a flag, with underscores for hyphens."""
     return flag.removeprefix("--").replace("-", "_")
 
 
 def _of_kind(flag: str, kinds: Kinds, kind: str, current: Any) -> Any:
-    """A config of this kind, not checked, as `_with_chosen_kinds` makes it."""
+    """Unchecked config of a kind: its defaults, and the current value of keys without one."""
     if kinds.optional and kind == "none" and kind not in kinds.configs:
         return None
     chosen = kinds.choose(flag, kind, otherwise="none")

@@ -1,4 +1,4 @@
-"""Reading the words of a command line: a user's mistake becomes one line."""
+"""Parsing of command lines by tyro, with one-line messages for mistakes."""
 
 import contextlib
 import io
@@ -13,18 +13,18 @@ __all__ = ["parse"]
 
 
 def parse(kind: Any, **arguments: Any) -> Any:
-    """Parses words with tyro; a mistake becomes one line instead of its box of several."""
-    said = io.StringIO()
+    """Parses words with tyro; raises ConfigError of one line where tyro prints a box."""
+    printed = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(printed):
             return tyro.cli(kind, **arguments)
     except SystemExit as stopped:
         if stopped.code:
-            raise errors.ConfigError(_unboxed(said.getvalue())) from None
+            raise errors.ConfigError(_without_box(printed.getvalue())) from None
         raise
 
 
-def _unboxed(box: str) -> str:
-    """Takes the words of a message out of the frame that tyro draws around it."""
+def _without_box(box: str) -> str:
+    """Message of an error box of tyro, as one line."""
     lines = [re.sub(r"[\u2500-\u257f]+|-{3,}", " ", line) for line in box.splitlines()]
     return " ".join(" ".join(lines[1:] or lines).split())  # the first is the frame's title

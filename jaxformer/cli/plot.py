@@ -1,4 +1,4 @@
-"""jaxformer plot: what can be seen of runs, written into files."""
+"""jaxformer plot: figures of runs, written into files."""
 
 import pathlib
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 __all__ = ["plot"]
 
-_POSITIONS = 64  # that are shown where none are asked for
+_DEFAULT_LENGTH = 64  # positions that are drawn, at most, without --length
 
 
 def plot(command: Plot) -> None:
-    """Draws what is asked for, and prints the path of each file that it writes."""
+    """Draws a figure, and prints the path of each file that it writes."""
     figure = command.figure
     if isinstance(figure, PlotAttention):
         _check_output(figure.output, (".html",))
@@ -38,7 +38,7 @@ def plot(command: Plot) -> None:
 
 
 def _check_output(output: pathlib.Path, suffixes: Sequence[str]) -> None:
-    """Refuses a file that could not be written, before anything is computed for it."""
+    """Refuses an output that cannot be written, before anything is computed for it."""
     if output.suffix.lower() not in suffixes:
         raise errors.ConfigError(f"--output must end in {', '.join(suffixes)}, got {output}")
     if not output.parent.is_dir():
@@ -53,7 +53,7 @@ def _write(figure: "Figure", output: pathlib.Path) -> None:
 
 
 def _plot_loss(command: PlotLoss) -> None:
-    """Draws what run folders have recorded, whether or not they have checkpoints yet."""
+    """Draws the recorded losses of run folders, which need not have checkpoints yet."""
     from jaxformer import runs, viz
     from jaxformer.training import read_metrics
 
@@ -82,7 +82,7 @@ def _plot_loss(command: PlotLoss) -> None:
 
 
 def _distinct_names(folders: Sequence[pathlib.Path]) -> list[str]:
-    """Names folders by as many of their last parts as tell them apart."""
+    """Shortest names of folders, from the ends of their paths, that are all different."""
     whole = [folder.resolve() for folder in folders]
     for folder, path in zip(folders, whole, strict=True):
         if whole.count(path) > 1:
@@ -99,7 +99,9 @@ def _plot_positions(command: PlotPositions) -> None:
     from jaxformer import runs
 
     run = runs.open_run(command.run, command.step)
-    length = min(run.config.model.max_len, _POSITIONS) if command.length is None else command.length
+    length = (
+        min(run.config.model.max_len, _DEFAULT_LENGTH) if command.length is None else command.length
+    )
     found = runs.model_positions(run.config.model, run.params, length)
     name = command.run.resolve().name
     for part, positions in found.items():
@@ -119,7 +121,7 @@ def _draw(positions: "Positions", title: str) -> "Figure":
         return viz.rotary_heatmaps(positions.cos, positions.sin, title=title)
     if isinstance(positions, runs.PositionBiases):
         return viz.position_bias_curves(positions.bias, positions.distances, title=title)
-    # Learned numbers can be far smaller than 1, the limit of sines.
+    # Learned numbers can be far smaller than 1, the default limit.
     largest = float(np.abs(positions.table).max()) or None
     limit = largest if positions.kind == "learned" else None
     return viz.position_heatmap(positions.table, limit=limit, title=title)

@@ -16,7 +16,7 @@ __all__ = ["evaluate", "train"]
 
 
 def train(path: str, overrides: Sequence[str]) -> None:
-    """Trains as a config and its overrides say, and shows what came of it."""
+    """Trains, or resumes, the run of a config with its overrides, and reports on the result."""
     config = override_config(load_config(path), overrides, prog=f"jaxformer train {path}")
     if config.training.cpu_devices is not None:
         from jaxformer.training.parallel import split_cpu
@@ -24,12 +24,12 @@ def train(path: str, overrides: Sequence[str]) -> None:
         split_cpu(config.training.cpu_devices)
     from jaxformer import runs
 
-    def say(task: runs.Task) -> None:
+    def print_start(task: runs.Task) -> None:
         print(config_to_toml(task.config))
         for line in task.report:
             print(line)
 
-    result = runs.train_run(config, on_start=say)
+    result = runs.train_run(config, on_start=print_start)
     assert config.out is not None  # load_config fills it in
     folder = pathlib.Path(config.out)
     if result.stop_signal is not None:
@@ -42,7 +42,7 @@ def train(path: str, overrides: Sequence[str]) -> None:
 
 
 def _report(run: "Run") -> None:
-    """Ends a training run: validation loss, loss curve, samples, folder."""
+    """Reports on a finished training run: validation loss, loss curve, samples, run folder."""
     import jax
 
     print()
@@ -84,7 +84,7 @@ def _draw_loss_curve(run: "Run") -> str:
 
 
 def evaluate(command: Evaluate) -> None:
-    """Prints the figures of a run."""
+    """Prints the metrics of a run on its validation data, or on other data."""
     from jaxformer import runs
 
     _print_evaluation(runs.open_run(command.run, command.step), command.data)

@@ -1,4 +1,4 @@
-"""Every setting of an experiment, checked; read from and written as TOML."""
+"""Configs of experiments: frozen dataclasses that check themselves, and their TOML files."""
 
 from jaxformer.config.data import DataConfig, SyntheticConfig, TokenizerConfig
 from jaxformer.config.decoding import (

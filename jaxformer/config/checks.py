@@ -1,4 +1,4 @@
-"""What the configs check their values with."""
+"""Checks of config values."""
 
 import dataclasses
 import difflib
@@ -16,6 +16,7 @@ __all__ = [
     "require_at_least_zero",
     "require_choices",
     "require_positive",
+    "require_shares",
     "suggestion",
     "union_members",
 ]
@@ -29,7 +30,7 @@ def require(condition: bool, rule: str, **values: object) -> None:
 
 
 def require_positive(config: object, *names: str) -> None:
-    """Checks that fields which are set are above zero and finite."""
+    """Checks that the named fields, where set, are above zero and finite."""
     for name in names:
         value = getattr(config, name)
         if value is not None:
@@ -37,15 +38,22 @@ def require_positive(config: object, *names: str) -> None:
 
 
 def require_at_least_zero(config: object, *names: str) -> None:
-    """Checks that fields which are set are not below zero, and finite."""
+    """Checks that the named fields, where set, are zero or more, and finite."""
     for name in names:
         value = getattr(config, name)
         if value is not None:
             require(0 <= value < math.inf, f"{name} must be zero or more", **{name: value})
 
 
+def require_shares(config: object, *names: str) -> None:
+    """Checks that the named fields are in [0, 1)."""
+    for name in names:
+        value = getattr(config, name)
+        require(0 <= value < 1, f"{name} must be in [0, 1)", **{name: value})
+
+
 def require_choices(config: object) -> None:
-    """Checks every field of a few choices, a Literal, which Python itself does not."""
+    """Checks every field whose type is a Literal, which Python itself does not."""
     for name, hint in field_types(type(config)).items():
         members = union_members(hint)
         if not any(typing.get_origin(member) is Literal for member in members):
@@ -66,19 +74,19 @@ def _choices(members: tuple[Any, ...]) -> Iterator[object]:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Writes the end of a message that names the nearest of the known words, if one is near."""
+    """End of a message: the known word that is most like an unknown one, if any is."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def field_types(config: type) -> dict[str, Any]:
-    """Types of a config's fields, by name, with what their annotations refer to."""
+    """Resolved types of a config's fields, by name."""
     hints = typing.get_type_hints(config)
     return {field.name: hints[field.name] for field in dataclasses.fields(config)}
 
 
 def union_members(hint: Any) -> tuple[Any, ...]:
-    """Members of a union but for None; of another type, the type itself."""
+    """Members of a union without None; for another type, the type itself."""
     # `bool | Literal["never"]` is a typing.Union, `int | None` a types.UnionType.
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         return tuple(part for part in typing.get_args(hint) if part is not type(None))

@@ -1,4 +1,4 @@
-"""The config of the data: where it comes from, and how it becomes tokens."""
+"""Configs of the data source, the tokenizer, and synthetic data."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -13,15 +13,14 @@ Yields = Literal["stream", "pairs", "labelled"]
 
 
 class Source(NamedTuple):
-    """What a data source gives, and which settings it reads.
+    """Properties of a data source: what it yields, and which settings it reads.
 
     Args:
-        yields: a "stream" of text, "pairs" of texts, or "labelled" texts; several, where the
-            model's architecture decides.
-        paths: the keys of `DataConfig` from which it takes files.
-        splits: whether it holds out the share validation_fraction; others say themselves what
-            is held out.
-        synthetic: whether it is a task on symbols, made as data.synthetic says.
+        yields: a "stream" of text, "pairs" of texts, or "labelled" texts; where there are several,
+            the model's architecture decides.
+        paths: keys of `DataConfig` that name its files.
+        splits: whether validation_fraction is held out; if not, the source has a split of its own.
+        synthetic: whether it generates sequences of symbols, by data.synthetic.
     """
 
     yields: tuple[Yields, ...]
@@ -46,29 +45,29 @@ SOURCES: dict[str, Source] = {
 
 if TYPE_CHECKING:
     SourceName = str
-else:  # a Literal of the table's keys, which type checkers would want spelled out again
+else:  # type checkers accept only a Literal that is spelled out
     SourceName = Literal[tuple(SOURCES)]
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Writes names for a message: 'a', 'b' and 'c'."""
+    """Names for a message, such as: 'a', 'b' and 'c'."""
     *others, last = map(repr, names)
     return f"{', '.join(others)} and {last}" if others else last
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """How text becomes token ids.
+    """Tokenizer: how text becomes token ids.
 
     Args:
         kind: "character", "byte", "word" or byte-level "bpe".
-        vocab_size: for "bpe" (needed) and "word" (optional, most frequent first): at most this
-            many ids, special tokens included.
+        vocab_size: largest number of ids, special tokens included; needed by "bpe", optional for
+            "word", which keeps the most frequent words.
         joint: whether source and target of a translation share one vocabulary; if not, each has
-            one of its own, of vocab_size.
-        word_vectors: a text file of pretrained vectors, in the format of word2vec or GloVe, that
-            the embeddings of the words in it start from, for "word"; of the source, where it
-            has a vocabulary of its own.
+            one of vocab_size.
+        word_vectors: for "word": text file of pretrained vectors, in the format of word2vec or
+            GloVe, that initialize the embeddings of its words; those of the source, where it has a
+            vocabulary of its own.
     """
 
     kind: Literal["character", "byte", "word", "bpe"] = "bpe"
@@ -100,14 +99,14 @@ class TokenizerConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SyntheticConfig:
-    """Sequences of symbols to be copied, reversed or sorted: a task with one right answer.
+    """Synthetic tasks: copying, reversing or sorting sequences of symbols.
 
     Args:
-        num_symbols: how many different symbols there are.
-        min_len: shortest sequence in symbols.
-        max_len: longest sequence in symbols.
-        num_pairs: sequences to train on.
-        num_held_out: sequences held out, none of which is trained on.
+        num_symbols: number of different symbols.
+        min_len: length of the shortest sequences, in symbols.
+        max_len: length of the longest sequences, in symbols.
+        num_pairs: number of training sequences.
+        num_held_out: number of validation sequences, none of which is trained on.
     """
 
     num_symbols: int = 20
@@ -128,27 +127,27 @@ class SyntheticConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """Where the text comes from, and how it is cut into sequences of model.max_len tokens.
+    """Data source, validation split, and how text is cut into sequences of tokens.
 
     Args:
-        source: text for a decoder, or an encoder that predicts masked tokens: "python" is the
-            documentation that ships inside Python, "files" reads paths. Pairs for an
-            encoder-decoder: "pairs" reads paths, "phrasebook" is the English-Kannada one inside
-            the package, and "copy", "reverse" and "sort" are tasks on symbols. Texts with a label
-            for an encoder that classifies: "labelled" reads paths, "phrasebook" has topics.
+        source: text for a decoder, or for an encoder that predicts masked tokens: "python", the
+            documentation that ships with Python, or "files", from paths. Pairs for an
+            encoder-decoder: "pairs", from paths; "phrasebook", the English-Kannada one in this
+            package; or the synthetic "copy", "reverse" and "sort". Labelled texts for an encoder
+            that classifies: "labelled", from paths; or "phrasebook", with its topics.
         paths: "files": text files or glob patterns, UTF-8, each file one document. "pairs": a
             file of source, tab, target; or a file of sources and one of targets, line by line.
             "labelled": files of text, tab, label. Names that end in .gz are unpacked.
-        validation_fraction: share held out, from the end of a fixed random order: of the
-            characters of "files" and "python", of the rows of "pairs" and "labelled"; not used
+        validation_fraction: share of the data held out, from the end of a fixed random order: of
+            the characters of "files" and "python", of the rows of "pairs" and "labelled"; not used
             when validation_paths are given.
-        validation_paths: files to hold out instead.
-        packing: "windows" cuts the stream of all documents; "documents" does too, but a token
-            sees only its own document, and positions restart with it.
+        validation_paths: files with validation data.
+        packing: "windows" cuts the stream of all documents into windows; "documents" does too, but
+            tokens attend to their own document only, in which positions restart at 0.
         mask_rate: share of the tokens that an encoder has to predict.
-        num_buckets: how many lengths the batches of pairs and labelled texts are padded to; each
-            is compiled once, so few start sooner and many pad less.
-        synthetic: the tasks on symbols.
+        num_buckets: number of lengths that batches of pairs and labelled texts are padded to; each
+            is compiled once, so fewer start sooner, and more pad less.
+        synthetic: settings of the synthetic tasks.
     """
 
     source: SourceName = "files"
@@ -171,20 +170,15 @@ class DataConfig:
                     f"data.{name} are read by data.source {readers} only, got source="
                     f"{self.source!r} and {name}={value!r}; remove {name}, or change source"
                 )
-        require(
-            0 < self.validation_fraction < 1,
-            "validation_fraction must be between 0 and 1",
-            validation_fraction=self.validation_fraction,
-        )
+        for name in ("validation_fraction", "mask_rate"):
+            value = getattr(self, name)
+            require(0 < value < 1, f"{name} must be between 0 and 1", **{name: value})
         if self.validation_fraction != type(self).validation_fraction and not source.splits:
             raise ConfigError(
                 f"data.validation_fraction is not for data.source {self.source!r}, which says "
                 "itself what is held out, got validation_fraction="
                 f"{self.validation_fraction}; remove it"
             )
-        require(
-            0 < self.mask_rate < 1, "mask_rate must be between 0 and 1", mask_rate=self.mask_rate
-        )
         require(
             1 <= self.num_buckets <= 8,
             "num_buckets must be in 1 .. 8",
@@ -204,5 +198,5 @@ class DataConfig:
 
     @property
     def is_stream(self) -> bool:
-        """Whether the text is one stream, cut into windows of one length."""
+        """Whether the data is one stream of text, cut into windows of one length."""
         return "stream" in SOURCES[self.source].yields

@@ -1,4 +1,4 @@
-"""The config of what a trained model is asked to write, and how its tokens are chosen."""
+"""Configs of sampling, beam search, translation, and the samples at the end of training."""
 
 import dataclasses
 from typing import Literal
@@ -15,15 +15,15 @@ __all__ = ["BeamSearchConfig", "SamplesConfig", "SamplingConfig", "TranslationCo
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingConfig:
-    """How the next token is chosen from the logits; filters apply in the order listed.
+    """Sampling of the next token from the logits; filters apply in the order listed.
 
     Args:
         repetition_penalty: divides positive and multiplies negative logits of tokens already in
             the row (Keskar et al., CTRL, 2019); 1 changes nothing.
-        temperature: divides the logits; 0 takes the most likely token (greedy).
-        top_k: keep the k most likely tokens.
-        top_p: keep the fewest most likely tokens whose probability reaches p.
-        min_p: keep the tokens at least min_p times as likely as the most likely one.
+        temperature: divides the logits; 0 takes the likeliest token (greedy).
+        top_k: keep the k likeliest tokens.
+        top_p: keep the fewest likeliest tokens whose probabilities sum to top_p.
+        min_p: keep the tokens at least min_p times as likely as the likeliest one.
     """
 
     repetition_penalty: float = 1.0
@@ -43,12 +43,12 @@ class SamplingConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplesConfig(SamplingConfig):
-    """What a training run shows at its end: continuations, translations or predictions.
+    """Samples at the end of training: continuations, translations or predictions.
 
     Args:
         prompts: texts to continue, to translate, to fill in where they have [MASK], or to
             classify; taken from the held-out text when not given.
-        max_new_tokens: longest continuation in tokens; what fits the context when not given.
+        max_new_tokens: length of the longest continuation; what fits the context when not given.
     """
 
     prompts: tuple[str, ...] = ()
@@ -61,15 +61,15 @@ class SamplesConfig(SamplingConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BeamSearchConfig:
-    """How beam search looks for likely continuations.
+    """Beam search.
 
     Args:
-        beam_size: hypotheses that are followed at a time; 1 is greedy.
+        beam_size: number of running hypotheses; 1 is greedy.
         length_penalty: exponent of the length that a hypothesis' log-probability is divided by.
-        early_stopping: when a search ends that has beam_size finished hypotheses: at once (true),
-            when the likeliest running one scores no better at its present length (false), or
-            when none that runs can come to score better ("never").
-        num_best: how many hypotheses to return, the best first; at most beam_size.
+        early_stopping: when a search with beam_size finished hypotheses ends: at once (true), when
+            the likeliest running one scores no better at its present length (false), or when no
+            running one can become better ("never").
+        num_best: number of hypotheses to return, best first; at most beam_size.
 
     References:
         Wu et al., "Google's Neural Machine Translation System", 2016 (length penalties).
@@ -98,11 +98,11 @@ class BeamSearchConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TranslationConfig(BeamSearchConfig):
-    """How an encoder-decoder translates.
+    """Translation by beam search, and its metrics during training.
 
     Args:
-        metrics_pairs: held-out pairs, the first ones, that are translated at every evaluation
-            during training, greedily, for BLEU and chrF (needs jaxformer[eval]); 0 = none.
+        metrics_pairs: number of validation pairs, from the first, that are translated greedily at
+            every evaluation during training, for BLEU and chrF (needs jaxformer[eval]); 0 = none.
     """
 
     metrics_pairs: int = 0

@@ -1,4 +1,4 @@
-"""Configs as TOML files: reading them, writing them, and what differs between two."""
+"""Configs as TOML files: reading and writing them, and differences between two configs."""
 
 import dataclasses
 import json
@@ -15,10 +15,10 @@ __all__ = ["config_differences", "config_to_toml", "load_config"]
 
 
 def load_config(path: str | pathlib.Path) -> ExperimentConfig:
-    """Reads an experiment config from a TOML file, strictly.
+    """Reads an experiment config from a TOML file; unknown keys are errors.
 
     Args:
-        path: of the file.
+        path: TOML file.
 
     Returns:
         The config; `out` is filled in with "runs/" and the file's stem where the file has none.
@@ -51,13 +51,7 @@ def load_config(path: str | pathlib.Path) -> ExperimentConfig:
 
 
 def config_to_toml(config: Any) -> str:
-    """Writes a config dataclass as TOML that `load_config` reads back; unset keys are left out.
-
-    Args:
-        config: any of the dataclasses of this package.
-
-    Returns:
-        The text, tables after plain keys.
+    """TOML of any config dataclass, as `load_config` reads it; unset keys are left out.
 
     Example:
         >>> from jaxformer.config import TokenizerConfig
@@ -69,17 +63,17 @@ def config_to_toml(config: Any) -> str:
 
 
 def _toml_lines(config: Any, prefix: str) -> Iterator[str]:
-    """Lines of a table; plain keys first, or they would belong to a table within it."""
+    """Lines of a table. Plain keys come first, or they would belong to a table inside it."""
     tables: list[str] = []
     for field in dataclasses.fields(config):
         key, value = prefix + field.name, getattr(config, field.name)
         if _are_configs(value):
-            for one in value:
-                tables += ["", f"[[{key}]]", *_toml_lines(one, f"{key}.")]
+            for entry in value:
+                tables += ["", f"[[{key}]]", *_toml_lines(entry, f"{key}.")]
         elif not _is_config(value):
             if value is not None:
                 yield f"{field.name} = {_toml_value(value)}"
-        elif len(dataclasses.fields(value)) == 1:  # its kind is all that there is to say
+        elif len(dataclasses.fields(value)) == 1:  # a kind without settings: its name suffices
             (kind,) = dataclasses.fields(value)
             yield f"{field.name} = {_toml_value(getattr(value, kind.name))}"
         else:
@@ -103,17 +97,17 @@ def _toml_value(value: Any) -> str:
 
 
 def config_differences(old: Any, new: Any, prefix: str = "") -> dict[str, tuple[Any, Any]]:
-    """Lists what differs between two configs of one class.
+    """Differences between two configs of one class.
 
     Args:
         old: a config.
         new: another of the same class.
-        prefix: of the keys, such as "model.".
+        prefix: prefix of the keys, such as "model.".
 
     Returns:
-        A dict from dotted key to the (old, new) values; empty when the two are equal. Within a
-        tagged union, a key that one kind does not have is None there. Tables of an array are
-        compared one by one, as "model.layers[0].attention", if there are as many in both.
+        The (old, new) values by dotted key; empty when the two are equal. Within a tagged union, a
+        key that one kind does not have is None there. Tables of an array are compared one by one,
+        as "model.layers[0].attention", if both have the same number.
 
     Example:
         >>> from jaxformer.config import TokenizerConfig

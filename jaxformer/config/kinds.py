@@ -1,6 +1,6 @@
-"""Tagged unions: settings whose value is one of several configs, told apart by one key of theirs.
+"""Tagged unions: settings whose value is one of several configs, told apart by a discriminator.
 
-That key, the discriminator, is a field that allows one value: `kind: Literal["alibi"] = "alibi"`.
+The discriminator is a field that allows one value: `kind: Literal["alibi"] = "alibi"`.
 """
 
 import dataclasses
@@ -15,11 +15,11 @@ __all__ = ["Kinds", "kinds_of", "resolve_kinds"]
 
 
 class Kinds(NamedTuple):
-    """The configs that a field of a tagged union may hold.
+    """The configs of a tagged union.
 
     Args:
-        key: the discriminator, the field that tells them apart: "kind", or "name".
-        configs: class by value of the discriminator.
+        key: name of the discriminator: "kind" or "name".
+        configs: config classes by value of the discriminator.
         optional: whether the field may be None as well.
     """
 
@@ -28,12 +28,12 @@ class Kinds(NamedTuple):
     optional: bool
 
     def choose(self, where: str, kind: str, *, otherwise: str = "be left out") -> type:
-        """Returns the class of a kind.
+        """Config class of a kind.
 
         Args:
-            where: the key that the kind was given for, for messages.
+            where: key that the kind was given for, for messages.
             kind: value of the discriminator.
-            otherwise: how an optional field is said to be None, for messages.
+            otherwise: how to leave an optional field unset, for messages.
 
         Raises:
             ConfigError: there is no such kind.
@@ -47,19 +47,13 @@ class Kinds(NamedTuple):
         return self.configs[kind]
 
     def with_key(self, name: str) -> list[str]:
-        """The kinds that have a key of this name."""
+        """Kinds whose config has a key of this name."""
         return [kind for kind, config in self.configs.items() if name in field_types(config)]
 
 
 @functools.cache
 def kinds_of(hint: Any) -> Kinds | None:
-    """The kinds of a tagged union; None for every other type.
-
-    Args:
-        hint: type of a field.
-
-    Returns:
-        Its kinds.
+    """Kinds of a field's type, where it is a tagged union; None for every other type.
 
     Example:
         >>> from jaxformer.config import ModelConfig
@@ -86,13 +80,13 @@ def _discriminator(config: Any) -> tuple[str, str] | None:
 
 
 def resolve_kinds(config: Any) -> None:
-    """Checks the tagged unions of a config that is being made, for its `__post_init__`.
+    """Checks the tagged unions of a config, in its `__post_init__`.
 
     A string is shorthand for that kind with its defaults, and is replaced by its config.
 
     Raises:
-        ConfigError: a value is neither a config of the union nor the name of a kind, or a kind
-            cannot be had with defaults only.
+        ConfigError: a value is neither a config of the union nor the name of a kind, or a named
+            kind has a key without default.
     """
     for field, hint in field_types(type(config)).items():
         kinds, value = kinds_of(hint), getattr(config, field)

@@ -1,4 +1,4 @@
-"""Overrides for single layers, and the rules of the patterns that they form over the depth."""
+"""Overrides for single layers, and the checks of layer patterns."""
 
 import dataclasses
 import typing
@@ -17,13 +17,12 @@ class LayerConfig:
     """Overrides for one layer; a key that is not given is the model's.
 
     Args:
-        positions: how this layer's attention knows positions: of kind none, rotary, alibi or
+        positions: position scheme of this layer's attention, of kind none, rotary, alibi or
             relative. In Python a string is shorthand for that kind with its defaults.
-        local_window_size: how many tokens before itself a token sees in this layer, as in
-            `ModelConfig`. A layer cannot take back the window of its model: to have some layers
-            with a window and some without, set windows in the entries alone.
-        attention: name of an attention function that is passed to the model; the library's own
-            `dot_product_attention` when not given, or "dot_product".
+        local_window_size: attention window of this layer, as in `ModelConfig`. A layer cannot
+            remove the window of its model: for layers with and without, set it in entries only.
+        attention: name of an attention function that is passed to the model;
+            `dot_product_attention` of this library when not given, or "dot_product".
         attention_norm: false leaves out the norm before attention, as in the first layer of
             ModernBERT (Warner et al., 2024); for `first_layers` and norm_position "pre" only.
 
@@ -59,13 +58,13 @@ def check_layers(
     """Checks the first layers and the pattern of a model.
 
     Args:
-        first: the model's first_layers.
-        pattern: its layers.
-        depths: number of layers of each of its stacks, by the key that says it.
-        norm_position: where its norms are.
+        first: first_layers of the model.
+        pattern: layers of the model.
+        depths: number of layers of each stack, by its key in `ModelConfig`.
+        norm_position: norm_position of the model.
 
     Raises:
-        ConfigError: they are no layers, do not fit the depth, or not each other.
+        ConfigError: an entry is no `LayerConfig`, there are too many, or they contradict another.
     """
     for name, entries in (("first_layers", first), ("layers", pattern)):
         if not isinstance(entries, tuple) or any(type(e) is not LayerConfig for e in entries):

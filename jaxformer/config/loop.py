@@ -1,4 +1,4 @@
-"""The config of the training loop: how long it runs, and how often it writes something down."""
+"""Config of the training loop: its length, and the intervals of logs and checkpoints."""
 
 import dataclasses
 
@@ -9,16 +9,16 @@ __all__ = ["LoopConfig"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoopConfig:
-    """How many steps to train, and what to do at which interval.
+    """Number of training steps, and intervals of metrics, validation and checkpoints.
 
     Args:
-        steps: optimizer steps in all, those of a resumed run included.
-        accumulate_steps: micro-batches per optimizer step; they bound the memory, and change no
-            result, but for training.batch_tokens, where they decide how many rows a batch has.
-        log_every: steps between two lines of metrics.
-        eval_every: steps between two evaluations of the validation data.
+        steps: optimizer steps in all, those before a resume included.
+        accumulate_steps: micro-batches per optimizer step, to save memory. The result does not
+            depend on them; only with training.batch_tokens they affect the rows of a batch.
+        log_every: steps between two records of metrics.
+        eval_every: steps between two validations.
         checkpoint_every: steps between two checkpoints; the last step always has one.
-        keep_checkpoints: how many of the latest checkpoints to keep, beside the best.
+        keep_checkpoints: number of latest checkpoints to keep, beside the best.
 
     Raises:
         ConfigError: a number is not positive.

@@ -1,10 +1,10 @@
-"""The config of a model: frozen dataclasses that check themselves."""
+"""Config of a model."""
 
 import dataclasses
 import itertools
 from typing import Literal
 
-from jaxformer.config.checks import require, require_choices, require_positive
+from jaxformer.config.checks import require, require_choices, require_positive, require_shares
 from jaxformer.config.kinds import resolve_kinds
 from jaxformer.config.layers import LayerConfig, check_layers
 from jaxformer.config.positions import PositionsConfig, RelativeConfig, RotaryConfig
@@ -24,18 +24,20 @@ _ONLY_FOR = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The shape of a Transformer; hashable, so that Flax modules can hold it.
+    """Architecture and sizes of a Transformer; hashable, so that Flax modules can hold it.
 
     Args:
-        architecture: which model: "decoder" is the causal language model, "encoder" sees both
-            sides of a token, "encoder_decoder" writes one sequence from another.
+        architecture: "decoder", a causal language model; "encoder", bidirectional; or
+            "encoder_decoder", from one sequence to another.
         vocab_size: number of token ids; the tokenizer's when not given.
         max_len: longest sequence in tokens; also the training window.
         num_layers: number of blocks; those of the decoder, where there is an encoder as well.
-        num_encoder_layers: of the encoder in an encoder-decoder; num_layers when not given.
-        source_vocab_size: number of tokens of the encoder in an encoder-decoder, where it has a
-            vocabulary, and so a table, of its own; both share one when not given.
-        num_classes: of an encoder that classifies; when not given, it predicts masked tokens.
+        num_encoder_layers: number of encoder blocks in an encoder-decoder; num_layers when not
+            given.
+        source_vocab_size: number of source token ids in an encoder-decoder whose encoder has a
+            vocabulary, and so an embedding table, of its own; both share one when not given.
+        num_classes: number of classes of an encoder that classifies; when not given, it predicts
+            masked tokens.
         d_model: width of the residual stream.
         num_heads: query heads.
         num_kv_heads: key/value heads, a divisor of num_heads; num_heads when not given.
@@ -48,19 +50,19 @@ class ModelConfig:
             In Python a string is shorthand for that kind with its defaults, and is replaced by
             its config.
         layers: overrides for single layers, a pattern that repeats over the depth; the last repeat
-            is cut where the depth is no multiple. In an encoder-decoder both stacks have it.
+            may be incomplete. In an encoder-decoder both stacks have it.
         first_layers: overrides for the first layers, after which the pattern starts.
-        local_window_size: how many tokens before itself a token sees; all when not given. The
-            token itself is not counted, so that a window of W in Mistral 7B (Jiang et al., 2023),
-            where it is, is W - 1 here.
+        local_window_size: attention window: how many earlier tokens a token attends to besides
+            itself; all when not given. A window of W in Mistral 7B (Jiang et al., 2023), which
+            counts the token itself, is W - 1 here.
         attention_softcap: c in c * tanh(x / c) of the attention scores, as in Gemma 2 (Gemma
             Team, 2024); no cap when not given.
         logit_softcap: c in c * tanh(x / c) of the logits; no cap when not given.
         qk_norm: whether each query and key head is RMS-normalized, with a learned scale, before
             it is rotated, as in Qwen 3 (Qwen Team, 2025).
-        attention_implementation: how attention is computed: dense holds all weights at once,
-            chunked a part of them, cudnn is a GPU's kernel, and auto takes the best that can do
-            it. Passes with a cache are always left to auto.
+        attention_implementation: how attention is computed: "dense" holds all weights in memory,
+            "chunked" a part of them, "cudnn" is a GPU kernel, and "auto" chooses the best that
+            supports the options. Calls with a cache always use "auto".
         norm: kind of normalization.
         norm_position: before each sublayer ("pre"), after its residual sum ("post"), or before it
             and on its output ("sandwich").
@@ -69,20 +71,21 @@ class ModelConfig:
         use_bias: whether projections and layer norms have biases.
         embedding_dim: width of the embedding table, where it is not d_model, such as that of
             pretrained vectors; a learned projection follows it.
-        frozen_embeddings: whether the embedding table is kept as it starts. This and
-            embedding_dim are of the source's, where that has a table of its own.
+        frozen_embeddings: whether the embedding table is not trained. This and embedding_dim apply
+            to the source's table, where it has one of its own.
         tied_embeddings: whether the output projection is the embedding table.
         scale_embeddings: whether embeddings are multiplied by sqrt(d_model).
         init_std: standard deviation of initial weights; those of projections into the residual
             stream are divided by the root of their number, 2 a layer, or 3 in a decoder with
             cross-attention (Radford et al., GPT-2, 2019).
-        dropout_rate: on embeddings, attention weights and sublayer outputs.
-        dtype: of the computation.
-        param_dtype: of the parameters.
-        remat: what the backward pass recomputes: nothing, all but matrix products, or all.
+        dropout_rate: dropout rate of embeddings, attention weights and sublayer outputs.
+        dtype: dtype of the computation.
+        param_dtype: dtype of the parameters.
+        remat: what the backward pass recomputes: nothing ("none"), all but matrix products
+            ("dots"), or all ("full").
         layer_execution: how the layers run: as one compiled "scan", whose compile time does not
-            grow with the depth, or as a "loop" over them, of which XLA sees the whole; "auto"
-            chooses. The result is the same.
+            grow with the depth, or as a "loop", which XLA optimizes across layers; "auto" chooses.
+            The result is the same.
     """
 
     architecture: Literal["encoder", "decoder", "encoder_decoder"] = "decoder"
@@ -131,11 +134,7 @@ class ModelConfig:
             "logit_softcap", "norm_eps", "init_std", "num_encoder_layers", "source_vocab_size",
             "num_classes", "embedding_dim",
         )  # fmt: skip
-        require(
-            0 <= self.dropout_rate < 1,
-            "dropout_rate must be in [0, 1)",
-            dropout_rate=self.dropout_rate,
-        )
+        require_shares(self, "dropout_rate")
         if self.head_dim is None and self.d_model % self.num_heads:
             raise ConfigError(
                 "d_model must be a multiple of num_heads, got "
@@ -173,7 +172,7 @@ class ModelConfig:
     def _check_embeddings(self) -> None:
         if self.table_dim == self.d_model or not self.tied_embeddings:
             return
-        # Else no logits are made from the table.
+        # A classifier has no logits of tokens, and an own table of the source is never the output.
         if self.num_classes is None and self.source_vocab_size is None:
             raise ConfigError(
                 "tied embeddings must be as wide as the model, got embedding_dim="
@@ -197,7 +196,7 @@ class ModelConfig:
 
     @property
     def _all_positions(self) -> tuple[PositionsConfig, ...]:
-        """Those of the model, and then of the layers that have their own."""
+        """Positions of the model, and of the layers that override them."""
         own = (entry.positions for entry in (*self.first_layers, *self.layers))
         return (self.positions, *(positions for positions in own if positions is not None))
 
@@ -218,7 +217,7 @@ class ModelConfig:
     def _check_implementation(self) -> None:
         if self.attention_implementation != "cudnn":
             return
-        # What a GPU's head widths and a batch's documents forbid besides, attention itself says.
+        # Limits on head widths and segments depend on the call, so attention itself checks them.
         biases = [p.kind for p in self._all_positions if p.acts_on == "scores"]
         impossible = {
             f"dtype={self.dtype!r}": ("computes in bfloat16", self.dtype == "float32"),
@@ -262,7 +261,7 @@ class ModelConfig:
 
     @property
     def layer_overrides(self) -> tuple[LayerConfig, ...]:
-        """The overrides of every layer, `num_layers` of them.
+        """Overrides of every layer, `num_layers` of them.
 
         Example:
             >>> windowed, whole = LayerConfig(local_window_size=4), LayerConfig()
@@ -277,14 +276,14 @@ class ModelConfig:
 
     @property
     def target_embedding(self) -> "ModelConfig":
-        """What the decoder's embedding is made from: the source's pretrained table is not its."""
+        """Config of the decoder's embedding; pretrained vectors are for the source's own table."""
         if self.source_vocab_size is None:
             return self
         return dataclasses.replace(self, embedding_dim=None, frozen_embeddings=False)
 
     @property
     def encoder(self) -> "ModelConfig":
-        """The encoder of an encoder-decoder, as a config of its own."""
+        """Config of the encoder of an encoder-decoder."""
         layers, own = self.num_encoder_layers, self.source_vocab_size
         return dataclasses.replace(
             self,

@@ -1,4 +1,4 @@
-"""The configs of optimizers, one class for each, and of the learning rate over time."""
+"""Configs of optimizers, one class for each, and of the learning-rate schedule."""
 
 import dataclasses
 from typing import Literal
@@ -8,6 +8,7 @@ from jaxformer.config.checks import (
     require_at_least_zero,
     require_choices,
     require_positive,
+    require_shares,
 )
 from jaxformer.errors import ConfigError
 
@@ -43,7 +44,7 @@ class AdamWConfig:
         require_choices(self)
         require_positive(self, "learning_rate", "eps")
         require_at_least_zero(self, "weight_decay", "clip_norm")
-        _require_shares(self, "beta1", "beta2")
+        require_shares(self, "beta1", "beta2")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,8 +54,8 @@ class SgdConfig:
     Args:
         name: "sgd".
         learning_rate: the schedule's peak.
-        momentum: decay of the running sum of gradients that a step follows; 0 = none.
-        nesterov: whether a step looks ahead by the momentum it will have.
+        momentum: decay of the running sum of gradients; 0 = no momentum.
+        nesterov: whether momentum is Nesterov's, with the gradient a step ahead.
         clip_norm: gradients with a larger global norm are scaled down to it; 0 = no clipping.
 
     References:
@@ -72,7 +73,7 @@ class SgdConfig:
         require_choices(self)
         require_positive(self, "learning_rate")
         require_at_least_zero(self, "clip_norm")
-        _require_shares(self, "momentum")
+        require_shares(self, "momentum")
         if self.nesterov and self.momentum == 0:
             raise ConfigError(
                 "nesterov needs momentum, got nesterov=True and momentum=0; set momentum, for "
@@ -82,16 +83,15 @@ class SgdConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LionConfig:
-    """Lion: a step is the sign of a mean of gradients, with decoupled weight decay.
+    """Lion: steps by the sign of a running mean of gradients, with decoupled weight decay.
 
-    Its steps are as long in every parameter, so it wants a learning rate 3 to 10 times less than
-    AdamW's, and a weight decay as many times more.
+    Its steps have the same size in every parameter, so it needs a learning rate 3 to 10 times less
+    than AdamW's, and a weight decay as many times more.
 
     Args:
         name: "lion".
         learning_rate: the schedule's peak.
-        beta1: share of the running mean in what a step takes the sign of; the rest is the
-            gradient's.
+        beta1: weight of the running mean, against the new gradient, in the sign of a step.
         beta2: decay of the gradient's running mean.
         weight_decay: of kernels and embeddings; biases and norm scales are never decayed.
         clip_norm: gradients with a larger global norm are scaled down to it; 0 = no clipping.
@@ -111,29 +111,24 @@ class LionConfig:
         require_choices(self)
         require_positive(self, "learning_rate")
         require_at_least_zero(self, "weight_decay", "clip_norm")
-        _require_shares(self, "beta1", "beta2")
+        require_shares(self, "beta1", "beta2")
 
 
 OptimizerConfig = AdamWConfig | SgdConfig | LionConfig
 
 
-def _require_shares(config: OptimizerConfig, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        require(0 <= value < 1, f"{name} must be in [0, 1)", **{name: value})
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScheduleConfig:
-    """The learning rate as a function of the step.
+    """Learning-rate schedule: warmup and decay.
 
     Args:
         name: shape of the decay after the warmup; "noam" falls with the root of the step, without
-            end, and has its peak, optimizer.learning_rate, at the end of the warmup. That of the
-            paper is (model.d_model * warmup_steps) ** -0.5.
+            end, from optimizer.learning_rate at the end of the warmup. The paper's learning rate
+            there is (model.d_model * warmup_steps) ** -0.5.
         warmup_steps: steps of linear warmup from 0.
-        decay_steps: step at which the decay ends, warmup included; explicit, so that training
-            for longer continues the same schedule. Needed by "cosine" and "linear".
+        decay_steps: step at which the decay ends, counted from the start of the warmup; not derived
+            from training.steps, so that training for longer continues the same schedule. Needed
+            by "cosine" and "linear".
         final_scale: learning rate after the decay, as a share of the peak.
     """
 

@@ -1,4 +1,4 @@
-"""The configs of positions: one class for each way in which a model can know a token's position.
+"""Configs of position schemes, one class for each.
 
 Each says by `acts_on` what it changes: "embeddings", the "heads" of queries and keys, or the
 attention "scores". Rules that hold for only some of the three ask for it.
@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoPositionsConfig:
-    """No positions: what a causal mask tells of the order is all that there is.
+    """No position encoding; a causal mask alone tells the order of tokens.
 
     Args:
         kind: "none".
@@ -51,9 +51,9 @@ class SinusoidalConfig:
 
     Args:
         kind: "sinusoidal".
-        base: ratio that the wavelengths span, times 2 pi.
-        layout: order of the features: sine and cosine by turns ("interleaved", as in the paper),
-            or all sines and then all cosines ("half", as in Marian).
+        base: wavelengths grow from 2 pi to almost 2 pi * base tokens.
+        layout: order of the features: sine and cosine in turn ("interleaved", as in the paper), or
+            all sines and then all cosines ("half", as in Marian).
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017, section 3.5.
@@ -109,13 +109,13 @@ class LinearScalingConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Llama3ScalingConfig:
-    """Llama 3.1: divides low rotary frequencies, leaves high ones, and blends between.
+    """Llama 3.1: divides low rotary frequencies, keeps high ones, and blends between.
 
     Args:
         kind: "llama3".
-        factor: what low frequencies are divided by, at least 1; 8 in Llama 3.1.
-        low_freq_factor: at most so many turns in the old length make a frequency low; 1 there.
-        high_freq_factor: at least so many make it high; 4 there.
+        factor: divisor of low frequencies, at least 1; 8 in Llama 3.1.
+        low_freq_factor: frequencies of at most so many turns in original_max_len are low; 1 there.
+        high_freq_factor: frequencies of at least so many turns are high; 4 there.
         original_max_len: length that the model was first trained on, in tokens.
 
     References:
@@ -145,12 +145,12 @@ class YarnScalingConfig:
 
     Args:
         kind: "yarn".
-        factor: what low frequencies are divided by, at least 1.
+        factor: divisor of low frequencies, at least 1.
         original_max_len: length that the model was first trained on, in tokens.
-        beta_fast: turns in that length from which a frequency is kept.
-        beta_slow: turns in that length up to which it is divided fully.
-        attention_factor: multiplies cosine and sine, so scores by its square;
-            0.1 * ln(factor) + 1, or what the last two keys say, when not given.
+        beta_fast: frequencies of at least so many turns in that length are kept.
+        beta_slow: frequencies of at most so many turns are divided by the whole factor.
+        attention_factor: multiplies cosine and sine, and so scores by its square; when not given,
+            0.1 * ln(factor) + 1, or the value that mscale and mscale_all_dim determine.
         truncate: whether the blend starts and ends at whole pairs, as in the authors' code; false
             for models trained without, such as gpt-oss.
         mscale: with mscale_all_dim, the attention factor is (0.1 * mscale * ln(factor) + 1) /
@@ -209,7 +209,7 @@ class RotaryConfig:
     Args:
         kind: "rotary".
         base: base of the frequencies.
-        layout: which features form a rotated pair: i and i + H/2 ("half", as in GPT-NeoX and
+        layout: features that form a rotated pair: i and i + H/2 ("half", as in GPT-NeoX and
             Llama) or 2i and 2i + 1 ("interleaved", as in the paper).
         scaling: how positions are stretched beyond the length that the model was first trained
             on: of kind linear, llama3 or yarn; not at all when not given.
@@ -229,7 +229,7 @@ class RotaryConfig:
         resolve_kinds(self)
         require_positive(self, "base")
         if isinstance(self.scaling, YarnScalingConfig):
-            # YaRN asks which pair makes so many turns, by the logarithm to this base.
+            # YaRN divides by the logarithm of the base.
             require(self.base > 1, "base must be more than 1 for yarn scaling", base=self.base)
 
 
@@ -258,9 +258,9 @@ class RelativeConfig:
 
     Args:
         kind: "relative".
-        num_buckets: how many biases each head has; half of them are for keys after the query
-            where attention is not causal.
-        max_distance: distance in tokens from which on the last bucket is used.
+        num_buckets: number of biases of each head; where attention is not causal, half of them are
+            for keys after the query.
+        max_distance: distance in tokens from which on all share the last bucket.
 
     References:
         Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
@@ -290,10 +290,6 @@ class RelativeConfig:
 
 
 PositionsConfig = (
-    NoPositionsConfig
-    | SinusoidalConfig
-    | LearnedConfig
-    | RotaryConfig
-    | AlibiConfig
+    NoPositionsConfig | SinusoidalConfig | LearnedConfig | RotaryConfig | AlibiConfig
     | RelativeConfig
-)
+)  # fmt: skip

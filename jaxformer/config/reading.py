@@ -1,4 +1,4 @@
-"""Configs from nested dicts, such as a TOML file holds, with every key and type checked."""
+"""Configs from nested dicts, such as those of TOML files, with every key and type checked."""
 
 import dataclasses
 import typing
@@ -18,17 +18,14 @@ T = TypeVar("T")
 def config_from_dict(kind: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
     """Builds a config dataclass from a nested dict, checking every key and type.
 
-    Where a field holds one of several configs, a table chooses among them by its discriminator
-    ("kind" or "name"; the kind of the field's default, where the table has none), and a string is
-    shorthand for that kind with its defaults.
+    For a tagged union, a table chooses the config by its discriminator ("kind" or "name"), or is
+    of the kind of the field's default without one; a string is shorthand for that kind with its
+    defaults.
 
     Args:
         kind: the dataclass.
-        values: what a TOML table holds.
-        prefix: of the keys in messages, such as "model.".
-
-    Returns:
-        An instance of `kind`.
+        values: contents of a TOML table.
+        prefix: prefix of the keys in messages, such as "model.".
 
     Raises:
         ConfigError: a key is unknown, missing, of the wrong type or impossible.
@@ -61,22 +58,22 @@ def config_from_dict(kind: type[T], values: Mapping[str, Any], prefix: str = "")
 
 
 def _default_kind(field: dataclasses.Field) -> type | None:
-    """What a table that does not say its kind is of."""
+    """Kind of a table that does not name its kind."""
     default = type(field.default) if dataclasses.is_dataclass(field.default) else None
     return field.metadata.get("default_kind", default)
 
 
 def _convert(key: str, hint: Any, value: Any, default_kind: type | None = None) -> Any:
-    """Checks one TOML value against a field's type; lists become tuples, ints may be floats."""
+    """Checks a TOML value against a field's type; lists become tuples, and ints floats."""
     if (kinds := kinds_of(hint)) is not None:
-        return _one_of(key, kinds, value, default_kind)
+        return _convert_union(key, kinds, value, default_kind)
     members = union_members(hint)
     if dataclasses.is_dataclass(members[0]):
         if not isinstance(value, Mapping):
             raise ConfigError(f"{key} must be a table, got {value!r}")
         return config_from_dict(typing.cast(type, members[0]), value, prefix=f"{key}.")
     if typing.get_origin(members[0]) is tuple:
-        return _many(key, typing.get_args(members[0])[0], value)
+        return _convert_list(key, typing.get_args(members[0])[0], value)
     if float in members and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if type(value) not in [str if _is_literal(member) else member for member in members]:
@@ -84,8 +81,8 @@ def _convert(key: str, hint: Any, value: Any, default_kind: type | None = None) 
     return value
 
 
-def _one_of(key: str, kinds: Kinds, value: Any, default_kind: type | None) -> Any:
-    """Makes a config of a tagged union from a table, or from the name of a kind."""
+def _convert_union(key: str, kinds: Kinds, value: Any, default_kind: type | None) -> Any:
+    """Config of a tagged union, from a table or from the name of a kind."""
     if isinstance(value, str):
         where, value = key, {kinds.key: value}
     elif isinstance(value, Mapping):
@@ -111,16 +108,16 @@ def _one_of(key: str, kinds: Kinds, value: Any, default_kind: type | None) -> An
     return config_from_dict(chosen, value, prefix=f"{key}.")
 
 
-def _many(key: str, element: Any, value: Any) -> tuple[Any, ...]:
+def _convert_list(key: str, element: Any, value: Any) -> tuple[Any, ...]:
     if not isinstance(value, list):
         if dataclasses.is_dataclass(element):
             raise ConfigError(f"{key} must be a list of tables, got {value!r}; write [[{key}]]")
         raise ConfigError(f"{key} must be a list, got {value!r}; write [{value!r}]")
-    return tuple(_convert(f"{key}[{i}]", element, one) for i, one in enumerate(value))
+    return tuple(_convert(f"{key}[{i}]", element, item) for i, item in enumerate(value))
 
 
 def _hint(key: str, siblings: Iterable[str]) -> str:
-    """Names the nearest key of the same table, else of any, else lists the table's own."""
+    """End of a message: the nearest key of this table, else of any table, else all keys of this."""
     if near := suggestion(key, siblings):
         return near
     for dotted in _dotted_keys(ExperimentConfig):
@@ -143,7 +140,7 @@ def _is_literal(hint: Any) -> bool:
 
 
 def _type_name(hint: Any, *, choices: bool = True) -> str:
-    """Says what a value must be; of a string with few choices, which these are if asked."""
+    """Type of a value for messages; for a Literal, its choices or 'a string'."""
     if (kinds := kinds_of(hint)) is not None:
         return f"a table, or one of {', '.join(kinds.configs)}"
     names = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}

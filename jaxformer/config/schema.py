@@ -1,9 +1,9 @@
-"""The experiment config: frozen dataclasses that check themselves."""
+"""The experiment config, and the checks across its parts."""
 
 import dataclasses
 from typing import Literal
 
-from jaxformer.config.checks import require, require_choices, require_positive
+from jaxformer.config.checks import require, require_choices, require_positive, require_shares
 from jaxformer.config.data import SOURCES, DataConfig, TokenizerConfig
 from jaxformer.config.decoding import SamplesConfig, TranslationConfig
 from jaxformer.config.kinds import resolve_kinds
@@ -14,7 +14,7 @@ from jaxformer.errors import ConfigError
 
 __all__ = ["ExperimentConfig", "TrainingConfig"]
 
-# What each architecture can be trained on, of what data sources yield.
+# What a data source must yield to train each architecture.
 _TRAINED_ON: dict[str, set[str]] = {
     "decoder": {"stream"},
     "encoder": {"stream", "labelled"},
@@ -24,18 +24,18 @@ _TRAINED_ON: dict[str, set[str]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingConfig(LoopConfig):
-    """How to train, beside the options of the loop, which it has too.
+    """Training: the options of `LoopConfig`, and batches, label smoothing and devices.
 
     Args:
-        batch_size: sequences per optimizer step, over all devices and hosts, of a text that is
-            cut into sequences of one length.
-        batch_tokens: tokens per optimizer step, padding included, of sequences of unequal length:
+        batch_size: sequences per optimizer step, over all devices and hosts, for text that is cut
+            into sequences of one length.
+        batch_tokens: tokens per optimizer step, padding included, for sequences of unequal length:
             pairs, by the longer side, and labelled texts. A batch has batch_tokens // length rows.
         label_smoothing: share of the target that is spread evenly over the vocabulary, or the
-            classes; validation losses are without.
+            classes; not used in validation.
         runner: "pmap" is data-parallel over every device; "single" uses one.
-        devices: how many local devices to use; all when not given.
-        cpu_devices: how many virtual devices to split this machine's CPU into, to try data
+        devices: number of local devices to use; all when not given.
+        cpu_devices: number of virtual devices to split this machine's CPU into, to try data
             parallelism without accelerators.
     """
 
@@ -55,11 +55,7 @@ class TrainingConfig(LoopConfig):
                 f"training.devices is for the runner 'pmap', got devices={self.devices} and "
                 "runner='single', which uses one; remove devices"
             )
-        require(
-            0 <= self.label_smoothing < 1,
-            "label_smoothing must be in [0, 1)",
-            label_smoothing=self.label_smoothing,
-        )
+        require_shares(self, "label_smoothing")
         if (self.batch_size is None) == (self.batch_tokens is None):
             raise ConfigError(
                 "training needs one of batch_size (sequences of one length) and batch_tokens "
@@ -81,15 +77,15 @@ class ExperimentConfig:
 
     Args:
         out: run folder; "runs/NAME" for configs/NAME.toml when not given.
-        seed: of the initial parameters, the data order, dropout and samples.
+        seed: seed of the initial parameters, the data order, dropout and samples.
         model: the Transformer.
-        data: the text.
-        tokenizer: how text becomes tokens.
+        data: data source and validation split.
+        tokenizer: the tokenizer.
         optimizer: the optimizer; AdamW where a TOML table does not name it.
-        schedule: the learning rate over time.
-        training: length, devices and intervals.
-        samples: what is shown at the end.
-        translation: how an encoder-decoder translates.
+        schedule: the learning-rate schedule.
+        training: length, batches, devices and intervals.
+        samples: samples at the end of training.
+        translation: beam search of an encoder-decoder.
     """
 
     out: str | None = None
@@ -107,7 +103,7 @@ class ExperimentConfig:
         resolve_kinds(self)
         require(0 <= self.seed < 2**31, "seed must be in 0 .. 2**31 - 1", seed=self.seed)
         self._check_data()
-        self._check_what_the_architecture_uses()
+        self._check_unused_settings()
 
     def _check_data(self) -> None:
         architecture, source = self.model.architecture, self.data.source
@@ -131,8 +127,8 @@ class ExperimentConfig:
                 f"num_classes={self.model.num_classes}; remove it"
             )
 
-    def _check_what_the_architecture_uses(self) -> None:
-        """Refuses settings that would be read by nobody."""
+    def _check_unused_settings(self) -> None:
+        """Refuses settings that have no effect with this architecture and data."""
         architecture, stream = self.model.architecture, self.data.is_stream
         classifies = architecture == "encoder" and not stream
         unused = {

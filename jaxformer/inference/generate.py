@@ -128,7 +128,8 @@ def generate_stream(
             f"rng must be a key or {len(prompts)} of them, got {rng.dtype} of shape {rng.shape}; "
             "make one with jax.random.key, and more with jax.random.split"
         )
-    # Attention over a cache is always "auto"; this is for the encoder and its projections.
+    # Attention over a cache is always "auto"; this is for the encoder and the first
+    # cross-attention.
     config = dataclasses.replace(model.config, attention_implementation="auto")
     model, params = model.clone(config=config), split_layers(params)
     keys = rng
@@ -171,7 +172,7 @@ def _encoder_inputs(
     if isinstance(model, EncoderDecoder) != (sources is not None):
         got = "none" if sources is None else f"{len(sources)}"
         raise ConfigError(
-            f"sources are what an EncoderDecoder reads, and only that, got {got} for "
+            f"sources are for an EncoderDecoder, which needs them, got {got} for "
             f"{type(model).__name__}"
         )
     if sources is None:

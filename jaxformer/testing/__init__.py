@@ -1,8 +1,7 @@
-"""Checks for other people's tests: attention functions, models, decoding, shapes.
+"""Assertions for tests of attention functions, models, decoding and shapes, from any library.
 
-Each takes plain functions of arrays, whatever library they were written with, and raises an
-AssertionError that says which claim failed, where, what was got and expected, and the likely
-cause. They need no pytest.
+Each takes plain functions of arrays, and raises an AssertionError that says which claim failed,
+where, what was got and expected, and the likely cause. They need no pytest.
 """
 
 from jaxformer.testing.attention import (

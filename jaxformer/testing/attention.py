@@ -1,4 +1,4 @@
-"""What attention computes without a mask: shape, dtype, values, symmetry, precision.
+"""Assertions on attention without a mask: shape, dtype, values, permutation, precision.
 
 Every check calls `attention(query, key, value)` with query `[B, T, N, H]`, key `[B, S, K, H]` and
 value `[B, S, K, Hv]`, as `jax.nn.dot_product_attention` has them.
@@ -29,14 +29,14 @@ __all__ = [
 
 
 def assert_attention_shape(attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES) -> None:
-    """Asserts that the output is one array `[B, T, N, Hv]`; traces, and computes nothing.
+    """Asserts that the output is one array `[B, T, N, Hv]`, by tracing only.
 
     Args:
         attention: called as `attention(query, key, value)`.
         sizes: of the arrays.
 
     Raises:
-        AssertionError: it is something else.
+        AssertionError: the output is something else.
 
     Example:
         >>> assert_attention_shape(jax.nn.dot_product_attention)
@@ -48,7 +48,7 @@ def assert_dtype_preserved(
     attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES, *,
     dtypes: Sequence[str] = ("float32", "bfloat16", "float16"),
 ) -> None:  # fmt: skip
-    """Asserts that the output has the dtype of the inputs; traces, and computes nothing.
+    """Asserts that the output has the dtype of the inputs, by tracing only.
 
     Args:
         attention: called as `attention(query, key, value)`.
@@ -80,12 +80,12 @@ def assert_scaled_dot_product(
     attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES, *,
     scale: float | None = None, tolerance: float | None = None,
 ) -> None:  # fmt: skip
-    r"""Asserts that the output is what float64 NumPy computes.
+    r"""Asserts that the output equals a float64 NumPy reference.
 
     $$\mathrm{softmax}(\mathrm{scale} \cdot Q K^T) V$$
 
-    with query head n reading key head n // (N / K). Where it is not, the message says which
-    common mistake gives exactly this output, if one does.
+    where query head n attends to key head n // (N / K). If a common mistake gives exactly the wrong
+    output, the message names it.
 
     Args:
         attention: called as `attention(query, key, value)`.
@@ -94,7 +94,7 @@ def assert_scaled_dot_product(
         tolerance: relative to the largest output; by the dtype when not given.
 
     Raises:
-        AssertionError: an element is too far off.
+        AssertionError: an element differs by more.
 
     Example:
         >>> assert_scaled_dot_product(jax.nn.dot_product_attention)
@@ -111,6 +111,7 @@ def assert_scaled_dot_product(
         weights /= weights.sum(axis, keepdims=True)
         return np.einsum("bnts,bsnh->btnh", weights, value[:, :, kv_heads])
 
+    # Each mistake as the arguments of the reference that make it.
     grouped = heads // sizes.group_size
     expected = reference(scale, -1, grouped)
     output = run(shaped(attention), *inputs)
@@ -148,10 +149,10 @@ def assert_scaled_dot_product(
 def assert_permutation_equivariant(
     attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES, *, tolerance: float | None = None
 ) -> None:
-    """Asserts that, without positions, the order of keys does not matter and queries are apart.
+    """Asserts that attention is invariant to the order of keys, and equivariant to that of queries.
 
-    Keys and values in another order give the same output, and queries in another order give the
-    output in that order.
+    Permuted keys and values must give the same output, and permuted queries the output in that
+    order: without positions, order has no meaning.
 
     Args:
         attention: called as `attention(query, key, value)`.
@@ -159,7 +160,7 @@ def assert_permutation_equivariant(
         tolerance: relative to the largest output; by the dtype when not given.
 
     Raises:
-        AssertionError: an order matters.
+        AssertionError: the order of keys matters, or queries depend on each other.
 
     Example:
         >>> assert_permutation_equivariant(jax.nn.dot_product_attention)
@@ -203,9 +204,9 @@ def assert_low_precision_accurate(
 ) -> None:  # fmt: skip
     """Asserts that scores and softmax of low-precision inputs are computed in float32.
 
-    The same inputs, once in the low precision and once in float32, must give the same output up
-    to a rounding of the weights and one of the result. Their scores are all near 32, where one
-    step of bfloat16 is 1/4 and changes a weight by a quarter.
+    Inputs in low precision, and the same numbers in float32, must give the same output, up to one
+    rounding of the weights and one of the result. All scores are near 32, where a step of bfloat16
+    is 1/4, which changes a weight by a quarter.
 
     Args:
         attention: called as `attention(query, key, value)`.
@@ -214,7 +215,7 @@ def assert_low_precision_accurate(
         tolerance: relative to the largest output; twice the dtype's epsilon when not given.
 
     Raises:
-        AssertionError: it is less accurate than that.
+        AssertionError: the outputs differ by more.
 
     Example:
         >>> assert_low_precision_accurate(jax.nn.dot_product_attention)

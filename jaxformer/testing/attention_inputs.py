@@ -1,4 +1,4 @@
-"""The arrays that attention functions are checked with."""
+"""Inputs of the assertions on attention: sizes, arrays, masks, tolerances."""
 
 import dataclasses
 import inspect
@@ -25,18 +25,18 @@ Attention = Callable[..., jax.Array]
 class AttentionSizes:
     """Sizes and dtype of the arrays that attention is checked with.
 
-    Small, and all different, so that axes cannot be taken for one another. Change what a function
-    does not support, such as head widths that a kernel does not know.
+    The defaults are small and all different, so that exchanged axes are noticed. Change those that
+    a function does not support, such as the head width of a kernel.
 
     Args:
         batch_size: B, at least 2.
         num_queries: T, at least 2.
         num_keys: S, at least 3; checks with is_causal have as many queries as keys.
         num_heads: N.
-        num_kv_heads: K, which N is a multiple of; N when not given.
+        num_kv_heads: K, a divisor of N; N when not given.
         head_dim: H.
         value_head_dim: Hv; H when not given.
-        dtype: a floating dtype by name.
+        dtype: name of a floating dtype.
 
     Example:
         >>> AttentionSizes(num_heads=6, num_kv_heads=2).group_size
@@ -56,7 +56,7 @@ class AttentionSizes:
         """Checks the sizes.
 
         Raises:
-            ConfigError: one is too small or does not fit the others.
+            ConfigError: a size is too small, or does not fit the others.
         """
         least = {"batch_size": 2, "num_queries": 2, "num_keys": 3}
         for field in dataclasses.fields(self)[:-1]:
@@ -76,22 +76,22 @@ class AttentionSizes:
 
     @property
     def kv_heads(self) -> int:
-        """K."""
+        """Number of key/value heads, K."""
         return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
 
     @property
     def value_dim(self) -> int:
-        """Hv."""
+        """Width of a value head, Hv."""
         return self.head_dim if self.value_head_dim is None else self.value_head_dim
 
     @property
     def group_size(self) -> int:
-        """Query heads a key head: N / K."""
+        """Query heads for each key head, N / K."""
         return self.num_heads // self.kv_heads
 
     @property
     def square(self) -> "AttentionSizes":
-        """The same with as many queries as keys."""
+        """The same sizes, with as many queries as keys."""
         return dataclasses.replace(self, num_queries=self.num_keys)
 
 
@@ -99,13 +99,7 @@ DEFAULT_SIZES = AttentionSizes()
 
 
 def draw(sizes: AttentionSizes) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Draws standard normal inputs, the same in every call.
-
-    Args:
-        sizes: of the arrays.
-
-    Returns:
-        query `[B, T, N, H]`, key `[B, S, K, H]` and value `[B, S, K, Hv]`.
+    """Standard normal query `[B, T, N, H]`, key `[B, S, K, H]` and value `[B, S, K, Hv]`.
 
     Example:
         >>> [array.shape for array in draw(AttentionSizes(value_head_dim=2))]
@@ -122,13 +116,7 @@ def draw(sizes: AttentionSizes) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def draw_mask(sizes: AttentionSizes) -> np.ndarray:
-    """Draws a mask that differs between rows and hides no query's every key.
-
-    Args:
-        sizes: of the arrays.
-
-    Returns:
-        bool `[B, 1, T, S]`, True = attend.
+    """Random bool mask `[B, 1, T, S]`, True = attend, in which every query has a key.
 
     Example:
         >>> bool(draw_mask(AttentionSizes()).any(-1).all())
@@ -141,13 +129,7 @@ def draw_mask(sizes: AttentionSizes) -> np.ndarray:
 
 
 def tolerance_of(dtype: str) -> float:
-    """Says how far results in a dtype may be from exact ones, relative to the largest.
-
-    Args:
-        dtype: by name.
-
-    Returns:
-        1e-5, and more where the dtype is coarser.
+    """Relative tolerance of results in a dtype: 1e-5, or more for a coarser dtype.
 
     Example:
         >>> tolerance_of("float32"), tolerance_of("bfloat16")
@@ -157,14 +139,7 @@ def tolerance_of(dtype: str) -> float:
 
 
 def check_takes(attention: Attention, keyword: str) -> None:
-    """Checks that a function takes a keyword, before a traceback out of its middle says so.
-
-    Args:
-        attention: the function to be checked.
-        keyword: "mask" or "is_causal".
-
-    Raises:
-        ConfigError: it does not.
+    """Checks that a function takes the keyword "mask" or "is_causal"; raises ConfigError if not.
 
     Example:
         >>> check_takes(lambda query, key, value, *, mask=None: query, "mask")
@@ -184,13 +159,7 @@ def check_takes(attention: Attention, keyword: str) -> None:
 
 
 def shaped(attention: Attention) -> Attention:
-    """Makes a function whose output is checked to be one array `[B, T, N, Hv]`, while tracing.
-
-    Args:
-        attention: the function to be checked.
-
-    Returns:
-        The same function; it raises AssertionError where the output is something else.
+    """Wraps attention: raises AssertionError if the output is not one array `[B, T, N, Hv]`.
 
     Example:
         >>> shaped(jax.nn.dot_product_attention)(*draw(AttentionSizes())).shape

@@ -1,4 +1,4 @@
-"""All that an attention function should do, in one check."""
+"""The attention contract: all assertions on an attention function in one."""
 
 from collections.abc import Callable, Collection
 
@@ -30,7 +30,7 @@ def _nan_padding_ignored(attention: Attention, sizes: AttentionSizes) -> None:
     assert_padding_ignored(attention, sizes, fill=float("nan"))
 
 
-# Claim -> its check, and the keyword that the function needs for it.
+# The check of each claim, and the keyword that attention must take for it.
 _CHECKS: dict[str, tuple[Callable[[Attention, AttentionSizes], None], str]] = {
     "shape": (assert_attention_shape, ""),
     "dtype": (assert_dtype_preserved, ""),
@@ -49,7 +49,7 @@ ATTENTION_CLAIMS = tuple(_CHECKS)
 def assert_attention_contract(
     attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES, *, without: Collection[str] = ()
 ) -> None:
-    """Asserts all that `jaxformer.functional.dot_product_attention` promises of any attention.
+    """Asserts of any attention what `jaxformer.functional.dot_product_attention` promises.
 
     | claim | check |
     |---|---|
@@ -64,18 +64,19 @@ def assert_attention_contract(
     | nan_padding | `assert_padding_ignored` with NaN |
     | empty_rows | `assert_fully_masked_rows_are_zero` |
 
-    All claims are checked, and the failures reported together; the shape alone, where it fails.
+    All claims are checked, and all failures reported together; a wrong shape ends the check.
 
     Args:
         attention: called as `attention(query, key, value)`, also with `mask=`, bool
             `[B, 1, T, S]`, True = attend, and with `is_causal=True`.
         sizes: of the arrays.
         without: claims to leave out, such as "mask", "padding", "nan_padding" and "empty_rows"
-            for a function that takes no mask. Nothing is left out otherwise.
+            for a function that takes no mask.
 
     Raises:
         AssertionError: a claim does not hold.
-        ConfigError: `without` names no claim, or the function lacks a keyword that a claim needs.
+        ConfigError: `without` has a name that is no claim, or the function lacks a keyword that a
+            claim needs.
 
     Example:
         >>> import jax
@@ -98,7 +99,7 @@ def assert_attention_contract(
         except AssertionError as error:
             failures.append(str(error))
             if claim == "shape":
-                break  # every other check would say the same
+                break  # all other checks would fail with the same message
         except Exception as error:
             error.add_note(
                 f"The attention function raised this under the claim {claim!r} of "

@@ -1,4 +1,4 @@
-"""Two ways to compute the same: with a cache and without, scanned layers and looped ones."""
+"""Assertions of equivalence: cached and full decoding, scanned and looped layers."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -28,18 +28,18 @@ def assert_cached_decoding_equals_full(
     """Asserts that decoding with a cache gives the logits of one pass over all tokens.
 
     Args:
-        full: `full(tokens)` gives logits float `[B, T, V]`.
-        step: `step(tokens, cache)` takes the next tokens, integer `[B, t]`, and gives their
+        full: `full(tokens)` returns logits, float `[B, T, V]`.
+        step: `step(tokens, cache)` takes the next tokens, integer `[B, t]`, and returns their
             logits `[B, t, V]` and the next cache.
-        init_cache: gives an empty cache.
+        init_cache: returns an empty cache.
         tokens: integer `[B, T]`.
-        chunks: ways to cut the T tokens, each a sequence of numbers that add up to T; one by one,
-            and half of them at once (prefill) and the others one by one, when not given. A step
-            that takes single tokens only is checked with `[[1] * T]`.
+        chunks: ways to split the T tokens, each a sequence of chunk sizes that add up to T. When
+            not given: one token at a time; and a prefill of half the tokens, then one at a time.
+            For a step that takes single tokens only, pass `[[1] * T]`.
         tolerance: relative to the largest logit.
 
     Raises:
-        AssertionError: naming the position where they first differ.
+        AssertionError: the logits differ; it names the first position.
         ConfigError: chunks do not add up to T.
         ShapeError: tokens are not `[B, T]` with a T of at least 2.
 
@@ -74,7 +74,7 @@ def assert_cached_decoding_equals_full(
             pieces.append(np.asarray(piece, np.float64))
         got = np.concatenate(pieces, axis=1)
         check_close(
-            f"{rule}; tokens given in chunks of {_brief(sizes)}",
+            f"{rule}; tokens given in chunks of {_format_chunks(sizes)}",
             got,
             expected,
             name="logits",
@@ -84,8 +84,8 @@ def assert_cached_decoding_equals_full(
         )
 
 
-def _brief(sizes: Sequence[int]) -> str:
-    """Writes [4, 1, 1, 1] as `4, 1 x 3`."""
+def _format_chunks(sizes: Sequence[int]) -> str:
+    """Chunk sizes as text: [4, 1, 1, 1] as `4, 1 x 3`."""
     groups = [(size, len(list(same))) for size, same in itertools.groupby(sizes)]
     return ", ".join(f"{size} x {count}" if count > 1 else str(size) for size, count in groups)
 
@@ -115,8 +115,8 @@ def _cached_cause(
     )
 
 
-def _layers(params: Any) -> list[Any]:
-    """One tree a layer, out of a tree whose every leaf leads with the layers."""
+def _unstack(params: Any) -> list[Any]:
+    """Trees of the layers, from a tree whose leaves have a leading axis of layers."""
     counts = {leaf.shape[:1] for leaf in jax.tree.leaves(params)}
     if len(counts) != 1 or counts == {()}:
         raise ShapeError(
@@ -131,21 +131,19 @@ def assert_scanned_equals_looped(
     scanned: Callable[..., Any], looped: Callable[..., Any], params: Any, *inputs: Any,
     unstack: Callable[[Any], Any] | None = None, tolerance: float = 1e-4,
 ) -> None:  # fmt: skip
-    """Asserts that layers under a scan compute what they compute one after the other.
-
-    Outputs and the gradients by all parameters are compared.
+    """Asserts that scanned layers compute the same outputs and gradients as a loop over them.
 
     Args:
-        scanned: `scanned(params, *inputs)` gives arrays, in any tree.
-        looped: `looped(unstack(params), *inputs)` gives the same.
-        params: float arrays of the scanned model, in any tree, different in every layer.
+        scanned: `scanned(params, *inputs)` returns a pytree of arrays.
+        looped: `looped(unstack(params), *inputs)` returns the same.
+        params: pytree of the scanned model's float parameters, different in every layer.
         *inputs: arrays.
-        unstack: from the scanned parameters to the looped ones; when not given, to a list of one
-            tree a layer, for which every leaf must have a leading axis of layers.
+        unstack: converts the scanned parameters to those of the loop; when not given, to a list
+            of one tree for each layer, and every leaf must have a leading axis of layers.
         tolerance: relative to the largest element of each array.
 
     Raises:
-        AssertionError: naming the output or parameter that differs.
+        AssertionError: an output or gradient differs; it names the output or parameter.
         DataError: without unstack, two layers have the same parameters.
         ShapeError: without unstack, leaves do not lead with the same number of layers.
 
@@ -161,11 +159,11 @@ def assert_scanned_equals_looped(
         ... )
     """
     if unstack is None:
-        _check_layers_differ(_layers(params))
+        _check_layers_differ(_unstack(params))
     rule = "scanned layers must compute what looped ones do"
 
     def unstacked(params: Any, *inputs: Any) -> Any:
-        return looped(_layers(params) if unstack is None else unstack(params), *inputs)
+        return looped(_unstack(params) if unstack is None else unstack(params), *inputs)
 
     shapes = [jax.eval_shape(call, params, *inputs) for call in (scanned, unstacked)]
     try:
@@ -182,6 +180,7 @@ def assert_scanned_equals_looped(
 
     def outcome(call: Callable[..., Any]) -> tuple[Any, Any]:
         def outputs(params: Any) -> tuple[Any, Any]:
+            # By a cotangent that differs between the elements of the output.
             output, pull = jax.vjp(lambda params: call(params, *inputs), params)
             (gradients,) = pull(jax.tree.map(jnp.cos, output))
             return output, gradients

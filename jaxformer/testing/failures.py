@@ -1,4 +1,4 @@
-"""How a check runs what it checks, and how it says what it found."""
+"""Running the functions under test, comparing their results, and reporting failures."""
 
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -16,19 +16,13 @@ __all__ = [
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles a function, at full float32 precision on every backend.
-
-    Args:
-        function: of arrays; `jax.disable_jit()` around the check runs it uncompiled.
-
-    Returns:
-        The same function.
+    """Jits a function of arrays, at full float32 precision on every backend.
 
     Example:
         >>> float(compiled(lambda x: x + 1)(2.0))
         3.0
     """
-    # A function of our own: jit hashes what it is given, which modules with arrays refuse.
+    # jit hashes its function; a lambda is hashable, where a module with arrays is not.
     jitted = jax.jit(lambda *args: function(*args))
 
     def call(*args: Any) -> Any:
@@ -39,13 +33,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def fetch(tree: Any) -> Any:
-    """Turns arrays into NumPy arrays, those of floats into float64.
-
-    Args:
-        tree: of arrays.
-
-    Returns:
-        The same tree.
+    """Pytree with NumPy arrays, floats as float64, in place of JAX arrays.
 
     Example:
         >>> fetch(jnp.ones(1, jnp.bfloat16)).dtype
@@ -59,14 +47,7 @@ def fetch(tree: Any) -> Any:
 
 
 def run(function: Callable[..., Any], *args: Any) -> Any:
-    """Calls a function once, compiled, and fetches what it returns.
-
-    Args:
-        function: of arrays.
-        *args: its arguments.
-
-    Returns:
-        Its result with NumPy arrays, floats as float64.
+    """Calls a function of arrays once, compiled, and fetches its result.
 
     Example:
         >>> float(run(lambda x: x + 1, 2.0))
@@ -76,18 +57,7 @@ def run(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def fail(rule: str, *, where: str, got: object, expected: object, cause: str) -> NoReturn:
-    """Raises the AssertionError of a check.
-
-    Args:
-        rule: the claim that does not hold.
-        where: which array and index.
-        got: what was there.
-        expected: what should have been.
-        cause: what usually leads to it, and the remedy.
-
-    Raises:
-        AssertionError: always.
-    """
+    """Raises an AssertionError: the rule, where it fails, values, likely cause and remedy."""
     raise AssertionError(
         f"{rule}\n  where:        {where}\n  got:          {got}\n  expected:     {expected}\n"
         f"  likely cause: {cause}"
@@ -95,15 +65,7 @@ def fail(rule: str, *, where: str, got: object, expected: object, cause: str) ->
 
 
 def named_index(name: str, axes: str, index: tuple[int, ...]) -> str:
-    """Writes an index with its axes.
-
-    Args:
-        name: of the array.
-        axes: axis letters separated by spaces; axes beyond them are numbered.
-        index: one integer an axis.
-
-    Returns:
-        The text.
+    """Text of an index of a named array, with axis letters; axes without one are numbered.
 
     Example:
         >>> named_index("output", "B T", (0, 3, 5))
@@ -116,13 +78,7 @@ def named_index(name: str, axes: str, index: tuple[int, ...]) -> str:
 
 
 def first_index(wrong: np.ndarray) -> tuple[int, ...]:
-    """Finds the first True of an array that has one.
-
-    Args:
-        wrong: bool array.
-
-    Returns:
-        Its index.
+    """Index of the first True of a bool array that has one.
 
     Example:
         >>> first_index(np.array([[False, False], [True, True]]))
@@ -137,14 +93,16 @@ def check_close(
 ) -> None:  # fmt: skip
     """Checks that two arrays differ by at most `tolerance` times the largest expected magnitude.
 
+    Where the largest magnitude is less than 1, the tolerance is absolute. NaN equals nothing.
+
     Args:
         rule: the claim.
         got: float array.
-        expected: float array of the same shape; NaN equals nothing.
-        name: of the array, for the message.
-        axes: its axis letters.
-        tolerance: relative to the largest magnitude, or to 1 where that is less.
-        cause: what usually leads to a difference, and the remedy.
+        expected: float array of the same shape.
+        name: name of the array, for the message.
+        axes: letters of its axes.
+        tolerance: relative to the largest magnitude.
+        cause: likely cause of a difference, and the remedy.
 
     Raises:
         AssertionError: naming the index of the largest difference.
@@ -175,16 +133,7 @@ def check_close(
 
 
 def check_output_shape(rule: str, output: Any, leading: tuple[int, ...], axes: str) -> None:
-    """Checks that an output is one array whose first axes have the sizes that they should.
-
-    Args:
-        rule: the claim being checked, for the message.
-        output: what the user's function returned.
-        leading: expected sizes of its first axes.
-        axes: their letters.
-
-    Raises:
-        AssertionError: it is something else.
+    """Checks that an output is one array whose first axes have the sizes `leading`.
 
     Example:
         >>> check_output_shape("causal", np.ones((2, 3, 5)), (2, 3), "B T")

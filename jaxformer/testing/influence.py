@@ -1,4 +1,4 @@
-"""Which inputs an output depends on, by gradient."""
+"""Dependence of outputs on inputs, measured by gradients."""
 
 import math
 from collections.abc import Callable
@@ -17,19 +17,18 @@ def influence(
     function: Callable[[Any], jax.Array], inputs: Any, *, rule: str,
     output_axes: tuple[int, ...], input_axes: tuple[int, ...],
 ) -> Any:  # fmt: skip
-    """Measures how much each place of the output depends on each place of the inputs.
+    """Largest absolute gradient of each position of the output by each position of the inputs.
 
     Args:
-        function: from the inputs to one float array.
-        inputs: float arrays, in any tree.
+        function: function of the inputs to one float array.
+        inputs: pytree of float arrays.
         rule: the claim being checked, for the message.
-        output_axes: axes of the output that tell places apart; over the others, a random
+        output_axes: axes of the output whose indices are a position; over the other axes, a random
             combination is differentiated.
-        input_axes: axes of every input that do.
+        input_axes: axes of every input whose indices are a position.
 
     Returns:
-        For every input a float array, the sizes of the output's axes followed by those of its
-        own: the largest absolute gradient.
+        For every input a float array: first the sizes of output_axes, then those of input_axes.
 
     Raises:
         AssertionError: the function does not return one array.
@@ -43,7 +42,7 @@ def influence(
     output = jax.eval_shape(function, inputs)
     check_output_shape(rule, output, (), "...")
     sizes = [output.shape[axis] for axis in output_axes]
-    places = np.arange(math.prod(sizes)).reshape(
+    positions = np.arange(math.prod(sizes)).reshape(
         [size if axis in output_axes else 1 for axis, size in enumerate(output.shape)]
     )
     weights = np.random.default_rng(2).uniform(1, 2, output.shape)
@@ -52,8 +51,8 @@ def influence(
     def gradients(inputs: Any) -> Any:
         _, pull = jax.vjp(function, inputs)
 
-        def at(place: jax.Array) -> Any:
-            here = jnp.where(places == place, jnp.asarray(weights, output.dtype), 0)
+        def gradients_of(position: jax.Array) -> Any:
+            here = jnp.where(positions == position, jnp.asarray(weights, output.dtype), 0)
             (found,) = pull(here)
             return jax.tree.map(
                 lambda g: jnp.abs(g).max(
@@ -62,8 +61,8 @@ def influence(
                 found,
             )
 
-        # One place after the other: a kernel of the user's need not know vmap.
-        return jax.lax.map(at, jnp.arange(places.size))
+        # One by one, and not by vmap, which a custom kernel may not support.
+        return jax.lax.map(gradients_of, jnp.arange(positions.size))
 
     found = run(gradients, inputs)
     return jax.tree.map(lambda g: g.reshape(*sizes, *g.shape[1:]), found)
@@ -73,15 +72,15 @@ def check_causal_influence(
     rule: str, found: np.ndarray, *, name: str, reach: int | None, tolerance: float = 0.0,
     unit: str = "|d output / d input|",
 ) -> None:  # fmt: skip
-    """Checks that outputs depend on no later input, and on the last `reach` ones.
+    """Checks that outputs depend on no later input, and on each of the last `reach` ones.
 
     Args:
         rule: the claim.
         found: float `[T, T]`, influence of input s on output t.
-        name: of the input.
-        reach: how many inputs up to its own an output must depend on; all when not given.
-        tolerance: influence that does not count as one of a later input.
-        unit: what the influence is.
+        name: name of the input.
+        reach: number of inputs, up to its own, that an output must depend on; all when None.
+        tolerance: largest influence of a later input that is ignored.
+        unit: measure of the influence, for the message.
 
     Raises:
         AssertionError: naming the positions.
@@ -109,13 +108,13 @@ def check_causal_influence(
 
 def _cause(leaks: np.ndarray, blind: np.ndarray, distance: np.ndarray) -> str:
     if leaks.any():
-        # A query that sees one key only has no gradient, so the first row need not show.
-        shown = slice(0 if leaks[0].any() else 1, None)
-        if (leaks == (distance == 1))[shown].all():
+        # The softmax over one key is constant, so the first query may have no gradient.
+        rows = slice(0 if leaks[0].any() else 1, None)
+        if (leaks == (distance == 1))[rows].all():
             return "the mask is one position off: a query sees s <= t, not s <= t + 1"
         if blind[distance < 0].any() and not blind[distance == 0].any():
             return "the mask is transposed: the query's axis is the one before the key's"
-        if (leaks == (distance > 0))[shown].all():
+        if (leaks == (distance > 0))[rows].all():
             return (
                 "every later position is seen: nothing is masked, or something is taken over the "
                 "whole of the time axis (a mean, a normalisation, a softmax over the queries)"

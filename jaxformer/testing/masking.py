@@ -1,7 +1,7 @@
-"""What attention hides: masked keys, the future, padding, and rows that see nothing.
+"""Assertions on attention masks: masked keys, causality, padding, and fully masked rows.
 
 Every check says how it calls `attention`: with `mask=`, bool `[B, 1, T, S]`, True = attend, or
-with `is_causal=True`. A function that spells this otherwise is passed as a lambda.
+with `is_causal=True`. Wrap a function with other names in a lambda.
 """
 
 import dataclasses
@@ -31,17 +31,17 @@ __all__ = [
 
 
 def assert_mask_respected(attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES) -> None:
-    """Asserts that a query reads exactly the values that the mask shows it, by gradient.
+    """Asserts by gradient that a query attends to exactly the values that the mask allows.
 
-    Of its own batch row and its own key head, and no others. The batch is as large as the number
-    of heads, because a mask whose axes are paired wrongly raises nothing only then.
+    They must be of its own batch row and its own key head. The batch is as large as the number of
+    heads, because only then does a mask with mistaken axes broadcast without an error.
 
     Args:
         attention: called as `attention(query, key, value, mask=mask)`.
         sizes: of the arrays; their batch size is not used.
 
     Raises:
-        AssertionError: a hidden value is read, or one that is shown is not.
+        AssertionError: a query attends to a masked value, or not to one that is not masked.
         ConfigError: the function takes no mask.
 
     Example:
@@ -72,7 +72,7 @@ def _check_mask(attention: Attention, sizes: AttentionSizes) -> None:
         return
     b, t_, n, value_b, s_, k = index = first_index(wrong)
 
-    def paired_with(heads: np.ndarray, count: int) -> bool:
+    def batch_axis_is(heads: np.ndarray, count: int) -> bool:
         own = own_row & own_head
         return count == len(mask) and bool((reads == (own & mask[heads % count, 0, t, s])).all())
 
@@ -84,7 +84,7 @@ def _check_mask(attention: Attention, sizes: AttentionSizes) -> None:
         cause = "the mask is not used, or only multiplied into the scores, which hides nothing"
     elif (reads == (own_row & own_head & ~mask[row, 0, t, s])).all():
         cause = "the mask is read the other way round: True = attend is meant"
-    elif paired_with(head, sizes.num_heads) or paired_with(kv_head, sizes.kv_heads):
+    elif batch_axis_is(head, sizes.num_heads) or batch_axis_is(kv_head, sizes.kv_heads):
         cause = (
             "the mask's batch axis is paired with heads: it lost its head axis before it was "
             "broadcast to the weights; keep [B, 1, T, S], or insert the axis with mask[:, None]"
@@ -129,14 +129,14 @@ def assert_causal(attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES) -
         output_axes=(1,),
         input_axes=(1,),
     )
-    # A key's gradient may vanish (where a query sees one key only), a value's may not.
+    # The gradient by a key may be 0 (the softmax over one key is constant), that by a value not.
     for name, reach in (("value", None), ("key", 0), ("query", 0)):
         of_input = found[("query", "key", "value").index(name)]
         check_causal_influence(rule, of_input, name=name, reach=reach)
 
 
 def _outcome(attention: Attention) -> Callable[..., dict[str, np.ndarray]]:
-    """Of query, key, value, mask and cotangent: output, and the gradients that flow back."""
+    """Function of query, key, value, mask and cotangent to output and gradients, by name."""
 
     def outcome(*inputs: jax.Array) -> tuple[jax.Array, ...]:
         *arrays, mask, cotangent = inputs
@@ -156,20 +156,20 @@ def assert_padding_ignored(
     attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES, *, fill: float = 100.0,
     tolerance: float | None = None,
 ) -> None:  # fmt: skip
-    """Asserts that keys and values which are hidden from every query change nothing.
+    """Asserts that padding, keys and values masked for every query, changes nothing.
 
-    The last keys of each row are hidden, and what stands there is exchanged: neither the output
-    nor any gradient may change, and the gradients of what is hidden are exactly 0.
+    The last keys of each row are masked and overwritten: neither the output nor any gradient may
+    change, and the gradients by masked keys and values must be exactly 0.
 
     Args:
         attention: called as `attention(query, key, value, mask=mask)`.
         sizes: of the arrays.
-        fill: what hidden keys and values are filled with. `math.nan` is the stricter claim, that
-            not even NaN gets through (0 * NaN is NaN).
+        fill: value of the masked keys and values. With `math.nan` the claim is stricter: 0 * NaN
+            is NaN.
         tolerance: relative to the largest output or gradient; by the dtype when not given.
 
     Raises:
-        AssertionError: something changes.
+        AssertionError: the output or a gradient changes.
         ConfigError: the function takes no mask.
 
     Example:
@@ -211,17 +211,18 @@ def assert_padding_ignored(
 def assert_fully_masked_rows_are_zero(
     attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES
 ) -> None:
-    """Asserts that a query that sees nothing gives exactly 0, and passes back exactly 0.
+    """Asserts that a query with no key to attend to has output 0 and passes back gradients of 0.
 
-    Such rows are the padding of queries, or of a batch. Other answers, the mean of all values or
-    NaN, come from what is hidden, and NaN gradients spread to all parameters.
+    Such rows are padding of queries, or of a batch. Any other output, such as the mean of all
+    values or NaN, comes from masked values, and NaN gradients spread to all parameters.
 
     Args:
         attention: called as `attention(query, key, value, mask=mask)`.
         sizes: of the arrays.
 
     Raises:
-        AssertionError: an output or gradient of such a row is not 0, or another is not finite.
+        AssertionError: an output or gradient of such a row is not 0, or another output is not
+            finite.
         ConfigError: the function takes no mask.
 
     Example:

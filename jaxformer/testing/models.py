@@ -1,7 +1,7 @@
-"""What a whole model may depend on: not the future, not the padding.
+"""Assertions on whole models: causality, and independence of padding.
 
-Models are plain functions here: `lambda tokens: model.apply(variables, tokens).logits`, a Haiku
-apply with its parameters bound, an Equinox or NNX module under vmap.
+A model is a plain function here: `lambda tokens: model.apply(variables, tokens).logits`, a Haiku
+apply with its parameters bound, or an Equinox or NNX module under vmap.
 """
 
 from collections.abc import Callable
@@ -24,15 +24,15 @@ def assert_model_is_causal(
 ) -> None:  # fmt: skip
     """Asserts that outputs depend on no later input, and on the earlier ones.
 
-    One position after the other is exchanged for something else, and what changes is compared.
-    Where the inputs are floats (embeddings), the gradient by later ones must be exactly 0, too.
+    Each input in turn is replaced, and the outputs that change are found. Where inputs are floats
+    (embeddings), the gradient by later ones must be exactly 0, too.
 
     Args:
-        apply: `apply(inputs)` gives one float array `[B, T, ...]`.
+        apply: `apply(inputs)` returns one float array `[B, T, ...]`.
         inputs: integer `[B, T]` of at least two different tokens, or float `[B, T, ...]`.
-        reach: how many inputs up to its own an output must depend on (a model of local windows
-            sees fewer); all when not given, 0 to check only that the future is hidden.
-        tolerance: how much an output may change with a later input, relative to the largest.
+        reach: number of inputs, up to its own, that an output must depend on; all when not given,
+            fewer for local windows, 0 to check only that later inputs have no influence.
+        tolerance: largest change of an output by a later input, relative to the largest output.
 
     Raises:
         AssertionError: naming the positions of output and input.
@@ -44,7 +44,7 @@ def assert_model_is_causal(
         >>> assert_model_is_causal(lambda tokens: jnp.cumsum(tokens * 1.0, axis=1), tokens)
     """
     inputs = jnp.asarray(inputs)
-    others = _others(inputs)
+    replacements = _replacements(inputs)
     length = inputs.shape[1]
     rule = "causal: the output at t must depend on the inputs up to t, and on no later ones"
     check_output_shape(rule, jax.eval_shape(apply, inputs), inputs.shape[:2], "B T")
@@ -54,7 +54,7 @@ def assert_model_is_causal(
 
         def change(s: jax.Array) -> jax.Array:
             here = jnp.expand_dims(jnp.arange(length) == s, (0, *range(2, inputs.ndim)))
-            difference = jnp.abs(apply(jnp.where(here, others, inputs)) - output)
+            difference = jnp.abs(apply(jnp.where(here, replacements, inputs)) - output)
             return difference.max(axis=tuple(a for a in range(difference.ndim) if a != 1))
 
         largest = jnp.maximum(jnp.abs(output).max(), jnp.finfo(output.dtype).tiny)
@@ -73,8 +73,8 @@ def assert_model_is_causal(
         check_causal_influence(rule, found, name="input", reach=0)
 
 
-def _others(inputs: jax.Array) -> jax.Array:
-    """Something else than the inputs, everywhere, that is just as valid."""
+def _replacements(inputs: jax.Array) -> jax.Array:
+    """Valid inputs that differ from the given ones everywhere."""
     floating = jnp.issubdtype(inputs.dtype, jnp.floating)
     if inputs.ndim < 2 or inputs.shape[1] < 2 or not (floating or inputs.ndim == 2):
         raise ShapeError(
@@ -97,23 +97,24 @@ def assert_padding_invariant(
     apply: Callable[[jax.Array, jax.Array], jax.Array], inputs: Array, lengths: Array, *,
     per_token: bool = True, tolerance: float = 1e-5,
 ) -> None:  # fmt: skip
-    """Asserts that what stands in the padding, and how much of it there is, changes nothing.
+    """Asserts that outputs depend neither on the contents of padding nor on its amount.
 
-    The padding's contents are exchanged, and the shortest row is computed without any padding.
+    The padding is replaced, and the shortest row is computed without any padding.
 
     Args:
-        apply: `apply(inputs, mask)` with a bool mask `[B, T]`, True = real, gives one float array
-            `[B, T, ...]`, of which only real positions are compared, or, pooled, `[B, ...]`.
+        apply: `apply(inputs, mask)` with a bool mask `[B, T]`, True = real, returns one float
+            array `[B, T, ...]`, of which only real positions are compared, or `[B, ...]` where the
+            output is pooled.
         inputs: integer `[B, T]` of at least two different tokens, or float `[B, T, ...]`.
-        lengths: integer `[B]`, real inputs in each row, the first ones; at least 1 each, and one
-            of them less than T.
+        lengths: integer `[B]`, number of real inputs at the start of each row; at least 1 each,
+            and one of them less than T.
         per_token: False where the output is pooled.
         tolerance: relative to the largest output.
 
     Raises:
         AssertionError: naming the element that differs.
-        ShapeError: the inputs' shape does not fit.
-        DataError: the lengths do not, or all tokens are equal.
+        ShapeError: the shape of the inputs does not fit.
+        DataError: the lengths do not fit, or all tokens are equal.
 
     Example:
         >>> def mean(inputs, mask):
@@ -122,7 +123,7 @@ def assert_padding_invariant(
         >>> assert_padding_invariant(mean, inputs, lengths, per_token=False)
     """
     inputs, lengths = jnp.asarray(inputs), np.asarray(lengths)
-    others = _others(inputs)
+    replacements = _replacements(inputs)
     rows, length = inputs.shape[:2]
     if lengths.shape != (rows,) or not 1 <= lengths.min() < length >= lengths.max():
         raise DataError(
@@ -137,7 +138,7 @@ def assert_padding_invariant(
     expected = fetch(call(inputs, mask))
 
     real = jnp.expand_dims(mask, tuple(range(2, inputs.ndim)))
-    got = fetch(call(jnp.where(real, inputs, others), mask))
+    got = fetch(call(jnp.where(real, inputs, replacements), mask))
     if per_token:
         hidden = np.asarray(~mask)
         expected[hidden] = got[hidden] = 0

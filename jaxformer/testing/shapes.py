@@ -1,4 +1,4 @@
-"""Shapes of a module's parameters and output, without computing anything."""
+"""Assertions on the shapes of a module's parameters and output, by tracing only."""
 
 import fnmatch
 from collections.abc import Callable, Mapping
@@ -23,17 +23,17 @@ def assert_shapes(
     """Asserts the shapes of a module's parameters and of its output, by tracing only.
 
     A shape is a tuple as `chex.assert_shape` takes it, None for any size and ... for any axes, or
-    a `jax.ShapeDtypeStruct`, which fixes the dtype too. Paths join a tree's keys with "/", and
-    may be patterns: "params/layer_*/kernel". Every parameter must be named by one; of several,
+    a `jax.ShapeDtypeStruct`, which checks the dtype too. Paths join the keys of a tree with "/",
+    and may be patterns: "params/layer_*/kernel". Every parameter must match a path; of several,
     the first counts.
 
     Args:
-        init: `init(rng, *inputs)` gives the parameters, in any tree (`module.init` of Linen).
-        apply: `apply(parameters, *inputs)` gives the output, in any tree (`module.apply`).
+        init: `init(rng, *inputs)` returns a pytree of parameters (`module.init` of Linen).
+        apply: `apply(parameters, *inputs)` returns a pytree of outputs (`module.apply`).
         *inputs: arrays, or `jax.ShapeDtypeStruct`s.
-        params: path or pattern -> shape, of all parameters; not checked when not given.
-        output: shape of an output that is one array, or path -> shape of one in a tree; not
-            checked when not given.
+        params: shapes of all parameters, by path or pattern; not checked when not given.
+        output: shape of an output that is one array, or shapes by path; not checked when not
+            given.
         rng: PRNG key; `jax.random.key(0)` when not given.
 
     Raises:

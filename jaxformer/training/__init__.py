@@ -1,4 +1,4 @@
-"""Training: state, pure steps, runners, checkpoints, and the loop that ties them together."""
+"""Training: losses, state, pure steps, runners, checkpoints, and the loop over all of them."""
 
 from jaxformer.training.checkpoints import Checkpoints
 from jaxformer.training.data import TrainingData

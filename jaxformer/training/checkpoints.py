@@ -1,4 +1,4 @@
-"""Checkpoints of a training run, with Orbax: asynchronous, atomic, the latest and the best kept."""
+"""Checkpoints of a training run, with Orbax: asynchronous and atomic; keeps latest and best."""
 
 import pathlib
 from typing import Any
@@ -18,13 +18,13 @@ class Checkpoints:
     """The checkpoints in one folder, each with "params", "opt_state" and "meta".
 
     Args:
-        folder: made where it does not exist.
+        folder: folder of the checkpoints; created if missing.
         keep: how many of the latest to keep, beside the one with the lowest validation loss.
-        read_only: whether leftovers of interrupted saves stay, because they may be another
-            process's save in progress.
+        read_only: do not delete leftovers of interrupted saves, since they may be the save in
+            progress of another process.
 
     Raises:
-        CheckpointError: the folder does not exist, and is only to be read.
+        CheckpointError: the folder does not exist, with read_only.
 
     Example:
         >>> import tempfile, jax.numpy as jnp, optax
@@ -80,34 +80,32 @@ class Checkpoints:
         return int(min(scored, key=lambda checkpoint: checkpoint.metrics[_METRIC]).step)
 
     def save(self, state: TrainState, validation_loss: float | None = None) -> None:
-        """Starts saving a state under its step; waits for an earlier save first.
+        """Starts saving a state in the background, after any earlier save.
+
+        A step that is already saved is not saved again.
 
         Args:
-            state: what to save.
-            validation_loss: nats per token, to tell which checkpoint is the best.
+            state: the state; its step names the checkpoint.
+            validation_loss: nats per token, by which the best checkpoint is chosen.
         """
         step = int(state.step)
         if step == self.latest_step:
             return
         self._checkpointer.save_checkpointables_async(
             step,
-            {
-                "params": state.params,
-                "opt_state": state.opt_state,
-                "meta": {"step": state.step, "bad_step": state.bad_step},
-            },
+            _items(state),
             metrics=None if validation_loss is None else {_METRIC: validation_loss},
         )
 
     def wait(self) -> None:
-        """Waits until the save in flight is on disk."""
+        """Waits until the latest save is on disk."""
         self._checkpointer.wait()
 
     def restore(self, template: TrainState) -> TrainState:
-        """Loads the newest state.
+        """Restores the newest state.
 
         Args:
-            template: a state of the same structure, placed where the loaded one should be.
+            template: state of the same structure, placed where the restored one should be.
 
         Returns:
             The state.
@@ -115,26 +113,15 @@ class Checkpoints:
         Raises:
             CheckpointError: there is none, or its shapes or dtypes are not the template's.
         """
-        step = self._require(self.latest_step)
-        items = {
-            "params": template.params,
-            "opt_state": template.opt_state,
-            "meta": {"step": template.step, "bad_step": template.bad_step},
-        }
-        loaded = self._load(step, items)
-        return TrainState(
-            step=loaded["meta"]["step"],
-            params=loaded["params"],
-            opt_state=loaded["opt_state"],
-            bad_step=loaded["meta"]["bad_step"],
-        )
+        loaded = self._load(self._require(self.latest_step), _items(template))
+        return TrainState(**loaded.pop("meta"), **loaded)
 
     def restore_params(self, template: Any, step: int | None = None) -> Any:
-        """Loads parameters alone.
+        """Restores parameters without the optimizer state.
 
         Args:
             template: parameters, or their `jax.ShapeDtypeStruct`s with shardings.
-            step: which checkpoint; the best when not given.
+            step: step of the checkpoint; the best when not given.
 
         Returns:
             The parameters.
@@ -170,6 +157,15 @@ class Checkpoints:
             raise _damaged(where, error) from error
 
 
+def _items(state: TrainState) -> dict[str, Any]:
+    """Contents of a checkpoint: Orbax can load each of its items without the others."""
+    return {
+        "params": state.params,
+        "opt_state": state.opt_state,
+        "meta": {"step": state.step, "bad_step": state.bad_step},
+    }
+
+
 def _damaged(where: str, reason: object) -> CheckpointError:
     first_line = (str(reason).splitlines() or [type(reason).__name__])[0][:200]
     return CheckpointError(
@@ -182,16 +178,14 @@ def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
 
 
 def _check_same_shapes(where: str, stored: Any, template: Any) -> None:
-    """Compares shapes and dtypes, because Orbax casts and reshapes without a word."""
+    """Compares shapes and dtypes, because Orbax casts and reshapes silently."""
 
     def named(tree: Any) -> dict[str, tuple[tuple[int, ...], str]]:
         leaves = jax.tree_util.tree_leaves_with_path(tree)
+        names = (jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves)
         return {
-            jax.tree_util.keystr(path, simple=True, separator="/"): (
-                tuple(leaf.shape),
-                str(leaf.dtype),
-            )
-            for path, leaf in leaves
+            name: (tuple(leaf.shape), str(leaf.dtype))
+            for name, (_, leaf) in zip(names, leaves, strict=True)
         }
 
     old, new = named(stored), named(template)

@@ -1,4 +1,4 @@
-"""What a run trains on: batches by step, checked one by one before they reach a device."""
+"""Training and validation batches, and the checks that they pass before they reach a device."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -15,24 +15,24 @@ HostBatch = dict[str, Any]
 
 
 class BatchSource(Protocol):
-    """Batches by step: a list of them, or anything with `__getitem__`."""
+    """Training batches, indexed by step: a list, or anything with `__getitem__`."""
 
     def __getitem__(self, step: int, /) -> Any: ...
 
 
 class TrainingData(NamedTuple):
-    """What a run trains on, and what it is validated on.
+    """Training batches, validation batches, and what is measured on them.
 
     Args:
         batches: `batches[step]` is this host's rows of the batch of any step, the same each time:
-            a pytree of arrays `[rows, ...]`. A list of all batches will do.
-        validation: returns the validation batches of this host, each time from the first; None to
-            train without validation.
-        validation_bytes: UTF-8 bytes of the text that the validation batches predict; None where
-            that is no measure.
-        unit: what is predicted, such as a "token", a "masked token" or a "text".
-        scores: (params on one device) to figures by name, such as BLEU, taken at every
-            evaluation beside the validation loss; None for none.
+            a pytree of arrays `[rows, ...]`. It can be a list of all batches.
+        validation: returns an iterable of this host's validation batches, each time from the
+            first; None to train without validation.
+        validation_bytes: UTF-8 bytes of the text that the validation batches predict, for bits
+            per byte; None where they do not predict all of it.
+        unit: what one label is, such as "token", "masked token" or "text".
+        scores: function of the parameters, on one device, to numbers by name, such as BLEU,
+            computed at every evaluation; None for none.
 
     Example:
         >>> import numpy as np
@@ -50,7 +50,7 @@ class TrainingData(NamedTuple):
 
 
 def check_data(data: TrainingData, steps: int) -> None:
-    """Raises DataError where a run of so many steps cannot be trained on this data."""
+    """Checks that the data can be trained on for so many steps; raises DataError if not."""
     batches = data.batches
     if not hasattr(batches, "__getitem__"):
         raise DataError(
@@ -74,12 +74,7 @@ def check_data(data: TrainingData, steps: int) -> None:
 
 
 def batch_at(batches: BatchSource, step: int, parts: int) -> Any:
-    """Takes the batch of a step, which must have rows for every device and micro-batch.
-
-    Args:
-        batches: by step.
-        step: from 0.
-        parts: what the rows are cut into, evenly.
+    """Batch of a step, counted from 0, whose rows must divide evenly into `parts`.
 
     Raises:
         DataError: there is no such batch, it is no pytree of arrays, or its rows do not divide.
@@ -96,7 +91,7 @@ def batch_at(batches: BatchSource, step: int, parts: int) -> Any:
 
 
 def check_rows(name: str, batch: Any, parts: int) -> None:
-    """Raises DataError where a batch is no pytree of arrays whose rows divide evenly."""
+    """Checks that a batch is a pytree of arrays whose rows divide; raises DataError if not."""
     leaves = jax.tree.leaves_with_path(batch)
     if not leaves:
         raise DataError(f"{name} must have arrays, got {batch!r}")
@@ -119,6 +114,6 @@ def check_rows(name: str, batch: Any, parts: int) -> None:
 
 
 def _kind(value: Any) -> str:
-    """Names the type of a value, with its article."""
+    """Type of a value, with its article, for messages."""
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

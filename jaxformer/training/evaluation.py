@@ -1,4 +1,4 @@
-"""The loss on validation data, and the figures beside it."""
+"""Validation: the loss on validation data, and other metrics."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -14,16 +14,16 @@ __all__ = ["Evaluation", "evaluate"]
 
 
 class Evaluation(NamedTuple):
-    """Validation loss, and figures beside it.
+    """Validation loss and other metrics.
 
     Args:
-        loss: nats per token, or per text.
-        predicted: how many tokens or texts.
-        bits_per_byte: bits per byte of text, comparable across tokenizers that lose nothing of it:
-            all but the word tokenizer; None where not all of the text is predicted.
-        unit: what the loss is the mean over, such as "token", "masked token" or "text".
-        scores: other figures by name.
-        details: lines that say how they were computed.
+        loss: mean loss in nats per unit.
+        predicted: number of labels that the loss is the mean over.
+        bits_per_byte: bits per byte of text, comparable across lossless tokenizers: all but the
+            word tokenizer; None where not all of the text is predicted.
+        unit: what one label is, such as "token", "masked token" or "text".
+        scores: other metrics by name.
+        details: lines that say how the scores were computed.
     """
 
     loss: float
@@ -43,7 +43,7 @@ class Evaluation(NamedTuple):
 
     @property
     def figures(self) -> dict[str, float]:
-        """All numbers by name, as `metrics.jsonl` has them."""
+        """All metrics by name, as `metrics.jsonl` has them."""
         figures = {"validation_loss": self.loss, **self.scores}
         if self.bits_per_byte is not None:
             figures["bits_per_byte"] = self.bits_per_byte
@@ -66,26 +66,27 @@ def evaluate(
     num_bytes: int | None = None,
     unit: str = "token",
 ) -> Evaluation:
-    """Measures the loss over all batches.
+    """Mean loss over all batches.
 
     Args:
-        eval_step: (params, batch) to (loss_sum, weight_sum).
-        params: the model's parameters.
-        batches: of the validation data.
+        eval_step: function of (params, batch) to (loss_sum, weight_sum).
+        params: parameters.
+        batches: validation batches.
         num_bytes: UTF-8 bytes of the text that the batches predict, for bits per byte.
-        unit: what is predicted, such as a "token", a "masked token" or a "text".
+        unit: what one label is, as in `Evaluation`.
 
     Returns:
-        The mean loss, exact however the batches are cut.
+        The evaluation. Its loss does not depend on how the data is cut into batches.
 
     Raises:
-        DataError: there is no batch, or nothing in them counts.
+        DataError: there is no batch, or the weight of all batches is 0.
     """
     sums = [eval_step(params, batch) for batch in batches]
     if not sums:
         raise DataError(
             "validation must have at least one batch, got none; return a new iterator each time"
         )
+    # Fetched once at the end, so that the device never waits for the host; added up in float64.
     losses, weights = np.asarray(jax.device_get(sums), np.float64).T
     if weights.sum() == 0:
         raise DataError("validation must have something that counts, got a weight of 0 in all")

@@ -1,4 +1,4 @@
-"""The training loop: steps, metrics, evaluations, checkpoints, and stopping when asked."""
+"""The training loop: steps, metrics, validation, checkpoints, resume, and stop signals."""
 
 import dataclasses
 import math
@@ -34,13 +34,13 @@ _DIVERGED = (
 
 
 class FitResult(NamedTuple):
-    """How a call of `fit` ended.
+    """Result of `fit`.
 
     Args:
-        step: optimizer steps taken in all.
-        params: the parameters after that step, on one device.
-        evaluation: the latest of this call; None where there was none.
-        stop_signal: SIGINT or SIGTERM if that is what ended it, else None.
+        step: number of optimizer steps taken in all.
+        params: parameters after that step, on one device.
+        evaluation: latest validation of this call; None where there was none.
+        stop_signal: SIGINT or SIGTERM if that stopped the training, else None.
     """
 
     step: int
@@ -62,37 +62,36 @@ def fit(
     learning_rate: optax.Schedule | None = None,
     seed: int = 0,
 ) -> FitResult:
-    """Trains to `loop.steps`, from the newest checkpoint in the folder if there is one.
+    """Trains up to `loop.steps`; resumes from the newest checkpoint in the folder if there is one.
 
-    A resumed run is bit for bit the one that was never interrupted (on a CPU, with the same number
-    of devices), as long as loss, optimizer, data and seed are the same.
+    A resumed run is bit for bit equal to an uninterrupted one (on a CPU, with the same number of
+    devices), as long as loss, optimizer, data and seed are the same.
 
     Args:
-        loss: (params, batch, dropout_rng) to (loss_sum, weight_sum): two numbers, summed over the
-            rows of the batch, of which the mean loss is the quotient. Without dropout, in an
-            evaluation, dropout_rng is None.
-        init_params: where it can be called, a function from a PRNG key to the parameters; else the
-            parameters themselves, a pytree of arrays.
+        loss: function of (params, batch, dropout_rng) to (loss_sum, weight_sum), both summed over
+            the rows of the batch; the mean loss is their quotient. dropout_rng is None in
+            validation.
+        init_params: initial parameters, a pytree of arrays; or a function of a PRNG key to them.
         optimizer: any optax transformation.
-        data: batches, and validation batches where there are any.
-        folder: the run folder, made if missing; gets checkpoints/, metrics.jsonl, tensorboard/.
-        loop: how many steps, and what to do at which interval.
+        data: training batches, and validation batches if there are any.
+        folder: run folder, created if missing, for checkpoints/, metrics.jsonl and tensorboard/.
+        loop: number of steps, and intervals of metrics, validation and checkpoints.
         runner: where steps run; data-parallel over all devices when not given.
-        validation_loss: likewise a loss, for the validation batches; the same when not given.
-        learning_rate: of the optimizer, by step, to be written down with the metrics.
-        seed: of the parameters and of dropout.
+        validation_loss: loss of the validation batches; `loss` when not given.
+        learning_rate: the optimizer's schedule, to record the learning rate with the metrics.
+        seed: seed of the parameters and of dropout.
 
     Returns:
-        The parameters, and how it ended. On SIGINT or SIGTERM the step in progress is finished and
-        saved first.
+        The parameters, and how training ended. On SIGINT or SIGTERM the step in progress is
+        finished and saved first.
 
     Raises:
         ConfigError: the newest checkpoint is beyond `loop.steps`, the optimizer is not an optax
             transformation, or the loss does not return two numbers.
-        DataError: batches cannot be indexed by step, or one is no pytree of arrays whose rows the
-            devices can share.
-        CheckpointError: a checkpoint is damaged, or of other parameters.
-        TrainingError: the loss or a gradient stopped being finite.
+        DataError: batches cannot be indexed by step, or one is no pytree of arrays whose rows
+            divide over the devices.
+        CheckpointError: a checkpoint is damaged, or has other parameters.
+        TrainingError: the loss or a gradient is not finite.
 
     Example:
         >>> import tempfile
@@ -123,7 +122,7 @@ def fit(
         axis_name=runner.axis_name,
     )  # fmt: skip
     eval_step = make_eval_step(validation_loss or loss, axis_name=runner.axis_name)
-    state = runner.place(_first_state(init_params, optimizer, seed))
+    state = runner.place(_initial_state(init_params, optimizer, seed))
     with Checkpoints(folder / "checkpoints", keep=loop.keep_checkpoints) as checkpoints:
         start = checkpoints.latest_step or 0
         if start > loop.steps:
@@ -132,7 +131,7 @@ def fit(
                 f"it to {start} or more, or choose another folder"
             )
         if start:
-            state = checkpoints.restore(state)
+            state = checkpoints.restore(state)  # the initial state says shapes and placement
         with (
             MetricsWriter(folder, start) as metrics,
             TrainingProgress(start, loop.steps, unit=data.unit) as progress,
@@ -147,12 +146,12 @@ def fit(
                 checkpoints=checkpoints, metrics=metrics, progress=progress, step=start,
                 last_saved=start,
             )  # fmt: skip
-            run.to_the_end(stop)
+            run.train(stop)
     return FitResult(run.step, runner.one_copy(run.state.params), run.evaluation, stop.received)
 
 
 def _check_optimizer(optimizer: Any) -> None:
-    """Raises ConfigError for what is not an optax transformation."""
+    """Checks that the optimizer is an optax transformation; raises ConfigError if not."""
     if not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
         raise ConfigError(
             "optimizer must be an optax transformation, with init and update, got "
@@ -160,10 +159,10 @@ def _check_optimizer(optimizer: Any) -> None:
         )
 
 
-def _first_state(
+def _initial_state(
     init_params: Any, optimizer: optax.GradientTransformation, seed: int
 ) -> TrainState:
-    """Makes the state before the first step, compiled: eagerly, each leaf is a program."""
+    """State before the first step; compiled as a whole, since eagerly each leaf is a program."""
 
     def create(start: Any) -> TrainState:
         params = init_params(start) if callable(init_params) else start
@@ -174,7 +173,7 @@ def _first_state(
 
 @dataclasses.dataclass(kw_only=True)
 class _Loop:
-    """A run while it is trained: its state, and what is done at each interval."""
+    """A training run in progress: its state, and what is done at each interval."""
 
     config: LoopConfig
     data: TrainingData
@@ -189,21 +188,22 @@ class _Loop:
     step: int
     last_saved: int
     evaluation: Evaluation | None = None
-    unread: list[dict[str, jax.Array]] = dataclasses.field(default_factory=list)
+    unlogged: list[dict[str, jax.Array]] = dataclasses.field(default_factory=list)
     """Metrics of the steps since the last log, still on the devices."""
-    clock: float = 0.0
-    """When those steps began, in seconds."""
+    unlogged_since: float = 0.0
+    """Time at which the first of these steps began, in seconds."""
 
-    def to_the_end(self, stop: "_StopSignals") -> None:
-        """Takes all steps that are left, or as many as a signal leaves time for."""
+    def train(self, stop: "_StopSignals") -> None:
+        """Takes the remaining steps, or stops after the step in which a signal arrives."""
         config = self.config
         parts = self.runner.num_local_devices * config.accumulate_steps
-        self.clock = time.monotonic()
+        self.unlogged_since = time.monotonic()
         stopped = False
         while self.step < config.steps and not stopped:
             batch = batch_at(self.data.batches, self.step, parts)
             self.state, metrics = self.train_step(self.state, batch)
-            self.unread.append(metrics)
+            # Not read here: the host would wait for the device, and queue no further step.
+            self.unlogged.append(metrics)
             self.step += 1
             stopped = stop.received is not None
             last = self.step == config.steps or stopped
@@ -217,11 +217,11 @@ class _Loop:
                 self.save(metrics, validation_loss)
 
     def log(self) -> None:
-        """Writes down the mean loss since the last time, and the speed."""
-        values = _read(self.unread, self.last_saved)
+        """Records the mean loss and the speed of the steps since the last log."""
+        values = _read_metrics(self.unlogged, self.last_saved)
         now = time.monotonic()
-        per_second = values["weight"] / (now - self.clock)
-        self.clock, self.unread = now, []
+        per_second = values["weight"] / (now - self.unlogged_since)
+        self.unlogged_since, self.unlogged = now, []
         rate = {}
         if self.learning_rate is not None:
             rate["learning_rate"] = float(self.learning_rate(self.step - 1))
@@ -235,7 +235,7 @@ class _Loop:
         self.progress.update(self.step, loss=values["loss"], per_second=per_second)
 
     def evaluate(self) -> float | None:
-        """Measures and writes down the validation loss and the scores; returns the loss."""
+        """Computes and records the validation loss and the scores; returns the loss."""
         data = self.data
         if data.validation is None:
             return None
@@ -250,7 +250,7 @@ class _Loop:
         self.metrics.write(self.step, **result.figures)
         self.progress.print(f"step {self.step}: validation loss {result}")
         self.evaluation = result
-        self.clock = time.monotonic()  # so that the evaluation does not count
+        self.unlogged_since = time.monotonic()  # so that this time does not count as training
         return result.loss
 
     def _validation_batches(self) -> Iterator[Any]:
@@ -260,18 +260,18 @@ class _Loop:
             yield batch
 
     def save(self, metrics: dict[str, jax.Array], validation_loss: float | None) -> None:
-        """Saves the state, once it is known to be finite, and the same on every device."""
-        _read([metrics], self.last_saved)
+        """Saves the state, if it is finite, and the same on every device."""
+        _read_metrics([metrics], self.last_saved)
         self.runner.check_replicas(self.state.params)
         self.checkpoints.save(self.state, validation_loss=validation_loss)
         self.last_saved = self.step
 
 
-def _read(recent: list[dict[str, jax.Array]], last_saved: int) -> dict[str, float]:
-    """Brings the metrics of some steps to the host, and raises if a step was not finite.
+def _read_metrics(recent: list[dict[str, jax.Array]], last_saved: int) -> dict[str, float]:
+    """Fetches the metrics of some steps, and raises TrainingError if one was not finite.
 
     Returns:
-        The mean loss over all their tokens, how many those were, and the last gradient norm.
+        Mean loss, summed weight, and last gradient norm.
     """
     steps = jax.device_get(recent)
     if steps[-1]["bad_step"] >= 0:
@@ -288,7 +288,7 @@ def _read(recent: list[dict[str, jax.Array]], last_saved: int) -> dict[str, floa
 
 
 class _StopSignals:
-    """Notes the first SIGINT or SIGTERM, so that the loop can save; the second one acts at once."""
+    """Catches the first SIGINT or SIGTERM, so that the loop can save; a second one acts at once."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
@@ -297,7 +297,7 @@ class _StopSignals:
     def __enter__(self) -> "_StopSignals":
         for number in (signal.SIGINT, signal.SIGTERM):
             try:
-                self._previous[number] = signal.signal(number, self._note)
+                self._previous[number] = signal.signal(number, self._receive)
             except ValueError:  # not in the main thread, where Python allows no handlers
                 break
         return self
@@ -310,6 +310,6 @@ class _StopSignals:
             signal.signal(number, handler)
         self._previous = {}
 
-    def _note(self, number: int, _: FrameType | None) -> None:
+    def _receive(self, number: int, _: FrameType | None) -> None:
         self.received = signal.Signals(number)
         self._restore()

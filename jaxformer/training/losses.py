@@ -15,14 +15,14 @@ __all__ = ["Batch", "LossFunction", "classification_loss", "language_model_loss"
 Batch = dict[str, jax.Array]
 LossFunction = Callable[[Any, Batch, jax.Array | None], tuple[jax.Array, jax.Array]]
 
-# More logits than this, 512 MiB in float32, are made and dropped in chunks.
-_MOST_LOGITS = 2**27
+# From more logits than this, 512 MiB in float32, the loss is computed in chunks.
+_MAX_LOGITS = 2**27
 
 
 def language_model_loss(
     model: Decoder | MaskedLanguageModel | EncoderDecoder, *, label_smoothing: float = 0.0
 ) -> LossFunction:
-    """Makes the loss of a model that scores tokens.
+    """Cross-entropy of a model's logits of tokens, as a function for `fit`.
 
     Args:
         model: the model.
@@ -30,10 +30,10 @@ def language_model_loss(
 
     Returns:
         A function of (params, batch, dropout_rng or None) to (loss_sum, weight_sum), in nats and
-        tokens. The batch has integer `[B, T]` "labels" (-1 = not counted); all else in it is what
-        the model is called with, such as "tokens", "segment_ids" or "source_tokens". Losses that
-        blocks sow into the collection "losses", such as a mixture of experts' load balancing,
-        are added to the mean loss where there is a dropout_rng, which is in training.
+        tokens. The batch has integer `[B, T]` "labels" (-1 = not counted); the model is called
+        with its other arrays, such as "tokens", "segment_ids" or "source_tokens". In training,
+        where there is a dropout_rng, losses that blocks sow into the collection "losses", such as
+        the load balancing of a mixture of experts, are added to the mean loss.
     """
 
     def loss(
@@ -41,17 +41,17 @@ def language_model_loss(
     ) -> tuple[jax.Array, jax.Array]:
         inputs, labels, rngs = _inputs(batch, dropout_rng)
 
-        def of(model: Any) -> tuple[jax.Array, jax.Array]:
+        def sums(model: Any) -> tuple[jax.Array, jax.Array]:
             hidden = model.hidden_states(**inputs).hidden
             table = model.output_table()
-            if labels.size * table.shape[0] > _MOST_LOGITS:
+            if labels.size * table.shape[0] > _MAX_LOGITS:
                 return chunked_cross_entropy(
                     hidden, table, labels, label_smoothing=label_smoothing,
                     softcap=model.config.logit_softcap,
                 )  # fmt: skip
             return cross_entropy(model.logits(hidden), labels, label_smoothing=label_smoothing)
 
-        apply = nn.apply(of, model, mutable=["losses"])
+        apply = nn.apply(sums, model, mutable=["losses"])
         (total, weight), sown = apply({"params": params}, rngs=rngs)
         return _with_sown(total, weight, sown, dropout_rng), weight
 
@@ -59,7 +59,7 @@ def language_model_loss(
 
 
 def classification_loss(model: SequenceClassifier, *, label_smoothing: float = 0.0) -> LossFunction:
-    """Makes the loss of a classifier.
+    """Cross-entropy of a classifier's logits, as a function for `fit`.
 
     Args:
         model: the model.
@@ -85,7 +85,7 @@ def classification_loss(model: SequenceClassifier, *, label_smoothing: float = 0
 def _inputs(
     batch: Batch, dropout_rng: jax.Array | None
 ) -> tuple[dict[str, Any], jax.Array, dict[str, jax.Array] | None]:
-    """The arguments of a model's call, the labels, and the PRNG keys of the call."""
+    """Arguments of the model's call, labels, and PRNG keys of the call."""
     inputs: dict[str, Any] = {name: array for name, array in batch.items() if name != "labels"}
     rngs = None if dropout_rng is None else {"dropout": dropout_rng}
     return {**inputs, "deterministic": dropout_rng is None}, batch["labels"], rngs
@@ -94,7 +94,7 @@ def _inputs(
 def _with_sown(
     total: jax.Array, weight: jax.Array, sown: Mapping[str, Any], dropout_rng: jax.Array | None
 ) -> jax.Array:
-    """Adds auxiliary losses in training; being means, each counts once for every label."""
+    """Adds auxiliary losses in training; they are means, so each is multiplied by the weight."""
     if dropout_rng is None:
         return total
     return total + weight * sum(leaf.sum() for leaf in jax.tree.leaves(sown))

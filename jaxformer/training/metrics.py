@@ -1,4 +1,4 @@
-"""What a run writes down: one JSON object per line, and the same for TensorBoard."""
+"""Metrics of a run, as one JSON object per line and for TensorBoard."""
 
 import json
 import os
@@ -20,8 +20,8 @@ class MetricsWriter:
 
     Args:
         folder: the run folder.
-        start_step: of a resumed run; later records of an earlier attempt, which are about to be
-            written again, move to `metrics.superseded.jsonl`.
+        start_step: step that a run resumes from; records of later steps, which will be written
+            again, move to `metrics.superseded.jsonl`.
 
     Example:
         >>> import tempfile
@@ -37,7 +37,7 @@ class MetricsWriter:
         if later := [record for record in records if record["step"] > start_step]:
             with (folder / _SUPERSEDED).open("a", encoding="utf-8") as file:
                 file.write(_lines(later))
-        draft = folder / f".{_FILE}.tmp"
+        draft = folder / f".{_FILE}.tmp"  # replaced in one step, so that a crash loses no record
         draft.write_text(
             _lines([record for record in records if record["step"] <= start_step]), encoding="utf-8"
         )
@@ -58,8 +58,8 @@ class MetricsWriter:
         """Writes one record.
 
         Args:
-            step: optimizer steps taken.
-            **values: numbers by name, such as loss=2.5.
+            step: number of optimizer steps taken.
+            **values: metrics by name, such as loss=2.5.
         """
         self._file.write(json.dumps({"step": step, **values}) + "\n")
         self._file.flush()
@@ -72,13 +72,13 @@ def _lines(records: list[dict[str, Any]]) -> str:
 
 
 def read_metrics(folder: pathlib.Path) -> list[dict[str, Any]]:
-    """Reads the records of a run; a last line cut short by a crash is left out.
+    """Reads the records of a run, without a last line that a crash has cut short.
 
     Args:
         folder: the run folder.
 
     Returns:
-        One dict per record, in order; none where the file does not exist.
+        One dict per record, in order; an empty list where the file does not exist.
 
     Raises:
         DataError: another line is damaged.
@@ -91,10 +91,10 @@ def read_metrics(folder: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def _record(line: bytes, where: str) -> dict[str, Any]:
-    """Reads a line; `where` names it in an error."""
+    """Parses a line; `where` names it in an error."""
     try:
         record = json.loads(line)
-    except ValueError:  # of the encoding, or of the JSON
+    except ValueError:  # bad UTF-8 or bad JSON
         record = None
     if not isinstance(record, dict) or type(record.get("step")) is not int:
         raise DataError(f"{where} is damaged: it must be a JSON object with a step; remove it")

@@ -21,14 +21,14 @@ __all__ = ["decay_mask", "make_optimizer", "make_schedule"]
 
 
 def make_schedule(peak: float, config: ScheduleConfig) -> optax.Schedule:
-    """Makes the learning rate as a function of the step.
+    """Learning-rate schedule of a config.
 
     Args:
         peak: learning rate after the warmup.
         config: warmup and decay.
 
     Returns:
-        A function from step to learning rate; after decay_steps it stays at the final value.
+        A function of the step to the learning rate, which is constant after decay_steps.
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017, section 5.3 ("noam").
@@ -61,9 +61,9 @@ def _noam(step: jax.Array, *, peak: float, warmup_steps: int) -> jax.Array:
 
 
 def decay_mask(params: Any) -> Any:
-    """Marks what weight decay applies to: kernels and embeddings, by name; not frozen ones.
+    """Mask of the parameters with weight decay: kernels, and embeddings that are not frozen.
 
-    Names, not ranks: the biases and scales of a scanned stack are `[L, D]`.
+    It goes by name and not by rank, because the biases and scales of a stack are `[L, D]`.
 
     Args:
         params: nested dict of parameters.
@@ -86,11 +86,11 @@ def decay_mask(params: Any) -> Any:
 def make_optimizer(
     config: OptimizerConfig, schedule: ScheduleConfig
 ) -> optax.GradientTransformation:
-    """Makes an optimizer: clipping by global norm, then the one that the config is of.
+    """Optimizer of a config, after clipping by the global norm.
 
     Args:
-        config: the optimizer, such as `AdamWConfig`.
-        schedule: the learning rate.
+        config: config of the optimizer, such as `AdamWConfig`.
+        schedule: config of the learning rate over time.
 
     Returns:
         An optax transformation; weight decay is masked by `decay_mask`.

@@ -1,4 +1,4 @@
-"""Where steps run: the only file that names pmap, a mesh or a process."""
+"""Runners compile and run steps on devices; no other file names pmap, a mesh or a process."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ __all__ = ["PmapRunner", "Runner", "SingleRunner", "make_runner", "split_cpu"]
 
 
 def split_cpu(count: int) -> None:
-    """Makes this machine's CPU appear as `count` devices; before anything else uses JAX.
+    """Splits this machine's CPU into `count` virtual devices; call it before JAX starts.
 
     Args:
         count: number of virtual devices.
@@ -27,7 +27,7 @@ def split_cpu(count: int) -> None:
     """
     try:
         jax.config.update("jax_num_cpu_devices", count)
-    except RuntimeError:
+    except RuntimeError:  # JAX has started; that is no error with the same number
         if len(jax.local_devices(backend="cpu")) != count:
             raise ConfigError(
                 f"training.cpu_devices={count} must be set before JAX starts, which has "
@@ -56,23 +56,23 @@ class SingleRunner:
         self._device = device or jax.local_devices()[0]
 
     def place(self, tree: Any) -> Any:
-        """Copies a pytree to where steps expect it."""
+        """Copies a pytree to the device. A copy, because steps donate their state."""
         return jax.device_put(jax.tree.map(jnp.copy, tree), self._device)
 
     def template(self, shapes: Any) -> Any:
-        """Says of a pytree of `jax.ShapeDtypeStruct`s that it will lie where steps expect it."""
+        """Adds the device to a pytree of `jax.ShapeDtypeStruct`s, as a template for restoring."""
         sharding = jax.sharding.SingleDeviceSharding(self._device)
         return jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), shapes
         )
 
     def compile_train(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        """Compiles (state, batch) to (state, metrics); the state passed in is given up."""
+        """Compiles a training step of (state, batch); the state passed in is donated."""
         compiled = jax.jit(step, donate_argnums=0)
         return lambda state, batch: compiled(state, jax.device_put(batch, self._device))
 
     def compile_eval(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        """Compiles (params, batch) to sums."""
+        """Compiles an evaluation step of (params, batch)."""
         compiled = jax.jit(step)
         return lambda params, batch: compiled(params, jax.device_put(batch, self._device))
 
@@ -80,7 +80,7 @@ class SingleRunner:
         """Does nothing: there is one copy."""
 
     def one_copy(self, tree: Any) -> Any:
-        """Returns a pytree of state as it lies on one device: the same."""
+        """Returns a pytree of state on one device: the same pytree."""
         return tree
 
 
@@ -90,7 +90,7 @@ class PmapRunner:
     A batch's rows are cut evenly over the devices; state goes in and comes out replicated.
 
     Args:
-        devices: which devices; all of all hosts when not given.
+        devices: devices to use; all devices of all hosts when not given.
 
     Example:
         >>> PmapRunner(jax.local_devices()[:1]).axis_name
@@ -104,65 +104,56 @@ class PmapRunner:
         self._local = [d for d in self._devices if d.process_index == jax.process_index()]
         self.num_devices = len(self._devices)
         self.num_local_devices = len(self._local)
+        # A runner on one host's devices has a whole run, even where there are other processes.
         num_hosts = len({device.process_index for device in self._devices})
         self.host = Host(jax.process_index() if num_hosts > 1 else 0, num_hosts)
         mesh = Mesh(np.asarray(self._local), (self.axis_name,))
         self._replicated = NamedSharding(mesh, PartitionSpec())
-        self._checksum_ranges = jax.pmap(
-            functools.partial(_checksum_range, self.axis_name),
-            axis_name=self.axis_name,
-            in_axes=(None, 0),
-            out_axes=None,
-            devices=self._devices,
-        )
+        self._checksum_ranges = self._pmap(functools.partial(_checksum_range, self.axis_name))
 
     def place(self, tree: Any) -> Any:
-        """Copies a pytree to the local devices, laid out as pmap returns it.
+        """Copies a pytree to the local devices, in the layout that pmap returns.
 
-        With any other layout the second step would compile anew.
+        With any other layout the second step would compile anew. A copy, because steps donate
+        their state.
         """
         return jax.device_put(jax.tree.map(jnp.copy, tree), self._replicated)
 
-    def _finished(self, result: Any) -> Any:
-        """Waits for a program on several virtual CPU devices before the next one may start.
+    def _block_on_cpu(self, result: Any) -> Any:
+        """Waits for a program on several virtual CPU devices, so that two never run at a time.
 
-        They share one pool of threads, in which a device that has come to a collective waits for
-        the others. Two programs in flight, such as two evaluation batches, can fill the pool with
-        such waits, and then nothing goes on.
+        Virtual devices share one pool of threads, in which a device at a collective waits for the
+        others. Two programs in flight, such as two evaluation batches, can fill the pool with
+        waiting devices: a deadlock.
         """
         if len(self._local) > 1 and self._local[0].platform == "cpu":
             return jax.block_until_ready(result)
         return result
 
     def _split(self, batch: Any) -> Any:
+        """Splits the rows of a batch over the local devices."""
         count = len(self._local)
         return jax.tree.map(lambda x: rearrange(x, "(d b) ... -> d b ...", d=count), batch)
 
     def compile_train(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        """Compiles (state, batch) to (state, metrics); the state passed in is given up."""
-        compiled = jax.pmap(
-            step,
-            axis_name=self.axis_name,
-            in_axes=(None, 0),
-            out_axes=None,
-            donate_argnums=0,
-            devices=self._devices,
-        )
-        return lambda state, batch: self._finished(compiled(state, self._split(batch)))
+        """Compiles a training step of (state, batch); the state passed in is donated."""
+        compiled = self._pmap(step, donate_argnums=0)
+        return lambda state, batch: self._block_on_cpu(compiled(state, self._split(batch)))
 
     def compile_eval(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        """Compiles (params, batch) to sums."""
-        compiled = jax.pmap(
-            step,
-            axis_name=self.axis_name,
-            in_axes=(None, 0),
-            out_axes=None,
-            devices=self._devices,
-        )
-        return lambda params, batch: self._finished(compiled(params, self._split(batch)))
+        """Compiles an evaluation step of (params, batch)."""
+        compiled = self._pmap(step)
+        return lambda params, batch: self._block_on_cpu(compiled(params, self._split(batch)))
+
+    def _pmap(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        """Pmaps a function of a replicated and a split pytree, whose result is replicated."""
+        return jax.pmap(
+            function, axis_name=self.axis_name, in_axes=(None, 0), out_axes=None,
+            devices=self._devices, **options,
+        )  # fmt: skip
 
     def check_replicas(self, tree: Any) -> None:
-        """Raises if the devices no longer hold the same bits, which pmap itself never checks.
+        """Checks that all devices hold the same bits, which pmap itself never does.
 
         Args:
             tree: pytree of replicated arrays.
@@ -170,6 +161,7 @@ class PmapRunner:
         Raises:
             TrainingError: two devices differ.
         """
+        # pmap wants an argument that is split over the devices; the zeros are not used.
         if np.asarray(self._checksum_ranges(tree, np.zeros(len(self._local)))).any():
             raise TrainingError(
                 "the devices' copies of the parameters have drifted apart; a value that differs "
@@ -177,7 +169,7 @@ class PmapRunner:
             )
 
     def one_copy(self, tree: Any) -> Any:
-        """Returns a pytree of state as it lies on one local device, for what runs on one."""
+        """Returns a pytree of state on one local device, without copying."""
         return jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)
 
 
@@ -185,13 +177,13 @@ Runner = SingleRunner | PmapRunner
 
 
 def _checksum_range(axis_name: str, tree: Any, _: jax.Array) -> jax.Array:
-    """Largest minus smallest checksum over the devices, one per leaf; all 0 when they agree."""
+    """Largest minus smallest checksum over the devices, of each leaf; 0 where they agree."""
     sums = jnp.stack([_checksum(leaf) for leaf in jax.tree.leaves(tree)])
     return jax.lax.pmax(sums, axis_name) - jax.lax.pmin(sums, axis_name)
 
 
 def _checksum(leaf: jax.Array) -> jax.Array:
-    """Sums an array's bits as uint32, so that NaNs and rounding are compared too."""
+    """Sum of an array's bits as uint32; unlike floats, it compares NaNs, and 0 with -0."""
     width = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}[leaf.dtype.itemsize]
     return jax.lax.bitcast_convert_type(leaf, width).astype(jnp.uint32).sum(dtype=jnp.uint32)
 
@@ -199,14 +191,14 @@ def _checksum(leaf: jax.Array) -> jax.Array:
 def make_runner(
     kind: str, *, devices: int | None, batch_size: int | None, accumulate_steps: int
 ) -> Runner:
-    """Makes the runner that a config asks for.
+    """Creates the runner of a config.
 
     Args:
         kind: "pmap" or "single".
-        devices: how many local devices to use; all when None.
-        batch_size: global rows per step, to check that they divide; None where every batch has
-            its own number, which whoever makes the batches sees to.
-        accumulate_steps: micro-batches per step, likewise.
+        devices: number of local devices to use; all when None.
+        batch_size: global rows per step, to check that they divide over devices and micro-batches;
+            None where the number differs by batch, and is checked with each.
+        accumulate_steps: micro-batches per step.
 
     Returns:
         The runner.

@@ -1,4 +1,4 @@
-"""The live display of a training run, and plain lines where there is no terminal."""
+"""Progress display of a training run: a bar in a terminal, else plain lines."""
 
 import time
 
@@ -19,10 +19,10 @@ class TrainingProgress:
     """Shows steps, loss, tokens or texts per second, and time left.
 
     Args:
-        start: steps already taken.
-        total: steps in all.
+        start: number of steps already taken.
+        total: number of steps in all.
         console: where to print; standard output when not given.
-        unit: what is predicted, such as a "token", a "masked token" or a "text".
+        unit: what one label is, such as "token", "masked token" or "text".
 
     Example:
         >>> with TrainingProgress(0, 100) as progress:
@@ -62,9 +62,9 @@ class TrainingProgress:
         """Moves the bar, or prints a line where there is none.
 
         Args:
-            step: steps taken.
-            loss: mean since the last update, in nats.
-            per_second: tokens or texts that were trained on, likewise.
+            step: number of steps taken.
+            loss: mean loss since the last update, in nats.
+            per_second: tokens or texts per second since the last update.
         """
         status = f"loss {loss:.3f}  {per_second:,.0f} {self._unit}s/s"
         self._progress.update(self._task, completed=step, status=status)

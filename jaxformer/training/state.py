@@ -1,4 +1,4 @@
-"""The state of a training run: everything that the next step depends on, besides its batch."""
+"""The training state: all that a step depends on besides its batch."""
 
 from typing import Any, NamedTuple
 
@@ -10,14 +10,14 @@ __all__ = ["TrainState"]
 
 
 class TrainState(NamedTuple):
-    """A pytree of arrays.
+    """Training state: step, parameters and optimizer state; a pytree of arrays.
 
     Args:
-        step: int32, optimizer steps taken.
-        params: the model's parameters.
-        opt_state: the optimizer's.
-        bad_step: int32, the first step whose loss or gradient was not finite, or -1. From then on
-            steps change nothing, until the host has read it.
+        step: int32, number of optimizer steps taken.
+        params: parameters.
+        opt_state: state of the optimizer.
+        bad_step: int32, first step whose loss or gradient was not finite, or -1. From that step
+            on the rest of the state does not change, until the host notices.
 
     Example:
         >>> state = TrainState.create({"kernel": jnp.ones(3)}, optax.sgd(0.1))
@@ -32,7 +32,7 @@ class TrainState(NamedTuple):
 
     @classmethod
     def create(cls, params: Any, optimizer: optax.GradientTransformation) -> "TrainState":
-        """Makes the state before the first step."""
+        """State before the first step."""
         return cls(
             step=jnp.zeros((), jnp.int32),
             params=params,

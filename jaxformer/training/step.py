@@ -1,4 +1,4 @@
-"""One training step and one evaluation step, as pure functions that know no devices."""
+"""The training step and the evaluation step, as pure functions that do not name devices."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,17 +23,17 @@ def make_train_step(
     accumulate_steps: int = 1,
     axis_name: str | None = None,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, jax.Array]]]:
-    """Makes the step that takes gradients of a batch and updates the state.
+    """Creates the training step: gradients of a batch, and the update of the state.
 
-    Losses, weights and gradients are sums over micro-batches and devices, divided once at the end,
-    so that the result is that of the whole batch however it was cut, and whatever is padding.
+    Losses, weights and gradients are summed over micro-batches and devices, and divided once at the
+    end, so that the result does not depend on how the batch is cut, or on where its padding is.
 
     Args:
-        loss_function: (params, batch, dropout_rng) to (loss_sum, weight_sum).
+        loss_function: function of (params, batch, dropout_rng) to (loss_sum, weight_sum).
         optimizer: optax transformation.
-        seed: of dropout; each step, micro-batch and device draws its own.
-        accumulate_steps: micro-batches that the batch's rows are cut into.
-        axis_name: of the devices that share the batch; None for no collective.
+        seed: seed of dropout; each step, micro-batch and device draws its own.
+        accumulate_steps: number of micro-batches that the rows of a batch are cut into.
+        axis_name: name of the axis of devices that share the batch; None for no collective.
 
     Returns:
         A function of (state, batch) to (state, metrics). Metrics are scalars: "loss" (mean, nats),
@@ -63,6 +63,7 @@ def make_train_step(
 
         if accumulate_steps == 1:
             return micro_step(0, batch)
+        # A scan, so that the activations of only one micro-batch are in memory at a time.
         micro_batches = jax.tree.map(
             lambda x: rearrange(x, "(a b) ... -> a b ...", a=accumulate_steps), batch
         )
@@ -70,7 +71,7 @@ def make_train_step(
         shapes = jax.eval_shape(micro_step, 0, first)
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         if axis_name is not None:
-            # The sums differ by device, and a scan's carry must say so from its start.
+            # The sums differ by device, and the type of a scan's carry must say so from the start.
             zeros = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, axis_name, to="varying"), zeros)
 
         def add(sums: Any, inputs: tuple[jax.Array, Batch]) -> tuple[Any, None]:
@@ -87,12 +88,13 @@ def make_train_step(
         if axis_name is not None:
             # After differentiation: a gradient taken through a psum counts every device again.
             loss, weight, grads = jax.lax.psum((loss, weight, grads), axis_name)
-        weight = jnp.maximum(weight, 1)
+        weight = jnp.maximum(weight, 1)  # a batch of padding alone has a loss of 0, not NaN
         loss = loss / weight
         grads = jax.tree.map(lambda g: g / weight.astype(g.dtype), grads)
 
         grad_norm = optax.tree.norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
+        # Metrics reach the host some steps later; until then a NaN must not spoil the parameters.
         healthy = finite & (state.bad_step < 0)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         new = TrainState(
@@ -115,11 +117,11 @@ def make_train_step(
 def make_eval_step(
     loss_function: LossFunction, *, axis_name: str | None = None
 ) -> Callable[[Any, Batch], tuple[jax.Array, jax.Array]]:
-    """Makes the step that sums the loss of a batch, dropout off.
+    """Creates the evaluation step, which sums the loss of a batch without dropout.
 
     Args:
-        loss_function: (params, batch, dropout_rng) to (loss_sum, weight_sum).
-        axis_name: of the devices that share the batch; None for no collective.
+        loss_function: as in `make_train_step`.
+        axis_name: as in `make_train_step`.
 
     Returns:
         A function of (params, batch) to (loss_sum, weight_sum) over all devices.
@@ -134,7 +136,7 @@ def make_eval_step(
 
 
 def _two_sums(loss_function: LossFunction) -> LossFunction:
-    """Checks what a loss returns, while it is traced, so that it costs a step nothing."""
+    """Checks what a loss returns; only while it is traced, so that steps are no slower."""
 
     def checked(
         params: Any, batch: Batch, dropout_rng: jax.Array | None

@@ -1,4 +1,4 @@
-"""Figures of attention: which query looks at which key, in every head and layer."""
+"""Heat maps of attention weights and scores, of every head and layer."""
 
 import textwrap
 import unicodedata
@@ -20,13 +20,13 @@ __all__ = ["attention_heatmaps"]
 
 _AXES = {2: "T S", 3: "N T S", 4: "L N T S"}
 _RULE = "[T, S], [heads, T, S] or [layers, heads, T, S]"
-_COLUMNS = 4  # panels of a layer, before they wrap
-_WIDEST = 20.0  # inches of all panels side by side, where no numbers need more
+_MAX_COLUMNS = 4  # panels of one layer side by side, before they wrap
+_MAX_WIDTH = 20.0  # inches of all panels side by side, where no numbers need more
 _LABEL_POINTS = 8
-_LABEL_ROOM = 0.13  # inches from one token's label to the next
-_LETTER_WIDTH = 0.08  # inches of a letter of a token
-_LETTER_HEIGHT = 0.1  # inches of the bar that a letter of its label takes
-_ROUNDING = 1e-5  # by which a weight may be more than 1
+_LABEL_SPACING = 0.13  # inches from one token's label to the next
+_LETTER_WIDTH = 0.08  # inches, of a letter of a token
+_BAR_LETTER_LENGTH = 0.1  # inches of the colour bar, for a letter of its label
+_ROUNDING = 1e-5  # by which a rounded weight may be more than 1
 
 
 def attention_heatmaps(
@@ -40,28 +40,28 @@ def attention_heatmaps(
     annotate: bool | None = None,
     title: str = "",
 ) -> "Figure":
-    r"""Draws attention weights, or scores, of one head or many, which share one scale.
+    r"""Heat maps of the attention weights or scores of one or more heads, on one colour scale.
 
-    Weights, which are all between 0 and 1, have colours from 0 to the largest of them. The colours
-    of scores go from minus the largest absolute score to plus it, with white for 0. A score of
-    -inf is masked, and hatched. When not told, numbers of which one is negative or more than 1
-    are taken for scores, all others for weights; so say what scores are that may lie between.
+    The colours of weights, which lie between 0 and 1, go from 0 to the largest weight. Those of
+    scores go from minus the largest absolute score to plus it, with white for 0. A score of -inf
+    is masked, and hatched. When `scores` is not given, numbers are taken for scores if one is
+    negative or more than 1, else for weights.
 
-    Tokens are drawn in the fonts that are installed, so any script can be read whose font is; what
-    no font has is written as its code, such as \u0c95, with a warning. matplotlib joins the
-    letters of scripts such as Kannada from its version 3.11 on, and draws them apart before. Where
-    there is no room for all tokens, every second, third ... one is written.
+    Tokens are drawn in the installed fonts, whatever their script. A character that no font has is
+    written as its code, such as \u0c95, with a warning. From version 3.11 on, matplotlib joins the
+    letters of scripts such as Kannada; before, it draws them apart. Where there is no room for all
+    tokens, only every second, third ... one is written.
 
     Args:
         weights: float `[T, S]` of one head; `[N, T, S]` of N heads, a panel each; `[L, N, T, S]`
             of L layers, a row each.
         query_tokens: T tokens.
         key_tokens: S tokens; the query's when not given.
-        label: of the colour bar.
-        scores: True for scores, False for weights, None to guess it from the numbers.
-        names: of the heads, N of them; "head 0" and so on when not given, and none for one alone.
+        label: label of the colour bar.
+        scores: True for scores, False for weights, None to tell by the numbers.
+        names: N names of heads; "head 0" and so on when not given, and none for `[T, S]`.
         annotate: whether to write the numbers into the cells; None for at most 400 cells in all.
-        title: of the figure.
+        title: title of the figure.
 
     Returns:
         The figure; save it with `figure.savefig(path)`.
@@ -69,8 +69,8 @@ def attention_heatmaps(
     Raises:
         ShapeError: weights have other axes, tokens or names are not as many as they should be, or
             there are too many cells for numbers.
-        DataError: a number is neither finite nor -inf, or weights, where they are said to be, are
-            not all between 0 and 1.
+        DataError: a number is neither finite nor -inf, or, with scores=False, not between 0 and
+            1.
         ImportError: matplotlib is not installed.
 
     Example:
@@ -100,7 +100,7 @@ def attention_heatmaps(
 
     scale = _scale(array, scores)
     numbers = wants_numbers(array, annotate)
-    columns = num_heads if ndim == 4 else -(-num_heads // -(-num_heads // _COLUMNS))
+    columns = num_heads if ndim == 4 else -(-num_heads // -(-num_heads // _MAX_COLUMNS))
     count = num_layers * num_heads
     rows = -(-count // columns)
     wide, tall = _panel_size(array, columns, rows, numbers)
@@ -109,12 +109,13 @@ def attention_heatmaps(
         [lettering.token(token) for token in tokens] for tokens in (query_tokens, keys)
     )
     query_marks, key_marks = (
-        cells_to_mark(sizes[axis], room, _LABEL_ROOM) for axis, room in (("T", tall), ("S", wide))
+        cells_to_mark(sizes[axis], room, _LABEL_SPACING)
+        for axis, room in (("T", tall), ("S", wide))
     )
     figure = Figure(
         figsize=(
-            columns * (wide + 0.15) + _length(query_labels) + 1.5,
-            rows * (tall + (0.3 if ndim > 2 else 0.1)) + _length(key_labels) + 0.9,
+            columns * (wide + 0.15) + _label_length(query_labels) + 1.5,
+            rows * (tall + (0.3 if ndim > 2 else 0.1)) + _label_length(key_labels) + 0.9,
         ),
         dpi=DPI,
         layout="constrained",
@@ -138,7 +139,7 @@ def attention_heatmaps(
             panel.set_ylabel(f"layer {row}\nquery" if ndim == 4 else "query")
         if is_lowest:
             panel.set_xlabel("key")
-    lines = textwrap.fill(label, max(24, int(rows * tall / _LETTER_HEIGHT)))
+    lines = textwrap.fill(label, max(24, int(rows * tall / _BAR_LETTER_LENGTH)))
     caption = lettering.title(lines) + ("\n(hatched: masked)" if np.isneginf(array).any() else "")
     figure.colorbar(image, ax=panels, label=caption, aspect=bar_aspect(rows * tall), pad=0.02)
     if title:
@@ -148,7 +149,7 @@ def attention_heatmaps(
 
 
 def _scale(array: np.ndarray, scores: bool | None) -> dict[str, Any]:
-    """Chooses colours and what the first and the last stand for."""
+    """Colour map, and the values of its first and last colour."""
     finite = array[np.isfinite(array)]
     largest = float(np.abs(finite).max(initial=0.0)) or 1.0
     can_be_weights = array.min() >= 0 and largest <= 1 + _ROUNDING
@@ -170,14 +171,14 @@ def _panel_size(array: np.ndarray, columns: int, rows: int, numbers: bool) -> tu
         return max(1.2, sides[0]), max(1.2, sides[1])
     alone = columns * rows == 1
     wide, tall = (
-        min(max(2.5 if alone else 1.4, (0.2 if alone else 0.15) * cells), _WIDEST / panels)
+        min(max(2.5 if alone else 1.4, (0.2 if alone else 0.15) * cells), _MAX_WIDTH / panels)
         for cells, panels in ((num_keys, columns), (num_queries, rows))
     )
     return wide, tall
 
 
-def _length(labels: Sequence[str]) -> float:
-    """About how long the longest label is, in inches."""
+def _label_length(labels: Sequence[str]) -> float:
+    """Approximate length of the longest label, in inches."""
     return _LETTER_WIDTH * max(
         sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in label) for label in labels
     )

@@ -1,4 +1,4 @@
-"""The attention viewer: one HTML file that shows where every token looks, in any layer and head."""
+"""The attention viewer: one HTML file with the attention weights of every layer and head."""
 
 import base64
 import hashlib
@@ -18,32 +18,32 @@ from jaxformer.models import AttentionMap
 
 __all__ = ["attention_page"]
 
-_STEPS = 2**16 - 1  # that a weight is rounded to
-_TOLERANCE = 0.01  # of a row's sum: what weights of bfloat16 need
+_MAX_CODE = 2**16 - 1  # weights are stored as 16-bit integers, of which this stands for 1
+_SUM_TOLERANCE = 0.01  # weights in bfloat16 do not sum to 1 more exactly
 _BYTES = re.compile(r"(⟨[0-9A-F]{2}(?: [0-9A-F]{2})*⟩)")  # as a tokenizer shows parts of characters
 _SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"}
 _DIRECTIONS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 
 
 def attention_page(maps: Sequence[AttentionMap], *, title: str = "Attention") -> str:
-    """Writes a page in which a person picks layer and head, and sees where each token looks.
+    """Interactive HTML page of attention weights, by layer, head and token.
 
-    The page needs nothing but itself: no network, which its Content-Security-Policy forbids, and
-    no server. Weights are kept in steps of 1/65535, two bytes
-    each before base64. Spaces, line breaks and other characters that cannot be seen are shown by
-    signs, and a mark that combines with what is before it on a dotted circle.
+    The page is self-contained: it needs no server, and its Content-Security-Policy forbids the
+    network. Weights are stored in steps of 1/65535, two bytes each before base64. Spaces, line
+    breaks and other invisible characters are shown by signs, and a combining mark on a dotted
+    circle.
 
     Args:
-        maps: at least one; the first is shown first.
-        title: of the page.
+        maps: at least one; the page opens with the first.
+        title: title of the page.
 
     Returns:
         HTML; save it as UTF-8 in a file that ends in .html.
 
     Raises:
         ShapeError: weights are not `[L, N, T, S]` of the tokens, or an axis has size 0.
-        DataError: there is no map, or weights are not finite, not in [0, 1], or a query's sum to
-            neither 1 nor 0.
+        DataError: there is no map; or weights are not finite, not in [0, 1], or sum to neither 1
+            nor 0 over the keys.
 
     References:
         Jesse Vig, "A Multiscale Visualization of Attention in the Transformer Model", 2019.
@@ -56,7 +56,7 @@ def attention_page(maps: Sequence[AttentionMap], *, title: str = "Attention") ->
     """
     if not maps:
         raise DataError("an attention page must have at least one map, got none; pass one")
-    data = json.dumps([_checked(one) for one in maps], separators=(",", ":"))
+    data = json.dumps([_page_data(attention_map) for attention_map in maps], separators=(",", ":"))
     style, script = _read("attention_page.css"), _read("attention_page.js")
     parts = {
         "title": html.escape(title).encode("utf-8", "xmlcharrefreplace").decode(),
@@ -65,17 +65,18 @@ def attention_page(maps: Sequence[AttentionMap], *, title: str = "Attention") ->
             "base-uri 'none'; form-action 'none'"
         ),
         "style": style,
-        # Nothing in a token can end the element that the data stands in.
+        # So that no token can close the <script> element that holds the data.
         "data": data.replace("<", "\\u003c"),
         "script": script,
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda name: parts[name[1]], _read("attention_page.html"))
 
 
-def _checked(one: AttentionMap) -> dict[str, Any]:
-    """Checks a map, and returns it as the script reads it."""
-    weights, what = np.asarray(one.weights), f"the weights of {one.name!r}"
-    tokens = {"T": len(one.query_tokens), "S": len(one.key_tokens)}
+def _page_data(attention_map: AttentionMap) -> dict[str, Any]:
+    """Checks a map, and returns it in the form that the script reads."""
+    name, queries, keys = attention_map.name, attention_map.query_tokens, attention_map.key_tokens
+    weights, what = np.asarray(attention_map.weights), f"the weights of {name!r}"
+    tokens = {"T": len(queries), "S": len(keys)}
     remedy = "pass one text of the batch, and a token for every query and key"
     sizes = check_axes(what, weights, "L N T S", tokens, remedy=remedy)
     if 0 in sizes.values():
@@ -89,7 +90,7 @@ def _checked(one: AttentionMap) -> dict[str, Any]:
             f"{what} must be in [0, 1], got {low:.4g} .. {high:.4g}; pass what the softmax returns"
         )
     sums = weights.sum(axis=-1)
-    wrong = np.minimum(abs(sums - 1), sums) > _TOLERANCE
+    wrong = np.minimum(abs(sums - 1), sums) > _SUM_TOLERANCE
     if wrong.any():
         layer, head, query = np.argwhere(wrong)[0]
         raise DataError(
@@ -97,17 +98,17 @@ def _checked(one: AttentionMap) -> dict[str, Any]:
             f"layer {layer}, head {head}, query {query}; cut padding off queries and keys alike"
         )
     return {
-        "name": one.name,
+        "name": name,
         "layers": sizes["L"],
         "heads": sizes["N"],
-        "queries": [_visible(token) for token in one.query_tokens],
-        "keys": [_visible(token) for token in one.key_tokens],
-        "weights": base64.b64encode(np.round(weights * _STEPS).astype("<u2").tobytes()).decode(),
+        "queries": [_visible(token) for token in queries],
+        "keys": [_visible(token) for token in keys],
+        "weights": base64.b64encode(np.round(weights * _MAX_CODE).astype("<u2").tobytes()).decode(),
     }
 
 
 def _visible(token: str) -> str:
-    """Writes a token so that all of it can be seen, and none of it changes how others look."""
+    """Makes a token visible: invisible characters as signs, no effect on the text around it."""
     parts = _BYTES.split(token)
     parts[::2] = ["".join(map(_sign, part)) for part in parts[::2]]
     shown = "".join(parts)
@@ -117,11 +118,11 @@ def _visible(token: str) -> str:
 
 
 def _sign(letter: str) -> str:
-    """Writes spaces by signs; control characters, and those of writing direction, by numbers."""
+    """Sign of a space or line break; code of a control, separator or direction character."""
     if letter in _SIGNS:
         return _SIGNS[letter]
-    unseen = unicodedata.category(letter) in ("Cc", "Cs", "Zs", "Zl", "Zp")
-    if unseen or unicodedata.bidirectional(letter) in _DIRECTIONS:
+    invisible = unicodedata.category(letter) in ("Cc", "Cs", "Zs", "Zl", "Zp")
+    if invisible or unicodedata.bidirectional(letter) in _DIRECTIONS:
         return f"⟨U+{ord(letter):04X}⟩"
     return letter
 
@@ -131,5 +132,5 @@ def _read(name: str) -> str:
 
 
 def _digest(content: str) -> str:
-    """Names an inline element in the policy, which allows no other."""
+    """Hash by which the Content-Security-Policy allows an inline element."""
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

@@ -1,4 +1,4 @@
-"""The heat map that the figures of tables and of attention are made of."""
+"""Heat maps of cells, which figures of positions and of attention are made of."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -14,48 +14,35 @@ __all__ = ["CELL_HEIGHT", "bar_aspect", "draw_cells", "number_width", "wants_num
 
 CELL_HEIGHT = 0.2  # inches of a cell with a number
 
-_MOST_UNASKED = 400  # cells that get numbers without being asked
-_MOST_ROWS = 200  # or columns with numbers; more would make a picture of meters
-_MOST_CRISP = 400  # rows or columns; of more, several can share a pixel, which has their mean
+_AUTO_NUMBERS_MAX_CELLS = 400  # up to this size cells get numbers by default
+_NUMBERS_MAX_SIDE = 200  # rows or columns with numbers; more would make a picture of meters
+_CRISP_MAX_SIDE = 400  # with more rows or columns several share a pixel, which shows their mean
 _NUMBER_POINTS = 7
 _DIGIT_WIDTH = 0.062  # inches, at that size
 _MASKED = {"facecolor": "#F4F4F4", "edgecolor": "#9A9A9A", "hatch": "//////", "linewidth": 0.0}
 
 
 def wants_numbers(values: np.ndarray, annotate: bool | None) -> bool:
-    """Decides whether the cells of a figure get numbers.
-
-    Args:
-        values: all that it shows, `[..., rows, columns]`.
-        annotate: what the caller wants; None for numbers in at most 400 cells.
-
-    Returns:
-        Whether they do.
+    """Whether the cells `[..., rows, columns]` of a figure get numbers; by size for None.
 
     Raises:
-        ShapeError: there are too many cells to write into.
+        ShapeError: there are too many rows or columns for numbers.
 
     Example:
         >>> wants_numbers(np.zeros((20, 20)), None), wants_numbers(np.zeros((20, 21)), None)
         (True, False)
     """
     rows, columns = values.shape[-2:]
-    if annotate and max(rows, columns) > _MOST_ROWS:
+    if annotate and max(rows, columns) > _NUMBERS_MAX_SIDE:
         raise ShapeError(
-            f"annotate=True writes numbers into at most {_MOST_ROWS} rows and columns, got "
+            f"annotate=True writes numbers into at most {_NUMBERS_MAX_SIDE} rows and columns, got "
             f"{rows} rows and {columns} columns; leave it out, or draw a part"
         )
-    return values.size <= _MOST_UNASKED if annotate is None else annotate
+    return values.size <= _AUTO_NUMBERS_MAX_CELLS if annotate is None else annotate
 
 
 def number_width(values: np.ndarray) -> float:
-    """Returns how wide a cell must be for its number, in inches.
-
-    Args:
-        values: all numbers; -inf is masked, and has none.
-
-    Returns:
-        The width.
+    """Width in inches of a cell with the longest of some numbers; -inf is masked.
 
     Example:
         >>> round(number_width(np.array([0.5, 1.0])), 2)
@@ -70,15 +57,15 @@ def draw_cells(
     """Draws a table as cells, row 0 at the top; masked ones are hatched in grey.
 
     Args:
-        axes: where.
+        axes: axes to draw on.
         values: float `[rows, columns]`; -inf is masked.
-        low: what the first colour stands for.
-        high: what the last colour stands for.
+        low: value of the first colour.
+        high: value of the last colour.
         colours: name of the colour map.
-        numbers: whether to write them.
+        numbers: whether to write the values into the cells.
 
     Returns:
-        The image, which a colour bar can be made for.
+        The image, for a colour bar.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -89,14 +76,15 @@ def draw_cells(
     """
     masked = np.isneginf(values)
     if masked.any():
-        axes.patch.set(**_MASKED)  # seen through the cells that have no colour
-    crisp = max(values.shape) <= _MOST_CRISP
+        axes.patch.set(**_MASKED)  # the background, where cells have no colour
+    crisp = max(values.shape) <= _CRISP_MAX_SIDE
     image = axes.imshow(
         np.ma.array(values, mask=masked), vmin=low, vmax=high, cmap=colours, aspect="auto",
         interpolation="nearest" if crisp else "auto", interpolation_stage="data",
     )  # fmt: skip
     if numbers:
         written = _numbers(values)
+        # Luminance of the cells (Rec. 709), for a text that stands out against it.
         shades = image.to_rgba(values)[..., :3] @ np.array([0.2126, 0.7152, 0.0722])
         for row, column in np.argwhere(~masked):
             axes.text(
@@ -107,13 +95,7 @@ def draw_cells(
 
 
 def bar_aspect(height: float) -> float:
-    """Returns how many times as high as wide a colour bar is, for a width of 0.16 inches.
-
-    Args:
-        height: of the cells beside it, in inches.
-
-    Returns:
-        The ratio.
+    """Aspect of a colour bar 0.16 inches wide, beside cells of a height in inches.
 
     Example:
         >>> bar_aspect(3.2)
@@ -123,7 +105,7 @@ def bar_aspect(height: float) -> float:
 
 
 def _numbers(values: np.ndarray) -> np.ndarray:
-    """Writes numbers to three digits of the largest, at least to hundredths if that is below 10."""
+    """Numbers as text: three digits of the largest, and at least hundredths if it is below 10."""
     shown = np.where(np.isneginf(values), 0.0, values).astype(np.float64)
     largest = np.abs(shown).max()
     if largest and not 1e-3 <= largest < 1e5:

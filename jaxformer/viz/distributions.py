@@ -1,4 +1,4 @@
-"""Figures of how values are distributed."""
+"""Histograms of values."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,21 +17,20 @@ __all__ = ["distributions"]
 def distributions(
     values: Mapping[str, Any], *, bins: int = 20, xlabel: str = "value", title: str = ""
 ) -> "Figure":
-    """Draws histograms over each other, as densities, with mean and standard deviation of each.
+    """Overlaid histograms, as densities, with the mean and standard deviation of each.
 
     Args:
-        values: name and numbers of each, array of any axes; all have the same bins.
-        bins: how many there are between the least and the largest number of all.
-        xlabel: what the numbers are.
-        title: of the figure.
+        values: arrays of any shape, by name; their histograms have the same bins.
+        bins: number of bins between the smallest and the largest of all numbers.
+        xlabel: name of the quantity.
+        title: title of the figure.
 
     Returns:
         The figure; save it with `figure.savefig(path)`.
 
     Raises:
         DataError: there is nothing to draw, or a number is not finite.
-        ShapeError: the values of a name are no array of numbers, such as lists of several lengths,
-            or an empty one.
+        ShapeError: values are empty, or no array of numbers, such as lists of several lengths.
         ConfigError: bins is not positive.
         ImportError: matplotlib is not installed.
 

@@ -1,4 +1,4 @@
-"""Figures of positions: tables, rotations, biases, and how far the rows are from each other."""
+"""Figures of positions: tables, rotations, biases, and distances between positions."""
 
 import operator
 from collections.abc import Sequence
@@ -28,15 +28,15 @@ _DIVERGING, _SEQUENTIAL = "RdBu_r", "viridis"
 def position_heatmap(
     table: Any, *, annotate: bool | None = None, limit: float | None = None, title: str = ""
 ) -> "Figure":
-    """Draws a table of positions as a heat map, position 0 at the top.
+    """Heat map of a table of positions, position 0 at the top.
 
     Args:
         table: float `[T, D]`, a row for each position.
         annotate: whether to write the numbers into the cells; None for at most 400 cells.
-        limit: the colours go from -limit to limit; when not given, to 1, or to the largest
-            absolute number, where that is more. Beyond a limit they stay the same, and the
-            colour bar ends in arrows.
-        title: of the figure.
+        limit: the colours go from -limit to limit; when not given, to 1 or the largest absolute
+            number, whichever is more. Numbers beyond a limit have the last colour, and the colour
+            bar ends in arrows.
+        title: title of the figure.
 
     Returns:
         The figure; save it with `figure.savefig(path)`.
@@ -65,19 +65,19 @@ def position_heatmap(
 def rotary_heatmaps(
     cos: Any, sin: Any, *, annotate: bool | None = None, title: str = ""
 ) -> "Figure":
-    """Draws the rotations of rotary positions: a heat map of the cosines, and one of the sines.
+    """Heat maps of the cosines and sines of rotary positions.
 
     Args:
-        cos: float `[T, P]` for P pairs of features, as of `functional.rotary_tables`.
-        sin: likewise.
+        cos: float `[T, P]` of P pairs of features, as from `functional.rotary_tables`.
+        sin: float `[T, P]`.
         annotate: whether to write the numbers into the cells; None for at most 400 cells.
-        title: of the figure.
+        title: title of the figure.
 
     Returns:
         The figure; save it with `figure.savefig(path)`.
 
     Raises:
-        ShapeError: the two have other axes, or not the same.
+        ShapeError: the two have other axes, or different sizes.
         DataError: a number is not finite.
         ImportError: matplotlib is not installed.
 
@@ -99,16 +99,16 @@ def rotary_heatmaps(
 def cosine_distance_heatmap(
     table: Any, *, annotate: bool | None = None, title: str = ""
 ) -> "Figure":
-    """Draws how far the rows of a table point from each other: 1 - their cosine similarity.
+    """Heat map of the cosine distances between positions: 1 - cosine similarity of their rows.
 
     Args:
         table: float `[T, D]`, a row for each position.
         annotate: whether to write the numbers into the cells; None for at most 400 cells.
-        title: of the figure.
+        title: title of the figure.
 
     Returns:
-        The figure, `[T, T]`, its colours from 0 to the largest distance, or to 1, where that is
-        more; save it with `figure.savefig(path)`.
+        The figure, whose colours go from 0 to 1 or the largest distance, whichever is more; save
+        it with `figure.savefig(path)`.
 
     Raises:
         ShapeError: the table has other axes, or too many rows for numbers.
@@ -140,7 +140,7 @@ def _heatmaps(
     tables: dict[str, np.ndarray], annotate: bool | None, title: str, *, low: float, high: float,
     colours: str, labels: tuple[str, str, str],
 ) -> "Figure":  # fmt: skip
-    """Draws tables of the same axes side by side; labels are of x, of y and of the colour bar."""
+    """Heat maps of the same shape side by side; labels of the x axis, y axis and colour bar."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -162,10 +162,10 @@ def _heatmaps(
         for axis, ticks in ((panel.xaxis, 3 * wide), (panel.yaxis, 6 * tall)):
             axis.set_major_locator(MaxNLocator(min(20, int(ticks)), integer=True))
     panels[0].set_ylabel(labels[1])
-    beyond = values.min() < low or values.max() > high  # what the colours tell apart
+    clipped = values.min() < low or values.max() > high
     figure.colorbar(
         image, ax=panels, label=labels[2], aspect=bar_aspect(tall), pad=0.02,
-        extend="both" if beyond else "neither",
+        extend="both" if clipped else "neither",
     )  # fmt: skip
     if title:
         figure.suptitle(lettering.title(title))
@@ -174,21 +174,19 @@ def _heatmaps(
 
 
 def position_curves(table: Any, positions: Sequence[int], *, title: str = "") -> "Figure":
-    """Draws rows of a table of positions as curves: even dimensions, odd ones, and all.
+    """Curves of rows of a table of positions: its even dimensions, its odd ones, and all.
 
     Args:
         table: float `[T, D]`, a row for each position.
-        positions: which rows, integers; the curve of position P is row P. The first 28 have a
-            style of their own.
-        title: of the figure.
+        positions: row numbers. The first 28 curves have different styles.
+        title: title of the figure.
 
     Returns:
         The figure, of three panels; save it with `figure.savefig(path)`.
 
     Raises:
         ShapeError: the table has other axes, or less than 2 dimensions.
-        DataError: a position is no integer or not in the table, or there are none, or a number
-            of the table is not finite.
+        DataError: there are no positions, one is no row number, or a number is not finite.
         ImportError: matplotlib is not installed.
 
     Example:
@@ -231,7 +229,7 @@ def position_curves(table: Any, positions: Sequence[int], *, title: str = "") ->
 
 
 def _row(position: Any, length: int) -> int:
-    """Checks that a position is the row of a table of a length, and returns it."""
+    """Checks that a position is a row number of a table with `length` rows, and returns it."""
     try:
         row = operator.index(position)
     except TypeError:
@@ -247,18 +245,18 @@ def _row(position: Any, length: int) -> int:
 def position_bias_curves(
     bias_by_head: Any, distances: Sequence[int] | Any, *, title: str = ""
 ) -> "Figure":
-    """Draws what positions add to the attention scores of each head.
+    """Curves of the position bias on the attention scores of each head, by distance.
 
     Args:
         bias_by_head: float `[N, K]`.
         distances: integers `[K]`, the key's position minus the query's, in tokens.
-        title: of the figure.
+        title: title of the figure.
 
     Returns:
         The figure; save it with `figure.savefig(path)`.
 
     Raises:
-        ShapeError: the two have other axes, or do not fit.
+        ShapeError: the two have other axes, or different sizes.
         DataError: a number is not finite.
         ImportError: matplotlib is not installed.
 
@@ -278,11 +276,11 @@ def position_bias_curves(
     lettering = Lettering.of([title])
     figure = Figure(figsize=(6.5, 4), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
-    apart = -(-steps.size // 12)  # so that markers leave the lines to be seen
+    spacing = -(-steps.size // 12)  # of markers, so that they do not hide the lines
     for head, bias in enumerate(biases):
         axes.plot(
             steps, bias, label=f"head {head}", linewidth=1.2, markersize=3.5,
-            markevery=(head % apart, apart), **line_style(head),
+            markevery=(head % spacing, spacing), **line_style(head),
         )  # fmt: skip
     axes.set_xlabel("key position - query position (tokens)")
     axes.set_ylabel("added to the attention score")

@@ -1,4 +1,4 @@
-"""What all figures share: colours, fonts that can draw any token, and numbers that are checked."""
+"""Shared by all figures: line styles, fonts that can draw any token, and checked numbers."""
 
 import functools
 import pathlib
@@ -35,13 +35,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 def line_style(index: int) -> dict[str, Any]:
-    """Returns colour, line style and marker of the curve of a number, different for the first 28.
-
-    Args:
-        index: of the curve, from 0.
-
-    Returns:
-        Keyword arguments of `axes.plot`: color, linestyle, marker.
+    """Colour, line style and marker of a curve, as arguments of `axes.plot`; 28 differ.
 
     Example:
         >>> line_style(0)["linestyle"], line_style(7)["linestyle"]
@@ -55,13 +49,7 @@ def line_style(index: int) -> dict[str, Any]:
 
 
 def small_legend(count: int) -> dict[str, Any]:
-    """Returns what makes a legend of many entries fit: smaller letters, and columns.
-
-    Args:
-        count: how many entries.
-
-    Returns:
-        Keyword arguments of `legend`.
+    """Font size and columns of a legend of `count` entries, as arguments of `legend`.
 
     Example:
         >>> small_legend(30)["ncols"]
@@ -71,14 +59,7 @@ def small_legend(count: int) -> dict[str, Any]:
 
 
 def as_numbers(argument: str, value: Any) -> np.ndarray:
-    """Turns what a caller passed into float32 numbers, of whatever axes.
-
-    Args:
-        argument: name in the public signature.
-        value: array of NumPy or JAX, number, or nested lists.
-
-    Returns:
-        The numbers, which may be inf or NaN.
+    """Converts an argument, an array, number or nested lists, to float32; inf and NaN may occur.
 
     Raises:
         ShapeError: it is no array of numbers, such as lists of several lengths.
@@ -100,17 +81,14 @@ def as_numbers(argument: str, value: Any) -> np.ndarray:
 def checked(
     argument: str, value: Any, axes: str, *, masked: bool = False, remedy: str = ""
 ) -> np.ndarray:
-    """Turns what a caller passed into float32 numbers that can be drawn.
+    """Converts an argument to float32, and checks that it can be drawn.
 
     Args:
         argument: name in the public signature.
         value: array of NumPy or JAX, or nested lists.
         axes: letters of the axes, such as "T D"; none of them may be empty.
-        masked: whether -inf may be among the numbers.
-        remedy: what the caller can do about other axes.
-
-    Returns:
-        The numbers.
+        masked: whether -inf is allowed.
+        remedy: end of the message about other axes.
 
     Raises:
         ShapeError: it is no array of numbers with these axes.
@@ -135,14 +113,14 @@ def checked(
 
 
 class Lettering(NamedTuple):
-    r"""The fonts that draw all texts of a figure, whatever scripts they are in.
+    r"""Fonts that together can draw all texts of a figure, whatever their scripts.
 
     Characters that matplotlib's default font lacks are taken from other installed fonts. One that
     no font has is written as its code, such as \u0c95, with a warning.
 
     Args:
-        families: of fonts, the default one first.
-        missing: characters that none of them has.
+        families: font families, the default first.
+        missing: characters that no installed font has.
 
     Example:
         >>> lettering = Lettering.of(["Käse\n", " "])
@@ -155,7 +133,7 @@ class Lettering(NamedTuple):
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Lettering":
-        """Finds the fonts; warns if characters are left that none has."""
+        """Finds the fonts for some texts; warns if a character is in none."""
         needed = frozenset(c for c in "".join(texts) if _is_drawn(c) and c != " ")
         families, missing = _families(needed)
         if missing:
@@ -170,7 +148,7 @@ class Lettering(NamedTuple):
         return cls(families, missing)
 
     def token(self, text: str) -> str:
-        """Returns a text of one line as it can be drawn, what cannot be seen as its code."""
+        """One line that can be drawn, with codes for other characters; spaces alone are quoted."""
         if text and not text.strip(" "):
             return repr(text)
         return "".join(
@@ -178,11 +156,11 @@ class Lettering(NamedTuple):
         )
 
     def title(self, text: str) -> str:
-        """Returns a text as it can be drawn, its line breaks kept."""
+        """Text that can be drawn, as by `token`, but with its line breaks."""
         return "\n".join(self.token(line) if line.strip() else "" for line in text.split("\n"))
 
     def apply(self, figure: "Figure") -> None:
-        """Sets the fonts of all texts of a figure, in which no dollar sign begins a formula."""
+        """Sets the fonts of all texts of a figure, without formulas between dollar signs."""
         from matplotlib.text import Text
 
         for text in figure.findobj(Text):
@@ -192,13 +170,13 @@ class Lettering(NamedTuple):
 
 
 def _is_drawn(character: str) -> bool:
-    """Whether a character is drawn as it is: those that join letters or part them are, too."""
+    """Whether a character is drawn as it is; so are the joiners U+200C and U+200D of letters."""
     return character.isprintable() or character in "\u200c\u200d"
 
 
 @functools.cache
 def _families(needed: frozenset[str]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Finds font families that have characters, and those characters that none has."""
+    """Font families that have some characters, and the characters that none has."""
     from matplotlib import font_manager
 
     default = font_manager.FontProperties().get_family()
@@ -223,12 +201,12 @@ def _families(needed: frozenset[str]) -> tuple[tuple[str, ...], frozenset[str]]:
 
 
 def _scripts(characters: Iterable[str]) -> frozenset[str]:
-    """The scripts of characters, such as "kannada", as the Unicode names begin."""
+    """Scripts of characters, such as "kannada": the first words of their Unicode names."""
     return frozenset(unicodedata.name(c, "unnamed").split()[0].lower() for c in characters)
 
 
 def _suitability(scripts: frozenset[str], path: str) -> tuple[bool, bool, bool, str]:
-    """Sorts fonts named after a script first, then upright ones without serifs."""
+    """Sort key of a font: fonts named after a script first, then upright sans-serif ones."""
     name = pathlib.Path(path).stem.lower()
     named = any(script in name for script in scripts)
     plain = not any(word in name for word in ("bold", "italic", "oblique", "light", "black"))
@@ -236,7 +214,7 @@ def _suitability(scripts: frozenset[str], path: str) -> tuple[bool, bool, bool, 
 
 
 def _characters(path: str) -> frozenset[str]:
-    """The characters that the font of a file can draw; none if it cannot be used."""
+    """Characters of a font file; none if matplotlib cannot use it."""
     from matplotlib import font_manager
 
     try:
@@ -247,15 +225,12 @@ def _characters(path: str) -> frozenset[str]:
 
 
 def cells_to_mark(count: int, room: float, needed: float) -> Sequence[int]:
-    """Chooses which of the cells of an axis get a label.
+    """Indices of the cells of an axis that get a label: all, or every second, third ... one.
 
     Args:
-        count: how many cells.
-        room: of all of them, in inches.
-        needed: for a label, in inches.
-
-    Returns:
-        All indices where there is room, else every second, third ... one.
+        count: number of cells.
+        room: length of the axis, in inches.
+        needed: room for one label, in inches.
 
     Example:
         >>> list(cells_to_mark(5, 1.0, 0.4))

@@ -1,4 +1,4 @@
-"""Figures of how training went."""
+"""Loss curves of training runs."""
 
 import numbers
 from collections.abc import Mapping, Sequence
@@ -22,31 +22,30 @@ def loss_curves(
     training_label: str = "training",
     title: str = "",
 ) -> "Figure":
-    """Draws training and validation loss of runs over the steps.
+    """Curves of the training and validation loss of runs, by step.
 
-    Several runs have a colour each: a thin line for the training loss, markers for the validation
-    loss. Of one run, each of the two has its colour. A curve has a gap where its loss is inf or
-    NaN.
+    With several runs, each has a colour, with a thin line for the training loss and markers for
+    the validation loss. With one run, the two losses have a colour each. A curve has a gap where
+    its loss is inf or NaN.
 
-    The two losses of a run are not always the same quantity: label smoothing and dropout, where a
-    run has them, are in its training loss alone, which can be the larger one for that. Say so by
-    training_label.
+    The training loss includes label smoothing and dropout, which the validation loss does not, so
+    it can be the larger one. `training_label` can say so.
 
     Args:
-        runs: name of each run, and its records: dicts with "step", an int, and "loss" or
-            "validation_loss", numbers in nats, such as `training.read_metrics` gives. Records with
-            neither loss are left out.
-        unit: what the loss is the mean of, such as "token" or "text".
-        training_label: what the legend calls the training loss, such as "training (with label
-            smoothing and dropout)"; the run's name goes before it where there are several.
-        title: of the figure.
+        runs: records of each run, by its name: dicts with "step", an int, and "loss" or
+            "validation_loss", in nats, as from `training.read_metrics`. Records with neither loss
+            are left out.
+        unit: what one label is, such as "token" or "text".
+        training_label: label of the training loss in the legend, such as "training (with label
+            smoothing and dropout)"; with several runs, the run's name comes first.
+        title: title of the figure.
 
     Returns:
         The figure; save it with `figure.savefig(path)`.
 
     Raises:
-        DataError: there is no run, or one without any finite loss, or a record with a loss has no
-            step, or one that is no int, or its loss is no number.
+        DataError: there is no run; a run has no finite loss; or a record with a loss has no step,
+            a step that is no int, or a loss that is no number.
         ImportError: matplotlib is not installed.
 
     Example:
@@ -95,7 +94,7 @@ def loss_curves(
 
 
 def _points(name: str, records: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float]]:
-    """The steps of a run that have a loss, and that loss, which may be inf or NaN."""
+    """Steps and losses of the records of a run that have this loss, which may be inf or NaN."""
     points = []
     for index, record in enumerate(records):
         if key not in record:

@@ -162,7 +162,7 @@ def test_loss_of_many_logits_is_made_in_chunks_and_the_same(tied, monkeypatch):
 
     whole = value_and_gradient()
     assert not called
-    monkeypatch.setattr(losses, "_MOST_LOGITS", batch["labels"].size * tiny.VOCAB - 1)
+    monkeypatch.setattr(losses, "_MAX_LOGITS", batch["labels"].size * tiny.VOCAB - 1)
     in_chunks = value_and_gradient()
     assert called == [{"label_smoothing": 0.0, "softcap": 2.0}]
     for got, expected in zip(jax.tree.leaves(in_chunks), jax.tree.leaves(whole), strict=True):
