@@ -142,8 +142,10 @@ def translate_stream(
         beams = _search(
             model,
             params,
-            pad_rows([sources[index] for index in filled], width),
-            np.asarray([lengths[index] for index in filled], np.int32),
+            (
+                pad_rows([sources[index] for index in filled], width),
+                np.asarray([lengths[index] for index in filled], np.int32),
+            ),
             np.full(size, start_token, np.int32),
             search=search,
             max_new_tokens=limit,
@@ -201,8 +203,7 @@ def _batches(lengths: list[int], max_len: int, size: int) -> Iterator[tuple[int,
 def _search(
     model: EncoderDecoder,
     params: Any,
-    sources: jax.Array,
-    lengths: jax.Array,
+    encoder_inputs: tuple[jax.Array, jax.Array],
     start_tokens: jax.Array,
     *,
     search: BeamSearchConfig,
@@ -210,8 +211,9 @@ def _search(
     end_token: int,
     vocab_size: int | None,
 ) -> Beams:
-    """Beam search for sources `[B, S]`, padded on the right, of `lengths` `[B]`."""
+    """Beam search for sources `[B, S]`, padded on the right, and their lengths `[B]`."""
     config, variables = model.config, {"params": params}
+    sources, lengths = encoder_inputs
 
     def project_encoded(model: EncoderDecoder) -> tuple[KVCache, ...] | None:
         # Only the cross-attention cache of this pass is used; XLA drops the rest.
