@@ -1,7 +1,7 @@
 """Times the loss of a large vocabulary from hidden states: all logits at once, or in chunks.
 
-Both make the loss and its gradients with respect to the hidden states and the table, in one
-process, in turn, so that a noisy machine is equally noisy to both. Prints times, the memory that
+Both compute the loss and its gradients with respect to the hidden states and the table, by turns in
+one process, so that a noisy machine is equally noisy to both. Prints times, the memory that
 each needs besides its inputs and outputs (as the compiler planned it), and compile times.
 
 Run: python experiments/benchmarks/cross_entropy.py [--dtype bfloat16] [--chunk-size 256]

@@ -1,6 +1,6 @@
 """Prints every figure that the README claims of the functional core, all in one run.
 
-Accuracy against float64 NumPy, what cannot be attended to, the speed of causal attention beside
+Accuracy against float64 NumPy, masking, the speed of causal attention beside
 `jax.nn` and PyTorch (where it is installed), memory, and the chunked loss.
 
 Run: python experiments/benchmarks/functional_core.py [--repeats 7]
@@ -38,7 +38,7 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def with_gradients(attend: Callable[..., jax.Array]) -> Callable[..., Any]:
-    """Turns attention into a function of (query, key, value, cotangent) to all four results."""
+    """Function of (query, key, value, cotangent) to the output of attention and its gradients."""
 
     def run(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         output, pull = jax.vjp(attend, *arrays[:-1])

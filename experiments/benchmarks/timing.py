@@ -1,4 +1,4 @@
-"""Times programs in turn, so that a noisy machine is equally noisy to all of them."""
+"""Times programs by turns, so that a noisy machine is equally noisy to all of them."""
 
 import statistics
 import time
@@ -11,7 +11,7 @@ __all__ = ["interleaved", "ratio", "timed"]
 
 
 def timed(function: Callable[[], Any]) -> float:
-    """Returns the seconds that a call takes, until its arrays are there."""
+    """Seconds of a call, until its arrays are computed."""
     start = time.perf_counter()
     jax.block_until_ready(function())
     return time.perf_counter() - start
@@ -20,7 +20,7 @@ def timed(function: Callable[[], Any]) -> float:
 def interleaved(
     programs: Mapping[str, Callable[[], Any]], repeats: int, warm_up: int = 1
 ) -> dict[str, list[float]]:
-    """Calls each program once per round, and returns its seconds after the warm-up rounds."""
+    """Calls each program once per round; returns the seconds of those after the warm-up."""
     times: dict[str, list[float]] = {name: [] for name in programs}
     for index in range(warm_up + repeats):
         for name, program in programs.items():
@@ -31,6 +31,6 @@ def interleaved(
 
 
 def ratio(over: list[float], under: list[float]) -> str:
-    """Writes how many times longer one took than the other: of minima, and the median of pairs."""
+    """Text of how many times longer one took: ratio of the minima, and median over the rounds."""
     pairs = [a / b for a, b in zip(over, under, strict=True)]
     return f"min {min(over) / min(under):.2f}, median of pairs {statistics.median(pairs):.2f}"

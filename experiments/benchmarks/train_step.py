@@ -36,7 +36,7 @@ SIZES = {  # layers, heads, d_model, max_len, batch, vocabulary
 
 
 class PlainBlock(nn.Module):
-    """A pre-norm block as the Flax documentation would write it."""
+    """A pre-norm block in the style of the Flax documentation."""
 
     heads: int
     dtype: jnp.dtype
@@ -75,7 +75,7 @@ class PlainDecoder(nn.Module):
 
 
 def plain_step(model: PlainDecoder, optimizer: optax.GradientTransformation) -> Callable[..., Any]:
-    """The training step that one would write for the plain model."""
+    """A plain training step for the plain model."""
 
     def loss(params: Any, batch: Any) -> jax.Array:
         logits = model.apply({"params": params}, batch["tokens"])

@@ -1,4 +1,4 @@
-"""Writes what documents show into a folder: pictures, tables, and a page of contents."""
+"""Writes the figures and tables of documents into a folder, with a page of contents."""
 
 import csv
 import html
@@ -34,10 +34,10 @@ th { font-weight: 600 }
 
 
 class Contents:
-    """A folder with pictures and tables, and `index.html`, which places each beside its step.
+    """A folder of figures and tables, with `index.html`, which shows each beside its step.
 
     Args:
-        folder: where to write; it is made if it is not there.
+        folder: folder to write to, created if missing.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -47,7 +47,7 @@ class Contents:
         self._sections: list[str] = []
 
     def add(self, document: Document) -> None:
-        """Shows a document's steps, writes their files, and adds a section of the page."""
+        """Runs the steps of a document, writes their files, and adds a section to the page."""
         source = html.escape(document.source)
         parts = [f'<p>{_prose(document.about)}</p>\n<p class="source">{source}</p>']
         links = []
@@ -107,12 +107,12 @@ class Contents:
 
 
 def _prose(text: str) -> str:
-    """A text as HTML, with what stands between backticks as code."""
+    """HTML of a text, in which backticks mark code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 def _pixels(figure: Any) -> int:
-    """How wide a figure is on a page where it has its own size; the file has more pixels."""
+    """Width of a figure on the page, in CSS pixels; the file has more pixels."""
     return round(96 * figure.get_figwidth())
 
 
@@ -132,5 +132,5 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _slug(title: str) -> str:
-    """A title as part of a file name."""
+    """Part of a file name made from a title."""
     return re.sub(r"\W+", "_", title.lower()).strip("_")

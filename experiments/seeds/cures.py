@@ -1,4 +1,4 @@
-"""What is right where the documents are mistaken, and inputs on which it is seen."""
+"""Corrections of the documents' mistakes, and inputs that show the difference."""
 
 import functools
 from typing import Any
@@ -34,7 +34,7 @@ SENTENCES[1, 1:] = SENTENCES[0, 1:]
 
 @functools.cache
 def block() -> tuple[modules.Block, dict[str, Any]]:
-    """A block as of Vaswani et al. (2017), width 4, for `SENTENCES`."""
+    """A block of Vaswani et al. (2017), width 4, for `SENTENCES`."""
     config = ModelConfig(
         architecture="encoder", max_len=3, num_layers=1, d_model=4, num_heads=2, d_ff=8,
         norm_position="post", activation="relu", positions="none", init_std=0.5,

@@ -1,4 +1,4 @@
-"""What an encoder has besides attention: positions and layer norm; and the encoder itself.
+"""Positions, layer norm, and a whole encoder.
 
 The second part of `multi_head_and_encoder`. The document is cited by its line numbers.
 """
@@ -25,13 +25,13 @@ PRINTED_NORMALIZED = np.array(
 
 
 def denominators(d_model: int, dtype: str = "float64") -> np.ndarray:
-    """What positions are divided by, the exponents rounded to a dtype first."""
+    """Divisors of the positions, with exponents rounded to a dtype."""
     exponents = np.arange(0, d_model, 2, dtype) / np.array(d_model, dtype)
     return np.power(np.array(10_000, dtype), exponents)
 
 
 def inputs_of_printed_norm() -> jax.Array:
-    """The two words `[1, 2, 3]` that the printed mean, deviation and result were made from."""
+    """The two words `[1, 2, 3]` behind the printed mean, deviation and result."""
     words = PRINTED_MEAN[:, None] + PRINTED_STD[:, None] * PRINTED_NORMALIZED
     return jnp.asarray(words[None], jnp.float32)
 
@@ -54,7 +54,7 @@ def count_parameters(config: ModelConfig) -> dict[str, int]:
 
 
 class Encoded(NamedTuple):
-    """Two passes of an encoder that differ in what stands in the padding.
+    """Hidden states of the same rows with two different contents of the padding.
 
     Args:
         hidden: float `[B, T, D]`.

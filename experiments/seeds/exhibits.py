@@ -1,4 +1,4 @@
-"""Every mistake of the four documents that changes a result, beside what is right."""
+"""The mistakes of the four documents that change a result, each with its correction."""
 
 import functools
 

@@ -39,7 +39,7 @@ def draw() -> Draw:
 
 
 def attend_in_numpy(drawn: Draw, *, is_causal: bool) -> dict[str, np.ndarray]:
-    """The document's formula in float64, stable: what the library is held against."""
+    """Reference of the document's formula, in float64 and stable."""
     raw = np.einsum("th,sh->ts", drawn.query, drawn.key)
     scaled = raw / math.sqrt(WIDTH)
     hidden = np.arange(LENGTH) > np.arange(LENGTH)[:, None]
@@ -57,7 +57,7 @@ def attend_in_numpy(drawn: Draw, *, is_causal: bool) -> dict[str, np.ndarray]:
 
 @functools.partial(jax.jit, static_argnames="is_causal")
 def attend(drawn: Draw, *, is_causal: bool) -> dict[str, jax.Array]:
-    """The same by the library: scores and weights `[T, S]` by stage, and values `[T, H]`."""
+    """Attention by the library: scores and weights `[T, S]` by stage, and values `[T, H]`."""
     query, key, value = (_one_head(part) for part in drawn)
     look = functools.partial(functional.attention_weights, query, key, is_causal=is_causal)
     values = functional.dot_product_attention(query, key, value, is_causal=is_causal)
@@ -91,13 +91,13 @@ def sample_scores(samples: int = 10_000) -> tuple[jax.Array, jax.Array]:
 
 
 def score_bytes(length: int) -> int:
-    """What the float32 scores of one head take when all are held at once."""
+    """Bytes of all float32 scores of one head."""
     return 4 * length**2
 
 
 @functools.cache
 def embed_words() -> jax.Array:
-    """A vector for each word `[1, T, D]`: its embedding, plus that of its position."""
+    """Inputs `[1, T, D]`: embeddings of words plus those of positions."""
     tokenizer = text.train_word([SENTENCE])
     table = jax.random.normal(jax.random.key(1), (tokenizer.vocab_size, D_MODEL))
     return _embed(table, jnp.asarray(tokenizer.encode(SENTENCE)))[None]
@@ -121,7 +121,7 @@ def multi_head_layer() -> tuple[modules.MultiHeadAttention, dict]:
 
 
 def run_layer(*, dropout_seed: int | None = None) -> functional.MultiHeadOutput:
-    """Output `[1, T, D]` and weights `[1, N, T, S]`: of an evaluation, or with dropout."""
+    """Output `[1, T, D]` and weights `[1, N, T, S]`, without or with dropout."""
     layer, variables = multi_head_layer()
     causal = modules.AttentionContext(is_causal=True)
     run = functools.partial(layer.apply, return_weights=True)
@@ -133,7 +133,7 @@ def run_layer(*, dropout_seed: int | None = None) -> functional.MultiHeadOutput:
 
 
 def message_of_uneven_heads() -> str:
-    """What the library says to a width that the heads do not divide."""
+    """Error message of the library for a width that the heads do not divide."""
     try:
         ModelConfig(max_len=LENGTH, num_layers=1, d_model=10, num_heads=4)
     except ConfigError as error:

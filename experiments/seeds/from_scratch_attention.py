@@ -34,7 +34,7 @@ PRINTED_SCORES = np.array([
 
 
 def fair_game_scores() -> np.ndarray:
-    """Scores of 2 for the pairs of words that the document marks, else 0; `[8, 8]`."""
+    """Scores `[8, 8]`: 2 for the pairs of words that the document marks, else 0."""
     scores = np.zeros((8, 8), np.float32)
     fair = FAIR_GAME.index("fair")
     for word in ("to", "be", "a", "fair", "game"):
@@ -64,7 +64,7 @@ def scores_of_positive_kernels() -> jax.Array:
 
 
 def singular_values(scores: Any) -> np.ndarray:
-    """How much each direction contributes to a matrix, the most first."""
+    """Singular values of a matrix, largest first."""
     return np.linalg.svd(np.asarray(scores), compute_uv=False)
 
 

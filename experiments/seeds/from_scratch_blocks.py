@@ -38,12 +38,12 @@ BLOCK = ModelConfig(
 
 
 def zeros(width: int) -> jax.Array:
-    """A bias at its start, `[width]`."""
+    """Initial bias, `[width]`."""
     return jnp.asarray(np.zeros(width, np.float32))
 
 
 def residual_sum() -> jax.Array:
-    """What enters the first norm: the block's input plus its masked attention, `[6, 100]`."""
+    """Input of the first norm: the block's input plus its masked attention, `[6, 100]`."""
     x = inputs_with_positions(D_MODEL)
     return x + multi_head_fused(multi_head_params(), x, is_causal=True).output
 
@@ -65,7 +65,7 @@ def block_by_hand() -> jax.Array:
 
 
 def block_by_module() -> jax.Array:
-    """The same by the library's `Block`, given the same parameters, `[6, 100]`."""
+    """The block by the library's `Block`, with the same parameters, `[6, 100]`."""
     attention = {k: v for k, v in multi_head_params()._asdict().items() if v is not None}
     for name in ("query", "key", "value", "output"):
         attention[f"{name}_bias"] = zeros(attention[f"{name}_kernel"].shape[1])
@@ -95,21 +95,21 @@ def linear_layers(count: int) -> list[tuple[jax.Array, jax.Array]]:
 
 
 def apply_linear_layers(layers: list[tuple[jax.Array, jax.Array]], x: jax.Array) -> jax.Array:
-    """One after the other, `[T, 10]`."""
+    """Applies linear layers one after the other, `[T, 10]`."""
     for kernel, bias in layers:
         x = linear(x, kernel, bias)
     return x
 
 
 def stack_size(stack: Stack) -> int:
-    """How many parameters a stack of blocks has; only its shapes are made."""
+    """Number of parameters of a stack of blocks, from shapes only."""
     x = jax.ShapeDtypeStruct((1, 6, stack.config.d_model), jnp.float32)
     context = AttentionContext(encoded=x)
     return count_numbers(jax.eval_shape(stack.init, jax.random.key(0), x, context))
 
 
 def next_token_logits() -> jax.Array:
-    """The block's output through a last projection, a batch of one, `[1, 6, V]`."""
+    """Logits `[1, 6, V]` of the next token: a projection of the block's output."""
     kernel = draw_kernel(D_MODEL, word_tokenizer().vocab_size, 11)
     return linear(block_by_hand()[None], kernel)
 

@@ -1,4 +1,4 @@
-"""Heads and masks: several attentions side by side, and what each word may see.
+"""Multi-head attention and masks.
 
 The third part of `transformer_from_scratch`. The document is cited by its line numbers.
 """
@@ -49,7 +49,7 @@ def multi_head_params(seed: int = 5) -> MultiHeadParams:
 
 @jax.jit
 def multi_head_by_loop(params: MultiHeadParams, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """One head after the other: what each attends to `[N, T, d_v]`, and the output `[T, D]`."""
+    """Multi-head attention by a loop over heads: their outputs `[N, T, d_v]`, and `[T, D]`."""
     query_kernels, key_kernels, value_kernels = (
         rearrange(kernel, "d (n h) -> n d h", n=NUM_HEADS) for kernel in params[:3]
     )
@@ -72,12 +72,12 @@ _compiled_heads = jax.jit(
 def multi_head_fused(
     params: MultiHeadParams, x: jax.Array, *others: jax.Array, **options: Any
 ) -> MultiHeadOutput:
-    """All heads at once, with their weights."""
+    """Multi-head attention of all heads at once, with the weights."""
     return _compiled_heads(params, x, *others, num_heads=NUM_HEADS, return_weights=True, **options)
 
 
 def masked_by_value(scores: np.ndarray) -> jax.Array:
-    """The weights by the document's rule, which hides every score that is 0; `[T, S]`."""
+    """Weights `[T, S]` by the document's rule, which masks every score that is 0."""
     mask = combine(causal(*scores.shape), scores != 0)
     return weights_of_scores(scores, mask=mask)
 

@@ -1,4 +1,4 @@
-"""What goes into a Transformer: tokens, their embeddings, and their positions.
+"""Inputs of a Transformer: tokens, embeddings and positions.
 
 The first part of `transformer_from_scratch`. The document is cited by its line numbers.
 """
@@ -55,7 +55,7 @@ PRINTED_EMBEDDINGS = np.array([
 
 
 def names(kind: str, count: int) -> list[str]:
-    """Numbers things from 0: "dim 0", "dim 1" and so on."""
+    """Numbered names from 0: "dim 0", "dim 1" and so on."""
     return [f"{kind} {index}" for index in range(count)]
 
 
@@ -66,23 +66,23 @@ def word_tokenizer() -> Tokenizer:
 
 
 def embedding_table(d_model: int, seed: int = 0) -> jax.Array:
-    """One drawn vector for every token of the word tokenizer, `[V, D]`."""
+    """Random embedding table of the word tokenizer, `[V, D]`."""
     shape = (word_tokenizer().vocab_size, d_model)
     return jnp.asarray(np.random.default_rng(seed).standard_normal(shape, np.float32))
 
 
 def embed_words(sentence: str, d_model: int) -> jax.Array:
-    """The vectors of a sentence's words, `[T, D]`, always from the same table."""
+    """Embeddings of a sentence's words, `[T, D]`, always from the same table."""
     tokens = jnp.asarray(word_tokenizer().encode(sentence.lower()))
     return jax.jit(embed)(embedding_table(d_model), tokens)
 
 
 @jax.jit
 def cosine_similarities(table: jax.Array) -> jax.Array:
-    """The cosine between every two rows of `[P, D]`, `[P, P]`.
+    """Cosine similarities `[P, P]` of the rows of `[P, D]`.
 
-    They are attention scores: an RMS-normalized row has length sqrt(D), so that the dot product
-    of two, divided by D, is their cosine.
+    Computed as attention scores: an RMS-normalized row has length sqrt(D), so the dot product of
+    two, divided by D, is their cosine.
     """
     rows = rms_norm(table, eps=0.0)[:, None]
     return attention_weights(rows, rows, scale=1 / table.shape[-1], stage="scores")[0]

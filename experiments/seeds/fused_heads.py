@@ -1,4 +1,4 @@
-"""Multi-head attention whose queries, keys and values one linear layer makes, head by head.
+"""Multi-head attention with one fused projection, interleaved by head.
 
 Axes: `B` batch, `T` query and `S` key length, `N` heads, `H` width of a head, `D` d_model.
 """
@@ -55,7 +55,7 @@ def draw_inputs() -> jax.Array:
 
 @functools.cache
 def draw_projection() -> FusedProjection:
-    """Uniform within 1 / sqrt(D), as the document's linear layers start."""
+    """Random layers, uniform within 1 / sqrt(D), as the document initializes them."""
     shapes = [(D_MODEL, 3 * D_MODEL), (3 * D_MODEL,), (D_MODEL, D_MODEL), (D_MODEL,)]
     keys = jax.random.split(jax.random.key(1), len(shapes))
     limit = D_MODEL**-0.5
@@ -68,7 +68,7 @@ def draw_projection() -> FusedProjection:
 
 
 def split_fused(fused: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Takes `[B, T, N*3*H]`, interleaved by head, apart: query, key and value `[B, T, N, H]`."""
+    """Splits `[B, T, N*3*H]`, interleaved by head, into query, key and value `[B, T, N, H]`."""
     query, key, value = rearrange(fused, "b t (n three h) -> three b t n h", n=HEADS, three=3)
     return query, key, value
 
@@ -93,7 +93,7 @@ def to_params_as_thirds(layer: FusedProjection) -> functional.MultiHeadParams:
 
 @functools.cache
 def attend_step_by_step() -> dict[str, jax.Array]:
-    """Every array on the way from the input to the output, by the document's names."""
+    """All intermediate arrays of attention, by the document's names."""
     return _attend(draw_projection(), draw_inputs())
 
 
@@ -120,19 +120,19 @@ def attend_in_one_call(params: functional.MultiHeadParams) -> jax.Array:
 
 
 def mask_bytes() -> dict[str, int]:
-    """What a causal mask takes as the document makes it, and as an index says it."""
+    """Bytes of a causal mask, as the document stores it, and as computed from indices."""
     document = 4 * BATCH * HEADS * LENGTH * LENGTH
     return {"document": document, "causal": functional.causal(LENGTH, LENGTH).nbytes}
 
 
 def softmax_of_printed_scores() -> jax.Array:
-    """Weights `[3, 3]` of the printed corner, of which is hidden what is -inf."""
+    """Weights `[3, 3]` of the printed corner of scores, where -inf is masked."""
     seen = np.isfinite(PRINTED_SCORES)
     return weights_of_scores(np.where(seen, PRINTED_SCORES, 0.0), mask=seen)
 
 
 def log_sum_bounds(row: int) -> tuple[float, float]:
-    """Least and largest log of the sum of e^score that the printed numbers of a row allow."""
+    """Bounds of log(sum(exp(scores))) of a row, from its printed, rounded numbers."""
     scores, weights = (np.array(part) for part in PRINTED_PARTS[row])
     low = scores - 5e-5 - np.log(weights + 5e-5)
     high = scores + 5e-5 - np.log(weights - 5e-5)

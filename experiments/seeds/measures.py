@@ -1,4 +1,4 @@
-"""How far two arrays are apart, and how many numbers a model has."""
+"""Largest difference of two arrays, and number of parameters."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ __all__ = ["count_numbers", "largest_difference"]
 
 
 def largest_difference(a: Any, b: Any) -> float:
-    """How far two arrays are from each other where they differ the most.
+    """Largest absolute difference of two arrays.
 
     Example:
         >>> largest_difference([1.0, 5.0], [1.5, 3.0])
@@ -19,7 +19,7 @@ def largest_difference(a: Any, b: Any) -> float:
 
 
 def count_numbers(params: Any) -> int:
-    """How many numbers a pytree of arrays, or of their shapes, holds.
+    """Number of elements in a pytree of arrays, or of their shapes.
 
     Example:
         >>> count_numbers({"kernel": np.zeros((2, 3)), "bias": np.zeros(3)})

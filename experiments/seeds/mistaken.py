@@ -1,6 +1,6 @@
-"""The documents' mistakes, each in the few lines that make it, and all else in them right.
+"""The documents' mistakes, each isolated in one NumPy function, which is otherwise correct.
 
-Every function is what a document computes, in NumPy; what it should be is in `mistakes`.
+Their corrections are in `cures`, and both stand side by side in `exhibits`.
 """
 
 import math
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
-    """Stable, for where softmax is not the mistake; a row of -inf is NaN, as in the documents."""
+    """Correct softmax; a row of -inf gives NaN, as in the documents."""
     with np.errstate(invalid="ignore"):
         powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
         return powers / powers.sum(axis=-1, keepdims=True)
@@ -21,7 +21,7 @@ def scaled_scores(query: np.ndarray, key: np.ndarray) -> np.ndarray:
 
 
 def positions_in_pairs(length: int, d_model: int) -> np.ndarray:
-    """Fills d_model // 2 pairs of columns, so that an odd width keeps a column of 0."""
+    """Sinusoidal positions of d_model // 2 pairs, so the last column of an odd width stays 0."""
     table = np.zeros((length, d_model))
     positions = np.arange(length)
     for pair in range(d_model // 2):
@@ -32,13 +32,13 @@ def positions_in_pairs(length: int, d_model: int) -> np.ndarray:
 
 
 def softmax_without_maximum(scores: np.ndarray) -> np.ndarray:
-    """In float32 e^89 is infinite, and e^-200 is 0."""
+    """Softmax without subtracting the maximum: in float32 e^89 is infinite, and e^-200 is 0."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
 
 
 def mask_by_value(query: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """Hides what is 0 after the upper triangle was set to 0, also what was 0 before."""
+    """Sets later scores to 0, and masks all scores that are 0, earlier ones as well."""
     scores = scaled_scores(query, key)
     return softmax(np.where(np.tril(scores) == 0, -np.inf, scores))
 
@@ -50,7 +50,7 @@ def layer_norm_minus_epsilon(x: np.ndarray) -> np.ndarray:
 
 
 def feed_forward_of_the_input(x: np.ndarray, params: dict[str, np.ndarray]) -> np.ndarray:
-    """What a block gives that feeds X itself, and adds and normalizes nothing afterwards."""
+    """A block whose feed-forward layer gets X itself, and has no residual sum or norm."""
     hidden = np.maximum(0, x @ params["up_kernel"] + params["up_bias"])
     return hidden @ params["down_kernel"] + params["down_bias"]
 
@@ -66,7 +66,7 @@ def attend_with_leaked_width(
 
 
 def attend_by_not_none(query: np.ndarray, key: np.ndarray, to_mask: bool | None) -> np.ndarray:
-    """Masks unless the switch is None: False is not None."""
+    """Masks unless the switch is None, so also where it is False."""
     scores = scaled_scores(query, key)
     if to_mask is not None:
         scores = scores + np.triu(np.full(scores.shape, -np.inf), k=1)
@@ -74,7 +74,7 @@ def attend_by_not_none(query: np.ndarray, key: np.ndarray, to_mask: bool | None)
 
 
 def positions_of_even_width(length: int, d_model: int) -> np.ndarray:
-    """Has as many cosines as sines to write, and for an odd width one column less."""
+    """Computes as many cosines as sines, although an odd width has a column less for them."""
     position = np.arange(length)[:, None]
     denominator = 10_000 ** (np.arange(0, d_model, 2) / d_model)
     table = np.zeros((length, d_model))
@@ -84,12 +84,12 @@ def positions_of_even_width(length: int, d_model: int) -> np.ndarray:
 
 
 def layer_norm_over_batch(x: np.ndarray) -> np.ndarray:
-    """Normalizes a word `[B, D]` over all sentences and features."""
+    """Layer norm of a word `[B, D]` over all sentences and features."""
     return (x - x.mean()) / np.sqrt(x.var() + 1e-5)
 
 
 def attend_with_swapped_edits(query: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """Edits the mask in place, the second line before the first: the new 0s are hidden too."""
+    """Edits the mask in place in the wrong order, so that the new 0s are masked, too."""
     mask = np.tril(np.ones((len(query), len(key))))
     mask[mask == 1] = 0
     mask[mask == 0] = -np.inf
@@ -97,25 +97,25 @@ def attend_with_swapped_edits(query: np.ndarray, key: np.ndarray) -> np.ndarray:
 
 
 def softmax_by_transposing(x: np.ndarray) -> np.ndarray:
-    """Divides rows by their sums only while x has two axes; overflows besides."""
+    """Softmax by `.T`, which is right only for two axes; it overflows, too."""
     with np.errstate(over="ignore", invalid="ignore"):
         return (np.exp(x).T / np.sum(np.exp(x), axis=-1)).T
 
 
 def attend_by_transposing(query: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """`.T` turns all axes round, those of the batch as well."""
+    """Attention by `.T`, which reverses all axes, those of the batch as well."""
     return softmax_by_transposing(np.matmul(query, key.T) / math.sqrt(query.shape[-1]))
 
 
 def attend_where_not_zero(query: np.ndarray, key: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Hides where the mask is 0, which in a mask to be added is what may be seen."""
+    """Masks where the mask is 0, although in an additive mask 0 means attend."""
     return softmax(np.where(mask == 0, -np.inf, scaled_scores(query, key)))
 
 
 def weights_after_dropout(
     x: np.ndarray, params: dict[str, np.ndarray], heads: int, seed: int
 ) -> np.ndarray:
-    """The first head's weights `[T, S]`; dropout asks nobody whether this is training."""
+    """Weights `[T, S]` of the first head, with dropout also in evaluation."""
     query = x @ params["query_kernel"] + params["query_bias"]
     key = x @ params["key_kernel"] + params["key_bias"]
     width = query.shape[-1] // heads

@@ -1,4 +1,4 @@
-"""A museum: every mistake of the four documents that changes a result, beside what is right.
+"""Shows the mistakes of the four documents that change a result, each with its correction.
 
 Run: python experiments/seeds/mistakes.py
 """

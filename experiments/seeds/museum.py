@@ -1,4 +1,4 @@
-"""What is shown of a mistake: what it gives, beside what is right."""
+"""Presentation of a mistake: its result beside the correct one."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -23,15 +23,15 @@ TITLES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mistake:
-    """One mistake, an input on which it is seen, and its cure.
+    """A mistake of a document, inputs that show it, and its correction.
 
     Args:
         title: what goes wrong.
-        document: in which of `TITLES`, 1 to 4.
-        lines: where, first and last; more than once, if it is made again.
-        mistaken: what the document computes.
-        cure: what it should: a call of the library.
-        inputs: of both.
+        document: number of the document in `TITLES`, 1 to 4.
+        lines: first and last line of every place of the mistake.
+        mistaken: the document's computation.
+        cure: the correct computation, by the library.
+        inputs: arguments of both.
         happens: what goes wrong, and why.
         guard: how the library makes the mistake impossible, or loud.
         rows: a name for each row of the results.
@@ -54,7 +54,7 @@ class Mistake:
     digits: int = 4
 
     def shows(self) -> Table:
-        """The wrong row above the right one; an error by its message."""
+        """Table of each wrong row above the right one; an exception by its message."""
         right = _rows(self.cure(*self.inputs))
         try:
             wrong = _rows(self.mistaken(*self.inputs))
@@ -79,5 +79,5 @@ class Mistake:
 
 
 def _rows(result: np.ndarray | jax.Array) -> np.ndarray:
-    """One row for all leading axes."""
+    """Array `[rows, columns]`: the leading axes become one."""
     return rearrange(np.asarray(result), "... c -> (...) c")

@@ -1,4 +1,4 @@
-"""The sinusoidal encoding of positions, by a loop and at once, as the documents make it."""
+"""Sinusoidal positions, by a loop and vectorized, as in the documents."""
 
 import math
 
@@ -16,7 +16,7 @@ positions_by_array = jax.jit(
 
 
 def positions_by_loop(num_positions: int, d_model: int, base: float = 10_000.0) -> np.ndarray:
-    """The encoding one number at a time, `[P, D]`: every column has its sine or cosine."""
+    """Sinusoidal positions `[P, D]`, one number at a time."""
     table = np.zeros((num_positions, d_model))
     for position in range(num_positions):
         for column in range(d_model):

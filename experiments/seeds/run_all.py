@@ -40,8 +40,8 @@ def run_all(
 
     Args:
         output: Folder for figures, tables and index.html.
-        run: Run folder of a trained translator to look into; when not given, one is trained on
-            the phrasebook, in OUTPUT/translator.
+        run: Run folder of a trained translator; when not given, one is trained on the phrasebook,
+            in OUTPUT/translator.
         sentence: What it translates.
     """
     start = time.monotonic()

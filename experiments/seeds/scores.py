@@ -1,7 +1,6 @@
-"""Attention weights of scores that are already there, such as those that a document prints.
+"""Attention weights of given scores, such as those that a document prints.
 
-What is used on many small arrays is compiled here: as a whole it takes less time than its many
-steps one by one.
+Compiled, because many small arrays are faster in one program than in many small ones.
 """
 
 from typing import Any
@@ -21,7 +20,7 @@ compiled_attention_weights = jax.jit(attention_weights, static_argnames=_STATIC)
 
 
 def weights_of_scores(scores: Any, *, scale: float = 1.0, **options: Any) -> jax.Array:
-    """Passes scores through the attention of the library, up to the weights.
+    """Weights by the library's attention, of given scores.
 
     Key s is the unit vector of axis s, so that the dot product of a query with it is entry s of
     the query: with rows of scores as queries, the scores of attention are those rows.

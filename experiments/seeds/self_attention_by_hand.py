@@ -59,13 +59,13 @@ LAYER = ModelConfig(
 
 @functools.partial(jax.jit, static_argnames=("scale", "stage"))
 def _weights(query: jax.Array, key: jax.Array, **options: Any) -> jax.Array:
-    """Weights of one head, which has no axis here, `[T, S]`."""
+    """Weights `[T, S]` of one head, without a head axis."""
     return attention_weights(query[:, None], key[:, None], **options)[0]
 
 
 @functools.partial(jax.jit, static_argnames="scale")
 def _attend(query: jax.Array, key: jax.Array, value: jax.Array, *, scale: float) -> jax.Array:
-    """Contexts of one head, which has no axis here, `[T, Hv]`."""
+    """Contexts `[T, Hv]` of one head, without a head axis."""
     return dot_product_attention(query[:, None], key[:, None], value[:, None], scale=scale)[:, 0]
 
 
@@ -100,7 +100,7 @@ def contexts(d_k: int = D_K) -> jax.Array:
 
 
 def contexts_by_module(inputs: jax.Array) -> jax.Array:
-    """What the library's layer makes of `[B, T, 3]` when it has the printed matrices, `[B, T, 2]`.
+    """Contexts `[B, T, 2]` of `[B, T, 3]` by the library's layer with the printed matrices.
 
     The layer projects its heads back to the width of its input, which the document's does not:
     here by the identity, which leaves both numbers alone and adds a 0.
@@ -131,7 +131,7 @@ def variances(width: int, pairs: int = 10_000) -> tuple[float, float]:
 
 
 def standard_error(width: int, pairs: int = 10_000) -> float:
-    """Of the variance before scaling, from independent pairs.
+    """Standard error of the variance before scaling, from independent pairs.
 
     A product of two standard normal numbers has variance 1 and fourth moment 9; so a sum of d has
     variance d and fourth moment 3 d^2 + 6 d, and its sample variance the variance
@@ -141,7 +141,7 @@ def standard_error(width: int, pairs: int = 10_000) -> float:
 
 
 def standard_error_of_all_pairs(width: int, vectors: int = 10_000) -> float:
-    """Of the document's variance: all products of so many queries with as many keys.
+    """Standard error of the document's variance, over all products of queries with keys.
 
     Only the vectors are independent, not their products: what is left is the error of the mean
     squared length of queries, and of keys, whose variance is 2 d each.

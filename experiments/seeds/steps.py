@@ -1,4 +1,4 @@
-"""What a document is made of here: steps, each a text with the tables and figures it shows."""
+"""Documents as steps, each of which has a text, tables and figures."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ __all__ = ["Document", "Shown", "Step", "Table", "lines_text", "print_document"]
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Numbers, or words, with names for columns and rows.
+    """Table of numbers or words, with names for columns and rows.
 
     Args:
         columns: a name each.
@@ -27,19 +27,19 @@ class Table:
     digits: int = 4
 
     def as_text(self) -> list[list[str]]:
-        """All cells as strings, the names of columns and rows first."""
+        """Cells as strings, with the names of columns and rows first."""
         body = [[self._one(cell) for cell in row] for row in np.asarray(self.cells)]
         named = [[name, *row] for name, row in zip(self.rows, body, strict=True)]
         return [["", *self.columns], *named]
 
     def _one(self, cell: Any) -> str:
-        """A cell as a string; an integer as it is."""
+        """Cell as a string; only floats are rounded."""
         return f"{cell:.{self.digits}f}" if isinstance(cell, float | np.floating) else str(cell)
 
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
-    """What a step has to show.
+    """Text, tables, figures and pages of a step.
 
     Args:
         text: a few sentences: what was computed and what to see in it.
@@ -72,7 +72,7 @@ class Shown:
 
 
 def lines_text(first: int, last: int) -> str:
-    """Says where in a document something stands.
+    """Text of a range of lines.
 
     Args:
         first: its first line, from 1.
@@ -87,7 +87,7 @@ def lines_text(first: int, last: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A step of a document.
+    """Step of a document, and the function that computes it.
 
     Args:
         title: such as "Positional encoding by a loop".
@@ -101,12 +101,12 @@ class Step:
 
     @property
     def heading(self) -> str:
-        """The title, and where in the document the step stands."""
+        """Title of the step, and its lines in the document."""
         return self.title if self.lines is None else f"{self.title} ({self.lines_text})"
 
     @property
     def lines_text(self) -> str:
-        """Where in the document the step stands, such as "lines 3 to 7"; empty if nowhere."""
+        """Lines of the step in the document, such as "lines 3 to 7"; empty without any."""
         return "" if self.lines is None else lines_text(*self.lines)
 
 

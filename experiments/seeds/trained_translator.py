@@ -1,4 +1,4 @@
-"""What the documents lack: the attention of a model that was trained, on their own sentence."""
+"""Attention of a trained translator on the documents' own sentence; they have none."""
 
 import dataclasses
 import pathlib
@@ -21,7 +21,7 @@ _CONFIG = pathlib.Path(__file__).parents[2] / "configs" / "phrasebook_en_kn.toml
 
 
 def short_config(out: pathlib.Path, steps: int = _STEPS) -> ExperimentConfig:
-    """Shortens the training on the English-Kannada phrasebook to about a minute.
+    """Config of a training on the English-Kannada phrasebook of about a minute.
 
     Args:
         out: run folder to train in.
@@ -42,7 +42,7 @@ def short_config(out: pathlib.Path, steps: int = _STEPS) -> ExperimentConfig:
 
 
 def document(folder: pathlib.Path, sentence: str = SENTENCE) -> Document:
-    """Looks at a trained translator.
+    """Document with the attention of a trained translator.
 
     Args:
         folder: its run folder.

@@ -29,6 +29,7 @@ class Encoder(Transformer):
         Deep Bidirectional Transformers for Language Understanding", 2019.
 
     Example:
+        >>> from jaxformer.config import ModelConfig
         >>> config = ModelConfig(
         ...     architecture="encoder", vocab_size=11, max_len=8, num_layers=2, d_model=4,
         ...     num_heads=2,
@@ -63,6 +64,7 @@ class MaskedLanguageModel(TransformerParts):
         Devlin et al., "BERT", 2019, section 3.1; the head is that of its code, without a bias.
 
     Example:
+        >>> from jaxformer.config import ModelConfig
         >>> config = ModelConfig(
         ...     architecture="encoder", vocab_size=11, max_len=8, num_layers=2, d_model=4,
         ...     num_heads=2,
@@ -137,6 +139,7 @@ class SequenceClassifier(TransformerParts):
         ConfigError: num_classes is not set.
 
     Example:
+        >>> from jaxformer.config import ModelConfig
         >>> config = ModelConfig(
         ...     architecture="encoder", vocab_size=11, num_classes=3, max_len=8, num_layers=2,
         ...     d_model=4, num_heads=2,

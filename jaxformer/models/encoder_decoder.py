@@ -60,6 +60,7 @@ class EncoderDecoder(TransformerParts):
         Vaswani et al., "Attention Is All You Need", 2017.
 
     Example:
+        >>> from jaxformer.config import ModelConfig
         >>> config = ModelConfig(
         ...     architecture="encoder_decoder", vocab_size=11, max_len=8, num_layers=2, d_model=4,
         ...     num_heads=2,

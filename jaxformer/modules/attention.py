@@ -221,37 +221,25 @@ def _dropout(module: nn.Module, config: ModelConfig, deterministic: bool) -> dic
 
 def _make_params(module: nn.Module, config: ModelConfig, sublayers: int) -> MultiHeadParams:
     """Declares the parameters of an attention layer in its module, and returns their values."""
-    init, dtype, width = kernel_init(config), param_dtype(config), config.d_model
-    query_width = config.num_heads * config.key_dim
-    key_width = config.kv_heads * config.key_dim
-    value_width = config.kv_heads * config.value_dim
-    merged_width = config.num_heads * config.value_dim
-
-    def bias(name: str, width: int) -> jax.Array | None:
-        return module.param(name, nn.initializers.zeros, (width,), dtype)
-
-    def norm_scale(name: str) -> jax.Array | None:
-        return module.param(name, nn.initializers.ones, (config.key_dim,), dtype)
-
-    kernels = {
-        "query_kernel": module.param("query_kernel", init, (width, query_width), dtype),
-        "key_kernel": module.param("key_kernel", init, (width, key_width), dtype),
-        "value_kernel": module.param("value_kernel", init, (width, value_width), dtype),
-        "output_kernel": module.param(
-            "output_kernel", residual_init(config, sublayers), (merged_width, width), dtype
-        ),
+    width, dtype = config.d_model, param_dtype(config)
+    shapes = {
+        "query": (width, config.num_heads * config.key_dim),
+        "key": (width, config.kv_heads * config.key_dim),
+        "value": (width, config.kv_heads * config.value_dim),
+        "output": (config.num_heads * config.value_dim, width),
     }
-    params = MultiHeadParams(**kernels)
+    inits = {name: kernel_init(config) for name in shapes}
+    inits["output"] = residual_init(config, sublayers)
+    # Flax numbers the draws of a module, so this order decides the initial values.
+    params = {
+        f"{name}_kernel": module.param(f"{name}_kernel", inits[name], shape, dtype)
+        for name, shape in shapes.items()
+    }
     if config.use_bias:
-        params = params._replace(
-            query_bias=bias("query_bias", query_width),
-            key_bias=bias("key_bias", key_width),
-            value_bias=bias("value_bias", value_width),
-            output_bias=bias("output_bias", width),
-        )
+        for name, shape in shapes.items():
+            bias = module.param(f"{name}_bias", nn.initializers.zeros, shape[1:], dtype)
+            params[f"{name}_bias"] = bias
     if config.qk_norm:
-        params = params._replace(
-            query_norm_scale=norm_scale("query_norm_scale"),
-            key_norm_scale=norm_scale("key_norm_scale"),
-        )
-    return params
+        for name in ("query_norm_scale", "key_norm_scale"):
+            params[name] = module.param(name, nn.initializers.ones, (config.key_dim,), dtype)
+    return MultiHeadParams(**params)
