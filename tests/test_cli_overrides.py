@@ -1,6 +1,7 @@
 """Overrides of a config by flags: values, other kinds, and what flags cannot change."""
 
 import dataclasses
+import typing
 
 import pytest
 
@@ -12,6 +13,8 @@ from jaxformer.config import (
     LinearScalingConfig,
     LionConfig,
     NoPositionsConfig,
+    OptimizerConfig,
+    PositionsConfig,
     RelativeConfig,
     RotaryConfig,
     SgdConfig,
@@ -176,9 +179,13 @@ def test_help_shows_the_keys_of_the_loaded_kinds_and_names_the_others(capsys):
         override("--help", config)
     text = capsys.readouterr().out
     words = " ".join(text.split())
-    assert "--model.positions.kind {none,sinusoidal,learned,rotary,alibi,relative}" in words
+    for option, union in (
+        ("--model.positions.kind", PositionsConfig), ("--optimizer.name", OptimizerConfig)
+    ):  # fmt: skip
+        key = option.split(".")[-1]
+        names = [getattr(each, key) for each in typing.get_args(union)]
+        assert len(names) >= 3 and f"{option} {{{','.join(names)}}}" in words
     assert "--model.positions.scaling.kind {linear,llama3,yarn,none}" in words
-    assert "--optimizer.name {adamw,sgd,lion}" in words
     for shown in ("--model.positions.base FLOAT", "(default: 77.0)", "scaling.factor FLOAT"):
         assert shown in words
     others = ("positions.num-buckets", "optimizer.nesterov")
