@@ -19,7 +19,7 @@ from jaxformer.functional.attention import dot_product_attention
 from jaxformer.functional.attention_function import AttentionFunction
 from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.functional.multi_head import Rotation
-from jaxformer.functional.shapes import check_axes
+from jaxformer.functional.shapes import check_axes, check_broadcast
 from jaxformer.models.inputs import (
     TransformerInputs,
     check_attention_array,
@@ -74,14 +74,16 @@ class Transformer(nn.Module):
         block: makes the block of all layers; see `modules.Block` for what is asked of it.
         attention_fn: what computes self-attention, with the signature of
             `functional.dot_product_attention`: one function for every layer, or a dict of
-            functions, which layers take by the `attention` of `config.layers`.
+            functions, which layers take by the `attention` of `config.layers`. In a dict
+            "dot_product" is the function of the layers that name none.
         position_scheme: the model's positions, in place of `config.positions`. Layers whose own
             entry in `config.layers` has positions keep those.
         shared_embedding: a table that is shared with another model; its own when not given.
         has_output: whether hidden states are ever scored against the vocabulary.
 
     Raises:
-        ConfigError: vocab_size is not set, or a layer's attention is not among the functions.
+        ConfigError: vocab_size is not set; a layer's attention is not among the functions, or a
+            function is not that of any layer; position_scheme is no `Positions`.
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017.
@@ -116,9 +118,15 @@ class Transformer(nn.Module):
             self.embedding = Embedding(config, has_output=self.has_output)
         if self.position_scheme is None:
             self.positions = make_positions(config, causal=self.causal)
+        elif not isinstance(self.position_scheme, Positions):
+            raise ConfigError(
+                "position_scheme must be a modules.Positions, made and not only named, got "
+                f"{self.position_scheme!r}; a scheme by name is config.positions"
+            )
         else:
             # A copy, so that both halves of an encoder-decoder have parameters of their own.
             self.positions = self.position_scheme.clone(parent=None, name=None)
+        self._check_attention_names()
         others = [o.positions for o in config.layer_overrides if o.positions is not None]
         configs = {c: dataclasses.replace(config, positions=c) for c in others}
         self.layer_positions = [make_positions(c, causal=self.causal) for c in configs.values()]
@@ -181,10 +189,13 @@ class Transformer(nn.Module):
         sizes = check_tokens("tokens", tokens, self.config.max_len)
         check_lengths("lengths", lengths, sizes["B"])
         self._check_encoded(sizes["B"], encoded, encoded_lengths, encoded_mask, cross_cache)
+        for index, layer in enumerate(cache or ()):
+            check_lengths(f"cache[{index}].lengths", layer.lengths, sizes["B"])
         num_keys = sizes["T"] if cache is None else _capacity(cache, mask, bias)
         shape = (sizes["B"], self.config.num_heads, sizes["T"], num_keys)
-        mask = check_attention_array("mask", mask, "bool", shape)
-        bias = check_attention_array("bias", bias, "floating", shape)
+        cached = cache is not None
+        mask = check_attention_array("mask", mask, "bool", shape, cached=cached)
+        bias = check_attention_array("bias", bias, "floating", shape, cached=cached)
         if encoded_mask is not None:
             keys = encoded if cross_cache is None else cross_cache[0].key
             shape = (*shape[:3], 0 if keys is None else keys.shape[1])
@@ -198,6 +209,10 @@ class Transformer(nn.Module):
         x = self._table()(tokens)
         encoding = self.positions.encoding(positions)
         if encoding is not None:
+            check_broadcast(
+                "encoding of the position scheme", encoding, x.shape, "B T D",
+                remedy="config.d_model is D",
+            )  # fmt: skip
             x = x + encoding.astype(x.dtype)
         x = self.dropout(x, deterministic=deterministic)
         shared = AttentionContext(
@@ -261,6 +276,19 @@ class Transformer(nn.Module):
         size = layer.local_window_size
         size = self.config.local_window_size if size is None else size
         return None if size is None else (size, 0 if self.causal else size)
+
+    def _check_attention_names(self) -> None:
+        """Raises where a function was given that no layer would ever call."""
+        if not isinstance(self.attention_fn, Mapping):
+            return
+        names = {_OWN if o.attention is None else o.attention for o in self.config.layer_overrides}
+        unused = [name for name in self.attention_fn if name not in names]
+        if unused:
+            raise ConfigError(
+                f"attention_fn must be of functions that layers name, got {unused[0]!r}, and "
+                f"layers with attention {', '.join(map(repr, sorted(names)))}; name it in "
+                "config.layers, or pass the function itself for every layer"
+            )
 
     def _attention_fn(self, name: str | None) -> AttentionFunction:
         functions = self.attention_fn

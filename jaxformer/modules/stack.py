@@ -13,7 +13,7 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.modules.attention import NO_CONTEXT, AttentionContext
-from jaxformer.modules.block import AttentionWeights, Block, BlockOutput
+from jaxformer.modules.block import AttentionWeights, Block, BlockOutput, check_block_output
 
 __all__ = [
     "Cache",
@@ -204,7 +204,7 @@ class Stack(nn.Module):
         start: int = 0,
     ) -> list[BlockOutput]:  # fmt: skip
         """Runs the layers of a group one by one, from number `start` on."""
-        slices = _slices(block.variables["params"], len(group))
+        slices = _slices(block.variables.get("params", {}), len(group))
         outputs = []
         for layer, params in zip(group[start:], slices[start:], strict=True):
             take = functools.partial(_replace, by=params)
@@ -275,8 +275,16 @@ class _Layer(NamedTuple):
     cross_cache: KVCache | None
 
 
-def _call(block: nn.Module, x: jax.Array, *, layer: _Layer, options: dict[str, bool]) -> Any:
-    return block(x, layer.context, cache=layer.cache, cross_cache=layer.cross_cache, **options)
+def _call(
+    block: nn.Module, x: jax.Array, *, layer: _Layer, options: dict[str, bool]
+) -> BlockOutput:
+    context, cache, cross_cache = layer
+    output = block(x, context, cache=cache, cross_cache=cross_cache, **options)
+    crosses = context.encoded is not None or cross_cache is not None
+    return check_block_output(
+        block, output, x, cached=cache is not None, cross_cached=crosses and cache is not None,
+        return_weights=options.get("return_weights", False),
+    )  # fmt: skip
 
 
 def _with_params(

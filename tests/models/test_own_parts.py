@@ -177,7 +177,8 @@ def test_attention_function_decodes_with_a_cache_what_it_computes_in_full(config
     model, lengths = Decoder(config, attention_fn=functions), np.array([5, 3])
     params = reference.draw_params(model, TOKENS)
     full = apply(model, params, TOKENS).logits
-    plain = apply(Decoder(config, attention_fn={"sink": dot_product_attention}), params, TOKENS)
+    library = jax.tree.map(lambda _: dot_product_attention, functions)
+    plain = apply(Decoder(config, attention_fn=library), params, TOKENS)
     assert np.abs(plain.logits - full).max() > 1e-3
     cache, rows = init_cache(config, B, CAPACITY), np.arange(B)
     output = apply(model, params, TOKENS[:, :5], cache=cache, lengths=lengths)
@@ -303,7 +304,7 @@ def test_what_blocks_sow_comes_out_of_every_layer(execution, layers):
     model = Decoder(
         config,
         block=functools.partial(Block, feed_forward=Sowing),
-        attention_fn={"sink": softmax_with_sink},
+        attention_fn={"sink": softmax_with_sink} if layers else dot_product_attention,
     )
     params = reference.draw_params(model, TOKENS)
     _, sown = model.apply({"params": params}, TOKENS, mutable=["losses"])
@@ -324,6 +325,32 @@ def decode(config=CONFIG, tokens=TOKENS, inputs=None, **parts):
     )
 
 
+def block_that_returns(make):
+    """A block whose result is make(x)."""
+
+    class OwnBlock(nn.Module):
+        config: ModelConfig
+
+        @nn.compact
+        def __call__(self, x, context, **options):
+            return make(nn.Dense(x.shape[-1])(x))
+
+    return OwnBlock
+
+
+def test_a_block_without_parameters_is_a_block():
+    class Nothing(nn.Module):
+        config: ModelConfig
+
+        def __call__(self, x, context, **options):
+            return BlockOutput(x)
+
+    for execution in ("scan", "loop"):
+        model = Decoder(dataclasses.replace(CONFIG, layer_execution=execution), block=Nothing)
+        params = reference.draw_params(model, TOKENS)
+        assert apply(model, params, TOKENS).hidden.shape == (B, T, 12)
+
+
 def no_structure(query, key, value):
     return value
 
@@ -340,7 +367,7 @@ def no_structure(query, key, value):
         (decode(inputs={"bias": MASK}), ShapeError, ["bias must be floating", "bool"]),
         (
             decode(inputs={"mask": MASK, "cache": init_cache(CONFIG, B, CAPACITY)}), ShapeError,
-            ["mask must broadcast to [B, N, T, S] = (2, 2, 7, 13)", "(2, 1, 7, 7)"],
+            ["mask must broadcast to [B, N, T, S] = (2, 2, 7, 13)", "(2, 1, 7, 7)", "capacity"],
         ),
         (
             decode(inputs={"encoded_mask": MASK}), ShapeError,
@@ -374,6 +401,42 @@ def no_structure(query, key, value):
             decode(position_scheme=type("Wide", (Positions,), {
                 "rotation": lambda self, positions: lambda query, key: (query, key[..., :1])
             })()), ShapeError, ["a rotation must keep the key's shape (2, 7, 2, 6)"],
+        ),
+        (
+            decode(position_scheme=type("Narrow", (Positions,), {
+                "encoding": lambda self, positions: jnp.ones((*positions.shape, 5))
+            })()), ShapeError, ["encoding of the position scheme must", "(2, 7, 12)", "(2, 7, 5)"],
+        ),
+        (
+            decode(position_scheme="alibi"), ConfigError,
+            ["position_scheme must be a modules.Positions", "'alibi'", "config.positions"],
+        ),
+        (decode(position_scheme=Angles), ConfigError, ["made and not only named", "Angles"]),
+        (
+            decode(attention_fn={"sinks": softmax_with_sink}), ConfigError,
+            ["got 'sinks'", "attention 'dot_product'", "config.layers"],
+        ),
+        (
+            decode(inputs={"cache": init_cache(CONFIG, 3, CAPACITY)}), ShapeError,
+            ["cache[0].lengths must be [B=2], got shape (3,)"],
+        ),
+        (
+            decode(block=block_that_returns(lambda x: x)), ConfigError,
+            ["must return a BlockOutput", "from OwnBlock"],
+        ),
+        (
+            decode(block=block_that_returns(lambda x: BlockOutput(x[..., :5]))), ShapeError,
+            ["must return x [B, T, D] = (2, 7, 12)", "(2, 7, 5)", "OwnBlock"],
+        ),
+        (
+            decode(
+                block=block_that_returns(BlockOutput),
+                inputs={"cache": init_cache(CONFIG, B, CAPACITY)},
+            ), ConfigError, ["must return its cache", "got none from OwnBlock"],
+        ),
+        (
+            decode(block=block_that_returns(BlockOutput), inputs={"return_weights": True}),
+            ConfigError, ["must return AttentionWeights", "NoneType from OwnBlock"],
         ),
     ],
 )  # fmt: skip
