@@ -20,7 +20,7 @@ from jaxformer.models import Decoder
 from jaxformer.modules import Positions
 from jaxformer.training import TrainState, language_model_loss, make_eval_step, make_train_step
 
-STEPS, ROWS, SHORT, LONG, HEADS = 150, 16, 32, 128, 4
+STEPS, ROWS, SHORT, LONG, HEADS = 150, 16, 32, 256, 4
 
 
 class LogDistance(Positions):
@@ -58,9 +58,9 @@ for name, scheme in [("log-distance", LogDistance(num_heads=HEADS)), ("rotary", 
     )
     for number in range(STEPS):
         state, metrics = step(state, windows(SHORT, ROWS, number))
-    sums = [evaluate(state.params, windows(length, 64, seed=STEPS)) for length in (SHORT, LONG)]
+    sums = [evaluate(state.params, windows(length, 32, seed=STEPS)) for length in (SHORT, LONG)]
     short, long = (float(total / count) for total, count in sums)
     lost.append(long - short)
     print(f"{name}: {short:.3f} nats per byte at {SHORT} bytes, {long:.3f} at {LONG}")
-if lost[0] > 0.5 * lost[1]:
-    raise SystemExit("a bias by the logarithm of the distance should hold at four times the length")
+if lost[0] > min(0.1, lost[1]):
+    raise SystemExit("a bias by the logarithm of the distance should hold at longer lengths")

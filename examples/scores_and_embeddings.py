@@ -6,17 +6,18 @@ A small byte model of one of Python's own packages is trained in runs/scores, or
 there already. `open_run` takes any run folder, such as those of `jaxformer train`.
 """
 
-import asyncio
+import inspect
 import json
 import pathlib
+import tomllib
 
 import numpy as np
 
 from jaxformer import config as c
 from jaxformer.runs import open_run, train_run
 
-FOLDER, STEPS, LENGTH = "runs/scores", 150, 64
-known, unknown = (str(pathlib.Path(m.__file__).parent / "*.py") for m in (asyncio, json))
+FOLDER, STEPS, LENGTH = "runs/scores", 120, 64
+known, unknown = (str(pathlib.Path(inspect.getfile(m)).with_name("*.py")) for m in (json, tomllib))
 
 config = c.ExperimentConfig(
     out=FOLDER,
@@ -24,23 +25,23 @@ config = c.ExperimentConfig(
     data=c.DataConfig(source="files", paths=(known,)),
     tokenizer=c.TokenizerConfig(kind="byte"),
     optimizer=c.AdamWConfig(learning_rate=1e-2),
-    training=c.TrainingConfig(steps=STEPS, batch_size=16, log_every=50, eval_every=50),
+    training=c.TrainingConfig(steps=STEPS, batch_size=16, log_every=50, eval_every=120),
 )
 train_run(config)
 run = open_run(FOLDER)
 own, other = run.evaluate(), run.evaluate([unknown])
 print(f"validation data: {own}\nanother package: {other}")
 
-texts = ["    def __init__(self, loop):", "    fed __tini__(fles, poop):"]
+texts = ["        raise TypeError(", ")rorrEepyT esiar        "]
 scores = run.log_likelihood(texts)
 for text, score in zip(texts, scores, strict=True):
-    print(f"{score.log_likelihood:.2f} nats for {score.num_tokens} tokens of {text.strip()}")
+    print(f"{score.log_likelihood:.2f} nats for {score.num_tokens} tokens of {text!r}")
 whole, start = run.log_likelihood(["return self", "return"])
 (behind,) = run.log_likelihood([" self"], prompts=["return"])
 gap = abs(whole.log_likelihood - start.log_likelihood - behind.log_likelihood)
 print(f"{behind.log_likelihood:.2f} nats for self behind return, the difference to {gap:.0e}")
 
-names = ["self._loop", "self._pool", "12345678"]
+names = ["self.doc", "self.msg", "12345678"]
 means = np.stack([states.mean(axis=0) for states in run.hidden_states(names)])  # [3, D]
 means /= np.linalg.norm(means, axis=1, keepdims=True)
 near, far = means[1:] @ means[0]

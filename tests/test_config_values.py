@@ -42,6 +42,8 @@ PAIRS = {
         (lambda: TokenizerConfig(kind="word", vocab_size=0), ["vocab_size must be positive"]),
         (lambda: TokenizerConfig(kind="byte", vocab_size=300), ["kind='byte'", "remove it"]),
         (lambda: TokenizerConfig(kind="character", vocab_size=9), ["kind='character'"]),
+        (lambda: DataConfig(paths="a.txt"), ["data.paths must be a tuple", "'a.txt'", "(path,)"]),
+        (lambda: DataConfig(validation_paths=["a"]), ["data.validation_paths must be", "['a']"]),
         (lambda: DataConfig(source="python", paths=("a",)), ["source='python'", "paths=('a',)"]),
         (lambda: DataConfig(source="web"), ["source must be one of python, files"]),
         (lambda: DataConfig(validation_fraction=0.0), ["between 0 and 1", "=0.0"]),

@@ -26,11 +26,7 @@ def test_python_examples_run_and_print_what_follows_them(capsys):
         for code in examples:
             exec(compile(code, "README.md", "exec"), namespace)
     printed = capsys.readouterr().out
-    shown = [
-        text
-        for (note, language, _), (_, after, text) in zip(BLOCKS, BLOCKS[1:], strict=False)
-        if language == "python" and not note and after == ""
-    ]
+    shown = re.findall(r"```python\n(?:(?!```).)*```\n\n```\n(.*?)```", README, flags=re.DOTALL)
     assert len(shown) >= 2
     for text in shown:
         assert text in printed

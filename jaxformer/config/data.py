@@ -164,6 +164,10 @@ class DataConfig:
         source = SOURCES[self.source]
         for name in ("paths", "validation_paths"):
             value = getattr(self, name)
+            if not isinstance(value, tuple):  # such as a string, whose letters would be files
+                raise ConfigError(
+                    f"data.{name} must be a tuple of paths, got {value!r}; write (path,)"
+                )
             if value and name not in source.paths:
                 readers = _listed(key for key, other in SOURCES.items() if name in other.paths)
                 raise ConfigError(

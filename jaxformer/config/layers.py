@@ -68,7 +68,10 @@ def check_layers(
     """
     for name, entries in (("first_layers", first), ("layers", pattern)):
         if not isinstance(entries, tuple) or any(type(e) is not LayerConfig for e in entries):
-            raise ConfigError(f"{name} must be a tuple of LayerConfig, got {entries!r}")
+            raise ConfigError(
+                f"{name} must be a tuple of LayerConfig, got {entries!r}; write "
+                "(LayerConfig(...), ...)"
+            )
     for name, depth in depths.items():
         if len(first) > depth:
             raise ConfigError(

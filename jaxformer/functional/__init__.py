@@ -6,6 +6,7 @@ from jaxformer.functional.attention import (
     attention_weights,
     dot_product_attention,
 )
+from jaxformer.functional.attention_function import AttentionFunction
 from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.functional.chunked_losses import chunked_cross_entropy
 from jaxformer.functional.embedding import embed, unembed
@@ -21,6 +22,7 @@ from jaxformer.functional.masks import causal, combine, padding, segments, windo
 from jaxformer.functional.multi_head import (
     MultiHeadOutput,
     MultiHeadParams,
+    Rotation,
     multi_head_attention,
     project_memory,
 )
@@ -39,6 +41,7 @@ from jaxformer.functional.rotary_scaling import (
 )
 
 __all__ = [
+    "AttentionFunction",
     "FeedForwardParams",
     "GatedFeedForwardParams",
     "KVCache",
@@ -47,6 +50,7 @@ __all__ = [
     "MultiHeadOutput",
     "MultiHeadParams",
     "RotaryScaling",
+    "Rotation",
     "WindowCache",
     "YarnScaling",
     "alibi_bias",

@@ -76,6 +76,11 @@ def check_axes(
     import chex  # here, because its test helpers would be most of this package's import time
 
     known = dict(sizes or {})
+    if not hasattr(array, "shape"):
+        raise ShapeError(
+            f"{argument} must be an array {describe(axes, known)}, got {type(array).__name__}; "
+            "make it one with jnp.asarray"
+        )
     letters = axes.split()
     try:
         chex.assert_shape(array, tuple(... if a == "..." else known.get(a) for a in letters))

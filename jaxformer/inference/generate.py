@@ -123,10 +123,12 @@ def generate_stream(
     """
     lengths = check_prompts(model.config, prompts, max_new_tokens)
     encoder_inputs = _encoder_inputs(model, sources, len(prompts))
-    if not jnp.issubdtype(rng.dtype, jax.dtypes.prng_key) or rng.shape not in ((), (len(prompts),)):
+    is_key = isinstance(rng, jax.Array) and jnp.issubdtype(rng.dtype, jax.dtypes.prng_key)
+    if not is_key or rng.shape not in ((), (len(prompts),)):
+        got = f"{rng.dtype} of shape {rng.shape}" if isinstance(rng, jax.Array) else repr(rng)
         raise DataError(
-            f"rng must be a key or {len(prompts)} of them, got {rng.dtype} of shape {rng.shape}; "
-            "make one with jax.random.key, and more with jax.random.split"
+            f"rng must be a key or {len(prompts)} of them, got {got}; make one with "
+            "jax.random.key, and more with jax.random.split"
         )
     # Attention over a cache is always "auto"; this is for the encoder and the first
     # cross-attention.

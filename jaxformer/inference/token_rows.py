@@ -26,12 +26,12 @@ def check_prompts(
     Raises:
         DataError: a prompt is empty, has an unknown token, or is too long for the context.
     """
-    if not prompts:
+    if len(prompts) == 0:
         raise DataError("prompts must have at least one prompt, got none")
     if max_new_tokens < 1:
         raise DataError(f"max_new_tokens must be positive, got {max_new_tokens}")
     for row, prompt in enumerate(prompts):
-        ids = np.asarray(prompt)
+        ids = _token_ids(f"prompt {row}", prompt)
         if ids.size == 0:
             raise DataError(f"prompt {row} is empty; a continuation needs at least one token")
         _check_known(f"prompt {row}", ids, config.vocab_size)
@@ -59,7 +59,7 @@ def check_sources(config: ModelConfig, sources: Sequence[Sequence[int]]) -> list
         DataError: a source is empty, has an unknown token, or is longer than max_len.
     """
     for row, source in enumerate(sources):
-        ids = np.asarray(source)
+        ids = _token_ids(f"source {row}", source)
         if ids.size == 0:
             raise DataError(f"source {row} is empty; an encoder needs at least one token to read")
         _check_known(f"source {row}", ids, config.encoder.vocab_size)
@@ -94,6 +94,16 @@ def pad_rows(rows: Sequence[Sequence[int]], width: int) -> np.ndarray:
 def round_up(length: int, step: int) -> int:
     """The next multiple of step, to compile few shapes."""
     return -(-length // step) * step
+
+
+def _token_ids(name: str, tokens: Sequence[int]) -> np.ndarray:
+    ids = np.asarray(tokens)
+    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+        raise DataError(
+            f"{name} must be a list of token ids, got {tokens!r}; give one such list for each row, "
+            "as Tokenizer.encode makes it"
+        )
+    return ids
 
 
 def _check_known(name: str, ids: np.ndarray, vocab_size: int | None) -> None:

@@ -49,8 +49,9 @@ def check_lengths(name: str, lengths: jax.Array | None, batch: int) -> None:
 
 
 def check_attention_array(
-    name: str, array: jax.Array | None, kind: str, shape: tuple[int, int, int, int]
-) -> jax.Array | None:
+    name: str, array: jax.Array | None, kind: str, shape: tuple[int, int, int, int],
+    *, cached: bool = False,
+) -> jax.Array | None:  # fmt: skip
     """Checks that a mask or bias fits the attention weights, before any layer is computed.
 
     Args:
@@ -58,6 +59,7 @@ def check_attention_array(
         array: mask or bias of rank 4, or `[T, S]`.
         kind: "bool" or "floating".
         shape: (B, N, T, S), the shape of the attention weights.
+        cached: whether S is the capacity of a cache.
 
     Returns:
         The array with rank 4, or None.
@@ -75,5 +77,7 @@ def check_attention_array(
     remedy = "or pass a plain [T, S]"
     if array.ndim == 3:
         remedy = f"add the head axis with {name}[:, None]"
+    elif cached and array.shape[-1] not in (1, shape[-1]):
+        remedy = "S is the capacity of the cache, so pad the keys up to it"
     check_broadcast(name, array, shape, "B N T S", remedy=remedy)
     return array

@@ -66,14 +66,16 @@ class Transformer(nn.Module):
         block: makes the block of all layers; see `modules.Block` for what is asked of it.
         attention_fn: computes self-attention, with the signature of
             `functional.dot_product_attention`: one function for every layer, or a dict of
-            functions, from which layers choose by the `attention` of `config.layers`.
+            functions, from which layers choose by the `attention` of `config.layers`. In a dict
+            "dot_product" is the function of the layers that name none.
         position_scheme: position scheme in place of that of `config.positions`. Layers whose own
             entry in `config.layers` has positions keep those.
         shared_embedding: embedding shared with another model; a new one when not given.
         has_output: whether the model makes logits; if not, there is no output table.
 
     Raises:
-        ConfigError: vocab_size is not set, or a layer's attention is not among the functions.
+        ConfigError: vocab_size is not set; a layer's attention is not among the functions, or a
+            function is not that of any layer; position_scheme is no `Positions`.
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017.
@@ -109,8 +111,8 @@ class Transformer(nn.Module):
             self.positions = make_positions(config, causal=self.causal)
         elif not isinstance(self.position_scheme, Positions):
             raise ConfigError(
-                "position_scheme must be an instance of a subclass of modules.Positions, got "
-                f"{self.position_scheme!r}"
+                "position_scheme must be a modules.Positions, made and not only named, got "
+                f"{self.position_scheme!r}; a scheme by name is config.positions"
             )
         else:
             # A module given as a field may be bound to another parent; an unbound copy has its
@@ -180,10 +182,13 @@ class Transformer(nn.Module):
         sizes = check_tokens("tokens", tokens, self.config.max_len)
         check_lengths("lengths", lengths, sizes["B"])
         self._check_encoded(sizes["B"], encoded, encoded_lengths, encoded_mask, cross_cache)
+        for index, layer in enumerate(cache or ()):
+            check_lengths(f"cache[{index}].lengths", layer.lengths, sizes["B"])
         num_keys = sizes["T"] if cache is None else _capacity(cache, mask, bias)
         shape = (sizes["B"], self.config.num_heads, sizes["T"], num_keys)
-        mask = check_attention_array("mask", mask, "bool", shape)
-        bias = check_attention_array("bias", bias, "floating", shape)
+        cached = cache is not None
+        mask = check_attention_array("mask", mask, "bool", shape, cached=cached)
+        bias = check_attention_array("bias", bias, "floating", shape, cached=cached)
         if encoded_mask is not None:
             keys = encoded if cross_cache is None else cross_cache[0].key
             shape = (*shape[:3], 0 if keys is None else keys.shape[1])
@@ -197,7 +202,10 @@ class Transformer(nn.Module):
         x = self._table()(tokens)
         encoding = self.positions.encoding(positions)
         if encoding is not None:
-            check_broadcast("encoding of the positions", encoding, x.shape, "B T D")
+            check_broadcast(
+                "encoding of the position scheme", encoding, x.shape, "B T D",
+                remedy="config.d_model is D",
+            )  # fmt: skip
             x = x + encoding.astype(x.dtype)  # float32 would promote all layers of a bfloat16 model
         x = self.dropout(x, deterministic=deterministic)
         shared = AttentionContext(

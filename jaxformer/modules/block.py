@@ -1,12 +1,13 @@
 """One Transformer block: attention and feed-forward, each with a residual and a norm."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
+from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.modules.attention import (
     NO_CONTEXT,
@@ -17,7 +18,7 @@ from jaxformer.modules.attention import (
 from jaxformer.modules.feed_forward import FeedForward
 from jaxformer.modules.normalization import Norm
 
-__all__ = ["AttentionWeights", "Block", "BlockOutput"]
+__all__ = ["AttentionWeights", "Block", "BlockOutput", "check_block_output"]
 
 
 class AttentionWeights(NamedTuple):
@@ -48,6 +49,60 @@ class BlockOutput(NamedTuple):
     weights: AttentionWeights | None = None
 
 
+def check_block_output(
+    block: nn.Module,
+    output: Any,
+    x: jax.Array,
+    *,
+    cached: bool,
+    cross_cached: bool,
+    return_weights: bool,
+) -> BlockOutput:
+    """Checks what a user's block returns, before a stack makes anything of it.
+
+    Args:
+        block: that was called.
+        output: that it returned.
+        x: float `[B, T, D]`, what it was called with.
+        cached: whether it was given a cache.
+        cross_cached: whether it attends to an encoder's output, and was given a cache.
+        return_weights: whether the attention weights were asked for.
+
+    Returns:
+        The output.
+
+    Raises:
+        ConfigError: it is no `BlockOutput`, or lacks a cache or weights.
+        ShapeError: it has another shape or dtype than x.
+    """
+    name = type(block).__name__
+    if not isinstance(output, BlockOutput):
+        raise ConfigError(
+            f"a block must return a BlockOutput, got {type(output).__name__} from {name}; return "
+            "BlockOutput(x, cache=...)"
+        )
+    got = getattr(output.x, "shape", None), getattr(output.x, "dtype", None)
+    if got != (x.shape, x.dtype):
+        raise ShapeError(
+            f"a block must return x [B, T, D] = {x.shape} of dtype {x.dtype}, as it was called "
+            f"with, got shape {got[0]} and dtype {got[1]} from {name}"
+        )
+    for part, wanted in (("cache", cached), ("cross_cache", cross_cached)):
+        if wanted and getattr(output, part) is None:
+            raise ConfigError(
+                f"a block that is called with a cache must return its {part} with the new tokens, "
+                f"got none from {name}; pass {part} on to its attention, and what that returns to "
+                "BlockOutput"
+            )
+    if return_weights and not isinstance(output.weights, AttentionWeights):
+        raise ConfigError(
+            "a block must return AttentionWeights where they are asked for, got "
+            f"{type(output.weights).__name__} from {name}; leave return_weights out, or return "
+            "BlockOutput(x, weights=AttentionWeights(...))"
+        )
+    return output
+
+
 class Block(nn.Module):
     """Transformer block: attention, then feed-forward, each with norms and a residual sum.
 
@@ -63,7 +118,9 @@ class Block(nn.Module):
 
     A custom block is a module with the same call, which a model takes as `block`. It is created
     as `block(config)`, with `cross_attention` and `attention_norm` as well where they are not at
-    their defaults. What it sows into the collection "losses" is added to the training loss.
+    their defaults. It returns a `BlockOutput`, with the cache of its attention where it is given
+    one, and with `AttentionWeights` where they are asked for. What it sows into the collection
+    "losses" is added to the training loss.
 
     Args:
         config: the model.

@@ -10,10 +10,10 @@ from einops import rearrange
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
-from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.errors import ConfigError
 from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.modules.attention import NO_CONTEXT, AttentionContext
-from jaxformer.modules.block import AttentionWeights, Block, BlockOutput
+from jaxformer.modules.block import AttentionWeights, Block, BlockOutput, check_block_output
 
 __all__ = [
     "Cache",
@@ -285,28 +285,13 @@ class _Layer(NamedTuple):
 def _call(
     block: nn.Module, x: jax.Array, *, layer: _Layer, options: dict[str, bool]
 ) -> BlockOutput:
-    """Calls a block, which may be a user's, and checks that what it returns can go on."""
-    output = block(x, layer.context, cache=layer.cache, cross_cache=layer.cross_cache, **options)
-    name = type(block).__name__
-    if not isinstance(output, BlockOutput):
-        raise ConfigError(
-            f"a block must return a modules.BlockOutput, got {type(output).__name__} from {name}"
-        )
-    if (output.x.shape, output.x.dtype) != (x.shape, x.dtype):
-        raise ShapeError(
-            f"a block must keep the shape {x.shape} and dtype {x.dtype} of x, got "
-            f"{output.x.shape} and {output.x.dtype} from {name}"
-        )
-    for given, what in (
-        ("cache", layer.cache is not None),
-        ("weights", options.get("return_weights")),
-    ):
-        if what and getattr(output, given) is None:
-            raise ConfigError(
-                f"a block must return the {given} of its attention where it is asked for, got "
-                f"none from {name}; put it into the BlockOutput"
-            )
-    return output
+    context, cache, cross_cache = layer
+    output = block(x, context, cache=cache, cross_cache=cross_cache, **options)
+    crosses = context.encoded is not None or cross_cache is not None
+    return check_block_output(
+        block, output, x, cached=cache is not None, cross_cached=crosses and cache is not None,
+        return_weights=options.get("return_weights", False),
+    )  # fmt: skip
 
 
 def _with_params(

@@ -4,7 +4,7 @@ from jaxformer.training.checkpoints import Checkpoints
 from jaxformer.training.data import TrainingData
 from jaxformer.training.evaluation import Evaluation, evaluate
 from jaxformer.training.loop import FitResult, fit
-from jaxformer.training.losses import classification_loss, language_model_loss
+from jaxformer.training.losses import LossFunction, classification_loss, language_model_loss
 from jaxformer.training.metrics import MetricsWriter, read_metrics
 from jaxformer.training.optimizers import decay_mask, make_optimizer, make_schedule
 from jaxformer.training.parallel import PmapRunner, SingleRunner, make_runner, split_cpu
@@ -15,6 +15,7 @@ __all__ = [
     "Checkpoints",
     "Evaluation",
     "FitResult",
+    "LossFunction",
     "MetricsWriter",
     "PmapRunner",
     "SingleRunner",

@@ -22,7 +22,7 @@ from jaxformer.training.losses import LossFunction
 from jaxformer.training.metrics import MetricsWriter
 from jaxformer.training.parallel import Runner, make_runner
 from jaxformer.training.progress import TrainingProgress
-from jaxformer.training.state import TrainState
+from jaxformer.training.state import TrainState, check_optimizer
 from jaxformer.training.step import make_eval_step, make_train_step
 
 __all__ = ["FitResult", "fit"]
@@ -109,7 +109,7 @@ def fit(
         >>> result.params.round(1).tolist()
         [1.0, 2.0, 3.0]
     """
-    _check_optimizer(optimizer)
+    check_optimizer(optimizer)
     check_data(data, loop.steps)
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -148,15 +148,6 @@ def fit(
             )  # fmt: skip
             run.train(stop)
     return FitResult(run.step, runner.one_copy(run.state.params), run.evaluation, stop.received)
-
-
-def _check_optimizer(optimizer: Any) -> None:
-    """Checks that the optimizer is an optax transformation; raises ConfigError if not."""
-    if not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
-        raise ConfigError(
-            "optimizer must be an optax transformation, with init and update, got "
-            f"{getattr(optimizer, '__name__', repr(optimizer))}; for example optax.adam(1e-3)"
-        )
 
 
 def _initial_state(

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 from flax import linen as nn
 
+from jaxformer.errors import DataError
 from jaxformer.functional.chunked_losses import chunked_cross_entropy
 from jaxformer.functional.losses import cross_entropy
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
@@ -86,6 +87,12 @@ def _inputs(
     batch: Batch, dropout_rng: jax.Array | None
 ) -> tuple[dict[str, Any], jax.Array, dict[str, jax.Array] | None]:
     """Arguments of the model's call, labels, and PRNG keys of the call."""
+    if not isinstance(batch, Mapping) or "labels" not in batch:
+        got = ", ".join(batch) if isinstance(batch, Mapping) else type(batch).__name__
+        raise DataError(
+            'a batch must be a dict of arrays with "labels" and what the model is called with, '
+            f'such as "tokens", got {got}'
+        )
     inputs: dict[str, Any] = {name: array for name, array in batch.items() if name != "labels"}
     rngs = None if dropout_rng is None else {"dropout": dropout_rng}
     return {**inputs, "deterministic": dropout_rng is None}, batch["labels"], rngs

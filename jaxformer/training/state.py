@@ -6,7 +6,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-__all__ = ["TrainState"]
+from jaxformer.errors import ConfigError
+
+__all__ = ["TrainState", "check_optimizer"]
 
 
 class TrainState(NamedTuple):
@@ -32,10 +34,24 @@ class TrainState(NamedTuple):
 
     @classmethod
     def create(cls, params: Any, optimizer: optax.GradientTransformation) -> "TrainState":
-        """State before the first step."""
+        """State before the first step.
+
+        Raises:
+            ConfigError: the optimizer is not an optax transformation.
+        """
+        check_optimizer(optimizer)
         return cls(
             step=jnp.zeros((), jnp.int32),
             params=params,
             opt_state=optimizer.init(params),
             bad_step=jnp.full((), -1, jnp.int32),
+        )
+
+
+def check_optimizer(optimizer: Any) -> None:
+    """Raises ConfigError for what is not an optax transformation."""
+    if not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
+        raise ConfigError(
+            "optimizer must be an optax transformation, with init and update, got "
+            f"{getattr(optimizer, '__name__', repr(optimizer))}; for example optax.adam(1e-3)"
         )

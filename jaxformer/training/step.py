@@ -10,7 +10,7 @@ from einops import rearrange
 
 from jaxformer.errors import ConfigError
 from jaxformer.training.losses import Batch, LossFunction
-from jaxformer.training.state import TrainState
+from jaxformer.training.state import TrainState, check_optimizer
 
 __all__ = ["make_eval_step", "make_train_step"]
 
@@ -40,7 +40,8 @@ def make_train_step(
         "weight" (tokens counted), "grad_norm" (before clipping) and "bad_step".
 
     Raises:
-        ConfigError: when the step is traced, the loss does not return two numbers.
+        ConfigError: the optimizer is not an optax transformation; or, when the step is traced, the
+            loss does not return two numbers.
 
     Example:
         >>> step = make_train_step(
@@ -52,6 +53,7 @@ def make_train_step(
         >>> float(metrics["loss"]), round(float(state.params), 3)
         (5.0, 0.4)
     """
+    check_optimizer(optimizer)
     gradient = jax.value_and_grad(_two_sums(loss_function), has_aux=True)
 
     def sums_of(params: Any, batch: Batch, rng: jax.Array) -> tuple[jax.Array, jax.Array, Any]:

@@ -77,6 +77,11 @@ def test_check_broadcast_refuses_other_ranks_and_sizes(shape):
     assert text.endswith(f"got shape {shape}; use [:, None]")
 
 
+def test_check_axes_names_what_is_no_array():
+    text = message(check_axes, "tokens", [[1, 2]], "B T", {"B": 2})
+    assert text == "tokens must be an array [B=2, T], got list; make it one with jnp.asarray"
+
+
 def test_check_broadcast_never_grows_the_target():
     text = message(check_broadcast, "mask", np.zeros((2, 3, 5)), (1, 3, 5), "N T S")
     assert text.endswith("got shape (2, 3, 5)")

@@ -142,6 +142,9 @@ def test_prompt_and_new_tokens_may_fill_the_context(params, full_logits):
         ([[1], [1] * 24], 5, r"prompt 1 has 24 tokens.*shorten the prompt"),
         ([[]], 5, "prompt 0 is empty"),
         ([], 5, "at least one prompt"),
+        (np.zeros((0, 3), int), 5, "at least one prompt"),
+        ([1, 2], 5, "prompt 0 must be a list of token ids, got 1; give one such list for each"),
+        ([[1.0]], 5, r"prompt 0 must be a list of token ids, got \[1.0\]"),
         ([[1, VOCAB]], 5, r"tokens must be in 0 \.\. 12, got 1 \.\. 13 in prompt 0"),
         ([[-1]], 5, r"got -1 \.\. -1"),
         ([[1]], 0, "max_new_tokens must be positive, got 0"),
@@ -150,3 +153,16 @@ def test_prompt_and_new_tokens_may_fill_the_context(params, full_logits):
 def test_impossible_requests_are_refused(params, prompts, new, message):
     with pytest.raises(DataError, match=message):
         continue_(params, prompts, new=new)
+
+
+@pytest.mark.parametrize(
+    ("rng", "got"), [(0, "0"), (np.uint32([0, 1]), r"array\(\[0, 1\], dtype=uint32\)")]
+)
+def test_what_is_no_key_is_refused(params, rng, got):
+    with pytest.raises(DataError, match=f"rng must be a key or 1 of them, got {got}; make one"):
+        generate(Decoder(CONFIG), params, [[1]], max_new_tokens=2, rng=rng)
+
+
+def test_prompts_may_be_one_array(params):
+    rows = [[1, 2, 3], [3, 2, 1]]
+    assert continue_(params, np.array(rows), new=3) == continue_(params, rows, new=3)

@@ -177,8 +177,8 @@ def test_attention_function_decodes_with_a_cache_what_it_computes_in_full(config
     model, lengths = Decoder(config, attention_fn=functions), np.array([5, 3])
     params = reference.draw_params(model, TOKENS)
     full = apply(model, params, TOKENS).logits
-    plain = dot_product_attention if config is CONFIG else {"sink": dot_product_attention}
-    plain = apply(Decoder(config, attention_fn=plain), params, TOKENS)
+    library = jax.tree.map(lambda _: dot_product_attention, functions)
+    plain = apply(Decoder(config, attention_fn=library), params, TOKENS)
     assert np.abs(plain.logits - full).max() > 1e-3
     cache, rows = init_cache(config, B, CAPACITY), np.arange(B)
     output = apply(model, params, TOKENS[:, :5], cache=cache, lengths=lengths)
@@ -325,19 +325,34 @@ def decode(config=CONFIG, tokens=TOKENS, inputs=None, **parts):
     )
 
 
-def no_structure(query, key, value):
-    return value
+def block_that_returns(make):
+    """A block whose result is make(x)."""
 
-
-def block_of(function):
-    class Own(nn.Module):
+    class OwnBlock(nn.Module):
         config: ModelConfig
 
         @nn.compact
-        def __call__(self, x, context, **_):
-            return function(x)
+        def __call__(self, x, context, **options):
+            return make(nn.Dense(x.shape[-1])(x))
 
-    return Own
+    return OwnBlock
+
+
+def test_a_block_without_parameters_is_a_block():
+    class Nothing(nn.Module):
+        config: ModelConfig
+
+        def __call__(self, x, context, **options):
+            return BlockOutput(x)
+
+    for execution in ("scan", "loop"):
+        model = Decoder(dataclasses.replace(CONFIG, layer_execution=execution), block=Nothing)
+        params = reference.draw_params(model, TOKENS)
+        assert apply(model, params, TOKENS).hidden.shape == (B, T, 12)
+
+
+def no_structure(query, key, value):
+    return value
 
 
 @pytest.mark.parametrize(
@@ -352,7 +367,7 @@ def block_of(function):
         (decode(inputs={"bias": MASK}), ShapeError, ["bias must be floating", "bool"]),
         (
             decode(inputs={"mask": MASK, "cache": init_cache(CONFIG, B, CAPACITY)}), ShapeError,
-            ["mask must broadcast to [B, N, T, S] = (2, 2, 7, 13)", "(2, 1, 7, 7)"],
+            ["mask must broadcast to [B, N, T, S] = (2, 2, 7, 13)", "(2, 1, 7, 7)", "capacity"],
         ),
         (
             decode(inputs={"encoded_mask": MASK}), ShapeError,
@@ -387,28 +402,6 @@ def block_of(function):
             ["attention_fn has 'linear', which no layer names", "attention='linear'"],
         ),
         (decode(attention_fn="linear"), ConfigError, ["must be a function, got 'linear'"]),
-        (decode(position_scheme=Angles), ConfigError, ["position_scheme must be an instance"]),
-        (
-            decode(position_scheme=Angles(width=5)), ShapeError,
-            ["encoding of the positions must broadcast to [B, T, D] = (2, 7, 12)", "(2, 7, 5)"],
-        ),
-        (
-            decode(block=block_of(lambda x: x)), ConfigError,
-            ["a block must return a modules.BlockOutput", "from Own"],
-        ),
-        (
-            decode(block=block_of(lambda x: BlockOutput(x[..., :5]))), ShapeError,
-            ["a block must keep the shape (2, 7, 12)", "(2, 7, 5)"],
-        ),
-        (
-            decode(
-                block=block_of(BlockOutput), inputs={"cache": init_cache(CONFIG, B, CAPACITY)}
-            ), ConfigError, ["a block must return the cache of its attention", "from Own"],
-        ),
-        (
-            decode(block=block_of(BlockOutput), inputs={"return_weights": True}), ConfigError,
-            ["a block must return the weights of its attention"],
-        ),
         (
             lambda: jax.eval_shape(
                 EncoderDecoder(BOTH, block=ParallelBlock).init, jax.random.key(0), TOKENS, TOKENS
@@ -418,6 +411,38 @@ def block_of(function):
             decode(position_scheme=type("Wide", (Positions,), {
                 "rotation": lambda self, positions: lambda query, key: (query, key[..., :1])
             })()), ShapeError, ["a rotation must keep the key's shape (2, 7, 2, 6)"],
+        ),
+        (
+            decode(position_scheme=type("Narrow", (Positions,), {
+                "encoding": lambda self, positions: jnp.ones((*positions.shape, 5))
+            })()), ShapeError, ["encoding of the position scheme must", "(2, 7, 12)", "(2, 7, 5)"],
+        ),
+        (
+            decode(position_scheme="alibi"), ConfigError,
+            ["position_scheme must be a modules.Positions", "'alibi'", "config.positions"],
+        ),
+        (decode(position_scheme=Angles), ConfigError, ["made and not only named", "Angles"]),
+        (
+            decode(inputs={"cache": init_cache(CONFIG, 3, CAPACITY)}), ShapeError,
+            ["cache[0].lengths must be [B=2], got shape (3,)"],
+        ),
+        (
+            decode(block=block_that_returns(lambda x: x)), ConfigError,
+            ["must return a BlockOutput", "from OwnBlock"],
+        ),
+        (
+            decode(block=block_that_returns(lambda x: BlockOutput(x[..., :5]))), ShapeError,
+            ["must return x [B, T, D] = (2, 7, 12)", "(2, 7, 5)", "OwnBlock"],
+        ),
+        (
+            decode(
+                block=block_that_returns(BlockOutput),
+                inputs={"cache": init_cache(CONFIG, B, CAPACITY)},
+            ), ConfigError, ["must return its cache", "got none from OwnBlock"],
+        ),
+        (
+            decode(block=block_that_returns(BlockOutput), inputs={"return_weights": True}),
+            ConfigError, ["must return AttentionWeights", "NoneType from OwnBlock"],
         ),
     ],
 )  # fmt: skip

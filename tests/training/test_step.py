@@ -5,6 +5,7 @@ import optax
 import pytest
 
 from jaxformer.config import ModelConfig
+from jaxformer.errors import ConfigError, DataError
 from jaxformer.models import Decoder
 from jaxformer.training import (
     PmapRunner,
@@ -167,3 +168,24 @@ def test_loss_of_many_logits_is_made_in_chunks_and_the_same(tied, monkeypatch):
     assert called == [{"label_smoothing": 0.0, "softcap": 2.0}]
     for got, expected in zip(jax.tree.leaves(in_chunks), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda optimizer: TrainState.create({}, optimizer),
+        lambda optimizer: make_train_step(language_model_loss(tiny.model()), optimizer, seed=0),
+    ],
+)
+def test_a_function_in_place_of_an_optimizer_is_refused(use):
+    with pytest.raises(ConfigError, match="must be an optax transformation.*got adam; for example"):
+        use(optax.adam)
+
+
+@pytest.mark.parametrize(
+    ("batch", "got"), [({"tokens": None}, "tokens"), (([[1]], [[2]]), "tuple")]
+)
+@pytest.mark.parametrize("make", [language_model_loss, losses.classification_loss])
+def test_a_batch_without_labels_is_refused(make, batch, got):
+    with pytest.raises(DataError, match=f'a batch must be a dict.*"labels".*got {got}$'):
+        make(tiny.model())({}, batch, None)

@@ -209,7 +209,9 @@ def attention_mask(
     Mask, structure (causal, window, lengths, segments) and -inf in the bias become one mask, so
     that an attention function of your own need not know them one by one. It is a whole array, of
     which `dot_product_attention` itself builds blocks at most. A finite bias still has to be added
-    to the scores, and a row of the mask may be False throughout.
+    to the scores, and a row of the mask may be False throughout. The arguments that change no mask
+    (scale, soft cap, dropout, implementation) are not taken: a function that passes on the rest as
+    `**structure` thus refuses those that it does not name itself, rather than ignore them.
 
     Args:
         query: float `[..., T, N, H]`; only its shape and dtype are used.
