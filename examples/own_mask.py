@@ -2,7 +2,7 @@
 
     python examples/own_mask.py
 
-Prompts of 2 to 5 symbols are answered by their reversal (Raffel et al., T5, 2020, figure 4, has
+Prompts of 3 to 7 symbols are answered by their reversal (Raffel et al., T5, 2020, figure 4, has
 the mask). `causal=False` takes the causal order out of the model, and the mask puts it back for
 the answer; in generation the cache does so.
 """
@@ -17,7 +17,7 @@ from jaxformer.inference import generate
 from jaxformer.models import Decoder
 from jaxformer.training import TrainState, language_model_loss, make_train_step
 
-STEPS, ROWS, SYMBOLS, SHORTEST, LONGEST, END = 250, 64, 6, 2, 5, 6
+STEPS, ROWS, SYMBOLS, SHORTEST, LONGEST, END = 350, 64, 8, 3, 7, 8
 LENGTH, IGNORE = 2 * LONGEST + 1, -1
 
 config = ModelConfig(vocab_size=END + 1, max_len=LENGTH + 1, num_layers=2, d_model=64, num_heads=4)
