@@ -67,7 +67,9 @@ class Transformer(nn.Module):
         attention_fn: computes self-attention, with the signature of
             `functional.dot_product_attention`: one function for every layer, or a dict of
             functions, from which layers choose by the `attention` of `config.layers`. In a dict
-            "dot_product" is the function of the layers that name none.
+            "dot_product" is the function of the layers that name none. With rotary positions it
+            is called on rotated queries and keys, whose products alone depend on the distance: a
+            feature map after that, as of linear attention, sees absolute positions.
         position_scheme: position scheme in place of that of `config.positions`. Layers whose own
             entry in `config.layers` has positions keep those.
         shared_embedding: embedding shared with another model; a new one when not given.

@@ -120,7 +120,8 @@ class Block(nn.Module):
     as `block(config)`, with `cross_attention` and `attention_norm` as well where they are not at
     their defaults. It returns a `BlockOutput`, with the cache of its attention where it is given
     one, and with `AttentionWeights` where they are asked for. What it sows into the collection
-    "losses" is added to the training loss.
+    "losses" is added to the training loss. A scan stacks what its layers sow and a loop lists it,
+    so sum over all elements of all leaves.
 
     Args:
         config: the model.
