@@ -27,6 +27,7 @@ kind = "character"
 [model]
 max_len = 32
 num_layers = 2
+layer_execution = "scan"
 d_model = 16
 num_heads = 2
 dropout_rate = 0.1
@@ -96,7 +97,7 @@ def one_line(capsys, *words):
 def test_training_prints_config_samples_loss_and_folder(trained):
     folder, out = trained
     assert "vocab_size = " in out and "learning_rate = 0.03" in out
-    assert "step 20/20" in out
+    assert "step 20/20" in out and "layers run as a scan: model.layer_execution says so" in out
     for prompt in ("the c", "the d", "on"):
         assert f"--- '{prompt}'\n{prompt}" in out
     assert "nats per token" in out and "bits per byte" in out

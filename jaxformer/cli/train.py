@@ -28,6 +28,7 @@ def train(path: str, overrides: Sequence[str]) -> None:
         print(config_to_toml(task.config))
         for line in task.report:
             print(line)
+        print(f"layers run as a {task.execution.name}: {task.execution.reason}")
 
     result = runs.train_run(config, on_start=print_start)
     assert config.out is not None  # load_config fills it in

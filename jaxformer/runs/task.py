@@ -14,7 +14,7 @@ from flax import linen as nn
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.modules import layer_execution
+from jaxformer.modules import LayerExecution, layer_execution
 from jaxformer.runs.folder import DataSummary, load_summary
 from jaxformer.runs.forward import apply_model, padded_batches
 from jaxformer.runs.prepare import encode_each, fill_vocab_size, train_tokenizer
@@ -144,9 +144,7 @@ class Task(abc.ABC):
                 task.check_prompt(prompt)
             except DataError as error:
                 raise DataError(f"samples.prompts has {prompt!r}: {error}") from None
-        execution = layer_execution(task.config.model)
-        how = f"layers run as a {execution.name}: {execution.reason}"
-        return dataclasses.replace(task, report=(*task.report, *vectors.report, how))
+        return dataclasses.replace(task, report=(*task.report, *vectors.report))
 
     @classmethod
     def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
@@ -224,6 +222,11 @@ class Task(abc.ABC):
     def tokenizer(self) -> text.Tokenizer:
         """The one tokenizer; that of the targets where there are two."""
         return self.tokenizers[-1]
+
+    @property
+    def execution(self) -> LayerExecution:
+        """How the model's layers run, and why."""
+        return layer_execution(self.config.model)
 
     @property
     def max_len(self) -> int:

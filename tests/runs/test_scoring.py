@@ -25,7 +25,10 @@ def language_model(tmp_path_factory):
     config = tiny.config(
         folder, architecture="decoder", data={"source": "files", "paths": ("none.txt",)},
         tokenizer=vars(TokenizerConfig(kind="byte")),
-        model={"vocab_size": 300, "num_layers": 2, "max_len": MAX_LEN, "init_std": 0.3},
+        model={
+            "vocab_size": 300, "num_layers": 2, "layer_execution": "scan", "max_len": MAX_LEN,
+            "init_std": 0.3,
+        },
     )  # fmt: skip
     task = runs.LanguageModelTask(config=config, tokenizers=(text.byte_tokenizer(),))
     return runs.Run(folder, task, jax.jit(task.draw_params)(jax.random.key(0)), 0)

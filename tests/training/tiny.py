@@ -21,7 +21,7 @@ def model(dropout_rate=0.0):
     return Decoder(
         ModelConfig(
             vocab_size=VOCAB, max_len=LENGTH, num_layers=2, d_model=8, num_heads=2,
-            dropout_rate=dropout_rate,
+            layer_execution="scan", dropout_rate=dropout_rate,
         )
     )  # fmt: skip
 
