@@ -92,24 +92,15 @@ class KVCache(NamedTuple):
             ShapeError: the shapes do not fit, or a row overflows and the lengths are known.
         """
         batch, capacity = self.lengths.shape[0], self.capacity
-        sizes = check_axes(
-            "key", key, "B T K H", {"B": batch, "K": self.key.shape[2], "H": self.key.shape[3]}
-        )
-        known = {"B": batch, "T": sizes["T"], "K": sizes["K"], "V": self.value.shape[3]}
-        check_axes("value", value, "B T K V", known)
-        if num_tokens is None:
-            num_tokens = jnp.full((batch,), sizes["T"], jnp.int32)
-        num_tokens = jnp.asarray(num_tokens)
-        check_dtype("num_tokens", num_tokens, "integer")
-        check_axes("num_tokens", num_tokens, "B", {"B": batch})
-        _raise_if_impossible(sizes["T"], num_tokens)
+        num_tokens = _checked_new_tokens(self, key, value, num_tokens)
+        num_new = key.shape[1]
         self._raise_if_full(num_tokens)
 
-        impossible = (num_tokens < 0) | (num_tokens > sizes["T"])
+        impossible = (num_tokens < 0) | (num_tokens > num_new)
         overflow = impossible | (self.lengths + num_tokens > capacity)
-        num_tokens = jnp.where(impossible, sizes["T"], num_tokens)
+        num_tokens = jnp.where(impossible, num_new, num_tokens)
         lengths = jnp.minimum(self.lengths + num_tokens, capacity)
-        step = jnp.arange(sizes["T"], dtype=jnp.int32)[None]
+        step = jnp.arange(num_new, dtype=jnp.int32)[None]
         slot = (lengths - num_tokens)[:, None] + step
         slot = jnp.where(step < num_tokens[:, None], slot, capacity)  # beyond: dropped
 
@@ -208,18 +199,7 @@ class WindowCache(NamedTuple):
         Raises:
             ShapeError: the shapes do not fit, or num_tokens is known not to.
         """
-        batch = self.lengths.shape[0]
-        known = {"B": batch, "K": self.key.shape[2], "H": self.key.shape[3]}
-        sizes = check_axes("key", key, "B T K H", known)
-        known = {"B": batch, "T": sizes["T"], "K": sizes["K"], "V": self.value.shape[3]}
-        check_axes("value", value, "B T K V", known)
-        if num_tokens is None:
-            num_tokens = jnp.full((batch,), sizes["T"], jnp.int32)
-        num_tokens = jnp.asarray(num_tokens)
-        check_dtype("num_tokens", num_tokens, "integer")
-        check_axes("num_tokens", num_tokens, "B", {"B": batch})
-        _raise_if_impossible(sizes["T"], num_tokens)
-        num_tokens = num_tokens.clip(0, sizes["T"])
+        num_tokens = _checked_new_tokens(self, key, value, num_tokens).clip(0, key.shape[1])
 
         def last(joined: jax.Array) -> jax.Array:
             # Unwritten slots move along, so that they stay in front of a short row's tokens.
@@ -266,9 +246,22 @@ class WindowCache(NamedTuple):
         return jnp.take_along_axis(array, position, axis=-1, mode="fill", fill_value=beyond)
 
 
-def _raise_if_impossible(num_new: int, num_tokens: jax.Array) -> None:
-    if isinstance(num_tokens, jax.core.Tracer):
-        return
-    counts = np.asarray(num_tokens)
-    if counts.size and not 0 <= counts.min() <= counts.max() <= num_new:
-        raise ShapeError(f"num_tokens must be in 0 .. T={num_new}, got {counts.tolist()}")
+def _checked_new_tokens(
+    cache: KVCache | WindowCache, key: jax.Array, value: jax.Array, num_tokens: Array | None
+) -> jax.Array:
+    """Checks tokens that are to be appended; returns how many each row takes, int `[B]`."""
+    batch = cache.lengths.shape[0]
+    known = {"B": batch, "K": cache.key.shape[2], "H": cache.key.shape[3]}
+    sizes = check_axes("key", key, "B T K H", known)
+    known = {"B": batch, "T": sizes["T"], "K": sizes["K"], "V": cache.value.shape[3]}
+    check_axes("value", value, "B T K V", known)
+    if num_tokens is None:
+        return jnp.full((batch,), sizes["T"], jnp.int32)
+    num_tokens = jnp.asarray(num_tokens)
+    check_dtype("num_tokens", num_tokens, "integer")
+    check_axes("num_tokens", num_tokens, "B", {"B": batch})
+    if not isinstance(num_tokens, jax.core.Tracer):
+        counts = np.asarray(num_tokens)
+        if counts.size and not 0 <= counts.min() <= counts.max() <= sizes["T"]:
+            raise ShapeError(f"num_tokens must be in 0 .. T={sizes['T']}, got {counts.tolist()}")
+    return num_tokens
