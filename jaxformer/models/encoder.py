@@ -83,7 +83,7 @@ class MaskedLanguageModel(TransformerParts):
                 "a masked language model predicts tokens, got num_classes="
                 f"{config.num_classes}; remove it, or use a SequenceClassifier"
             )
-        self.encoder = Encoder(config, **self.parts(), has_output=True)
+        self.encoder = Encoder(config, **self._parts(), has_output=True)
         shape = (config.d_model, config.d_model)
         self.kernel = self.param("kernel", kernel_init(config), shape, param_dtype(config))
         self.norm = Norm(config)
@@ -155,7 +155,7 @@ class SequenceClassifier(TransformerParts):
         config = self.config
         if config.num_classes is None:
             raise ConfigError("num_classes must be set to build a classifier; the data says it")
-        self.encoder = Encoder(config, **self.parts(), has_output=False)
+        self.encoder = Encoder(config, **self._parts(), has_output=False)
         self.dropout = nn.Dropout(config.dropout_rate)
         shape, dtype = (config.d_model, config.num_classes), param_dtype(config)
         self.class_kernel = self.param("class_kernel", kernel_init(config), shape, dtype)

@@ -88,10 +88,10 @@ class EncoderDecoder(TransformerParts):
             source_embedding = self.source_embedding
 
         self.encoder = Transformer(
-            config.encoder, **self.parts(), shared_embedding=source_embedding
+            config.encoder, **self._parts(), shared_embedding=source_embedding
         )
         self.decoder = Transformer(
-            config, causal=True, cross_attention=True, **self.parts(),
+            config, causal=True, cross_attention=True, **self._parts(),
             shared_embedding=self.embedding,
         )  # fmt: skip
 

@@ -297,13 +297,12 @@ class TransformerParts(nn.Module):
         self.attention_fn = _hashable(self.attention_fn)
         super().__post_init__()
 
-    def parts(self) -> dict[str, Any]:
+    def _parts(self) -> dict[str, Any]:
         """Block, attention function and position scheme, as arguments of a `Transformer`."""
-        scheme = self.position_scheme
         return {
             "block": self.block,
             "attention_fn": self.attention_fn,
-            "position_scheme": None if scheme is None else scheme.clone(parent=None, name=None),
+            "position_scheme": self.position_scheme,
         }
 
 

@@ -247,6 +247,8 @@ def test_both_halves_of_an_encoder_decoder_have_their_own_copy_of_a_position_sch
     )
     params = reference.draw_params(model, TOKENS, TOKENS)
     assert params["encoder"]["positions"].keys() == params["decoder"]["positions"].keys()
+    assert params["encoder"]["positions"].keys() == {"scale"}
+    assert params.keys() == {"embedding", "encoder", "decoder"}  # and none that they share
 
 
 class ParallelBlock(nn.Module):
