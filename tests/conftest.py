@@ -15,18 +15,19 @@ if importlib.metadata.version("jaxlib") < "0.11":  # which has no such flag, and
     _FAST_COMPILING += " --xla_cpu_use_fusion_emitters=false"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FAST_COMPILING}"
 
+# And a program that several tests use is compiled once, by any worker or process they start.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _cache = tempfile.mkdtemp(prefix="jaxformer-tests-")
+    atexit.register(shutil.rmtree, _cache, ignore_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _cache
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_default_matmul_precision", "highest")
-
-# And a program that several tests use is compiled once.
-_cache = tempfile.mkdtemp(prefix="jaxformer-tests-")
-atexit.register(shutil.rmtree, _cache, ignore_errors=True)
-jax.config.update("jax_compilation_cache_dir", _cache)
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 @pytest.fixture(scope="session")

@@ -112,7 +112,7 @@ PAIRS = {
         (lambda: SyntheticConfig(num_symbols=0), ["num_symbols must be positive"]),
         (lambda: SyntheticConfig(min_len=0), ["min_len must be positive"]),
         (lambda: SyntheticConfig(num_pairs=-1), ["num_pairs must be positive"]),
-        (lambda: SyntheticConfig(num_held_out=0), ["num_held_out must be positive"]),
+        (lambda: SyntheticConfig(num_validation=0), ["num_validation must be positive"]),
         (
             lambda: SyntheticConfig(min_len=4, max_len=3),
             ["min_len must be at most max_len", "min_len=4 and max_len=3"],

@@ -19,7 +19,7 @@ class Source(NamedTuple):
         yields: a "stream" of text, "pairs" of texts, or "labelled" texts; where there are several,
             the model's architecture decides.
         paths: keys of `DataConfig` that name its files.
-        splits: whether validation_fraction is held out; if not, the source has a split of its own.
+        splits: whether it gives validation_fraction of itself; if not, it has a split of its own.
         synthetic: whether it generates sequences of symbols, by data.synthetic.
     """
 
@@ -106,14 +106,14 @@ class SyntheticConfig:
         min_len: length of the shortest sequences, in symbols.
         max_len: length of the longest sequences, in symbols.
         num_pairs: number of training sequences.
-        num_held_out: number of validation sequences, none of which is trained on.
+        num_validation: number of validation sequences, none of which is trained on.
     """
 
     num_symbols: int = 20
     min_len: int = 2
     max_len: int = 10
     num_pairs: int = 20_000
-    num_held_out: int = 500
+    num_validation: int = 500
 
     def __post_init__(self) -> None:
         require_positive(self, *(field.name for field in dataclasses.fields(self)))
@@ -138,9 +138,9 @@ class DataConfig:
         paths: "files": text files or glob patterns, UTF-8, each file one document. "pairs": a
             file of source, tab, target; or a file of sources and one of targets, line by line.
             "labelled": files of text, tab, label. Names that end in .gz are unpacked.
-        validation_fraction: share of the data held out, from the end of a fixed random order: of
-            the characters of "files" and "python", of the rows of "pairs" and "labelled"; not used
-            when validation_paths are given.
+        validation_fraction: share of the data for validation, from the end of a fixed random
+            order: of the characters of "files" and "python", of the rows of "pairs" and "labelled";
+            not used when validation_paths are given.
         validation_paths: files with validation data.
         packing: "windows" cuts the stream of all documents into windows; "documents" does too, but
             tokens attend to their own document only, in which positions restart at 0.
@@ -180,7 +180,7 @@ class DataConfig:
         if self.validation_fraction != type(self).validation_fraction and not source.splits:
             raise ConfigError(
                 f"data.validation_fraction is not for data.source {self.source!r}, which says "
-                "itself what is held out, got validation_fraction="
+                "itself what is for validation, got validation_fraction="
                 f"{self.validation_fraction}; remove it"
             )
         require(

@@ -47,7 +47,7 @@ class SamplesConfig(SamplingConfig):
 
     Args:
         prompts: texts to continue, to translate, to fill in where they have [MASK], or to
-            classify; taken from the held-out text when not given.
+            classify; taken from the validation text when not given.
         max_new_tokens: length of the longest continuation; what fits the context when not given.
     """
 

@@ -75,7 +75,7 @@ class ClassificationTask(TableTask):
                     tuple(phrase.english for phrase in phrases),
                     tuple(phrase.topic for phrase in phrases),
                 )
-                for phrases in (book.train, book.held_out)
+                for phrases in (book.train, book.validation)
             )
             return Split(train, validation)
         if not config.data.paths:

@@ -74,7 +74,7 @@ class TranslationTask(TableTask):
                     tuple(phrase.english for phrase in phrases),
                     tuple(phrase.kannada for phrase in phrases),
                 )
-                for phrases in (book.train, book.held_out)
+                for phrases in (book.train, book.validation)
             )
             return Split(train, validation)
         if data.source != "pairs":

@@ -12,7 +12,7 @@ _REASONS = {
     "empty": "empty",
     "misaligned": "misaligned",
     "too_long": "too long",
-    "repeated": "repeating held-out text",
+    "repeated": "repeating validation text",
 }
 _SHOWN = 3
 

@@ -23,7 +23,7 @@ def synthetic_pairs(
     task: str,
     *,
     num_pairs: int,
-    num_held_out: int,
+    num_validation: int,
     num_symbols: int,
     min_len: int,
     max_len: int,
@@ -37,7 +37,7 @@ def synthetic_pairs(
     Args:
         task: "copy", "reverse" or "sort".
         num_pairs: how many pairs to train on.
-        num_held_out: how many others for validation.
+        num_validation: how many others for validation.
         num_symbols: how many different ones there are.
         min_len: shortest sequence, in symbols.
         max_len: longest sequence, in symbols.
@@ -54,13 +54,13 @@ def synthetic_pairs(
 
     Example:
         >>> training, (sources, targets) = synthetic_pairs(
-        ...     "sort", num_pairs=7, num_held_out=2, num_symbols=10, min_len=3, max_len=4, seed=0
+        ...     "sort", num_pairs=7, num_validation=2, num_symbols=10, min_len=3, max_len=4, seed=0
         ... )
         >>> sources, targets
         (('s00 s00 s01', 's02 s08 s06 s00'), ('s00 s00 s01', 's00 s02 s06 s08'))
     """
     require_seed(seed)
-    counts = _counts(task, num_pairs, num_held_out, num_symbols, min_len, max_len)
+    counts = _counts(task, num_pairs, num_validation, num_symbols, min_len, max_len)
     rng = np.random.default_rng(seed)
     by_length: list[_Symbols] = []
     for length, count in counts.items():
@@ -73,29 +73,29 @@ def synthetic_pairs(
         sources = tuple(_text(symbols, width) for symbols in part)
         return sources, tuple(_text(solve(symbols), width) for symbols in part)
 
-    return pairs(sequences[num_held_out:]), pairs(sequences[:num_held_out])
+    return pairs(sequences[num_validation:]), pairs(sequences[:num_validation])
 
 
 def _counts(
-    task: str, num_pairs: int, num_held_out: int, num_symbols: int, min_len: int, max_len: int
+    task: str, num_pairs: int, num_validation: int, num_symbols: int, min_len: int, max_len: int
 ) -> dict[int, int]:
     """Says how many sequences to make of each length, or why they cannot be made."""
     if task not in _TASKS:
         raise ConfigError(f"task must be one of {', '.join(_TASKS)}, got {task!r}")
-    if num_pairs < 1 or num_held_out < 0 or num_symbols < 1 or not 1 <= min_len <= max_len:
+    if num_pairs < 1 or num_validation < 0 or num_symbols < 1 or not 1 <= min_len <= max_len:
         raise ConfigError(
-            "num_pairs, num_symbols and min_len must be at least 1, num_held_out at least 0 and "
+            "num_pairs, num_symbols and min_len must be at least 1, num_validation at least 0 and "
             f"max_len at least min_len, got num_pairs={num_pairs}, num_symbols={num_symbols}, "
-            f"min_len={min_len}, num_held_out={num_held_out} and max_len={max_len}; raise them"
+            f"min_len={min_len}, num_validation={num_validation} and max_len={max_len}; raise them"
         )
     lengths = range(min_len, max_len + 1)
     exist = {length: num_symbols**length for length in lengths}
-    wanted = num_pairs + num_held_out
+    wanted = num_pairs + num_validation
     if wanted > sum(exist.values()):
         raise ConfigError(
             f"there must be as many different sequences as pairs, got {sum(exist.values())} of "
             f"{num_symbols} symbols and lengths {min_len} to {max_len} for num_pairs + "
-            f"num_held_out = {wanted}; ask for fewer pairs, or raise num_symbols or max_len"
+            f"num_validation = {wanted}; ask for fewer pairs, or raise num_symbols or max_len"
         )
     counts = {}
     for length in lengths:  # More exist of each length than of the one before.

@@ -122,7 +122,7 @@ class Table:
             >>> train.targets, validation.targets
             (('ja', 'nein'), ('gut',))
             >>> print(counts)
-            4 pairs read, 3 kept; 1 repeating held-out text (line 3)
+            4 pairs read, 3 kept; 1 repeating validation text (line 3)
         """
         require_fraction(validation_fraction)
         total = len(self)

@@ -384,7 +384,7 @@ def test_files_to_hold_out_are_reported_with_what_they_share(tmp_path):
 
 
 def test_symbols_are_made_by_the_config(tmp_path):
-    task = SyntheticConfig(num_symbols=5, min_len=2, max_len=3, num_pairs=30, num_held_out=7)
+    task = SyntheticConfig(num_symbols=5, min_len=2, max_len=3, num_pairs=30, num_validation=7)
     paths = {"source": "reverse", "paths": (), "synthetic": task}
     run = tiny.prepare(tiny.config(tmp_path, architecture="encoder_decoder", data=paths))
     assert len(run.train.rows) == 30 and len(run.validation.rows) == 7
@@ -400,7 +400,7 @@ def test_phrasebook_pairs_english_with_kannada(tmp_path):
     data = {"source": "phrasebook", "paths": ()}
     run = tiny.prepare(tiny.config(tmp_path, architecture="encoder_decoder", data=data))
     book = text.load_phrasebook()
-    english = [phrase.english for phrase in book.held_out]
+    english = [phrase.english for phrase in book.validation]
     assert set(run.validation.rows.sources) <= set(english)
     assert all(ord(max(target)) > 0x0C80 for target in run.validation.rows.targets[:20])
 

@@ -10,7 +10,7 @@ from jaxformer.text.phrasebook import actions, words
 from jaxformer.text.phrasebook.grammar import build_phrasebook, templates, to_tsv
 
 BOOK = load_phrasebook()
-ROWS = BOOK.train + BOOK.held_out
+ROWS = BOOK.train + BOOK.validation
 KANNADA = {phrase.english: phrase.kannada for phrase in ROWS}
 TOPICS = set("greetings names family numbers days places food verbs questions negation".split())
 
@@ -23,15 +23,15 @@ def sentences_per_word(phrases):
 
 def test_phrasebook_is_large_enough_to_learn_from_and_small_enough_to_bundle():
     assert 20_000 < len(BOOK.train) < 26_000
-    assert 1_900 < len(BOOK.held_out) < 2_500
+    assert 1_900 < len(BOOK.validation) < 2_500
     folder = importlib.resources.files("jaxformer.text.phrasebook")
-    names = ("train.tsv", "held_out.tsv")
+    names = ("train.tsv", "validation.tsv")
     assert sum(len((folder / name).read_bytes()) for name in names) < 3_500_000
 
 
 def test_files_are_what_the_grammar_builds():
     folder = importlib.resources.files("jaxformer.text.phrasebook")
-    for name, rows in zip(("train.tsv", "held_out.tsv"), build_phrasebook(), strict=True):
+    for name, rows in zip(("train.tsv", "validation.tsv"), build_phrasebook(), strict=True):
         assert (folder / name).read_bytes() == to_tsv(rows), "python -m jaxformer.text.phrasebook"
 
 
@@ -41,12 +41,14 @@ def test_each_sentence_has_one_translation_and_stands_once_in_either_language():
         assert [sentence for sentence, count in counts.items() if count > 1] == []
 
 
-def test_held_out_sentences_are_new_combinations_of_trained_words():
+def test_validation_sentences_are_new_combinations_of_trained_words():
     for side in ("english", "kannada"):
-        trained, held_out = ({getattr(p, side) for p in ps} for ps in (BOOK.train, BOOK.held_out))
-        assert not trained & held_out
+        trained, validation = (
+            {getattr(p, side) for p in ps} for ps in (BOOK.train, BOOK.validation)
+        )
+        assert not trained & validation
     trained = sentences_per_word(BOOK.train)
-    assert min(trained[word] for word in sentences_per_word(BOOK.held_out)) >= 8
+    assert min(trained[word] for word in sentences_per_word(BOOK.validation)) >= 8
 
 
 def test_each_filler_and_template_is_trained_enough():
@@ -57,9 +59,9 @@ def test_each_filler_and_template_is_trained_enough():
     assert [str(filler) for filler in fillers if text.count(f" {filler} ") < 8] == []
     verbs = [set(action.verb.english.split()) for action in actions.ACTIONS]
     assert [verb for verb in verbs if sum(trained[form] for form in verb) < 50] == []
-    held_out = {phrase.english for phrase in BOOK.held_out}
+    validation = {phrase.english for phrase in BOOK.validation}
     for template in templates():
-        drawn = sum(english in held_out for english, _ in template.pairs)
+        drawn = sum(english in validation for english, _ in template.pairs)
         assert drawn == 0 or len(template.pairs) - drawn >= 50
 
 
@@ -72,15 +74,15 @@ def test_sentences_are_plain_words_in_their_own_script():
         assert not re.search("(^| |[\u0cbe-\u0ccd])[\u0cbe-\u0ccd]", kannada), kannada
 
 
-def test_every_topic_is_trained_and_held_out():
-    for phrases in (BOOK.train, BOOK.held_out):
+def test_every_topic_is_trained_and_validation():
+    for phrases in (BOOK.train, BOOK.validation):
         assert {phrase.topic for phrase in phrases} == TOPICS
         assert min(Counter(phrase.topic for phrase in phrases).values()) > 90
 
 
-def test_a_name_is_held_out_of_the_sentence_that_has_all_others():
+def test_a_name_is_validation_of_the_sentence_that_has_all_others():
     trained = {phrase.english for phrase in BOOK.train}
-    assert ("my name is prathamesh", "ನನ್ನ ಹೆಸರು ಪ್ರಥಮೇಶ್", "names") in BOOK.held_out
+    assert ("my name is prathamesh", "ನನ್ನ ಹೆಸರು ಪ್ರಥಮೇಶ್", "names") in BOOK.validation
     names = [str(name) for name in words.NAMES]
     assert len(names) > 50
     assert [n for n in names if f"my name is {n}" not in trained] == ["prathamesh"]

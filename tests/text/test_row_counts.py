@@ -17,7 +17,7 @@ def test_counts_name_every_reason_with_its_first_lines():
     assert counts.first_dropped["too_long"] == ("5", "7", "11")
     assert str(counts) == (
         "1,100 pairs read, 94 kept; 1 empty (line 2), 1 misaligned (line 3), "
-        "4 too long (lines 5, 7, 11, ...), 1,000 repeating held-out text (lines 0, 1, 2, ...)"
+        "4 too long (lines 5, 7, 11, ...), 1,000 repeating validation text (lines 0, 1, 2, ...)"
     )
 
 
@@ -31,5 +31,5 @@ def test_counts_given_without_lines_are_printed_without():
 
 
 @pytest.mark.parametrize("training, shared", [([], 0), (["b", "b"], 1), (["c", "a", "b"], 3)])
-def test_shared_texts_are_counted_as_often_as_they_are_held_out(training, shared):
+def test_shared_texts_are_counted_as_often_as_validation_has_them(training, shared):
     assert count_shared(training, ["a", "b", "a"]) == shared

@@ -5,18 +5,18 @@ import pytest
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.text import synthetic_pairs, train_word
 
-OPTIONS = dict(num_pairs=101, num_held_out=19, num_symbols=11, min_len=3, max_len=7, seed=5)
+OPTIONS = dict(num_pairs=101, num_validation=19, num_symbols=11, min_len=3, max_len=7, seed=5)
 TASKS = {"copy": list, "reverse": lambda words: words[::-1], "sort": sorted}
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_targets_solve_the_task(task):
-    training, held_out = synthetic_pairs(task, **OPTIONS)
-    for (sources, targets), count in ((training, 101), (held_out, 19)):
+    training, validation = synthetic_pairs(task, **OPTIONS)
+    for (sources, targets), count in ((training, 101), (validation, 19)):
         assert len(sources) == len(targets) == count
         for source, target in zip(sources, targets, strict=True):
             assert target.split(" ") == TASKS[task](source.split(" "))
-    words = {word for source in training[0] + held_out[0] for word in source.split(" ")}
+    words = {word for source in training[0] + validation[0] for word in source.split(" ")}
     assert words == {f"s{symbol:02d}" for symbol in range(11)}
 
 
@@ -26,31 +26,31 @@ def test_tasks_differ_in_the_targets_only():
     assert copy[1][1] != reverse[1][1] != sort[1][1]
 
 
-def test_sequences_are_distinct_and_held_out():
-    (training, _), (held_out, _) = synthetic_pairs("sort", **OPTIONS)
-    assert len({*training, *held_out}) == 101 + 19
+def test_sequences_are_distinct_across_both_parts():
+    (training, _), (validation, _) = synthetic_pairs("sort", **OPTIONS)
+    assert len({*training, *validation}) == 101 + 19
 
 
 def test_lengths_are_uniform():
-    (training, _), (held_out, _) = synthetic_pairs("copy", **OPTIONS)
-    lengths = collections.Counter(len(source.split()) for source in training + held_out)
+    (training, _), (validation, _) = synthetic_pairs("copy", **OPTIONS)
+    lengths = collections.Counter(len(source.split()) for source in training + validation)
     assert lengths == dict.fromkeys(range(3, 8), 24)
     # Both parts have all lengths, in a random order.
-    assert {len(source.split()) for source in held_out} == set(range(3, 8))
+    assert {len(source.split()) for source in validation} == set(range(3, 8))
     assert list(training) != sorted(training, key=len)
 
 
 def test_short_lengths_give_all_they_have():
-    (training, _), (held_out, _) = synthetic_pairs("copy", **(OPTIONS | dict(min_len=1)))
-    lengths = collections.Counter(len(source.split()) for source in training + held_out)
+    (training, _), (validation, _) = synthetic_pairs("copy", **(OPTIONS | dict(min_len=1)))
+    lengths = collections.Counter(len(source.split()) for source in training + validation)
     assert lengths == {1: 11, 2: 18, 3: 18, 4: 18, 5: 18, 6: 18, 7: 19}
 
 
 @pytest.mark.parametrize("num_symbols, exist", [(3, 3 + 9 + 27), (1, 3)])
 def test_every_sequence_can_be_asked_for_and_no_more(num_symbols, exist):
-    options = dict(num_symbols=num_symbols, min_len=1, max_len=3, seed=0, num_held_out=1)
-    (training, _), (held_out, _) = synthetic_pairs("copy", num_pairs=exist - 1, **options)
-    assert len({*training, *held_out}) == exist
+    options = dict(num_symbols=num_symbols, min_len=1, max_len=3, seed=0, num_validation=1)
+    (training, _), (validation, _) = synthetic_pairs("copy", num_pairs=exist - 1, **options)
+    assert len({*training, *validation}) == exist
     with pytest.raises(
         ConfigError,
         match=rf"got {exist} of {num_symbols} symbols and lengths 1 to 3 .* = {exist + 1};",
@@ -84,7 +84,7 @@ def test_word_tokenizer_reads_each_symbol_as_a_token():
     [
         ("add", {}, "one of copy, reverse, sort, got 'add'"),
         ("copy", dict(num_pairs=0), "got num_pairs=0,"),
-        ("copy", dict(num_held_out=-1), "num_held_out=-1 and"),
+        ("copy", dict(num_validation=-1), "num_validation=-1 and"),
         ("copy", dict(num_symbols=0), "num_symbols=0,"),
         ("copy", dict(min_len=0), "min_len=0,"),
         ("copy", dict(max_len=2), "min_len=3, .* max_len=2; raise"),

@@ -38,16 +38,16 @@ class Phrasebook:
 
     Args:
         train: phrases for training.
-        held_out: combinations that training never shows, of words that it shows several times.
+        validation: combinations that training never shows, of words that it shows several times.
 
     Example:
         >>> hello = Phrase("hello", "ನಮಸ್ಕಾರ", "greetings")
-        >>> Phrasebook(train=(hello,), held_out=()).train[0].kannada
+        >>> Phrasebook(train=(hello,), validation=()).train[0].kannada
         'ನಮಸ್ಕಾರ'
     """
 
     train: tuple[Phrase, ...]
-    held_out: tuple[Phrase, ...]
+    validation: tuple[Phrase, ...]
 
 
 def load_phrasebook() -> Phrasebook:
@@ -60,10 +60,10 @@ def load_phrasebook() -> Phrasebook:
         >>> book = load_phrasebook()
         >>> len(book.train) > 20_000
         True
-        >>> {phrase.english: phrase.kannada for phrase in book.held_out}["my name is prathamesh"]
+        >>> {phrase.english: phrase.kannada for phrase in book.validation}["my name is prathamesh"]
         'ನನ್ನ ಹೆಸರು ಪ್ರಥಮೇಶ್'
     """
-    return Phrasebook(train=_read("train.tsv"), held_out=_read("held_out.tsv"))
+    return Phrasebook(train=_read("train.tsv"), validation=_read("validation.tsv"))
 
 
 def _read(name: str) -> tuple[Phrase, ...]:

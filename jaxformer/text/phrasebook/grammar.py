@@ -1,7 +1,7 @@
-"""The phrasebook from its grammar: all sentences, and those of them that are held out.
+"""The phrasebook from its grammar: all sentences, and those of them kept for validation.
 
-A held-out sentence is a combination that training never shows: neither its English nor its Kannada
-side is there, but every word of both sides is, in several other sentences.
+A validation sentence is a combination that training never shows: neither its English nor its
+Kannada side is there, but every word of both sides is, in several other sentences.
 """
 
 import functools
@@ -15,14 +15,14 @@ __all__ = ["build_phrasebook", "templates", "to_tsv"]
 
 Row = tuple[str, str, str]
 
-# Held out of each template whose training sentences stay enough to learn it from.
+# Share kept for validation of each template whose training sentences stay enough to learn it from.
 _SHARE = 0.085
 _SMALLEST_TEMPLATE = 60
-# How often training has each word of a held-out sentence, at least.
+# How often training has each word of a validation sentence, at least.
 _OTHERS = 8
-# Held out, while "my name is" is trained with every other name, and this name elsewhere.
-_ALWAYS_HELD_OUT = "my name is prathamesh"
-_NEVER_HELD_OUT = "my name is "
+# Kept for validation, while "my name is" is trained with every other name, and this name elsewhere.
+_ALWAYS_VALIDATION = "my name is prathamesh"
+_NEVER_VALIDATION = "my name is "
 
 
 @functools.cache
@@ -32,28 +32,28 @@ def templates() -> tuple[Template, ...]:
 
 
 def build_phrasebook() -> tuple[list[Row], list[Row]]:
-    """Builds the training rows and the held-out rows: (English, Kannada, topic), the same always.
+    """Builds the training rows and the validation rows: (English, Kannada, topic), the same always.
 
     Returns:
         Rows in the order of their templates.
 
     Example:
-        >>> train, held_out = build_phrasebook()
+        >>> train, validation = build_phrasebook()
         >>> ("thank you", "ಧನ್ಯವಾದಗಳು", "greetings") in train
         True
-        >>> ("my name is prathamesh", "ನನ್ನ ಹೆಸರು ಪ್ರಥಮೇಶ್", "names") in held_out
+        >>> ("my name is prathamesh", "ನನ್ನ ಹೆಸರು ಪ್ರಥಮೇಶ್", "names") in validation
         True
     """
     counts = Counter(
         word for template in templates() for pair in template.pairs for word in _words(pair)
     )
-    held_out: set[str] = set()
+    validation: set[str] = set()
     for template in templates():
-        held_out |= _hold_out(template, counts)
+        validation |= _draw_validation(template, counts)
     rows = [(*pair, template.topic) for template in templates() for pair in template.pairs]
     return (
-        [row for row in rows if row[0] not in held_out],
-        [row for row in rows if row[0] in held_out],
+        [row for row in rows if row[0] not in validation],
+        [row for row in rows if row[0] in validation],
     )
 
 
@@ -71,17 +71,17 @@ def _words(pair: tuple[str, str]) -> set[str]:
     return {word for side in pair for word in side.split()}
 
 
-def _hold_out(template: Template, counts: Counter[str]) -> set[str]:
+def _draw_validation(template: Template, counts: Counter[str]) -> set[str]:
     """Draws from a template, as long as the counts of words in training, kept here, allow it."""
     if len(template.pairs) < _SMALLEST_TEMPLATE:
         return set()
     quota = round(_SHARE * len(template.pairs))
     drawn: set[str] = set()
-    for pair in sorted(template.pairs, key=lambda pair: _held_out_rank(pair[0])):
+    for pair in sorted(template.pairs, key=lambda pair: _validation_rank(pair[0])):
         words = _words(pair)
         if (
             len(drawn) < quota
-            and (pair[0] == _ALWAYS_HELD_OUT or not pair[0].startswith(_NEVER_HELD_OUT))
+            and (pair[0] == _ALWAYS_VALIDATION or not pair[0].startswith(_NEVER_VALIDATION))
             and all(counts[word] > _OTHERS for word in words)
         ):
             drawn.add(pair[0])
@@ -89,5 +89,5 @@ def _hold_out(template: Template, counts: Counter[str]) -> set[str]:
     return drawn
 
 
-def _held_out_rank(english: str) -> tuple[bool, bytes]:
-    return english != _ALWAYS_HELD_OUT, rank(english, "hold out")
+def _validation_rank(english: str) -> tuple[bool, bytes]:
+    return english != _ALWAYS_VALIDATION, rank(english, "hold out")
