@@ -121,15 +121,17 @@ class Run(TrainedTask):
             ConfigError: the model does not translate, or an option is unknown or impossible.
             DataError: a sentence is empty or too long, or cannot be encoded.
         """
+        settings = self._search(search)
         self._warn_of_new_words(sentences)
-        return self._call_for(sentences, "translate", search=self._search(search))
+        return self._call_for(sentences, "translate", search=settings)
 
     def translate_stream(
         self, sentences: Texts, **search: Unpack[SearchOptions]
     ) -> Iterator[tuple[int, list[Translation]]]:
         """Translates a list as `translate` does, yielding (index, translations) as they come."""
+        settings = self._search(search)
         self._warn_of_new_words(sentences)
-        return self._call("translate_stream", sentences, search=self._search(search))
+        return self._call("translate_stream", sentences, search=settings)
 
     def _search(self, options: SearchOptions) -> BeamSearchConfig:
         return with_options(BeamSearchConfig, self.config.translation, options)
@@ -162,21 +164,17 @@ class Run(TrainedTask):
             ConfigError: the model does not translate, or an option is unknown or impossible.
             DataError: a sentence is empty or too long, or cannot be encoded.
         """
+        rng, settings = seed_key(seed), self._sampling(sampling, "seed")
         self._warn_of_new_words(sentences)
-        settings = self._sampling(sampling, "seed")
-        return self._call_for(
-            sentences, "sample_translations", rng=seed_key(seed), sampling=settings
-        )
+        return self._call_for(sentences, "sample_translations", rng=rng, sampling=settings)
 
     def sample_translations_stream(
         self, sentences: Texts, *, seed: int = 0, **sampling: Unpack[SamplingOptions]
     ) -> Iterator[tuple[int, str]]:
         """Draws translations of a list, yielding (index, translation) as they come."""
+        rng, settings = seed_key(seed), self._sampling(sampling, "seed")
         self._warn_of_new_words(sentences)
-        settings = self._sampling(sampling, "seed")
-        return self._call(
-            "sample_translations_stream", sentences, rng=seed_key(seed), sampling=settings
-        )
+        return self._call("sample_translations_stream", sentences, rng=rng, sampling=settings)
 
     def _warn_of_new_words(self, sentences: str | Texts) -> None:
         """Warns the caller of the method that calls this of words that are new to the model."""
