@@ -6,21 +6,36 @@ than JAX itself.
 
 import importlib
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-_SUBMODULES = (
-    "cli", "config", "errors", "functional", "inference", "models", "modules", "runs",
-    "testing", "text", "training", "viz",
-)  # fmt: skip
+__all__ = [
+    "__version__", "cli", "config", "errors", "functional", "inference", "models", "modules",
+    "runs", "testing", "text", "training", "viz",
+]  # fmt: skip
 
-__all__ = ["__version__", *_SUBMODULES]
+if TYPE_CHECKING:  # for type checkers and editors, to which __getattr__ says nothing
+    from jaxformer import (
+        cli,
+        config,
+        errors,
+        functional,
+        inference,
+        models,
+        modules,
+        runs,
+        testing,
+        text,
+        training,
+        viz,
+    )
+else:
 
-
-def __getattr__(name: str) -> ModuleType:
-    if name in _SUBMODULES:
-        return importlib.import_module(f"jaxformer.{name}")
-    raise AttributeError(f"module 'jaxformer' has no attribute {name!r}")
+    def __getattr__(name: str) -> ModuleType:
+        if name in __all__:
+            return importlib.import_module(f"jaxformer.{name}")
+        raise AttributeError(f"module 'jaxformer' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

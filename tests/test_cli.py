@@ -6,13 +6,14 @@ import subprocess
 import sys
 import time
 
+import jax
 import numpy as np
 import pytest
 
 from jaxformer.cli import main
-from jaxformer.config import LionConfig, RotaryConfig, load_config
-from jaxformer.errors import ConfigError
-from jaxformer.runs import open_run
+from jaxformer.config import LionConfig, RotaryConfig, SamplingConfig, load_config
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.runs import LanguageModelTask, open_run
 
 TEXT = "the cat sat on the mat; the dog sat on the log.\n" * 40
 
@@ -163,6 +164,53 @@ def test_generate_streams_the_prompt_and_its_continuation(trained, capsys):
     assert texts[0] == texts[1] and texts[3] == texts[4] and texts[2] != texts[3]
 
 
+def test_generate_samples_as_the_run_says_where_it_is_not_told_otherwise(trained, capsys):
+    """The command and Python alike; a flag and a keyword replace one setting each."""
+    run, asked = open_run(trained[0] / "run"), []
+    words = ["generate", str(run.folder), "--prompt", "the c", "--max-new-tokens", "9"]
+    own = {"temperature": 0.8, "top_k": 5}
+    main([*words, "--seed", "3"])
+    text = run.generate("the c", max_new_tokens=9, seed=3)
+    assert capsys.readouterr().out == f"the c{text}\n" and len(text) == 9
+    pieces = list(run.generate_stream("the c", max_new_tokens=9, seed=3, **own))
+    assert "".join(pieces) == text and len(pieces) > 2
+
+    def stream(self, params, prompt, *, rng, sampling, max_new_tokens):
+        asked.append((np.asarray(jax.random.key_data(rng)).tolist(), sampling, max_new_tokens))
+        return iter([""])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LanguageModelTask, "generate_stream", stream)
+        main([*words, "--top-k", "None", "--min-p", "0.1"])
+        run.generate("the c", max_new_tokens=9, top_k=None, min_p=0.1)
+        run.generate("the c", temperature=0.0)
+    changed = SamplingConfig(temperature=0.8, min_p=0.1)
+    greedy = SamplingConfig(temperature=0.0, top_k=5)
+    assert asked == [([0, 0], changed, 9), ([0, 0], changed, 9), ([0, 0], greedy, None)]
+
+
+def test_generate_refuses_options_that_it_does_not_have(trained, capsys):
+    run = open_run(trained[0] / "run")
+    message = "no option 'max_tokens'; the options are .*min_p, seed, max_new_tokens$"
+    with pytest.raises(ConfigError, match=message):
+        run.generate("the c", max_tokens=3)
+    words = ("generate", run.folder, "--prompt", "the c")
+    assert "seed must be an integer in 0 .. 2**31 - 1" in one_line(capsys, *words, "--seed", -1)
+    assert "top_p must be in (0, 1]" in one_line(capsys, *words, "--top-p", 0)
+
+
+def test_encode_and_decode_are_the_tokenizers(trained):
+    run = open_run(trained[0] / "run")
+    ids = run.encode(" the cat ")
+    assert ids.tolist() == run.task.tokenizer.encode(" the cat ").tolist()
+    assert run.decode(ids) == run.decode(ids.tolist()) == " the cat "
+    size = run.task.tokenizer.vocab_size
+    with pytest.raises(DataError, match=f"at least 0 and less than vocab_size={size}, got -1"):
+        run.decode([0, -1])
+    with pytest.raises(DataError, match="must be integers .* got float64 of shape .1,."):
+        run.decode([0.5])
+
+
 def test_generate_fills_the_context_when_not_told_how_much(trained, capsys):
     main(["generate", str(trained[0] / "run"), "--prompt", "the c", "--top-k", "1"])
     out = capsys.readouterr().out
@@ -186,7 +234,6 @@ def test_run_goes_on_with_more_steps_bitwise(trained, tmp_path):
     main(["train", str(config)])
     main(["train", str(config), "--training.steps", "30"])
     one, two = (open_run(folder / "run", step=30) for folder in (whole, parts))
-    import jax
 
     jax.tree.map(np.testing.assert_array_equal, one.params, two.params)
 

@@ -12,7 +12,7 @@ import pytest
 
 from jaxformer import runs
 from jaxformer.cli import main
-from jaxformer.config import BeamSearchConfig, SamplingConfig
+from jaxformer.config import SamplingConfig
 from tests.runs import tiny
 
 
@@ -140,14 +140,23 @@ def test_no_lines_give_no_lines(translator, classifier, capsys, monkeypatch):
         assert (said.out, said.err) == ("", "")
 
 
+@pytest.mark.parametrize("words", [(), ("--temperature", 0.7)])
+def test_words_never_seen_in_training_are_named_in_one_line(translator, tmp_path, capsys, words):
+    path = tiny.write(tmp_path / "lines.txt", ["One two", "two, ten", "", "ten three"])
+    said = output(capsys, "translate", translator, "--file", path, *words)
+    assert said.out.count("\n") == 4
+    assert said.err.splitlines()[2:] == [
+        "jaxformer: never seen in training: 'One', ',', 'ten'; what they become is a guess"
+    ]
+
+
 def test_best_translations_are_lines_of_score_and_text(translator, tmp_path, capsys):
     """An empty line ends those of a sentence; a bad line is one alone."""
     path = tiny.write(tmp_path / "lines.txt", LINES)
     words = ("--file", path, "--num-best", 3, "--length-penalty", 0)
     out = output(capsys, "translate", translator, *words).out
-    search = BeamSearchConfig(beam_size=3, num_best=3, length_penalty=0.0)
     expected = ""
-    for best in translations_of(translator, search=search):
+    for best in translations_of(translator, num_best=3, length_penalty=0.0):
         expected += "".join(f"{one.score:.4f}\t{one.text}\n" for one in best or ()) + "\n"
     assert out == expected and out.count("\t") == 12
 
@@ -156,7 +165,7 @@ def test_beam_of_one_is_greedy(translator, tmp_path, capsys):
     sentences = ["one two", "six", "two three five"]
     path = tiny.write(tmp_path / "lines.txt", sentences)
     out = output(capsys, "translate", translator, "--file", path, "--beam-size", 1).out
-    greedy = runs.open_run(translator).translate(sentences, search=BeamSearchConfig(beam_size=1))
+    greedy = runs.open_run(translator).translate(sentences, beam_size=1)
     assert out == "".join(f"{best[0].text}\n" for best in greedy)
 
 
@@ -177,14 +186,13 @@ def test_temperature_draws_with_the_seed(translator, tmp_path, capsys, monkeypat
 
     def draw(self, params, sentences, *, rng, sampling):
         asked.append((jax.random.key_data(rng).tolist(), sampling))
-        return [f"<{sentence}>" for sentence in sentences]
+        return [(i, f"<{sentence}>") for i, sentence in enumerate(sentences)]
 
-    monkeypatch.setattr(runs.TranslationTask, "sample_translations", draw)
+    monkeypatch.setattr(runs.TranslationTask, "sample_translations_stream", draw)
     path = tiny.write(tmp_path / "lines.txt", ["one", "", "two"])
     words = ("--file", path, "--temperature", 0.5, "--seed", 7)
     assert output(capsys, "translate", translator, *words).out == "<one>\n\n<two>\n"
-    first = jax.random.fold_in(jax.random.key(7), 0)
-    assert asked == [(jax.random.key_data(first).tolist(), SamplingConfig(temperature=0.5))]
+    assert asked == [([0, 7], SamplingConfig(temperature=0.5))]
 
 
 @pytest.mark.parametrize(
@@ -203,8 +211,12 @@ def test_temperature_draws_with_the_seed(translator, tmp_path, capsys, monkeypat
         (["one " * 12], "at most max_len=12 tokens"),
         (["one two", "--temperature", -1], "temperature must be zero or more"),
         (["one two", "--temperature", 0.5, "--num-best", 2], "--temperature=0.5 draws one"),
-        (["one two", "--temperature", 0.5, "--beam-size", 2], "leave out --num-best, --beam-size"),
-        (["one two", "--temperature", 0.5, "--length-penalty", 1], "--temperature=0.5 draws one"),
+        (
+            ["one two", "--temperature", 0.5, "--num-best", 1, "--beam-size", 2],
+            "draws one translation; leave out --beam-size and --num-best, or the temperature",
+        ),
+        (["one two", "--temperature", 0.5, "--seed", -1], "seed must be an integer in 0 .. 2**31"),
+        (["one two", "--seed", 1], "--seed=1 is of draws; give a --temperature"),
         (["one two", "--step", 7], "no checkpoint of step 7"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from jaxformer.config import SamplingConfig
+from jaxformer.config import SamplingOptions, SearchOptions
 
 __all__ = [
     "Command",
@@ -37,7 +37,10 @@ class Train:
 
 @dataclasses.dataclass(frozen=True)
 class Generate:
-    """Continue a prompt with a trained run; the text streams to standard output."""
+    """Continue a prompt with a trained run; the text streams to standard output.
+
+    Tokens are sampled as the run's config says under [samples]; flags replace single settings.
+    """
 
     run: tyro.conf.Positional[pathlib.Path]
     """Run folder, such as runs/quickstart."""
@@ -48,8 +51,8 @@ class Generate:
     max_new_tokens: int | None = None
     """Length of the longest continuation, in tokens; what fits the context when not given."""
 
-    sampling: tyro.conf.OmitArgPrefixes[SamplingConfig] = dataclasses.field(
-        default_factory=SamplingConfig
+    sampling: tyro.conf.OmitArgPrefixes[SamplingOptions] = dataclasses.field(
+        default_factory=SamplingOptions
     )
 
     seed: int = 0
@@ -67,6 +70,10 @@ class Translate:
     be translated, such as an empty one, gives an empty line, and is named on standard error. With
     --num-best above 1, each translation is a line of its score, a tab and the text, and an empty
     line ends those of a sentence. A line break within a translation is written as \n.
+    Words that were never seen in training are named on standard error.
+
+    Beam search is as the run's config says under [translation], but for one translation of each
+    sentence; flags replace single settings.
     """
 
     run: tyro.conf.Positional[pathlib.Path]
@@ -78,14 +85,9 @@ class Translate:
     file: pathlib.Path | None = None
     """Text file with a sentence in each line, UTF-8, also .gz."""
 
-    beam_size: int | None = None
-    """Number of running hypotheses, 1 = greedy; the config's when not given."""
-
-    num_best: int = 1
-    """How many translations of each sentence to print, at most the beam size."""
-
-    length_penalty: float | None = None
-    """Exponent of the length that log-probabilities are divided by; the config's when not given."""
+    search: tyro.conf.OmitArgPrefixes[SearchOptions] = dataclasses.field(
+        default_factory=SearchOptions
+    )
 
     temperature: float = 0.0
     """Above 0, tokens are sampled, from logits divided by this, instead of beam search."""

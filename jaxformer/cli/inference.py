@@ -1,17 +1,18 @@
 """jaxformer generate, translate and predict."""
 
-import dataclasses
+import contextlib
 import pathlib
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from jaxformer import errors
 from jaxformer.cli.commands import Generate, Predict, Translate
-from jaxformer.config import SamplingConfig
+from jaxformer.config import BeamSearchConfig, SamplingConfig, SearchOptions
 
 if TYPE_CHECKING:
-    from jaxformer.runs import Run
+    from jaxformer.runs import Run, Translation
 
 __all__ = ["generate", "predict", "translate"]
 
@@ -21,14 +22,12 @@ _CHUNK = 64  # lines between two moves of the progress bar
 
 def generate(command: Generate) -> None:
     """Prints a prompt, and streams its continuation."""
-    import jax
-
     run = _open(command, "generate")
-    pieces = run.generate(
+    pieces = run.generate_stream(
         command.prompt,
-        rng=jax.random.key(_checked_seed(command.seed)),
-        sampling=command.sampling,
         max_new_tokens=command.max_new_tokens,
+        seed=command.seed,
+        **command.sampling,
     )
     first = next(pieces)  # raises for a mistake before the prompt is printed
     print(command.prompt + first, end="", flush=True)
@@ -39,56 +38,60 @@ def generate(command: Generate) -> None:
 
 def translate(command: Translate) -> None:
     """Prints the translations of a sentence, or of every line of input."""
-    import jax
-
     run = _open(command, "translate")
     if command.temperature == 0:
         if command.seed != 0:
             raise errors.ConfigError(
                 f"--seed={command.seed} is of draws; give a --temperature, or leave it out"
             )
-        given: dict[str, Any] = {
-            "beam_size": command.beam_size,
-            "length_penalty": command.length_penalty,
-            "num_best": command.num_best,
-        }
-        chosen = {name: value for name, value in given.items() if value is not None}
-        search = dataclasses.replace(run.config.translation, **chosen)
-        lines = _Lines(command.text, command.file, "translated", run.encode)
-        results = run.translate_stream(lines.good, search=search)
-        unfinished = 0
-
-        def format_best(translations: list[Any]) -> str:
-            nonlocal unfinished
-            unfinished += not translations[0].finished
-            if command.num_best == 1:
-                return _on_one_line(translations[0].text)
-            return "".join(f"{one.score:.4f}\t{_on_one_line(one.text)}\n" for one in translations)
-
-        lines.print_in_order((index, format_best(best)) for index, best in results)
-        if unfinished:
-            print(
-                f"jaxformer: {unfinished:,} of {len(lines.good):,} translations did not come to "
-                f"an end within max_len={run.config.model.max_len} tokens",
-                file=sys.stderr,
-            )
+        _translate_by_search(run, command)
         return
-    if command.num_best != 1 or command.beam_size is not None or command.length_penalty is not None:
+    if command.search:
+        flags = " and ".join(f"--{name.replace('_', '-')}" for name in command.search)
         raise errors.ConfigError(
-            f"--temperature={command.temperature:g} draws one translation; leave out --num-best, "
-            "--beam-size and --length-penalty, or the temperature"
+            f"--temperature={command.temperature:g} draws one translation; leave out {flags}, or "
+            "the temperature"
         )
-    sampling = SamplingConfig(temperature=command.temperature)
+    _translate_by_draws(run, command)
+
+
+def _translate_by_search(run: "Run", command: Translate) -> None:
+    from jaxformer.runs.options import with_options
+
+    search: SearchOptions = {"num_best": 1, **command.search}
+    with_options(BeamSearchConfig, run.config.translation, search)  # before lines are read
     lines = _Lines(command.text, command.file, "translated", run.encode)
-    rng = jax.random.key(_checked_seed(command.seed))
+    with _warnings_as_lines():
+        results = run.translate_stream(lines.good, **search)
+    unfinished = 0
 
-    def samples() -> Iterator[tuple[int, str]]:
-        for start in range(0, len(lines.good), _CHUNK):
-            chunk, chunk_rng = lines.good[start : start + _CHUNK], jax.random.fold_in(rng, start)
-            texts = run.sample_translations(chunk, rng=chunk_rng, sampling=sampling)
-            yield from enumerate(map(_on_one_line, texts), start)
+    def format_best(translations: "list[Translation]") -> str:
+        nonlocal unfinished
+        unfinished += not translations[0].finished
+        if search["num_best"] == 1:
+            return _on_one_line(translations[0].text)
+        return "".join(f"{one.score:.4f}\t{_on_one_line(one.text)}\n" for one in translations)
 
-    lines.print_in_order(samples())
+    lines.print_in_order((index, format_best(best)) for index, best in results)
+    if unfinished:
+        print(
+            f"jaxformer: {unfinished:,} of {len(lines.good):,} translations did not come to "
+            f"an end within max_len={run.config.model.max_len} tokens",
+            file=sys.stderr,
+        )
+
+
+def _translate_by_draws(run: "Run", command: Translate) -> None:
+    from jaxformer.runs.options import with_options
+
+    temperature = command.temperature
+    with_options(SamplingConfig, run.config.samples, {"temperature": temperature})  # likewise
+    lines = _Lines(command.text, command.file, "translated", run.encode)
+    with _warnings_as_lines():
+        drawn = run.sample_translations_stream(
+            lines.good, seed=command.seed, temperature=temperature
+        )
+    lines.print_in_order((index, _on_one_line(one)) for index, one in drawn)
 
 
 def predict(command: Predict) -> None:
@@ -199,10 +202,14 @@ def _on_one_line(text: str) -> str:
     return text.replace("\n", "\\n").replace("\r", "\\r")
 
 
-def _checked_seed(seed: int) -> int:
-    if not 0 <= seed < 2**31:
-        raise errors.ConfigError(f"--seed must be in 0 .. 2**31 - 1, got {seed}")
-    return seed
+@contextlib.contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    """Prints warnings as the messages of the command."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for one in caught:
+        print(f"jaxformer: {one.message}", file=sys.stderr)
 
 
 def _open(command: Generate | Translate | Predict, *abilities: str) -> "Run":

@@ -5,6 +5,8 @@ from jaxformer.config.decoding import (
     BeamSearchConfig,
     SamplesConfig,
     SamplingConfig,
+    SamplingOptions,
+    SearchOptions,
     TranslationConfig,
 )
 from jaxformer.config.files import config_differences, config_to_toml, load_config
@@ -55,7 +57,9 @@ __all__ = [
     "RotaryScalingConfig",
     "SamplesConfig",
     "SamplingConfig",
+    "SamplingOptions",
     "ScheduleConfig",
+    "SearchOptions",
     "SgdConfig",
     "SinusoidalConfig",
     "SyntheticConfig",

@@ -1,7 +1,7 @@
-"""Configs of sampling, beam search, translation, and the samples at the end of training."""
+"""Configs of sampling, beam search, translation and samples, and their options in a call."""
 
 import dataclasses
-from typing import Literal
+from typing import Literal, TypedDict
 
 from jaxformer.config.checks import (
     require,
@@ -10,7 +10,14 @@ from jaxformer.config.checks import (
     require_positive,
 )
 
-__all__ = ["BeamSearchConfig", "SamplesConfig", "SamplingConfig", "TranslationConfig"]
+__all__ = [
+    "BeamSearchConfig",
+    "SamplesConfig",
+    "SamplingConfig",
+    "SamplingOptions",
+    "SearchOptions",
+    "TranslationConfig",
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,6 +46,25 @@ class SamplingConfig:
             require(0 < self.top_p <= 1, "top_p must be in (0, 1]", top_p=self.top_p)
         if self.min_p is not None:
             require(0 <= self.min_p <= 1, "min_p must be in [0, 1]", min_p=self.min_p)
+
+
+class SamplingOptions(TypedDict, total=False):
+    """Sampling of the next token; a setting that is not given is the run's own.
+
+    Args:
+        repetition_penalty: divides positive and multiplies negative logits of tokens already in
+            the text; 1 changes nothing.
+        temperature: divides the logits; 0 takes the likeliest token (greedy).
+        top_k: keep the k likeliest tokens; None keeps all.
+        top_p: keep the fewest likeliest tokens whose probabilities sum to top_p; None keeps all.
+        min_p: keep the tokens at least min_p times as likely as the likeliest one; None keeps all.
+    """
+
+    repetition_penalty: float
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,6 +120,24 @@ class BeamSearchConfig:
             num_best=self.num_best,
             beam_size=self.beam_size,
         )
+
+
+class SearchOptions(TypedDict, total=False):
+    """Beam search; a setting that is not given is the run's own.
+
+    Args:
+        beam_size: number of running hypotheses; 1 is greedy.
+        length_penalty: exponent of the length that a hypothesis' log-probability is divided by.
+        early_stopping: when a search with beam_size finished hypotheses ends: at once (True), when
+            the likeliest running one scores no better at its present length (False), or when no
+            running one can become better ("never").
+        num_best: number of translations of each sentence, best first; at most beam_size.
+    """
+
+    beam_size: int
+    length_penalty: float
+    early_stopping: bool | Literal["never"]
+    num_best: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

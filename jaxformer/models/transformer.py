@@ -25,6 +25,7 @@ from jaxformer.models.inputs import (
     check_lengths,
     check_tokens,
 )
+from jaxformer.models.model import Model
 from jaxformer.modules.attention import AttentionContext
 from jaxformer.modules.block import AttentionWeights, Block
 from jaxformer.modules.embedding import Embedding
@@ -54,7 +55,7 @@ class TransformerOutput(NamedTuple):
     cross_cache: tuple[KVCache, ...] | None
 
 
-class Transformer(nn.Module):
+class Transformer(Model):
     """Embedding, positions, a stack of blocks, and a final norm (none for post-norm).
 
     `Decoder` and `Encoder` are subclasses; an `EncoderDecoder` consists of two of these.
@@ -276,7 +277,7 @@ class Transformer(nn.Module):
         check_lengths("encoded_lengths", encoded_lengths, batch)
 
 
-class TransformerParts(nn.Module):
+class TransformerParts(Model):
     """Base of the models that are made of one or two `Transformer`s.
 
     Args:

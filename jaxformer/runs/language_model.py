@@ -62,7 +62,22 @@ class LanguageModelTask(StreamTask):
         prompt: str,
         *,
         rng: jax.Array,
-        sampling: SamplingConfig | None = None,
+        sampling: SamplingConfig,
+        max_new_tokens: int | None = None,
+    ) -> str:
+        """Continues a text."""
+        pieces = self.generate_stream(
+            params, prompt, rng=rng, sampling=sampling, max_new_tokens=max_new_tokens
+        )
+        return "".join(pieces)
+
+    def generate_stream(
+        self,
+        params: Any,
+        prompt: str,
+        *,
+        rng: jax.Array,
+        sampling: SamplingConfig,
         max_new_tokens: int | None = None,
     ) -> Iterator[str]:
         """Continues a text, piece by piece."""
@@ -76,7 +91,7 @@ class LanguageModelTask(StreamTask):
             [ids],
             max_new_tokens=self._new_tokens(ids, max_new_tokens),
             rng=rng,
-            sampling=SamplingConfig() if sampling is None else sampling,
+            sampling=sampling,
             stop_tokens=() if stop is None else (stop,),
             vocab_size=self.tokenizer.vocab_size,
         ):
@@ -108,10 +123,9 @@ class LanguageModelTask(StreamTask):
     def sample(self, params: Any, prompt: str, rng: jax.Array) -> str:
         """Continues a prompt as the config's samples say; returns it with its continuation."""
         samples = self.config.samples
-        pieces = self.generate(
+        return prompt + self.generate(
             params, prompt, rng=rng, sampling=samples, max_new_tokens=samples.max_new_tokens
         )
-        return prompt + "".join(pieces)
 
     def encode(self, one: str) -> np.ndarray:
         """Encodes a text, the spaces around it included: int32 [tokens]."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from flax import linen as nn
 
 from jaxformer import text
@@ -312,6 +313,14 @@ class Task(abc.ABC):
             DataError: it is empty or too long, or cannot be encoded.
         """
         return self.checked_length(self.tokenizer.encode(one.strip()), one)
+
+    def decode(self, ids: npt.ArrayLike) -> str:
+        """Decodes tokens: the text, without special tokens; the targets', where there are two.
+
+        Raises:
+            DataError: an id is no integer, negative, or not in the vocabulary.
+        """
+        return self.tokenizer.decode(ids)
 
     def checked_length(self, ids: np.ndarray, one: str) -> np.ndarray:
         """Returns the tokens of a text; DataError where there is none, or more than fit."""

@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from jaxformer.runs.forward import (
     self_attention_map,
     with_weights,
 )
+from jaxformer.runs.known_words import KnownWords
 from jaxformer.runs.prepare import encode_each, fill_vocab_size, train_tokenizer
 from jaxformer.runs.tables import EncodedRows, TableTask
 from jaxformer.runs.task import SOURCE_TOKENIZER, LogLikelihood, Split
@@ -49,7 +50,13 @@ class Translation(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TranslationTask(TableTask):
-    """An encoder-decoder on pairs; its tokenizers are that of the sources and of the targets."""
+    """An encoder-decoder on pairs; its tokenizers are that of the sources and of the targets.
+
+    Args:
+        known_words: those of the training sources.
+    """
+
+    known_words: KnownWords = KnownWords()
 
     kind: ClassVar[str] = "an encoder-decoder, which translates"
     table: ClassVar[type[text.Table]] = text.Pairs
@@ -125,6 +132,27 @@ class TranslationTask(TableTask):
         model = dataclasses.replace(config.model, source_vocab_size=size)
         return dataclasses.replace(config, model=model)
 
+    def with_data(self, data: Split) -> Self:
+        """Encodes the pairs, and collects the words of the sources."""
+        task = super().with_data(data)
+        words = KnownWords.collect(task.train.rows.sources, self.tokenizers[0])
+        return dataclasses.replace(task, known_words=words)
+
+    def save(self, folder: pathlib.Path) -> None:
+        """Writes tokenizers, validation pairs and the words of the training sources."""
+        super().save(folder)
+        self.known_words.save(folder)
+
+    @classmethod
+    def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
+        """Reads tokenizers and words."""
+        task = super().load(folder, config)
+        return dataclasses.replace(task, known_words=KnownWords.load(folder))
+
+    def unseen_words(self, sentences: Sequence[str]) -> list[str]:
+        """Words of sources that training never had, in their order, each once."""
+        return self.known_words.find_new(sentences, self.tokenizers[0])
+
     def encode_rows(
         self, rows: text.Pairs, counts: text.RowCounts
     ) -> tuple[Any, text.Pairs, text.RowCounts]:
@@ -156,7 +184,7 @@ class TranslationTask(TableTask):
         text.translation_scores(references, references)  # raises now if sacrebleu is missing
 
         def scores(params: Any) -> dict[str, float]:
-            found = self.translate(params, sources, BeamSearchConfig(beam_size=1))
+            found = self.translate(params, sources, search=BeamSearchConfig(beam_size=1))
             translations = [best[0].text for best in found]
             result = text.translation_scores(translations, references)
             exact = text.exact_matches(translations, references)
@@ -196,14 +224,14 @@ class TranslationTask(TableTask):
         return end
 
     def translate(
-        self, params: Any, sentences: Sequence[str], search: BeamSearchConfig | None = None
+        self, params: Any, sentences: Sequence[str], *, search: BeamSearchConfig | None = None
     ) -> list[list[Translation]]:
-        """Translates sentences by beam search."""
-        found = dict(self.translate_stream(params, sentences, search))
+        """Translates sentences by beam search; with the options of the config if not given."""
+        found = dict(self.translate_stream(params, sentences, search=search))
         return [found[i] for i in range(len(sentences))]
 
     def translate_stream(
-        self, params: Any, sentences: Sequence[str], search: BeamSearchConfig | None = None
+        self, params: Any, sentences: Sequence[str], *, search: BeamSearchConfig | None = None
     ) -> Iterator[tuple[int, list[Translation]]]:
         """Translates sentences by beam search, yielding each as it is done."""
         decode = self.tokenizer.decode
@@ -218,7 +246,7 @@ class TranslationTask(TableTask):
         for batch in translate_stream(
             self.model,
             params,
-            [self.encode(one).tolist() for one in sentences],
+            [ids.tolist() for ids in encode_each(sentences, self.encode)],
             start_token=self._end_of_text,
             end_token=self._end_of_text,
             search=search,
@@ -231,18 +259,24 @@ class TranslationTask(TableTask):
         self, params: Any, sentences: Sequence[str], *, rng: jax.Array, sampling: SamplingConfig
     ) -> list[str]:
         """Translates by drawing tokens rather than by a search."""
-        sources = [self.encode(sentence).tolist() for sentence in sentences]
-        drawn: list[np.ndarray] = []
+        drawn = self.sample_translations_stream(params, sentences, rng=rng, sampling=sampling)
+        return [translation for _, translation in drawn]
+
+    def sample_translations_stream(
+        self, params: Any, sentences: Sequence[str], *, rng: jax.Array, sampling: SamplingConfig
+    ) -> Iterator[tuple[int, str]]:
+        """Translates by drawing tokens, yielding (index, translation) as they are done."""
+        sources = [ids.tolist() for ids in encode_each(sentences, self.encode)]
         for start in range(0, len(sources), _ROWS):
             some = sources[start : start + _ROWS]
             indices = start + jnp.arange(len(some))
-            drawn += generate(
+            drawn = generate(
                 self.model, params, [[self._end_of_text]] * len(some), sources=some,
                 rng=jax.vmap(jax.random.fold_in, (None, 0))(rng, indices),
                 sampling=sampling, max_new_tokens=self.max_len - 1,
                 stop_tokens=(self._end_of_text,), vocab_size=self.tokenizer.vocab_size,
             )  # fmt: skip
-        return [self.tokenizer.decode(tokens) for tokens in drawn]
+            yield from enumerate(map(self.tokenizer.decode, drawn), start)
 
     def sample(self, params: Any, prompt: str, rng: jax.Array) -> str:
         """Shows a sentence and its translation."""

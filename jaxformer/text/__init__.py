@@ -30,6 +30,7 @@ from jaxformer.text.vocabularies import (
     with_mask,
 )
 from jaxformer.text.word_vectors import WordVectors, read_word_vectors
+from jaxformer.text.words import split_words
 
 __all__ = [
     "IGNORE",
@@ -70,6 +71,7 @@ __all__ = [
     "read_lines",
     "read_word_vectors",
     "split_documents",
+    "split_words",
     "synthetic_pairs",
     "train_bpe",
     "train_character",

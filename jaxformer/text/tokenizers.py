@@ -193,7 +193,7 @@ class Tokenizer:
             The text. Bytes that are no UTF-8 become U+FFFD, the replacement character.
 
         Raises:
-            DataError: an id is negative, or not in the vocabulary.
+            DataError: an id is no integer, negative, or not in the vocabulary.
 
         Example:
             >>> from jaxformer.text import byte_tokenizer
@@ -214,7 +214,7 @@ class Tokenizer:
             only a part of a character stand in angle brackets, in hexadecimal.
 
         Raises:
-            DataError: an id is negative, or not in the vocabulary.
+            DataError: an id is no integer, negative, or not in the vocabulary.
 
         Example:
             >>> from jaxformer.text import byte_tokenizer
@@ -238,7 +238,13 @@ class Tokenizer:
         return [token_id for token_id in self._checked(ids) if token_id not in self._special]
 
     def _checked(self, ids: npt.ArrayLike) -> list[int]:
-        checked: list[int] = np.asarray(ids).tolist()
+        array = np.asarray(ids)
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+            raise DataError(
+                f"token ids must be integers [tokens], got {array.dtype} of shape {array.shape}; "
+                "decode one sequence at a time"
+            )
+        checked: list[int] = array.tolist()
         for token_id in checked:
             if not 0 <= token_id < self._vocab_size:
                 raise DataError(
@@ -376,7 +382,7 @@ class StreamDecoder:
             The text that became certain, often of the previous tokens and these; may be empty.
 
         Raises:
-            DataError: an id is negative, or not in the vocabulary.
+            DataError: an id is no integer, negative, or not in the vocabulary.
 
         Example:
             >>> from jaxformer.text import byte_tokenizer

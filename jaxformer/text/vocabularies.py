@@ -8,12 +8,13 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from jaxformer.errors import DataError
 from jaxformer.text.pieces import pieces, require_texts
 from jaxformer.text.tokenizers import END_OF_TEXT, MASK, UNKNOWN, Tokenizer, byte_letters
+from jaxformer.text.words import WORDS
 
 __all__ = ["byte_tokenizer", "train_bpe", "train_character", "train_word", "with_mask"]
 
 # What byte pairs are merged within: English contractions, words, numbers and signs, each with the
 # space before it, and other space.
-_WORDS = r"'(?:[sdmt]|ll|ve|re)| ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
+_MERGED = r"'(?:[sdmt]|ll|ve|re)| ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
 
 
 def train_character(texts: Sequence[str]) -> Tokenizer:
@@ -85,11 +86,8 @@ def train_word(texts: Sequence[str], vocab_size: int | None = None) -> Tokenizer
             "vocab_size of a word tokenizer must be at least 3, for the unknown word, the end of "
             f"text and one word, got {vocab_size}; leave it out to keep every word"
         )
-    split = pre_tokenizers.Split(
-        tokenizers.Regex(r"\w+(?:['’]\w+)*|[^\w\s]"), behavior="removed", invert=True
-    )
     counter = tokenizers.Tokenizer(models.WordLevel({}))
-    counter.pre_tokenizer = split
+    counter.pre_tokenizer = WORDS
     trainer = trainers.WordLevelTrainer(
         vocab_size=2**31 if vocab_size is None else vocab_size - 2, show_progress=False
     )
@@ -97,7 +95,7 @@ def train_word(texts: Sequence[str], vocab_size: int | None = None) -> Tokenizer
     words: dict[str, int] = counter.get_vocab()
     vocab = {UNKNOWN: 0} | {word: i + 1 for word, i in words.items()}
     tokenizer = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = split
+    tokenizer.pre_tokenizer = WORDS
     tokenizer.decoder = decoders.Sequence(
         [
             # A space before every token but the first: no word begins with this prefix.
@@ -144,7 +142,7 @@ def train_bpe(texts: Sequence[str], vocab_size: int) -> Tokenizer:
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(tokenizers.Regex(_WORDS), behavior="isolated"),
+            pre_tokenizers.Split(tokenizers.Regex(_MERGED), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

@@ -120,7 +120,7 @@ def test_more_texts_than_are_classified_at_a_time_keep_their_order(run, validati
     texts = [*validation[0]] * 3  # 45, of which 32 at a time, sorted by length
     together = run.classify(texts)
     assert together[:15] == together[15:30] == together[30:]
-    assert [run.classify([text])[0][0].name for text in texts[:15]] == [
+    assert [run.classify(text)[0].name for text in texts[:15]] == [
         classes[0].name for classes in together[:15]
     ]
     assert run.classify([]) == []

@@ -120,7 +120,8 @@ def test_model_is_made_in_one_place(tmp_path):
     ("method", "arguments", "able"),
     [
         ("generate", ("a",), "a language model, which continues text"),
-        ("translate", (["a"],), "an encoder-decoder, which translates"),
+        ("generate_stream", ("a",), "a language model, which continues text"),
+        ("translate", ("a",), "an encoder-decoder, which translates"),
         ("translate_stream", (["a"],), "an encoder-decoder, which translates"),
         ("fill_masks", (["a"],), "a masked language model, which fills in [MASK]"),
         (
@@ -131,9 +132,8 @@ def test_model_is_made_in_one_place(tmp_path):
 )  # fmt: skip
 def test_run_that_cannot_says_what_it_is_and_what_can(own, method, arguments, able):
     run = runs.open_run(own[0], task=Colours)
-    options = {"rng": jax.random.key(0)} if method == "generate" else {}
     with pytest.raises(ConfigError) as error:
-        getattr(run, method)(*arguments, **options)
+        getattr(run, method)(*arguments)
     assert (
         str(error.value)
         == f"{own[0]} holds a task of colours, which has no {method}; that is for {able}"

@@ -13,9 +13,7 @@ import sacrebleu
 
 from jaxformer import runs, text
 from jaxformer.config import (
-    BeamSearchConfig,
     SamplesConfig,
-    SamplingConfig,
     SyntheticConfig,
     TranslationConfig,
 )
@@ -25,7 +23,6 @@ from jaxformer.runs.folder import load_summary, start_folder
 from jaxformer.training import PmapRunner, SingleRunner
 from tests.runs import tiny
 
-GREEDY = BeamSearchConfig(beam_size=1)
 ENGLISH = ["one", "two", "three", "four", "five", "six"]
 GERMAN = ["eins", "zwei", "drei", "vier", "fünf", "sechs"]
 
@@ -47,11 +44,6 @@ LINES = [f"{source}\t{target}" for source, target in pairs()]
 LINES[2:2] = ["nothing\t "]
 LINES[4:4] = ["one eins"]
 LINES[8:8] = ["one " * 12 + "\teins", "one\t" + "eins " * 12]
-
-
-def search(**changes):
-    """The options that the config of the trained run has, but for some changes."""
-    return BeamSearchConfig(**{"beam_size": 3, "length_penalty": 0.5} | changes)
 
 
 def config(folder, *, data=None, **changes):
@@ -122,6 +114,7 @@ def test_folder_has_all_that_the_run_needs(trained, validation):
     assert {path.name for path in folder.iterdir()} == {
         "config.toml", "tokenizer.json", "source_tokenizer.json", "validation.json", "data.json",
         "metrics.jsonl", "tensorboard", "checkpoints", "samples.txt", "loss.png",
+        "source_words.json",
     }  # fmt: skip
     assert set(zip(validation.sources, validation.targets, strict=True)) <= set(pairs())
 
@@ -178,7 +171,7 @@ def test_evaluation_scores_are_those_of_the_translations(run, evaluation, valida
 def test_training_measures_greedy_translations_of_the_first_pairs(trained, run, validation):
     found = {name: tiny.figures(trained, name) for name in ("bleu", "chrf", "exact")}
     assert all(list(steps) == [50, 100] for steps in found.values())
-    greedy = [best[0].text for best in run.translate(validation.sources[:3], search=GREEDY)]
+    greedy = [best[0].text for best in run.translate(validation.sources[:3], beam_size=1)]
     scores = text.translation_scores(greedy, validation.targets[:3])
     assert found["chrf"][run.step] == pytest.approx(scores.chrf)
     assert found["bleu"][run.step] == pytest.approx(scores.bleu)
@@ -203,7 +196,7 @@ def forward(model, params, sources, targets, lengths):
 
 def test_greedy_translation_takes_the_likeliest_token_each_time(run, validation):
     tokenizer = run.task.tokenizer
-    greedy = run.translate(validation.sources[:3], search=GREEDY)
+    greedy = run.translate(validation.sources[:3], beam_size=1)
     for sentence, (best,) in zip(validation.sources, greedy, strict=False):
         written = tokenizer.encode(best.text).tolist() + [tokenizer.end_of_text] * best.finished
         assert logits_of(run, sentence, written).argmax(-1).tolist() == written
@@ -211,7 +204,7 @@ def test_greedy_translation_takes_the_likeliest_token_each_time(run, validation)
 
 def test_scores_are_log_probabilities_by_length_and_the_best_come_first(run, validation):
     tokenizer = run.task.tokenizer
-    found = run.translate(validation.sources, search=search(num_best=3, length_penalty=0.0))
+    found = run.translate(validation.sources, num_best=3, length_penalty=0.0)
     for sentence, several in zip(validation.sources, found, strict=True):
         scores = [one.score for one in several]
         assert len({one.text for one in several}) == 3 and scores == sorted(scores, reverse=True)
@@ -223,9 +216,9 @@ def test_scores_are_log_probabilities_by_length_and_the_best_come_first(run, val
 
 
 def test_options_of_the_search_are_the_configs_when_not_given(run, validation):
-    given = run.translate(validation.sources, search=search())
+    given = run.translate(validation.sources, beam_size=3, length_penalty=0.5)
     assert run.translate(validation.sources) == given
-    other = run.translate(validation.sources, search=search(num_best=3, length_penalty=0.0))
+    other = run.translate(validation.sources, num_best=3, length_penalty=0.0)
     assert [best[0].score for best in other] != [best[0].score for best in given]
 
 
@@ -244,16 +237,55 @@ def test_sentence_is_translated_as_it_would_be_alone(run, validation):
         assert alone[0].score == pytest.approx(best[0].score, rel=1e-4)
 
 
+def test_one_sentence_gives_what_a_list_gives_for_it(run, validation):
+    sentence = validation.sources[0]
+    assert run.translate(sentence) == run.translate([sentence])[0]
+    (drawn,) = run.sample_translations([sentence], seed=3)
+    assert run.sample_translations(sentence, seed=3) == drawn
+    with pytest.raises(DataError, match="^a sentence to translate must have text"):
+        run.translate("")
+    with pytest.raises(DataError, match="texts must be a list of texts"):
+        next(run.translate_stream(sentence))
+
+
+def test_options_that_do_not_exist_are_refused_with_those_that_do(run):
+    with pytest.raises(ConfigError, match="no option 'search'; the options are beam_size, length"):
+        run.translate("one two", search=None)
+    with pytest.raises(ConfigError, match="no option 'rng'; .* min_p, seed$"):
+        run.sample_translations("one two", rng=jax.random.key(0))
+
+
+def test_words_never_seen_in_training_are_warned_of_once_in_a_call(run):
+    """Where the call is, and before it is done."""
+    sentences = ["one Two ten ten, four!"]
+    message = r"^never seen in training: 'Two', 'ten', ',', '!'; what they become is a guess$"
+    for translate in (
+        run.translate, run.translate_stream, run.sample_translations, run.sample_translations_stream
+    ):  # fmt: skip
+        with pytest.warns(UserWarning, match=message) as caught:
+            translate(sentences)
+        assert [one.filename for one in caught] == [__file__]
+    with pytest.warns(UserWarning, match="'a', 'b', 'c', 'd', 'e' and 2 more; what"):
+        run.translate_stream(["a b c d", "e f g a"])
+
+
+def test_sources_are_encoded_and_targets_decoded(run):
+    words = run.task.tokenizers[1].words
+    ids = [words["drei"], words["eins"], run.task.tokenizers[1].end_of_text]
+    assert run.decode(ids) == run.decode(np.array(ids)) == "drei eins"
+    assert run.encode("two six")[-1] == run.task.tokenizers[0].end_of_text
+    with pytest.raises(DataError, match="less than vocab_size=8, got 8; decode with"):
+        run.decode([8])
+
+
 def test_drawing_at_no_temperature_is_greedy(run, validation):
-    drawn = run.sample_translations(
-        validation.sources[:3], rng=jax.random.key(0), sampling=SamplingConfig(temperature=0.0)
-    )
-    assert drawn == [best[0].text for best in run.translate(validation.sources[:3], search=GREEDY)]
+    drawn = run.sample_translations(validation.sources[:3], temperature=0.0)
+    assert drawn == [best[0].text for best in run.translate(validation.sources[:3], beam_size=1)]
 
 
 def test_nothing_to_translate_gives_nothing(run):
     assert run.translate([]) == []
-    assert run.sample_translations([], rng=jax.random.key(0), sampling=SamplingConfig()) == []
+    assert run.sample_translations([]) == []
 
 
 @pytest.mark.parametrize(

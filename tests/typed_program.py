@@ -1,0 +1,160 @@
+"""A program as a user would write it, which `mypy --strict` must find nothing in; it is not run."""
+
+import pathlib
+from typing import Any, assert_type
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxformer
+from jaxformer import inference
+from jaxformer.config import (
+    AdamWConfig,
+    LoopConfig,
+    ModelConfig,
+    RotaryConfig,
+    SamplingConfig,
+    ScheduleConfig,
+    load_config,
+)
+from jaxformer.errors import ConfigError
+from jaxformer.functional import (
+    apply_rotary,
+    causal,
+    combine,
+    cross_entropy,
+    dot_product_attention,
+    padding,
+    rotary_tables,
+)
+from jaxformer.models import Decoder, EncoderDecoder
+from jaxformer.runs import Run, Translation, open_run, train_run
+from jaxformer.testing import assert_attention_contract, assert_causal
+from jaxformer.text import Tokenizer, train_character
+from jaxformer.training import FitResult, TrainingData, fit, make_optimizer, make_schedule
+from jaxformer.viz import attention_page
+
+
+def attend(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+    tables = rotary_tables(10, head_dim=64)
+    query, key = (apply_rotary(x, tables, layout="half") for x in (query, key))
+    mask = combine(causal(10, 10), padding(jnp.array([10, 7]), 10))
+    return dot_product_attention(query, key, value, mask=mask, local_window_size=(4, 0))
+
+
+def my_attention(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    *,
+    mask: jax.Array | None = None,
+    is_causal: bool = False,
+) -> jax.Array:
+    return dot_product_attention(query, key, value, mask=mask, is_causal=is_causal)
+
+
+def check() -> None:
+    assert_attention_contract(my_attention, without=("nan_padding", "empty_rows"))
+    assert_causal(my_attention)
+
+
+def tokenizer() -> Tokenizer:
+    made = train_character(["to be or not to be"])
+    ids: np.ndarray = made.encode("to be")
+    text: str = made.decode(ids)
+    print(text, made.vocab_size)
+    return made
+
+
+config = ModelConfig(
+    vocab_size=100, max_len=64, num_layers=2, d_model=48, num_heads=6, positions=RotaryConfig()
+)
+model = Decoder(config)
+
+
+def train(folder: pathlib.Path) -> FitResult:
+    def loss(
+        params: Any, batch: dict[str, jax.Array], dropout_rng: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
+        output = model.apply({"params": params}, batch["tokens"])
+        return cross_entropy(output.logits, batch["labels"])
+
+    tokens = np.zeros((4, 8), np.int32)
+    data = TrainingData([{"tokens": tokens, "labels": tokens}] * 10)
+    schedule = make_schedule(1e-3, ScheduleConfig())
+    optimizer = make_optimizer(AdamWConfig(learning_rate=1e-3), schedule)
+    loop = LoopConfig(steps=10)
+    params = model.init(jax.random.key(0), tokens)["params"]
+    result = fit(loss, params, optimizer, data, folder, loop)
+    print(result.step, result.evaluation)
+    return result
+
+
+def generate(result: FitResult) -> list[np.ndarray]:
+    rows = inference.generate(
+        model,
+        result.params,
+        [[3, 14], [15, 92, 65]],
+        max_new_tokens=8,
+        rng=jax.random.key(0),
+        sampling=SamplingConfig(temperature=0.8, top_k=40),
+    )
+    return [row[:4] for row in rows]
+
+
+def translator_weights() -> jax.Array:
+    translator = EncoderDecoder(ModelConfig(
+        architecture="encoder_decoder", vocab_size=99, max_len=16, num_layers=2, d_model=32,
+        num_heads=4,
+    ))  # fmt: skip
+    source = jnp.array([[4, 5, 6, 7, 1]])
+    params = translator.init(jax.random.key(0), source, source)
+    output = translator.apply(params, source, source, return_weights=True)
+    weights: jax.Array = output.decoder_weights.cross_attention
+    return weights
+
+
+def use(folder: str) -> str:
+    run = jaxformer.runs.open_run(folder)
+    assert_type(run, Run)
+    print(run, run.evaluate().loss, run.config.model.d_model)
+    text = run.generate("The assert", temperature=0.5, top_k=None, max_new_tokens=50, seed=1)
+    assert_type(text, str)
+    for piece in run.generate_stream("The assert", top_p=0.9):
+        print(piece.upper(), end="")
+    ids = run.encode(text)
+    return run.decode(ids) + run.decode([1, 2, 3]) + run.decode(ids.tolist())
+
+
+def translate(folder: pathlib.Path) -> list[str]:
+    run = open_run(folder, step=100)
+    best = run.translate("my name is prathamesh")[0]
+    assert_type(best, Translation)
+    several = run.translate(["good morning"], beam_size=8, num_best=3)
+    assert_type(several, list[list[Translation]])
+    drawn = run.sample_translations("good morning", temperature=0.7, seed=3)
+    assert_type(drawn, str)
+    assert_type(run.sample_translations(("good morning",)), list[str])
+    for _, translations in run.translate_stream(["good morning"], early_stopping="never"):
+        print(f"{translations[0].score:.3f}", translations[0].text)
+    pathlib.Path("attention.html").write_text(attention_page(run.attention("good morning")))
+    return [best.text, several[0][0].text, drawn]
+
+
+def predict(folder: str) -> list[str]:
+    run = open_run(folder)
+    names = [run.classify("a text")[0].name, run.classify(["a text"], 3)[0][1].name]
+    fills = [run.fill_masks("a [MASK]")[0][0].text, run.fill_masks(["a [MASK]"])[0][0][0].text]
+    (hidden,) = run.hidden_states(["a text"])
+    nats = sum(score.log_likelihood for score in run.log_likelihood(["a text"]))
+    return [*names, *fills, str(hidden.shape), f"{nats:.1f}"]
+
+
+def main() -> None:
+    try:
+        result = train_run(load_config("configs/quickstart.toml"))
+    except ConfigError as error:
+        print(error)
+    else:
+        print(result.step, jaxformer.__version__)
