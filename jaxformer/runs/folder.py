@@ -182,6 +182,10 @@ def check_same_run(folder: pathlib.Path, config: ExperimentConfig, summary: Data
     Raises:
         CheckpointError: with what differs.
     """
+    elsewhere = (
+        "train in another folder, --out NEW: from nothing, or from its weights by --init-from "
+        f"{folder}"
+    )
     forbidden = [
         f"{key}: {before!r} there, {after!r} now"
         for key, (before, after) in config_differences(read_run_config(folder), config).items()
@@ -189,14 +193,14 @@ def check_same_run(folder: pathlib.Path, config: ExperimentConfig, summary: Data
     ]
     if forbidden:
         raise CheckpointError(
-            f"{folder} belongs to another config ({'; '.join(forbidden)}); choose another out, or "
-            "undo the change"
+            f"{folder} belongs to another config ({'; '.join(forbidden)}); undo the change to "
+            f"resume it, or {elsewhere}"
         )
     before = load_summary(folder)
     if before.fingerprint != summary.fingerprint:
         raise CheckpointError(
-            f"{folder} was trained on another text than data now gives; choose another out, or "
-            "restore the text"
+            f"{folder} was trained on another text than data now gives; restore the text to resume "
+            f"it, or {elsewhere}"
         )
     if before.shapes != summary.shapes:
         raise CheckpointError(
