@@ -96,7 +96,7 @@ def one_line(capsys, *words):
 
 def test_training_prints_settings_samples_loss_and_folder(trained):
     folder, out = trained
-    assert out.startswith("a language model, which continues text; all settings are in ")
+    assert out.startswith("a language model, which continues text; its settings, but for defaults")
     assert "\n  [optimizer] learning_rate = 0.03\n" in out and "num_kv_heads" not in out
     assert "vocab_size = " in out  # which the data decides
     assert "step 20/20" in out and "layers run as a scan: model.layer_execution says so" in out
@@ -407,6 +407,7 @@ def test_file_with_a_name_of_ours_is_left_alone(tmp_path, capsys, name):
         ("text.txt/run", "cannot be a run folder"),
         ("text.txt", "Not a directory"),
         ("x" * 300, "File name too long"),
+        ("runs[1]/a", "the path of a run folder must not have [ or ], got /"),
     ],
 )
 def test_impossible_out_gets_one_line(tmp_path, capsys, out, message):

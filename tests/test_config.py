@@ -332,8 +332,7 @@ def test_changed_settings_are_those_that_are_not_at_their_defaults():
         "model.max_len": "13", "model.num_layers": "2", "model.d_model": "12",
         "model.num_heads": "3", "model.positions.kind": '"alibi"',
         "model.layers[0].attention": '"own"', "data.paths": '["a"]', "tokenizer.kind": '"byte"',
-        "optimizer.name": '"adamw"', "optimizer.learning_rate": "0.001", "training.steps": "7",
-        "training.batch_size": "5",
+        "optimizer.learning_rate": "0.001", "training.steps": "7", "training.batch_size": "5",
     }  # fmt: skip
     changed = changed_settings(small(model=model(positions=RotaryConfig(base=3.0))))
     assert changed["model.positions.base"] == "3.0" and "model.positions.kind" not in changed

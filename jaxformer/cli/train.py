@@ -1,5 +1,6 @@
 """jaxformer train and evaluate."""
 
+import dataclasses
 import pathlib
 import shutil
 import sys
@@ -45,7 +46,7 @@ def train(path: str, overrides: Sequence[str]) -> None:
 def _print_start(task: "Task") -> None:
     """Prints what is trained, on what, and the settings that are not at their defaults."""
     config = task.config
-    print(f"{task.kind}; all settings are in {config.out}/config.toml, and not at their defaults:")
+    _print(f"{task.kind}; its settings, but for defaults, which {config.out}/config.toml has too:")
     for paragraph in _changed_paragraphs(config):
         _print(paragraph)
     for line in (*task.report, f"layers run as a {task.execution.name}: {task.execution.reason}"):
@@ -55,17 +56,18 @@ def _print_start(task: "Task") -> None:
 def _changed_paragraphs(config: ExperimentConfig) -> list[str]:
     """The settings of each table that are not at their defaults, as wide as the terminal."""
     tables: dict[str, list[str]] = {}
-    for key, value in changed_settings(config).items():
+    settings = changed_settings(dataclasses.replace(config, out=None))  # which is in all messages
+    for key, value in settings.items():
         table, dot, name = key.partition(".") if "." in key else ("", "", key)
         setting = f"{name} = {value}".replace(" ", "\0")  # a line does not end within it
         tables.setdefault(f"[{table}] " if dot else "", []).append(setting)
     width = shutil.get_terminal_size().columns
     return [
         textwrap.fill(
-            table + ", ".join(settings), width, initial_indent="  ", subsequent_indent="    ",
+            table + ", ".join(of_table), width, initial_indent="  ", subsequent_indent="    ",
             break_long_words=False, break_on_hyphens=False,
         ).replace("\0", " ")
-        for table, settings in tables.items()
+        for table, of_table in tables.items()
     ]  # fmt: skip
 
 

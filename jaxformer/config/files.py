@@ -146,7 +146,8 @@ def changed_settings(config: Any, prefix: str = "") -> dict[str, str]:
             changed[key] = toml_value(value)
         else:
             kinds = kinds_of(field_types(type(config))[field.name])
-            if kinds is not None and type(value) is not type(field.default):
+            usual = field.metadata.get("default_kind", type(field.default))
+            if kinds is not None and type(value) is not usual:
                 changed[f"{key}.{kinds.key}"] = toml_value(getattr(value, kinds.key))
             changed |= changed_settings(value, f"{key}.")
     return changed

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from jaxformer.config import ExperimentConfig, config_differences, config_to_toml, load_config
 from jaxformer.errors import CheckpointError
+from jaxformer.training.checkpoints import require_usable_path
 
 __all__ = [
     "CHECKPOINTS",
@@ -69,8 +70,10 @@ def require_free(folder: pathlib.Path) -> None:
     """Checks that a run can be made at a path: nothing is there, or an empty folder.
 
     Raises:
-        CheckpointError: something is there, or the folder above cannot be made.
+        CheckpointError: something is there, the folder above cannot be made, or the path has
+            characters that checkpoints cannot have.
     """
+    require_usable_path(folder)
     try:
         if folder.is_symlink() or folder.exists():
             others = sorted(path.name for path in folder.iterdir())
@@ -128,7 +131,7 @@ def read_run_config(folder: pathlib.Path) -> ExperimentConfig:
     if not is_run(folder):
         reason = "it has no config.toml" if folder.is_dir() else "there is no such folder"
         raise CheckpointError(
-            f"{folder} is not a run folder: {reason}; jaxformer train CONFIG.toml makes one"
+            f"{folder} is not a run folder: {reason}; jaxformer train CONFIG makes one"
         )
     return load_config(folder / _CONFIG)
 

@@ -9,9 +9,22 @@ from orbax.checkpoint import v1 as ocp
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.training.state import TrainState
 
-__all__ = ["Checkpoints"]
+__all__ = ["Checkpoints", "require_usable_path"]
 
 _METRIC = "validation_loss"
+
+
+def require_usable_path(folder: pathlib.Path) -> None:
+    """Raises CheckpointError where checkpoints in a folder could be written, but not read.
+
+    Orbax takes these characters of a path for those of a glob pattern.
+    """
+    path = folder.absolute().as_posix()
+    if found := sorted(set(path) & set("[]\\")):
+        raise CheckpointError(
+            f"the path of a run folder must not have {' or '.join(found)}, got {path}; choose "
+            "another folder"
+        )
 
 
 class Checkpoints:
@@ -24,7 +37,8 @@ class Checkpoints:
             progress of another process.
 
     Raises:
-        CheckpointError: the folder does not exist, with read_only.
+        CheckpointError: the folder does not exist, with read_only; or checkpoints in it could not
+            be read.
 
     Example:
         >>> import tempfile, jax.numpy as jnp, optax
@@ -41,6 +55,7 @@ class Checkpoints:
         self._folder = folder
         if read_only and not folder.is_dir():
             raise CheckpointError(f"{folder} has no checkpoint; train the run first")
+        require_usable_path(folder)
         self._checkpointer = ocp.training.Checkpointer(
             folder.absolute(),
             # When to save is the loop's decision; Orbax's default skips a save while one runs.
