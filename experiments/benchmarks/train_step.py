@@ -4,7 +4,8 @@ Both train on the same batch in one process, in turn, so that a noisy machine is
 both. Prints the ratio, tokens per second, compile times, and the share of the machine's own
 matmul peak, measured in the same run.
 
-Run: python experiments/benchmarks/train_step.py --size small [--dtype bfloat16] [--loop]
+Run: python experiments/benchmarks/train_step.py
+     python experiments/benchmarks/train_step.py --size medium --dtype bfloat16 --loop
 """
 
 import argparse
@@ -22,10 +23,13 @@ from timing import interleaved, ratio, timed
 
 from jaxformer.config import AdamWConfig, ModelConfig, ScheduleConfig
 from jaxformer.models import Decoder
-from jaxformer.training.optimizers import make_optimizer
-from jaxformer.training.parallel import SingleRunner
-from jaxformer.training.state import TrainState
-from jaxformer.training.step import language_model_loss, make_train_step
+from jaxformer.training import (
+    SingleRunner,
+    TrainState,
+    language_model_loss,
+    make_optimizer,
+    make_train_step,
+)
 
 SIZES = {  # layers, heads, d_model, max_len, batch, vocabulary
     "tiny": (2, 2, 64, 32, 4, 257),
