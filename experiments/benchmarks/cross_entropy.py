@@ -4,8 +4,7 @@ Both compute the loss and its gradients with respect to the hidden states and th
 one process, so that a noisy machine is equally noisy to both. Prints times, the memory that
 each needs besides its inputs and outputs (as the compiler planned it), and compile times.
 
-Run: python experiments/benchmarks/cross_entropy.py
-     python experiments/benchmarks/cross_entropy.py --dtype bfloat16 --chunk-size 256
+Run: python experiments/benchmarks/cross_entropy.py --dtype bfloat16 --chunk-size 256
 """
 
 import argparse

@@ -1,7 +1,6 @@
 """Times greedy generation, float32, random parameters; by default of GPT-2 124M's shape.
 
-Run: python experiments/benchmarks/decode.py
-     python experiments/benchmarks/decode.py --layers 6 --width 384 --heads 6 --vocab-size 257
+Run: python experiments/benchmarks/decode.py --layers 6 --width 384 --heads 6 --vocab-size 257
 """
 
 import argparse

@@ -3,8 +3,7 @@
 Accuracy against float64 NumPy, masking, the speed of causal attention beside
 `jax.nn` and PyTorch (where it is installed), memory, and the chunked loss.
 
-Run: python experiments/benchmarks/functional_core.py
-     python experiments/benchmarks/functional_core.py --tiny --repeats 1   # does it run?
+Run: python experiments/benchmarks/functional_core.py --repeats 7
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""The page of a document: each step with its formula and code beside what they give."""
+"""The page of a document: what each step gives, beside its code."""
 
 import csv
 import pathlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Any
 
@@ -15,7 +15,7 @@ from steps import Document, Shown, Side, Step, Table
 __all__ = ["Chapter"]
 
 # Of the half of a page that stands beside the code: CSS pixels of a figure, characters of a table.
-_WIDEST_FIGURE, _WIDEST_TABLE = 620, 72
+_WIDEST_FIGURE, _WIDEST_TABLE = 700, 70
 
 
 class Chapter:
@@ -39,24 +39,25 @@ class Chapter:
         )
 
     def _step(self, number: int, step: Step) -> str:
+        """The section of a step: its text, formula and results beside its code, wide ones below."""
         shown = step.show()
         prefix = f"{self.document.name}_{number:02}"
         heading = (
             f'<h2 id="{self.anchors[number - 1]}">{number}. {escape(step.title)} '
-            f"<small>{step.lines_text}</small></h2>\n<p>{prose_html(shown.text)}</p>"
+            f"<small>{step.lines_text}</small></h2>"
         )
+        text = f"<p>{prose_html(shown.text)}</p>"
         if shown.sides:
-            columns = [self._side(prefix, side) for side in shown.sides]
-            wide: list[str] = []
+            columns = "\n".join(self._side(prefix, side) for side in shown.sides)
+            parts = [text, f'<div class="beside">{columns}</div>']
         else:
-            parts = list(self._files(prefix, shown))
-            beside = "\n".join(html for html, is_wide in parts if not is_wide)
-            wide = [f'<div class="wide">{html}</div>' for html, is_wide in parts if is_wide]
-            how = [*self._formulas(prefix, step.formula), self._code(step.show)]
-            columns = ['<div class="how">' + "\n".join(how) + "</div>"]
-            columns += [f'<div class="shown">{beside}</div>'] if beside else []
-        beside = '<div class="beside">' + "\n".join(columns) + "</div>"
-        return "\n".join(['<section class="step">', heading, beside, *wide, "</section>"])
+            files = list(self._files(prefix, shown))
+            left = [text, *self._formulas(prefix, step.formula)]
+            left += [html for html, is_wide in files if not is_wide]
+            columns = [_column("shown", left), _column("how", [self._code(step.show)])]
+            parts = [f'<div class="beside">{"".join(columns)}</div>']
+            parts += [f'<div class="wide">{html}</div>' for html, is_wide in files if is_wide]
+        return "\n".join(['<section class="step">', heading, *parts, "</section>"])
 
     def _side(self, prefix: str, side: Side) -> str:
         prefix = f"{prefix}_{side.title.lower()}"
@@ -66,7 +67,7 @@ class Chapter:
             self._code(side.function),
             self._table(prefix, side.caption, side.table),
         ]
-        return f'<div class="how side {side.title.lower()}">' + "\n".join(parts) + "</div>"
+        return _column(f"side {side.title.lower()}", parts)
 
     def _formulas(self, prefix: str, formula: str) -> Iterator[str]:
         """Draws each line of a formula, and yields how the page shows it."""
@@ -121,3 +122,7 @@ class Chapter:
         with path.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows(table.as_text())
         return table_html(title, table)
+
+
+def _column(kind: str, parts: Sequence[str]) -> str:
+    return f'<div class="{kind}">' + "\n".join(parts) + "</div>"

@@ -197,9 +197,9 @@ STEPS = [
     ),
     Step(
         "Layer normalization", (258, 312), show_layer_norm,
-        r"\mu = \frac{1}{D} \sum_i x_i, \quad \sigma^2 = \frac{1}{D} \sum_i (x_i - \mu)^2 \\ "
-        r"y = \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}}, \quad "
-        r"\mathrm{Var}(y) = \frac{\sigma^2}{\sigma^2 + \epsilon}",
+        r"\mu = \dfrac{1}{D} \sum_i x_i, \quad \sigma^2 = \dfrac{1}{D} \sum_i (x_i - \mu)^2 \\ "
+        r"y = \dfrac{x - \mu}{\sqrt{\sigma^2 + \epsilon}}, \quad "
+        r"\mathrm{Var}(y) = \dfrac{\sigma^2}{\sigma^2 + \epsilon}",
     ),
     Step(
         "Encoder", (320, 328), show_encoder,

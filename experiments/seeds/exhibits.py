@@ -57,9 +57,9 @@ MISTAKES: tuple[Mistake, ...] = (
         document=1,
         lines=[(725, 728), (916, 917), (1000, 1001)],
         mistaken=mistaken.softmax_without_maximum,
-        mistaken_formula=r"w_j = \frac{e^{x_j}}{\sum_k e^{x_k}}",
+        mistaken_formula=r"w_j = \dfrac{e^{x_j}}{\sum_k e^{x_k}}",
         cure=weights_of_scores,
-        cure_formula=r"w_j = \frac{e^{x_j - m}}{\sum_k e^{x_k - m}}, \quad m = \max_k x_k",
+        cure_formula=r"w_j = \dfrac{e^{x_j - m}}{\sum_k e^{x_k - m}}, \quad m = \max_k x_k",
         inputs=(np.array([[89, 0], [-200, -200], [1, 2]], np.float32),),
         happens="In float32 e^89 is infinite, and infinity over infinity is NaN; where all scores "
         "are -200 it is 0 over 0. Ordinary scores hide it. The first of the three also sums over "
@@ -90,9 +90,9 @@ MISTAKES: tuple[Mistake, ...] = (
         document=1,
         lines=[(1168, 1170)],
         mistaken=mistaken.layer_norm_minus_epsilon,
-        mistaken_formula=r"y = \frac{x - \mu}{\sqrt{\sigma^2 - \epsilon}}",
+        mistaken_formula=r"y = \dfrac{x - \mu}{\sqrt{\sigma^2 - \epsilon}}",
         cure=normalize,
-        cure_formula=r"y = \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}}",
+        cure_formula=r"y = \dfrac{x - \mu}{\sqrt{\sigma^2 + \epsilon}}",
         inputs=(np.array([[0.7] * 4, [0.0033, -0.0033] * 2, [1, 2, 3, 4]], np.float32),),
         happens="It is there to keep the root from 0. Subtracted, it takes the root of a negative "
         "number for a constant row, and blows up a row whose variance is hardly above it.",
@@ -126,9 +126,9 @@ MISTAKES: tuple[Mistake, ...] = (
         document=2,
         lines=[(202, 205), (237, 257)],
         mistaken=mistaken.attend_with_leaked_width,
-        mistaken_formula=r"W = \mathrm{softmax}\left(\frac{Q K^\top}{\sqrt{256}}\right)",
+        mistaken_formula=r"W = \mathrm{softmax}\left(\dfrac{Q K^{\mathsf{T}}}{\sqrt{256}}\right)",
         cure=attend_by_hand,
-        cure_formula=r"W = \mathrm{softmax}\left(\frac{Q K^\top}{\sqrt{d_k}}\right), \quad d_k = 2",
+        cure_formula=r"W = \mathrm{softmax}\left(\dfrac{Q K^{\mathsf{T}}}{\sqrt{2}}\right)",
         inputs=tuple(map(np.asarray, (INPUTS, W_QUERY, W_KEY, W_VALUE))),
         happens="The variable d_k was 2, and after a loop over widths it is 256: the scores are "
         "divided by 16 in place of 1.41, and all weights come out near a sixth. Both tables that "
@@ -175,9 +175,9 @@ MISTAKES: tuple[Mistake, ...] = (
         document=3,
         lines=[(271, 291)],
         mistaken=normalize_beside_neighbours,
-        mistaken_formula=r"\mu_t = \frac{1}{B D} \sum_{b, i} x_{b t i}",
+        mistaken_formula=r"\mu_t = \dfrac{1}{B D} \sum_{b, i} x_{b t i}",
         cure=normalize_first,
-        cure_formula=r"\mu_{b t} = \frac{1}{D} \sum_i x_{b t i}",
+        cure_formula=r"\mu_{b t} = \dfrac{1}{D} \sum_i x_{b t i}",
         inputs=(NEIGHBOURS,),
         happens="Mean and variance are over batch and features. At the document's batch of 1 "
         "nothing is seen. Here a sentence is normalized beside one of zeros, and beside one of "
@@ -211,9 +211,9 @@ MISTAKES: tuple[Mistake, ...] = (
         document=4,
         lines=[(102, 103), (109, 113)],
         mistaken=mistaken.attend_by_transposing,
-        mistaken_formula=r"(K^\top)_{h s b} = K_{b s h}",
+        mistaken_formula=r"(K^{\mathsf{T}})_{h s b} = K_{b s h}",
         cure=attend,
-        cure_formula=r"S_{b t s} = \frac{1}{\sqrt{d_k}} \sum_h Q_{b t h} K_{b s h}",
+        cure_formula=r"S_{b t s} = \dfrac{1}{\sqrt{d_k}} \sum_h Q_{b t h} K_{b s h}",
         inputs=(QUERY_BATCH, KEY_BATCH),
         happens="With two axes .T is what is meant. With a batch it brings the last axis to the "
         "front, which is an error for most sizes, and for equal ones silently another product, "
@@ -246,7 +246,7 @@ MISTAKES: tuple[Mistake, ...] = (
         document=4,
         lines=[(161, 163)],
         mistaken=mistaken.attend_where_not_zero,
-        mistaken_formula=r"\max_s S_{ts} = -\infty \ \Rightarrow\ W_{ts} = \frac{0}{0}",
+        mistaken_formula=r"\max_s S_{ts} = -\infty \ \Rightarrow\ W_{ts} = \dfrac{0}{0}",
         cure=attend_where_true,
         cure_formula=r"\mathrm{nothing\ to\ attend\ to} \ \Rightarrow\ W_{ts} = 0",
         inputs=(QUERY, KEY, SECOND_SEES_NOTHING),
@@ -262,7 +262,7 @@ MISTAKES: tuple[Mistake, ...] = (
         document=4,
         lines=[(164, 172)],
         mistaken=drop_in_evaluation,
-        mistaken_formula=r"\mathrm{evaluation:} \quad W'_{ts} = \frac{W_{ts} B_{ts}}{1 - p}",
+        mistaken_formula=r"\mathrm{evaluation:} \quad W'_{ts} = \dfrac{W_{ts} B_{ts}}{1 - p}",
         cure=evaluate_twice,
         cure_formula=r"\mathrm{evaluation:} \quad W' = W",
         inputs=(SENTENCES,),

@@ -18,7 +18,7 @@ def draw_formula(formula: str, path: pathlib.Path) -> None:
     Example:
         >>> import tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "formula.svg"
-        >>> draw_formula(r"\frac{Q K^\top}{\sqrt{d_k}}", path)
+        >>> draw_formula(r"\dfrac{Q K^{\mathsf{T}}}{\sqrt{d_k}}", path)
         >>> "</svg>" in path.read_text()
         True
     """

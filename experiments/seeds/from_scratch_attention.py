@@ -237,29 +237,29 @@ def show_attention_with_positions() -> Shown:
 STEPS = [
     Step(
         "Which word belongs to which", (457, 633), show_fair_game,
-        r"W_{ts} = \frac{e^{S_{ts}}}{\sum_k e^{S_{tk}}}, \quad \sum_s W_{ts} = 1",
+        r"W_{ts} = \dfrac{e^{S_{ts}}}{\sum_k e^{S_{tk}}}, \quad \sum_s W_{ts} = 1",
     ),
     Step(
         "Projections", (659, 696), show_projections, r"Q = X W_Q, \quad K = X W_K, \quad V = X W_V"
     ),
     Step(
         "Scores", (698, 712), show_scores,
-        r"S = Q K^\top \\ W_Q, W_K \geq 0: \quad S \approx \sigma_1 u v^\top",
+        r"S = Q K^{\mathsf{T}} \\ W_Q, W_K \geq 0: \quad S \approx \sigma_1 u v^{\mathsf{T}}",
     ),
     Step(
         "Softmax", (714, 735), show_softmax,
-        r"\mathrm{softmax}(x)_j = \frac{e^{x_j}}{\sum_k e^{x_k}} = "
-        r"\frac{e^{x_j - m}}{\sum_k e^{x_k - m}}, \quad m = \max_k x_k",
+        r"\mathrm{softmax}(x)_j = \dfrac{e^{x_j}}{\sum_k e^{x_k}} = "
+        r"\dfrac{e^{x_j - m}}{\sum_k e^{x_k - m}}, \quad m = \max_k x_k",
     ),
     Step(
         "Why scores are scaled", (736, 785), show_scaling,
-        r"W = \mathrm{softmax}\left(\frac{S}{\sqrt{d_k}}\right), \quad "
+        r"W = \mathrm{softmax}\left(\dfrac{S}{\sqrt{d_k}}\right), \quad "
         r"\mathrm{Var}(q \cdot k) = d_k",
     ),
     Step(
         "Attention", (787, 815), show_attention,
         r"\mathrm{attention}(Q, K, V) = "
-        r"\mathrm{softmax}\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V",
+        r"\mathrm{softmax}\left(\dfrac{Q K^{\mathsf{T}}}{\sqrt{d_k}}\right) V",
     ),
     Step(
         "Embedding, positions and attention", (817, 868), show_attention_with_positions,

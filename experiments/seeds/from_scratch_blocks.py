@@ -215,7 +215,7 @@ STEPS = [
     Step("Skip connections", (1123, 1166), show_residual, r"Y = X + \mathrm{attention}(X)"),
     Step(
         "Layer normalization", (1168, 1195), show_layer_norm,
-        r"\mathrm{norm}(x) = \gamma\,\frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta",
+        r"\mathrm{norm}(x) = \gamma\,\dfrac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta",
     ),
     Step(
         "Position-wise feed-forward", (1197, 1218), show_feed_forward,

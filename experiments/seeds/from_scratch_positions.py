@@ -216,8 +216,8 @@ STEPS = [
     ),
     Step(
         "Similarity of positions", (302, 331), show_similarities,
-        r"\frac{\mathrm{PE}_p \cdot \mathrm{PE}_q}{|\mathrm{PE}_p|\,|\mathrm{PE}_q|} = "
-        r"\frac{2}{d} \sum_{i < d / 2} \cos \omega_i (p - q) \quad (d\ \mathrm{even})",
+        r"\dfrac{\mathrm{PE}_p \cdot \mathrm{PE}_q}{|\mathrm{PE}_p|\,|\mathrm{PE}_q|} = "
+        r"\dfrac{2}{d} \sum_{i < d / 2} \cos \omega_i (p - q) \quad (d\ \mathrm{even})",
     ),
     Step(
         "Positions of a sentence's words", (333, 362), show_positions_of_words,

@@ -189,11 +189,11 @@ STEPS = [
         r"[q_1\,k_1\,v_1\ \ q_2\,k_2\,v_2\ \dots] \neq "
         r"[q_1\,q_2\,\dots\ \ k_1\,k_2\,\dots\ \ v_1\,v_2\,\dots]",
     ),
-    Step("Heads", (51, 76), show_heads, r"d_k = \frac{D}{N} = \frac{512}{8} = 64"),
+    Step("Heads", (51, 76), show_heads, r"d_k = \dfrac{D}{N} = \dfrac{512}{8} = 64"),
     Step(
         "Scores", (78, 84), show_scores,
-        r"S = \frac{Q K^\top}{\sqrt{64}}, \quad \mathrm{Var}(S_{ts}) = "
-        r"\frac{64}{64} \cdot \frac{1}{3} \cdot \frac{1}{3}",
+        r"S = \dfrac{Q K^{\mathsf{T}}}{\sqrt{64}}, \quad \mathrm{Var}(S_{ts}) = "
+        r"\dfrac{64}{64} \cdot \dfrac{1}{3} \cdot \dfrac{1}{3}",
     ),
     Step(
         "Causal mask", (86, 110), show_mask,
@@ -201,7 +201,7 @@ STEPS = [
     ),
     Step(
         "Softmax", (112, 127), show_softmax,
-        r"W_{ts} = \frac{e^{S'_{ts}}}{Z_t}, \quad \log Z_t = "
+        r"W_{ts} = \dfrac{e^{S'_{ts}}}{Z_t}, \quad \log Z_t = "
         r"S'_{ts} - \log W_{ts}\ \mathrm{for\ every}\ s",
     ),
     Step(

@@ -203,24 +203,24 @@ DOCUMENT = Document(
             r"Q = X W_Q, \quad K = X W_K, \quad V = X W_V",
         ),
         Step("Scores of one word", (118, 139), show_scores_of_big, r"s_j = q \cdot k_j"),
-        Step("All scores", (143, 155), show_scores, r"S = Q K^\top"),
+        Step("All scores", (143, 155), show_scores, r"S = Q K^{\mathsf{T}}"),
         Step(
             "Weights of one word", (159, 171), show_weights_of_big,
-            r"w_j = \frac{e^{s_j / \sqrt{2}}}{\sum_k e^{s_k / \sqrt{2}}}",
+            r"w_j = \dfrac{e^{s_j / \sqrt{2}}}{\sum_k e^{s_k / \sqrt{2}}}",
         ),
         Step(
             "Scores and sharpness", (175, 186), show_sharpness,
-            r"\mathrm{softmax}(c\,s), \quad c = 1,\ 8,\ \frac{1}{8}",
+            r"\mathrm{softmax}(c\,s), \quad c = 1,\ 8,\ \dfrac{1}{8}",
         ),
         Step(
             "Variance of the scores", (189, 213), show_variances,
             r"\mathrm{Var}(q \cdot k) = d_k, \quad "
-            r"\mathrm{Var}\left(\frac{q \cdot k}{\sqrt{d_k}}\right) = 1",
+            r"\mathrm{Var}\left(\dfrac{q \cdot k}{\sqrt{d_k}}\right) = 1",
         ),
         Step("Context of one word", (216, 231), show_context_of_big, r"c = \sum_j w_j v_j"),
         Step(
             "All weights and contexts", (235, 257), show_all,
-            r"C = \mathrm{softmax}\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V, \quad "
+            r"C = \mathrm{softmax}\left(\dfrac{Q K^{\mathsf{T}}}{\sqrt{d_k}}\right) V, \quad "
             r"d_k = 256\ \mathrm{and}\ 2",
         ),
         Step(

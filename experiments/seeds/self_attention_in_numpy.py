@@ -273,24 +273,25 @@ DOCUMENT = Document(
         Step(
             "Why the square root of d_k", (84, 89), show_scaling,
             r"\mathrm{Var}\left(\sum_{h = 1}^{8} q_h k_h\right) = 8, \quad "
-            r"\mathrm{Var}\left(\frac{q \cdot k}{\sqrt{8}}\right) = 1",
+            r"\mathrm{Var}\left(\dfrac{q \cdot k}{\sqrt{8}}\right) = 1",
         ),
         Step(
             "Mask", (90, 99), show_mask,
             r"M_{ts} = 0\ \mathrm{where}\ s \leq t,\ \mathrm{else}\ -\infty \\ "
-            r"S' = \frac{Q K^\top}{\sqrt{d_k}} + M",
+            r"S' = \dfrac{Q K^{\mathsf{T}}}{\sqrt{d_k}} + M",
         ),
         Step(
-            "Softmax", (100, 104), show_softmax, r"W_{tj} = \frac{e^{S'_{tj}}}{\sum_k e^{S'_{tk}}}"
+            "Softmax", (100, 104), show_softmax, r"W_{tj} = \dfrac{e^{S'_{tj}}}{\sum_k e^{S'_{tk}}}"
         ),
         Step("New values", (105, 107), show_values, r"v'_t = \sum_{s \leq t} W_{ts} v_s"),
         Step(
             "As one function", (108, 130), show_function,
-            r"V' = \mathrm{softmax}\left(\frac{Q K^\top}{\sqrt{d_k}} + M\right) V",
+            r"V' = \mathrm{softmax}\left(\dfrac{Q K^{\mathsf{T}}}{\sqrt{d_k}} + M\right) V",
         ),
         Step(
             "Multi-head attention", (132, 174), show_multi_head,
-            r"H_n = \mathrm{softmax}\left(\frac{Q_n K_n^\top}{\sqrt{64}} + M\right) V_n \\ "
+            r"H_n = "
+            r"\mathrm{softmax}\left(\dfrac{Q_n K_n^{\mathsf{T}}}{\sqrt{64}} + M\right) V_n \\ "
             r"Y = [H_1 \dots H_8]\ W_O + b_O",
         ),
     ),

@@ -138,15 +138,16 @@ def document(folder: pathlib.Path, sentence: str = SENTENCE) -> Document:
             Step(
                 "Training curve", None, training_curve,
                 r"\mathrm{validation\ loss} = "
-                r"-\frac{1}{T} \sum_t \log p(y_t\,|\,y_1 \dots y_{t - 1},\ x)",
+                r"-\dfrac{1}{T} \sum_t \log p(y_t\,|\,y_1 \dots y_{t - 1},\ x)",
             ),
             Step(
                 "Cross-attention of a translation", None, alignment,
-                r"\bar{W}_{ts} = \frac{1}{L N} \sum_{l, n} W^{l n}_{ts}",
+                r"\bar{W}_{ts} = \dfrac{1}{L N} \sum_{l, n} W^{l n}_{ts}",
             ),
             Step(
                 "Attention of every layer and head", None, every_head,
-                r"W^{l n} = \mathrm{softmax}\left(\frac{Q_{l n} K_{l n}^\top}{\sqrt{d_k}}\right)",
+                r"W^{l n} = "
+                r"\mathrm{softmax}\left(\dfrac{Q_{l n} K_{l n}^{\mathsf{T}}}{\sqrt{d_k}}\right)",
             ),
             Step("Interactive attention viewer", None, viewer),
         ),

@@ -33,7 +33,7 @@ SCRIPTS = {
     ),
     "benchmarks/import_time.py": ("--repeats 1", r"jaxformer: min [\d.]+ s.*\nratio: of minima .*"),
     "benchmarks/train_step.py": (
-        "--size tiny --repeats 1",
+        "--size tiny --repeats 1 --matmul-size 64",
         r"plain: min .* tokens/s\n.* of matmul peak .*\ntime jaxformer / plain: min [\d.]+, .*",
     ),
     "seeds/mistakes.py": ("--steps 1", r"Right: Positional encoding.*\n(.*\n){5}position 4 .*"),
