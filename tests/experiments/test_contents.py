@@ -1,12 +1,9 @@
 """The pages: each step with its formula, code, tables and figures, and the links between them."""
 
-import pathlib
-
 import exhibits
 import numpy as np
 import pytest
 import run_all
-import trained_translator
 from contents import Contents, drafted
 from encoder_steps import show_position_loop
 from listings import listing
@@ -45,8 +42,8 @@ def test_page_has_all_that_a_step_shows_beside_it(tmp_path):
     below = pages["name.html"].sections
     assert below["1. First lines 3 to 7"] == [
         "Less is <", "more", ".", "name_01_formula_1.svg", "name_01_formula_2.svg",
-        "test_contents.py", "name_01_unit_table.png", "Ones on the diagonal.",
-        "Two & two", "a", "b", "x <1>", "1.5", "2.2", "Open viewer",
+        "name_01_unit_table.png", "Ones on the diagonal.",
+        "Two & two", "a", "b", "x <1>", "1.5", "2.2", "Open viewer", "test_contents.py",
     ]  # fmt: skip
     assert below["2. Second "][0] == "Nothing else."
     assert pages["index.html"].links == ["name.html", "name.html#name-1", "name.html#name-2"]
@@ -123,21 +120,3 @@ def test_every_step_of_a_document_has_a_formula_that_can_be_drawn():
     parser = MathTextParser("path")
     for formula in formulas:
         assert parser.parse(f"${formula}$", dpi=72).width > 5
-
-
-def test_trained_translator_is_shown_from_its_run_folder(translation_run):
-    run, _ = translation_run
-    document = trained_translator.document(pathlib.Path(run))
-    curve, alignment, heads, viewer = [step.show() for step in document.steps]
-    assert list(curve.tables["Validation"].columns)[0] == "validation_loss"
-    assert list(curve.figures) == ["training_curve"]
-    (image,) = alignment.figures["cross_attention"].axes[0].images
-    weights = image.get_array()
-    np.testing.assert_allclose(weights.sum(1), 1, atol=1e-5)
-    assert weights.shape[1] == len(trained_translator.SENTENCE.split()) + 1  # the end of text
-    assert list(heads.figures) == [
-        "cross_attention_of_every_head",
-        "encoder_self_attention_of_every_head",
-        "decoder_self_attention_of_every_head",
-    ]
-    assert viewer.pages["attention"].startswith("<!doctype html>")

@@ -8,6 +8,7 @@ import sys
 import types
 
 import mistakes
+import numpy as np
 import pytest
 import run_all
 import trained_translator
@@ -117,3 +118,21 @@ def test_mistakes_about_the_run_are_found_before_anything_is_written(
 def test_short_run_ends_its_schedule():
     config = trained_translator.short_config(pathlib.Path("runs/x"))
     assert config.schedule.decay_steps == config.training.steps
+
+
+def test_trained_translator_is_shown_from_its_run_folder(translation_run):
+    run, _ = translation_run
+    document = trained_translator.document(pathlib.Path(run))
+    curve, alignment, heads, viewer = [step.show() for step in document.steps]
+    assert list(curve.tables["Validation"].columns)[0] == "validation_loss"
+    assert list(curve.figures) == ["training_curve"]
+    (image,) = alignment.figures["cross_attention"].axes[0].images
+    weights = image.get_array()
+    np.testing.assert_allclose(weights.sum(1), 1, atol=1e-5)
+    assert weights.shape[1] == len(trained_translator.SENTENCE.split()) + 1  # the end of text
+    assert list(heads.figures) == [
+        "cross_attention_of_every_head",
+        "encoder_self_attention_of_every_head",
+        "decoder_self_attention_of_every_head",
+    ]
+    assert viewer.pages["attention"].startswith("<!doctype html>")
