@@ -1,5 +1,6 @@
 """The command line from start to end on a tiny config, and every user's mistake in one line."""
 
+import io
 import json
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from jaxformer.cli import main
+from jaxformer.cli.train import _print
 from jaxformer.config import LionConfig, RotaryConfig, SamplingConfig, load_config
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs import LanguageModelTask, open_run
@@ -97,7 +99,7 @@ def one_line(capsys, *words):
 
 def test_training_prints_settings_samples_loss_and_folder(trained):
     folder, out = trained
-    assert out.startswith("a language model, which continues text; its settings, but for defaults")
+    assert out.startswith("a language model, which continues text; settings other than the default")
     assert "\n  [optimizer] learning_rate = 0.03\n" in out and "num_kv_heads" not in out
     assert "vocab_size = " in out  # which the data decides
     assert "step 20/20" in out and "layers run as a scan: model.layer_execution says so" in out
@@ -480,6 +482,24 @@ def test_validation_text_may_not_be_trained_on(tmp_path, capsys):
         tmp_path, change=("[tokenizer]", f'validation_paths = ["{text}"]\n[tokenizer]')
     )
     assert "got a document in both" in one_line(capsys, "train", config)
+
+
+def test_validation_text_that_predicts_nothing_is_refused_before_training(tmp_path, capsys):
+    (tmp_path / "one.txt").write_text("a")
+    path = (tmp_path / "one.txt").as_posix()
+    config = write_config(
+        tmp_path, change=("[tokenizer]", f'validation_paths = ["{path}"]\n[tokenizer]')
+    )
+    assert "at least one item, got none" in one_line(capsys, "train", config)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_standard_output_cannot_show_does_not_end_a_run(monkeypatch):
+    latin = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", latin)
+    _print("caf\xe9 \u0ca8")
+    latin.flush()
+    assert latin.buffer.getvalue() == b"caf\xe9 \\u0ca8\n"
 
 
 def split_lines(folder):

@@ -46,7 +46,7 @@ def train(path: str, overrides: Sequence[str]) -> None:
 def _print_start(task: "Task") -> None:
     """Prints what is trained, on what, and the settings that are not at their defaults."""
     config = task.config
-    _print(f"{task.kind}; its settings, but for defaults, which {config.out}/config.toml has too:")
+    print(f"{task.kind}; settings other than the defaults (all are in {config.out}/config.toml):")
     for paragraph in _changed_paragraphs(config):
         _print(paragraph)
     for line in (*task.report, f"layers run as a {task.execution.name}: {task.execution.reason}"):

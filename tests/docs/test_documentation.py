@@ -70,6 +70,7 @@ def trained(tmp_path_factory, translation_run, classification_run, masked_run):
     return folder
 
 
+@pytest.mark.filterwarnings("ignore:never seen in training")  # by a small run's few words
 @pytest.mark.parametrize("page", pages_with("python"))
 def test_python_cells_run_and_print_what_follows_them(page, capsys, trained, monkeypatch):
     """All of a page in one namespace, as a reader would run them."""
