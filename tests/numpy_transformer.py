@@ -1,4 +1,4 @@
-"""Encoders and encoder-decoders in float64 NumPy, which share no code with the library."""
+"""Encoders, decoders and both together in float64 NumPy, which share no code with the library."""
 
 import dataclasses
 import math
@@ -28,6 +28,14 @@ def encoder(config, params, tokens, lengths=None, *, embedding=None):
     embedding = params["embedding"] if embedding is None else embedding
     x, weights, _ = _stack(config, params, tokens, lengths, embedding, causal=False)
     return x, weights
+
+
+def decoder(config, params, tokens, lengths=None):
+    """Logits `[B, T, V]`, hidden states `[B, T, D]` and weights `[L, B, N, T, T]` of a decoder."""
+    embedding = params["embedding"]
+    x, weights, _ = _stack(config, params, tokens, lengths, embedding, causal=True)
+    table = embedding["embedding"] if config.tied_embeddings else embedding["output_embedding"]
+    return x @ table.T, x, weights
 
 
 def encoder_decoder(config, params, source, tokens, source_lengths=None, lengths=None):

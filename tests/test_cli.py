@@ -1,5 +1,6 @@
 """The command line from start to end on a tiny config, and every user's mistake in one line."""
 
+import io
 import json
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from jaxformer.cli import main
+from jaxformer.cli.train import _print
 from jaxformer.config import LionConfig, RotaryConfig, SamplingConfig, load_config
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs import LanguageModelTask, open_run
@@ -95,13 +97,15 @@ def one_line(capsys, *words):
     return error
 
 
-def test_training_prints_config_samples_loss_and_folder(trained):
+def test_training_prints_settings_samples_loss_and_folder(trained):
     folder, out = trained
-    assert "vocab_size = " in out and "learning_rate = 0.03" in out
+    assert out.startswith("a language model, which continues text; settings other than the default")
+    assert "\n  [optimizer] learning_rate = 0.03\n" in out and "num_kv_heads" not in out
+    assert "vocab_size = " in out  # which the data decides
     assert "step 20/20" in out and "layers run as a scan: model.layer_execution says so" in out
     for prompt in ("the c", "the d", "on"):
         assert f"--- '{prompt}'\n{prompt}" in out
-    assert "nats per token" in out and "bits per byte" in out
+    assert out.count("step 20: validation loss ") == out.count("bits per byte") - 1 == 1
     assert out.endswith(f"run folder: {folder / 'run'}\n")
 
 
@@ -129,8 +133,8 @@ def test_evaluate_prints_the_loss_that_training_ended_with(trained, capsys):
     folder, out = trained
     main(["evaluate", str(folder / "run")])
     printed = capsys.readouterr().out
-    loss = out.split("validation loss at step ")[-1].splitlines()[0]
-    assert printed == f"validation loss at step {loss}\n"
+    loss = out.split("step 20: validation loss ")[-1].splitlines()[0]
+    assert printed.startswith(f"validation loss at step 20: {loss}, over ")
 
 
 def test_evaluate_measures_other_text(trained, tmp_path, capsys):
@@ -381,6 +385,7 @@ def test_run_of_another_config_is_left_alone(trained, capsys):
     before = (folder / "run" / "config.toml").read_bytes()
     error = one_line(capsys, "train", folder / "tiny.toml", "--optimizer.learning-rate", "0.1")
     assert "optimizer.learning_rate: 0.03 there, 0.1 now" in error
+    assert f"--out NEW: from nothing, or from its weights by --init-from {folder / 'run'}" in error
     assert (folder / "run" / "config.toml").read_bytes() == before
 
 
@@ -432,7 +437,7 @@ def test_refused_command_changes_no_file(trained, capsys):
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     config = trained[0] / "tiny.toml"
     error = one_line(capsys, "train", config, "--training.steps", "4")
-    assert "trained to step 20 already, got training.steps=4" in error
+    assert "trained to step 20 already, got steps=4" in error
     assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
 
 
@@ -451,6 +456,7 @@ def test_file_with_a_name_of_ours_is_left_alone(tmp_path, capsys, name):
         ("text.txt/run", "cannot be a run folder"),
         ("text.txt", "Not a directory"),
         ("x" * 300, "File name too long"),
+        ("runs[1]/a", "the path of a run folder must not have [ or ], got /"),
     ],
 )
 def test_impossible_out_gets_one_line(tmp_path, capsys, out, message):
@@ -476,6 +482,24 @@ def test_validation_text_may_not_be_trained_on(tmp_path, capsys):
         tmp_path, change=("[tokenizer]", f'validation_paths = ["{text}"]\n[tokenizer]')
     )
     assert "got a document in both" in one_line(capsys, "train", config)
+
+
+def test_validation_text_that_predicts_nothing_is_refused_before_training(tmp_path, capsys):
+    (tmp_path / "one.txt").write_text("a")
+    path = (tmp_path / "one.txt").as_posix()
+    config = write_config(
+        tmp_path, change=("[tokenizer]", f'validation_paths = ["{path}"]\n[tokenizer]')
+    )
+    assert "at least one item, got none" in one_line(capsys, "train", config)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_standard_output_cannot_show_does_not_end_a_run(monkeypatch):
+    latin = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", latin)
+    _print("caf\xe9 \u0ca8")
+    latin.flush()
+    assert latin.buffer.getvalue() == b"caf\xe9 \\u0ca8\n"
 
 
 def split_lines(folder):

@@ -5,7 +5,7 @@ import typing
 
 import pytest
 
-from jaxformer.cli.overrides import override_config
+from jaxformer.cli.overrides import implied_settings, override_config
 from jaxformer.config import (
     AdamWConfig,
     AlibiConfig,
@@ -104,6 +104,66 @@ def test_flags_choose_positions_and_set_their_keys(words, positions):
 )
 def test_flags_choose_an_optimizer_and_set_its_keys(words, optimizer):
     assert override(words) == dataclasses.replace(LOADED, optimizer=optimizer)
+
+
+@pytest.mark.parametrize(
+    ("flag", "meant"),
+    [
+        ("--lr", "--optimizer.learning-rate"),
+        ("--optimizer.lr", "--optimizer.learning-rate"),
+        ("--batch-size", "--training.batch-size"),
+        ("--batch_tokens=9", "--training.batch-size"),  # which LOADED sets
+        ("--steps", "--training.steps"),
+        ("--epochs", "--training.steps"),
+        ("--layers", "--model.num-layers or --model.num-encoder-layers"),
+        ("--heads", "--model.num-heads or --model.num-kv-heads"),
+        ("--dim", "--model.d-model"),
+        ("--dropout", "--model.dropout-rate"),
+        ("--training.seed", "--seed"),
+        ("--positions", "--model.positions"),
+        ("--vocab-size", "--model.vocab-size or --tokenizer.vocab-size"),
+        ("--model.num-head", "--model.num-heads"),
+    ],
+)
+def test_unknown_flag_is_refused_with_the_one_that_is_meant(flag, meant):
+    with pytest.raises(ConfigError) as error:
+        override(f"{flag} 3")
+    assert str(error.value) == (
+        f"there is no option {flag.partition('=')[0]}; perhaps you meant {meant}; jaxformer train "
+        "it.toml --help lists all"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "left_out"),
+    [
+        ("quickstart", "files", ["data.source", "samples.prompts"]),
+        ("nanogpt_cpu", "files", []),
+        ("masked_python", "files", ["data.source", "samples.prompts"]),
+        ("multi30k_cpu", "pairs", ["data.validation_paths"]),
+        ("reverse", "pairs", ["data.source"]),
+        ("phrasebook_topics", "labelled", ["data.source"]),
+    ],
+)
+def test_other_data_is_of_the_kind_that_the_model_is_trained_on(name, source, left_out):
+    """What the config says of its own data is left out, and said."""
+    loaded, words = load_config(name), "--data.paths my.txt".split()
+    config = override_config(loaded, words, prog="")
+    assert config.data.source == source and config.data.paths == ("my.txt",)
+    assert config.data.validation_paths == ()
+    assert not config.samples.prompts or loaded.data.source == source
+    lines = implied_settings(loaded, config, words)
+    assert [line.partition(" = ")[0] for line in lines] == left_out
+    assert all(line.endswith(", because data.paths are given") for line in lines)
+    own = ["--data.validation-paths", "v.txt", "--samples.prompts", "a [MASK]"]
+    config = override_config(loaded, words + own, prog="")
+    assert config.data.validation_paths == ("v.txt",) and config.samples.prompts == ("a [MASK]",)
+
+
+def test_other_data_is_said_in_toml():
+    loaded, words = load_config("phrasebook_topics"), ["--data.paths=my.tsv"]
+    (line,) = implied_settings(loaded, override_config(loaded, words, prog=""), words)
+    assert line == 'data.source = "labelled", not "phrasebook", because data.paths are given'
 
 
 def test_flags_leave_layers_as_they_are():

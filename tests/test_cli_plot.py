@@ -46,6 +46,12 @@ def lines(figure):
     return {line.get_label(): line.get_xydata().tolist() for line in figure.axes[0].lines}
 
 
+def test_output_that_may_not_be_written_is_refused(translation_run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    words = ("plot", "loss", translation_run[0], "--output", tmp_path / "loss.png")
+    assert "may not be written; choose another file" in one_line(capsys, *words)
+
+
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".PNG"])
 def test_suffix_of_the_output_decides_the_format(translation_run, tmp_path, capsys, suffix):
     path = tmp_path / f"loss{suffix}"

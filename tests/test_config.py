@@ -17,6 +17,7 @@ from jaxformer.config import (
     ScheduleConfig,
     TokenizerConfig,
     TrainingConfig,
+    changed_settings,
     config_differences,
     config_from_dict,
     config_to_toml,
@@ -217,6 +218,7 @@ def test_config_written_as_toml_is_read_back_equal(
 def test_config_with_every_key_set_is_read_back_equal(load):
     config = small(
         out="there",
+        init_from="elsewhere@5",
         seed=3,
         model=model(
             vocab_size=301, num_kv_heads=1, head_dim=6, value_head_dim=7, d_ff=5,
@@ -282,13 +284,28 @@ remat = "none"
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("model", "batch", "source"),
+    [
+        ("", "batch_size = 5", "files"),
+        ('architecture = "encoder"', "batch_size = 5", "files"),
+        ('architecture = "encoder"', "batch_tokens = 50", "labelled"),
+        ('architecture = "encoder_decoder"', "batch_tokens = 50", "pairs"),
+    ],
+)
+def test_paths_are_of_the_kind_that_the_model_is_trained_on(load, model, batch, source):
+    text = with_line("model", model).replace("batch_size = 5", batch)
+    assert load(text + '[data]\npaths = ["a.txt"]').data.source == source
+
+
 def test_config_to_toml_leaves_unset_keys_out_and_writes_defaults():
     values = tomllib.loads(config_to_toml(small()))
     assert "out" not in values
     assert "num_kv_heads" not in values["model"]
     assert values["model"]["norm_eps"] == 1e-5
     assert values["samples"]["prompts"] == []
-    assert set(values) == {f.name for f in dataclasses.fields(ExperimentConfig)} - {"out"}
+    unset = {"out", "init_from"}
+    assert set(values) == {f.name for f in dataclasses.fields(ExperimentConfig)} - unset
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan])
@@ -306,6 +323,19 @@ def test_config_from_dict_names_keys_with_their_prefix():
         config_from_dict(ModelConfig, values, prefix="model.")
     with pytest.raises(ConfigError, match="^d_ff must be positive"):
         config_from_dict(ModelConfig, values)
+
+
+def test_changed_settings_are_those_that_are_not_at_their_defaults():
+    layers = (LayerConfig(attention="own"), LayerConfig())
+    config = small(model=model(positions="alibi", layers=layers), data=DataConfig(paths=("a",)))
+    assert changed_settings(config) == {
+        "model.max_len": "13", "model.num_layers": "2", "model.d_model": "12",
+        "model.num_heads": "3", "model.positions.kind": '"alibi"',
+        "model.layers[0].attention": '"own"', "data.paths": '["a"]', "tokenizer.kind": '"byte"',
+        "optimizer.learning_rate": "0.001", "training.steps": "7", "training.batch_size": "5",
+    }  # fmt: skip
+    changed = changed_settings(small(model=model(positions=RotaryConfig(base=3.0))))
+    assert changed["model.positions.base"] == "3.0" and "model.positions.kind" not in changed
 
 
 def test_config_differences_lists_dotted_keys():

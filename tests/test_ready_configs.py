@@ -42,6 +42,6 @@ def test_samples_of_ready_configs_fit_any_text(path, tmp_path, monkeypatch):
 def test_ready_configs_load_and_say_how_to_run_them(path):
     config, header = load_config(path), path.read_text(encoding="utf-8")
     assert config.out == f"runs/{path.stem}"
-    assert f"jaxformer train configs/{path.name}" in header
+    assert f"jaxformer train {path.stem}" in header
     for word in ("Command:", "Expected:", "Time:"):
         assert word in header

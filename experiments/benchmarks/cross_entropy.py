@@ -4,7 +4,7 @@ Both compute the loss and its gradients with respect to the hidden states and th
 one process, so that a noisy machine is equally noisy to both. Prints times, the memory that
 each needs besides its inputs and outputs (as the compiler planned it), and compile times.
 
-Run: python experiments/benchmarks/cross_entropy.py [--dtype bfloat16] [--chunk-size 256]
+Run: python experiments/benchmarks/cross_entropy.py --dtype bfloat16 --chunk-size 256
 """
 
 import argparse
@@ -19,12 +19,10 @@ from timing import interleaved, ratio
 
 from jaxformer.functional import chunked_cross_entropy, cross_entropy, unembed
 
-VOCAB_SIZE, WIDTH = 50_257, 768  # GPT-2 124M's
-
 
 def compare(
-    batch_size: int = 8, length: int = 256, dtype: str = "float32", chunk_size: int | None = None,
-    repeats: int = 7,
+    batch_size: int = 8, length: int = 256, vocab_size: int = 50_257, width: int = 768,
+    dtype: str = "float32", chunk_size: int | None = None, repeats: int = 7,
 ) -> None:  # fmt: skip
     """Prints times, memory and compile times of both."""
 
@@ -36,9 +34,9 @@ def compare(
 
     rng = np.random.default_rng(0)
     shape = (batch_size, length)
-    hidden = jnp.asarray(rng.standard_normal((*shape, WIDTH)), dtype)
-    table = jnp.asarray(0.05 * rng.standard_normal((VOCAB_SIZE, WIDTH)), jnp.float32)
-    labels = jnp.asarray(rng.integers(0, VOCAB_SIZE, shape))
+    hidden = jnp.asarray(rng.standard_normal((*shape, width)), dtype)
+    table = jnp.asarray(0.05 * rng.standard_normal((vocab_size, width)), jnp.float32)
+    labels = jnp.asarray(rng.integers(0, vocab_size, shape))
 
     programs, memory, compile_times = {}, {}, {}
     for function in (dense, chunked):
@@ -51,7 +49,7 @@ def compare(
         programs[name] = functools.partial(compiled, hidden, table, labels)
     times = interleaved(programs, repeats)
 
-    print(f"  {shape[0]} x {shape[1]} tokens, V {VOCAB_SIZE:,}, D {WIDTH}, hidden "
+    print(f"  {shape[0]} x {shape[1]} tokens, V {vocab_size:,}, D {width}, hidden "
           f"{dtype}, table float32, on {jax.devices()[0].device_kind}")  # fmt: skip
     for name, values in times.items():
         print(
@@ -66,6 +64,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--length", type=int, default=256)
+    parser.add_argument("--vocab-size", type=int, default=50_257, help="by default GPT-2's")
+    parser.add_argument("--width", type=int, default=768, help="by default GPT-2 124M's")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--chunk-size", type=int, help="tokens; by default the function chooses")
     parser.add_argument("--repeats", type=int, default=7)

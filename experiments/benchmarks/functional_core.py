@@ -3,10 +3,11 @@
 Accuracy against float64 NumPy, masking, the speed of causal attention beside
 `jax.nn` and PyTorch (where it is installed), memory, and the chunked loss.
 
-Run: python experiments/benchmarks/functional_core.py [--repeats 7]
+Run: python experiments/benchmarks/functional_core.py --repeats 7
 """
 
 import argparse
+import dataclasses
 import functools
 import importlib.util
 import os
@@ -28,9 +29,34 @@ from jaxformer.functional import (
     sinusoidal_positions,
 )
 
-SHAPES = ((4, 1024, 12, 64), (1, 4096, 8, 64))  # [B, T, N, H]
-LONG = (1, 16_384, 8, 64)
 Arrays = list[np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """Sizes of all that is measured; those of the README by default.
+
+    Args:
+        float32_length: T of the accuracy in float32.
+        bfloat16_length: T of the accuracy in bfloat16.
+        last_position: of the accuracy of positions.
+        speed: `[B, T, N, H]` of what is timed.
+        memory: `[B, T, N, H]` of what the compiler plans.
+        loss: arguments of `cross_entropy.compare`.
+    """
+
+    float32_length: int = 1024
+    bfloat16_length: int = 4096
+    last_position: int = 1_000_000
+    speed: tuple[tuple[int, int, int, int], ...] = ((4, 1024, 12, 64), (1, 4096, 8, 64))
+    memory: tuple[int, int, int, int] = (1, 16_384, 8, 64)
+    loss: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+TINY = Sizes(
+    float32_length=32, bfloat16_length=32, last_position=1000, speed=((1, 32, 2, 16),),
+    memory=(1, 512, 2, 16), loss={"batch_size": 1, "length": 32, "vocab_size": 64, "width": 16},
+)  # fmt: skip
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -73,33 +99,35 @@ def largest_error(got: Any, expected: np.ndarray) -> float:
     return float(np.abs(np.asarray(got, np.float64) - expected).max() / np.abs(expected).max())
 
 
-def accuracy() -> None:
-    arrays = [normal(1024, 4, 64, seed=i) for i in range(4)]
+def accuracy(sizes: Sizes) -> None:
+    arrays = [normal(sizes.float32_length, 4, 64, seed=i) for i in range(4)]
     expected = exact(*arrays)
     for name in ("dense", "chunked"):
         got = jax.jit(with_gradients(causal(name)))(*arrays)
         errors = [largest_error(*pair) for pair in zip(got, expected, strict=True)]
-        print(f"  {name:>8} float32, T = 1,024: forward {errors[0]:.1e}, "
+        print(f"  {name:>8} float32, T = {sizes.float32_length:,}: forward {errors[0]:.1e}, "
               f"gradients {max(errors[1:]):.1e}")  # fmt: skip
-    arrays = [normal(4096, 2, 64, seed=i) for i in range(4)]
+    arrays = [normal(sizes.bfloat16_length, 2, 64, seed=i) for i in range(4)]
     short = [x.astype(jnp.bfloat16) for x in arrays]
     wanted = exact(*short)[0]
     for name in ("dense", "chunked"):
         got = np.asarray(jax.jit(causal(name))(*short[:3]), np.float64)
         error = np.sqrt(np.square(got - wanted).mean() / np.square(wanted).mean())
-        print(f"  {name:>8} bfloat16, T = 4,096: relative RMS error {error:.2e}")
+        print(f"  {name:>8} bfloat16, T = {sizes.bfloat16_length:,}: relative RMS error "
+              f"{error:.2e}")  # fmt: skip
     x = normal(64, 512) + np.float32(1e4)
     centred = x.astype(np.float64) - x.astype(np.float64).mean(-1, keepdims=True)
     normed = centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + 1e-5)
     error = np.abs(np.asarray(jax.jit(layer_norm)(x), np.float64) - normed).max()
     print(f"  layer norm at mean 1e4: largest error {error:.1e}")
-    positions = np.arange(0, 1_000_001, 13)
+    positions = np.arange(0, sizes.last_position + 1, 13)
     angles = positions[:, None] * 10_000.0 ** (-np.arange(0, 64, 2) / 64)
     cos, sin = jax.jit(functools.partial(rotary_tables, head_dim=64))(positions)
     waves = jax.jit(functools.partial(sinusoidal_positions, d_model=64))(positions)
     pairs = ((cos, np.cos(angles)), (sin, np.sin(angles)), (waves[:, ::2], np.sin(angles)))
     error = max(np.abs(np.asarray(got, np.float64) - want).max() for got, want in pairs)
-    print(f"  rotary and sinusoidal positions up to 1,000,000: largest error {error:.1e}")
+    print(f"  rotary and sinusoidal positions up to {sizes.last_position:,}: largest error "
+          f"{error:.1e}")  # fmt: skip
 
 
 def unattended() -> None:
@@ -137,8 +165,11 @@ def torch_program(arrays: Arrays) -> Callable[[], Any]:
     return run
 
 
-def speed(repeats: int) -> None:
-    for shape in SHAPES:
+def speed(sizes: Sizes, repeats: int) -> None:
+    has_torch = importlib.util.find_spec("torch") is not None
+    if not has_torch:
+        print("  without PyTorch, which is not installed")
+    for shape in sizes.speed:
         arrays = [normal(*shape, seed=i) for i in range(4)]
         device_arrays = [jnp.asarray(x) for x in arrays]
         choice = attention_implementation(*device_arrays[:3], is_causal=True)
@@ -153,7 +184,7 @@ def speed(repeats: int) -> None:
             seconds = timed(lambda lowered=lowered, done=compiled: done.append(lowered.compile()))
             print(f"  {shape} {name}: compiles in {seconds:.1f} s")
             programs[name] = functools.partial(compiled[0], *device_arrays)
-        if importlib.util.find_spec("torch"):
+        if has_torch:
             programs["torch"] = torch_program(arrays)
         times = interleaved(programs, repeats)
         for name, values in times.items():
@@ -163,8 +194,8 @@ def speed(repeats: int) -> None:
             print(f"  {shape} speed over {name}: {ratio(times[name], times[choice.name])}")
 
 
-def memory() -> None:
-    shape = jax.ShapeDtypeStruct(LONG, jnp.float32)
+def memory(sizes: Sizes) -> None:
+    shape = jax.ShapeDtypeStruct(sizes.memory, jnp.float32)
     planned = {
         name: jax.jit(with_gradients(causal(name)))
         .lower(shape, shape, shape, shape)
@@ -175,24 +206,26 @@ def memory() -> None:
     }
     chunked, dense = (planned[name] / 2**20 for name in ("chunked", "dense"))
     share = f"1/{dense / chunked:.0f}"
-    print(f"  {LONG} causal: chunked {chunked:,.0f} MiB, dense {dense:,.0f} MiB: {share}")
+    print(f"  {sizes.memory} causal: chunked {chunked:,.0f} MiB, dense {dense:,.0f} MiB: {share}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=7)
-    repeats = parser.parse_args().repeats
+    parser.add_argument("--tiny", action="store_true", help="sizes that only try the script")
+    arguments = parser.parse_args()
+    sizes, repeats = TINY if arguments.tiny else Sizes(), arguments.repeats
     print(f"jax {jax.__version__} on {jax.devices()[0].device_kind}")
     print("Accuracy, against float64")
-    accuracy()
+    accuracy(sizes)
     print("What cannot be attended to")
     unattended()
     print("Causal attention, forward and backward, float32")
-    speed(repeats)
+    speed(sizes, repeats)
     print("Temporary memory of forward and backward, as the compiler planned it")
-    memory()
+    memory(sizes)
     print("Cross-entropy of a large vocabulary, value and gradients")
-    cross_entropy.compare(repeats=repeats)
+    cross_entropy.compare(repeats=repeats, **sizes.loss)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 Run: python experiments/benchmarks/import_time.py
 """
 
+import argparse
 import statistics
 import subprocess
 import sys
@@ -17,7 +18,8 @@ def import_seconds(modules: str) -> float:
     return float(result.stdout)
 
 
-def main(repeats: int = 15) -> None:
+def compare(repeats: int) -> None:
+    """Prints the seconds of both imports, by turns, and their ratio."""
     times: dict[str, list[float]] = {name: [] for name in IMPORTS}
     for _ in range(repeats + 1):  # the first warms the disk's cache
         for name, modules in IMPORTS.items():
@@ -28,6 +30,12 @@ def main(repeats: int = 15) -> None:
     ratios = [ours / theirs for theirs, ours in list(zip(*times.values(), strict=True))[1:]]
     minimum = min(times["jaxformer"][1:]) / min(times["jax and einops"][1:])
     print(f"ratio: of minima {minimum:.2f}, median of pairs {statistics.median(ratios):.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=15)
+    compare(parser.parse_args().repeats)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Both train on the same batch in one process, in turn, so that a noisy machine is
 both. Prints the ratio, tokens per second, compile times, and the share of the machine's own
 matmul peak, measured in the same run.
 
-Run: python experiments/benchmarks/train_step.py --size small [--dtype bfloat16] [--loop]
+Run: python experiments/benchmarks/train_step.py --size medium --dtype float32 --loop
 """
 
 import argparse
@@ -22,10 +22,13 @@ from timing import interleaved, ratio, timed
 
 from jaxformer.config import AdamWConfig, ModelConfig, ScheduleConfig
 from jaxformer.models import Decoder
-from jaxformer.training.optimizers import make_optimizer
-from jaxformer.training.parallel import SingleRunner
-from jaxformer.training.state import TrainState
-from jaxformer.training.step import language_model_loss, make_train_step
+from jaxformer.training import (
+    SingleRunner,
+    TrainState,
+    language_model_loss,
+    make_optimizer,
+    make_train_step,
+)
 
 SIZES = {  # layers, heads, d_model, max_len, batch, vocabulary
     "tiny": (2, 2, 64, 32, 4, 257),
@@ -91,7 +94,7 @@ def plain_step(model: PlainDecoder, optimizer: optax.GradientTransformation) -> 
     return jax.jit(step, donate_argnums=0)
 
 
-def matmul_peak(dtype: jnp.dtype, size: int = 2048, repeats: int = 8) -> float:
+def matmul_peak(dtype: jnp.dtype, size: int, repeats: int = 8) -> float:
     """FLOP/s of the fastest of several square products."""
     a = jnp.ones((size, size), dtype)
     product = jax.jit(jnp.matmul)
@@ -113,6 +116,7 @@ def main() -> None:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--loop", action="store_true", help="loop over layers instead of scanning")
+    parser.add_argument("--matmul-size", type=int, default=2048, help="of the peak's products")
     arguments = parser.parse_args()
     layers, heads, width, length, batch_size, vocab = SIZES[arguments.size]
     dtype = jnp.dtype(arguments.dtype)
@@ -155,7 +159,7 @@ def main() -> None:
     programs = {name: functools.partial(run, name) for name in steps}
     times = interleaved(programs, arguments.repeats, warm_up=0)
 
-    peak = matmul_peak(dtype)
+    peak = matmul_peak(dtype, arguments.matmul_size)
     flops = step_flops(config, batch_size)
     ours, theirs = times["jaxformer"], times["plain"]
     print(f"{arguments.size}: {layers} layers, d_model {width}, {heads} heads, T {length}, "

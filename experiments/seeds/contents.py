@@ -1,136 +1,105 @@
-"""Writes the figures and tables of documents into a folder, with a page of contents."""
+"""Writes documents as pages, one for each, with a page of contents."""
 
-import csv
-import html
+import contextlib
 import pathlib
-import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+import shutil
+import tempfile
+from collections.abc import Iterator
+from html import escape
 
-from steps import Document, Shown, Table
+from chapters import Chapter
+from fragments import page_html, prose_html
+from steps import Document
 
-__all__ = ["Contents"]
+__all__ = ["Contents", "drafted"]
 
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1b1b1b; --paper: #fff; --quiet: #5a5a5a; --line: #d0d0d0 }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e8e8e8; --paper: #16181b; --quiet: #a8a8a8; --line: #3c4046 }
-}
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-  max-width: 60rem; margin: 0 auto; padding: 1.5rem }
-h1 { line-height: 1.2 } h2 { margin-top: 3rem; border-bottom: 1px solid var(--line) }
-h3 { margin-top: 2.2rem }
-h3 small, figcaption, caption, .source { color: var(--quiet); font-weight: normal }
-a { color: inherit } nav ol { columns: 22rem } p { max-width: 42rem }
-figure { margin: 1rem 0 } figcaption { font-size: .9rem }
-img { max-width: 100%; height: auto; background: #fff }
-th { white-space: nowrap }
-.table { overflow-x: auto; margin: 1rem 0 }
-table { border-collapse: collapse; font: 14px/1.4 ui-monospace, monospace }
-caption { text-align: left; padding: .3rem 0 }
-td, th { padding: .1rem .6rem; border-top: 1px solid var(--line); text-align: right }
-th { font-weight: 600 }
-"""
+_INDEX = "index.html"
+
+
+@contextlib.contextmanager
+def drafted(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A folder to write to, whose files move into another one at the end, or not at all.
+
+    Args:
+        folder: where they go, created if missing; the index comes last.
+
+    Yields:
+        The folder of the draft, inside the other one. It is removed, whatever happens.
+
+    Example:
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> with drafted(folder) as draft:
+        ...     _ = (draft / "index.html").write_text("whole")
+        >>> [path.name for path in folder.iterdir()]
+        ['index.html']
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = pathlib.Path(tempfile.mkdtemp(prefix="draft-", dir=folder))
+    try:
+        yield draft
+        for path in sorted(draft.iterdir(), key=lambda path: path.name == _INDEX):
+            path.replace(folder / path.name)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 class Contents:
-    """A folder of figures and tables, with `index.html`, which shows each beside its step.
+    """A folder with a page for each document, and `index.html`, which links to every step.
 
     Args:
-        folder: folder to write to, created if missing.
+        folder: folder to write to, which exists.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self._links: list[str] = []
-        self._sections: list[str] = []
+        self._chapters: list[Chapter] = []
 
     def add(self, document: Document) -> None:
-        """Runs the steps of a document, writes their files, and adds a section to the page."""
-        source = html.escape(document.source)
-        parts = [f'<p>{_prose(document.about)}</p>\n<p class="source">{source}</p>']
-        links = []
-        for number, step in enumerate(document.steps, 1):
-            shown, anchor = step.show(), f"{document.name}-{number}"
-            parts.append(
-                f'<h3 id="{anchor}">{number}. {html.escape(step.title)}'
-                f" <small>{step.lines_text}</small></h3>\n<p>{_prose(shown.text)}</p>"
-            )
-            parts += self._files(f"{document.name}_{number:02}", shown)
-            links.append(f'<li><a href="#{anchor}">{html.escape(step.title)}</a></li>')
-        title = html.escape(document.title)
-        self._links.append(
-            f'<h2><a href="#{document.name}">{title}</a></h2><ol>{"".join(links)}</ol>'
-        )
-        self._sections.append(f'<section id="{document.name}"><h2>{title}</h2>\n')
-        self._sections += [*parts, "</section>"]
+        """Runs the steps of a document, and writes their files."""
+        self._chapters.append(Chapter(document, self.folder))
 
-    def write(self, title: str, about: str) -> pathlib.Path:
-        """Writes the page; returns its path."""
-        path = self.folder / "index.html"
-        heading = html.escape(title)
-        body = "\n".join(
-            [f"<h1>{heading}</h1>", f"<p>{html.escape(about)}</p>", "<nav>", *self._links, "</nav>"]
-            + self._sections
-        )
-        path.write_text(
-            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f"<title>{heading}</title>\n<style>{_STYLE}</style></head>\n"
-            f"<body>\n{body}\n</body></html>\n",
-            encoding="utf-8",
-        )
-        return path
+    def write(self, title: str, about: str) -> None:
+        """Writes the pages of all documents, and the one of contents."""
+        previous: list[Chapter | None] = [None, *self._chapters[:-1]]
+        following: list[Chapter | None] = [*self._chapters[1:], None]
+        for before, chapter, after in zip(previous, self._chapters, following, strict=True):
+            document, turn = chapter.document, _turn(before, after)
+            head = _head(document) + f"\n<nav>{_links(chapter, '')}</nav>"
+            body = "\n".join([turn, head, chapter.body, turn])
+            self._save(chapter.file_name, f"{document.title} · {title}", body)
+        entries = [
+            f'<section class="step"><h2><a href="{chapter.file_name}">'
+            f"{escape(chapter.document.title)}</a></h2>\n"
+            f"<p>{prose_html(chapter.document.about)}</p>\n"
+            f"<nav>{_links(chapter, chapter.file_name)}</nav></section>"
+            for chapter in self._chapters
+        ]
+        heading = f"<h1>{escape(title)}</h1>\n<p>{prose_html(about)}</p>"
+        self._save(_INDEX, title, "\n".join([heading, *entries]))
 
-    def _files(self, prefix: str, shown: Shown) -> Iterator[str]:
-        """Writes the tables, figures and pages of a step, and yields how the page shows them."""
-        for title, table in shown.tables.items():
-            lines = table.as_text()
-            path = self.folder / f"{prefix}_{_slug(title)}.csv"
-            with path.open("w", encoding="utf-8", newline="") as file:
-                csv.writer(file).writerows(lines)
-            yield _table(title, table)
-        for stem, figure in shown.figures.items():
-            path = self.folder / f"{prefix}_{stem}.png"
-            figure.savefig(path)
-            caption = html.escape(shown.captions[stem])
-            yield (
-                f'<figure><img src="{path.name}" alt="{caption}" width="{_pixels(figure)}" '
-                'loading="lazy">'
-                f"<figcaption>{caption}</figcaption></figure>"
-            )
-        for stem, page in shown.pages.items():
-            path = self.folder / f"{prefix}_{stem}.html"
-            path.write_text(page, encoding="utf-8")
-            yield f'<p><a href="{path.name}">Open {html.escape(stem.replace("_", " "))}</a></p>'
+    def _save(self, name: str, title: str, body: str) -> None:
+        (self.folder / name).write_text(page_html(title, body), encoding="utf-8")
 
 
-def _prose(text: str) -> str:
-    """HTML of a text, in which backticks mark code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
-
-
-def _pixels(figure: Any) -> int:
-    """Width of a figure on the page, in CSS pixels; the file has more pixels."""
-    return round(96 * figure.get_figwidth())
-
-
-def _table(title: str, table: Table) -> str:
-    names, *rows = table.as_text()
-    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in names)
-    body = "".join(f"<tr>{_row(row)}</tr>" for row in rows)
+def _head(document: Document) -> str:
     return (
-        f'<div class="table"><table><caption>{html.escape(title)}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"<h1>{escape(document.title)}</h1>\n<p>{prose_html(document.about)}</p>\n"
+        f'<p class="source">{escape(document.source)}</p>'
     )
 
 
-def _row(cells: Sequence[str]) -> str:
-    name, *values = map(html.escape, cells)
-    return f'<th scope="row">{name}</th>' + "".join(f"<td>{value}</td>" for value in values)
+def _turn(before: Chapter | None, after: Chapter | None) -> str:
+    """Links to the previous and the next chapter, and to the contents between them."""
+    parts = ["<span></span>", f'<a href="{_INDEX}">Contents</a>', "<span></span>"]
+    if before is not None:
+        parts[0] = f'<a rel="prev" href="{before.file_name}">← {escape(before.document.title)}</a>'
+    if after is not None:
+        parts[2] = f'<a rel="next" href="{after.file_name}">{escape(after.document.title)} →</a>'
+    return f'<nav class="turn" aria-label="Chapters">{"".join(parts)}</nav>'
 
 
-def _slug(title: str) -> str:
-    """Part of a file name made from a title."""
-    return re.sub(r"\W+", "_", title.lower()).strip("_")
+def _links(chapter: Chapter, page: str) -> str:
+    """Links to all steps of a chapter, on a page; on the same one if it is empty."""
+    steps = zip(chapter.anchors, chapter.document.steps, strict=True)
+    items = (f'<li><a href="{page}#{a}">{escape(step.title)}</a></li>' for a, step in steps)
+    return f"<ol>{''.join(items)}</ol>"

@@ -5,9 +5,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import mistaken
 import numpy as np
 from einops import rearrange
+from mistaken import feed_forward_of_the_input, layer_norm_over_batch, weights_after_dropout
 
 from jaxformer import functional, modules
 from jaxformer.config import ModelConfig
@@ -61,10 +61,34 @@ def attend(query: np.ndarray, key: np.ndarray, **options: Any) -> jax.Array:
     return functional.attention_weights(*one_head, **options)[..., 0, :, :]
 
 
+def attend_causally(query: np.ndarray, key: np.ndarray) -> jax.Array:
+    return attend(query, key, is_causal=True)
+
+
+def attend_by_switch(query: np.ndarray, key: np.ndarray, to_mask: bool) -> jax.Array:
+    return attend(query, key, is_causal=to_mask)
+
+
+def attend_with_bias(query: np.ndarray, key: np.ndarray, added: np.ndarray) -> jax.Array:
+    return attend(query, key, bias=added)
+
+
+def attend_where_true(query: np.ndarray, key: np.ndarray, mask: np.ndarray) -> jax.Array:
+    return attend(query, key, mask=mask)
+
+
+def normalize(x: np.ndarray) -> jax.Array:
+    return functional.layer_norm(jnp.asarray(x))
+
+
+def normalize_first(pairs: np.ndarray) -> jax.Array:
+    return functional.layer_norm(jnp.asarray(pairs))[:, 0]
+
+
 def feed_raw_input(x: np.ndarray) -> np.ndarray:
     _, variables = block()
     params = jax.tree.map(np.asarray, variables["params"]["feed_forward"])
-    return mistaken.feed_forward_of_the_input(x, params)[:, -1]
+    return feed_forward_of_the_input(x, params)[:, -1]
 
 
 def run_block(x: np.ndarray) -> jax.Array:
@@ -87,14 +111,14 @@ def attend_by_hand(
 
 
 def normalize_beside_neighbours(pairs: np.ndarray) -> np.ndarray:
-    return np.stack([mistaken.layer_norm_over_batch(pair)[0] for pair in pairs])
+    return np.stack([layer_norm_over_batch(pair)[0] for pair in pairs])
 
 
 def drop_in_evaluation(x: np.ndarray) -> np.ndarray:
     """The first sentence's last row of weights by two calls, and its sum."""
     _, variables = dropping_layer()
     params = jax.tree.map(np.asarray, variables["params"])
-    rows = [mistaken.weights_after_dropout(x[0], params, heads=2, seed=s)[-1] for s in (2, 7)]
+    rows = [weights_after_dropout(x[0], params, heads=2, seed=s)[-1] for s in (2, 7)]
     return np.array([[*row, row.sum()] for row in rows])
 
 

@@ -186,8 +186,24 @@ def _position_table(table: jax.Array | np.ndarray) -> Table:
 
 
 STEPS = [
-    Step("Positional encoding by a loop", (175, 205), show_position_loop),
-    Step("Positional encoding at once", (210, 245), show_position_array),
-    Step("Layer normalization", (258, 312), show_layer_norm),
-    Step("Encoder", (320, 328), show_encoder),
-]
+    Step(
+        "Positional encoding by a loop", (175, 205), show_position_loop,
+        r"\mathrm{PE}(p, 2i) = \sin\left(p / 10000^{2i / 6}\right) \\ "
+        r"\mathrm{PE}(p, 2i + 1) = \cos\left(p / 10000^{2i / 6}\right)",
+    ),
+    Step(
+        "Positional encoding at once", (210, 245), show_position_array,
+        r"10000^{2i / 6} = 1,\ 21.5443,\ 464.1589",
+    ),
+    Step(
+        "Layer normalization", (258, 312), show_layer_norm,
+        r"\mu = \dfrac{1}{D} \sum_i x_i, \quad \sigma^2 = \dfrac{1}{D} \sum_i (x_i - \mu)^2 \\ "
+        r"y = \dfrac{x - \mu}{\sqrt{\sigma^2 + \epsilon}}, \quad "
+        r"\mathrm{Var}(y) = \dfrac{\sigma^2}{\sigma^2 + \epsilon}",
+    ),
+    Step(
+        "Encoder", (320, 328), show_encoder,
+        r"X_0 = E + \mathrm{PE}, \quad X_{l + 1} = \mathrm{norm}(Z_l + \mathrm{feed}(Z_l)) \\ "
+        r"Z_l = \mathrm{norm}(X_l + \mathrm{attention}(X_l))",
+    ),
+]  # fmt: skip

@@ -1,8 +1,5 @@
 """The mistakes of the four documents that change a result, each with its correction."""
 
-import functools
-
-import jax.numpy as jnp
 import mistaken
 import numpy as np
 from cures import (
@@ -16,20 +13,25 @@ from cures import (
     SENTENCES,
     attend,
     attend_by_hand,
+    attend_by_switch,
+    attend_causally,
+    attend_where_true,
+    attend_with_bias,
     drop_in_evaluation,
     evaluate_twice,
     feed_raw_input,
+    normalize,
     normalize_beside_neighbours,
+    normalize_first,
     run_block,
 )
 from museum import Mistake
 from positions import positions_by_array
 from scores import weights_of_scores
-from self_attention_by_hand import INPUTS, W_KEY, W_QUERY, W_VALUE, WORDS
-
-from jaxformer import functional
+from six_words import INPUTS, W_KEY, W_QUERY, W_VALUE, WORDS
 
 _QUERIES, _KEYS = [f"query {i}" for i in range(3)], [f"key {i}" for i in range(3)]
+_ANY_WIDTH = r"\mathrm{sines} = \lceil d / 2 \rceil, \quad \mathrm{cosines} = \lfloor d / 2 \rfloor"
 
 MISTAKES: tuple[Mistake, ...] = (
     Mistake(
@@ -37,7 +39,9 @@ MISTAKES: tuple[Mistake, ...] = (
         document=1,
         lines=[(131, 154)],
         mistaken=mistaken.positions_in_pairs,
+        mistaken_formula=r"\mathrm{sines} = \mathrm{cosines} = \lfloor d / 2 \rfloor",
         cure=positions_by_array,
+        cure_formula=_ANY_WIDTH,
         inputs=(5, 5),
         happens="The loop fills pairs of columns, so that the last of an odd number stays as it "
         "was made. The document prints it, and a version at once below it whose last column is "
@@ -53,7 +57,9 @@ MISTAKES: tuple[Mistake, ...] = (
         document=1,
         lines=[(725, 728), (916, 917), (1000, 1001)],
         mistaken=mistaken.softmax_without_maximum,
+        mistaken_formula=r"w_j = \dfrac{e^{x_j}}{\sum_k e^{x_k}}",
         cure=weights_of_scores,
+        cure_formula=r"w_j = \dfrac{e^{x_j - m}}{\sum_k e^{x_k - m}}, \quad m = \max_k x_k",
         inputs=(np.array([[89, 0], [-200, -200], [1, 2]], np.float32),),
         happens="In float32 e^89 is infinite, and infinity over infinity is NaN; where all scores "
         "are -200 it is 0 over 0. Ordinary scores hide it. The first of the three also sums over "
@@ -68,7 +74,9 @@ MISTAKES: tuple[Mistake, ...] = (
         document=1,
         lines=[(1059, 1068), (1080, 1080), (1099, 1099)],
         mistaken=mistaken.mask_by_value,
-        cure=functools.partial(attend, is_causal=True),
+        mistaken_formula=r"\mathrm{hidden}\ \Leftrightarrow\ \mathrm{tril}(S)_{ts} = 0",
+        cure=attend_causally,
+        cure_formula=r"\mathrm{hidden}\ \Leftrightarrow\ s > t",
         inputs=(QUERY, KEY),
         happens="The lower triangle is hidden where it is 0. Query 2 is at right angles to key 1, "
         "which it may see: hidden. Query 1 is all zeros, as padding may be: all its keys are "
@@ -82,7 +90,9 @@ MISTAKES: tuple[Mistake, ...] = (
         document=1,
         lines=[(1168, 1170)],
         mistaken=mistaken.layer_norm_minus_epsilon,
-        cure=lambda x: functional.layer_norm(jnp.asarray(x)),
+        mistaken_formula=r"y = \dfrac{x - \mu}{\sqrt{\sigma^2 - \epsilon}}",
+        cure=normalize,
+        cure_formula=r"y = \dfrac{x - \mu}{\sqrt{\sigma^2 + \epsilon}}",
         inputs=(np.array([[0.7] * 4, [0.0033, -0.0033] * 2, [1, 2, 3, 4]], np.float32),),
         happens="It is there to keep the root from 0. Subtracted, it takes the root of a negative "
         "number for a constant row, and blows up a row whose variance is hardly above it.",
@@ -97,7 +107,9 @@ MISTAKES: tuple[Mistake, ...] = (
         document=1,
         lines=[(1216, 1218)],
         mistaken=feed_raw_input,
+        mistaken_formula=r"Y = \mathrm{feed}(X)",
         cure=run_block,
+        cure_formula=r"Y = \mathrm{norm}(Z + \mathrm{feed}(Z)), \quad Z = \mathrm{norm}(X + A(X))",
         inputs=(SENTENCES,),
         happens="X is the embedding still, not what attention and the first add & norm made of it: "
         "all that came before is thrown away, and no word knows of another. Two sentences differ "
@@ -114,7 +126,9 @@ MISTAKES: tuple[Mistake, ...] = (
         document=2,
         lines=[(202, 205), (237, 257)],
         mistaken=mistaken.attend_with_leaked_width,
+        mistaken_formula=r"W = \mathrm{softmax}\left(\dfrac{Q K^{\mathsf{T}}}{\sqrt{256}}\right)",
         cure=attend_by_hand,
+        cure_formula=r"W = \mathrm{softmax}\left(\dfrac{Q K^{\mathsf{T}}}{\sqrt{2}}\right)",
         inputs=tuple(map(np.asarray, (INPUTS, W_QUERY, W_KEY, W_VALUE))),
         happens="The variable d_k was 2, and after a loop over widths it is 256: the scores are "
         "divided by 16 in place of 1.41, and all weights come out near a sixth. Both tables that "
@@ -131,7 +145,9 @@ MISTAKES: tuple[Mistake, ...] = (
         document=3,
         lines=[(95, 99), (326, 326)],
         mistaken=mistaken.attend_by_not_none,
-        cure=lambda query, key, to_mask: attend(query, key, is_causal=to_mask),
+        mistaken_formula=r"\mathrm{masked}\ \Leftrightarrow\ \mathrm{to\_mask} \neq \mathrm{None}",
+        cure=attend_by_switch,
+        cure_formula=r"\mathrm{masked}\ \Leftrightarrow\ \mathrm{is\_causal}",
         inputs=(QUERY, KEY, False),
         happens="Whatever is not None counts as on, and the document's encoder says to_mask = "
         "False.",
@@ -144,12 +160,14 @@ MISTAKES: tuple[Mistake, ...] = (
         document=3,
         lines=[(222, 223)],
         mistaken=mistaken.positions_of_even_width,
+        mistaken_formula=r"\mathrm{sines} = \mathrm{cosines} = \lceil d / 2 \rceil",
         cure=positions_by_array,
+        cure_formula=_ANY_WIDTH,
         inputs=(10, 5),
         happens="There is a cosine for every sine, and at an odd width no column for the last.",
         guard="`sinusoidal_positions` takes any width from 1 on.",
-        rows=[],
-        columns=[],
+        rows=[f"position {p}" for p in range(10)],
+        columns=[f"feature {i}" for i in range(5)],
         caption="Positional encoding, width 5",
     ),
     Mistake(
@@ -157,7 +175,9 @@ MISTAKES: tuple[Mistake, ...] = (
         document=3,
         lines=[(271, 291)],
         mistaken=normalize_beside_neighbours,
-        cure=lambda x: functional.layer_norm(jnp.asarray(x))[:, 0],
+        mistaken_formula=r"\mu_t = \dfrac{1}{B D} \sum_{b, i} x_{b t i}",
+        cure=normalize_first,
+        cure_formula=r"\mu_{b t} = \dfrac{1}{D} \sum_i x_{b t i}",
         inputs=(NEIGHBOURS,),
         happens="Mean and variance are over batch and features. At the document's batch of 1 "
         "nothing is seen. Here a sentence is normalized beside one of zeros, and beside one of "
@@ -174,7 +194,9 @@ MISTAKES: tuple[Mistake, ...] = (
         document=4,
         lines=[(94, 98)],
         mistaken=mistaken.attend_with_swapped_edits,
-        cure=functools.partial(attend, is_causal=True),
+        mistaken_formula=r"1 \to 0, \quad \mathrm{then}\ 0 \to -\infty",
+        cure=attend_causally,
+        cure_formula=r"M_{ts} = (s \leq t)",
         inputs=(QUERY, KEY),
         happens="As printed it fails at once: NumPy 2 has no np.infty. With np.inf, its two lines "
         "are right in their order, 0 to -inf before 1 to 0; here they are swapped, all is hidden, "
@@ -189,7 +211,9 @@ MISTAKES: tuple[Mistake, ...] = (
         document=4,
         lines=[(102, 103), (109, 113)],
         mistaken=mistaken.attend_by_transposing,
+        mistaken_formula=r"(K^{\mathsf{T}})_{h s b} = K_{b s h}",
         cure=attend,
+        cure_formula=r"S_{b t s} = \dfrac{1}{\sqrt{d_k}} \sum_h Q_{b t h} K_{b s h}",
         inputs=(QUERY_BATCH, KEY_BATCH),
         happens="With two axes .T is what is meant. With a batch it brings the last axis to the "
         "front, which is an error for most sizes, and for equal ones silently another product, "
@@ -205,7 +229,9 @@ MISTAKES: tuple[Mistake, ...] = (
         document=4,
         lines=[(94, 119), (161, 161)],
         mistaken=mistaken.attend_where_not_zero,
-        cure=lambda query, key, mask: attend(query, key, bias=mask),
+        mistaken_formula=r"\mathrm{hidden}\ \Leftrightarrow\ M_{ts} = 0, \ M \in \{0, -\infty\}",
+        cure=attend_with_bias,
+        cure_formula=r"W = \mathrm{softmax}(S + M), \quad M \in \{0, -\infty\}",
         inputs=(QUERY, KEY, ADDED_MASK),
         happens="The NumPy function adds its mask: 0 where one may look, -inf where not. The layer "
         "below hides where its mask is 0. The first given to the second attends to exactly what is "
@@ -220,7 +246,9 @@ MISTAKES: tuple[Mistake, ...] = (
         document=4,
         lines=[(161, 163)],
         mistaken=mistaken.attend_where_not_zero,
-        cure=lambda query, key, mask: attend(query, key, mask=mask),
+        mistaken_formula=r"\max_s S_{ts} = -\infty \ \Rightarrow\ W_{ts} = \dfrac{0}{0}",
+        cure=attend_where_true,
+        cure_formula=r"\mathrm{nothing\ to\ attend\ to} \ \Rightarrow\ W_{ts} = 0",
         inputs=(QUERY, KEY, SECOND_SEES_NOTHING),
         happens="All its scores are -inf, and so is their maximum: 0 over 0. Padding does that, "
         "and one NaN makes the whole loss NaN.",
@@ -234,7 +262,9 @@ MISTAKES: tuple[Mistake, ...] = (
         document=4,
         lines=[(164, 172)],
         mistaken=drop_in_evaluation,
+        mistaken_formula=r"\mathrm{evaluation:} \quad W'_{ts} = \dfrac{W_{ts} B_{ts}}{1 - p}",
         cure=evaluate_twice,
+        cure_formula=r"\mathrm{evaluation:} \quad W' = W",
         inputs=(SENTENCES,),
         happens="The function form of dropout is on unless it is told training=False; here it is "
         "told nothing, the rate is fixed, and the weights returned are those after it, whose rows "

@@ -1,6 +1,6 @@
 """Attention of one head: projections, scores, why they are scaled, and weights.
 
-The second part of `transformer_from_scratch`. The document is cited by its line numbers.
+The third part of `transformer_from_scratch`. The document is cited by its line numbers.
 """
 
 from typing import Any
@@ -235,11 +235,34 @@ def show_attention_with_positions() -> Shown:
 
 
 STEPS = [
-    Step("Which word belongs to which", (457, 633), show_fair_game),
-    Step("Projections", (659, 696), show_projections),
-    Step("Scores", (698, 712), show_scores),
-    Step("Softmax", (714, 735), show_softmax),
-    Step("Why scores are scaled", (736, 785), show_scaling),
-    Step("Attention", (787, 815), show_attention),
-    Step("Embedding, positions and attention", (817, 868), show_attention_with_positions),
-]
+    Step(
+        "Which word belongs to which", (457, 633), show_fair_game,
+        r"W_{ts} = \dfrac{e^{S_{ts}}}{\sum_k e^{S_{tk}}}, \quad \sum_s W_{ts} = 1",
+    ),
+    Step(
+        "Projections", (659, 696), show_projections, r"Q = X W_Q, \quad K = X W_K, \quad V = X W_V"
+    ),
+    Step(
+        "Scores", (698, 712), show_scores,
+        r"S = Q K^{\mathsf{T}} \\ W_Q, W_K \geq 0: \quad S \approx \sigma_1 u v^{\mathsf{T}}",
+    ),
+    Step(
+        "Softmax", (714, 735), show_softmax,
+        r"\mathrm{softmax}(x)_j = \dfrac{e^{x_j}}{\sum_k e^{x_k}} = "
+        r"\dfrac{e^{x_j - m}}{\sum_k e^{x_k - m}}, \quad m = \max_k x_k",
+    ),
+    Step(
+        "Why scores are scaled", (736, 785), show_scaling,
+        r"W = \mathrm{softmax}\left(\dfrac{S}{\sqrt{d_k}}\right), \quad "
+        r"\mathrm{Var}(q \cdot k) = d_k",
+    ),
+    Step(
+        "Attention", (787, 815), show_attention,
+        r"\mathrm{attention}(Q, K, V) = "
+        r"\mathrm{softmax}\left(\dfrac{Q K^{\mathsf{T}}}{\sqrt{d_k}}\right) V",
+    ),
+    Step(
+        "Embedding, positions and attention", (817, 868), show_attention_with_positions,
+        r"X = E + \mathrm{PE} \\ C = \mathrm{attention}(X W_Q,\ X W_K,\ X W_V)",
+    ),
+]  # fmt: skip

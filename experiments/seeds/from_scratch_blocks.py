@@ -212,9 +212,23 @@ def show_next_token() -> Shown:
 
 
 STEPS = [
-    Step("Skip connections", (1123, 1166), show_residual),
-    Step("Layer normalization", (1168, 1195), show_layer_norm),
-    Step("Position-wise feed-forward", (1197, 1218), show_feed_forward),
-    Step("Repeated blocks", (1220, 1266), show_repeated_block),
-    Step("The next token", (1268, 1289), show_next_token),
-]
+    Step("Skip connections", (1123, 1166), show_residual, r"Y = X + \mathrm{attention}(X)"),
+    Step(
+        "Layer normalization", (1168, 1195), show_layer_norm,
+        r"\mathrm{norm}(x) = \gamma\,\dfrac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta",
+    ),
+    Step(
+        "Position-wise feed-forward", (1197, 1218), show_feed_forward,
+        r"\mathrm{feed}(x) = \max(0,\ x W_1 + b_1)\,W_2 + b_2",
+    ),
+    Step(
+        "Repeated blocks", (1220, 1266), show_repeated_block,
+        r"Z = \mathrm{norm}(X + \mathrm{attention}(X)) \\ "
+        r"\mathrm{block}(X) = \mathrm{norm}(Z + \mathrm{feed}(Z))",
+    ),
+    Step(
+        "The next token", (1268, 1289), show_next_token,
+        r"\ell = Y W_U \in \mathbb{R}^{T \times V} \\ "
+        r"p(\mathrm{next} = v) = \mathrm{softmax}(\ell_T)_v",
+    ),
+]  # fmt: skip

@@ -1,8 +1,9 @@
 """Multi-head attention and masks.
 
-The third part of `transformer_from_scratch`. The document is cited by its line numbers.
+The fourth part of `transformer_from_scratch`. The document is cited by its line numbers.
 """
 
+import functools
 from typing import Any
 
 import jax
@@ -64,16 +65,14 @@ def multi_head_by_loop(params: MultiHeadParams, x: jax.Array) -> tuple[jax.Array
     return jnp.stack(heads), linear(jnp.concatenate(heads, axis=-1), params.output_kernel)
 
 
-_compiled_heads = jax.jit(
-    multi_head_attention, static_argnames=("num_heads", "return_weights", "is_causal")
-)
-
-
+@functools.partial(jax.jit, static_argnames="is_causal")
 def multi_head_fused(
     params: MultiHeadParams, x: jax.Array, *others: jax.Array, **options: Any
 ) -> MultiHeadOutput:
     """Multi-head attention of all heads at once, with the weights."""
-    return _compiled_heads(params, x, *others, num_heads=NUM_HEADS, return_weights=True, **options)
+    return multi_head_attention(
+        params, x, *others, num_heads=NUM_HEADS, return_weights=True, **options
+    )
 
 
 def masked_by_value(scores: np.ndarray) -> jax.Array:
@@ -192,9 +191,28 @@ def show_cross_attention() -> Shown:
 
 
 STEPS = [
-    Step("Heads, one after the other", (870, 953), show_heads_by_loop),
-    Step("Heads, all at once", (955, 1026), show_heads_fused),
-    Step("Masks", (1029, 1093), show_masks),
-    Step("Masked heads", (1095, 1113), show_masked_heads),
-    Step("Self-attention and cross-attention", (1115, 1121), show_cross_attention),
-]
+    Step(
+        "Heads, one after the other", (870, 953), show_heads_by_loop,
+        r"H_n = \mathrm{attention}(X W_Q^n,\ X W_K^n,\ X W_V^n) \\ "
+        r"Y = [H_1\ H_2\ H_3]\ W_O",
+    ),
+    Step(
+        "Heads, all at once", (955, 1026), show_heads_fused,
+        r"[Q_1\ Q_2\ Q_3] = X\ [W_Q^1\ W_Q^2\ W_Q^3] \\ "
+        r"Y = \mathrm{concat}_n\,\mathrm{attention}(Q_n, K_n, V_n)\ W_O",
+    ),
+    Step(
+        "Masks", (1029, 1093), show_masks,
+        r"S'_{ts} = S_{ts}\ \mathrm{where}\ s \leq t,\ \mathrm{else}\ -\infty \\ "
+        r"W = \mathrm{softmax}(S'), \quad e^{-\infty} = 0",
+    ),
+    Step(
+        "Masked heads", (1095, 1113), show_masked_heads,
+        r"\sum_{s \leq t} W_{nts} = 1, \quad W_{nts} = 0\ \mathrm{for}\ s > t",
+    ),
+    Step(
+        "Self-attention and cross-attention", (1115, 1121), show_cross_attention,
+        r"\mathrm{self:} \quad Q = X W_Q, \quad K = X W_K, \quad V = X W_V \\ "
+        r"\mathrm{cross:} \quad Q = X W_Q, \quad K = Z W_K, \quad V = Z W_V",
+    ),
+]  # fmt: skip

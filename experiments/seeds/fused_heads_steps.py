@@ -180,11 +180,32 @@ def _shapes(
 
 
 STEPS = [
-    Step("A fused projection", (18, 36), show_projection),
-    Step("Whose columns are whose", (38, 49), show_layout),
-    Step("Heads", (51, 76), show_heads),
-    Step("Scores", (78, 84), show_scores),
-    Step("Causal mask", (86, 110), show_mask),
-    Step("Softmax", (112, 127), show_softmax),
-    Step("Values, merged heads, output", (129, 157), show_output),
-]
+    Step(
+        "A fused projection", (18, 36), show_projection,
+        r"[Q\,K\,V] = X W + b, \quad W \in \mathbb{R}^{512 \times 1536}",
+    ),
+    Step(
+        "Whose columns are whose", (38, 49), show_layout,
+        r"[q_1\,k_1\,v_1\ \ q_2\,k_2\,v_2\ \dots] \neq "
+        r"[q_1\,q_2\,\dots\ \ k_1\,k_2\,\dots\ \ v_1\,v_2\,\dots]",
+    ),
+    Step("Heads", (51, 76), show_heads, r"d_k = \dfrac{D}{N} = \dfrac{512}{8} = 64"),
+    Step(
+        "Scores", (78, 84), show_scores,
+        r"S = \dfrac{Q K^{\mathsf{T}}}{\sqrt{64}}, \quad \mathrm{Var}(S_{ts}) = "
+        r"\dfrac{64}{64} \cdot \dfrac{1}{3} \cdot \dfrac{1}{3}",
+    ),
+    Step(
+        "Causal mask", (86, 110), show_mask,
+        r"S'_{ts} = S_{ts}\ \mathrm{where}\ s \leq t,\ \mathrm{else}\ -\infty",
+    ),
+    Step(
+        "Softmax", (112, 127), show_softmax,
+        r"W_{ts} = \dfrac{e^{S'_{ts}}}{Z_t}, \quad \log Z_t = "
+        r"S'_{ts} - \log W_{ts}\ \mathrm{for\ every}\ s",
+    ),
+    Step(
+        "Values, merged heads, output", (129, 157), show_output,
+        r"H_n = W_n V_n \\ Y = [H_1 \dots H_8]\ W_O + b_O",
+    ),
+]  # fmt: skip

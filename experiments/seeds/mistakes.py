@@ -4,7 +4,7 @@ Run: python experiments/seeds/mistakes.py
 """
 
 from exhibits import MISTAKES
-from steps import Document, print_document
+from steps import Document, main
 
 DOCUMENT = Document(
     name="mistakes",
@@ -17,4 +17,4 @@ DOCUMENT = Document(
 )
 
 if __name__ == "__main__":
-    print_document(DOCUMENT)
+    main(DOCUMENT)

@@ -8,7 +8,7 @@ Run: python experiments/seeds/multi_head_and_encoder.py
 
 import encoder_steps
 import fused_heads_steps
-from steps import Document, print_document
+from steps import Document, main
 
 DOCUMENT = Document(
     name="multi_head_and_encoder",
@@ -21,4 +21,4 @@ DOCUMENT = Document(
 )
 
 if __name__ == "__main__":
-    print_document(DOCUMENT)
+    main(DOCUMENT)

@@ -1,4 +1,4 @@
-"""Presentation of a mistake: its result beside the correct one."""
+"""Presentation of a mistake: its formula, code and result beside the correct ones."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ import self_attention_by_hand
 import self_attention_in_numpy
 import transformer_from_scratch
 from einops import rearrange
-from steps import Shown, Step, Table, lines_text
+from steps import Shown, Side, Step, Table, lines_text
 
 TITLES = {
     1: transformer_from_scratch.DOCUMENT.title,
@@ -30,13 +30,15 @@ class Mistake:
         document: number of the document in `TITLES`, 1 to 4.
         lines: first and last line of every place of the mistake.
         mistaken: the document's computation.
+        mistaken_formula: its formula, in TeX as matplotlib reads it.
         cure: the correct computation, by the library.
+        cure_formula: likewise.
         inputs: arguments of both.
         happens: what goes wrong, and why.
         guard: how the library makes the mistake impossible, or loud.
         rows: a name for each row of the results.
         columns: likewise.
-        caption: of the table.
+        caption: of the tables.
         digits: after the decimal point.
     """
 
@@ -44,7 +46,9 @@ class Mistake:
     document: int
     lines: Sequence[tuple[int, int]]
     mistaken: Callable[..., np.ndarray]
+    mistaken_formula: str
     cure: Callable[..., jax.Array]
+    cure_formula: str
     inputs: tuple[Any, ...]
     happens: str
     guard: str
@@ -53,17 +57,17 @@ class Mistake:
     caption: str = "Weights"
     digits: int = 4
 
-    def shows(self) -> Table:
-        """Table of each wrong row above the right one; an exception by its message."""
-        right = _rows(self.cure(*self.inputs))
+    def tables(self) -> tuple[Table, Table]:
+        """The wrong result, its wrong cells marked, and the right one; an error by its message."""
+        right = Table(self.columns, self.rows, _rows(self.cure(*self.inputs)), self.digits)
         try:
-            wrong = _rows(self.mistaken(*self.inputs))
+            cells = _rows(self.mistaken(*self.inputs))
         except ValueError as error:
-            rows = [f"ValueError: {error}", f"a table of shape {right.shape}"]
-            return Table(["outcome"], ["mistaken", "right"], [[row] for row in rows])
-        rows = [f"{name}, {kind}" for name in self.rows for kind in ("mistaken", "right")]
-        cells = [line for pair in zip(wrong, right, strict=True) for line in pair]
-        return Table(self.columns, rows, cells, self.digits)
+            outcome = [[f"ValueError: {error}"]]
+            return Table(["outcome"], ["mistaken"], outcome, marked=[[True]]), right
+        wrong = Table(self.columns, self.rows, cells, self.digits)
+        differ = np.array(wrong.as_text()) != np.array(right.as_text())
+        return dataclasses.replace(wrong, marked=differ[1:, 1:]), right
 
     def as_step(self) -> Step:
         """The mistake as a step of a document."""
@@ -73,7 +77,12 @@ class Mistake:
             if len(self.lines) > 1:
                 also = " and ".join(lines_text(*lines) for lines in self.lines[1:])
                 text += f" (Also {also}.)"
-            return Shown(text, {self.caption: self.shows()})
+            wrong, right = self.tables()
+            sides = (
+                Side("Mistaken", self.caption, self.mistaken_formula, self.mistaken, wrong),
+                Side("Right", self.caption, self.cure_formula, self.cure, right),
+            )
+            return Shown(text, sides=sides)
 
         return Step(f"{TITLES[self.document]}: {self.title}", self.lines[0], show)
 

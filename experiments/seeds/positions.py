@@ -1,5 +1,6 @@
 """Sinusoidal positions, by a loop and vectorized, as in the documents."""
 
+import functools
 import math
 
 import jax
@@ -9,10 +10,11 @@ from jaxformer.functional import sinusoidal_positions
 
 __all__ = ["positions_by_array", "positions_by_loop"]
 
-positions_by_array = jax.jit(
-    sinusoidal_positions, static_argnames=("positions", "d_model", "base", "layout")
-)
-"""The library's encoding, compiled: once for each length, width and base."""
+
+@functools.partial(jax.jit, static_argnames=("num_positions", "d_model", "base"))
+def positions_by_array(num_positions: int, d_model: int, base: float = 10_000.0) -> jax.Array:
+    """Sinusoidal positions `[P, D]` by the library, all numbers at once."""
+    return sinusoidal_positions(num_positions, d_model, base=base)
 
 
 def positions_by_loop(num_positions: int, d_model: int, base: float = 10_000.0) -> np.ndarray:

@@ -3,6 +3,7 @@
 Compiled, because many small arrays are faster in one program than in many small ones.
 """
 
+import functools
 from typing import Any
 
 import jax
@@ -13,10 +14,11 @@ from jaxformer.functional import attention_weights
 
 __all__ = ["compiled_attention_weights", "weights_of_scores"]
 
-_STATIC = ("scale", "is_causal", "stage")
 
-compiled_attention_weights = jax.jit(attention_weights, static_argnames=_STATIC)
-"""The library's function."""
+@functools.partial(jax.jit, static_argnames=("scale", "is_causal", "stage"))
+def compiled_attention_weights(query: Any, key: Any, **options: Any) -> jax.Array:
+    """Weights `[..., N, T, S]` of `[..., T, N, H]` and `[..., S, N, H]` by the library."""
+    return attention_weights(query, key, **options)
 
 
 def weights_of_scores(scores: Any, *, scale: float = 1.0, **options: Any) -> jax.Array:

@@ -7,146 +7,33 @@ are made both ways. The document is cited by its line numbers.
 Run: python experiments/seeds/self_attention_by_hand.py
 """
 
-import functools
-from typing import Any
-
-import jax
-import jax.numpy as jnp
 import numpy as np
 from measures import largest_difference
-from scores import compiled_attention_weights, weights_of_scores
-from steps import Document, Shown, Step, Table, print_document
+from scores import weights_of_scores
+from six_words import (
+    BIG,
+    INPUTS,
+    LEAKED_D_K,
+    PRINTED_VARIANCES,
+    SHARP,
+    W_KEY,
+    W_QUERY,
+    W_VALUE,
+    WIDTHS,
+    WORDS,
+    contexts,
+    contexts_by_module,
+    keys,
+    queries,
+    scores,
+    standard_error,
+    values,
+    variances,
+    weights,
+)
+from steps import Document, Shown, Step, Table, main
 
 from jaxformer import viz
-from jaxformer.config import ModelConfig
-from jaxformer.functional import attention_weights, dot_product_attention, linear
-from jaxformer.modules import MultiHeadAttention
-
-WORDS = ["Dream", "big", "and", "work", "for", "it"]
-BIG = WORDS.index("big")
-
-INPUTS = jnp.asarray([
-    [0.72, 0.45, 0.31],
-    [0.75, 0.20, 0.55],
-    [0.30, 0.80, 0.40],
-    [0.85, 0.35, 0.60],
-    [0.55, 0.15, 0.75],
-    [0.25, 0.20, 0.85],
-])  # fmt: skip
-W_QUERY = jnp.asarray([[-0.1115, 0.1204], [-0.3696, -0.2404], [-1.1969, 0.2093]])
-W_KEY = jnp.asarray([[-0.9724, -0.7550], [0.3239, -0.1085], [0.2103, -0.3908]])
-W_VALUE = jnp.asarray([[0.2350, 0.6653], [0.3528, 0.9728], [-0.0386, -0.8861]])
-
-D_K = 2
-LEAKED_D_K = 256
-"""What d_k is in the document's last tables: the last value of the loop over widths before."""
-
-WIDTHS = [8, 16, 32, 64, 128, 256]
-PRINTED_VARIANCES = np.array([
-    [8.1428, 15.9418, 32.1296, 63.9599, 128.0868, 256.2036],
-    [1.0179, 0.9964, 1.0040, 0.9994, 1.0007, 1.0008],
-])  # fmt: skip
-"""Lines 208 to 213: of drawn queries and keys, before and after scaling."""
-
-SHARP = [0.1, -0.2, 0.3, -0.2, 0.5]
-
-LAYER = ModelConfig(
-    architecture="encoder", max_len=8, num_layers=1, d_model=3, num_heads=1, head_dim=D_K,
-    positions="none", use_bias=False,
-)  # fmt: skip
-"""One head of width 2 over vectors of width 3; an encoder's, so that every word sees all."""
-
-
-@functools.partial(jax.jit, static_argnames=("scale", "stage"))
-def _weights(query: jax.Array, key: jax.Array, **options: Any) -> jax.Array:
-    """Weights `[T, S]` of one head, without a head axis."""
-    return attention_weights(query[:, None], key[:, None], **options)[0]
-
-
-@functools.partial(jax.jit, static_argnames="scale")
-def _attend(query: jax.Array, key: jax.Array, value: jax.Array, *, scale: float) -> jax.Array:
-    """Contexts `[T, Hv]` of one head, without a head axis."""
-    return dot_product_attention(query[:, None], key[:, None], value[:, None], scale=scale)[:, 0]
-
-
-def queries() -> jax.Array:
-    """The query of every word, `[6, 2]`."""
-    return linear(INPUTS, W_QUERY)
-
-
-def keys() -> jax.Array:
-    """The key of every word, `[6, 2]`."""
-    return linear(INPUTS, W_KEY)
-
-
-def values() -> jax.Array:
-    """The value of every word, `[6, 2]`."""
-    return linear(INPUTS, W_VALUE)
-
-
-def scores() -> jax.Array:
-    """The unscaled scores, query by key, `[6, 6]`."""
-    return _weights(queries(), keys(), scale=1.0, stage="scores")
-
-
-def weights(d_k: int = D_K) -> jax.Array:
-    """The weights, query by key, of scores divided by sqrt(d_k), `[6, 6]`."""
-    return _weights(queries(), keys(), scale=d_k**-0.5)
-
-
-def contexts(d_k: int = D_K) -> jax.Array:
-    """The context of every word, of scores divided by sqrt(d_k), `[6, 2]`."""
-    return _attend(queries(), keys(), values(), scale=d_k**-0.5)
-
-
-def contexts_by_module(inputs: jax.Array) -> jax.Array:
-    """Contexts `[B, T, 2]` of `[B, T, 3]` by the library's layer with the printed matrices.
-
-    The layer projects its heads back to the width of its input, which the document's does not:
-    here by the identity, which leaves both numbers alone and adds a 0.
-    """
-    kernels = {
-        "query": W_QUERY,
-        "key": W_KEY,
-        "value": W_VALUE,
-        "output": np.eye(2, 3, dtype=np.float32),
-    }
-    params = {f"{name}_kernel": kernel for name, kernel in kernels.items()}
-    layer = jax.jit(MultiHeadAttention(LAYER).apply)
-    return layer({"params": params}, inputs).output[..., :2]
-
-
-def variances(width: int, pairs: int = 10_000) -> tuple[float, float]:
-    """The variance of q . k over pairs of drawn vectors, before and after scaling.
-
-    Args:
-        width: d_k, of vectors of independent standard normal numbers; also the seed.
-        pairs: how many queries, each with a key of its own.
-    """
-    shape = (2, pairs, 1, 1, width)  # of each pair one query and one key, in one head
-    query, key = np.random.default_rng(width).standard_normal(shape, np.float32)
-    before = compiled_attention_weights(query, key, scale=1.0, stage="scores")
-    after = compiled_attention_weights(query, key, stage="scores")
-    return float(np.var(before)), float(np.var(after))
-
-
-def standard_error(width: int, pairs: int = 10_000) -> float:
-    """Standard error of the variance before scaling, from independent pairs.
-
-    A product of two standard normal numbers has variance 1 and fourth moment 9; so a sum of d has
-    variance d and fourth moment 3 d^2 + 6 d, and its sample variance the variance
-    (2 d^2 + 6 d) / pairs.
-    """
-    return ((2 * width**2 + 6 * width) / pairs) ** 0.5
-
-
-def standard_error_of_all_pairs(width: int, vectors: int = 10_000) -> float:
-    """Standard error of the document's variance, over all products of queries with keys.
-
-    Only the vectors are independent, not their products: what is left is the error of the mean
-    squared length of queries, and of keys, whose variance is 2 d each.
-    """
-    return (4 * width / vectors) ** 0.5
 
 
 def show_inputs() -> Shown:
@@ -305,20 +192,43 @@ DOCUMENT = Document(
     about="Self-attention by hand: six words, three small matrices, and every number on the way "
     "to the contexts.",
     steps=[
-        Step("Words as vectors", (3, 32), show_inputs),
-        Step("Matrices", (35, 62), show_matrices),
-        Step("Query, key and value of one word", (66, 78), show_big),
-        Step("Queries, keys and values", (82, 114), show_projections),
-        Step("Scores of one word", (118, 139), show_scores_of_big),
-        Step("All scores", (143, 155), show_scores),
-        Step("Weights of one word", (159, 171), show_weights_of_big),
-        Step("Scores and sharpness", (175, 186), show_sharpness),
-        Step("Variance of the scores", (189, 213), show_variances),
-        Step("Context of one word", (216, 231), show_context_of_big),
-        Step("All weights and contexts", (235, 257), show_all),
-        Step("As a layer", (261, 292), show_module),
+        Step("Words as vectors", (3, 32), show_inputs, r"X \in \mathbb{R}^{6 \times 3}"),
+        Step("Matrices", (35, 62), show_matrices, r"W_Q, W_K, W_V \in \mathbb{R}^{3 \times 2}"),
+        Step(
+            "Query, key and value of one word", (66, 78), show_big,
+            r"q = x W_Q, \quad k = x W_K, \quad v = x W_V",
+        ),
+        Step(
+            "Queries, keys and values", (82, 114), show_projections,
+            r"Q = X W_Q, \quad K = X W_K, \quad V = X W_V",
+        ),
+        Step("Scores of one word", (118, 139), show_scores_of_big, r"s_j = q \cdot k_j"),
+        Step("All scores", (143, 155), show_scores, r"S = Q K^{\mathsf{T}}"),
+        Step(
+            "Weights of one word", (159, 171), show_weights_of_big,
+            r"w_j = \dfrac{e^{s_j / \sqrt{2}}}{\sum_k e^{s_k / \sqrt{2}}}",
+        ),
+        Step(
+            "Scores and sharpness", (175, 186), show_sharpness,
+            r"\mathrm{softmax}(c\,s), \quad c = 1,\ 8,\ \dfrac{1}{8}",
+        ),
+        Step(
+            "Variance of the scores", (189, 213), show_variances,
+            r"\mathrm{Var}(q \cdot k) = d_k, \quad "
+            r"\mathrm{Var}\left(\dfrac{q \cdot k}{\sqrt{d_k}}\right) = 1",
+        ),
+        Step("Context of one word", (216, 231), show_context_of_big, r"c = \sum_j w_j v_j"),
+        Step(
+            "All weights and contexts", (235, 257), show_all,
+            r"C = \mathrm{softmax}\left(\dfrac{Q K^{\mathsf{T}}}{\sqrt{d_k}}\right) V, \quad "
+            r"d_k = 256\ \mathrm{and}\ 2",
+        ),
+        Step(
+            "As a layer", (261, 292), show_module,
+            r"Y = \mathrm{attention}(X W_Q,\ X W_K,\ X W_V)\ W_O, \quad W_O = I",
+        ),
     ],
-)
+)  # fmt: skip
 
 if __name__ == "__main__":
-    print_document(DOCUMENT)
+    main(DOCUMENT)

@@ -24,7 +24,7 @@ from four_words import (
     weights_by_mask_and_by_bias,
 )
 from measures import largest_difference
-from steps import Document, Shown, Step, Table, print_document
+from steps import Document, Shown, Step, Table, main
 
 from jaxformer import functional, viz
 
@@ -258,17 +258,44 @@ DOCUMENT = Document(
     about='"my name is prathamesh": scores, scaling, mask, softmax and new values, in NumPy and '
     "by the library; then the layer with eight heads.",
     steps=(
-        Step("What looking at every word costs", (18, 24), show_price),
-        Step("Four words, four vectors", (31, 39), show_words),
-        Step("Queries, keys, values and scores", (74, 83), show_scores),
-        Step("Why the square root of d_k", (84, 89), show_scaling),
-        Step("Mask", (90, 99), show_mask),
-        Step("Softmax", (100, 104), show_softmax),
-        Step("New values", (105, 107), show_values),
-        Step("As one function", (108, 130), show_function),
-        Step("Multi-head attention", (132, 174), show_multi_head),
+        Step(
+            "What looking at every word costs", (18, 24), show_price,
+            r"\mathrm{scores} = T^2, \quad \mathrm{bytes} = 4\,T^2",
+        ),
+        Step(
+            "Four words, four vectors", (31, 39), show_words,
+            r"X = E + \mathrm{PE}, \quad X,\ Y \in \mathbb{R}^{4 \times 512}",
+        ),
+        Step(
+            "Queries, keys, values and scores", (74, 83), show_scores,
+            r"S_{ts} = q_t \cdot k_s = \sum_h Q_{th} K_{sh}",
+        ),
+        Step(
+            "Why the square root of d_k", (84, 89), show_scaling,
+            r"\mathrm{Var}\left(\sum_{h = 1}^{8} q_h k_h\right) = 8, \quad "
+            r"\mathrm{Var}\left(\dfrac{q \cdot k}{\sqrt{8}}\right) = 1",
+        ),
+        Step(
+            "Mask", (90, 99), show_mask,
+            r"M_{ts} = 0\ \mathrm{where}\ s \leq t,\ \mathrm{else}\ -\infty \\ "
+            r"S' = \dfrac{Q K^{\mathsf{T}}}{\sqrt{d_k}} + M",
+        ),
+        Step(
+            "Softmax", (100, 104), show_softmax, r"W_{tj} = \dfrac{e^{S'_{tj}}}{\sum_k e^{S'_{tk}}}"
+        ),
+        Step("New values", (105, 107), show_values, r"v'_t = \sum_{s \leq t} W_{ts} v_s"),
+        Step(
+            "As one function", (108, 130), show_function,
+            r"V' = \mathrm{softmax}\left(\dfrac{Q K^{\mathsf{T}}}{\sqrt{d_k}} + M\right) V",
+        ),
+        Step(
+            "Multi-head attention", (132, 174), show_multi_head,
+            r"H_n = "
+            r"\mathrm{softmax}\left(\dfrac{Q_n K_n^{\mathsf{T}}}{\sqrt{64}} + M\right) V_n \\ "
+            r"Y = [H_1 \dots H_8]\ W_O + b_O",
+        ),
     ),
-)
+)  # fmt: skip
 
 if __name__ == "__main__":
-    print_document(DOCUMENT)
+    main(DOCUMENT)

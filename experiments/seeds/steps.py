@@ -1,5 +1,6 @@
-"""Documents as steps, each of which has a text, tables and figures."""
+"""Documents as steps, each of which has a text, a formula, tables and figures."""
 
+import argparse
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-__all__ = ["Document", "Shown", "Step", "Table", "lines_text", "print_document"]
+__all__ = ["Document", "Shown", "Side", "Step", "Table", "lines_text", "main", "print_document"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,12 +20,14 @@ class Table:
         rows: a name each.
         cells: `[rows, columns]`, numbers or strings.
         digits: after the decimal point.
+        marked: bool `[rows, columns]`, the cells to point out; None for none.
     """
 
     columns: Sequence[str]
     rows: Sequence[str]
     cells: Any
     digits: int = 4
+    marked: Any = None
 
     def as_text(self) -> list[list[str]]:
         """Cells as strings, with the names of columns and rows first."""
@@ -38,6 +41,25 @@ class Table:
 
 
 @dataclasses.dataclass(frozen=True)
+class Side:
+    """One of two computations that stand beside each other: a function, and what it gives.
+
+    Args:
+        title: such as "Mistaken".
+        caption: of the table, such as "Weights".
+        formula: what the function computes, in TeX as matplotlib reads it.
+        function: whose source is shown.
+        table: its result.
+    """
+
+    title: str
+    caption: str
+    formula: str
+    function: Callable[..., Any]
+    table: Table
+
+
+@dataclasses.dataclass(frozen=True)
 class Shown:
     """Text, tables, figures and pages of a step.
 
@@ -48,6 +70,7 @@ class Shown:
         captions: a sentence for every figure, by the same stem: what it shows, and what to see in
             it. Who cannot see the figure reads it in its place.
         pages: HTML that stands alone, each by its file stem.
+        sides: two computations, side by side.
 
     Raises:
         ValueError: a figure has no caption, or a caption no figure.
@@ -62,6 +85,7 @@ class Shown:
     figures: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     captions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     pages: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    sides: Sequence[Side] = ()
 
     def __post_init__(self) -> None:
         if self.captions.keys() != self.figures.keys():
@@ -93,11 +117,13 @@ class Step:
         title: such as "Positional encoding by a loop".
         lines: of the document that it redoes, first and last; None for what no document has.
         show: computes it.
+        formula: what it computes, in TeX as matplotlib reads it; lines end with two backslashes.
     """
 
     title: str
     lines: tuple[int, int] | None
     show: Callable[[], Shown]
+    formula: str = ""
 
     @property
     def heading(self) -> str:
@@ -129,21 +155,47 @@ class Document:
     steps: Sequence[Step]
 
 
-def print_document(document: Document) -> None:
-    """Prints texts and tables of all steps; figures are named only, with what they show."""
+def main(document: Document) -> None:
+    """Command line of a document: prints it, or the steps that `--steps` names.
+
+    Args:
+        document: to print.
+    """
+    count = len(document.steps)
+    parser = argparse.ArgumentParser(description=f"Prints {document.title!r}, redone.")
+    parser.add_argument(
+        "--steps", type=int, nargs="+", metavar="N", choices=range(1, count + 1),
+        help=f"only these, of 1 to {count}",
+    )  # fmt: skip
+    print_document(document, parser.parse_args().steps)
+
+
+def print_document(document: Document, numbers: Sequence[int] | None = None) -> None:
+    """Prints texts and tables of steps; figures are named only, with what they show.
+
+    Args:
+        document: to print.
+        numbers: of the steps to print, from 1; None for all.
+    """
     print(f"{document.title}\n{document.source}\n{document.about}")
     for number, step in enumerate(document.steps, 1):
+        if numbers is not None and number not in numbers:
+            continue
         with jax.default_matmul_precision("highest"):  # digits of float32, on a GPU too
             shown = step.show()
         print(f"\n{number}. {step.heading}\n{shown.text}")
-        for title, table in shown.tables.items():
-            lines = table.as_text()
-            widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        sides = {f"{side.title}: {side.caption}": side.table for side in shown.sides}
+        for title, table in {**shown.tables, **sides}.items():
             print(f"\n{title}")
-            for line in lines:
-                cells = zip(line, widths, strict=True)
-                print("  ".join(cell.rjust(width) for cell, width in cells))
+            _print_table(table)
         for name, caption in shown.captions.items():
             print(f"drawn by run_all.py: {name}: {caption}")
         for name in shown.pages:
             print(f"drawn by run_all.py: {name}")
+
+
+def _print_table(table: Table) -> None:
+    lines = table.as_text()
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))

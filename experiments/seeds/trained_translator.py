@@ -20,11 +20,14 @@ _STEPS = 300
 _CONFIG = pathlib.Path(__file__).parents[2] / "configs" / "phrasebook_en_kn.toml"
 
 
-def short_config(out: pathlib.Path, steps: int = _STEPS) -> ExperimentConfig:
+def short_config(
+    out: pathlib.Path, sentence: str = SENTENCE, steps: int = _STEPS
+) -> ExperimentConfig:
     """Config of a training on the English-Kannada phrasebook of about a minute.
 
     Args:
         out: run folder to train in.
+        sentence: to translate at each validation.
         steps: of the optimizer.
     """
     config = load_config(_CONFIG)
@@ -37,7 +40,7 @@ def short_config(out: pathlib.Path, steps: int = _STEPS) -> ExperimentConfig:
             config.training, steps=steps, log_every=10, eval_every=50, checkpoint_every=steps
         ),
         translation=replace(config.translation, metrics_pairs=100),
-        samples=replace(config.samples, prompts=(SENTENCE,)),
+        samples=replace(config.samples, prompts=(sentence,)),
     )
 
 
@@ -132,9 +135,20 @@ def document(folder: pathlib.Path, sentence: str = SENTENCE) -> Document:
         source="None of the four tutorials.",
         about="What the documents do not show: attention after training.",
         steps=(
-            Step("Training curve", None, training_curve),
-            Step("Cross-attention of a translation", None, alignment),
-            Step("Attention of every layer and head", None, every_head),
+            Step(
+                "Training curve", None, training_curve,
+                r"\mathrm{validation\ loss} = "
+                r"-\dfrac{1}{T} \sum_t \log p(y_t\,|\,y_1 \dots y_{t - 1},\ x)",
+            ),
+            Step(
+                "Cross-attention of a translation", None, alignment,
+                r"\bar{W}_{ts} = \dfrac{1}{L N} \sum_{l, n} W^{l n}_{ts}",
+            ),
+            Step(
+                "Attention of every layer and head", None, every_head,
+                r"W^{l n} = "
+                r"\mathrm{softmax}\left(\dfrac{Q_{l n} K_{l n}^{\mathsf{T}}}{\sqrt{d_k}}\right)",
+            ),
             Step("Interactive attention viewer", None, viewer),
         ),
-    )
+    )  # fmt: skip

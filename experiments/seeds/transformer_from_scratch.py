@@ -10,7 +10,8 @@ import from_scratch_attention
 import from_scratch_blocks
 import from_scratch_heads
 import from_scratch_inputs
-from steps import Document, print_document
+import from_scratch_positions
+from steps import Document, main
 
 DOCUMENT = Document(
     name="transformer_from_scratch",
@@ -20,6 +21,7 @@ DOCUMENT = Document(
     about="Tokens, embeddings, positions, attention, heads, masks, norms, blocks, the next token.",
     steps=[
         *from_scratch_inputs.STEPS,
+        *from_scratch_positions.STEPS,
         *from_scratch_attention.STEPS,
         *from_scratch_heads.STEPS,
         *from_scratch_blocks.STEPS,
@@ -27,4 +29,4 @@ DOCUMENT = Document(
 )
 
 if __name__ == "__main__":
-    print_document(DOCUMENT)
+    main(DOCUMENT)

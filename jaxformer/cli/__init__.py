@@ -6,8 +6,9 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from jaxformer import errors
-from jaxformer.cli.commands import Command, Generate, Plot, Predict, Train, Translate
+from jaxformer import __version__, errors
+from jaxformer.cli.commands import Command, Configs, Generate, Plot, Predict, Train, Translate
+from jaxformer.cli.configs import configs
 from jaxformer.cli.inference import generate, predict, translate
 from jaxformer.cli.parsing import parse
 from jaxformer.cli.plot import plot
@@ -28,6 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        if words == ["--version"]:
+            print(f"jaxformer {__version__}")
+            return
         # `train CONFIG` takes flags for that config's values, which `Command` does not know.
         if len(words) >= 2 and words[0] == "train" and not words[1].startswith("-"):
             train(words[1], words[2:])
@@ -36,10 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             Command,
             args=words,
             prog="jaxformer",
-            description="The Transformer as a JAX library: train it, use it, look at it.",
+            description="The Transformer as a JAX library: train it, use it, look at it. "
+            "jaxformer --version prints the version.",
         )
-        if isinstance(command, Train):
-            train(str(command.config), [])
+        if isinstance(command, Configs):
+            configs(command)
+        elif isinstance(command, Train):
+            train(command.config, [])
         elif isinstance(command, Generate):
             generate(command)
         elif isinstance(command, Translate):

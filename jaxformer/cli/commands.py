@@ -10,6 +10,7 @@ from jaxformer.config import SamplingOptions, SearchOptions
 
 __all__ = [
     "Command",
+    "Configs",
     "Evaluate",
     "Generate",
     "Plot",
@@ -28,11 +29,20 @@ class Train:
 
     Any key of the config can be overridden behind its path: jaxformer train CONFIG
     --optimizer.learning-rate 3e-4. jaxformer train CONFIG --help lists them all, with the
-    config's values.
+    config's values. With --init-from RUN, training starts from the weights of another run.
     """
 
-    config: tyro.conf.Positional[pathlib.Path]
-    """Config file, such as configs/quickstart.toml."""
+    config: tyro.conf.Positional[str]
+    """Config file, or the name of a ready config, such as quickstart; jaxformer configs lists
+    them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Configs:
+    """List the ready configs, or print one, to be saved and changed."""
+
+    name: tyro.conf.Positional[str | None] = None
+    """Config to print, such as quickstart."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,7 +233,8 @@ class Plot:
 
 
 Command = (
-    Annotated[Train, tyro.conf.subcommand("train")]
+    Annotated[Configs, tyro.conf.subcommand("configs")]
+    | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Generate, tyro.conf.subcommand("generate")]
     | Annotated[Translate, tyro.conf.subcommand("translate")]
     | Annotated[Predict, tyro.conf.subcommand("predict")]

@@ -8,15 +8,21 @@ from typing import Any
 import tyro
 
 from jaxformer.cli.parsing import parse
-from jaxformer.config import ExperimentConfig
+from jaxformer.cli.suggestions import suggested_keys
+from jaxformer.config import ExperimentConfig, SyntheticConfig, config_differences
 from jaxformer.config.checks import field_types
+from jaxformer.config.files import toml_value
 from jaxformer.config.kinds import Kinds, kinds_of
+from jaxformer.config.schema import source_of_paths
 from jaxformer.errors import ConfigError
 
-__all__ = ["override_config"]
+__all__ = ["implied_settings", "override_config"]
 
 # Keys of the model that are arrays of tables.
 _ARRAY_KEYS = ("layers", "first_layers")
+
+# Keys of what a config says of its own data, and of no other.
+_OF_OWN_DATA = ("data.source", "data.validation_paths", "samples.prompts")
 
 
 def override_config(
@@ -26,7 +32,8 @@ def override_config(
 
     A flag that names another kind (`--model.positions alibi`, `--optimizer.name lion`) selects that
     kind with its defaults; keys without a default, such as learning_rate, keep their value. Flags
-    for the keys of the new kind may stand before or after it.
+    for the keys of the new kind may stand before or after it. With `--data.paths`, what the config
+    says of its own data is left out.
 
     Args:
         config: the config to override.
@@ -48,12 +55,14 @@ def override_config(
         0.002
     """
     _refuse_arrays(words)
+    config = _for_other_data(config, words)
     rest = list(words)
     default = _with_chosen_kinds(config, "", rest)
     # tyro would give every table of an array flags of its own.
     layers = {name: getattr(config.model, name) for name in _ARRAY_KEYS}
     for name in _ARRAY_KEYS:
         object.__setattr__(default.model, name, ())
+    _refuse_unknown(default, rest, prog)
     changed = parse(
         ExperimentConfig,
         default=default,
@@ -67,6 +76,69 @@ def override_config(
         config=(tyro.conf.AvoidSubcommands,),
     )
     return dataclasses.replace(changed, model=dataclasses.replace(changed.model, **layers))
+
+
+def implied_settings(
+    before: ExperimentConfig, after: ExperimentConfig, words: Sequence[str]
+) -> list[str]:
+    """Lines that say what `override_config` has changed because of the flag `--data.paths`.
+
+    Args:
+        before: the config.
+        after: what `override_config` has made of it.
+        words: flags and values of the command line.
+    """
+    given = _given_keys(words)
+    return [
+        f"{key} = {toml_value(new)}, not {toml_value(old)}, because data.paths are given"
+        for key, (old, new) in config_differences(before, after).items()
+        if key in _OF_OWN_DATA and key not in given
+    ]
+
+
+def _for_other_data(config: ExperimentConfig, words: Sequence[str]) -> ExperimentConfig:
+    """A config without what it says of its own data, where a flag names other files."""
+    if "data.paths" not in _given_keys(words):
+        return config
+    data, samples = config.data, config.samples
+    source = source_of_paths(config.model.architecture, in_rows=not data.is_stream)
+    if source != data.source:
+        samples = dataclasses.replace(samples, prompts=())
+        data = dataclasses.replace(data, source=source, synthetic=SyntheticConfig())
+    return dataclasses.replace(
+        config, samples=samples, data=dataclasses.replace(data, paths=(), validation_paths=())
+    )
+
+
+def _given_keys(words: Sequence[str]) -> set[str]:
+    """Dotted keys of the flags among some words."""
+    return {_key(word.partition("=")[0]) for word in words if word.startswith("--")}
+
+
+def _refuse_unknown(config: Any, words: Sequence[str], prog: str) -> None:
+    """Refuses flags that no config has, and says which one may be meant."""
+    values = dict(_flag_values(config, ""))
+    for word in words:
+        flag = word.partition("=")[0]
+        key = _key(flag)
+        if not word.startswith("--") or word == "--help":
+            continue
+        table, dot, leaf = key.rpartition(".")
+        if key not in values and f"{table}{dot}{leaf.removeprefix('no_')}" not in values:
+            near = [f"--{one.replace('_', '-')}" for one in suggested_keys(key, values)]
+            meant = f"perhaps you meant {' or '.join(near)}; " if near else ""
+            raise ConfigError(f"there is no option {flag}; {meant}{prog} --help lists all")
+
+
+def _flag_values(config: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """Keys that flags can set, with their values."""
+    for name, hint in field_types(type(config)).items():
+        key, value = prefix + name, getattr(config, name)
+        if dataclasses.is_dataclass(value):
+            yield from _flag_values(value, f"{key}.")
+        if not dataclasses.is_dataclass(value) or kinds_of(hint) is not None:
+            if name not in _ARRAY_KEYS:
+                yield key, value
 
 
 def _refuse_arrays(words: Sequence[str]) -> None:

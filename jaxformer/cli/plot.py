@@ -1,5 +1,6 @@
 """jaxformer plot: figures of runs, written into files."""
 
+import os
 import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -45,6 +46,8 @@ def _check_output(output: pathlib.Path, suffixes: Sequence[str]) -> None:
         raise errors.ConfigError(f"--output {output} is in a folder that does not exist; make it")
     if output.is_dir():
         raise errors.ConfigError(f"--output {output} is a folder; give a file")
+    if not os.access(output if output.exists() else output.parent, os.W_OK):
+        raise errors.ConfigError(f"--output {output} may not be written; choose another file")
 
 
 def _write(figure: "Figure", output: pathlib.Path) -> None:

@@ -1,36 +1,37 @@
 """jaxformer train and evaluate."""
 
+import dataclasses
 import pathlib
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jaxformer.cli.commands import Evaluate
-from jaxformer.cli.overrides import override_config
-from jaxformer.config import config_to_toml, load_config
+from jaxformer.cli.overrides import implied_settings, override_config
+from jaxformer.config import ExperimentConfig, changed_settings, load_config
 
 if TYPE_CHECKING:
-    from jaxformer.runs import Run
+    from jaxformer.runs import Run, Task
+    from jaxformer.training import FitResult
 
 __all__ = ["evaluate", "train"]
 
 
 def train(path: str, overrides: Sequence[str]) -> None:
     """Trains, or resumes, the run of a config with its overrides, and reports on the result."""
-    config = override_config(load_config(path), overrides, prog=f"jaxformer train {path}")
+    loaded = load_config(path)
+    config = override_config(loaded, overrides, prog=f"jaxformer train {path}")
+    for line in implied_settings(loaded, config, overrides):
+        _print(line)
     if config.training.cpu_devices is not None:
         from jaxformer.training.parallel import split_cpu
 
         split_cpu(config.training.cpu_devices)
     from jaxformer import runs
 
-    def print_start(task: runs.Task) -> None:
-        print(config_to_toml(task.config))
-        for line in task.report:
-            print(line)
-        print(f"layers run as a {task.execution.name}: {task.execution.reason}")
-
-    result = runs.train_run(config, on_start=print_start)
+    result = runs.train_run(config, on_start=_print_start)
     assert config.out is not None  # load_config fills it in
     folder = pathlib.Path(config.out)
     if result.stop_signal is not None:
@@ -39,24 +40,64 @@ def train(path: str, overrides: Sequence[str]) -> None:
             "same command goes on from there"
         )
         sys.exit(128 + result.stop_signal)
-    _report(runs.open_run(folder))
+    _report(runs.open_run(folder), result)
 
 
-def _report(run: "Run") -> None:
-    """Reports on a finished training run: validation loss, loss curve, samples, run folder."""
+def _print_start(task: "Task") -> None:
+    """Prints what is trained, on what, and the settings that are not at their defaults."""
+    config = task.config
+    print(f"{task.kind}; settings other than the defaults (all are in {config.out}/config.toml):")
+    for paragraph in _changed_paragraphs(config):
+        _print(paragraph)
+    for line in (*task.report, f"layers run as a {task.execution.name}: {task.execution.reason}"):
+        _print(line)
+
+
+def _changed_paragraphs(config: ExperimentConfig) -> list[str]:
+    """The settings of each table that are not at their defaults, as wide as the terminal."""
+    tables: dict[str, list[str]] = {}
+    settings = changed_settings(dataclasses.replace(config, out=None))  # which is in all messages
+    for key, value in settings.items():
+        table, dot, name = key.partition(".") if "." in key else ("", "", key)
+        setting = f"{name} = {value}".replace(" ", "\0")  # a line does not end within it
+        tables.setdefault(f"[{table}] " if dot else "", []).append(setting)
+    width = shutil.get_terminal_size().columns
+    return [
+        textwrap.fill(
+            table + ", ".join(of_table), width, initial_indent="  ", subsequent_indent="    ",
+            break_long_words=False, break_on_hyphens=False,
+        ).replace("\0", " ")
+        for table, of_table in tables.items()
+    ]  # fmt: skip
+
+
+def _report(run: "Run", result: "FitResult") -> None:
+    """Reports on a finished training run: its best checkpoint, loss curve, samples, run folder."""
     import jax
 
     print()
-    _print_evaluation(run)
+    if result.evaluation is None or run.step != result.step:
+        print(f"the best checkpoint is that of step {run.step}, of {result.step}")
+        _print_evaluation(run)
+    elif hasattr(run.task, "translate"):  # by beam search, which training itself does not do
+        found = run.evaluate()
+        scores = ", ".join(f"{name} {value:.4g}" for name, value in found.scores.items())
+        print("\n".join([f"translations at step {run.step}: {scores}", *found.details]))
     print(f"loss curve: {_draw_loss_curve(run)}\n")
     rng = jax.random.key(run.config.seed)
     with (run.folder / "samples.txt").open("w", encoding="utf-8") as file:
         for index, prompt in enumerate(run.config.samples.prompts):
             sample = run.sample(prompt, jax.random.fold_in(rng, index))
             sample = f"--- {prompt!r}\n{sample}\n"
-            print(sample)
             file.write(sample + "\n")
+            _print(sample)
     print(f"run folder: {run.folder}")
+
+
+def _print(text: str) -> None:
+    """Prints a text, with escapes for what standard output cannot show, so that no run fails."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def _print_evaluation(run: "Run", data: Sequence[pathlib.Path] = ()) -> None:

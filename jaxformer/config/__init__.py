@@ -9,7 +9,12 @@ from jaxformer.config.decoding import (
     SearchOptions,
     TranslationConfig,
 )
-from jaxformer.config.files import config_differences, config_to_toml, load_config
+from jaxformer.config.files import (
+    changed_settings,
+    config_differences,
+    config_to_toml,
+    load_config,
+)
 from jaxformer.config.layers import LayerConfig
 from jaxformer.config.loop import LoopConfig
 from jaxformer.config.model import ModelConfig
@@ -34,6 +39,7 @@ from jaxformer.config.positions import (
     YarnScalingConfig,
 )
 from jaxformer.config.reading import config_from_dict
+from jaxformer.config.ready import ready_configs
 from jaxformer.config.schema import ExperimentConfig, TrainingConfig
 
 __all__ = [
@@ -67,8 +73,10 @@ __all__ = [
     "TrainingConfig",
     "TranslationConfig",
     "YarnScalingConfig",
+    "changed_settings",
     "config_differences",
     "config_from_dict",
     "config_to_toml",
     "load_config",
+    "ready_configs",
 ]

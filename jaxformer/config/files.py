@@ -7,18 +7,30 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any, TypeGuard
 
-from jaxformer.config.reading import config_from_dict
+from jaxformer.config.checks import field_types, suggestion
+from jaxformer.config.kinds import kinds_of
+from jaxformer.config.reading import config_from_dict, with_source_of_paths
+from jaxformer.config.ready import ready_configs
 from jaxformer.config.schema import ExperimentConfig
 from jaxformer.errors import ConfigError
 
-__all__ = ["config_differences", "config_to_toml", "load_config"]
+__all__ = [
+    "changed_settings",
+    "config_differences",
+    "config_to_toml",
+    "load_config",
+    "toml_value",
+]
 
 
 def load_config(path: str | pathlib.Path) -> ExperimentConfig:
     """Reads an experiment config from a TOML file; unknown keys are errors.
 
+    Where data.paths are given and no data.source, they are files of what the model is trained on:
+    text, pairs, or labelled texts.
+
     Args:
-        path: TOML file.
+        path: TOML file, or the name of one of `ready_configs`, which a file of that name hides.
 
     Returns:
         The config; `out` is filled in with "runs/" and the file's stem where the file has none.
@@ -28,26 +40,39 @@ def load_config(path: str | pathlib.Path) -> ExperimentConfig:
             type or impossible; the message names file, key, value and the nearest valid key.
 
     Example:
-        >>> load_config("configs/quickstart.toml").model.num_layers
+        >>> load_config("quickstart").model.num_layers
         4
     """
-    path = pathlib.Path(path)
+    path = _found(pathlib.Path(path))
     try:
         with path.open("rb") as file:
             values = tomllib.load(file)
     except FileNotFoundError:
-        nearby = sorted(p.name for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
-        hint = f"; {path.parent} has {', '.join(nearby)}" if nearby else ""
-        raise ConfigError(f"{path}: there is no such config file{hint}") from None
+        raise ConfigError(f"{path}: there is no such config file{_nearby(path)}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not a TOML file: {error}") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     try:
-        config = config_from_dict(ExperimentConfig, values)
+        config = config_from_dict(ExperimentConfig, with_source_of_paths(values))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     return config if config.out else dataclasses.replace(config, out=f"runs/{path.stem}")
+
+
+def _found(path: pathlib.Path) -> pathlib.Path:
+    """A path that is there, or else the ready config of that name."""
+    return path if path.exists() else ready_configs().get(str(path), path)
+
+
+def _nearby(path: pathlib.Path) -> str:
+    """End of a message on a missing file: what is beside it, or the ready configs for a name."""
+    ready = ready_configs()
+    near = suggestion(path.stem, ready)
+    if not path.suffix:
+        return f"; the ready ones are {', '.join(ready)}{near}"
+    beside = sorted(p.name for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
+    return (f"; {path.parent} has {', '.join(beside)}" if beside else "") + near
 
 
 def config_to_toml(config: Any) -> str:
@@ -72,10 +97,10 @@ def _toml_lines(config: Any, prefix: str) -> Iterator[str]:
                 tables += ["", f"[[{key}]]", *_toml_lines(entry, f"{key}.")]
         elif not _is_config(value):
             if value is not None:
-                yield f"{field.name} = {_toml_value(value)}"
+                yield f"{field.name} = {toml_value(value)}"
         elif len(dataclasses.fields(value)) == 1:  # a kind without settings: its name suffices
             (kind,) = dataclasses.fields(value)
-            yield f"{field.name} = {_toml_value(getattr(value, kind.name))}"
+            yield f"{field.name} = {toml_value(getattr(value, kind.name))}"
         else:
             tables += ["", f"[{key}]", *_toml_lines(value, f"{key}.")]
     yield from tables
@@ -89,11 +114,43 @@ def _are_configs(value: Any) -> TypeGuard[tuple[Any, ...]]:
     return isinstance(value, tuple) and value != () and all(map(_is_config, value))
 
 
-def _toml_value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """TOML of a plain value, or of a tuple of them."""
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_toml_value, value))}]"
+        return f"[{', '.join(map(toml_value, value))}]"
     # JSON's strings, numbers and booleans are TOML's, but for DEL, which TOML wants escaped.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+
+
+def changed_settings(config: Any, prefix: str = "") -> dict[str, str]:
+    """Settings of a config that are not at their defaults, in TOML, by dotted key.
+
+    Args:
+        config: a config dataclass.
+        prefix: prefix of the keys, such as "model.".
+
+    Example:
+        >>> from jaxformer.config import TokenizerConfig
+        >>> changed_settings(TokenizerConfig(kind="byte"))
+        {'kind': '"byte"'}
+    """
+    changed: dict[str, str] = {}
+    for field in dataclasses.fields(config):
+        key, value = prefix + field.name, getattr(config, field.name)
+        if value == field.default:
+            continue
+        if _are_configs(value):
+            for index, entry in enumerate(value):
+                changed |= changed_settings(entry, f"{key}[{index}].")
+        elif not _is_config(value):
+            changed[key] = toml_value(value)
+        else:
+            kinds = kinds_of(field_types(type(config))[field.name])
+            usual = field.metadata.get("default_kind", type(field.default))
+            if kinds is not None and type(value) is not usual:
+                changed[f"{key}.{kinds.key}"] = toml_value(getattr(value, kinds.key))
+            changed |= changed_settings(value, f"{key}.")
+    return changed
 
 
 def config_differences(old: Any, new: Any, prefix: str = "") -> dict[str, tuple[Any, Any]]:

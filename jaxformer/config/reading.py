@@ -7,10 +7,11 @@ from typing import Any, Literal, TypeVar
 
 from jaxformer.config.checks import field_types, suggestion, union_members
 from jaxformer.config.kinds import Kinds, kinds_of
-from jaxformer.config.schema import ExperimentConfig
+from jaxformer.config.model import ModelConfig
+from jaxformer.config.schema import ExperimentConfig, source_of_paths
 from jaxformer.errors import ConfigError
 
-__all__ = ["config_from_dict"]
+__all__ = ["config_from_dict", "with_source_of_paths"]
 
 T = TypeVar("T")
 
@@ -55,6 +56,22 @@ def config_from_dict(kind: type[T], values: Mapping[str, Any], prefix: str = "")
     except ConfigError as error:
         section = prefix.rstrip(".")
         raise ConfigError(f"[{section}] {error}" if section else str(error)) from None
+
+
+def with_source_of_paths(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Adds data.source to the contents of an experiment's file that has data.paths without one.
+
+    Example:
+        >>> with_source_of_paths({"data": {"paths": ["a.txt"]}, "model": {}})["data"]["source"]
+        'files'
+    """
+    data, model, training = (values.get(name) for name in ("data", "model", "training"))
+    if not isinstance(data, Mapping) or not data.get("paths") or "source" in data:
+        return values
+    architecture = model.get("architecture") if isinstance(model, Mapping) else None
+    in_rows = isinstance(training, Mapping) and "batch_tokens" in training
+    source = source_of_paths(str(architecture or ModelConfig.architecture), in_rows=in_rows)
+    return {**values, "data": {**data, "source": source}}
 
 
 def _default_kind(field: dataclasses.Field) -> type | None:

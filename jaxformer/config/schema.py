@@ -12,7 +12,7 @@ from jaxformer.config.model import ModelConfig
 from jaxformer.config.optimizers import AdamWConfig, OptimizerConfig, ScheduleConfig
 from jaxformer.errors import ConfigError
 
-__all__ = ["ExperimentConfig", "TrainingConfig"]
+__all__ = ["ExperimentConfig", "TrainingConfig", "source_of_paths"]
 
 # What a data source must yield to train each architecture.
 _TRAINED_ON: dict[str, set[str]] = {
@@ -20,6 +20,26 @@ _TRAINED_ON: dict[str, set[str]] = {
     "encoder": {"stream", "labelled"},
     "encoder_decoder": {"pairs"},
 }
+
+
+def source_of_paths(architecture: str, *, in_rows: bool) -> str:
+    """Data source that reads files for an architecture: text, pairs, or labelled texts.
+
+    Args:
+        architecture: of the model.
+        in_rows: whether the data is rows of text; decides where the architecture has both kinds.
+
+    Example:
+        >>> source_of_paths("encoder_decoder", in_rows=True)
+        'pairs'
+    """
+    fitting = [
+        name
+        for name, source in SOURCES.items()
+        if "paths" in source.paths and _TRAINED_ON.get(architecture, set()) & set(source.yields)
+    ]
+    alike = [name for name in fitting if ("stream" in SOURCES[name].yields) != in_rows]
+    return next(iter(alike or fitting), DataConfig.source)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,6 +97,9 @@ class ExperimentConfig:
 
     Args:
         out: run folder; "runs/NAME" for configs/NAME.toml when not given.
+        init_from: run folder that a new run starts from: it takes over the weights of the lowest
+            validation loss, or of a step, "FOLDER@STEP", and the tokenizers. The optimizer's state
+            is new.
         seed: seed of the initial parameters, the data order, dropout and samples.
         model: the Transformer.
         data: data source and validation split.
@@ -89,6 +112,7 @@ class ExperimentConfig:
     """
 
     out: str | None = None
+    init_from: str | None = None
     seed: int = 0
     model: ModelConfig
     data: DataConfig = DataConfig()

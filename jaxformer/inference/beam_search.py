@@ -74,14 +74,15 @@ def beam_search(
     are continuations nothing is dropped, so the search is exhaustive. Ties go to the likelier
     running hypothesis, then to the lower token; of equal scores the earlier finished wins.
 
-    A row is done, and changes no more, when no hypothesis is running, or
-      early_stopping=True: when it has W finished hypotheses;
-      early_stopping=False: when it has W, and the likeliest running one, scored at its present
-        length, is not better than the worst of them. Quick, but with a positive penalty a longer
-        hypothesis that would have been better can be missed;
-      early_stopping="never": when it has W, and no running one can become better than the worst
-        of them. Log-probabilities are never positive, so its best possible score is its present
-        log-probability at length max_new_tokens (positive penalty) or at its present length.
+    A row is done, and changes no more, when no hypothesis is running, or by `early_stopping`:
+
+    - True: when it has W finished hypotheses.
+    - False: when it has W, and the likeliest running one, scored at its present length, is not
+      better than the worst of them. Quick, but with a positive penalty a longer hypothesis that
+      would have been better can be missed.
+    - "never": when it has W, and no running one can become better than the worst of them.
+      Log-probabilities are never positive, so its best possible score is its present
+      log-probability at length max_new_tokens (positive penalty) or at its present length.
 
     A token whose logit is -inf is impossible, and so is every hypothesis that has it; a hypothesis
     whose every next token is impossible is dropped. Where a row has fewer than `num_best`

@@ -17,9 +17,12 @@ class AttentionMap(NamedTuple):
             where it attends to no key.
         query_tokens: the T tokens that attend.
         key_tokens: the S tokens that are attended to.
+        next_tokens: of a decoder, the T tokens that come next after each query token, which it
+            predicts from there; None where nothing is predicted.
     """
 
     name: str
     weights: npt.ArrayLike
     query_tokens: Sequence[str]
     key_tokens: Sequence[str]
+    next_tokens: Sequence[str] | None = None

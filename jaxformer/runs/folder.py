@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from jaxformer.config import ExperimentConfig, config_differences, config_to_toml, load_config
 from jaxformer.errors import CheckpointError
+from jaxformer.training.checkpoints import require_usable_path
 
 __all__ = [
     "CHECKPOINTS",
@@ -69,8 +70,10 @@ def require_free(folder: pathlib.Path) -> None:
     """Checks that a run can be made at a path: nothing is there, or an empty folder.
 
     Raises:
-        CheckpointError: something is there, or the folder above cannot be made.
+        CheckpointError: something is there, the folder above cannot be made, or the path has
+            characters that checkpoints cannot have.
     """
+    require_usable_path(folder)
     try:
         if folder.is_symlink() or folder.exists():
             others = sorted(path.name for path in folder.iterdir())
@@ -128,7 +131,7 @@ def read_run_config(folder: pathlib.Path) -> ExperimentConfig:
     if not is_run(folder):
         reason = "it has no config.toml" if folder.is_dir() else "there is no such folder"
         raise CheckpointError(
-            f"{folder} is not a run folder: {reason}; jaxformer train CONFIG.toml makes one"
+            f"{folder} is not a run folder: {reason}; jaxformer train CONFIG makes one"
         )
     return load_config(folder / _CONFIG)
 
@@ -182,6 +185,10 @@ def check_same_run(folder: pathlib.Path, config: ExperimentConfig, summary: Data
     Raises:
         CheckpointError: with what differs.
     """
+    elsewhere = (
+        "train in another folder, --out NEW: from nothing, or from its weights by --init-from "
+        f"{folder}"
+    )
     forbidden = [
         f"{key}: {before!r} there, {after!r} now"
         for key, (before, after) in config_differences(read_run_config(folder), config).items()
@@ -189,14 +196,14 @@ def check_same_run(folder: pathlib.Path, config: ExperimentConfig, summary: Data
     ]
     if forbidden:
         raise CheckpointError(
-            f"{folder} belongs to another config ({'; '.join(forbidden)}); choose another out, or "
-            "undo the change"
+            f"{folder} belongs to another config ({'; '.join(forbidden)}); undo the change to "
+            f"resume it, or {elsewhere}"
         )
     before = load_summary(folder)
     if before.fingerprint != summary.fingerprint:
         raise CheckpointError(
-            f"{folder} was trained on another text than data now gives; choose another out, or "
-            "restore the text"
+            f"{folder} was trained on another text than data now gives; restore the text to resume "
+            f"it, or {elsewhere}"
         )
     if before.shapes != summary.shapes:
         raise CheckpointError(

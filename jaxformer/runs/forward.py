@@ -105,8 +105,9 @@ def label_log_likelihoods(
 
 
 def self_attention_map(
-    name: str, weights: jax.Array, tokenizer: text.Tokenizer, ids: np.ndarray
-) -> AttentionMap:
+    name: str, weights: jax.Array, tokenizer: text.Tokenizer, ids: np.ndarray,
+    next_ids: np.ndarray | None = None,
+) -> AttentionMap:  # fmt: skip
     """Makes the map of tokens that attend to each other.
 
     Args:
@@ -114,9 +115,11 @@ def self_attention_map(
         weights: float `[L, 1, N, T, T]`.
         tokenizer: of the tokens.
         ids: int `[T]`.
+        next_ids: int `[T]`, of a decoder: the token that comes after each.
     """
     tokens = tokenizer.token_texts(ids)
-    return AttentionMap(name, np.asarray(weights)[:, 0], tokens, tokens)
+    next_tokens = None if next_ids is None else tokenizer.token_texts(next_ids)
+    return AttentionMap(name, np.asarray(weights)[:, 0], tokens, tokens, next_tokens)
 
 
 def with_weights(model: Any, **inputs: jax.Array) -> Any:

@@ -173,4 +173,8 @@ class LanguageModelTask(StreamTask):
         ids = self.encode(one)
         output = apply_model(self.model, with_weights, params, tokens=ids[None])
         weights = output.weights.self_attention
-        return [self_attention_map("decoder self-attention", weights, self.tokenizer, ids)]
+        likeliest = output.logits[0, -1, : self.tokenizer.vocab_size].argmax()
+        next_ids = np.append(ids[1:], likeliest)
+        return [
+            self_attention_map("decoder self-attention", weights, self.tokenizer, ids, next_ids)
+        ]

@@ -121,7 +121,8 @@ class Task(abc.ABC):
 
         Args:
             config: the experiment.
-            folder: run folder to resume; its tokenizers are reused. None for a new run.
+            folder: run folder whose tokenizers are reused, that of the run to resume or to start
+                from; None for new ones.
 
         Returns:
             The task before the first step.

@@ -3,11 +3,13 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 from jaxformer.config import ExperimentConfig
-from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.errors import ConfigError
 from jaxformer.runs import folder as files
 from jaxformer.runs.run import task_class
+from jaxformer.runs.start import start_folder_and_step, start_params, with_start
 from jaxformer.runs.task import Task
 from jaxformer.text import BucketedBatches
 from jaxformer.training import (
@@ -30,6 +32,8 @@ def train_run(
 ) -> FitResult:
     """Trains in the run folder `config.out`, which it makes, or resumes.
 
+    A new run starts from drawn parameters, or from those of the run `config.init_from`.
+
     Args:
         config: the experiment, its out set.
         task: what to train; the built-in task that the config means when not given.
@@ -40,16 +44,19 @@ def train_run(
         How it ended.
 
     Raises:
-        ConfigError: the config is impossible on this machine or with this data, or the task lacks
-            a method.
-        CheckpointError: out is a folder of something else, or of a run with another config.
+        ConfigError: the config is impossible on this machine, with this data, or with the run that
+            it starts from; the run has been trained for more steps; or the task lacks a method.
+        CheckpointError: out is a folder of something else, or of a run with another config; or a
+            checkpoint is missing or damaged.
         DataError: the data cannot be used, or a prompt of the samples does not fit.
     """
     if config.out is None:
         raise ConfigError("out, the run folder, must be set")
     folder, training = pathlib.Path(config.out), config.training
-    resumes = files.is_run(folder)
-    if not resumes:
+    resumes, trained = files.is_run(folder), 0
+    if resumes:
+        trained = _step_to_resume(folder, training.steps)
+    else:
         files.require_free(folder)
     runner = make_runner(
         training.runner,
@@ -57,15 +64,19 @@ def train_run(
         batch_size=training.batch_size,
         accumulate_steps=training.accumulate_steps,
     )
-    made = (task_class(config) if task is None else task).prepare(
-        config, folder if resumes else None
-    )
+    kind = task_class(config) if task is None else task
+    config = with_start(config, kind, folder if resumes else None)
+    made = kind.prepare(config, folder if resumes else _start_folder(config))
     config, data = made.config, made.training_data(runner)
     shapes = data.batches.shapes if isinstance(data.batches, BucketedBatches) else ()
     summary = dataclasses.replace(made.summary, shapes=shapes)
     if resumes:
         files.check_same_run(folder, config, summary)
-        _check_steps(folder, training.steps)
+    init_params: Any = made.init_params
+    if config.init_from is not None and not trained:
+        init_params, report = start_params(made)
+        made = dataclasses.replace(made, report=(report, *made.report))
+    if resumes:
         files.update_config(folder, config)
     else:
         files.start_folder(folder, config, summary, made.save)
@@ -73,7 +84,7 @@ def train_run(
         on_start(made)
     return fit(
         made.loss(training.label_smoothing),
-        made.init_params,
+        init_params,
         make_optimizer(config.optimizer, config.schedule),
         data,
         folder,
@@ -85,11 +96,15 @@ def train_run(
     )
 
 
-def _check_steps(folder: pathlib.Path, steps: int) -> None:
-    with Checkpoints(folder / files.CHECKPOINTS, read_only=True) as checkpoints:
-        trained = checkpoints.latest_step or 0
-    if trained > steps:
-        raise CheckpointError(
-            f"{folder} has been trained to step {trained} already, got training.steps={steps}; "
-            f"set it to {trained} or more, or choose another out"
-        )
+def _step_to_resume(folder: pathlib.Path, steps: int) -> int:
+    """Step that a run is resumed at, 0 where it has no checkpoint yet."""
+    path = folder / files.CHECKPOINTS
+    if not path.is_dir():
+        return 0
+    with Checkpoints(path, read_only=True) as checkpoints:
+        return checkpoints.step_to_resume(steps)
+
+
+def _start_folder(config: ExperimentConfig) -> pathlib.Path | None:
+    """Run folder that a new run takes its tokenizers from."""
+    return None if config.init_from is None else start_folder_and_step(config.init_from)[0]

@@ -154,6 +154,8 @@ class TrainedTask:
         Returns:
             A map for each kind of attention that the model has, for `viz.attention_page`; of an
             encoder-decoder cross-attention, then the encoder's and the decoder's self-attention.
+            A decoder's map also has the token that comes next after each; behind the last of a
+            language model's text, that is the likeliest.
 
         Raises:
             ConfigError: a target is given to a model that does not translate.

@@ -331,18 +331,21 @@ class TranslationTask(TableTask):
         source, source_ids = self.tokenizers[0], self.encode(one)
         if target is None:
             ((_, (best,)),) = self._search(params, [one])
-            found = best.tokens[: self.max_len - 1]  # one without an end was not read to its last
+            found = best.tokens
         else:
             found = self._encode_target(target)
-        ids = np.insert(found, 0, self._end_of_text).astype(np.int32)
+        # The last token is predicted, and not read; an end of text would be one too many.
+        next_ids = np.append(found, self._end_of_text)[: self.max_len].astype(np.int32)
+        ids = np.insert(next_ids[:-1], 0, self._end_of_text)
         output = apply_model(
             self.model, with_weights, params, source_tokens=source_ids[None], tokens=ids[None]
         )
         cross = np.asarray(output.decoder_weights.cross_attention)[:, 0]
-        tokens, source_tokens = self.tokenizer.token_texts(ids), source.token_texts(source_ids)
+        source_tokens = source.token_texts(source_ids)
+        tokens, next_tokens = (self.tokenizer.token_texts(some) for some in (ids, next_ids))
         encoder, decoder = output.encoder_weights, output.decoder_weights.self_attention
         return [
-            AttentionMap("cross-attention", cross, tokens, source_tokens),
+            AttentionMap("cross-attention", cross, tokens, source_tokens, next_tokens),
             self_attention_map("encoder self-attention", encoder, source, source_ids),
-            self_attention_map("decoder self-attention", decoder, self.tokenizer, ids),
+            self_attention_map("decoder self-attention", decoder, self.tokenizer, ids, next_ids),
         ]

@@ -31,12 +31,14 @@ class StartVectors:
     ) -> tuple["StartVectors", ExperimentConfig]:
         """Reads the file that the config names, and fills the vectors' width into the config.
 
+        A run that starts from the weights of another has its vectors, and reads none.
+
         Raises:
             ConfigError: the config has another width.
             DataError: the file cannot be used.
         """
         path, model = config.tokenizer.word_vectors, config.model
-        if path is None:
+        if path is None or config.init_from is not None:  # the weights have them already
             return cls(None, ()), config
         words = tokenizer.words
         found = text.read_word_vectors(path, words)

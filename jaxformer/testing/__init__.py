@@ -1,7 +1,8 @@
-"""Assertions for tests of attention functions, models, decoding and shapes, from any library.
+"""Assertions for tests of attention functions, models, packing, decoding and shapes.
 
-Each takes plain functions of arrays, and raises an AssertionError that says which claim failed,
-where, what was got and expected, and the likely cause. They need no pytest.
+Each takes plain functions of arrays, whatever library they were written with, and raises an
+AssertionError that says which claim failed, where, what was got and expected, and the likely
+cause. They need no pytest; there, a failure shows the test's own line and this message alone.
 """
 
 from jaxformer.testing.attention import (
@@ -24,6 +25,7 @@ from jaxformer.testing.masking import (
     assert_padding_ignored,
 )
 from jaxformer.testing.models import assert_model_is_causal, assert_padding_invariant
+from jaxformer.testing.packing import assert_packing_invariant
 from jaxformer.testing.shapes import assert_shapes
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "assert_low_precision_accurate",
     "assert_mask_respected",
     "assert_model_is_causal",
+    "assert_packing_invariant",
     "assert_padding_ignored",
     "assert_padding_invariant",
     "assert_permutation_equivariant",

@@ -27,6 +27,8 @@ __all__ = [
     "assert_permutation_equivariant", "assert_scaled_dot_product",
 ]  # fmt: skip
 
+__tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
+
 
 def assert_attention_shape(attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES) -> None:
     """Asserts that the output is one array `[B, T, N, Hv]`, by tracing only.

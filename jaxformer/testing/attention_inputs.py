@@ -18,6 +18,8 @@ __all__ = [
     "shaped", "tolerance_of",
 ]  # fmt: skip
 
+__tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
+
 Attention = Callable[..., jax.Array]
 
 

@@ -25,6 +25,8 @@ from jaxformer.testing.masking import (
 
 __all__ = ["ATTENTION_CLAIMS", "assert_attention_contract"]
 
+__tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
+
 
 def _nan_padding_ignored(attention: Attention, sizes: AttentionSizes) -> None:
     assert_padding_ignored(attention, sizes, fill=float("nan"))

@@ -15,6 +15,8 @@ from jaxformer.testing.failures import check_close, check_output_shape, compiled
 
 __all__ = ["assert_cached_decoding_equals_full", "assert_scanned_equals_looped"]
 
+__tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
+
 
 def assert_cached_decoding_equals_full(
     full: Callable[[jax.Array], jax.Array],

@@ -14,6 +14,8 @@ __all__ = [
     "run",
 ]  # fmt: skip
 
+__tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
+
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Jits a function of arrays, at full float32 precision on every backend.
@@ -61,7 +63,7 @@ def fail(rule: str, *, where: str, got: object, expected: object, cause: str) ->
     raise AssertionError(
         f"{rule}\n  where:        {where}\n  got:          {got}\n  expected:     {expected}\n"
         f"  likely cause: {cause}"
-    )
+    ) from None  # pytest would show an error that was caught on the way here
 
 
 def named_index(name: str, axes: str, index: tuple[int, ...]) -> str:

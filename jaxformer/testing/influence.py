@@ -1,4 +1,4 @@
-"""Dependence of outputs on inputs, measured by gradients."""
+"""Dependence of outputs on inputs, measured by gradients and by exchanging inputs."""
 
 import math
 from collections.abc import Callable
@@ -8,9 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxformer.errors import DataError, ShapeError
+from jaxformer.functional.shapes import Array
 from jaxformer.testing.failures import check_output_shape, fail, first_index, run
 
-__all__ = ["check_causal_influence", "influence"]
+__all__ = ["check_causal_influence", "exchange_influence", "influence", "replacements"]
+
+__tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
 
 
 def influence(
@@ -66,6 +70,79 @@ def influence(
 
     found = run(gradients, inputs)
     return jax.tree.map(lambda g: g.reshape(*sizes, *g.shape[1:]), found)
+
+
+def replacements(inputs: Array) -> jax.Array:
+    """Valid inputs that differ from the given ones everywhere.
+
+    Args:
+        inputs: integer `[B, T]` of at least two different tokens, or float `[B, T, ...]`.
+
+    Raises:
+        ShapeError: inputs are not `[B, T]` or `[B, T, ...]` with a T of at least 2.
+        DataError: all tokens are equal.
+
+    Example:
+        >>> replacements(np.array([[3, 1, 4]])).tolist()
+        [[1, 4, 1]]
+    """
+    inputs = jnp.asarray(inputs)
+    floating = jnp.issubdtype(inputs.dtype, jnp.floating)
+    if inputs.ndim < 2 or inputs.shape[1] < 2 or not (floating or inputs.ndim == 2):
+        raise ShapeError(
+            "inputs must be integer [B, T] or float [B, T, ...] with a T of at least 2, got "
+            f"{inputs.dtype} of shape {inputs.shape}"
+        )
+    if floating:
+        noise = np.random.default_rng(4).standard_normal(inputs.shape)
+        return inputs + jnp.asarray(noise, inputs.dtype) * jnp.maximum(inputs.std(), 1)
+    low, high = inputs.min(), inputs.max()
+    if low == high:
+        raise DataError(
+            f"inputs must hold at least two different tokens, got {int(low)} everywhere; the "
+            "check exchanges them for each other"
+        )
+    return jnp.where(inputs == low, high, low)
+
+
+def exchange_influence(
+    apply: Callable[[jax.Array], jax.Array], inputs: Array, *, rule: str
+) -> np.ndarray:
+    """Largest change of each output of a row when one of its inputs is exchanged for another.
+
+    Args:
+        apply: `apply(inputs)` returns one float array `[B, T, ...]`.
+        inputs: as `replacements` takes them.
+        rule: the claim being checked, for the message.
+
+    Returns:
+        float64 `[B, T, T]`: of output t by input s, relative to the largest output.
+
+    Raises:
+        AssertionError: the function does not return one array `[B, T, ...]`.
+        ShapeError: inputs are not `[B, T]` or `[B, T, ...]` with a T of at least 2.
+        DataError: all tokens are equal.
+
+    Example:
+        >>> exchange_influence(lambda x: x * 1.0, np.array([[3, 6]]), rule="").tolist()
+        [[[0.5, 0.0], [0.0, 0.5]]]
+    """
+    inputs, others = jnp.asarray(inputs), replacements(inputs)
+    check_output_shape(rule, jax.eval_shape(apply, inputs), inputs.shape[:2], "B T")
+    places = jnp.arange(inputs.shape[1])
+
+    def changes(inputs: jax.Array) -> jax.Array:
+        output = apply(inputs)
+
+        def change(s: jax.Array) -> jax.Array:
+            here = jnp.expand_dims(places == s, (0, *range(2, inputs.ndim)))
+            difference = jnp.abs(apply(jnp.where(here, others, inputs)) - output)
+            return difference.max(axis=tuple(range(2, difference.ndim)))
+
+        largest = jnp.maximum(jnp.abs(output).max(), jnp.finfo(output.dtype).tiny)
+        return jnp.moveaxis(jax.lax.map(change, places), 0, -1) / largest
+
+    return run(changes, inputs)
 
 
 def check_causal_influence(

@@ -29,6 +29,8 @@ __all__ = [
     "assert_padding_ignored",
 ]  # fmt: skip
 
+__tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
+
 
 def assert_mask_respected(attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES) -> None:
     """Asserts by gradient that a query attends to exactly the values that the mask allows.

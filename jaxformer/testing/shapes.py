@@ -12,6 +12,8 @@ from jaxformer.testing.failures import fail
 
 __all__ = ["assert_shapes"]
 
+__tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
+
 Shape = Any  # what chex.assert_shape takes: a tuple of sizes, None or ... ; or a ShapeDtypeStruct
 
 

@@ -6,12 +6,25 @@ from typing import Any
 import jax
 from orbax.checkpoint import v1 as ocp
 
-from jaxformer.errors import CheckpointError
+from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.training.state import TrainState
 
-__all__ = ["Checkpoints"]
+__all__ = ["Checkpoints", "require_usable_path"]
 
 _METRIC = "validation_loss"
+
+
+def require_usable_path(folder: pathlib.Path) -> None:
+    """Raises CheckpointError where checkpoints in a folder could be written, but not read.
+
+    Orbax takes these characters of a path for those of a glob pattern.
+    """
+    path = folder.absolute().as_posix()
+    if found := sorted(set(path) & set("[]\\")):
+        raise CheckpointError(
+            f"the path of a run folder must not have {' or '.join(found)}, got {path}; choose "
+            "another folder"
+        )
 
 
 class Checkpoints:
@@ -24,7 +37,8 @@ class Checkpoints:
             progress of another process.
 
     Raises:
-        CheckpointError: the folder does not exist, with read_only.
+        CheckpointError: the folder does not exist, with read_only; or checkpoints in it could not
+            be read.
 
     Example:
         >>> import tempfile, jax.numpy as jnp, optax
@@ -41,6 +55,7 @@ class Checkpoints:
         self._folder = folder
         if read_only and not folder.is_dir():
             raise CheckpointError(f"{folder} has no checkpoint; train the run first")
+        require_usable_path(folder)
         self._checkpointer = ocp.training.Checkpointer(
             folder.absolute(),
             # When to save is the loop's decision; Orbax's default skips a save while one runs.
@@ -79,6 +94,36 @@ class Checkpoints:
             return self.latest_step
         return int(min(scored, key=lambda checkpoint: checkpoint.metrics[_METRIC]).step)
 
+    def step_to_resume(self, steps: int) -> int:
+        """Step that a training of `steps` steps goes on from: that of the newest checkpoint, or 0.
+
+        Raises:
+            ConfigError: the newest checkpoint is of a later step.
+        """
+        trained = self.latest_step or 0
+        if trained > steps:
+            raise ConfigError(
+                f"{self._folder.parent} has been trained to step {trained} already, got "
+                f"steps={steps}; set it to {trained} or more, or choose another folder"
+            )
+        return trained
+
+    def require_step(self, step: int | None = None) -> int:
+        """Step of a checkpoint that is there: the best when not given.
+
+        Raises:
+            CheckpointError: there is none, or none of this step.
+        """
+        steps = [int(checkpoint.step) for checkpoint in self._checkpointer.checkpoints]
+        chosen = self.best_step if step is None else step
+        if chosen is None:
+            raise CheckpointError(f"{self._folder} has no checkpoint; train the run first")
+        if chosen not in steps:
+            raise CheckpointError(
+                f"{self._folder} has no checkpoint of step {chosen}, only {steps}"
+            )
+        return chosen
+
     def save(self, state: TrainState, validation_loss: float | None = None) -> None:
         """Starts saving a state in the background, after any earlier save.
 
@@ -113,7 +158,7 @@ class Checkpoints:
         Raises:
             CheckpointError: there is none, or its shapes or dtypes are not the template's.
         """
-        loaded = self._load(self._require(self.latest_step), _items(template))
+        loaded = self._load(self.require_step(self.latest_step), _items(template))
         return TrainState(**loaded.pop("meta"), **loaded)
 
     def restore_params(self, template: Any, step: int | None = None) -> Any:
@@ -129,16 +174,7 @@ class Checkpoints:
         Raises:
             CheckpointError: there is none, or its shapes or dtypes are not the template's.
         """
-        chosen = self._require(self.best_step if step is None else step)
-        return self._load(chosen, {"params": template})["params"]
-
-    def _require(self, step: int | None) -> int:
-        steps = [int(checkpoint.step) for checkpoint in self._checkpointer.checkpoints]
-        if step is None:
-            raise CheckpointError(f"{self._folder} has no checkpoint; train the run first")
-        if step not in steps:
-            raise CheckpointError(f"{self._folder} has no checkpoint of step {step}, only {steps}")
-        return step
+        return self._load(self.require_step(step), {"params": template})["params"]
 
     def _load(self, step: int, items: dict[str, Any]) -> dict[str, Any]:
         where = f"{self._folder / str(step)}"

@@ -14,7 +14,7 @@ import numpy as np
 import optax
 
 from jaxformer.config import LoopConfig
-from jaxformer.errors import ConfigError, TrainingError
+from jaxformer.errors import TrainingError
 from jaxformer.training.checkpoints import Checkpoints
 from jaxformer.training.data import TrainingData, batch_at, check_data, check_rows
 from jaxformer.training.evaluation import Evaluation, evaluate
@@ -124,12 +124,7 @@ def fit(
     eval_step = make_eval_step(validation_loss or loss, axis_name=runner.axis_name)
     state = runner.place(_initial_state(init_params, optimizer, seed))
     with Checkpoints(folder / "checkpoints", keep=loop.keep_checkpoints) as checkpoints:
-        start = checkpoints.latest_step or 0
-        if start > loop.steps:
-            raise ConfigError(
-                f"{folder} has been trained to step {start} already, got steps={loop.steps}; set "
-                f"it to {start} or more, or choose another folder"
-            )
+        start = checkpoints.step_to_resume(loop.steps)
         if start:
             state = checkpoints.restore(state)  # the initial state says shapes and placement
         with (

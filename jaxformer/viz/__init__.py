@@ -1,7 +1,7 @@
 """Figures of runs and models, by matplotlib, and an HTML page of attention."""
 
 from jaxformer.viz.attention import attention_heatmaps
-from jaxformer.viz.attention_page import attention_page
+from jaxformer.viz.attention_page import AttentionPage, attention_page
 from jaxformer.viz.distributions import distributions
 from jaxformer.viz.positions import (
     cosine_distance_heatmap,
@@ -13,6 +13,7 @@ from jaxformer.viz.positions import (
 from jaxformer.viz.training import loss_curves
 
 __all__ = [
+    "AttentionPage",
     "attention_heatmaps",
     "attention_page",
     "cosine_distance_heatmap",

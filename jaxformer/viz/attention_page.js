@@ -1,6 +1,7 @@
 
 "use strict";
-// State goes one way: a person changes it by `show`, and `render` writes all of it to the page.
+// What the page shows. State goes one way: a person changes it by `show`, in the file that follows
+// this one in the page, attention_page_use.js, and `render` writes all of it to the page.
 
 const $ = (id) => document.getElementById(id);
 const maps = JSON.parse($("data").textContent).map((map) => ({ ...map, weights: unpack(map) }));
@@ -40,6 +41,7 @@ function quote(token) {
   return `“${letters.length > 18 ? `${letters.slice(0, 16).join("")}…` : token}”`;
 }
 
+const count = (number, one, many) => `${number} ${number === 1 ? one : many}`;
 const headName = (map, head) => (head === map.heads ? "all heads averaged" : `head ${head}`);
 const clamp = (value, size) => Math.max(0, Math.min(size - 1, value));
 
@@ -89,6 +91,15 @@ function make(name, properties = {}, ...children) {
 const makeToken = (name, token, properties = {}) =>
   make(name, { title: token, ...properties }, make("bdi", {}, token));
 
+/** A query, and of a decoder the token that comes next: "cat → sat". */
+function makeQuery(map, index, properties) {
+  const token = map.queries[index];
+  if (!map.next) return makeToken("li", token, properties);
+  const item = makeToken("li", token, { ...properties, title: `${token} → ${map.next[index]}` });
+  item.append(make("span", { className: "next" }, " → ", make("bdi", {}, map.next[index])));
+  return item;
+}
+
 function buildMapChoice() {
   $("maps").hidden = maps.length === 1;
   maps.forEach((map, index) => {
@@ -120,7 +131,9 @@ function paintOverview(map) {
 }
 
 function buildTokens(map) {
-  $("queries").replaceChildren(...map.queries.map((token, index) => makeToken("li", token, {
+  $("next-hint").hidden = !map.next;
+  document.querySelector(".sides").classList.toggle("predicts", map.next !== null);
+  $("queries").replaceChildren(...map.queries.map((_, index) => makeQuery(map, index, {
     role: "option",
     onclick: () => show({ token: index }),
     onpointerenter: (event) => { if (event.pointerType === "mouse") point(index); },
@@ -135,12 +148,20 @@ function buildTokens(map) {
   $("lines").style.height = `calc(${rows} * var(--row))`;
 }
 
+/** The width of the widest of some tokens, in em; turned labels do not take their room themselves. */
+function longest(tokens) {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = `100px ${getComputedStyle(document.body).fontFamily}`;
+  return Math.max(...tokens.map((token) => pen.measureText(token).width)) / 100;
+}
+
 function buildHeat(map) {
   $("rows").replaceChildren(...map.queries.map((token) => makeToken("li", token)));
   $("columns").replaceChildren(...map.keys.map((token) => makeToken("li", token)));
   $("heat").style.setProperty("--rows", map.queries.length);
   $("heat").style.setProperty("--columns", map.keys.length);
-  $("heat").style.setProperty("--longest", Math.max(...map.keys.map((token) => token.length)));
+  $("heat").style.setProperty("--longest-row", longest(map.queries));
+  $("heat").style.setProperty("--longest-column", longest(map.keys));
 }
 
 // --- Rendering ---
@@ -151,8 +172,9 @@ function render() {
   const map = maps[state.map];
   if (built !== map) {
     built = map;
-    $("kind").textContent = `${map.name}; ${map.layers} layers of ${map.heads} heads; ` +
-      `${map.queries.length} tokens look at ${map.keys.length}`;
+    $("kind").textContent = `${map.name}; ${count(map.layers, "layer", "layers")} of ` +
+      `${count(map.heads, "head", "heads")}; ` +
+      `${count(map.queries.length, "token looks", "tokens look")} at ${map.keys.length}`;
     buildOverview(map);
     paintOverview(map);
     buildTokens(map);
@@ -229,120 +251,3 @@ function renderHeat(map, matrix, query, name) {
   [...$("queries").children].forEach((row, i) => row.classList.toggle("previewed", i === pointedAt));
   if (pointedAt === null) $("reading").textContent = "Point at a cell to read its weight.";
 }
-
-// --- What a person does ---
-
-let linking;
-
-/** Changes what is shown; what the new map does not have is replaced by the nearest that it has. */
-function show(change) {
-  state = { ...state, ...change };
-  pointedAt = null; // A pointer that rests does not hide what the keys choose.
-  const map = maps[state.map];
-  state.layer = clamp(state.layer, map.layers);
-  state.head = clamp(state.head, map.heads + 1);
-  state.token = clamp(state.token, map.queries.length);
-  render();
-  clearTimeout(linking); // Browsers refuse many changes of the address in a short time.
-  linking = setTimeout(() => history.replaceState(null, "", toHash()), 150);
-}
-
-function point(token) {
-  pointedAt = token;
-  render();
-}
-
-function toHash() {
-  const head = state.head === maps[state.map].heads ? "all" : state.head;
-  return `#map=${state.map}&layer=${state.layer}&head=${head}&token=${state.token}`;
-}
-
-/** Reads a link; what it does not say, or says wrongly, is what a new page shows. */
-function fromHash() {
-  const link = new URLSearchParams(location.hash.slice(1));
-  const read = (key, size, otherwise) => {
-    const number = Number(link.get(key) || NaN);
-    return Number.isInteger(number) && number >= 0 && number < size ? number : otherwise;
-  };
-  const index = read("map", maps.length, 0);
-  const map = maps[index];
-  return {
-    map: index,
-    layer: read("layer", map.layers, 0),
-    head: link.get("head") === "all" ? map.heads : read("head", map.heads, 0),
-    // The first of a causal decoder sees itself alone, and a late one of a long text is far down.
-    token: read("token", map.queries.length, Math.min(6, Math.floor(map.queries.length / 2))),
-  };
-}
-
-/** Binds keys within an element: what each changes, as a function of the state. */
-function bindKeys(element, changes) {
-  element.addEventListener("keydown", (event) => {
-    const change = changes[event.key];
-    if (!change || event.ctrlKey || event.altKey || event.metaKey) return;
-    event.preventDefault();
-    show(change());
-    element.querySelector("[aria-selected=true]").focus();
-  });
-}
-
-const headKeys = {
-  ArrowLeft: () => ({ head: state.head - 1 }),
-  ArrowRight: () => ({ head: state.head + 1 }),
-};
-bindKeys($("overview"), {
-  ...headKeys,
-  ArrowUp: () => ({ layer: state.layer - 1 }),
-  ArrowDown: () => ({ layer: state.layer + 1 }),
-});
-bindKeys($("queries"), {
-  ...headKeys,
-  ArrowUp: () => ({ token: state.token - 1 }),
-  ArrowDown: () => ({ token: state.token + 1 }),
-  Home: () => ({ token: 0 }),
-  End: () => ({ token: Infinity }),
-  PageUp: () => ({ layer: state.layer - 1 }),
-  PageDown: () => ({ layer: state.layer + 1 }),
-});
-
-/** Finds the query and the key of the cell that an event is over. */
-function cellOf(event) {
-  const map = maps[state.map];
-  const box = $("cells").getBoundingClientRect();
-  return {
-    query: clamp(Math.floor(((event.clientY - box.top) / box.height) * map.queries.length), map.queries.length),
-    key: clamp(Math.floor(((event.clientX - box.left) / box.width) * map.keys.length), map.keys.length),
-  };
-}
-
-$("cells").addEventListener("pointermove", (event) => {
-  const map = maps[state.map];
-  const { query, key } = cellOf(event);
-  const weight = weightsOf(map, state.layer, state.head)[query * map.keys.length + key];
-  if (query !== pointedAt) point(query);
-  $("reading").textContent = `${percent(weight)}: ${quote(map.queries[query])} → ${quote(map.keys[key])}`;
-});
-$("cells").addEventListener("pointerleave", () => point(null));
-$("cells").addEventListener("click", (event) => show({ token: cellOf(event).query }));
-
-function recolour() {
-  ramp = makeRamp();
-  $("theme").textContent = theme() === "dark" ? "Light colours" : "Dark colours";
-  paint($("ramp"), Float32Array.from({ length: 256 }, (_, i) => (i / 255) ** 2), 1, 256);
-  paintOverview(maps[state.map]);
-  render();
-}
-$("theme").addEventListener("click", () => {
-  document.documentElement.dataset.theme = theme() === "dark" ? "light" : "dark";
-  recolour();
-});
-prefersDark.addEventListener("change", recolour);
-addEventListener("hashchange", () => {
-  show(fromHash());
-  revealToken();
-});
-
-buildMapChoice();
-state = fromHash();
-render();
-recolour();

@@ -16,7 +16,7 @@ from jaxformer.errors import DataError, ShapeError
 from jaxformer.functional.shapes import check_axes
 from jaxformer.models import AttentionMap
 
-__all__ = ["attention_page"]
+__all__ = ["AttentionPage", "attention_page"]
 
 _MAX_CODE = 2**16 - 1  # weights are stored as 16-bit integers, of which this stands for 1
 _SUM_TOLERANCE = 0.01  # weights in bfloat16 do not sum to 1 more exactly
@@ -25,8 +25,37 @@ _SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"}
 _DIRECTIONS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 
 
-def attention_page(maps: Sequence[AttentionMap], *, title: str = "Attention") -> str:
+class AttentionPage(str):
+    """HTML of an attention page, which a notebook shows as the result of a cell.
+
+    It is a str in all else: `path.write_text(page, encoding="utf-8")` saves it.
+
+    Example:
+        >>> AttentionPage("<!doctype html>")
+        <attention page of 15 characters>
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Its size alone: a notebook would keep the whole page a second time, as text."""
+        return f"<attention page of {len(self):,} characters>"
+
+    def _repr_html_(self) -> str:
+        """A frame, sandboxed: neither style nor script of page and notebook meet."""
+        return (
+            f'<iframe srcdoc="{html.escape(self)}" sandbox="allow-scripts" title="Attention" '
+            'style="width: 100%; height: 48rem; border: 0"></iframe>'
+        )
+
+
+def attention_page(maps: Sequence[AttentionMap], *, title: str = "Attention") -> AttentionPage:
     """Interactive HTML page of attention weights, by layer, head and token.
+
+    It opens on the clearest head of the first map, the one with the largest mutual information of
+    query and key: high where each query looks at few keys, and at others than the other queries;
+    low where all look at the same, such as the first token. A token's weight on itself does not
+    count. Of a decoder, each token is shown with the one that comes next, which it predicts.
 
     The page is self-contained: it needs no server, and its Content-Security-Policy forbids the
     network. Weights are stored in steps of 1/65535, two bytes each before base64. Spaces, line
@@ -34,14 +63,15 @@ def attention_page(maps: Sequence[AttentionMap], *, title: str = "Attention") ->
     circle.
 
     Args:
-        maps: at least one; the page opens with the first.
+        maps: at least one; the page opens on the first.
         title: title of the page.
 
     Returns:
-        HTML; save it as UTF-8 in a file that ends in .html.
+        HTML, which a notebook displays; save it as UTF-8 in a file that ends in .html.
 
     Raises:
-        ShapeError: weights are not `[L, N, T, S]` of the tokens, or an axis has size 0.
+        ShapeError: weights are not `[L, N, T, S]` of the tokens, an axis has size 0, or there are
+            not as many next tokens as query tokens.
         DataError: there is no map; or weights are not finite, not in [0, 1], or sum to neither 1
             nor 0 over the keys.
 
@@ -57,7 +87,8 @@ def attention_page(maps: Sequence[AttentionMap], *, title: str = "Attention") ->
     if not maps:
         raise DataError("an attention page must have at least one map, got none; pass one")
     data = json.dumps([_page_data(attention_map) for attention_map in maps], separators=(",", ":"))
-    style, script = _read("attention_page.css"), _read("attention_page.js")
+    style = _read("attention_page.css")
+    script = _read("attention_page.js") + _read("attention_page_use.js")
     parts = {
         "title": html.escape(title).encode("utf-8", "xmlcharrefreplace").decode(),
         "policy": (
@@ -69,18 +100,24 @@ def attention_page(maps: Sequence[AttentionMap], *, title: str = "Attention") ->
         "data": data.replace("<", "\\u003c"),
         "script": script,
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda name: parts[name[1]], _read("attention_page.html"))
+    page = re.sub(r"\{\{(\w+)\}\}", lambda name: parts[name[1]], _read("attention_page.html"))
+    return AttentionPage(page)
 
 
 def _page_data(attention_map: AttentionMap) -> dict[str, Any]:
     """Checks a map, and returns it in the form that the script reads."""
-    name, queries, keys = attention_map.name, attention_map.query_tokens, attention_map.key_tokens
-    weights, what = np.asarray(attention_map.weights), f"the weights of {name!r}"
+    name, weights, queries, keys, following = attention_map
+    weights, what = np.asarray(weights), f"the weights of {name!r}"
     tokens = {"T": len(queries), "S": len(keys)}
     remedy = "pass one text of the batch, and a token for every query and key"
     sizes = check_axes(what, weights, "L N T S", tokens, remedy=remedy)
     if 0 in sizes.values():
         raise ShapeError(f"{what} must have no axis of size 0, got shape {weights.shape}")
+    if following is not None and len(following) != len(queries):
+        raise ShapeError(
+            f"next_tokens of {name!r} must be one for each of the {len(queries)} query tokens, got "
+            f"{len(following)}; leave them out where nothing is predicted"
+        )
     weights = weights.astype(np.float64)
     if not np.isfinite(weights).all():
         raise DataError(f"{what} must be finite, got NaN or infinity; the model has diverged")
@@ -103,8 +140,36 @@ def _page_data(attention_map: AttentionMap) -> dict[str, Any]:
         "heads": sizes["N"],
         "queries": [_visible(token) for token in queries],
         "keys": [_visible(token) for token in keys],
+        "next": None if following is None else [_visible(token) for token in following],
+        "clearest": _clearest_head(weights, own_keys=list(queries) == list(keys)),
         "weights": base64.b64encode(np.round(weights * _MAX_CODE).astype("<u2").tobytes()).decode(),
     }
+
+
+def _clearest_head(weights: np.ndarray, *, own_keys: bool) -> tuple[int, int]:
+    """Layer and head with the largest mutual information of query and key; of equals the first.
+
+    With `p(q, k) = weights[q, k] / T`, `p(q)` and `p(k)` its sums over the other, and `p` over
+    both, that is `sum p(q, k) log(p p(q, k) / (p(q) p(k)))`.
+
+    Args:
+        weights: float64 `[L, N, T, S]`.
+        own_keys: whether queries and keys are the same tokens; weights of a token on itself,
+            which say nothing of it, are then left out, so that `p` is less than 1.
+    """
+    joint = weights / weights.shape[-2]
+    if own_keys:
+        joint = joint * (1 - np.eye(*weights.shape[-2:]))
+
+    def plogp(p: np.ndarray) -> np.ndarray:
+        return (p * np.log(np.where(p > 0, p, 1))).sum(axis=(-2, -1))
+
+    of_query, of_key = joint.sum(-1, keepdims=True), joint.sum(-2, keepdims=True)
+    total = joint.sum(axis=(-2, -1), keepdims=True)
+    information = plogp(joint) + plogp(total) - plogp(of_query) - plogp(of_key)
+    # Rounded, so that heads which differ by rounding errors alone are equals.
+    layer, head = np.unravel_index(information.round(9).argmax(), information.shape)
+    return int(layer), int(head)
 
 
 def _visible(token: str) -> str:

@@ -1,135 +1,122 @@
-"""The page of contents, and what it shows of a trained run."""
+"""The pages: each step with its formula, code, tables and figures, and the links between them."""
 
-import html.parser
-import pathlib
-import re
-
+import exhibits
 import numpy as np
 import pytest
 import run_all
-import trained_translator
-from contents import Contents
-from steps import Document, Shown, Step, Table
+from contents import Contents, drafted
+from encoder_steps import show_position_loop
+from listings import listing
+from mistaken import scaled_scores, softmax
+from positions import positions_by_loop
+from steps import Document, Shown, Side, Step, Table
 
 from jaxformer import viz
-from jaxformer.errors import CheckpointError, DataError
+from tests.experiments.website import check_site
 
 
-class Page(html.parser.HTMLParser):
-    """Headings, with what stands below each: texts, cells, pictures and links."""
-
-    def __init__(self, path):
-        super().__init__()
-        self.sections, self._open = {}, []
-        self._below = self.sections.setdefault("", [])
-        self.feed(path.read_text(encoding="utf-8"))
-
-    def handle_starttag(self, tag, attributes):
-        self._open.append(tag)
-        names = {"img": "src", "a": "href"}
-        if tag in names:
-            self._below.append(dict(attributes)[names[tag]])
-        if tag in ("img", "meta"):
-            self._open.pop()
-        if tag == "h3":
-            self._heading = ""
-
-    def handle_data(self, data):
-        if "h3" in self._open:
-            self._heading += data
-        elif data.strip():
-            self._below.append(data.strip())
-
-    def handle_endtag(self, tag):
-        self._open.pop()
-        if tag == "h3":
-            self._below = self.sections.setdefault(self._heading, [])
+def write(folder, *chapters):
+    """Pages of a folder with these chapters, of these steps each."""
+    contents = Contents(folder)
+    for name, steps in chapters:
+        contents.add(Document(name, f"Title of {name}", "a book", f"About {name}.", steps))
+    contents.write("All of it", "What `this` is.")
+    return check_site(folder, [f"{name}.html" for name, _ in chapters])
 
 
 def test_page_has_all_that_a_step_shows_beside_it(tmp_path):
-    figure = viz.position_heatmap(np.eye(3))
-    shown = Shown(
-        "Less is < `more`.",
-        tables={"Two & two": Table(["a", "b"], ["x <1>"], [[1.5, 2.25]], digits=1)},
-        figures={"unit_table": figure},
-        captions={"unit_table": "Ones on the diagonal."},
-        pages={"viewer": "<!doctype html>"},
-    )
-    steps = (
-        Step("First", (3, 7), lambda: shown),
+    def everything():
+        return Shown(
+            "Less is < `more`.",
+            {"Two & two": Table(["a", "b"], ["x <1>"], [[1.5, 2.25]], digits=1)},
+            {"unit_table": viz.position_heatmap(np.eye(3))},
+            {"unit_table": "Ones on the diagonal."},
+            {"viewer": "<!doctype html>"},
+        )
+
+    steps = [
+        Step("First", (3, 7), everything, r"x < \frac{1}{2} \\ y = x^\top"),
         Step("Second", None, lambda: Shown("Nothing else.")),
-    )
-    contents = Contents(tmp_path / "out")
-    contents.add(
-        Document(name="name", title="A title", about="About it.", source="a book", steps=steps)
-    )
-    path = contents.write("All of it", "What this is.")
-    assert path == tmp_path / "out" / "index.html"
-    below = Page(path).sections
+    ]
+    pages = write(tmp_path, ("name", steps))
+    below = pages["name.html"].sections
     assert below["1. First lines 3 to 7"] == [
-        "Less is <", "more", ".", "Two & two", "a", "b", "x <1>", "1.5", "2.2",
-        "name_01_unit_table.png", "Ones on the diagonal.", "name_01_viewer.html", "Open viewer",
+        "Less is <", "more", ".", "name_01_formula_1.svg", "name_01_formula_2.svg",
+        "name_01_unit_table.png", "Ones on the diagonal.",
+        "Two & two", "a", "b", "x <1>", "1.5", "2.2", "Open viewer", "test_contents.py",
     ]  # fmt: skip
-    assert below["2. Second "] == ["Nothing else."]
-    assert {"#name", "#name-1", "#name-2"} <= set(below[""])
-    files = {file.name: file.read_bytes() for file in path.parent.iterdir()}
+    assert below["2. Second "][0] == "Nothing else."
+    assert pages["index.html"].links == ["name.html", "name.html#name-1", "name.html#name-2"]
+    files = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     assert sorted(files) == [
-        "index.html", "name_01_two_two.csv", "name_01_unit_table.png", "name_01_viewer.html"
+        "index.html", "name.html", "name_01_formula_1.svg", "name_01_formula_2.svg",
+        "name_01_two_two.csv", "name_01_unit_table.png", "name_01_viewer.html",
     ]  # fmt: skip
     assert files["name_01_two_two.csv"].decode() == ",a,b\r\nx <1>,1.5,2.2\r\n"
     assert files["name_01_unit_table.png"].startswith(b"\x89PNG")
 
 
-def test_trained_translator_is_shown_from_its_run_folder(translation_run):
-    run, _ = translation_run
-    document = trained_translator.document(pathlib.Path(run))
-    curve, alignment, heads, viewer = [step.show() for step in document.steps]
-    assert list(curve.tables["Validation"].columns)[0] == "validation_loss"
-    assert list(curve.figures) == ["training_curve"]
-    (image,) = alignment.figures["cross_attention"].axes[0].images
-    weights = image.get_array()
-    np.testing.assert_allclose(weights.sum(1), 1, atol=1e-5)
-    assert weights.shape[1] == len(trained_translator.SENTENCE.split()) + 1  # the end of text
-    assert list(heads.figures) == [
-        "cross_attention_of_every_head",
-        "encoder_self_attention_of_every_head",
-        "decoder_self_attention_of_every_head",
+def test_code_stands_where_a_chapter_first_uses_it_and_is_linked_to_from_there_on(tmp_path):
+    steps = [Step(title, None, show_position_loop) for title in ("First", "Again")]
+    pages = write(tmp_path, ("one", steps), ("two", steps[1:]))
+    anchors = [
+        "encoder_steps-show_position_loop", "positions-positions_by_loop",
+        "encoder_steps-_position_table",
+    ]  # fmt: skip
+    for name, links in (("one.html", anchors), ("two.html", [])):
+        page = pages[name]
+        assert [one for one in page.ids if one in anchors] == anchors
+        assert [link[1:] for link in page.links if link[1:] in anchors] == links
+        code = "".join(page.code)
+        assert code.count("def ") == len(anchors)
+        assert listing(positions_by_loop) in code and "Feature 2i of position" not in code
+
+
+def test_sides_stand_beside_each_other_with_wrong_cells_marked(tmp_path):
+    tables = [Table(["a", "b"], ["r"], [[1, n]]) for n in (2, 3)]
+    tables[0] = Table(["a", "b"], ["r"], [[1, 2]], marked=[[False, True]])
+    sides = [
+        Side("Mistaken", "Weights", "w = 1", softmax, tables[0]),
+        Side("Right", "Weights", "w = 2", scaled_scores, tables[1]),
     ]
-    assert viewer.pages["attention"].startswith("<!doctype html>")
+    pages = write(tmp_path, ("name", [Step("One", None, lambda: Shown("Text.", sides=sides))]))
+    (below,) = [pages["name.html"].sections[key] for key in pages["name.html"].sections if key]
+    assert below == [
+        "Text.",
+        "Mistaken", "name_01_mistaken_formula_1.svg", "mistaken.py",
+        "Weights", "a", "b", "r", "1", "2",
+        "Right", "name_01_right_formula_1.svg", "mistaken.py",
+        "Weights", "a", "b", "r", "1", "3",
+    ]  # fmt: skip
+    text = (tmp_path / "name.html").read_text(encoding="utf-8")
+    assert text.count('<td class="marked">') == 1 and '<td class="marked">2</td>' in text
 
 
-def test_all_is_written_and_everything_that_the_page_names_is_there(
-    translation_run, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(run_all, "DOCUMENTS", run_all.DOCUMENTS[1:2])
-    run_all.run_all(tmp_path / "all", translation_run[0], "one two")
-    page = (tmp_path / "all" / "index.html").read_text(encoding="utf-8")
-    named = set(re.findall(r'(?:src|href)="([^"#]+)"', page))
-    assert named == {
-        file.name for file in (tmp_path / "all").iterdir() if file.suffix in (".png", ".html")
-    } - {"index.html"}
-    assert {
-        "self_attention_by_hand_06_scores.png",
-        "trained_translator_02_cross_attention.png",
-        "trained_translator_04_attention.html",
-    } <= named
-    for anchor in re.findall(r'href="#([^"]+)"', page):
-        assert page.count(f'id="{anchor}"') == 1
+def test_chapters_lead_to_each_other(tmp_path):
+    step = Step("One", None, lambda: Shown("Text."))
+    pages = write(tmp_path, *((name, [step]) for name in ("a", "b", "c")))  # by `check_site`
+    assert pages["b.html"].turns == {"prev": "a.html", "next": "c.html"}
 
 
-def test_mistakes_about_the_run_are_found_before_anything_is_written(
-    translation_run, classification_run, tmp_path
-):
-    for run, sentence, error, message in [
-        (tmp_path / "absent", "one", CheckpointError, "is not a run folder"),
-        (classification_run[0], "one", CheckpointError, "a translator's run folder is needed"),
-        (translation_run[0], "one " * 13, DataError, "at most max_len=12 tokens"),
-    ]:
-        with pytest.raises(error, match=message):
-            run_all.run_all(tmp_path / "all", run, sentence)
-    assert list(tmp_path.iterdir()) == []
+def test_draft_that_is_not_finished_leaves_what_was_there(tmp_path):
+    with drafted(tmp_path / "out") as draft:
+        (draft / "index.html").write_text("first")
+    for error in (ValueError, KeyboardInterrupt):
+        with pytest.raises(error), drafted(tmp_path / "out") as draft:
+            (draft / "index.html").write_text("second")
+            raise error
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["index.html"]
+    assert (tmp_path / "out" / "index.html").read_text() == "first"
 
 
-def test_short_run_ends_its_schedule():
-    config = trained_translator.short_config(pathlib.Path("runs/x"))
-    assert config.schedule.decay_steps == config.training.steps
+def test_every_step_of_a_document_has_a_formula_that_can_be_drawn():
+    from matplotlib.mathtext import MathTextParser
+
+    steps = [step for document in run_all.DOCUMENTS[:4] for step in document.steps]
+    formulas = [line for step in steps for line in step.formula.split(r" \\ ")]
+    formulas += [one.mistaken_formula for one in exhibits.MISTAKES]
+    formulas += [one.cure_formula for one in exhibits.MISTAKES]
+    assert len(formulas) > 85
+    parser = MathTextParser("path")
+    for formula in formulas:
+        assert parser.parse(f"${formula}$", dpi=72).width > 5

@@ -67,11 +67,20 @@ def test_museum_shows_wrong_beside_right(mistake):
     step = mistake.as_step()
     shown = step.show()
     assert mistake.happens in shown.text and mistake.guard in shown.text
-    lines = shown.tables[mistake.caption].as_text()[1:]
-    kinds = [line[0].split(", ")[-1] for line in lines]
-    assert kinds == ["mistaken", "right"] * (len(kinds) // 2)
-    assert [line[1:] for line in lines[::2]] != [line[1:] for line in lines[1::2]]
-    assert "nan" not in str(lines[1::2])
+    wrong, right = shown.sides
+    assert (wrong.title, right.title) == ("Mistaken", "Right")
+    assert (wrong.function, right.function) == (mistake.mistaken, mistake.cure)
+    assert wrong.formula != right.formula
+    assert {side.caption for side in shown.sides} == {mistake.caption}
+    assert "nan" not in str(right.table.as_text()) and right.table.marked is None
+    lines = [wrong.table.as_text()[1:], right.table.as_text()[1:]]
+    if wrong.table.columns == right.table.columns:
+        differ = [
+            [one != other for one, other in zip(a[1:], b[1:], strict=True)]
+            for a, b in zip(*lines, strict=True)
+        ]
+        assert np.array(differ).any()
+        np.testing.assert_array_equal(wrong.table.marked, differ)
 
 
 def test_museum_names_the_document_and_every_place():
@@ -194,7 +203,9 @@ def test_odd_width_is_an_error_of_shapes():
     np.testing.assert_allclose(table, expected, atol=1e-6)
     assert table.shape == (10, 5) and (table[1] != 0).all()
     assert positions_by_array(10, 1).shape == (10, 1)
-    assert "could not broadcast" in mistake.shows().as_text()[1][1]
+    wrong, right = mistake.tables()
+    assert "could not broadcast" in wrong.as_text()[1][1] and wrong.marked == [[True]]
+    assert right.as_text()[1][1:] == ["0.0000", "1.0000", "0.0000", "1.0000", "0.0000"]
 
 
 def test_layer_norm_over_the_batch_moves_a_sentence_by_its_neighbour():

@@ -1,8 +1,9 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import self_attention_by_hand as by_hand
+import six_words
 from scores import compiled_attention_weights, weights_of_scores
+from self_attention_by_hand import DOCUMENT
 
 from tests.experiments.printed import assert_printed, assert_shows
 
@@ -51,7 +52,7 @@ SHARP = [0.1925, 0.1426, 0.2351, 0.1426, 0.2872]  # 185
 SHARP_TIMES_8 = [0.0326, 0.0030, 0.1615, 0.0030, 0.8000]  # 186
 
 # What matrices of 4 decimals leave open: of projections, of scores, and of contexts.
-PROJECTION_ERROR = 0.5e-4 * np.abs(by_hand.INPUTS).sum(1, keepdims=True)  # [6, 1]
+PROJECTION_ERROR = 0.5e-4 * np.abs(six_words.INPUTS).sum(1, keepdims=True)  # [6, 1]
 SCORE_ERROR = (
     np.abs(QUERIES) @ np.broadcast_to(PROJECTION_ERROR, (6, 2)).T
     + np.broadcast_to(PROJECTION_ERROR, (6, 2)) @ np.abs(KEYS).T
@@ -64,7 +65,7 @@ def weight_error(weights, d_k):
 
 
 def test_all_steps_show_in_the_order_of_the_document():
-    assert assert_shows(by_hand.DOCUMENT, 293) == ["scores", "weights"]
+    assert assert_shows(DOCUMENT, 293) == ["scores", "weights"]
 
 
 @pytest.mark.parametrize(
@@ -73,21 +74,21 @@ def test_all_steps_show_in_the_order_of_the_document():
 )
 def test_projections_are_those_printed(part, printed, decimals):
     assert_printed(
-        getattr(by_hand, part)(), printed, decimals=decimals, input_error=PROJECTION_ERROR
+        getattr(six_words, part)(), printed, decimals=decimals, input_error=PROJECTION_ERROR
     )
 
 
 def test_vectors_of_big_are_those_printed():
     error = PROJECTION_ERROR[1]
-    assert_printed(by_hand.queries()[1], [-0.8158, 0.1573], input_error=error)
-    assert_printed(by_hand.keys()[1], [-0.5488, -0.8030], input_error=error)
-    assert_printed(by_hand.values()[1], [0.2256, 0.2062], input_error=error)
+    assert_printed(six_words.queries()[1], [-0.8158, 0.1573], input_error=error)
+    assert_printed(six_words.keys()[1], [-0.5488, -0.8030], input_error=error)
+    assert_printed(six_words.values()[1], [0.2256, 0.2062], input_error=error)
 
 
 def test_scores_are_those_printed():
-    assert_printed(by_hand.scores(), SCORES, input_error=SCORE_ERROR)
+    assert_printed(six_words.scores(), SCORES, input_error=SCORE_ERROR)
     assert_printed(
-        by_hand.scores()[1, 1], 0.3214397430419922, decimals=9, input_error=SCORE_ERROR[1, 1]
+        six_words.scores()[1, 1], 0.3214397430419922, decimals=9, input_error=SCORE_ERROR[1, 1]
     )
     assert SCORE_ERROR.max() < 3e-4
 
@@ -95,8 +96,8 @@ def test_scores_are_those_printed():
 def test_weights_and_context_of_big_are_those_printed():
     error = weight_error(WEIGHTS_OF_BIG[None], 2)[0]
     assert error.max() < 1e-4
-    assert_printed(by_hand.weights()[1], WEIGHTS_OF_BIG, input_error=error)
-    assert_printed(by_hand.contexts()[1], CONTEXT_OF_BIG, input_error=1e-4)
+    assert_printed(six_words.weights()[1], WEIGHTS_OF_BIG, input_error=error)
+    assert_printed(six_words.contexts()[1], CONTEXT_OF_BIG, input_error=1e-4)
 
 
 def test_weights_follow_from_the_printed_scores_too():
@@ -108,13 +109,13 @@ def test_weights_follow_from_the_printed_scores_too():
 
 
 def test_printed_tables_are_those_of_a_leaked_width():
-    wrong = by_hand.weights(by_hand.LEAKED_D_K)
+    wrong = six_words.weights(six_words.LEAKED_D_K)
     assert_printed(wrong, WRONG_WEIGHTS, input_error=weight_error(WRONG_WEIGHTS, 256))
-    assert_printed(by_hand.contexts(by_hand.LEAKED_D_K), WRONG_CONTEXTS, input_error=1e-4)
+    assert_printed(six_words.contexts(six_words.LEAKED_D_K), WRONG_CONTEXTS, input_error=1e-4)
 
 
 def test_right_tables_are_not_those_printed():
-    weights, contexts = by_hand.weights(), by_hand.contexts()
+    weights, contexts = six_words.weights(), six_words.contexts()
     assert_printed(weights[1], WEIGHTS_OF_BIG, input_error=1e-4)
     assert_printed(contexts, RIGHT_CONTEXTS, input_error=1e-4)
     assert (np.abs(weights - WRONG_WEIGHTS).max(1) > 0.02).all()
@@ -123,24 +124,24 @@ def test_right_tables_are_not_those_printed():
 
 
 def test_weights_without_a_scale_take_the_width_of_the_queries():
-    own = compiled_attention_weights(by_hand.queries()[:, None], by_hand.keys()[:, None])[0]
-    np.testing.assert_allclose(own, by_hand.weights(), rtol=0, atol=1e-6)
+    own = compiled_attention_weights(six_words.queries()[:, None], six_words.keys()[:, None])[0]
+    np.testing.assert_allclose(own, six_words.weights(), rtol=0, atol=1e-6)
 
 
 def test_sharpness_is_that_printed():
-    assert_printed(weights_of_scores([by_hand.SHARP])[0], SHARP)
-    assert_printed(weights_of_scores([by_hand.SHARP], scale=8.0)[0], SHARP_TIMES_8)
+    assert_printed(weights_of_scores([six_words.SHARP])[0], SHARP)
+    assert_printed(weights_of_scores([six_words.SHARP], scale=8.0)[0], SHARP_TIMES_8)
 
 
-@pytest.mark.parametrize(("column", "width"), list(enumerate(by_hand.WIDTHS)))
+@pytest.mark.parametrize(("column", "width"), list(enumerate(six_words.WIDTHS)))
 def test_variances_are_within_their_error(column, width):
-    before, after = by_hand.variances(width)
-    error = by_hand.standard_error(width)
+    before, after = six_words.variances(width)
+    error = six_words.standard_error(width)
     assert abs(before - width) < 3 * error
     assert abs(after - 1) < 3 * error / width
     assert error < 0.02 * width  # so that a variance of another width is not within it
-    printed_before, printed_after = by_hand.PRINTED_VARIANCES[:, column]
-    assert abs(printed_before - width) < 3 * by_hand.standard_error_of_all_pairs(width)
+    printed_before, printed_after = six_words.PRINTED_VARIANCES[:, column]
+    assert abs(printed_before - width) < 3 * six_words.standard_error_of_all_pairs(width)
     assert_printed(printed_before / width, printed_after)
 
 
@@ -149,14 +150,14 @@ def test_standard_errors_are_those_of_repeated_draws():
     width, count, repeats = 8, 50, 2_000
     query, key = rng.standard_normal((2, repeats, count, width))
     pairs = (query * key).sum(-1).var(-1)
-    assert pairs.std() == pytest.approx(by_hand.standard_error(width, count), rel=0.1)
+    assert pairs.std() == pytest.approx(six_words.standard_error(width, count), rel=0.1)
     everything = np.einsum("rqd,rkd->rqk", query, key).reshape(repeats, -1).var(-1)
-    expected = by_hand.standard_error_of_all_pairs(width, count)
+    expected = six_words.standard_error_of_all_pairs(width, count)
     assert everything.std() == pytest.approx(expected, rel=0.1)
 
 
 def test_module_with_the_printed_matrices_gives_the_contexts():
-    batch = by_hand.contexts_by_module(jnp.stack([by_hand.INPUTS, by_hand.INPUTS[::-1]]))
+    batch = six_words.contexts_by_module(jnp.stack([six_words.INPUTS, six_words.INPUTS[::-1]]))
     assert_printed(batch[0], RIGHT_CONTEXTS, input_error=1e-4)
-    np.testing.assert_allclose(batch[0], by_hand.contexts(), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(batch[0], six_words.contexts(), rtol=0, atol=1e-6)
     np.testing.assert_allclose(batch[1, ::-1], batch[0], rtol=0, atol=1e-6)

@@ -1,7 +1,7 @@
 import jax
 import numpy as np
 import pytest
-from steps import Document, Shown, Step, Table, print_document
+from steps import Document, Shown, Side, Step, Table, main, print_document
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,26 @@ def test_printed_document_has_its_source_tables_and_captions_and_the_digits_of_f
         "Two", "       a     b", "row  1.0  22.2",
         "drawn by run_all.py: curve: It falls.", "drawn by run_all.py: page",
     ]  # fmt: skip
+
+
+def test_printed_sides_have_their_titles_and_options_choose_the_steps(capsys, monkeypatch):
+    def show():
+        sides = [Side(t, "Weights", "w", show, Table(["a"], ["r"], [[n]])) for t, n in pairs]
+        return Shown("Text.", sides=sides)
+
+    def unwanted():
+        raise AssertionError
+
+    pairs = [("Mistaken", 1), ("Right", 2)]
+    steps = [Step("One", None, unwanted), Step("Two", None, show)]
+    document = Document("name", "Title", "By nobody.", "About.", steps)
+    monkeypatch.setattr("sys.argv", ["script.py", "--steps", "2"])
+    main(document)
+    assert capsys.readouterr().out.splitlines()[3:] == [
+        "", "2. Two", "Text.", "", "Mistaken: Weights", "   a", "r  1", "",
+        "Right: Weights", "   a", "r  2",
+    ]  # fmt: skip
+    monkeypatch.setattr("sys.argv", ["script.py", "--steps", "3"])
+    with pytest.raises(SystemExit, match="2"):
+        main(document)
+    assert "--steps" in capsys.readouterr().err

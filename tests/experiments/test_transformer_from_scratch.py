@@ -2,6 +2,7 @@ import from_scratch_attention as attention
 import from_scratch_blocks as blocks
 import from_scratch_heads as heads
 import from_scratch_inputs as inputs
+import from_scratch_positions as positions
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -143,7 +144,7 @@ def test_positions_are_those_printed(make):
 
 
 def test_loop_of_the_document_leaves_the_last_odd_column_at_zero():
-    right, printed = positions_by_loop(5, 5), inputs.PRINTED_POSITIONS_BY_LOOP
+    right, printed = positions_by_loop(5, 5), positions.PRINTED_POSITIONS_BY_LOOP
     assert_printed(right[:, :4], printed[:, :4])
     assert (printed[:, 4] == 0).all()
     assert_printed(right[:, 4], [0, 0.00063, 0.00126, 0.00189, 0.00252], decimals=5)
@@ -164,7 +165,7 @@ def test_last_dimensions_turn_as_the_text_says(base, radians):
 
 def test_cosine_similarities_are_those_printed():
     table = positions_by_array(10, 25, base=100.0)
-    similar = np.asarray(inputs.cosine_similarities(table))
+    similar = np.asarray(positions.cosine_similarities(table))
     assert_printed(similar[[0, 0, 1, 5], [1, 5, 2, 2]], [0.9245, 0.4458, 0.9245, 0.5639])
     # Nearly a function of the distance, as the width is odd, and not a falling one.
     assert 1e-6 < abs(similar[0, 3] - similar[2, 5]) < 1e-4
@@ -173,15 +174,15 @@ def test_cosine_similarities_are_those_printed():
 
 
 def test_even_widths_are_similar_by_distance_alone():
-    similar = np.asarray(inputs.cosine_similarities(positions_by_array(8, 10, base=100.0)))
+    similar = np.asarray(positions.cosine_similarities(positions_by_array(8, 10, base=100.0)))
     np.testing.assert_allclose(similar[0, 3], similar[2, 5], rtol=0, atol=3e-7)
 
 
 def test_embeddings_and_positions_are_the_printed_sum():
-    total = inputs.embeddings_with_positions()
+    total = positions.embeddings_with_positions()
     assert total.shape == SHAPES["sum"]
     assert_printed(total, SUM_8_10, decimals=6, input_error=0.5e-6)
-    assert str(SHAPES["batched sum"]) in inputs.show_sum().text
+    assert str(SHAPES["batched sum"]) in positions.show_sum().text
 
 
 def test_projections_have_the_printed_shapes():

@@ -66,6 +66,8 @@ def test_translator_looks_at_source_and_target(translation_run):
     assert_same(decoder, output.decoder_weights.self_attention)
     assert cross.key_tokens == encoder.query_tokens == ["one", "two", "three", "<|endoftext|>"]
     assert cross.query_tokens == decoder.key_tokens == ["<|endoftext|>", *target.split()]
+    assert cross.next_tokens == decoder.next_tokens == [*target.split(), "<|endoftext|>"]
+    assert encoder.next_tokens is None
 
 
 @pytest.mark.parametrize(("count", "finished"), [(12, False), (11, True)])
@@ -79,8 +81,9 @@ def test_decoder_reads_its_best_translation_as_far_as_it_read_it(
         runs.TranslationTask, "_search", lambda *_: iter([(0, [Hypothesis(words, 0.0, finished)])])
     )
     cross, _, _ = run.attention("one two")
-    read = run.task.tokenizers[1].token_texts(words)[:11]
-    assert cross.query_tokens == ["<|endoftext|>", *read]
+    written = run.task.tokenizers[1].token_texts(words)
+    assert cross.query_tokens == ["<|endoftext|>", *written[:11]]
+    assert cross.next_tokens == [*written, "<|endoftext|>"][:12]
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +107,8 @@ def test_language_model_looks_back_alone(language_model_run):
     assert_same(found, output.weights.self_attention)
     assert np.triu(found.weights, 1).max() == 0
     assert found.query_tokens == ["⟨E0⟩", "⟨B2⟩", "⟨95⟩", " ", "a", "\n"]
+    likeliest = run.task.tokenizer.token_texts(output.logits[0, 5].argmax()[None])
+    assert found.next_tokens == [*found.query_tokens[1:], *likeliest]
     assert attention_page([found])  # which checks the weights
 
 

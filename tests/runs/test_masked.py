@@ -1,15 +1,19 @@
 """Runs of an encoder that predicts masked tokens: one tiny training."""
 
+import dataclasses
+import pathlib
+
 import jax
 import numpy as np
 import pytest
 
 from jaxformer import runs
 from jaxformer.config import SamplesConfig
-from jaxformer.errors import CheckpointError, DataError
+from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.models import MaskedLanguageModel
+from jaxformer.runs.start import start_params
 from jaxformer.training import SingleRunner
-from tests.runs import tiny
+from tests.runs import test_classification, tiny
 
 TEXT = ["the cat sat on the mat; the dog sat on the log."] * 30
 
@@ -156,3 +160,30 @@ def test_masks_of_training_change_with_the_epoch_and_those_of_evaluation_do_not(
     counted = [(batch["labels"] >= 0).sum(axis=1) for batch in batches]
     assert all((count == 3).all() for count in counted)  # a quarter of 12
     assert (batches[0]["labels"] != batches[1]["labels"]).any()
+
+
+def test_classifier_starts_from_the_encoder_of_a_masked_language_model(run, tmp_path):
+    made = dataclasses.replace(
+        test_classification.config(tmp_path), tokenizer=run.config.tokenizer,
+        model=dataclasses.replace(run.config.model, vocab_size=None), init_from=str(run.folder),
+    )  # fmt: skip
+    classifier = runs.train_run(tiny.standing_still(made)).params
+    encoder = {name: run.params["encoder"][name] for name in classifier["encoder"]}
+    tiny.assert_stood_still(encoder, classifier["encoder"])
+    assert runs.open_run(made.out).task.tokenizer.words == run.task.tokenizer.words
+
+    def started(config):
+        config = dataclasses.replace(config, init_from=f"{made.out}@1", out=str(tmp_path / "new"))
+        return start_params(runs.ClassificationTask.prepare(config, pathlib.Path(made.out)))
+
+    params, report = started(made)
+    jax.tree.map(np.testing.assert_array_equal, params, classifier)
+    lines = [line.replace("\tsky", "\theaven") for line in test_classification.LINES]
+    data = test_classification.config(tmp_path, lines).data
+    params, report = started(dataclasses.replace(made, data=data, seed=1))
+    jax.tree.map(np.testing.assert_array_equal, params["encoder"], classifier["encoder"])
+    assert (params["class_kernel"] != classifier["class_kernel"]).all()
+    assert report.endswith("; the scores of the classes start anew")
+    back = dataclasses.replace(run.config, init_from=made.out, out=str(tmp_path / "new"))
+    with pytest.raises(ConfigError, match="which holds a classifier, .*, for a masked language"):
+        runs.train_run(back)

@@ -468,3 +468,17 @@ def test_label_smoothing_is_in_the_training_loss_alone(trained, run, evaluation,
     training = prepared.loss(0.3)
     assert total(training) == pytest.approx(0.7 * nats + 0.3 * spread, rel=1e-5)
     assert evaluation.loss * evaluation.predicted == pytest.approx(nats, rel=1e-5)
+
+
+def test_translator_starts_from_another_with_both_tokenizers_and_its_vectors(
+    trained, run, tmp_path
+):
+    """Whose file is gone: all is in the run."""
+    paths = (tiny.write(tmp_path / "pairs.tsv", LINES),)
+    made = dataclasses.replace(
+        run.config, out=str(tmp_path / "run"), init_from=str(trained / "run"),
+        data=dataclasses.replace(run.config.data, paths=paths),
+    )  # fmt: skip
+    result = runs.train_run(tiny.standing_still(made))
+    tiny.assert_stood_still(run.params, result.params)
+    assert result.evaluation.loss == pytest.approx(run.evaluate().loss, rel=1e-6)

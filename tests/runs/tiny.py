@@ -6,6 +6,9 @@ import io
 import json
 import pathlib
 
+import jax
+import numpy as np
+
 from jaxformer import runs
 from jaxformer.cli import main
 from jaxformer.config import (
@@ -50,6 +53,19 @@ def change(config, **tables):
         for name, values in tables.items()
     }
     return dataclasses.replace(config, **replaced)
+
+
+def standing_still(config):
+    """The config with one step, which changes next to nothing."""
+    config = change(config, training={"steps": 1})
+    return dataclasses.replace(config, optimizer=AdamWConfig(learning_rate=1e-30))
+
+
+def assert_stood_still(before, after):
+    """Parameters are the same, but for what a step of 1e-30 makes of zeros."""
+    jax.tree.map(
+        lambda one, two: np.testing.assert_allclose(one, two, rtol=0, atol=1e-20), before, after
+    )
 
 
 def train(config):

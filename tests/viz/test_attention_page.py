@@ -18,10 +18,11 @@ def random_weights(*shape, seed=0):
     return np.random.default_rng(seed).dirichlet(np.full(shape[-1], 0.3), size=shape[:-1])
 
 
-def one_map(weights=None, queries=("a", "b"), keys=("c", "d", "e"), name="cross-attention"):
+def one_map(weights=None, queries=("a", "b"), keys=("c", "d", "e"), name="cross-attention",
+            following=None):  # fmt: skip
     if weights is None:
         weights = random_weights(1, 1, len(queries), len(keys))
-    return AttentionMap(name, weights, queries, keys)
+    return AttentionMap(name, weights, queries, keys, following)
 
 
 class Elements(html.parser.HTMLParser):
@@ -67,6 +68,56 @@ def test_data_has_every_map_with_its_weights():
     assert (first["queries"], first["keys"]) == (queries, keys)
     stored = np.frombuffer(base64.b64decode(first["weights"]), "<u2") / 65535
     np.testing.assert_allclose(stored.reshape(2, 3, 5, 7), weights, rtol=0, atol=0.51 / 65535)
+
+
+FIRST = np.tile(np.eye(5)[0], (5, 1))
+EVEN = np.full((5, 5), 1 / 5)
+OWN = np.eye(5)
+PREVIOUS = 0.6 * np.eye(5)[[0, 0, 1, 2, 3]] + 0.4 * FIRST
+CAUSAL = np.tri(5) / np.tri(5).sum(axis=1, keepdims=True)
+NOWHERE = np.zeros((5, 5))
+ALIKE = [np.tile(row, (5, 1)) for row in random_weights(8, 5)]
+
+
+@pytest.mark.parametrize(
+    ("heads", "keys", "clearest"),
+    [
+        ([EVEN, FIRST, OWN, PREVIOUS], "abcde", [0, 3]),
+        ([CAUSAL, FIRST, PREVIOUS, OWN], "abcde", [0, 2]),
+        ([EVEN, PREVIOUS, OWN], "vwxyz", [0, 2]),  # no token's own, where the keys are others
+        ([FIRST, OWN, NOWHERE], "abcde", [0, 0]),  # of equals the first
+        (ALIKE, "vwxyz", [0, 0]),  # which differ by rounding errors alone
+        ([NOWHERE, FIRST, CAUSAL], "abcde", [0, 2]),
+        ([0.6 * OWN + 0.4 * FIRST, 0.8 * FIRST + 0.2 * PREVIOUS], "abcde", [0, 1]),
+        ([OWN], "abcde", [0, 0]),
+    ],
+)
+def test_clearest_head_is_the_one_whose_tokens_look_at_tokens_of_their_own(heads, keys, clearest):
+    weights = np.stack(heads)
+    (data,) = data_of(attention_page([one_map(weights[None], "abcde", keys)]))
+    assert data["clearest"] == clearest
+    (data,) = data_of(attention_page([one_map(weights[:, None], "abcde", keys)]))
+    assert data["clearest"] == clearest[::-1]
+
+
+def test_page_has_the_tokens_that_come_next_where_there_are_any():
+    maps = [one_map(), one_map(following=[" b", "\n"])]
+    assert [one["next"] for one in data_of(attention_page(maps))] == [None, ["␣b", "↵"]]
+
+
+def test_notebook_shows_the_page_in_a_sandboxed_frame_and_keeps_no_second_copy():
+    page = attention_page([one_map(name="<b> & \"'")])
+    elements = Elements(page._repr_html_())
+    assert [tag for tag, *_ in elements.found] == ["iframe"]
+    ((attributes, _),) = elements.of("iframe")
+    assert (attributes["srcdoc"], attributes["sandbox"]) == (page, "allow-scripts")
+    assert repr(page) == f"<attention page of {len(page):,} characters>"
+
+
+def test_page_is_a_str_that_is_written_as_any_other(tmp_path):
+    page = attention_page([one_map()])
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == page == str(page)
 
 
 def test_page_of_six_layers_and_eight_heads_is_small():
@@ -175,6 +226,11 @@ def changed(index, value):
         ),
         ([one_map(np.ones((1, 1, 3, 2)))], ShapeError, r"T=2, S=3\], got shape \(1, 1, 3, 2\)"),
         ([one_map(np.ones((0, 1, 2, 3)))], ShapeError, "no axis of size 0"),
+        (
+            [one_map(following=["b"])],
+            ShapeError,
+            "next_tokens of 'cross-attention' must be one for each of the 2 query tokens, got 1",
+        ),
         ([one_map(changed((1, 2, 1, 2), np.nan))], DataError, "'cross-attention' must be finite"),
         ([one_map(changed((1, 2, 1), [0.9, 0.6, -0.5]))], DataError, r"in \[0, 1\], got -0.5 .. "),
         ([one_map(changed((1, 2, 1), [1.5, 0, 0]))], DataError, r"in \[0, 1\], got .* .. 1.5"),

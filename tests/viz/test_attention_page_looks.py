@@ -196,6 +196,32 @@ def test_page_fits_a_phone_and_a_finger(view):
     assert_shows(view, CROSS[0, 0, 3])
 
 
+LABELS = """
+return [...document.querySelectorAll(arguments[0])].map((label) =>
+  [label.textContent, label.scrollWidth <= label.clientWidth, label.parentElement.title]);
+"""
+
+
+@pytest.mark.parametrize(
+    ("width", "lists"), [(1280, "#queries bdi, #keys bdi, #rows bdi, #columns bdi"),
+                         (390, "#rows bdi, #columns bdi")],
+)  # fmt: skip
+def test_labels_have_the_room_that_they_need_and_cut_ones_their_text(view, tmp_path, width, lists):
+    long = "W" * 40
+    view.emulate("light", width=width, mobile=width < 500)
+    for tokens in (["WWWWWW", "x"], ["<|endoftext|>", "x"], ["x", long]):
+        size = len(tokens)
+        page = attention_page([AttentionMap("a", np.eye(size)[None, None], tokens, tokens)])
+        (tmp_path / "page.html").write_text(page, encoding="utf-8")
+        found = view.open().run(LABELS, lists)
+        assert all(room for _, room, _ in view.run(LABELS, "#keys td:not(.bar)"))  # 100.0 % too
+        assert len(found) == size * lists.count("#")
+        assert found == [[token, token != long, token] for token, *_ in found]
+    # As long as the longest, or to the limit, and no longer.
+    height = view.one("#columns").rect["height"]
+    assert height == view.one("#rows").rect["width"] <= 0.45 * width
+
+
 def test_one_map_is_named_but_not_offered(view, tmp_path):
     page = attention_page([AttentionMap("encoder self-attention", ENCODER, KEYS, KEYS)])
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
@@ -206,9 +232,23 @@ def test_one_map_is_named_but_not_offered(view, tmp_path):
     )
 
 
-def test_token_that_sees_nothing_looks_nowhere(view, tmp_path):
+def test_decoder_shows_the_token_that_comes_next_beside_each(view, tmp_path):
+    assert not view.one("#next-hint").is_displayed()
+    tokens, following = ["<|endoftext|>", "the", "cat"], ["the", "cat", " sat"]
+    weights = np.tri(3)[None, None] / np.arange(1, 4)[:, None]
+    page = attention_page([AttentionMap("decoder", weights, tokens, tokens, following)])
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    view.open()
+    assert view.one("#next-hint").is_displayed()
+    expected = ["<|endoftext|> → the", "the → cat", "cat → ␣sat"]
+    assert view.texts("#queries li") == expected
+    assert [one.get_attribute("title") for one in view.all("#queries li")] == expected
+
+
+def test_token_that_sees_nothing_looks_nowhere_and_counts_are_in_the_singular(view, tmp_path):
     page = attention_page([AttentionMap("a", np.zeros((1, 1, 1, 2)), ["x"], ["y", "z"])])
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     view.open()
     assert view.one("#status").text == "“x” looks at no token."
+    assert view.one("#kind").text == "a; 1 layer of 1 head; 1 token looks at 2"
     assert view.shown == [0, 0] and view.all("#lines path, #keys .strongest") == []

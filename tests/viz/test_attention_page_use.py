@@ -5,7 +5,7 @@ import pytest
 
 from jaxformer.models import AttentionMap
 from jaxformer.viz import attention_page
-from tests.viz.browsing import CROSS, ENCODER, HEADS, KEYS, assert_shows, needs_browser
+from tests.viz.browsing import CROSS, ENCODER, HEADS, KEYS, PAGE, assert_shows, needs_browser
 
 pytestmark = needs_browser
 
@@ -72,6 +72,27 @@ def test_wrong_link_opens_what_a_new_page_shows(view, link):
     assert_shows(view, CROSS[0, 0, 2])
 
 
+def test_page_opens_on_the_clearest_head_of_its_map(view):
+    view.open("#map=1&token=0")
+    assert view.title == "Layer 1, head 2"
+    assert_shows(view, ENCODER[1, 2, 0])
+    view.open("#map=1&head=0")
+    assert view.title == "Layer 1, head 0"
+
+
+def test_notebook_shows_a_page_that_works_and_leaves_the_notebook_alone(view, tmp_path):
+    (tmp_path / "page.html").write_text(f"<body>{PAGE._repr_html_()}", encoding="utf-8")
+    view.open("#cell")
+    view.driver.switch_to.frame(0)
+    assert view.title == "Layer 0, head 0" and view.chosen_token == ["</script>"]
+    assert not view.one("#link-hint").is_displayed()
+    view.token(1).click()
+    assert_shows(view, CROSS[0, 0, 1])
+    view.run("return new Promise(done => setTimeout(done, 200))")  # until it would make a link
+    view.driver.switch_to.default_content()
+    assert view.run("return location.hash") == "#cell"
+
+
 def test_other_map_has_its_own_tokens(view):
     view.open("#layer=1&head=2&token=4")
     view.all("#maps label")[1].click()
@@ -80,7 +101,7 @@ def test_other_map_has_its_own_tokens(view):
     view.open("#map=1&token=6")
     view.all("#maps label")[0].click()  # which has no token 7
     assert view.chosen_token == ["↵"]
-    assert_shows(view, CROSS[0, 0, 4])
+    assert_shows(view, CROSS[1, 2, 4])
 
 
 def test_everything_is_reached_by_the_keyboard_alone(view):
@@ -156,7 +177,7 @@ def test_cell_of_the_heat_map_is_read_and_chosen(view):
     view.mouse().move_to_element_with_offset(view.one("#cells"), round(x), round(y)).perform()
     assert_shows(view, CROSS[0, 0, 3])
     percent = f"{100 * CROSS[0, 0, 3, 6]:.1f}\u202f%"
-    assert view.texts("#reading") == [f"{percent}: “<b>bold</b>” → “.”"]
+    assert view.texts("#reading") == [f"{percent}: “<b>bold</b>” looks at “.”"]
     chosen, row = view.one("#chosen-row").rect, view.all("#rows li")[3].rect
     assert chosen["y"] == pytest.approx(row["y"], abs=1)
     columns = [one.rect for one in view.all("#columns bdi")]

@@ -1,0 +1,38 @@
+"""jaxformer configs: the configs that come with the package."""
+
+import re
+import shutil
+import textwrap
+
+from jaxformer.cli.commands import Configs
+from jaxformer.config import ready_configs
+from jaxformer.config.checks import suggestion
+from jaxformer.errors import ConfigError
+
+__all__ = ["configs"]
+
+
+def configs(command: Configs) -> None:
+    """Lists the ready configs with what they are for, or prints the text of one."""
+    texts = {name: path.read_text(encoding="utf-8") for name, path in ready_configs().items()}
+    if command.name is not None:
+        if command.name not in texts:
+            raise ConfigError(
+                f"there is no ready config {command.name!r}; they are {', '.join(texts)}"
+                + suggestion(command.name, texts)
+            )
+        print(texts[command.name], end="")
+        return
+    indent = max(map(len, texts)) + 2
+    for name, text in texts.items():
+        line = f"{name:<{indent}}{_purpose(text)}"
+        width = shutil.get_terminal_size().columns
+        print(textwrap.fill(line, width, subsequent_indent=" " * indent))
+
+
+def _purpose(text: str) -> str:
+    """First sentence of the comment at the head of a config, and how long training takes."""
+    head = re.sub(r"\n# ?", " ", text.partition("\n\n")[0].removeprefix("# "))
+    sentence = re.split(r"(?<=\.)\s", head)[0]
+    time = re.search(r"Time:\s+(.*?)[.;](?:\s|$)", head)
+    return f"{sentence} Time: {time[1]}." if time else sentence

@@ -1,0 +1,152 @@
+"""Starting a run from the weights and tokenizers of another: fine-tuning."""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import jax
+
+from jaxformer.config import ExperimentConfig, LearnedConfig, ModelConfig, config_differences
+from jaxformer.errors import ConfigError
+from jaxformer.runs.classification import ClassificationTask
+from jaxformer.runs.folder import CHECKPOINTS, read_run_config
+from jaxformer.runs.masked import MaskedTask
+from jaxformer.runs.run import open_run, task_class
+from jaxformer.runs.task import Task
+from jaxformer.training import Checkpoints
+
+__all__ = ["start_folder_and_step", "start_params", "with_start"]
+
+# What may differ from the model that the weights were trained in: how it is computed, what is
+# new with the run, and the settings of rotary positions that stretch them to longer texts.
+_MAY_DIFFER = ("dropout_rate", "attention_implementation", "dtype", "remat", "layer_execution",
+               "init_std", "num_classes", "positions.base", "positions.scaling")  # fmt: skip
+
+# What a run knows of its model and its config need not say.
+_FILLED = ("vocab_size", "source_vocab_size", "embedding_dim")
+
+
+def start_folder_and_step(init_from: str) -> tuple[pathlib.Path, int | None]:
+    """Splits "FOLDER" or "FOLDER@STEP".
+
+    Example:
+        >>> folder, step = start_folder_and_step("runs/quickstart@400")
+        >>> folder.as_posix(), step
+        ('runs/quickstart', 400)
+    """
+    folder, _, step = init_from.rpartition("@")
+    if folder and step.isdecimal():
+        return pathlib.Path(folder), int(step)
+    return pathlib.Path(init_from), None
+
+
+def with_start(
+    config: ExperimentConfig, task: type[Task], resumed: pathlib.Path | None
+) -> ExperimentConfig:
+    """Fills in what the run decides that a config starts from, and checks that the two fit.
+
+    Args:
+        config: the experiment; returned as it is where it has no init_from.
+        task: what is trained.
+        resumed: run folder that is resumed; what it has recorded is filled in, and the run that it
+            started from is not needed any more. None for a new run.
+
+    Returns:
+        The config, with the step in init_from, and the sizes of the vocabularies.
+
+    Raises:
+        ConfigError: the run holds another kind of model, or other sizes or tokenizers.
+        CheckpointError: there is no such run, or it has no such checkpoint.
+    """
+    if config.init_from is None:
+        return config
+    folder, step = start_folder_and_step(config.init_from)
+    if config.out is not None and folder.resolve() == pathlib.Path(config.out).resolve():
+        raise ConfigError(
+            f"init_from must be another run than out, got {folder} for both; choose another out"
+        )
+    if resumed is not None:
+        before = read_run_config(resumed)
+        recorded = before.init_from
+        if recorded is not None and step is None and start_folder_and_step(recorded)[0] == folder:
+            config = dataclasses.replace(config, init_from=recorded)
+        return _filled(config, before.model)
+    source = read_run_config(folder)
+    _start_class(task, config, source)
+    _check_same_model(config, source, folder)
+    with Checkpoints(folder / CHECKPOINTS, read_only=True) as checkpoints:
+        step = checkpoints.require_step(step)
+    return dataclasses.replace(_filled(config, source.model), init_from=f"{folder}@{step}")
+
+
+def start_params(task: Task) -> tuple[Any, str]:
+    """Parameters that a new run starts from, and a line that says whose they are.
+
+    Args:
+        task: before the first step, the init_from of its config set.
+
+    Raises:
+        CheckpointError: the checkpoint is missing or damaged, or has other parameters.
+    """
+    assert task.config.init_from is not None
+    folder, step = start_folder_and_step(task.config.init_from)
+    kind = _start_class(type(task), task.config, read_run_config(folder))
+    source = open_run(folder, step, task=kind)
+    report = f"starting from the weights and tokenizers of {folder} at step {step}"
+    if not isinstance(task, ClassificationTask):
+        return source.params, report
+    if isinstance(source.task, ClassificationTask) and source.task.classes == task.classes:
+        return source.params, report
+    drawn = jax.jit(task.draw_params)(jax.random.key(task.config.seed))
+    # An encoder that predicts tokens may have an output table too, which classes do not need.
+    encoder = {name: source.params["encoder"][name] for name in drawn["encoder"]}
+    return {**drawn, "encoder": encoder}, f"{report}; the scores of the classes start anew"
+
+
+def _start_class(
+    task: type[Task], config: ExperimentConfig, source: ExperimentConfig
+) -> type[Task]:
+    """Class that a run is opened with that a task can start from."""
+    own, other = ((one.model.architecture, one.data.is_stream) for one in (config, source))
+    if own == other:
+        return task
+    if own == ("encoder", False) and other == ("encoder", True):
+        return MaskedTask
+    raise ConfigError(
+        f"init_from must be a run of the same kind, or for a classifier a masked language model, "
+        f"got {config.init_from}, which holds {task_class(source).kind}, for {task.kind}; choose "
+        "another run, or leave init_from out"
+    )
+
+
+def _check_same_model(
+    config: ExperimentConfig, source: ExperimentConfig, folder: pathlib.Path
+) -> None:
+    """Raises ConfigError where the weights would mean something else in the config's model."""
+    allowed: tuple[str, ...] = _MAY_DIFFER
+    if not isinstance(config.model.positions, LearnedConfig):  # whose table has max_len rows
+        allowed += ("max_len",)
+    if config.data.is_stream != source.data.is_stream:
+        allowed += ("logit_softcap",)  # of logits of tokens, which a classifier does not make
+    differences = {
+        f"model.{key}": pair
+        for key, pair in config_differences(source.model, config.model).items()
+        if not key.startswith(allowed) and not (key in _FILLED and pair[1] is None)
+    } | config_differences(source.tokenizer, config.tokenizer, "tokenizer.")
+    if differences:
+        listed = "; ".join(
+            f"{key}: {before!r} there, {after!r} here"
+            for key, (before, after) in differences.items()
+        )
+        raise ConfigError(
+            f"init_from needs the model and tokenizer of that run, got {listed}; set them as in "
+            f"{folder}/config.toml, or leave init_from out"
+        )
+
+
+def _filled(config: ExperimentConfig, model: ModelConfig) -> ExperimentConfig:
+    """The config with what a run's model says of its tables, where it says nothing itself."""
+    missing = {
+        name: getattr(model, name) for name in _FILLED if getattr(config.model, name) is None
+    }
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, **missing))

@@ -1,0 +1,188 @@
+"""Assertion on documents packed into one row: each gets the outputs that it gets alone."""
+
+import itertools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxformer.errors import DataError, ShapeError
+from jaxformer.functional.shapes import Array
+from jaxformer.testing.failures import (
+    check_close,
+    check_output_shape,
+    compiled,
+    fail,
+    fetch,
+    first_index,
+    named_index,
+)
+from jaxformer.testing.influence import exchange_influence, influence
+
+__all__ = ["assert_packing_invariant"]
+
+__tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
+
+
+class _Document(NamedTuple):
+    """Where a document stands: `inputs[row, start:end]`."""
+
+    row: int
+    start: int
+    end: int
+
+
+def assert_packing_invariant(
+    apply: Callable[[jax.Array, jax.Array, jax.Array], jax.Array], inputs: Array,
+    segment_ids: Array, *, tolerance: float = 1e-5,
+) -> None:  # fmt: skip
+    """Asserts that documents packed into one row get the outputs that each gets alone.
+
+    First, no output may depend on another document of its row, or on the padding: each input in
+    turn is replaced, and where inputs are floats (embeddings), the gradient across documents must
+    be exactly 0, too. Then every document is computed alone, with positions from 0, and must have
+    the same outputs as in its row.
+
+    Args:
+        apply: `apply(inputs, segment_ids, positions)` returns one float array `[B, T, ...]`. It
+            gets int32 `[B, T]` segment ids as below, and int32 `[B, T]` positions, from 0 in each
+            document. A function that takes a mask gets it from
+            `segment_ids[:, None, :, None] == segment_ids[:, None, None, :]`.
+        inputs: integer `[B, T]` of at least two different tokens, or float `[B, T, ...]`.
+        segment_ids: integer `[B, T]`, a positive number for each document of a row, and 0 in the
+            padding at its end, if any; at least one row has two documents.
+        tolerance: relative to the largest output.
+
+    Raises:
+        AssertionError: naming the positions of output and input, or the element that differs.
+        ShapeError: the shape of the inputs or of the segment ids does not fit.
+        DataError: the segment ids do not fit, or all tokens are equal.
+
+    Example:
+        >>> def mean(inputs, segment_ids, positions):
+        ...     same = segment_ids[:, :, None] == segment_ids[:, None, :]
+        ...     return jnp.einsum("bts,bs->bt", same, inputs) / same.sum(axis=-1)
+        >>> inputs, segment_ids = np.array([[3.0, 1.0, 4.0, 1.0]]), np.array([[1, 1, 2, 0]])
+        >>> assert_packing_invariant(mean, inputs, segment_ids)
+    """
+    inputs, ids = jnp.asarray(inputs), np.asarray(segment_ids)
+    documents = _documents(ids, inputs.shape[:2])
+    ids, positions = ids.astype(np.int32), np.zeros(ids.shape, np.int32)
+    for row, start, end in documents:
+        positions[row, start:end] = np.arange(end - start)
+    rule = "packing: the outputs of a document must not depend on"
+
+    given = jnp.asarray(ids), jnp.asarray(positions)
+
+    def packed(inputs: jax.Array) -> jax.Array:
+        return apply(inputs, *given)
+
+    separate = f"{rule} other documents or padding of its row"
+    _check_separate(
+        separate, exchange_influence(packed, inputs, rule=separate), ids,
+        tolerance=tolerance, unit="relative change of the output when the input is exchanged",
+    )  # fmt: skip
+    if jnp.issubdtype(inputs.dtype, jnp.floating):
+        axes = {"output_axes": (0, 1), "input_axes": (0, 1)}
+        found = influence(packed, inputs, rule=separate, **axes)  # [B, T, B, T]
+        within_rows = np.moveaxis(np.diagonal(found, axis1=0, axis2=2), -1, 0)
+        _check_separate(separate, within_rows, ids, tolerance=0, unit="|d output / d input|")
+
+    call = compiled(apply)
+    got = fetch(call(inputs, *given))
+    got[ids == 0] = 0
+    alone = np.zeros_like(got)
+    for row, start, end in documents:
+        shape = (1, end - start)
+        given = jnp.ones(shape, jnp.int32), jnp.arange(end - start, dtype=jnp.int32)[None]
+        output = fetch(call(inputs[row : row + 1, start:end], *given))
+        check_output_shape(f"{rule} its row", output, shape, "B T")
+        alone[row, start:end] = output[0]
+    check_close(
+        f"{rule} where in the row it stands (got: packed; expected: each document alone)",
+        got,
+        alone,
+        name="output",
+        axes="B T",
+        tolerance=tolerance,
+        cause=_place_cause(got, alone, documents, tolerance),
+    )
+
+
+def _documents(ids: np.ndarray, shape: tuple[int, ...]) -> list[_Document]:
+    """Checks segment ids, and finds the documents by them."""
+    if ids.ndim != 2 or ids.shape != shape or not np.issubdtype(ids.dtype, np.integer):
+        raise ShapeError(
+            f"segment_ids must be integer [B, T] of the inputs, {shape}, got {ids.dtype} of shape "
+            f"{ids.shape}"
+        )
+    documents, counts = [], []
+    for row, of_row in enumerate(ids):
+        starts = [0, *(np.flatnonzero(of_row[1:] != of_row[:-1]) + 1), of_row.size]
+        runs = [_Document(row, int(a), int(b)) for a, b in itertools.pairwise(starts)]
+        numbers = [int(of_row[run.start]) for run in runs]
+        if len(set(numbers)) < len(numbers) or min(numbers) < 0 or 0 in numbers[:-1]:
+            raise DataError(
+                "segment_ids must be a positive number for each document of a row, such as 1, 1, "
+                f"2, 2, 2, and 0 in the padding at its end, got {of_row.tolist()} in row {row}"
+            )
+        of_documents = [run for run, number in zip(runs, numbers, strict=True) if number]
+        documents += of_documents
+        counts.append(len(of_documents))
+    if max(counts) < 2:
+        raise DataError(
+            f"segment_ids must have a row of two documents or more, got {counts} in the rows; "
+            "with fewer nothing is packed"
+        )
+    return documents
+
+
+def _check_separate(
+    rule: str, found: np.ndarray, ids: np.ndarray, *, tolerance: float, unit: str
+) -> None:
+    """Checks that the influence `[B, T, T]` of input s on output t stays within documents."""
+    other = (ids[:, :, None] != ids[:, None, :]) & (ids != 0)[:, :, None]
+    leaks = other & ~(found <= tolerance)  # NaN leaks
+    if not leaks.any():
+        return
+    row, t, s = index = first_index(leaks)
+    source = f"document {ids[row, s]}" if ids[row, s] else "the padding"
+    _, query, key = np.indices(found.shape)
+    if (leaks == other).all() or (leaks == (other & (key < query))).all():
+        cause = (
+            "attention does not use the segment ids (neither causal order nor positions that "
+            "restart hide another document), or a mean or normalisation runs over the whole row; "
+            "mask with segment_ids[:, None, :, None] == segment_ids[:, None, None, :]"
+        )
+    else:
+        cause = (
+            "something reaches from one document into the next: a layer without the segment mask, "
+            "a convolution or a shift along time, or a state that is not reset"
+        )
+    fail(
+        rule,
+        where=f"{named_index('output', 'B T', (row, t))} of document {ids[row, t]}, "
+        f"{named_index('input', 'B T', (row, s))} of {source}; {int(leaks.sum())} pairs in all",
+        got=f"{unit} = {found[index]:.3g}",
+        expected=f"at most {tolerance:.2g}" if tolerance else "exactly 0",
+        cause=cause,
+    )
+
+
+def _place_cause(
+    got: np.ndarray, alone: np.ndarray, documents: list[_Document], tolerance: float
+) -> str:
+    """Likely cause of outputs that depend on no other document, and yet are not those alone."""
+    allowed = tolerance * max(1.0, float(np.nanmax(np.abs(alone), initial=0)))
+    wrong = ~(np.abs(got - alone) <= allowed)
+    if not any(wrong[row, start:end].any() for row, start, end in documents if start == 0):
+        return (
+            "the first document of every row is right, so positions are counted on through the "
+            "row: they must restart at 0 in each document; use the positions that are given"
+        )
+    return (
+        "something depends on the length of the row: a mean or scale by the padded length, or "
+        "positions that are counted from its end"
+    )

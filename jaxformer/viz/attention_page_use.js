@@ -1,0 +1,122 @@
+
+// What a person does: choosing by mouse, keys and links. It comes behind attention_page.js.
+
+// The frame of a notebook has no address of its own, and may not change the notebook's.
+const linkable = location.protocol !== "about:";
+let linking;
+
+/** Changes what is shown; what the new map does not have is replaced by the nearest that it has. */
+function show(change) {
+  state = { ...state, ...change };
+  pointedAt = null; // A pointer that rests does not hide what the keys choose.
+  const map = maps[state.map];
+  state.layer = clamp(state.layer, map.layers);
+  state.head = clamp(state.head, map.heads + 1);
+  state.token = clamp(state.token, map.queries.length);
+  render();
+  clearTimeout(linking); // Browsers refuse many changes of the address in a short time.
+  if (linkable) linking = setTimeout(() => history.replaceState(null, "", toHash()), 150);
+}
+
+function point(token) {
+  pointedAt = token;
+  render();
+}
+
+function toHash() {
+  const head = state.head === maps[state.map].heads ? "all" : state.head;
+  return `#map=${state.map}&layer=${state.layer}&head=${head}&token=${state.token}`;
+}
+
+/** Reads a link; what it does not say, or says wrongly, is what a new page shows. */
+function fromHash() {
+  const link = new URLSearchParams(location.hash.slice(1));
+  const read = (key, size, otherwise) => {
+    const number = Number(link.get(key) || NaN);
+    return Number.isInteger(number) && number >= 0 && number < size ? number : otherwise;
+  };
+  const index = read("map", maps.length, 0);
+  const map = maps[index];
+  const [layer, head] = map.clearest;
+  return {
+    map: index,
+    layer: read("layer", map.layers, layer),
+    head: link.get("head") === "all" ? map.heads : read("head", map.heads, head),
+    // The first of a causal decoder sees itself alone, and a late one of a long text is far down.
+    token: read("token", map.queries.length, Math.min(6, Math.floor(map.queries.length / 2))),
+  };
+}
+
+/** Binds keys within an element: what each changes, as a function of the state. */
+function bindKeys(element, changes) {
+  element.addEventListener("keydown", (event) => {
+    const change = changes[event.key];
+    if (!change || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    show(change());
+    element.querySelector("[aria-selected=true]").focus();
+  });
+}
+
+const headKeys = {
+  ArrowLeft: () => ({ head: state.head - 1 }),
+  ArrowRight: () => ({ head: state.head + 1 }),
+};
+bindKeys($("overview"), {
+  ...headKeys,
+  ArrowUp: () => ({ layer: state.layer - 1 }),
+  ArrowDown: () => ({ layer: state.layer + 1 }),
+});
+bindKeys($("queries"), {
+  ...headKeys,
+  ArrowUp: () => ({ token: state.token - 1 }),
+  ArrowDown: () => ({ token: state.token + 1 }),
+  Home: () => ({ token: 0 }),
+  End: () => ({ token: Infinity }),
+  PageUp: () => ({ layer: state.layer - 1 }),
+  PageDown: () => ({ layer: state.layer + 1 }),
+});
+
+/** Finds the query and the key of the cell that an event is over. */
+function cellOf(event) {
+  const map = maps[state.map];
+  const box = $("cells").getBoundingClientRect();
+  return {
+    query: clamp(Math.floor(((event.clientY - box.top) / box.height) * map.queries.length), map.queries.length),
+    key: clamp(Math.floor(((event.clientX - box.left) / box.width) * map.keys.length), map.keys.length),
+  };
+}
+
+$("cells").addEventListener("pointermove", (event) => {
+  const map = maps[state.map];
+  const { query, key } = cellOf(event);
+  const weight = weightsOf(map, state.layer, state.head)[query * map.keys.length + key];
+  if (query !== pointedAt) point(query);
+  $("reading").textContent =
+    `${percent(weight)}: ${quote(map.queries[query])} looks at ${quote(map.keys[key])}`;
+});
+$("cells").addEventListener("pointerleave", () => point(null));
+$("cells").addEventListener("click", (event) => show({ token: cellOf(event).query }));
+
+function recolour() {
+  ramp = makeRamp();
+  $("theme").textContent = theme() === "dark" ? "Light colours" : "Dark colours";
+  paint($("ramp"), Float32Array.from({ length: 256 }, (_, i) => (i / 255) ** 2), 1, 256);
+  paintOverview(maps[state.map]);
+  render();
+}
+$("theme").addEventListener("click", () => {
+  document.documentElement.dataset.theme = theme() === "dark" ? "light" : "dark";
+  recolour();
+});
+prefersDark.addEventListener("change", recolour);
+addEventListener("hashchange", () => {
+  show(fromHash());
+  revealToken();
+});
+
+$("link-hint").hidden = !linkable;
+buildMapChoice();
+state = fromHash();
+render();
+recolour();

@@ -1,0 +1,138 @@
+"""The whole command: what it needs, how it is stopped, and what it leaves behind."""
+
+import dataclasses
+import os
+import pathlib
+import signal
+import sys
+import types
+
+import mistakes
+import numpy as np
+import pytest
+import run_all
+import trained_translator
+from steps import Document, Shown, Step
+
+from jaxformer.errors import CheckpointError, DataError
+from tests.experiments.website import check_site
+
+
+def one_step(show):
+    return (Document("name", "A title", "a book", "About.", [Step("One", None, show)]),)
+
+
+def stopped(number):
+    def show():
+        os.kill(os.getpid(), number)
+        raise AssertionError("the signal was not heeded")
+
+    return show
+
+
+def test_all_pages_are_written_and_nothing_that_they_name_is_missing(
+    translation_run, tmp_path, monkeypatch, capsys
+):
+    museum = dataclasses.replace(mistakes.DOCUMENT, steps=mistakes.DOCUMENT.steps[:4])
+    documents = (run_all.DOCUMENTS[1], museum)
+    monkeypatch.setattr(run_all, "DOCUMENTS", documents)
+    output = tmp_path / "all"
+    run_all.main([f"--output={output}", f"--run={translation_run[0]}", "--sentence=one two"])
+    assert capsys.readouterr().out.endswith(f"  {output / 'index.html'}\n")
+    chapters = ["self_attention_by_hand", "mistakes", "trained_translator"]
+    check_site(output, [f"{name}.html" for name in chapters])
+    files = {path.name for path in output.iterdir()}
+    assert {
+        "self_attention_by_hand_06_scores.png",
+        "self_attention_by_hand_06_formula_1.svg",
+        "mistakes_01_mistaken_positional_encoding_width_5.csv",
+        "trained_translator_02_cross_attention.png",
+        "trained_translator_04_attention.html",
+    } <= files
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_signal_stops_the_command_without_a_page(
+    number, status, translation_run, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(run_all, "DOCUMENTS", one_step(stopped(number)))
+    handlers = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+    (tmp_path / "index.html").write_text("of an earlier run")
+    with pytest.raises(SystemExit) as caught:
+        run_all.main([f"--output={tmp_path}", f"--run={translation_run[0]}", "--sentence=one two"])
+    assert caught.value.code == status
+    assert f"stopped by {number.name} before the pages were whole" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["index.html"]
+    assert (tmp_path / "index.html").read_text() == "of an earlier run"
+    assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+def test_signal_during_training_stops_the_command_without_a_page(tmp_path, monkeypatch, capsys):
+    configs = []
+
+    def train_run(config):
+        configs.append(config)
+        return types.SimpleNamespace(stop_signal=signal.SIGTERM)
+
+    monkeypatch.setattr("jaxformer.runs.train_run", train_run)
+    with pytest.raises(SystemExit) as caught:
+        run_all.main([f"--output={tmp_path}", "--sentence=one two"])
+    assert caught.value.code == 143
+    assert "stopped by SIGTERM" in capsys.readouterr().err
+    assert configs[0].out == str(tmp_path / "translator")
+    assert configs[0].samples.prompts == ("one two",)  # so that it is checked before training
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("missing", ["sacrebleu", "matplotlib"])
+def test_missing_package_is_named_before_anything_is_done(missing, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.setattr("jaxformer.runs.train_run", None)
+    with pytest.raises(SystemExit, match=f"the pages need .*, got no {missing}; pip install"):
+        run_all.main([f"--output={tmp_path / 'all'}"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_that_cannot_be_written_is_an_error_of_one_line(
+    translation_run, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(run_all, "DOCUMENTS", one_step(lambda: Shown("Never.")))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit, match=r"^run_all.py: error: .*File exists: .*file"):
+        run_all.main([f"--output={tmp_path / 'file'}", f"--run={translation_run[0]}"])
+
+
+def test_mistakes_about_the_run_are_found_before_anything_is_written(
+    translation_run, classification_run, tmp_path
+):
+    for run, sentence, error, message in [
+        (tmp_path / "absent", "one", CheckpointError, "is not a run folder"),
+        (classification_run[0], "one", CheckpointError, "a translator's run folder is needed"),
+        (translation_run[0], "one " * 13, DataError, "at most max_len=12 tokens"),
+    ]:
+        with pytest.raises(error, match=message):
+            run_all.run_all(tmp_path / "all", run, sentence)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_short_run_ends_its_schedule():
+    config = trained_translator.short_config(pathlib.Path("runs/x"))
+    assert config.schedule.decay_steps == config.training.steps
+
+
+def test_trained_translator_is_shown_from_its_run_folder(translation_run):
+    run, _ = translation_run
+    document = trained_translator.document(pathlib.Path(run))
+    curve, alignment, heads, viewer = [step.show() for step in document.steps]
+    assert list(curve.tables["Validation"].columns)[0] == "validation_loss"
+    assert list(curve.figures) == ["training_curve"]
+    (image,) = alignment.figures["cross_attention"].axes[0].images
+    weights = image.get_array()
+    np.testing.assert_allclose(weights.sum(1), 1, atol=1e-5)
+    assert weights.shape[1] == len(trained_translator.SENTENCE.split()) + 1  # the end of text
+    assert list(heads.figures) == [
+        "cross_attention_of_every_head",
+        "encoder_self_attention_of_every_head",
+        "decoder_self_attention_of_every_head",
+    ]
+    assert viewer.pages["attention"].startswith("<!doctype html>")

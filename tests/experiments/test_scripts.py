@@ -1,0 +1,90 @@
+"""Every script under experiments/ runs by the commands of its docstring, and gives its table.
+
+But for `run_all.py`, which `test_run_all.py` runs.
+"""
+
+import ast
+import doctest
+import importlib
+import pathlib
+import re
+import runpy
+import shlex
+import sys
+
+import pytest
+
+FOLDER = pathlib.Path("experiments")
+SEEDS = sorted((FOLDER / "seeds").glob("*.py"))
+
+# Options that make a script quick, and what its last lines have.
+SCRIPTS = {
+    "benchmarks/cross_entropy.py": (
+        "--batch-size 1 --length 16 --vocab-size 32 --width 8 --chunk-size 8 --repeats 1",
+        r"chunked: min +[\d.]+ s .* MB .*\n  time chunked / dense: min [\d.]+, .*; memory 1/[\d.]+",
+    ),
+    "benchmarks/decode.py": (
+        "--layers 1 --width 8 --heads 2 --vocab-size 16 --new-tokens 2 --repeats 1",
+        r"batch 1: first call [\d.]+ s, then \d+ tokens/s\nbatch 8: .* \d+ tokens/s",
+    ),
+    "benchmarks/functional_core.py": (
+        "--tiny --repeats 1",
+        r"Cross-entropy of a large vocabulary.*\n(.*\n){3}  time chunked / dense: .*",
+    ),
+    "benchmarks/import_time.py": ("--repeats 1", r"jaxformer: min [\d.]+ s.*\nratio: of minima .*"),
+    "benchmarks/train_step.py": (
+        "--size tiny --repeats 1 --matmul-size 64",
+        r"plain: min .* tokens/s\n.* of matmul peak .*\ntime jaxformer / plain: min [\d.]+, .*",
+    ),
+    "seeds/mistakes.py": ("--steps 1", r"Right: Positional encoding.*\n(.*\n){5}position 4 .*"),
+    "seeds/multi_head_and_encoder.py": ("--steps 8", r"by a loop\n(.*\n){10}position 9 .*"),
+    "seeds/self_attention_by_hand.py": ("--steps 1", r"Inputs\n(.*\n){6} +it +0\.25 +0\.20 +0\.85"),
+    "seeds/self_attention_in_numpy.py": (
+        "--steps 1", r"100,000 tokens  10,000,000,000  40,000,000,000",
+    ),
+    "seeds/transformer_from_scratch.py": ("--steps 2", r"Vocabulary\n(.*\n){14} +with +14"),
+}  # fmt: skip
+
+
+def commands(script):
+    """Words after the script's name in each command of its docstring; comments are dropped."""
+    text = ast.get_docstring(ast.parse((FOLDER / script).read_text(encoding="utf-8")))
+    found = re.findall(r"python (experiments/.*)", text)
+    words = [shlex.split(line, comments=True) for line in found]
+    assert words and {first for first, *_ in words} == {f"experiments/{script}"}
+    return [rest for _, *rest in words]
+
+
+def test_every_script_is_known():
+    scripts = [
+        str(path.relative_to(FOLDER))
+        for path in FOLDER.rglob("*.py")
+        if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
+    ]
+    assert sorted(scripts) == sorted([*SCRIPTS, "seeds/run_all.py"])
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_script_gives_its_table_by_every_command_of_its_docstring(script, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str((FOLDER / script).parent))
+    options, table = SCRIPTS[script]
+    for words in commands(script):
+        monkeypatch.setattr(sys, "argv", [script, *words, *options.split()])
+        runpy.run_path(str(FOLDER / script), run_name="__main__")
+        assert re.search(table + r"\n\Z", capsys.readouterr().out)
+
+
+def test_functional_core_says_that_torch_is_missing(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(FOLDER / "benchmarks"))
+    monkeypatch.setitem(sys.modules, "torch", None)
+    core = importlib.import_module("functional_core")
+    core.speed(core.Sizes(speed=()), repeats=1)
+    assert capsys.readouterr().out == "  without PyTorch, which is not installed\n"
+
+
+@pytest.mark.parametrize(
+    "stem", [path.stem for path in SEEDS if ">>> " in path.read_text(encoding="utf-8")]
+)
+def test_examples_of_the_tutorials_run(stem):
+    failed, tried = doctest.testmod(importlib.import_module(stem))
+    assert tried > 0 and failed == 0

@@ -1,0 +1,121 @@
+"""Runs that start from the weights and tokenizers of others: fine-tuning."""
+
+import dataclasses
+import pathlib
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from jaxformer import runs
+from jaxformer.config import LearnedConfig, config_to_toml
+from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.runs.start import start_params, with_start
+from tests.runs import tiny
+
+OWN = [f"the {animal} sat on the {place}" for animal in ("cat", "dog") for place in ("mat", "log")]
+OTHER = [
+    f"the {animal} ran to the {place}" for animal in ("cow", "dog") for place in ("mat", "log")
+]
+
+
+def config(folder, lines=OWN, **changes):
+    """A decoder whose vocabulary is larger than its tokenizer's."""
+    paths = (tiny.write(folder / "text.txt", lines * 9),)
+    data = {"source": "files", "paths": paths}
+    changes["model"] = {"vocab_size": 17, "dropout_rate": 0.0} | changes.get("model", {})
+    changes["training"] = {"steps": 4, "checkpoint_every": 2} | changes.get("training", {})
+    return tiny.config(folder, architecture="decoder", data=data, **changes)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """The folder of a finished run of a decoder."""
+    made = config(tmp_path_factory.mktemp("source"))
+    runs.train_run(made)
+    return pathlib.Path(made.out)
+
+
+def starting(made, source, **changes):
+    """A config that starts from a run, and says nothing of its own about the vocabulary."""
+    made = tiny.change(made, model={"vocab_size": None})
+    return dataclasses.replace(made, init_from=str(source), **changes)
+
+
+def test_run_starts_from_weights_and_tokenizer_of_another(source, tmp_path):
+    """On the same data its first loss is the last of the other."""
+    before = runs.open_run(source)
+    # What changes no parameter may be another: dropout, and the context of rotary positions.
+    made = config(tmp_path, model={"dropout_rate": 0.1, "layer_execution": "scan"})
+    reports = []
+    made = tiny.standing_still(starting(made, source))
+    result = runs.train_run(made, on_start=lambda task: reports.extend(task.report))
+    assert result.evaluation.loss == pytest.approx(before.evaluate().loss, rel=1e-6)
+    tiny.assert_stood_still(before.params, result.params)
+    assert reports[0] == f"starting from the weights and tokenizers of {source} at step 4"
+    run = runs.open_run(made.out)
+    assert run.config.init_from == f"{source}@4" and run.config.model.vocab_size == 17
+    assert run.task.tokenizer.words == before.task.tokenizer.words
+
+
+def test_start_is_resumed_bitwise_and_without_its_source(source, tmp_path):
+    copy = tmp_path / "source"
+    shutil.copytree(source, copy)
+    made = starting(config(tmp_path, OTHER), copy)
+    whole = runs.train_run(dataclasses.replace(made, out=str(tmp_path / "whole")))
+    words = runs.open_run(tmp_path / "whole").task.tokenizer.words
+    assert words == runs.open_run(source).task.tokenizer.words and "cow" not in words
+    runs.train_run(tiny.change(made, training={"steps": 2}))
+    shutil.rmtree(copy)
+    result = runs.train_run(made)
+    jax.tree.map(np.testing.assert_array_equal, result.params, whole.params)
+    for init_from in (None, str(source), f"{copy}@2"):
+        with pytest.raises(CheckpointError, match=r"init_from: '\S+@4' there, .* now"):
+            runs.train_run(dataclasses.replace(made, init_from=init_from))
+
+
+def test_chosen_step_is_started_from(source, tmp_path):
+    made = with_start(starting(config(tmp_path), f"{source}@2"), runs.LanguageModelTask, None)
+    params, report = start_params(runs.LanguageModelTask.prepare(made, source))
+    assert report.endswith(" at step 2")
+    jax.tree.map(np.testing.assert_array_equal, params, runs.open_run(source, 2).params)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": {"d_model": 8}}, "got model.d_model: 16 there, 8 here; set them as in"),
+        ({"model": {"vocab_size": 18}}, "got model.vocab_size: 17 there, 18 here"),
+        ({"model": {"positions": LearnedConfig(), "max_len": 9}}, "model.max_len: 12 there, 9"),
+        ({"tokenizer": {"kind": "byte"}}, "got tokenizer.kind: 'word' there, 'byte' here"),
+    ],
+)
+def test_start_from_another_model_is_refused(source, tmp_path, change, message):
+    made = dataclasses.replace(tiny.change(config(tmp_path), **change), init_from=str(source))
+    with pytest.raises(ConfigError, match=message):
+        runs.train_run(made)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("init_from", "error", "message"),
+    [
+        ("{source}@3", CheckpointError, r"has no checkpoint of step 3, only \[2, 4\]"),
+        ("{folder}/absent", CheckpointError, "absent is not a run folder: there is no such"),
+        ("{folder}/run", ConfigError, "init_from must be another run than out, got .*/run for"),
+        (
+            "{folder}/translator",
+            ConfigError,
+            "which holds an encoder-decoder, which translates, for a la",
+        ),
+    ],
+)
+def test_start_from_what_is_no_such_run_is_refused(source, tmp_path, init_from, error, message):
+    path = init_from.format(source=source, folder=tmp_path)
+    translator = tiny.config(tmp_path, architecture="encoder_decoder", data={"source": "sort"})
+    (tmp_path / "translator").mkdir()
+    (tmp_path / "translator" / "config.toml").write_text(config_to_toml(translator))
+    with pytest.raises(error, match=message):
+        runs.train_run(starting(config(tmp_path), path))
+    assert not (tmp_path / "run").exists()

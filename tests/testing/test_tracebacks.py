@@ -1,0 +1,33 @@
+"""What pytest shows of a failed check: the line of the test, and the message."""
+
+import importlib
+import pathlib
+import pkgutil
+
+import pytest
+
+from jaxformer import testing
+
+
+@pytest.mark.parametrize(
+    ("check", "broken"),
+    [
+        (testing.assert_attention_shape, lambda query, key, value: key),  # while it is traced
+        (testing.assert_dtype_preserved, lambda query, key, value: query.astype("float32")),
+        (testing.assert_permutation_equivariant, lambda query, key, value: query.at[:, 0].set(0)),
+        (testing.assert_attention_contract, lambda query, key, value, **keywords: key),
+    ],
+)
+def test_failure_shows_the_line_of_the_test_alone(check, broken):
+    with pytest.raises(AssertionError) as caught:
+        check(broken)
+    shown = caught.traceback.filter(caught)
+    assert [entry.path for entry in shown] == [pathlib.Path(__file__)]
+    report = str(caught.getrepr())
+    assert "likely cause" in report and "During handling" not in report
+
+
+def test_every_module_of_checks_hides_its_frames():
+    for found in pkgutil.iter_modules(testing.__path__):
+        module = importlib.import_module(f"jaxformer.testing.{found.name}")
+        assert module.__tracebackhide__ is True, found.name
