@@ -45,6 +45,12 @@ class KnownWords:
             frozenset(words if tokenizer.unknown is None else words & tokenizer.words.keys())
         )
 
+    def union(self, other: Self) -> Self:
+        """The words of both; not known where those of one are not."""
+        if self.words is None or other.words is None:
+            return type(self)()
+        return type(self)(self.words | other.words)
+
     def find_new(self, sentences: Sequence[str], tokenizer: text.Tokenizer) -> list[str]:
         """Words of sentences that are not known, in their order, each once."""
         if self.words is None:

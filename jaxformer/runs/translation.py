@@ -132,10 +132,13 @@ class TranslationTask(TableTask):
         model = dataclasses.replace(config.model, source_vocab_size=size)
         return dataclasses.replace(config, model=model)
 
-    def with_data(self, data: Split) -> Self:
-        """Encodes the pairs, and collects the words of the sources."""
-        task = super().with_data(data)
-        words = KnownWords.collect(task.train.rows.sources, self.tokenizers[0])
+    @classmethod
+    def prepare(cls, config: ExperimentConfig, folder: pathlib.Path | None = None) -> Self:
+        """Prepares the pairs, and collects the words of the sources and of the run in folder."""
+        task = super().prepare(config, folder)
+        words = KnownWords.collect(task.train.rows.sources, task.tokenizers[0])
+        if folder is not None:
+            words = words.union(KnownWords.load(folder))
         return dataclasses.replace(task, known_words=words)
 
     def save(self, folder: pathlib.Path) -> None:

@@ -43,6 +43,12 @@ def test_too_many_words_are_not_kept(tmp_path, monkeypatch):
     assert known == KnownWords.load(tmp_path) and known.find_new(["e"], BYTES) == []
 
 
+def test_words_of_two_runs_are_known_where_both_are():
+    one, two = (KnownWords.collect([word], BYTES) for word in ("one", "two"))
+    assert one.union(two).find_new(["three two one"], BYTES) == ["three"]
+    assert one.union(KnownWords()) == KnownWords().union(two) == KnownWords()
+
+
 def test_words_are_saved_in_the_run_folder(tmp_path):
     known = KnownWords.collect(["zwei eins"], BYTES)
     known.save(tmp_path)

@@ -269,6 +269,15 @@ def test_words_never_seen_in_training_are_warned_of_once_in_a_call(run):
         run.translate_stream(["a b c d", "e f g a"])
 
 
+def test_words_of_the_run_that_a_run_starts_from_are_known_too(tmp_path):
+    before = prepare(tmp_path)
+    start_folder(tmp_path / "run", before.config, before.summary, before.save)
+    tiny.write(tmp_path / "pairs.tsv", ["six\tsechs", "six ten\telf", "five\tdrei"])
+    other = config(tmp_path, data={"validation_fraction": 0.4})
+    task = runs.TranslationTask.prepare(other, tmp_path / "run")
+    assert task.unseen_words(["one six ten"]) == ["ten"]  # which has no token
+
+
 def test_sources_are_encoded_and_targets_decoded(run):
     words = run.task.tokenizers[1].words
     ids = [words["drei"], words["eins"], run.task.tokenizers[1].end_of_text]
