@@ -48,14 +48,14 @@ class Chapter:
         )
         text = f"<p>{prose_html(shown.text)}</p>"
         if shown.sides:
-            columns = "\n".join(self._side(prefix, side) for side in shown.sides)
-            parts = [text, f'<div class="beside">{columns}</div>']
+            sides = "\n".join(self._side(prefix, side) for side in shown.sides)
+            parts = [text, f'<div class="beside">{sides}</div>']
         else:
             files = list(self._files(prefix, shown))
             left = [text, *self._formulas(prefix, step.formula)]
             left += [html for html, is_wide in files if not is_wide]
-            columns = [_column("shown", left), _column("how", [self._code(step.show)])]
-            parts = [f'<div class="beside">{"".join(columns)}</div>']
+            columns = _column("shown", left) + _column("how", [self._code(step.show)])
+            parts = [f'<div class="beside">{columns}</div>']
             parts += [f'<div class="wide">{html}</div>' for html, is_wide in files if is_wide]
         return "\n".join(['<section class="step">', heading, *parts, "</section>"])
 
