@@ -32,6 +32,7 @@ html_math_renderer = "mathml"
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
 nb_execution_mode = "force"
+nb_execution_in_temp = True
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 
