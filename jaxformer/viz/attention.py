@@ -78,7 +78,7 @@ def attention_heatmaps(
         >>> [axes.get_title() for axes in figure.axes[:2]]
         ['head 0', 'head 1']
     """
-    from matplotlib.figure import Figure
+    from jaxformer.viz.figure import Figure
     from matplotlib.gridspec import GridSpec
 
     keys = query_tokens if key_tokens is None else key_tokens

@@ -39,7 +39,7 @@ def distributions(
         >>> [text.get_text() for text in figure.legends[0].get_texts()]
         ['before: mean 2, std 1', 'after: mean 2, std 0']
     """
-    from matplotlib.figure import Figure
+    from jaxformer.viz.figure import Figure
 
     if not values:
         raise DataError("distributions are of at least one name and its values, got none")

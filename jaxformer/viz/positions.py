@@ -141,7 +141,7 @@ def _heatmaps(
     colours: str, labels: tuple[str, str, str],
 ) -> "Figure":  # fmt: skip
     """Heat maps of the same shape side by side; labels of the x axis, y axis and colour bar."""
-    from matplotlib.figure import Figure
+    from jaxformer.viz.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     values = np.stack(list(tables.values()))
@@ -194,7 +194,7 @@ def position_curves(table: Any, positions: Sequence[int], *, title: str = "") ->
         >>> [line.get_label() for line in figure.axes[0].lines]
         ['position 0', 'position 3']
     """
-    from matplotlib.figure import Figure
+    from jaxformer.viz.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     array = checked("table", table, "T D")
@@ -265,7 +265,7 @@ def position_bias_curves(
         >>> [line.get_label() for line in figure.axes[0].lines]
         ['head 0']
     """
-    from matplotlib.figure import Figure
+    from jaxformer.viz.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     biases = checked("bias_by_head", bias_by_head, "N K")

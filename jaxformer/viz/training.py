@@ -53,7 +53,7 @@ def loss_curves(
         >>> figure.axes[0].get_ylabel()
         'loss (nats per token)'
     """
-    from matplotlib.figure import Figure
+    from jaxformer.viz.figure import Figure
 
     if not runs:
         raise DataError("loss curves are of at least one run, got none")

@@ -28,6 +28,7 @@ def run_cell(name, source, namespace):
         return eval(compile(ast.Expression(shown.value), name, "eval"), namespace)
 
 
+@pytest.mark.slow  # 2 minutes of one core; the pages of docs/ run them, too
 @every_notebook
 def test_notebook_runs_and_shows_figures(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
