@@ -78,8 +78,9 @@ def attention_heatmaps(
         >>> [axes.get_title() for axes in figure.axes[:2]]
         ['head 0', 'head 1']
     """
-    from jaxformer.viz.figure import Figure
     from matplotlib.gridspec import GridSpec
+
+    from jaxformer.viz.figure import Figure
 
     keys = query_tokens if key_tokens is None else key_tokens
     numeric = as_numbers("weights", weights)

@@ -8,7 +8,7 @@ __all__ = ["Figure"]
 
 
 class Figure(matplotlib.figure.Figure):
-    """A matplotlib figure that a notebook shows on the last line of a cell.
+    r"""A matplotlib figure that a notebook shows on the last line of a cell.
 
     Jupyter shows matplotlib's own only once pyplot has loaded a backend of notebooks, which nothing
     here does.

@@ -141,8 +141,9 @@ def _heatmaps(
     colours: str, labels: tuple[str, str, str],
 ) -> "Figure":  # fmt: skip
     """Heat maps of the same shape side by side; labels of the x axis, y axis and colour bar."""
-    from jaxformer.viz.figure import Figure
     from matplotlib.ticker import MaxNLocator
+
+    from jaxformer.viz.figure import Figure
 
     values = np.stack(list(tables.values()))
     count, height, width = values.shape
@@ -194,8 +195,9 @@ def position_curves(table: Any, positions: Sequence[int], *, title: str = "") ->
         >>> [line.get_label() for line in figure.axes[0].lines]
         ['position 0', 'position 3']
     """
-    from jaxformer.viz.figure import Figure
     from matplotlib.ticker import MaxNLocator
+
+    from jaxformer.viz.figure import Figure
 
     array = checked("table", table, "T D")
     length, width = array.shape
@@ -265,8 +267,9 @@ def position_bias_curves(
         >>> [line.get_label() for line in figure.axes[0].lines]
         ['head 0']
     """
-    from jaxformer.viz.figure import Figure
     from matplotlib.ticker import MaxNLocator
+
+    from jaxformer.viz.figure import Figure
 
     biases = checked("bias_by_head", bias_by_head, "N K")
     steps = checked("distances", distances, "K")
