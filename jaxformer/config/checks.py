@@ -2,7 +2,6 @@
 
 import dataclasses
 import difflib
-import functools
 import math
 import numbers
 import types
@@ -101,7 +100,6 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-@functools.cache
 def field_types(config: type) -> dict[str, Any]:
     """Resolved types of a config's fields, by name."""
     hints = typing.get_type_hints(config)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxformer.errors import ShapeError
-from jaxformer.functional.shapes import Array, check_axes, check_dtype
+from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
 from jaxformer.functional.sizes import check_size
 
 __all__ = ["KVCache", "WindowCache"]
@@ -257,7 +257,7 @@ def _checked_new_tokens(
     check_axes("value", value, "B T K V", known)
     if num_tokens is None:
         return jnp.full((batch,), sizes["T"], jnp.int32)
-    num_tokens = jnp.asarray(num_tokens)
+    num_tokens = as_array("num_tokens", num_tokens)
     check_dtype("num_tokens", num_tokens, "integer")
     check_axes("num_tokens", num_tokens, "B", {"B": batch})
     if not isinstance(num_tokens, jax.core.Tracer):

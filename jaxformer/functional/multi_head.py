@@ -80,7 +80,8 @@ class MultiHeadOutput(NamedTuple):
     Args:
         output: float `[..., T, D]`.
         cache: the cache with the new tokens, when one was given.
-        weights: float32 `[..., N, T, S]`, before dropout, when they were asked for.
+        weights: float32 (float64 for float64) `[..., N, T, S]`, before dropout, when they were
+            asked for.
     """
 
     output: jax.Array

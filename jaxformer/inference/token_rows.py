@@ -112,7 +112,7 @@ def is_int(value: Any, least: int, most: int | None = None) -> bool:
     """Whether a value is an int in a range, and no bool."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool):
         return False
-    return value >= least and (most is None or bool(value <= most))
+    return bool(value >= least) and (most is None or bool(value <= most))
 
 
 def pad_rows(rows: Sequence[Sequence[int]], width: int) -> np.ndarray:

@@ -144,6 +144,8 @@ def test_program_for_another_platform_has_the_choice_of_that_platform(chunked_on
         assert F.attention_implementation(*arrays.values(), platform=platform).name == (
             "chunked" if platform == "cpu" else "dense"
         )
+    both = export.export(jax.jit(attend), platforms=["tpu", "cpu"])(arrays)
+    jax.tree.map(np.testing.assert_array_equal, both.call(arrays), jax.jit(attend)(arrays))
     loops = {name: text.count("stablehlo.while") for name, text in texts.items()}
     assert loops["cpu"] > 0 == loops["cuda"] == loops["tpu"]
 

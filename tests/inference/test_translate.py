@@ -86,7 +86,7 @@ def test_source_has_a_vocabulary_of_its_own_and_padded_targets_are_not_chosen():
     rows = run(translate, sources, SEPARATE, **BEST, vocab_size=9)
     assert max(found.tokens.max(initial=0) for row in rows for found in row) < 9
     assert_scores_are_those_of_a_full_pass(rows, SEPARATE, sources, num_tokens=9)
-    with pytest.raises(DataError, match=r"0 \.\. 18, got 2 \.\. 19 in source 1"):
+    with pytest.raises(DataError, match=r"0 \.\. 18, got 19 at index 1 of source 1"):
         run(translate, [[18], [2, 19]], SEPARATE)
 
 

@@ -84,7 +84,7 @@ def attention_implementation(
 
     Raises:
         ShapeError: an argument does not fit.
-        ConfigError: an option is impossible.
+        ConfigError: an option is impossible, or the platform unknown.
 
     Example:
         >>> x = jax.ShapeDtypeStruct((1, 1024, 8, 64), "float32")
@@ -100,7 +100,10 @@ def attention_implementation(
     for name in options:
         if name not in AttentionOptions._fields:
             raise TypeError(f"attention_implementation() has no argument {name!r}")
-    wanted = platforms.default_platform() if platform is None else platform
+    default = platforms.default_platform()
+    wanted = default if platform is None else platform
+    if wanted not in ("cpu", "cuda", "rocm", "tpu", default):
+        raise ConfigError(f"platform must be 'cpu', 'cuda', 'rocm' or 'tpu', got {platform!r}")
     choices: list[Choice] = []
 
     def decide(
