@@ -142,20 +142,20 @@ def sample(
         >>> sample(jnp.eye(2), rngs, SamplingConfig(temperature=0)).tolist()
         [0, 1]
     """
-    largest = logits.max(axis=-1)
-    token = _draw(logits, rngs, sampling, seen)
-    return jnp.where(jnp.isfinite(largest), token, -1).astype(jnp.int32)
-
-
-def _draw(
-    logits: jax.Array, rngs: jax.Array, sampling: SamplingConfig, seen: jax.Array | None
-) -> jax.Array:
     if seen is not None:
         logits = penalize_repetition(logits, seen, sampling.repetition_penalty)
     if sampling.temperature == 0:
-        return jnp.argmax(logits, axis=-1)
-    # Relative to the largest, so that no temperature overflows.
-    logits = (logits - logits.max(axis=-1, keepdims=True)) / sampling.temperature
+        token = jnp.argmax(logits, axis=-1)  # of a NaN, where there is one
+        largest = jnp.take_along_axis(logits, token[:, None], axis=-1)[:, 0]
+    else:
+        largest = logits.max(axis=-1)
+        # Relative to the largest, so that no temperature overflows.
+        token = _draw((logits - largest[:, None]) / sampling.temperature, rngs, sampling)
+    return jnp.where(jnp.isfinite(largest), token, -1).astype(jnp.int32)
+
+
+def _draw(logits: jax.Array, rngs: jax.Array, sampling: SamplingConfig) -> jax.Array:
+    """Draws from the logits that the filters leave: int `[B]`."""
     if sampling.top_k is not None:
         logits = keep_top_k(logits, sampling.top_k)
     if sampling.top_p is not None:

@@ -4,7 +4,6 @@ from typing import TypedDict
 
 import jax
 import jax.numpy as jnp
-from jax import export
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.cache import KVCache, WindowCache
@@ -34,21 +33,16 @@ class TransformerInputs(TypedDict, total=False):
 def check_tokens(name: str, tokens: jax.Array, max_len: int) -> dict[str, int]:
     """Checks that tokens are integer `[B, T]` with T of at most max_len, and returns B and T.
 
-    A symbolic T is not compared, unless its scope has a constraint such as "t <= 24".
+    A symbolic T, which `jax.export` may give, cannot be compared, and is the caller's to bound.
     """
     sizes = check_axes(name, tokens, "B T")
     check_dtype(name, tokens, "integer")
-    if _known_size(sizes["T"]) > max_len:
+    if not is_symbolic(sizes["T"]) and sizes["T"] > max_len:
         raise ShapeError(
             f"{name} [B, T] must have T of at most max_len={max_len}, got shape {tokens.shape}; "
             "cut them into windows"
         )
     return sizes
-
-
-def _known_size(size: int) -> int:
-    """The size, or the least that a symbolic one may be."""
-    return int(export.symbolic_dim_bounds(size)[0]) if is_symbolic(size) else size
 
 
 def check_lengths(name: str, lengths: jax.Array | None, batch: int) -> None:
