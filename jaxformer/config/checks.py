@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import math
+import numbers
 import types
 import typing
 from collections.abc import Iterable, Iterator
@@ -11,15 +12,23 @@ from typing import Any, Literal
 from jaxformer.errors import ConfigError
 
 __all__ = [
+    "TYPE_NAMES",
     "field_types",
     "require",
     "require_at_least_zero",
-    "require_choices",
+    "require_types",
     "require_positive",
     "require_shares",
     "suggestion",
     "union_members",
 ]
+
+
+TYPE_NAMES = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
+"""What messages call the plain types of fields."""
+
+# NumPy's numbers are fine, too.
+_CLASSES = {int: numbers.Integral, float: numbers.Real, str: str, bool: bool}
 
 
 def require(condition: bool, rule: str, **values: object) -> None:
@@ -52,20 +61,32 @@ def require_shares(config: object, *names: str) -> None:
         require(0 <= value < 1, f"{name} must be in [0, 1)", **{name: value})
 
 
-def require_choices(config: object) -> None:
-    """Checks every field whose type is a Literal, which Python itself does not."""
+def require_types(config: object) -> None:
+    """Checks every field whose type is a number, string, bool or Literal, which Python does not.
+
+    Tuples and other configs have checks of their own.
+    """
     for name, hint in field_types(type(config)).items():
-        members = union_members(hint)
-        if not any(typing.get_origin(member) is Literal for member in members):
+        value, members = getattr(config, name), union_members(hint)
+        if value is None and type(None) in typing.get_args(hint):
             continue
-        value, choices = getattr(config, name), list(_choices(members))
-        # Types too: 1 equals True.
-        if (type(value), value) not in [(type(choice), choice) for choice in choices]:
-            names = [str(choice) for choice in choices]
-            raise ConfigError(
-                f"{name} must be one of {', '.join(names)}, got {value!r}"
-                + suggestion(str(value), names)
-            )
+        if any(typing.get_origin(member) is Literal for member in members):
+            _require_choice(name, value, list(_choices(members)))
+        elif members[0] in _CLASSES:
+            fits = isinstance(value, _CLASSES[members[0]])
+            # Python counts bools as ints.
+            fits = fits and isinstance(value, bool) == (members[0] is bool)
+            require(fits, f"{name} must be {TYPE_NAMES[members[0]]}", **{name: value})
+
+
+def _require_choice(name: str, value: object, choices: list[object]) -> None:
+    # Types too: 1 equals True.
+    if (type(value), value) not in [(type(choice), choice) for choice in choices]:
+        names = [str(choice) for choice in choices]
+        raise ConfigError(
+            f"{name} must be one of {', '.join(names)}, got {value!r}"
+            + suggestion(str(value), names)
+        )
 
 
 def _choices(members: tuple[Any, ...]) -> Iterator[object]:

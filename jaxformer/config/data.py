@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from jaxformer.config.checks import require, require_choices, require_positive
+from jaxformer.config.checks import require, require_positive, require_types
 from jaxformer.errors import ConfigError
 
 __all__ = ["SOURCES", "DataConfig", "SyntheticConfig", "TokenizerConfig"]
@@ -76,7 +76,7 @@ class TokenizerConfig:
     word_vectors: str | None = None
 
     def __post_init__(self) -> None:
-        require_choices(self)
+        require_types(self)
         require_positive(self, "vocab_size")
         if self.kind == "bpe" and self.vocab_size is None:
             raise ConfigError("tokenizer.kind 'bpe' needs tokenizer.vocab_size, for example 2048")
@@ -116,6 +116,7 @@ class SyntheticConfig:
     num_validation: int = 500
 
     def __post_init__(self) -> None:
+        require_types(self)
         require_positive(self, *(field.name for field in dataclasses.fields(self)))
         require(
             self.min_len <= self.max_len,
@@ -160,7 +161,7 @@ class DataConfig:
     synthetic: SyntheticConfig = SyntheticConfig()
 
     def __post_init__(self) -> None:
-        require_choices(self)
+        require_types(self)
         source = SOURCES[self.source]
         for name in ("paths", "validation_paths"):
             value = getattr(self, name)

@@ -6,8 +6,8 @@ from typing import Literal, TypedDict
 from jaxformer.config.checks import (
     require,
     require_at_least_zero,
-    require_choices,
     require_positive,
+    require_types,
 )
 
 __all__ = [
@@ -40,6 +40,7 @@ class SamplingConfig:
     min_p: float | None = None
 
     def __post_init__(self) -> None:
+        require_types(self)
         require_positive(self, "repetition_penalty", "top_k")
         require_at_least_zero(self, "temperature")
         if self.top_p is not None:
@@ -107,7 +108,7 @@ class BeamSearchConfig:
     num_best: int = 1
 
     def __post_init__(self) -> None:
-        require_choices(self)
+        require_types(self)
         require_positive(self, "beam_size", "num_best")
         require(
             -10 <= self.length_penalty <= 10,

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from jaxformer.config.checks import require_positive
+from jaxformer.config.checks import require_positive, require_types
 
 __all__ = ["LoopConfig"]
 
@@ -21,7 +21,7 @@ class LoopConfig:
         keep_checkpoints: number of latest checkpoints to keep, beside the best.
 
     Raises:
-        ConfigError: a number is not positive.
+        ConfigError: a number is not a positive integer.
 
     Example:
         >>> LoopConfig(steps=1000).checkpoint_every
@@ -36,6 +36,7 @@ class LoopConfig:
     keep_checkpoints: int = 2
 
     def __post_init__(self) -> None:
+        require_types(self)
         require_positive(
             self, "steps", "accumulate_steps", "log_every", "eval_every", "checkpoint_every",
             "keep_checkpoints",

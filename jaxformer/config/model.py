@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 from typing import Literal
 
-from jaxformer.config.checks import require, require_choices, require_positive, require_shares
+from jaxformer.config.checks import require, require_positive, require_shares, require_types
 from jaxformer.config.kinds import resolve_kinds
 from jaxformer.config.layers import LayerConfig, check_layers
 from jaxformer.config.positions import PositionsConfig, RelativeConfig, RotaryConfig
@@ -126,7 +126,7 @@ class ModelConfig:
     layer_execution: Literal["auto", "scan", "loop"] = "auto"
 
     def __post_init__(self) -> None:
-        require_choices(self)
+        require_types(self)
         resolve_kinds(self)
         require_positive(
             self, "vocab_size", "max_len", "num_layers", "d_model", "num_heads", "num_kv_heads",

@@ -6,9 +6,9 @@ from typing import Literal
 from jaxformer.config.checks import (
     require,
     require_at_least_zero,
-    require_choices,
     require_positive,
     require_shares,
+    require_types,
 )
 from jaxformer.errors import ConfigError
 
@@ -41,7 +41,7 @@ class AdamWConfig:
     clip_norm: float = 1.0
 
     def __post_init__(self) -> None:
-        require_choices(self)
+        require_types(self)
         require_positive(self, "learning_rate", "eps")
         require_at_least_zero(self, "weight_decay", "clip_norm")
         require_shares(self, "beta1", "beta2")
@@ -70,7 +70,7 @@ class SgdConfig:
     clip_norm: float = 1.0
 
     def __post_init__(self) -> None:
-        require_choices(self)
+        require_types(self)
         require_positive(self, "learning_rate")
         require_at_least_zero(self, "clip_norm")
         require_shares(self, "momentum")
@@ -108,7 +108,7 @@ class LionConfig:
     clip_norm: float = 1.0
 
     def __post_init__(self) -> None:
-        require_choices(self)
+        require_types(self)
         require_positive(self, "learning_rate")
         require_at_least_zero(self, "weight_decay", "clip_norm")
         require_shares(self, "beta1", "beta2")
@@ -138,7 +138,7 @@ class ScheduleConfig:
     final_scale: float = 0.1
 
     def __post_init__(self) -> None:
-        require_choices(self)
+        require_types(self)
         require_at_least_zero(self, "warmup_steps")
         require(
             0 <= self.final_scale <= 1,

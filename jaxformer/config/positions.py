@@ -7,7 +7,7 @@ attention "scores". Rules that hold for only some of the three ask for it.
 import dataclasses
 from typing import ClassVar, Literal
 
-from jaxformer.config.checks import require, require_choices, require_positive
+from jaxformer.config.checks import require, require_positive, require_types
 from jaxformer.config.kinds import resolve_kinds
 from jaxformer.errors import ConfigError
 
@@ -42,7 +42,7 @@ class NoPositionsConfig:
     kind: Literal["none"] = "none"
 
     def __post_init__(self) -> None:
-        require_choices(self)
+        require_types(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class SinusoidalConfig:
     layout: Literal["interleaved", "half"] = "interleaved"
 
     def __post_init__(self) -> None:
-        require_choices(self)
+        require_types(self)
         require_positive(self, "base")
 
 
@@ -84,7 +84,7 @@ class LearnedConfig:
     kind: Literal["learned"] = "learned"
 
     def __post_init__(self) -> None:
-        require_choices(self)
+        require_types(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -197,7 +197,7 @@ RotaryScalingConfig = LinearScalingConfig | Llama3ScalingConfig | YarnScalingCon
 
 
 def _check_scaling(scaling: RotaryScalingConfig) -> None:
-    require_choices(scaling)
+    require_types(scaling)
     require_positive(scaling, "factor")
     require(scaling.factor >= 1, "factor must be at least 1", factor=scaling.factor)
 
@@ -225,7 +225,7 @@ class RotaryConfig:
     scaling: RotaryScalingConfig | None = None
 
     def __post_init__(self) -> None:
-        require_choices(self)
+        require_types(self)
         resolve_kinds(self)
         require_positive(self, "base")
         if isinstance(self.scaling, YarnScalingConfig):
@@ -249,7 +249,7 @@ class AlibiConfig:
     kind: Literal["alibi"] = "alibi"
 
     def __post_init__(self) -> None:
-        require_choices(self)
+        require_types(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -273,7 +273,7 @@ class RelativeConfig:
     max_distance: int = 128
 
     def __post_init__(self) -> None:
-        require_choices(self)
+        require_types(self)
         require_positive(self, "num_buckets", "max_distance")
         require(
             self.num_buckets >= 2,

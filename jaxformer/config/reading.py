@@ -5,7 +5,7 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
-from jaxformer.config.checks import field_types, suggestion, union_members
+from jaxformer.config.checks import TYPE_NAMES, field_types, suggestion, union_members
 from jaxformer.config.kinds import Kinds, kinds_of
 from jaxformer.config.model import ModelConfig
 from jaxformer.config.schema import ExperimentConfig, source_of_paths
@@ -160,7 +160,6 @@ def _type_name(hint: Any, *, choices: bool = True) -> str:
     """Type of a value for messages; for a Literal, its choices or 'a string'."""
     if (kinds := kinds_of(hint)) is not None:
         return f"a table, or one of {', '.join(kinds.configs)}"
-    names = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
     members = union_members(hint)
     if len(members) > 1:
         return " or ".join(_type_name(member) for member in members)
@@ -170,4 +169,4 @@ def _type_name(hint: Any, *, choices: bool = True) -> str:
         if not choices:
             return "a string"
         return repr(words[0]) if len(words) == 1 else "one of " + ", ".join(words)
-    return "a table" if dataclasses.is_dataclass(hint) else names.get(hint, str(hint))
+    return "a table" if dataclasses.is_dataclass(hint) else TYPE_NAMES.get(hint, str(hint))

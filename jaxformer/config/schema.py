@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal
 
-from jaxformer.config.checks import require, require_choices, require_positive, require_shares
+from jaxformer.config.checks import require, require_positive, require_shares, require_types
 from jaxformer.config.data import SOURCES, DataConfig, TokenizerConfig
 from jaxformer.config.decoding import SamplesConfig, TranslationConfig
 from jaxformer.config.kinds import resolve_kinds
@@ -68,7 +68,6 @@ class TrainingConfig(LoopConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_choices(self)
         require_positive(self, "batch_size", "batch_tokens", "devices", "cpu_devices")
         if self.runner == "single" and self.devices is not None:
             raise ConfigError(
@@ -124,6 +123,7 @@ class ExperimentConfig:
     translation: TranslationConfig = TranslationConfig()
 
     def __post_init__(self) -> None:
+        require_types(self)
         resolve_kinds(self)
         require(0 <= self.seed < 2**31, "seed must be in 0 .. 2**31 - 1", seed=self.seed)
         self._check_data()

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxformer.errors import ShapeError
-from jaxformer.functional.shapes import Array, check_axes, check_dtype
+from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
+from jaxformer.functional.sizes import check_size
 
 __all__ = ["KVCache", "WindowCache"]
 
@@ -55,11 +56,11 @@ class KVCache(NamedTuple):
             ShapeError: a size is not positive.
         """
         value_dim = head_dim if value_head_dim is None else value_head_dim
-        sizes = {"batch_size": batch_size, "capacity": capacity, "num_kv_heads": num_kv_heads,
-                 "head_dim": head_dim, "value_head_dim": value_dim}  # fmt: skip
-        for name, size in sizes.items():
-            if size < 1:
-                raise ShapeError(f"{name} must be positive, got {size}")
+        for name, size in {
+            "batch_size": batch_size, "capacity": capacity, "num_kv_heads": num_kv_heads,
+            "head_dim": head_dim, "value_head_dim": value_dim,
+        }.items():  # fmt: skip
+            check_size(name, size)
         return cls(
             key=jnp.zeros((batch_size, capacity, num_kv_heads, head_dim), dtype),
             value=jnp.zeros((batch_size, capacity, num_kv_heads, value_dim), dtype),
@@ -169,8 +170,7 @@ class WindowCache(NamedTuple):
         Raises:
             ShapeError: a size is not positive.
         """
-        if window < 1:
-            raise ShapeError(f"window must be positive, got {window}")
+        check_size("window", window)
         return cls(*KVCache.init(
             batch_size, window, num_kv_heads=num_kv_heads, head_dim=head_dim,
             value_head_dim=value_head_dim, dtype=dtype,
@@ -257,7 +257,7 @@ def _checked_new_tokens(
     check_axes("value", value, "B T K V", known)
     if num_tokens is None:
         return jnp.full((batch,), sizes["T"], jnp.int32)
-    num_tokens = jnp.asarray(num_tokens)
+    num_tokens = as_array("num_tokens", num_tokens)
     check_dtype("num_tokens", num_tokens, "integer")
     check_axes("num_tokens", num_tokens, "B", {"B": batch})
     if not isinstance(num_tokens, jax.core.Tracer):

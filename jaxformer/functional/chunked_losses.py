@@ -5,13 +5,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from einops import rearrange
 
 from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.embedding import unembed
 from jaxformer.functional.losses import LossTerms, label_losses, read_labels, read_terms
 from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
+from jaxformer.functional.sizes import check_size, is_symbolic
 
 __all__ = ["chunked_cross_entropy"]
 
@@ -45,7 +46,8 @@ def chunked_cross_entropy(
         z_loss: weight of $(\log Z)^2$.
         softcap: c in c * tanh(logits / c), which bounds the logits; None = no cap.
         chunk_size: tokens in a chunk. None = a sixteenth of all, at least 128 and at most 1024:
-            fewer read and write the table's gradient too often, more hold too many logits.
+            fewer read and write the table's gradient too often, more hold too many logits. It must
+            be None where the number of tokens is symbolic (`jax.export`); then it is a sixteenth.
 
     Returns:
         (loss_sum, weight_sum), as `cross_entropy` does, in float32 (float64 for float64).
@@ -74,22 +76,14 @@ def chunked_cross_entropy(
     check_dtype("table", table, "floating", remedy="cast it with .astype")
     check_dtype("hidden", hidden, "floating", remedy="cast it with .astype")
     check_axes("hidden", hidden, "... D", {"D": sizes["D"]}, remedy="D is the table's width")
-    if chunk_size is not None and (
-        isinstance(chunk_size, bool)
-        or not isinstance(chunk_size, int | np.integer)
-        or chunk_size < 1
-    ):
-        raise ConfigError(
-            f"chunk_size must be a positive number of tokens, got {chunk_size!r}; None = a "
-            "sixteenth"
-        )
+    if chunk_size is not None:
+        chunk_size = check_size("chunk_size", chunk_size)
     labels, counted = read_labels(labels, "hidden [..., D]", hidden, sizes["V"], ignore_label)
     # Here rather than in the chunks, so that the gradients of these rows are 0 as well.
     hidden = jnp.where(counted[..., None], hidden, 0)
 
     tokens = labels.size
-    size = min(max(tokens // 16, 128), 1024) if chunk_size is None else chunk_size
-    chunks = max(-(-tokens // size), 1)
+    chunks = _number_of_chunks(tokens, chunk_size)
     size = -(-tokens // chunks)  # even chunks: what is filled up is less than one token a chunk
     fill = chunks * size - tokens
 
@@ -103,6 +97,18 @@ def chunked_cross_entropy(
         terms, in_chunks(hidden, "d"), table, in_chunks(labels), in_chunks(counted)
     )
     return loss, counted.sum(dtype=jnp.int32).astype(loss.dtype)
+
+
+def _number_of_chunks(tokens: int, chunk_size: int | None) -> int:
+    if is_symbolic(tokens):
+        if chunk_size is not None:
+            raise ConfigError(
+                "chunk_size must be None where the number of tokens is symbolic, since a scan has "
+                f"a fixed number of chunks, got chunk_size={chunk_size} and {tokens} tokens"
+            )
+        return 16
+    size = min(max(tokens // 16, 128), 1024) if chunk_size is None else chunk_size
+    return max(-(-tokens // size), 1)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -131,7 +137,7 @@ def _scan_chunks(
     hidden: jax.Array, table: jax.Array, labels: jax.Array, counted: jax.Array,
 ) -> tuple[jax.Array, tuple[jax.Array | None, jax.Array | None]]:  # fmt: skip
     """Summed loss, and its gradients by hidden and table where wanted, in the loss's dtype."""
-    dtype = jnp.promote_types(hidden.dtype, jnp.float32)
+    dtype = at_least(hidden.dtype, jnp.float32)
     rows = table.astype(hidden.dtype)
     # Under shard_map a scan's carry must say from its start over which axes it will vary: over
     # those of all that it is made from.
@@ -167,7 +173,7 @@ def _add_product(total: jax.Array, by_logits: jax.Array, x: jax.Array) -> jax.Ar
     """
     (vocab_size, width), size = total.shape, x.shape[0]
     # Not more than 32, or the products would be too small for a few tokens at a time.
-    blocks = min(-(-2 * width // max(size, 1)), 32)
+    blocks = 32 if is_symbolic(size) else min(-(-2 * width // max(size, 1)), 32)
     height = -(-vocab_size // max(blocks, 1))
     blocks = -(-vocab_size // max(height, 1))
 

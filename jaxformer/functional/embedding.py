@@ -4,12 +4,15 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from einops import pack, unpack
 
-from jaxformer.errors import ConfigError
-from jaxformer.functional.shapes import as_array, check_axes, check_dtype
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
+from jaxformer.functional.sizes import known_values
 
-__all__ = ["embed", "unembed"]
+__all__ = ["check_known_tokens", "embed", "table_rows", "unembed"]
 
 
 def embed(table: jax.Array, tokens: jax.Array) -> jax.Array:
@@ -17,26 +20,82 @@ def embed(table: jax.Array, tokens: jax.Array) -> jax.Array:
 
     Args:
         table: float `[V, D]`.
-        tokens: integer `[...]`.
+        tokens: integer `[...]`, each in 0 .. V-1.
 
     Returns:
-        float `[..., D]`; a token outside 0 .. V-1 gives a row of NaN rather than another
-        token's row.
+        float `[..., D]`. A token out of range, where it cannot be raised because its value is
+        traced, gives a row of NaN rather than another token's row.
 
     Raises:
         ShapeError: the table is not `[V, D]`, or tokens are not integers.
+        DataError: a token whose value is known is out of range.
 
     Example:
-        >>> embed(jnp.eye(3), jnp.array([2, -1])).tolist()
+        >>> embed(jnp.eye(3), jnp.array([2, 0])).tolist()
+        [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+        >>> jax.jit(embed)(jnp.eye(3), jnp.array([2, -1])).tolist()
         [[0.0, 0.0, 1.0], [nan, nan, nan]]
     """
     table = as_array("table", table)
     sizes = check_axes("table", table, "V D")
     check_dtype("tokens", tokens, "integer")
+    check_known_tokens("tokens", tokens, sizes["V"])
+    return table_rows(table, tokens)
+
+
+def check_known_tokens(
+    name: str, tokens: Array, vocab_size: int, lengths: Array | None = None
+) -> None:
+    """Checks that tokens are in a vocabulary, where their values are known.
+
+    Args:
+        name: name of the argument, for the message.
+        tokens: integer `[...]`, or `[B, T]` with lengths.
+        vocab_size: V.
+        lengths: int `[B]`, number of real tokens at the start of each row; the others may be
+            anything. None = all are real.
+
+    Raises:
+        DataError: one is not; the message has the first, and where it is.
+
+    Example:
+        >>> check_known_tokens("tokens", jnp.array([[1, 2], [0, 9]]), 3, jnp.array([2, 1]))
+    """
+    ids = known_values(tokens)
+    if ids is None:
+        return
+    bad = (ids < 0) | (ids >= vocab_size)
+    if lengths is not None:
+        counts = known_values(lengths)
+        if counts is None:
+            return
+        bad &= np.arange(ids.shape[-1])[None] < counts[:, None]
+    if bad.any():
+        index = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise DataError(
+            f"{name} must be in 0 .. V-1 = {vocab_size - 1}, got {ids[index]} at index {index}; "
+            "encode them with the tokenizer of the model"
+        )
+
+
+def table_rows(table: jax.Array, tokens: jax.Array) -> jax.Array:
+    """Rows of a table as `embed` takes them; NaN where an index is out of range, known or not.
+
+    Args:
+        table: float `[V, D]`.
+        tokens: integer `[...]`.
+
+    Returns:
+        float `[..., D]`.
+
+    Raises:
+        ShapeError: tokens are not integers.
+    """
+    check_dtype("tokens", tokens, "integer")
     # Negative indices count from the end in JAX: send them where "fill" catches them. At least
     # int32, because V may not fit in the tokens' own dtype.
-    tokens = tokens.astype(jnp.promote_types(tokens.dtype, jnp.int32))
-    index = jnp.where(tokens < 0, sizes["V"], tokens)
+    tokens = tokens.astype(at_least(tokens.dtype, jnp.int32))
+    index = jnp.where(tokens < 0, table.shape[0], tokens)
     return table.at[index].get(mode="fill", fill_value=jnp.nan)
 
 
@@ -67,7 +126,7 @@ def unembed(table: jax.Array, x: jax.Array, *, softcap: float | None = None) -> 
         raise ConfigError(f"softcap must be positive and finite, got {softcap}; None = no cap")
     check_dtype("x", x, "floating", remedy="cast it with .astype")
     check_axes("x", x, "... D", {"D": table.shape[-1]}, remedy="D is the table's width")
-    wide = jnp.promote_types(x.dtype, jnp.float32)
+    wide = at_least(x.dtype, jnp.float32)
     rows, leading = pack([x], "* d")  # one 2-D product, as in `linear`
     logits = jnp.einsum("id,vd->iv", rows, table.astype(x.dtype), preferred_element_type=wide)
     (result,) = unpack(logits, leading, "* v")

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxformer.errors import ConfigError, DataError, ShapeError
+from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype, static_number
 
 __all__ = ["LossTerms", "cross_entropy", "label_losses", "read_labels", "read_terms"]
@@ -65,7 +66,7 @@ def cross_entropy(
     check_axes("logits", logits, "... V")
     vocab_size = logits.shape[-1]
     labels, counted = read_labels(labels, "logits [..., V]", logits, vocab_size, ignore_label)
-    wide = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+    wide = logits.astype(at_least(logits.dtype, jnp.float32))
     # Logits that are not counted may be NaN, and so would their gradient be: 0 * NaN.
     wide = jnp.where(counted[..., None], wide, 0)
     losses = label_losses(terms, wide, labels, counted)
@@ -111,7 +112,7 @@ def read_labels(
     # Wide enough for -1 and V, which a label's own dtype may not hold.
     if labels.dtype == jnp.uint32:
         labels = jnp.minimum(labels, jnp.uint32(2**31 - 1))
-    labels = labels.astype(jnp.promote_types(labels.dtype, jnp.int32))
+    labels = labels.astype(at_least(labels.dtype, jnp.int32))
     counted = jnp.ones(labels.shape, bool) if ignore_label is None else labels != ignore_label
     return labels, counted
 

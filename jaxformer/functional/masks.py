@@ -1,7 +1,8 @@
 """Boolean attention masks, True = attend, and how they combine.
 
 A mask is `[T, S]`, or has the rank of the attention weights, `[..., N, T, S]`, with size 1 where
-it does not vary; either can be passed to `dot_product_attention` as it is.
+it does not vary; either can be passed to `dot_product_attention` as it is. Under `jax.export` the
+numbers of queries and keys may be symbolic.
 """
 
 import functools
@@ -14,7 +15,9 @@ import numpy as np
 from einops import rearrange
 
 from jaxformer.errors import ShapeError
+from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.shapes import Array, as_array, check_dtype
+from jaxformer.functional.sizes import check_size, is_symbolic
 
 __all__ = ["causal", "combine", "padding", "segments", "window"]
 
@@ -39,19 +42,15 @@ def relative_positions(num_queries: int, num_keys: int, query_offset: Offset) ->
         >>> relative_positions(2, 3, 0).tolist()
         [[0, 1, 2], [-1, 0, 1]]
     """
-    num_queries, num_keys = _count("num_queries", num_queries), _count("num_keys", num_keys)
+    num_queries = check_size("num_queries", num_queries, least=0)
+    num_keys = check_size("num_keys", num_keys, least=0)
     query = jnp.arange(num_queries, dtype=jnp.int32)[:, None]
     distance = jnp.arange(num_keys, dtype=jnp.int32)[None, :] - query
-    offset = read_offset("query_offset", query_offset, 2**31 - 1 - num_queries - num_keys)
-    if isinstance(offset, int):
+    known = sum(size for size in (num_queries, num_keys) if not is_symbolic(size))
+    offset = read_offset("query_offset", query_offset, 2**31 - 1 - known)
+    if isinstance(offset, int) or is_symbolic(query_offset):
         return distance - offset
     return jnp.expand_dims(distance, tuple(range(offset.ndim + 1))) - offset[..., None, None, None]
-
-
-def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-        raise ShapeError(f"{name} must be an int of zero or more, got {value!r}")
-    return int(value)
 
 
 def read_offset(name: str, value: Any, largest: int) -> int | jax.Array:
@@ -59,7 +58,7 @@ def read_offset(name: str, value: Any, largest: int) -> int | jax.Array:
 
     Args:
         name: name of the argument, for the message.
-        value: int, or integer array.
+        value: int, integer array, or difference of symbolic sizes.
         largest: it may be between minus this and this, so that int32 positions do not wrap.
 
     Returns:
@@ -74,7 +73,7 @@ def read_offset(name: str, value: Any, largest: int) -> int | jax.Array:
     """
     array = as_array(name, value)
     check_dtype(name, array, "integer")
-    known = None if isinstance(value, jax.Array) else np.asarray(value)
+    known = None if isinstance(value, jax.Array) or is_symbolic(value) else np.asarray(value)
     if known is not None and known.size and not -largest <= known.min() <= known.max() <= largest:
         raise ShapeError(f"{name} must be in -{largest} .. {largest}, got {value}")
     return int(value) if isinstance(value, int | np.integer) else array.astype(jnp.int32)
@@ -180,7 +179,8 @@ def padding(lengths: Offset, num_keys: int) -> jax.Array:
     """
     lengths = as_array("lengths", lengths)
     check_dtype("lengths", lengths, "integer")
-    slots = jnp.arange(_count("num_keys", num_keys), dtype=jnp.int32)
+    lengths = lengths.astype(at_least(lengths.dtype, jnp.int32))
+    slots = jnp.arange(check_size("num_keys", num_keys, least=0), dtype=lengths.dtype)
     return jnp.expand_dims(slots, tuple(range(lengths.ndim + 2))) < lengths[..., None, None, None]
 
 
@@ -213,8 +213,9 @@ def segments(query_ids: Array, key_value_ids: Array) -> jax.Array:
             "query_ids [..., T] and key_value_ids [..., S] must have the same leading axes, got "
             f"shapes {query_ids.shape} and {key_value_ids.shape}"
         )
-    query = rearrange(query_ids, "... t -> ... 1 t 1")
-    return query == rearrange(key_value_ids, "... s -> ... 1 1 s")
+    dtype = at_least(query_ids.dtype, key_value_ids.dtype)
+    query = rearrange(query_ids.astype(dtype), "... t -> ... 1 t 1")
+    return query == rearrange(key_value_ids.astype(dtype), "... s -> ... 1 1 s")
 
 
 def combine(*masks: Array | None) -> jax.Array | None:

@@ -30,6 +30,7 @@ from jaxformer.functional.linear import linear
 from jaxformer.functional.normalization import rms_norm
 from jaxformer.functional.positions import apply_rotary
 from jaxformer.functional.shapes import Array, check_axes, check_dtype
+from jaxformer.functional.sizes import check_size
 
 __all__ = [
     "MultiHeadOutput",
@@ -79,7 +80,8 @@ class MultiHeadOutput(NamedTuple):
     Args:
         output: float `[..., T, D]`.
         cache: the cache with the new tokens, when one was given.
-        weights: float32 `[..., N, T, S]`, before dropout, when they were asked for.
+        weights: float32 (float64 for float64) `[..., N, T, S]`, before dropout, when they were
+            asked for.
     """
 
     output: jax.Array
@@ -173,7 +175,7 @@ def multi_head_attention(
             "num_tokens goes with a cache, got none; pass query_seq_lengths and "
             "key_value_seq_lengths"
         )
-    kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+    num_heads, kv_heads = _head_counts(num_heads, num_kv_heads)
     check_axes("query_inputs", query_inputs, "... T D")
     query = _heads(params, "query", query_inputs, num_heads, norm_eps)
     if cross_cache is not None:
@@ -258,13 +260,21 @@ def project_memory(
         ((2, 5, 2, 4), (2, 3, 8))
     """
     sizes = check_axes("key_value_inputs", key_value_inputs, "B S D")
-    kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+    _, kv_heads = _head_counts(num_heads, num_kv_heads)
     key, value = _keys_and_values(params, key_value_inputs, kv_heads, norm_eps)
     if lengths is None:
         lengths = jnp.full((sizes["B"],), sizes["S"], jnp.int32)
     check_dtype("lengths", lengths, "integer")
     check_axes("lengths", lengths, "B", sizes)
     return KVCache(key, value, lengths)
+
+
+def _head_counts(num_heads: int, num_kv_heads: int | None) -> tuple[int, int]:
+    """Checked numbers of query heads and of key/value heads, the default filled in."""
+    num_heads = check_size("num_heads", num_heads)
+    if num_kv_heads is None:
+        return num_heads, num_heads
+    return num_heads, check_size("num_kv_heads", num_kv_heads)
 
 
 def _keys_and_values(
@@ -279,9 +289,6 @@ def _heads(
     params: MultiHeadParams, projection: str, inputs: jax.Array, count: int, norm_eps: float
 ) -> jax.Array:
     """Projects, splits into heads, and normalizes them where there is a scale for it."""
-    if count < 1:
-        name = "num_heads" if projection == "query" else "num_kv_heads"
-        raise ShapeError(f"{name} must be positive, got {count}")
     kernel, bias_name = f"{projection}_kernel", f"{projection}_bias"
     flat = linear(inputs, getattr(params, kernel), getattr(params, bias_name), name=kernel)
     if flat.shape[-1] % count:

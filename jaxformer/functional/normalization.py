@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.shapes import check_dtype
 
 __all__ = ["layer_norm", "rms_norm"]
@@ -89,7 +90,7 @@ def rms_norm(
 def _promote(x: jax.Array) -> jax.Array:
     check_dtype("x", x, "floating")
     # A square overflows float16 from 256 on, and a mean in bfloat16 has 8 bits.
-    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    return x.astype(at_least(x.dtype, jnp.float32))
 
 
 def _check_eps(eps: float) -> None:

@@ -135,8 +135,8 @@ def relative_position_buckets(
     distance = jnp.abs(relative) if bidirectional else jnp.maximum(-relative, 0)
     borders = _bucket_borders(buckets, max_distance)
     bucket = jnp.searchsorted(borders, distance, side="right", method="compare_all")
-    after = (relative > 0) * buckets if bidirectional else 0
-    return (bucket + after).astype(jnp.int32)
+    bucket = bucket.astype(jnp.int32)
+    return bucket + jnp.where(relative > 0, buckets, 0) if bidirectional else bucket
 
 
 def _bucket_borders(num_buckets: int, max_distance: int) -> np.ndarray:
@@ -157,5 +157,5 @@ def _bucket_borders(num_buckets: int, max_distance: int) -> np.ndarray:
 
 
 def _check_whole(name: str, value: int, least: int) -> None:
-    if not isinstance(value, int) or not least <= value < 2**31:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**31:
         raise ConfigError(f"{name} must be an int, at least {least}, got {value!r}")

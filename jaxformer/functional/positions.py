@@ -12,8 +12,10 @@ import numpy as np
 from einops import rearrange
 
 from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.rotary_scaling import RotaryScaling, scale_frequencies
-from jaxformer.functional.shapes import Array, check_axes, check_dtype
+from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
+from jaxformer.functional.sizes import check_size, is_symbolic
 
 __all__ = ["apply_rotary", "rotary_tables", "sinusoidal_positions"]
 
@@ -55,8 +57,7 @@ def sinusoidal_positions(
     """
     if layout not in ("interleaved", "half"):
         raise ConfigError(f"layout must be 'interleaved' or 'half', got {layout!r}")
-    if d_model < 1:
-        raise ShapeError(f"d_model must be positive, got {d_model}")
+    d_model = check_size("d_model", d_model)
     exponents = np.arange(0, d_model, 2, dtype=np.float64) / d_model
     sine, cosine = _sine_cosine(_as_positions(positions), _frequencies(base, exponents))
     cosine = cosine[..., : d_model // 2]
@@ -98,6 +99,7 @@ def rotary_tables(
         >>> cos.shape
         (3, 2)
     """
+    head_dim = check_size("head_dim", head_dim, least=0)
     if head_dim < 2 or head_dim % 2:
         raise ShapeError(f"head_dim must be even and positive, got {head_dim}")
     exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
@@ -138,7 +140,7 @@ def apply_rotary(x: jax.Array, tables: tuple[jax.Array, jax.Array], *, layout: s
         raise ShapeError(f"tables must be the pair (cos, sin), got {len(tables)} arrays")
     if sizes["H"] % 2:
         raise ShapeError(f"x must be [..., T, N, H] with an even H, got shape {x.shape}")
-    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    wide = x.astype(at_least(x.dtype, jnp.float32))
     cosine, sine = (
         _broadcast_over_heads(name, table, wide, {"T": sizes["T"], "H/2": sizes["H"] // 2})
         for name, table in zip(("cos", "sin"), tables, strict=True)
@@ -167,10 +169,14 @@ def _broadcast_over_heads(
 
 
 def _as_positions(positions: int | Array) -> jax.Array:
-    if isinstance(positions, int):
+    if is_symbolic(positions):
+        return jnp.arange(positions, dtype=jnp.int32)
+    if isinstance(positions, int) and not isinstance(positions, bool):
         if positions < 0:
             raise ShapeError(f"positions, given as a length, must not be negative, got {positions}")
         return jnp.arange(positions, dtype=jnp.int32)
+    if not isinstance(positions, np.ndarray):
+        positions = as_array("positions", positions)
     check_dtype("positions", positions, "integer", remedy="positions are whole tokens")
     if (
         isinstance(positions, np.ndarray)

@@ -181,6 +181,7 @@ def _check_fields(scaling: RotaryScaling) -> None:
             continue
         whole = name == "original_max_len"
         number = isinstance(value, int | np.integer if whole else int | float | np.number)
+        number = number and not isinstance(value, bool)
         least = "at least 1" if name in ("factor", "original_max_len") else "more than 0"
         if not number or not 0 < value < math.inf or (least == "at least 1" and value < 1):
             raise ConfigError(

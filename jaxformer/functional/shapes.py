@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.functional.sizes import is_symbolic
 
 __all__ = [
     "Array",
@@ -76,6 +77,7 @@ def check_axes(
     import chex  # here, because its test helpers would be most of this package's import time
 
     known = dict(sizes or {})
+    _refuse_masked(argument, array)
     if not hasattr(array, "shape"):
         raise ShapeError(
             f"{argument} must be an array {describe(axes, known)}, got {type(array).__name__}; "
@@ -143,7 +145,7 @@ def check_broadcast(
 
 
 def check_dtype(argument: str, array: Array, kind: str, *, remedy: str = "") -> None:
-    """Checks that an array is "floating", "integer" or "bool".
+    """Checks that an array is "floating", "integer" or "bool", and not a masked one of NumPy.
 
     Args:
         argument: name of the array in the public signature.
@@ -157,6 +159,7 @@ def check_dtype(argument: str, array: Array, kind: str, *, remedy: str = "") -> 
     Example:
         >>> check_dtype("tokens", jnp.zeros(3, jnp.int32), "integer")
     """
+    _refuse_masked(argument, array)
     if not jnp.issubdtype(array.dtype, _DTYPE_KINDS[kind]):
         message = f"{argument} must be {kind}, got dtype {array.dtype}"
         raise ShapeError(f"{message}; {remedy}" if remedy else message)
@@ -167,13 +170,13 @@ def as_array(argument: str, value: Any) -> jax.Array:
 
     Args:
         argument: name in the public signature.
-        value: array, nested list or number.
+        value: array, nested list, number or symbolic size.
 
     Returns:
         The array.
 
     Raises:
-        ShapeError: it is none, or holds integers that do not fit in JAX's.
+        ShapeError: it is none, is masked, or holds integers that do not fit in JAX's.
 
     Example:
         >>> as_array("lengths", [3, 5]).shape
@@ -181,6 +184,9 @@ def as_array(argument: str, value: Any) -> jax.Array:
     """
     if isinstance(value, jax.Array):
         return value
+    if is_symbolic(value):
+        return jnp.asarray(value)
+    _refuse_masked(argument, value)
     try:
         array = np.asarray(value)
     except (TypeError, ValueError):
@@ -197,6 +203,14 @@ def as_array(argument: str, value: Any) -> jax.Array:
                 "gives 64-bit integers"
             )
     return result
+
+
+def _refuse_masked(argument: str, value: Any) -> None:
+    if isinstance(value, np.ma.MaskedArray):
+        raise ShapeError(
+            f"{argument} must be a plain array, got a masked array of NumPy, whose mask JAX would "
+            "ignore; pass .filled(...), and the mask by itself"
+        )
 
 
 def static_number(argument: str, value: Any, *, remedy: str = "") -> float:

@@ -8,8 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from einops import rearrange, repeat
 
-from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype, static_number
+from jaxformer.functional.sizes import known_values
+from jaxformer.inference.token_rows import require_int
 
 __all__ = ["Beams", "beam_search"]
 
@@ -86,8 +88,9 @@ def beam_search(
 
     A token whose logit is -inf is impossible, and so is every hypothesis that has it; a hypothesis
     whose every next token is impossible is dropped. Where a row has fewer than `num_best`
-    hypotheses, the others have length 0 and score -inf. A row with a NaN or +inf logit in a running
-    hypothesis gets NaN as all its scores and log-probabilities: check for it before use.
+    hypotheses, the others have length 0 and score -inf. A NaN or +inf logit in a running hypothesis
+    is an error; under jit, where it cannot be raised, all scores and log-probabilities of its row
+    are NaN: check for it before use.
 
     Rows are independent of each other, as long as those of `step_fn` are. All arguments after
     the arrays are static; wrap the call in `jax.jit` to compile it once for many batches.
@@ -113,6 +116,7 @@ def beam_search(
     Raises:
         ConfigError: an option is impossible.
         ShapeError: start tokens, cache or what `step_fn` returns do not fit.
+        DataError: logits are NaN or +inf, and this is no call under jit.
 
     References:
         Graves, "Sequence Transduction with Recurrent Neural Networks", 2012 (beam search);
@@ -132,7 +136,7 @@ def beam_search(
     for name, count in {
         "beam_size": beam_size, "max_new_tokens": max_new_tokens, "num_best": num_best,
     }.items():  # fmt: skip
-        _require_int(name, count, 1)
+        require_int(name, count, 1)
     if num_best > beam_size:
         raise ConfigError(
             f"num_best must be at most beam_size, got num_best={num_best} and "
@@ -165,8 +169,8 @@ def beam_search(
     num_logits = _check_step(step_fn, state)
     if vocab_size is None:
         vocab_size = num_logits
-    _require_int("vocab_size", vocab_size, 1, num_logits)
-    _require_int("end_token", end_token, 0, vocab_size - 1)
+    require_int("vocab_size", vocab_size, 1, num_logits)
+    require_int("end_token", end_token, 0, vocab_size - 1)
 
     def unfinished(state: _State) -> jax.Array:
         return (state.step < max_new_tokens) & ~state.done.all()
@@ -179,6 +183,13 @@ def beam_search(
         )
 
     finished = jax.lax.while_loop(unfinished, step, state).finished
+    scores = known_values(finished.scores)
+    if scores is not None and np.isnan(scores).any():
+        row = int(np.argmax(np.isnan(scores).any(axis=1)))
+        raise DataError(
+            f"the logits of step_fn are NaN or +inf in row {row}; the model has diverged, or its "
+            "parameters are damaged"
+        )
     return jax.tree.map(lambda leaf: leaf[:, :num_best], finished)
 
 
@@ -307,10 +318,3 @@ def _divisors(max_new_tokens: int, length_penalty: float) -> np.ndarray:
             f"{length_penalty}; a usual length_penalty is 0 .. 2"
         )
     return (np.arange(1, max_new_tokens + 1) ** exponent).astype(np.float32)
-
-
-def _require_int(name: str, value: Any, least: int, most: int | None = None) -> None:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):
-        rule = f"at least {least}" if most is None else f"in {least} .. {most}"
-        raise ConfigError(f"{name} must be an int {rule}, got {value!r}")

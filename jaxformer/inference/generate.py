@@ -14,7 +14,14 @@ from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.functional.cache import KVCache
 from jaxformer.inference.sampling import sample
-from jaxformer.inference.token_rows import check_prompts, check_sources, pad_rows, round_up
+from jaxformer.inference.token_rows import (
+    check_new_ids,
+    check_prompts,
+    check_sources,
+    pad_rows,
+    require_int,
+    round_up,
+)
 from jaxformer.models import Decoder, EncoderDecoder, Transformer, init_cache
 from jaxformer.models.inputs import TransformerInputs
 from jaxformer.modules.stack import Cache, split_layers
@@ -116,11 +123,14 @@ def generate_stream(
         The next tokens of every prompt, int32; none for a row that has stopped.
 
     Raises:
-        ConfigError: sources are given to a decoder, or not to an encoder-decoder.
+        ConfigError: sources are given to a decoder, or not to an encoder-decoder; a stop token,
+            vocab_size or chunk_size is impossible.
         DataError: a prompt or a source is empty, has an unknown token, or is too long for the
             context; their numbers differ; rng is not one key or one per prompt; or the model's
-            logits are NaN.
+            logits are NaN or infinite.
     """
+    require_int("chunk_size", chunk_size, 1)
+    stops = check_new_ids(model.config, stop_tokens, vocab_size)
     lengths = check_prompts(model.config, prompts, max_new_tokens)
     encoder_inputs = _encoder_inputs(model, sources, len(prompts))
     is_key = isinstance(rng, jax.Array) and jnp.issubdtype(rng.dtype, jax.dtypes.prng_key)
@@ -151,15 +161,26 @@ def generate_stream(
         before = np.asarray(state.generated)
         state, chunk = _decode(
             model, params, state, limit, chunk_size=chunk_size, sampling=sampling,
-            stop_tokens=tuple(sorted(set(stop_tokens))), vocab_size=vocab_size,
+            stop_tokens=stops, vocab_size=vocab_size,
         )  # fmt: skip
-        if jnp.isnan(state.logits).any():
-            raise DataError("the model's logits are NaN; its parameters are damaged or diverged")
         taken = np.asarray(state.generated) - before
-        yield [row[:count] for row, count in zip(np.asarray(chunk), taken, strict=True)]
+        rows = [row[:count] for row, count in zip(np.asarray(chunk), taken, strict=True)]
+        _check_drawn(rows, before)
+        yield rows
         produced += limit
         if np.asarray(state.done).all():
             return
+
+
+def _check_drawn(rows: list[np.ndarray], before: np.ndarray) -> None:
+    """Raises where `sample` could draw no token; `before`: number of tokens of the rows so far."""
+    for row, tokens in enumerate(rows):
+        if (tokens < 0).any():
+            step = before[row] + np.argmax(tokens < 0)
+            raise DataError(
+                f"the model's logits are NaN or infinite at new token {step} of row {row}; it has "
+                "diverged, or its parameters are damaged"
+            )
 
 
 def _decoder(model: Decoder | EncoderDecoder) -> Transformer:
@@ -269,7 +290,8 @@ def _decode(
             known = jnp.arange(logits.shape[1])[None] < vocab_size
             logits = jnp.where(known, logits, -jnp.inf)
         token = sample(logits, rngs, sampling, state.seen)
-        stopped = jnp.isin(token, jnp.asarray(stop_tokens, jnp.int32))
+        # A row without a token, -1, stops as well: it can only be reported.
+        stopped = jnp.isin(token, jnp.asarray((-1, *stop_tokens), jnp.int32))
         # Rows that are done have length 0: they write nothing into the cache, and count nothing.
         active = (~state.done).astype(jnp.int32)
 

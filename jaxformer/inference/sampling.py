@@ -4,6 +4,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxformer.config import SamplingConfig
+from jaxformer.errors import ConfigError
+from jaxformer.functional.shapes import static_number
+from jaxformer.functional.sizes import check_size
 
 __all__ = ["keep_min_p", "keep_top_k", "keep_top_p", "penalize_repetition", "sample"]
 
@@ -14,10 +17,13 @@ def penalize_repetition(logits: jax.Array, seen: jax.Array, penalty: float) -> j
     Args:
         logits: float `[..., V]`.
         seen: bool `[..., V]`, whether the token is already in the row.
-        penalty: divides positive and multiplies negative logits.
+        penalty: divides positive and multiplies negative logits; positive.
 
     Returns:
         float `[..., V]`.
+
+    Raises:
+        ConfigError: penalty is not positive and finite.
 
     References:
         Keskar et al., "CTRL", 2019, section 4.1.
@@ -26,6 +32,9 @@ def penalize_repetition(logits: jax.Array, seen: jax.Array, penalty: float) -> j
         >>> penalize_repetition(jnp.array([2.0, -2.0, 2.0]), jnp.array([1, 1, 0]) > 0, 2.0).tolist()
         [1.0, -4.0, 2.0]
     """
+    penalty = static_number("penalty", penalty)
+    if penalty <= 0:
+        raise ConfigError(f"penalty must be positive, got {penalty}; 1 changes nothing")
     return jnp.where(seen, jnp.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
@@ -34,15 +43,19 @@ def keep_top_k(logits: jax.Array, k: int) -> jax.Array:
 
     Args:
         logits: float `[..., V]`.
-        k: number of logits to keep; V or more keeps all.
+        k: number of logits to keep, positive; V or more keeps all.
 
     Returns:
         float `[..., V]`.
+
+    Raises:
+        ShapeError: k is not a positive int.
 
     Example:
         >>> keep_top_k(jnp.array([1.0, 3.0, 2.0]), 2).tolist()
         [-inf, 3.0, 2.0]
     """
+    k = check_size("k", k)
     smallest = jax.lax.top_k(logits, min(k, logits.shape[-1]))[0][..., -1:]
     return jnp.where(logits < smallest, -jnp.inf, logits)
 
@@ -57,6 +70,9 @@ def keep_top_p(logits: jax.Array, p: float) -> jax.Array:
     Returns:
         float `[..., V]`, the others -inf.
 
+    Raises:
+        ConfigError: p is out of range.
+
     References:
         Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020.
 
@@ -64,7 +80,10 @@ def keep_top_p(logits: jax.Array, p: float) -> jax.Array:
         >>> jnp.isfinite(keep_top_p(jnp.log(jnp.array([0.25, 0.625, 0.125])), 0.75)).tolist()
         [True, True, False]
     """
-    if p >= 1:
+    p = static_number("p", p)
+    if not 0 < p <= 1:
+        raise ConfigError(f"p of keep_top_p must be in (0, 1], got {p}; 1 keeps all")
+    if p == 1:
         return logits
     descending = -jnp.sort(-logits, axis=-1)
     probabilities = jax.nn.softmax(descending, axis=-1)
@@ -84,6 +103,9 @@ def keep_min_p(logits: jax.Array, p: float) -> jax.Array:
     Returns:
         float `[..., V]`, the others -inf.
 
+    Raises:
+        ConfigError: p is out of range.
+
     References:
         Nguyen et al., "Turning Up the Heat: Min-p Sampling", 2024.
 
@@ -91,7 +113,10 @@ def keep_min_p(logits: jax.Array, p: float) -> jax.Array:
         >>> jnp.isfinite(keep_min_p(jnp.log(jnp.array([0.5, 0.375, 0.125])), 0.5)).tolist()
         [True, True, False]
     """
-    if p <= 0:
+    p = static_number("p", p)
+    if not 0 <= p <= 1:
+        raise ConfigError(f"p of keep_min_p must be in [0, 1], got {p}; 0 keeps all")
+    if p == 0:
         return logits
     threshold = logits.max(axis=-1, keepdims=True) + jnp.log(jnp.float32(p))
     return jnp.where(logits < threshold, -jnp.inf, logits)
@@ -109,7 +134,8 @@ def sample(
         seen: bool `[B, V]`, tokens already in the row; needed by the repetition penalty.
 
     Returns:
-        int32 `[B]`.
+        int32 `[B]`; -1 in a row that no token can be drawn from, since its largest logit is NaN or
+        infinite. As a token, -1 is unknown to every model.
 
     Example:
         >>> rngs = jax.random.split(jax.random.key(0), 2)
@@ -119,13 +145,21 @@ def sample(
     if seen is not None:
         logits = penalize_repetition(logits, seen, sampling.repetition_penalty)
     if sampling.temperature == 0:
-        return jnp.argmax(logits, axis=-1).astype(jnp.int32)
-    # Relative to the largest, so that no temperature overflows.
-    logits = (logits - logits.max(axis=-1, keepdims=True)) / sampling.temperature
+        token = jnp.argmax(logits, axis=-1)  # of a NaN, where there is one
+        largest = jnp.take_along_axis(logits, token[:, None], axis=-1)[:, 0]
+    else:
+        largest = logits.max(axis=-1)
+        # Relative to the largest, so that no temperature overflows.
+        token = _draw((logits - largest[:, None]) / sampling.temperature, rngs, sampling)
+    return jnp.where(jnp.isfinite(largest), token, -1).astype(jnp.int32)
+
+
+def _draw(logits: jax.Array, rngs: jax.Array, sampling: SamplingConfig) -> jax.Array:
+    """Draws from the logits that the filters leave: int `[B]`."""
     if sampling.top_k is not None:
         logits = keep_top_k(logits, sampling.top_k)
     if sampling.top_p is not None:
         logits = keep_top_p(logits, sampling.top_p)
     if sampling.min_p is not None:
         logits = keep_min_p(logits, sampling.min_p)
-    return jax.vmap(jax.random.categorical)(rngs, logits).astype(jnp.int32)
+    return jax.vmap(jax.random.categorical)(rngs, logits)

@@ -1,13 +1,17 @@
-"""Checks of prompts and sources, and their padding to one array."""
+"""Checks of prompts, sources and other token ids, and the padding of rows to one array."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from jaxformer.config import ModelConfig
-from jaxformer.errors import DataError
+from jaxformer.errors import ConfigError, DataError
 
-__all__ = ["check_prompts", "check_sources", "pad_rows", "round_up"]
+__all__ = [
+    "check_new_ids", "check_prompts", "check_sources", "is_int", "pad_rows", "require_int",
+    "round_up",
+]  # fmt: skip
 
 
 def check_prompts(
@@ -28,8 +32,8 @@ def check_prompts(
     """
     if len(prompts) == 0:
         raise DataError("prompts must have at least one prompt, got none")
-    if max_new_tokens < 1:
-        raise DataError(f"max_new_tokens must be positive, got {max_new_tokens}")
+    if not is_int(max_new_tokens, 1):
+        raise DataError(f"max_new_tokens must be a positive int, got {max_new_tokens!r}")
     for row, prompt in enumerate(prompts):
         ids = _token_ids(f"prompt {row}", prompt)
         if ids.size == 0:
@@ -71,6 +75,46 @@ def check_sources(config: ModelConfig, sources: Sequence[Sequence[int]]) -> list
     return [len(source) for source in sources]
 
 
+def check_new_ids(
+    config: ModelConfig, stop_tokens: Iterable[int], vocab_size: int | None
+) -> tuple[int, ...]:
+    """Checks which ids a decoder may generate, and which of them stop it.
+
+    Args:
+        config: the decoder.
+        stop_tokens: ids that end a row.
+        vocab_size: ids at or above it are never generated; None = all may be.
+
+    Returns:
+        The stop tokens, sorted, each once.
+
+    Raises:
+        ConfigError: vocab_size, or a stop token, is not an int within the vocabulary.
+    """
+    if vocab_size is not None:
+        require_int("vocab_size", vocab_size, 1, config.vocab_size)
+    limit = config.vocab_size if vocab_size is None else vocab_size
+    if not isinstance(stop_tokens, Iterable):
+        raise ConfigError(f"stop_tokens must be a list of token ids, got {stop_tokens!r}")
+    for token in stop_tokens:
+        require_int("a stop token", token, 0, None if limit is None else limit - 1)
+    return tuple(sorted({int(token) for token in stop_tokens}))
+
+
+def require_int(name: str, value: Any, least: int, most: int | None = None) -> None:
+    """Raises ConfigError where a value is not an int in a range."""
+    if not is_int(value, least, most):
+        rule = f"at least {least}" if most is None else f"in {least} .. {most}"
+        raise ConfigError(f"{name} must be an int {rule}, got {value!r}")
+
+
+def is_int(value: Any, least: int, most: int | None = None) -> bool:
+    """Whether a value is an int in a range, and no bool."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool):
+        return False
+    return bool(value >= least) and (most is None or bool(value <= most))
+
+
 def pad_rows(rows: Sequence[Sequence[int]], width: int) -> np.ndarray:
     """Pads rows of unequal lengths to one array.
 
@@ -107,8 +151,11 @@ def _token_ids(name: str, tokens: Sequence[int]) -> np.ndarray:
 
 
 def _check_known(name: str, ids: np.ndarray, vocab_size: int | None) -> None:
-    if vocab_size is not None and (ids.min() < 0 or ids.max() >= vocab_size):
+    if vocab_size is None:
+        return
+    unknown = np.flatnonzero((ids < 0) | (ids >= vocab_size))
+    if unknown.size:
         raise DataError(
-            f"tokens must be in 0 .. {vocab_size - 1}, got {ids.min()} .. {ids.max()} "
-            f"in {name}; encode it with the tokenizer of the model"
+            f"tokens must be in 0 .. {vocab_size - 1}, got {ids[unknown[0]]} at index {unknown[0]} "
+            f"of {name}; encode it with the tokenizer of the model"
         )

@@ -15,7 +15,13 @@ from jaxformer.config import BeamSearchConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.functional.cache import KVCache
 from jaxformer.inference.beam_search import Beams, beam_search
-from jaxformer.inference.token_rows import check_sources, pad_rows, round_up
+from jaxformer.inference.token_rows import (
+    check_sources,
+    is_int,
+    pad_rows,
+    require_int,
+    round_up,
+)
 from jaxformer.models import EncoderDecoder, init_cache
 from jaxformer.modules.stack import Cache, split_layers
 
@@ -128,7 +134,7 @@ def translate_stream(
     Raises:
         ConfigError: an option is impossible, or the model is no encoder-decoder.
         DataError: a source is empty, has an unknown token, or is too long; start_token or
-            max_new_tokens does not fit the model; or the model's logits are NaN.
+            max_new_tokens does not fit the model; or the model's logits are NaN or infinite.
     """
     lengths = _check(model, sources, start_token, max_new_tokens, rows)
     config = dataclasses.replace(model.config, attention_implementation="auto")
@@ -153,8 +159,12 @@ def translate_stream(
             vocab_size=vocab_size,
         )
         beams = jax.tree.map(np.asarray, beams)
-        if np.isnan(beams.scores).any():
-            raise DataError("the model's logits are NaN; its parameters are damaged or diverged")
+        damaged = np.isnan(beams.scores[: len(indices)]).any(axis=1)
+        if damaged.any():
+            raise DataError(
+                f"the model's logits are NaN or infinite for source {indices[damaged.argmax()]}; "
+                "it has diverged, or its parameters are damaged"
+            )
         yield [(index, _hypotheses(beams, row, end_token)) for row, index in enumerate(indices)]
 
 
@@ -169,15 +179,13 @@ def _check(
     if not isinstance(model, EncoderDecoder):
         raise ConfigError(f"translation needs an EncoderDecoder, got a {type(model).__name__}")
     config = model.config
-    if rows < 1:
-        raise ConfigError(f"rows must be positive, got {rows}")
-    if max_new_tokens is not None and not 1 <= max_new_tokens <= config.max_len:
+    require_int("rows", rows, 1)
+    most = config.max_len
+    if max_new_tokens is not None and not is_int(max_new_tokens, 1, most):
+        raise DataError(f"max_new_tokens must be in 1 .. max_len={most}, got {max_new_tokens!r}")
+    if config.vocab_size is not None and not is_int(start_token, 0, config.vocab_size - 1):
         raise DataError(
-            f"max_new_tokens must be in 1 .. max_len={config.max_len}, got {max_new_tokens}"
-        )
-    if config.vocab_size is not None and not 0 <= start_token < config.vocab_size:
-        raise DataError(
-            f"start_token must be in 0 .. {config.vocab_size - 1}, got {start_token}; "
+            f"start_token must be in 0 .. {config.vocab_size - 1}, got {start_token!r}; "
             "take it from the tokenizer of the model"
         )
     return check_sources(config, sources)

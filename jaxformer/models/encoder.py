@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxformer.errors import ConfigError
+from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.linear import linear
 from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import Transformer, TransformerOutput, TransformerParts
@@ -179,8 +180,9 @@ class SequenceClassifier(TransformerParts):
             lengths = jnp.full(tokens.shape[:1], tokens.shape[1])
         # By `where` and not a product, because padding may hold NaN, and 0 * NaN is NaN.
         real = (jnp.arange(tokens.shape[1])[None] < lengths[:, None])[..., None]
-        total = jnp.where(real, output.hidden.astype(jnp.float32), 0).sum(axis=1)
-        pooled = total / jnp.maximum(real.sum(axis=1), 1)
+        wide = output.hidden.astype(at_least(output.hidden.dtype, jnp.float32))
+        total = jnp.where(real, wide, 0).sum(axis=1)
+        pooled = total / jnp.maximum(real.sum(axis=1), 1).astype(total.dtype)
         pooled = self.dropout(pooled, deterministic=inputs.get("deterministic", True))
         logits = linear(pooled, self.class_kernel, self.class_bias)
         return output._replace(logits=logits)

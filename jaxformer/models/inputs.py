@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxformer.errors import ShapeError
 from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.functional.shapes import as_array, check_axes, check_broadcast, check_dtype
+from jaxformer.functional.sizes import is_symbolic
 
 __all__ = ["TransformerInputs", "check_attention_array", "check_lengths", "check_tokens"]
 
@@ -30,10 +31,13 @@ class TransformerInputs(TypedDict, total=False):
 
 
 def check_tokens(name: str, tokens: jax.Array, max_len: int) -> dict[str, int]:
-    """Checks that tokens are integer `[B, T]` with T of at most max_len, and returns B and T."""
+    """Checks that tokens are integer `[B, T]` with T of at most max_len, and returns B and T.
+
+    A symbolic T, which `jax.export` may give, cannot be compared, and is the caller's to bound.
+    """
     sizes = check_axes(name, tokens, "B T")
     check_dtype(name, tokens, "integer")
-    if sizes["T"] > max_len:
+    if not is_symbolic(sizes["T"]) and sizes["T"] > max_len:
         raise ShapeError(
             f"{name} [B, T] must have T of at most max_len={max_len}, got shape {tokens.shape}; "
             "cut them into windows"

@@ -17,6 +17,7 @@ from jaxformer.config import LayerConfig, ModelConfig
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention import dot_product_attention
 from jaxformer.functional.cache import KVCache
+from jaxformer.functional.embedding import check_known_tokens
 from jaxformer.functional.shapes import check_axes, check_broadcast
 from jaxformer.models.contexts import AttentionFunctions, layer_contexts
 from jaxformer.models.inputs import (
@@ -155,7 +156,8 @@ class Transformer(Model):
         """Hidden states that logits are made from.
 
         Args:
-            tokens: integer `[B, T]`.
+            tokens: integer `[B, T]`, each in 0 .. V-1. Where their values are traced, one out of
+                range cannot be raised, and makes what attends to it NaN.
             lengths: int `[B]`, number of real tokens at the start of each row; T when not given.
                 The ids of the others, the padding, change nothing.
             positions: integer `[B, T]`; counted from 0, or from the cached tokens, when not given.
@@ -181,9 +183,12 @@ class Transformer(Model):
         Raises:
             ShapeError: an array does not fit; or `encoded` is missing, given together with
                 `cross_cache`, or given to a model without cross-attention.
+            DataError: a real token whose value is known is out of range.
         """
         sizes = check_tokens("tokens", tokens, self.config.max_len)
         check_lengths("lengths", lengths, sizes["B"])
+        if self.config.vocab_size is not None:
+            check_known_tokens("tokens", tokens, self.config.vocab_size, lengths)
         self._check_encoded(sizes["B"], encoded, encoded_lengths, encoded_mask, cross_cache)
         for index, layer in enumerate(cache or ()):
             check_lengths(f"cache[{index}].lengths", layer.lengths, sizes["B"])

@@ -25,8 +25,8 @@ class AttentionWeights(NamedTuple):
     """Attention weights of a block; of a stack, those of all layers, with a leading layer axis.
 
     Args:
-        self_attention: float32 `[B, N, T, S]`.
-        cross_attention: float32 `[B, N, T, S]` of S encoder tokens; None without cross-attention.
+        self_attention: float32 (float64 for float64) `[B, N, T, S]`.
+        cross_attention: likewise, of S encoder tokens; None without cross-attention.
     """
 
     self_attention: jax.Array

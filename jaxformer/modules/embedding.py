@@ -6,7 +6,7 @@ from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
-from jaxformer.functional.embedding import embed, unembed
+from jaxformer.functional.embedding import table_rows, unembed
 from jaxformer.functional.linear import linear
 from jaxformer.modules.initializers import kernel_init, param_dtype
 
@@ -56,9 +56,9 @@ class Embedding(nn.Module):
             self.output_embedding = self.param("output_embedding", init, shape, dtype)
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
-        """Embeds integer `[...]` as `[..., D]`, in the config's dtype."""
+        """Embeds integer `[...]` as `[..., D]`, in the config's dtype; unknown ids as NaN."""
         config = self.config
-        x = embed(self._table(), tokens).astype(jnp.dtype(config.dtype))
+        x = table_rows(self._table(), tokens).astype(jnp.dtype(config.dtype))
         if config.table_dim != config.d_model:
             x = linear(x, self.projection_kernel)
         return x * config.d_model**0.5 if config.scale_embeddings else x

@@ -21,7 +21,7 @@ from jaxformer.config import (
     RotaryConfig,
     SinusoidalConfig,
 )
-from jaxformer.functional.embedding import embed
+from jaxformer.functional.embedding import table_rows
 from jaxformer.functional.multi_head import Rotation
 from jaxformer.functional.position_biases import alibi_bias, relative_position_buckets
 from jaxformer.functional.positions import apply_rotary, rotary_tables, sinusoidal_positions
@@ -139,7 +139,7 @@ class LearnedPositions(_ConfiguredPositions):
 
     def encoding(self, positions: jax.Array) -> jax.Array:
         """Rows of the table; a position outside it gives NaN, never another position's row."""
-        return embed(self.table, positions)
+        return table_rows(self.table, positions)
 
 
 class RotaryPositions(_ConfiguredPositions):
@@ -195,7 +195,7 @@ class RelativePositions(_ConfiguredPositions):
             num_queries, num_keys, query_offset, num_buckets=self.scheme.num_buckets,
             max_distance=self.scheme.max_distance, bidirectional=not self.causal,
         )  # fmt: skip
-        bias = rearrange(embed(self.table, buckets), "... t s n -> ... n t s")
+        bias = rearrange(table_rows(self.table, buckets), "... t s n -> ... n t s")
         return bias if bias.ndim == 4 else bias[None]
 
 

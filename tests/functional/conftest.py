@@ -2,14 +2,15 @@
 
 import pytest
 
-from jaxformer.functional.attention import chunked, plan
+from jaxformer.functional.attention import choice, plan
+from jaxformer.functional.attention.chunked import Blocks
 
 
 @pytest.fixture(autouse=True, scope="package")
 def small_blocks():
     """Three queries and one key head at a time, and one loop over the full blocks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunked, "_block_size", lambda inputs: (min(3, inputs.query.shape[-3]), 1))
+        patch.setattr(choice, "block_sizes", _small_blocks)
         patch.setattr(plan, "_MAX_LOOPS", 1)
         yield patch
 
@@ -18,9 +19,13 @@ def small_blocks():
 def real_blocks(small_blocks):
     """The blocks that users get."""
     with small_blocks.context() as patch:
-        patch.setattr(chunked, "_block_size", _BLOCK_SIZE)
+        patch.setattr(choice, "block_sizes", _BLOCK_SIZES)
         patch.setattr(plan, "_MAX_LOOPS", _MAX_LOOPS)
         yield
 
 
-_BLOCK_SIZE, _MAX_LOOPS = chunked._block_size, plan._MAX_LOOPS
+_BLOCK_SIZES, _MAX_LOOPS = choice.block_sizes, plan._MAX_LOOPS
+
+
+def _small_blocks(inputs, platform):
+    return Blocks(min(3, inputs.query.shape[-3]), 1)

@@ -9,7 +9,7 @@ import pytest
 
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional import attention_implementation, dot_product_attention
-from jaxformer.functional.attention import choice, cudnn
+from jaxformer.functional.attention import choice, platforms
 from tests.functional import oracle
 from tests.functional.attention_cases import QUICK, assert_close, cotangent_of, inputs_of
 from tests.functional.attention_cases import Sizes as Axes
@@ -46,8 +46,10 @@ def test_auto_takes_what_the_number_of_weights_calls_for(
     assert "needs an NVIDIA GPU, and the default backend is cpu" in found.declined["cudnn"]
 
 
-@pytest.mark.parametrize(("length", "name"), [(96, "dense"), (1408, "chunked")])
-def test_auto_is_the_implementation_that_it_names(length, name, monkeypatch):
+@pytest.mark.parametrize(
+    ("length", "names"), [(96, ["dense"]), (1408, ["chunked", "dense"]), (8192, ["chunked"])]
+)
+def test_auto_is_the_implementation_that_it_names_on_each_platform(length, names, monkeypatch):
     called = []
     for candidate, function in choice._FUNCTIONS.items():
         monkeypatch.setitem(
@@ -56,12 +58,15 @@ def test_auto_is_the_implementation_that_it_names(length, name, monkeypatch):
             lambda *args, c=candidate, f=function: called.append(c) or f(*args),
         )
     inputs = shapes(num_queries=length, num_keys=length)
-    for implementation in ("auto", name):
+    for implementation in ("auto", names[0]):
         attend = functools.partial(
             dot_product_attention, is_causal=True, implementation=implementation
         )
         assert jax.eval_shape(attend, *inputs).shape == inputs[0].shape
-    assert called == [name, name]
+    assert called == [*names, names[0]]
+    for platform in ("cpu", "tpu", "cuda", "rocm"):
+        found = attention_implementation(*inputs, platform=platform)
+        assert found.name == names[-1 if platform != "cpu" else 0]
 
 
 @pytest.mark.parametrize("implementation", ["xla", None])
@@ -74,13 +79,14 @@ def test_attention_takes_the_names_of_jax_nn(implementation):
 def test_choice_checks_its_arguments():
     with pytest.raises(ShapeError, match="key must be"):
         attention_implementation(*shapes(width=8)[:1], *shapes(width=24)[1:])
+    with pytest.raises(ConfigError, match="platform must be 'cpu', 'cuda', .* got 'gpu'"):
+        attention_implementation(*shapes(), platform="gpu")
     with pytest.raises(TypeError, match="is_casual"):
         attention_implementation(*shapes(), is_casual=True)
 
 
 def on_a_gpu(monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(cudnn, "_platform", lambda: "cuda")
+    monkeypatch.setattr(platforms, "default_platform", lambda: "cuda")
 
 
 HALF = shapes(jnp.bfloat16)
@@ -171,7 +177,7 @@ def test_cudnn_is_asked_for_what_the_contract_means(case, monkeypatch):
     @functools.partial(jax.jit, compiler_options=QUICK)
     def evaluate(inputs, arrays):
         def attend(inputs):
-            return dot_product_attention(**inputs, **arrays, **static)
+            return dot_product_attention(**inputs, **arrays, **static, implementation="cudnn")
 
         output, pull = jax.vjp(attend, inputs)
         return output, *pull(jnp.asarray(cotangent_of(sizes), jnp.bfloat16))

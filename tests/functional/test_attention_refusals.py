@@ -64,7 +64,7 @@ WRONG = [
     ({"query_seq_lengths": zeros(2)}, ShapeError, "query_seq_lengths", "float32"),
     ({"query_seq_lengths": 6}, None, "query_seq_lengths", 6),
     ({"query_seq_lengths": np.array([5, -1])}, None, "query_seq_lengths", -1),
-    ({"query_offset": 3}, ShapeError, "query_offset", 3),
+    ({"query_offset": 0.5}, ShapeError, "query_offset", "float32"),
     ({"key_value_seq_lengths": -2}, None, "key_value_seq_lengths", -2),
     ({"key_value_seq_lengths": np.array([8, 7])}, None, "key_value_seq_lengths", 8),
     ({"key_value_seq_lengths": np.int64(9)}, None, "key_value_seq_lengths", 9),
@@ -100,7 +100,6 @@ WRONG = [
     ({"query_seq_lengths": [3, 99]}, ShapeError, "query_seq_lengths", 99),
     ({"query_seq_lengths": "3"}, ShapeError, "query_seq_lengths", "'3'"),
     ({"key_value_seq_lengths": [[1], [2, 3]]}, ShapeError, "key_value_seq_lengths", "[2, 3]"),
-    ({"local_window_size": (None, None), "query_offset": 3}, ShapeError, "query_offset", 3),
     ({"local_window_size": 2**31, "query_offset": 0}, ShapeError, "local_window_size", 2**31),
     ({"is_causal": True, "query_offset": True}, ShapeError, "query_offset", "bool"),
     ({"is_causal": True, "query_offset": 2**31}, ShapeError, "query_offset", 2**31),
@@ -158,11 +157,22 @@ def test_weights_refuse(wrong):
     assert_refused(attention_weights, arrays, wrong)
 
 
+def test_attention_takes_an_offset_that_nothing_needs():
+    arrays, options = inputs_of(GROUPED), {"local_window_size": (None, None)}
+    for offset in (3, np.array([2, 5])):
+        output = dot_product_attention(**arrays, **options, query_offset=offset)
+        np.testing.assert_array_equal(output, dot_product_attention(**arrays))
+
+
 def test_attention_refuses_what_is_no_array():
     arrays = inputs_of(GROUPED)
     for name, value in (("query", None), ("key", "key"), ("value", [[1.0], [2.0, 3.0]])):
         with pytest.raises(ShapeError, match=rf"{name} must be an array of numbers, got"):
             dot_product_attention(**arrays | {name: value})
+    for name in arrays:
+        masked = np.ma.masked_less(arrays[name], 0)
+        with pytest.raises(ShapeError, match=rf"{name} must be a plain array, got a masked array"):
+            dot_product_attention(**arrays | {name: masked})
 
 
 def test_attention_refuses_options_that_are_traced():

@@ -160,6 +160,10 @@ def test_cache_is_a_scan_carry():
         (lambda k, v: empty().append(k, k), ["value", "(3, 5, 2, 5)"]),
         (lambda k, v: empty().append(k, v, np.ones(2, int)), ["num_tokens must be [B=3]", "(2,)"]),
         (lambda k, v: empty().append(k, v, np.int32(1)), ["num_tokens must be [B=3]", "()"]),
+        (
+            lambda k, v: empty().append(k, v, np.ma.masked_less(np.ones(3, int), 1)),
+            ["num_tokens must be a plain array, got a masked array of NumPy"],
+        ),
         (lambda k, v: empty().append(k, v, np.ones(3)), ["num_tokens must be integer", "float"]),
     ],
 )

@@ -189,7 +189,19 @@ MEMORY = KVCache(jnp.ones((B, S, K, H)), jnp.ones((B, S, K, V)), np.array([5, 2]
         ),
         (
             lambda: project_memory(P, X, num_heads=N, num_kv_heads=0),
-            ["num_kv_heads must be positive, got 0"],
+            ["num_kv_heads must be a positive int, got 0"],
+        ),
+        (
+            lambda: project_memory(P, X, num_heads=N, num_kv_heads=2.0),
+            ["num_kv_heads must be a positive int, got 2.0"],
+        ),
+        (
+            lambda: multi_head_attention(P, X, num_heads=float(N)),
+            [f"num_heads must be a positive int, got {float(N)}"],
+        ),
+        (
+            lambda: multi_head_attention(P, np.ma.masked_less(np.ones((2, 7, 11)), 0), **HEADS),
+            ["query_inputs must be a plain array, got a masked array of NumPy"],
         ),
     ],
 )

@@ -164,6 +164,7 @@ def test_biases_of_no_queries_or_keys_are_empty():
     [
         (lambda: alibi_slopes(0), ConfigError, ["num_heads", "at least 1", "got 0"]),
         (lambda: alibi_slopes(2.0), ConfigError, ["num_heads must be an int", "got 2.0"]),
+        (lambda: alibi_slopes(True), ConfigError, ["num_heads must be an int", "got True"]),
         (lambda: alibi_bias(-1, 3, 5), ConfigError, ["num_heads", "at least 1", "got -1"]),
         (lambda: alibi_bias(7, -3, 5), ShapeError, ["num_queries", "zero or more", "got -3"]),
         (lambda: alibi_bias(7, 3, 5, jnp.ones(2)), ShapeError, ["query_offset", "integer"]),

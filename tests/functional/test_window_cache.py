@@ -110,7 +110,8 @@ P, X = float32(random_params(2)), jnp.ones((B, T, D))
         ),
         (lambda: empty().append(*numbered([0, 0], 2), np.array([3, 1])), ["in 0 .. T=2", "[3, 1]"]),
         (lambda: empty().append(X, X), ["key must be [B=2, T, K=2, H=4]", "(2, 7, 11)"]),
-        (lambda: empty(window=0), ["window must be positive, got 0"]),
+        (lambda: empty(window=2.0), ["window must be a positive int, got 2.0"]),
+        (lambda: empty(window=0), ["window must be a positive int, got 0"]),
     ],
 )
 def test_window_cache_refuses_what_does_not_fit(call, words):

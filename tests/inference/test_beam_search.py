@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.inference import beam_search
 
 NODES = 97  # the random models' states; a prime, so that states depend on the whole prefix
@@ -357,10 +357,11 @@ def test_beam_search_stops_where_nothing_runs_on(value, early_stopping):
         jax.debug.callback(lambda _: calls.append(1), tokens)
         return jnp.full((len(tokens), 3), value), cache
 
-    beams = beam_search(
-        step, (), np.zeros(1, int), beam_size=2, max_new_tokens=3, end_token=0, num_best=2,
-        early_stopping=early_stopping,
+    search = functools.partial(
+        beam_search, step, (), np.zeros(1, int), beam_size=2, max_new_tokens=3, end_token=0,
+        num_best=2, early_stopping=early_stopping,
     )  # fmt: skip
+    beams = jax.jit(search)()
     jax.effects_barrier()
     assert len(calls) == 1
     if not np.isnan(value):
@@ -398,6 +399,16 @@ def test_beam_search_scores_of_damaged_logits_are_nan(with_value, value):
     assert np.isnan(beams.scores[1]).all() and np.isnan(beams.log_probs[1]).all()
     for row in (0, 2):
         assert beams.scores[row].tolist() == beams.log_probs[row].tolist() == [0, -jnp.inf]
+
+
+def test_beam_search_raises_where_logits_are_damaged_and_it_can():
+    def step(tokens, cache):
+        return jnp.where(cache[:, None] == 1, jnp.nan, jnp.zeros((len(tokens), 3))), cache
+
+    with pytest.raises(DataError, match="logits of step_fn are NaN or \\+inf in row 1; the model"):
+        beam_search(
+            step, np.arange(2), np.zeros(2, int), beam_size=2, max_new_tokens=3, end_token=0
+        )
 
 
 def test_beam_search_ignores_logits_of_what_does_not_run(with_value):

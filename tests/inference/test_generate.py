@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxformer.config import ModelConfig, SamplingConfig
-from jaxformer.errors import DataError
+from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference import generate, generate_stream
 from jaxformer.models import Decoder
 from tests import option_sets
@@ -145,9 +145,12 @@ def test_prompt_and_new_tokens_may_fill_the_context(params, full_logits):
         (np.zeros((0, 3), int), 5, "at least one prompt"),
         ([1, 2], 5, "prompt 0 must be a list of token ids, got 1; give one such list for each"),
         ([[1.0]], 5, r"prompt 0 must be a list of token ids, got \[1.0\]"),
-        ([[1, VOCAB]], 5, r"tokens must be in 0 \.\. 12, got 1 \.\. 13 in prompt 0"),
-        ([[-1]], 5, r"got -1 \.\. -1"),
-        ([[1]], 0, "max_new_tokens must be positive, got 0"),
+        ([[1, VOCAB]], 5, r"tokens must be in 0 \.\. 12, got 13 at index 1 of prompt 0"),
+        ([[-1]], 5, "got -1 at index 0"),
+        (["ab"], 5, "prompt 0 must be a list of token ids, got 'ab'"),
+        ([[True, False]], 5, r"prompt 0 must be a list of token ids, got \[True, False\]"),
+        ([[1]], 0, "max_new_tokens must be a positive int, got 0"),
+        ([[1]], 2.5, "max_new_tokens must be a positive int, got 2.5"),
     ],
 )
 def test_impossible_requests_are_refused(params, prompts, new, message):
@@ -161,6 +164,38 @@ def test_impossible_requests_are_refused(params, prompts, new, message):
 def test_what_is_no_key_is_refused(params, rng, got):
     with pytest.raises(DataError, match=f"rng must be a key or 1 of them, got {got}; make one"):
         generate(Decoder(CONFIG), params, [[1]], max_new_tokens=2, rng=rng)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stop_tokens": [1, VOCAB]}, r"a stop token must be an int in 0 \.\. 12, got 13"),
+        ({"stop_tokens": [-1]}, r"in 0 \.\. 12, got -1"),
+        ({"stop_tokens": [8], "vocab_size": 8}, r"in 0 \.\. 7, got 8"),
+        ({"stop_tokens": 3}, "stop_tokens must be a list of token ids, got 3"),
+        ({"vocab_size": 0}, r"vocab_size must be an int in 1 \.\. 13, got 0"),
+        ({"vocab_size": VOCAB + 1}, "got 14"),
+    ],
+)
+def test_impossible_ids_are_refused(params, options, message):
+    with pytest.raises(ConfigError, match=message):
+        continue_(params, **options)
+
+
+def test_nan_logits_are_reported_by_step_and_row():
+    """The embedding of a token that is generated on the way is NaN."""
+    model = Decoder(dataclasses.replace(CONFIG, tied_embeddings=False))
+    params = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))["params"]
+    options = {"max_new_tokens": 6, "rng": RNG, "sampling": GREEDY}
+    rows = [row.tolist() for row in generate(model, params, PROMPTS, **options)]
+    damaged = next(t for t in rows[1][1:5] if t not in [*sum(PROMPTS, []), *rows[0]])
+    step = rows[1].index(damaged) + 1  # the first that is generated from it
+    table = params["embedding"]["embedding"].at[damaged].set(jnp.nan)
+    params["embedding"] |= {"embedding": table}
+    with pytest.raises(
+        DataError, match=f"logits are NaN or .* at new token {step} of row 1; it has"
+    ):
+        generate(model, params, PROMPTS, **options)
 
 
 def test_prompts_may_be_one_array(params):

@@ -72,9 +72,9 @@ def test_row_that_ended_leaves_the_others_as_they_are():
         ({"sources": None}, ConfigError, "got none for EncoderDecoder"),
         ({"sources": SOURCES[:2]}, DataError, "got 2 sources and 3 prompts"),
         ({"sources": [[2], [], [3]]}, DataError, "source 1 is empty"),
-        ({"sources": [[2], [19], [3]]}, DataError, r"in 0 \.\. 18, got 19 \.\. 19 in source 1"),
+        ({"sources": [[2], [19], [3]]}, DataError, r"in 0 \.\. 18, got 19 at index 0 of source 1"),
         ({"sources": [[2], [3], [2] * 51]}, DataError, "got 51 in source 2"),
-        ({"prompts": [[START], [VOCAB], [START]]}, DataError, r"got 13 \.\. 13 in prompt 1"),
+        ({"prompts": [[START], [VOCAB], [START]]}, DataError, "got 13 at index 0 of prompt 1"),
     ],
 )
 def test_impossible_requests_are_refused(arguments, error, message):

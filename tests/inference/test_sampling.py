@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from jaxformer.config import SamplingConfig
+from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.inference import (
     keep_min_p,
     keep_top_k,
@@ -83,6 +84,33 @@ def test_zero_temperature_is_greedy():
     rngs = jax.random.split(jax.random.key(0), 2)
     logits = jnp.array([[0.0, 5.0, 4.9], [1.0, 0.0, -1.0]])
     assert sample(logits, rngs, SamplingConfig(temperature=0)).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf])
+def test_row_that_no_token_can_be_drawn_from_gives_none(temperature, bad):
+    logits = jnp.array([[0.0, 5.0, -9.0], [9.0, bad, 0.0], [-jnp.inf] * 3])
+    rngs, sampling = jax.random.split(jax.random.key(0), 3), SamplingConfig(temperature=temperature)
+    assert sample(logits, rngs, sampling)[1:].tolist() == [-1, -1]
+    assert sample(logits, rngs, sampling)[0] >= 0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: keep_top_p(x, -0.5), r"p of keep_top_p must be in \(0, 1\], got -0.5"),
+        (lambda x: keep_top_p(x, 1.5), "got 1.5"),
+        (lambda x: keep_min_p(x, -0.1), r"p of keep_min_p must be in \[0, 1\], got -0.1"),
+        (lambda x: keep_min_p(x, 1.1), "got 1.1"),
+        (lambda x: keep_top_k(x, 0), "k must be a positive int, got 0"),
+        (lambda x: keep_top_k(x, 2.0), "k must be a positive int, got 2.0"),
+        (lambda x: penalize_repetition(x, x > 1, 0), "penalty must be positive, got 0"),
+        (lambda x: penalize_repetition(x, x > 1, jnp.nan), "penalty must be a Python number"),
+    ],
+)
+def test_impossible_filters_are_refused(call, message):
+    with pytest.raises((ConfigError, ShapeError), match=message):
+        call(jnp.arange(3.0))
 
 
 def test_greedy_obeys_the_repetition_penalty():

@@ -86,7 +86,7 @@ def test_source_has_a_vocabulary_of_its_own_and_padded_targets_are_not_chosen():
     rows = run(translate, sources, SEPARATE, **BEST, vocab_size=9)
     assert max(found.tokens.max(initial=0) for row in rows for found in row) < 9
     assert_scores_are_those_of_a_full_pass(rows, SEPARATE, sources, num_tokens=9)
-    with pytest.raises(DataError, match=r"0 \.\. 18, got 2 \.\. 19 in source 1"):
+    with pytest.raises(DataError, match=r"0 \.\. 18, got 19 at index 1 of source 1"):
         run(translate, [[18], [2, 19]], SEPARATE)
 
 
@@ -130,7 +130,7 @@ def test_no_sources_have_no_translations():
 
 def test_damaged_parameters_are_reported():
     params = jax.tree.map(lambda leaf: leaf * jnp.nan, random_params(SHARED))
-    with pytest.raises(DataError, match="logits are NaN"):
+    with pytest.raises(DataError, match="logits are NaN or infinite for source 0; it has diverged"):
         run(translate, SOURCES[:1], params=params, **BEST)
 
 
@@ -138,14 +138,17 @@ def test_damaged_parameters_are_reported():
     ("sources", "options", "error", "message"),
     [
         ([[2], []], {}, DataError, "source 1 is empty"),
-        ([[2], [VOCAB, 3]], {}, DataError, r"in 0 \.\. 12, got 3 \.\. 13 in source 1"),
-        ([[-1]], {}, DataError, r"got -1 \.\. -1 in source 0"),
+        ([[2], [VOCAB, 3]], {}, DataError, r"in 0 \.\. 12, got 13 at index 0 of source 1"),
+        ([[2, -1]], {}, DataError, r"got -1 at index 1 of source 0"),
         ([[2], [3] * 51], {}, DataError, "at most max_len=50 tokens, got 51 in source 1"),
         ([[2]], {"start_token": VOCAB}, DataError, r"start_token must be in 0 \.\. 12, got 13"),
         ([[2]], {"end_token": VOCAB}, ConfigError, "end_token"),
         ([[2]], {"max_new_tokens": 51}, DataError, r"in 1 \.\. max_len=50, got 51"),
         ([[2]], {"max_new_tokens": 0}, DataError, "got 0"),
-        ([[2]], {"rows": 0}, ConfigError, "rows must be positive, got 0"),
+        ([[2]], {"rows": 0}, ConfigError, "rows must be an int at least 1, got 0"),
+        ([[2]], {"start_token": 1.0}, DataError, r"start_token must be in 0 \.\. 12, got 1.0"),
+        ([[2]], {"vocab_size": VOCAB + 1}, ConfigError, r"in 1 \.\. 13, got 14"),
+        ([[2]], {"max_new_tokens": 2.5}, DataError, "got 2.5"),
     ],
 )
 def test_impossible_requests_are_refused(sources, options, error, message):

@@ -8,7 +8,7 @@ import pytest
 from einops import rearrange
 
 from jaxformer.config import ModelConfig, RotaryConfig, load_config
-from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.models import Decoder, init_cache
 
 LENGTH, VOCAB = 7, 11
@@ -192,6 +192,21 @@ def test_vocab_size_must_be_set():
 def test_wrong_tokens_are_refused(tokens, message):
     with pytest.raises(ShapeError, match=message):
         Decoder(BASE).init(jax.random.key(0), tokens)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, jnp.asarray])
+def test_unknown_tokens_are_refused_where_they_are_known_and_real(kind):
+    unknown = BASE.vocab_size
+    tokens, lengths = kind([[1, 2, -1], [0, unknown, -1]]), kind([2, 1])
+
+    def init(**inputs):
+        return jax.eval_shape(lambda: Decoder(BASE).init(jax.random.key(0), tokens, **inputs))
+
+    init(lengths=lengths)
+    with pytest.raises(DataError, match=r"got -1 at index \(0, 2\); encode them"):
+        init()
+    with pytest.raises(DataError, match=rf"V-1 = {unknown - 1}, got {unknown} at index \(1, 1\)"):
+        init(lengths=lengths + 1 - kind([1, 0]))
 
 
 def test_learned_position_beyond_the_table_is_nan_not_another_row():

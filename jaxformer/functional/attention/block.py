@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from jaxformer.functional.dtypes import at_least
+
 __all__ = [
     "SAVED",
     "StaticOptions",
@@ -56,7 +58,7 @@ def scores(static: StaticOptions, query: jax.Array, key: jax.Array) -> jax.Array
         float32 (float64 for float64) `[..., g, t, s]`.
     """
     # Half precision is accumulated and kept in float32: softmax would magnify its rounding.
-    wide = jnp.promote_types(query.dtype, jnp.float32)
+    wide = at_least(query.dtype, jnp.float32)
     products = jnp.einsum("...gth,...sh->...gts", query, key, preferred_element_type=wide)
     return products * static.scale
 

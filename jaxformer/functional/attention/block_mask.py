@@ -65,7 +65,7 @@ def slice_block(array: jax.Array, queries: Slice, keys: Slice) -> jax.Array:
         `[..., t, s]`, 1 where it does not vary.
     """
     for axis, part in ((-2, queries), (-1, keys)):
-        if array.shape[axis] > 1:
+        if array.shape[axis] != 1:
             array = slice_axis(array, part, axis=axis)
     return array
 
@@ -82,6 +82,8 @@ def slice_axis(array: jax.Array, part: Slice, *, axis: int) -> jax.Array:
         The array with that axis of the slice's size.
     """
     start, size = part
+    if isinstance(start, int) and (start, size) == (0, array.shape[axis]):
+        return array
     # The gradient of a static slice is a pad, that of a dynamic one an update of a whole array.
     if isinstance(start, int):
         return jax.lax.slice_in_dim(array, start, start + size, axis=axis)

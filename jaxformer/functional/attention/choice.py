@@ -1,13 +1,20 @@
 """Which implementation serves a call of attention, and why the others do not."""
 
+import functools
 import math
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import jax
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional.attention.chunked import chunked_attention
+from jaxformer.functional.attention import platforms
+from jaxformer.functional.attention.chunked import (
+    Blocks,
+    block_sizes,
+    chunked_attention,
+    why_not_chunked,
+)
 from jaxformer.functional.attention.cudnn import cudnn_attention, why_not_cudnn
 from jaxformer.functional.attention.dense import dense_attention
 from jaxformer.functional.attention.inputs import (
@@ -16,13 +23,14 @@ from jaxformer.functional.attention.inputs import (
     prepare_attention,
 )
 from jaxformer.functional.shapes import Array
+from jaxformer.functional.sizes import is_symbolic
 
-__all__ = ["Choice", "Implementation", "attention_implementation", "select_implementation"]
+__all__ = ["Choice", "Implementation", "attend_by", "attention_implementation"]
 
 Name = Literal["dense", "chunked", "cudnn"]
 Implementation = Literal["auto", "dense", "chunked", "cudnn", "xla"] | None
 
-_FUNCTIONS: dict[Name, Callable[[AttentionInputs, jax.Array | None], jax.Array]] = {
+_FUNCTIONS: dict[Name, Callable[..., jax.Array]] = {
     "dense": dense_attention,
     "chunked": chunked_attention,
     "cudnn": cudnn_attention,
@@ -45,14 +53,22 @@ class Choice(NamedTuple):
     declined: dict[str, str]
 
 
+class _Program(NamedTuple):
+    """What is computed on a platform: an implementation, and the blocks of a chunked one."""
+
+    name: Name
+    blocks: Blocks | None = None
+
+
 def attention_implementation(
     query: Array, key: Array, value: Array, bias: Array | None = None, mask: Array | None = None,
-    **options: Any,
+    *, platform: str | None = None, **options: Any,
 ) -> Choice:  # fmt: skip
     """Name of the implementation that `dot_product_attention` takes for a call, and why.
 
-    The choice is made when a program is traced, from shapes, dtypes, Python arguments and the
-    default backend, never from the values of arrays. Nothing is computed here.
+    The choice is made from shapes, dtypes, Python arguments and the platform that the program is
+    compiled for, never from the values of arrays. Nothing is computed here. Of the sizes that are
+    symbolic under `jax.export`, T and S leave dense attention only, and leading ones count as 1.
 
     Args:
         query: as in `dot_product_attention`; here and below a `jax.ShapeDtypeStruct` will do.
@@ -60,6 +76,7 @@ def attention_implementation(
         value: as in `dot_product_attention`.
         bias: as in `dot_product_attention`.
         mask: as in `dot_product_attention`.
+        platform: "cpu", "cuda", "rocm" or "tpu"; that of the default backend when not given.
         **options: its other arguments, without dropout_rng and implementation.
 
     Returns:
@@ -67,20 +84,26 @@ def attention_implementation(
 
     Raises:
         ShapeError: an argument does not fit.
-        ConfigError: an option is impossible.
+        ConfigError: an option is impossible, or the platform unknown.
 
     Example:
-        >>> x = jax.ShapeDtypeStruct((1, 16, 4, 8), "float32")
-        >>> choice = attention_implementation(x, x, x, is_causal=True)
+        >>> x = jax.ShapeDtypeStruct((1, 1024, 8, 64), "float32")
+        >>> choice = attention_implementation(x, x, x, is_causal=True, platform="cpu")
         >>> choice.name
-        'dense'
+        'chunked'
         >>> choice.declined["cudnn"]
         'it needs an NVIDIA GPU, and the default backend is cpu'
+        >>> attention_implementation(x, x, x, is_causal=True, platform="tpu").name
+        'dense'
     """
     dropout_rate = options.pop("dropout_rate", 0.0)
     for name in options:
         if name not in AttentionOptions._fields:
             raise TypeError(f"attention_implementation() has no argument {name!r}")
+    default = platforms.default_platform()
+    wanted = default if platform is None else platform
+    if wanted not in ("cpu", "cuda", "rocm", "tpu", default):
+        raise ConfigError(f"platform must be 'cpu', 'cuda', 'rocm' or 'tpu', got {platform!r}")
     choices: list[Choice] = []
 
     def decide(
@@ -89,53 +112,82 @@ def attention_implementation(
         inputs = prepare_attention(
             query, key, value, bias, mask, AttentionOptions(**options), dropout_rate
         )
-        choices.append(_choose(inputs))
+        choices.append(_choose(inputs, wanted))
 
     # Traced rather than called, so that shapes will do for arrays and nothing is computed.
     jax.eval_shape(decide, query, key, value, bias, mask)
     return choices[0]
 
 
-def select_implementation(
-    inputs: AttentionInputs, wanted: Implementation
-) -> Callable[[AttentionInputs, jax.Array | None], jax.Array]:
-    """Function of the implementation that serves a call.
+def attend_by(
+    wanted: Implementation, inputs: AttentionInputs, dropout_rng: jax.Array | None
+) -> jax.Array:
+    """Attention by an implementation, or by the one that "auto" takes on each platform.
 
     Args:
-        inputs: checked inputs.
         wanted: its name; "auto" to choose, None and "xla" for dense.
+        inputs: checked inputs.
+        dropout_rng: PRNG key; None = no dropout.
 
     Returns:
-        A function of the inputs and the dropout key.
+        float `[..., T, N, Hv]`, in the query's dtype.
 
     Raises:
         ConfigError: the name is unknown, or that implementation cannot serve the call.
     """
     name = "dense" if wanted in ("xla", None) else wanted
-    if name == "auto":
-        return _FUNCTIONS[_choose(inputs).name]
-    if not isinstance(name, str) or name not in _FUNCTIONS:
+    if name != "auto" and (not isinstance(name, str) or name not in _FUNCTIONS):
         raise ConfigError(
             f"implementation must be 'auto', 'dense', 'chunked' or 'cudnn' (None and 'xla' mean "
             f"dense), got {wanted!r}"
         )
-    reason = why_not_cudnn(inputs) if name == "cudnn" else None
+    reason, remedy = None, "dense"
+    if name == "cudnn":
+        reason, remedy = why_not_cudnn(inputs, "cuda"), "chunked"
+    elif name == "chunked":
+        reason = why_not_chunked(inputs)
     if reason is not None:
         raise ConfigError(
-            f"implementation='cudnn' cannot serve this call: {reason}; pass 'auto' or 'chunked'"
+            f"implementation={name!r} cannot serve this call: {reason}; pass 'auto' or {remedy!r}"
         )
-    return _FUNCTIONS[name]
+    programs = tuple(_program(name, inputs, platform) for platform in platforms.PLATFORMS)
+    if len(set(programs)) == 1:
+        return _run(programs[0], inputs, dropout_rng)
+    return _run_by_platform(inputs, dropout_rng, programs)
 
 
-def _choose(inputs: AttentionInputs) -> Choice:
+def _program(name: str, inputs: AttentionInputs, platform: str) -> _Program:
+    taken = _choose(inputs, platform).name if name == "auto" else cast(Name, name)
+    return _Program(taken, block_sizes(inputs, platform) if taken == "chunked" else None)
+
+
+def _run(program: _Program, inputs: AttentionInputs, dropout_rng: jax.Array | None) -> jax.Array:
+    options = () if program.blocks is None else (program.blocks,)
+    return _FUNCTIONS[program.name](inputs, dropout_rng, *options)
+
+
+@platforms.jit_with_numbers  # the layers of a model share one trace of all programs
+def _run_by_platform(
+    inputs: AttentionInputs, dropout_rng: jax.Array | None, programs: tuple[_Program, ...]
+) -> jax.Array:
+    runs = {program: functools.partial(_run, program, inputs, dropout_rng) for program in programs}
+    named = zip(platforms.PLATFORMS, programs, strict=True)
+    return platforms.by_platform({platform: runs[program] for platform, program in named})
+
+
+def _choose(inputs: AttentionInputs, platform: str) -> Choice:
     *leading, num_queries, num_heads, _ = inputs.query.shape
-    count = math.prod(leading) * num_heads * num_queries * inputs.key.shape[-3]
-    most = _MAX_DENSE_WEIGHTS["cpu" if jax.default_backend() == "cpu" else "other"]
-    no_cudnn = why_not_cudnn(inputs)
+    no_cudnn = why_not_cudnn(inputs, platform)
     if no_cudnn is None:
         slower = "cudnn serves this call and is faster"
         return Choice("cudnn", {"dense": slower, "chunked": slower})
     declined = {"cudnn": no_cudnn}
+    no_chunked = why_not_chunked(inputs)
+    if no_chunked is not None:
+        return Choice("dense", declined | {"chunked": no_chunked})
+    known = [size for size in leading if not is_symbolic(size)]
+    count = math.prod(known) * num_heads * num_queries * inputs.key.shape[-3]
+    most = _MAX_DENSE_WEIGHTS["cpu" if platform == "cpu" else "other"]
     if count <= most:
         declined["chunked"] = (
             f"{count:,} weights are no more than the {most:,} for which dense is as fast and "

@@ -8,7 +8,7 @@ pass computes the weights again from the queries, the keys and two numbers per q
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +24,18 @@ from jaxformer.functional.attention.block_mask import (
 )
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.attention.plan import BlockLoop, plan_loops, visible_key_range
+from jaxformer.functional.attention.platforms import jit_with_numbers
+from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.sizes import is_symbolic
 
-__all__ = ["chunked_attention"]
+__all__ = ["Blocks", "block_sizes", "chunked_attention", "why_not_chunked"]
+
+
+class Blocks(NamedTuple):
+    """How attention is cut: queries in a block, and key heads whose blocks are computed at once."""
+
+    queries: int
+    heads: int
 
 
 class _Head(NamedTuple):
@@ -51,12 +61,23 @@ class _Head(NamedTuple):
     mask: jax.Array | None
 
 
-def chunked_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> jax.Array:
-    """Computes `dot_product_attention` by blocks of queries.
+def why_not_chunked(inputs: AttentionInputs) -> str | None:
+    """Reason why a call cannot be computed by blocks of queries, or None if it can."""
+    num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]
+    if is_symbolic(num_queries, num_keys):
+        return f"it cuts lengths that are known into blocks, got T={num_queries} and S={num_keys}"
+    return None
+
+
+def chunked_attention(
+    inputs: AttentionInputs, dropout_rng: jax.Array | None, blocks: Blocks
+) -> jax.Array:
+    """Computes `dot_product_attention` by blocks of queries; for inputs of known lengths.
 
     Args:
         inputs: checked inputs.
         dropout_rng: PRNG key; None = no dropout.
+        blocks: how it is cut.
 
     Returns:
         float `[..., T, N, Hv]`, in the query's dtype.
@@ -65,27 +86,19 @@ def chunked_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) ->
     # Blocks of no queries cannot be planned.
     if 0 in shape:
         return jnp.zeros_like(inputs.query, shape=shape)
-    block, heads_at_once = _block_size(inputs)
-    loops = plan_loops(inputs.structure, inputs.query.shape[-3], inputs.key.shape[-3], block)
-    # Python numbers decide which blocks are computed, so they are static arguments of the program.
-    leaves, tree = jax.tree.flatten((inputs, dropout_rng))
-    numbers = tuple(None if isinstance(leaf, jax.Array) else leaf for leaf in leaves)
-    arrays = [leaf if isinstance(leaf, jax.Array) else None for leaf in leaves]
-    return _attend_all(tree, numbers, loops, heads_at_once, arrays)
+    num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]
+    loops = plan_loops(inputs.structure, num_queries, num_keys, blocks.queries)
+    return _attend_all(inputs, dropout_rng, loops, blocks.heads)
 
 
-# Compiled here, because its loops close over arrays: called eagerly, each call would compile anew.
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+@jit_with_numbers  # its loops close over arrays: an eager call would compile anew each time
 def _attend_all(
-    tree: Any,
-    numbers: tuple[float | None, ...],
+    inputs: AttentionInputs,
+    dropout_rng: jax.Array | None,
     loops: tuple[BlockLoop, ...],
     heads_at_once: int,
-    arrays: list[jax.Array | None],
 ) -> jax.Array:
     """Computes attention in all heads, a few of them at a time."""
-    leaves = [a if n is None else n for a, n in zip(arrays, numbers, strict=True)]
-    inputs, dropout_rng = jax.tree.unflatten(tree, leaves)
     # For all blocks at once: a key may be hidden from one block and visible to the next.
     inputs = zero_hidden(inputs, _visible_keys(inputs, loops))
 
@@ -112,7 +125,7 @@ def _split_heads(inputs: AttentionInputs) -> tuple[_Head, AttentionInputs]:
     """Moves key heads to the front, and keeps aside a bias or mask that all heads share."""
     kv_heads = inputs.key.shape[-2]
     # Widened before the loops, so that gradients are summed over blocks before they are rounded.
-    wide = jnp.promote_types(inputs.query.dtype, jnp.float32)
+    wide = at_least(inputs.query.dtype, jnp.float32)
     bias, mask = inputs.bias, inputs.mask
     # Only a bias that heads or queries share has such a sum; any other would just grow.
     if bias is not None and 1 in bias.shape[-3:-1]:
@@ -180,17 +193,18 @@ def _starts(loop: BlockLoop) -> tuple[jax.Array, jax.Array]:
     return first_queries, jnp.asarray(loop.first_keys)
 
 
-def _block_size(inputs: AttentionInputs) -> tuple[int, int]:
-    """Number of queries in a block, and of key heads whose blocks are computed at once."""
+def block_sizes(inputs: AttentionInputs, platform: str) -> Blocks:
+    """How attention is cut on a platform; leading axes whose size is symbolic count as 1."""
     *leading, num_queries, num_heads, _ = inputs.query.shape
+    leading = [size for size in leading if not is_symbolic(size)]
     num_keys, kv_heads = inputs.key.shape[-3:-1]
     # So many weights at once: on CPU they stay in the cache (2 MiB), elsewhere more is faster.
-    weights = 2**19 if jax.default_backend() == "cpu" else 2**26
+    weights = 2**19 if platform == "cpu" else 2**26
     per_query = max(1, math.prod(leading) * num_heads // kv_heads * num_keys)
     # Bounded, so that products stay large, and the blocks on a diagonal, half hidden, small.
     wanted = 2 ** round(math.log2(weights / per_query)) if weights > per_query else 1
     block = max(1, min(num_queries, max(64, min(512, wanted))))
-    return block, max(1, min(kv_heads, weights // (block * per_query)))
+    return Blocks(block, max(1, min(kv_heads, weights // (block * per_query))))
 
 
 def _visible_keys(inputs: AttentionInputs, loops: tuple[BlockLoop, ...]) -> jax.Array | None:

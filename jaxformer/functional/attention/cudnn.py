@@ -5,8 +5,10 @@ import jax.numpy as jnp
 from einops import pack, rearrange, unpack
 
 from jaxformer.functional import masks
+from jaxformer.functional.attention import platforms
 from jaxformer.functional.attention.block_mask import zero_hidden
 from jaxformer.functional.attention.inputs import AttentionInputs
+from jaxformer.functional.sizes import is_symbolic
 
 __all__ = ["cudnn_attention", "why_not_cudnn"]
 
@@ -14,8 +16,8 @@ _DTYPES = ("bfloat16", "float16")
 _LARGEST_HEAD = 128
 
 
-def why_not_cudnn(inputs: AttentionInputs) -> str | None:
-    """Reason why cuDNN cannot serve a call, or None if it can.
+def why_not_cudnn(inputs: AttentionInputs, platform: str) -> str | None:
+    """Reason why cuDNN cannot serve a call in a program for a platform, or None if it can.
 
     Beside cuDNN's own rules (half precision, head widths, windows) there is one of the contract: a
     query to which every key is hidden gives 0, which cuDNN does not promise. So it must be known
@@ -23,6 +25,7 @@ def why_not_cudnn(inputs: AttentionInputs) -> str | None:
 
     Args:
         inputs: checked inputs.
+        platform: what the program is compiled for, such as "cuda" or "cpu".
 
     Returns:
         The first reason, or None.
@@ -32,9 +35,13 @@ def why_not_cudnn(inputs: AttentionInputs) -> str | None:
     value_width = inputs.value.shape[-1]
     left, right = structure.window
     lengths = structure.query_lengths, structure.key_lengths
-    platform = _platform()
+    backend = platforms.default_platform()
     reasons = {
-        f"it needs an NVIDIA GPU, and the default backend is {platform}": platform != "cuda",
+        f"it needs an NVIDIA GPU, and the program is for {platform}": (
+            platform not in ("cuda", backend)
+        ),
+        # JAX asks for the version of cuDNN when it traces the call.
+        f"it needs an NVIDIA GPU, and the default backend is {backend}": backend != "cuda",
         f"it needs {' or '.join(_DTYPES)}, and the query is {inputs.query.dtype}": (
             inputs.query.dtype.name not in _DTYPES
         ),
@@ -46,6 +53,9 @@ def why_not_cudnn(inputs: AttentionInputs) -> str | None:
         ),
         f"it needs queries and keys, got T={num_queries} and S={num_keys}": (
             0 in inputs.query.shape or num_keys == 0
+        ),
+        f"it needs sizes that are known, got a query {inputs.query.shape} and S={num_keys}": (
+            is_symbolic(*inputs.query.shape, num_keys)
         ),
         "it has no soft cap": inputs.static.softcap is not None,
         "its dropout is not offered by jax.nn": inputs.static.dropout_rate > 0,
@@ -71,14 +81,6 @@ def why_not_cudnn(inputs: AttentionInputs) -> str | None:
         ),
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
-
-
-def _platform() -> str:
-    """Name of the default backend, "cuda" or "rocm" for a GPU."""
-    backend = jax.default_backend()
-    if backend != "gpu":
-        return backend
-    return "cuda" if "cuda" in jax.devices()[0].client.platform_version else "rocm"
 
 
 def cudnn_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> jax.Array:

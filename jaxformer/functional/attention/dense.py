@@ -14,6 +14,7 @@ from jaxformer.functional.attention.block import (
 )
 from jaxformer.functional.attention.block_mask import full_mask, zero_hidden
 from jaxformer.functional.attention.inputs import AttentionInputs
+from jaxformer.functional.dtypes import at_least
 
 __all__ = ["dense_attention", "dense_weights"]
 
@@ -34,7 +35,7 @@ def dense_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> j
     value = rearrange(inputs.value, "... s k v -> ... k s v")
     # Weights stay float32 into this product: rounded to bfloat16 first, the error is half as large
     # again.
-    value = value.astype(jnp.promote_types(value.dtype, jnp.float32))
+    value = value.astype(at_least(value.dtype, jnp.float32))
     keep = None
     if dropout_rng is not None:
         shape = (*query.shape[:-1], key.shape[-2])

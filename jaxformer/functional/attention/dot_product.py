@@ -10,7 +10,7 @@ import jax
 
 from jaxformer.errors import ConfigError
 from jaxformer.functional.attention.block_mask import full_mask
-from jaxformer.functional.attention.choice import Implementation, select_implementation
+from jaxformer.functional.attention.choice import Implementation, attend_by
 from jaxformer.functional.attention.dense import dense_weights
 from jaxformer.functional.attention.inputs import (
     AttentionOptions,
@@ -71,7 +71,8 @@ def dot_product_attention(
             only.
         query_offset: int, or integer array that broadcasts to the leading axes. Needed by
             is_causal and local_window_size when T differs from S: 0 aligns the first query with
-            the first key, S - T the last with the last. Between -2**30 and 2**30.
+            the first key, S - T the last with the last; without effect where neither is set.
+            Between -2**30 and 2**30.
         query_seq_lengths: integers that broadcast to the leading axes; query rows at or beyond
             are 0.
         key_value_seq_lengths: likewise; keys at or beyond are hidden.
@@ -86,8 +87,10 @@ def dot_product_attention(
             "chunked" computes blocks of them, in memory linear in T and S, and skips blocks that
             causal, window and lengths hide when they are given as ints; "cudnn" is NVIDIA's fused
             kernel (forward and reverse mode only, weights rounded to the query's dtype); "auto"
-            takes what `attention_implementation` tells. They draw different dropout masks. On a
-            CPU chunked takes a few heads at a time, so split them by shard_map, not by jit alone.
+            takes what `attention_implementation` tells for the platform that the program is
+            compiled for. They draw different dropout masks. On a CPU chunked takes a few heads
+            at a time, so split them by shard_map, not by jit alone. Under `jax.export` any size
+            but H may be symbolic; symbolic T or S are dense.
 
     Returns:
         float `[..., T, N, Hv]`, in the query's dtype.
@@ -123,7 +126,7 @@ def dot_product_attention(
         )
     else:
         check_rng("dropout_rng", dropout_rng)
-    return select_implementation(inputs, implementation)(inputs, dropout_rng)
+    return attend_by(implementation, inputs, dropout_rng)
 
 
 def attention_weights(

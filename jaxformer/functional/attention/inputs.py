@@ -21,6 +21,7 @@ from jaxformer.functional.shapes import (
     static_bool,
     static_number,
 )
+from jaxformer.functional.sizes import is_symbolic
 
 __all__ = [
     "AttentionInputs",
@@ -203,22 +204,19 @@ def _structure(
     num_queries, num_keys = sizes["T"], sizes["S"]
     left, right = window_sides("local_window_size", options.local_window_size)
     offset: int | jax.Array = 0
+    if options.query_offset is not None:
+        # Half of what an int32 holds is left for the positions themselves.
+        offset = read_offset("query_offset", options.query_offset, 2**30)
+        offset = _per_row("query_offset", offset, leading)
     if options.is_causal or (left, right) != (None, None):
-        if options.query_offset is not None:
-            # Half of what an int32 holds is left for the positions themselves.
-            offset = read_offset("query_offset", options.query_offset, 2**30)
-            offset = _per_row("query_offset", offset, leading)
-        elif num_queries != num_keys:
+        if options.query_offset is None and num_queries != num_keys:
             raise ShapeError(
                 "is_causal and local_window_size need query_offset when T and S differ, got "
                 f"T={num_queries} and S={num_keys}; 0 aligns the first query with the first "
                 f"key, S - T = {num_keys - num_queries} the last with the last"
             )
-    elif options.query_offset is not None:
-        raise ShapeError(
-            "query_offset is for is_causal and local_window_size, got "
-            f"{options.query_offset} and neither; leave it out, or set one of them"
-        )
+    else:
+        offset = 0  # neither asks for it; a loop that decodes passes it always
     query_lengths = _lengths("query_seq_lengths", options.query_seq_lengths, leading, num_queries)
     key_lengths = _lengths(
         "key_value_seq_lengths", options.key_value_seq_lengths, leading, num_keys
@@ -264,9 +262,11 @@ def _lengths(
         return None
     array = as_array(name, values)
     check_dtype(name, array, "integer")
-    known = None if isinstance(values, jax.Array) else np.asarray(values)
-    if known is not None and known.size and not 0 <= known.min() <= known.max() <= largest:
-        raise ShapeError(f"{name} must be in 0 .. {largest}, got {values}")
+    known = None if isinstance(values, jax.Array) or is_symbolic(values) else np.asarray(values)
+    if known is not None and known.size:
+        highest = 2**31 - 1 if is_symbolic(largest) else largest
+        if not 0 <= known.min() <= known.max() <= highest:
+            raise ShapeError(f"{name} must be in 0 .. {largest}, got {values}")
     if isinstance(values, int | np.integer):
         return int(values)
     # At least as wide as the positions that it is compared with, or a uint8 length would wrap.

@@ -1,0 +1,73 @@
+"""Programs that are traced once, and differ by the platform that they are compiled for."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+
+from jaxformer.functional.attention.inputs import AttentionInputs
+
+__all__ = ["OTHERS", "PLATFORMS", "by_platform", "default_platform", "jit_with_numbers"]
+
+OTHERS = "tpu"
+"""Stands for every platform that has no entry of its own in `PLATFORMS`."""
+
+PLATFORMS = ("cpu", "cuda", OTHERS)
+
+Attend = Callable[..., jax.Array]
+
+
+def default_platform() -> str:
+    """Name of the default backend, "cuda" or "rocm" for a GPU."""
+    backend = jax.default_backend()
+    if backend != "gpu":
+        return backend
+    return "cuda" if "cuda" in jax.devices()[0].client.platform_version else "rocm"
+
+
+def jit_with_numbers(function: Attend) -> Attend:
+    """Compiles a function of attention inputs, whose Python numbers are static.
+
+    They decide which blocks are computed. Layers and calls that are alike share one trace, and an
+    eager call compiles once.
+
+    Args:
+        function: of inputs, dropout key and hashable options.
+
+    Returns:
+        The compiled function.
+    """
+
+    @functools.partial(jax.jit, static_argnums=(0, 1, 2))
+    def compiled(
+        tree: Any, numbers: tuple[float | None, ...], options: tuple, arrays: list[jax.Array | None]
+    ) -> jax.Array:
+        leaves = [a if n is None else n for a, n in zip(arrays, numbers, strict=True)]
+        return function(*jax.tree.unflatten(tree, leaves), *options)
+
+    @functools.wraps(function)
+    def call(inputs: AttentionInputs, dropout_rng: jax.Array | None, *options: Any) -> jax.Array:
+        leaves, tree = jax.tree.flatten((inputs, dropout_rng))
+        numbers = tuple(None if isinstance(leaf, jax.Array) else leaf for leaf in leaves)
+        arrays = [leaf if isinstance(leaf, jax.Array) else None for leaf in leaves]
+        return compiled(tree, numbers, options, arrays)
+
+    return call
+
+
+def by_platform(functions: Mapping[str, Callable[[], jax.Array]]) -> jax.Array:
+    """Calls the function of the platform that the program is compiled for.
+
+    What is traced may be compiled for another platform than the default backend: by `jax.export`,
+    or for the devices that its arrays lie on. So all functions are traced, and all but one are
+    dropped when the program is lowered.
+
+    Args:
+        functions: by platform, one for each of `PLATFORMS`.
+
+    Returns:
+        The result.
+    """
+    own = {name: function for name, function in functions.items() if name != OTHERS}
+    return jax.lax.platform_dependent(default=functions[OTHERS], **own)

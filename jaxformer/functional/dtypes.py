@@ -1,0 +1,27 @@
+"""Dtypes that results are computed in."""
+
+import jax
+import jax.numpy as jnp
+
+__all__ = ["at_least"]
+
+
+def at_least(dtype: jax.typing.DTypeLike, least: jax.typing.DTypeLike) -> jnp.dtype:
+    """The dtype, or another that holds all values of it and of `least`.
+
+    `jnp.promote_types` by the usual rules, under `jax.numpy_dtype_promotion("strict")` too: what is
+    widened on purpose is no implicit promotion.
+
+    Args:
+        dtype: dtype of an array.
+        least: such as float32, for the statistics of a norm.
+
+    Returns:
+        A dtype.
+
+    Example:
+        >>> [at_least(dtype, jnp.float32).name for dtype in ("bfloat16", "float32", "float64")]
+        ['float32', 'float32', 'float64']
+    """
+    with jax.numpy_dtype_promotion("standard"):
+        return jnp.promote_types(dtype, least)

@@ -1,0 +1,177 @@
+"""Dtypes of all public functions: strict promotion, and float64 throughout."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer import functional as F
+from tests.functional import oracle
+
+LABELS, SEGMENTS = np.array([[1, 0, 2], [3, -1, 0]]), np.array([[0, 0, 1], [0, 1, 1]])
+LENGTHS = np.array([3, 2], np.int32)
+
+
+def attended(x, **options):
+    x = x.reshape(2, 3, 2, 4)
+    return F.dot_product_attention(x, x, x, is_causal=True, softcap=3.0, scale=0.5, **options)
+
+
+def cached(x, w):
+    cache = F.KVCache.init(2, 5, num_kv_heads=2, head_dim=4, dtype=x.dtype)
+    params = F.MultiHeadParams(w, w, w, w)
+    options = {"num_heads": 2, "is_causal": True, "num_tokens": jnp.asarray(LENGTHS)}
+    return F.multi_head_attention(params, x, cache=cache, **options).output
+
+
+def windowed(x, w):
+    cache = F.WindowCache.init(2, 2, num_kv_heads=2, head_dim=4, dtype=x.dtype)
+    params = F.MultiHeadParams(w, w, w, w, w[0], w[0], w[0], w[0], w[0, :4], w[0, :4])
+    options = {"num_heads": 2, "is_causal": True, "local_window_size": (2, 0)}
+    return F.multi_head_attention(params, x, cache=cache, **options).output
+
+
+def crossed(x, w):
+    params = F.MultiHeadParams(w, w, w, w)
+    memory = F.project_memory(params, x, jnp.asarray(LENGTHS), num_heads=2)
+    return F.multi_head_attention(params, x, num_heads=2, cross_cache=memory, return_weights=True)[
+        ::2
+    ]
+
+
+# Functions of hidden states `[2, 3, 8]` and a kernel `[8, 8]`, by the public name that they try.
+FUNCTIONS = {
+    "dot_product_attention": lambda x, w: [
+        attended(x, implementation=name, query_seq_lengths=LENGTHS, local_window_size=(1, 0))
+        for name in ("dense", "chunked")
+    ],
+    "attention_weights": lambda x, w: F.attention_weights(
+        x[:, :, None], x[:, :, None], bias=w[:3, :3], mask=np.tri(3, dtype=bool)
+    ),
+    "attention_mask": lambda x, w: F.attention_mask(
+        x[:, :, None], x[:, :, None], query_segment_ids=SEGMENTS, key_value_segment_ids=SEGMENTS
+    ),
+    "dropout": lambda x, w: [
+        attended(x, implementation=name, dropout_rate=0.5, dropout_rng=jax.random.key(0))
+        for name in ("dense", "chunked")
+    ],
+    "multi_head_attention": cached,
+    "WindowCache": windowed,
+    "project_memory": crossed,
+    "feed_forward": lambda x, w: [
+        F.feed_forward(F.FeedForwardParams(w, w, w[0], w[0]), x, activation=name)
+        for name in ("relu", "gelu", "gelu_tanh", "silu")
+    ],
+    "gated_feed_forward": lambda x, w: F.gated_feed_forward(
+        F.GatedFeedForwardParams(w, w, w, w[0], w[0], w[0]), x
+    ),
+    "linear": lambda x, w: F.linear(x, w, w[0]),
+    "layer_norm": lambda x, w: F.layer_norm(x, w[0], w[1]),
+    "rms_norm": lambda x, w: F.rms_norm(x, w[0], eps=np.float32(1e-6)),
+    "embed": lambda x, w: F.embed(w, jnp.abs(LABELS)) * x,
+    "unembed": lambda x, w: F.unembed(w, x, softcap=5.0),
+    "cross_entropy": lambda x, w: F.cross_entropy(x, LABELS, label_smoothing=0.1, z_loss=0.1),
+    "chunked_cross_entropy": lambda x, w: F.chunked_cross_entropy(
+        x, w, LABELS, label_smoothing=0.1, z_loss=0.1, softcap=5.0, chunk_size=4
+    ),
+    "apply_rotary": lambda x, w: [
+        F.apply_rotary(
+            x[:, :, None], F.rotary_tables(3, 8, scaling=F.YarnScaling(4.0, 16)), layout=layout
+        )
+        for layout in ("half", "interleaved")
+    ],
+    "sinusoidal_positions": lambda x, w: [
+        F.sinusoidal_positions(positions, 7, layout=layout)
+        for positions in (3, jnp.arange(3, dtype=jnp.int16))
+        for layout in ("half", "interleaved")
+    ],
+    "alibi_bias": lambda x, w: [F.alibi_bias(3, 2, 5), F.alibi_bias(3, 2, 5, LENGTHS)],
+    "relative_position_buckets": lambda x, w: [
+        F.relative_position_buckets(3, 5, offset, bidirectional=both)
+        for offset in (0, LENGTHS)
+        for both in (True, False)
+    ],
+    "masks": lambda x, w: F.combine(
+        F.causal(3, 3), F.window(3, 3, (1, 2), LENGTHS), F.padding(LENGTHS.astype(np.int8), 3),
+        F.segments(SEGMENTS, SEGMENTS.astype(np.int16)),
+    ),
+}  # fmt: skip
+
+
+def summed(function, x, w):
+    leaves = [y for y in jax.tree.leaves(function(x, w)) if jnp.issubdtype(y.dtype, jnp.floating)]
+    return sum((jnp.sum(y.astype(jnp.float32)) for y in leaves), start=jnp.float32(0))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_function_and_gradient_promote_nothing_silently(function, dtype):
+    x, w = (jax.ShapeDtypeStruct(shape, dtype) for shape in ((2, 3, 8), (8, 8)))
+    with jax.numpy_dtype_promotion("strict"):
+        shapes = jax.eval_shape(jax.grad(functools.partial(summed, function), argnums=(0, 1)), x, w)
+    assert [(s.shape, s.dtype) for s in shapes] == [(x.shape, dtype), (w.shape, dtype)]
+
+
+def gelu(x):
+    return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
+
+
+def log_normalizer(x):
+    return np.log(np.exp(x).sum(-1))
+
+
+def loss(logits):
+    counted = LABELS >= 0
+    target = np.take_along_axis(logits, np.abs(LABELS)[..., None], -1)[..., 0]
+    return ((log_normalizer(logits) - target) * counted).sum()
+
+
+X = np.random.default_rng(5).standard_normal((2, 3, 8))
+W = np.random.default_rng(6).standard_normal((8, 8))
+CENTRED = X - X.mean(-1, keepdims=True)
+EXACT = {
+    "attention": (
+        lambda: [
+            F.dot_product_attention(*[X.reshape(2, 3, 2, 4)] * 3, implementation=name)
+            for name in ("dense", "chunked")
+        ],
+        lambda: oracle.attention(*[X.reshape(2, 3, 2, 4)] * 3),
+    ),
+    "weights": (
+        lambda: F.attention_weights(X[:, :, None], X[:, :, None], is_causal=True),
+        lambda: oracle.attention_weights(X[:, :, None], X[:, :, None], is_causal=True),
+    ),
+    "layer_norm": (
+        lambda: F.layer_norm(X, W[0], W[1]),
+        lambda: CENTRED / np.sqrt(np.square(CENTRED).mean(-1, keepdims=True) + 1e-5) * W[0] + W[1],
+    ),
+    "rms_norm": (
+        lambda: F.rms_norm(X, W[0]),
+        lambda: X / np.sqrt(np.square(X).mean(-1, keepdims=True) + 1e-6) * W[0],
+    ),
+    "feed_forward": (
+        lambda: F.feed_forward(F.FeedForwardParams(W, W, W[0], W[1]), X, activation="gelu"),
+        lambda: gelu(X @ W + W[0]) @ W + W[1],
+    ),
+    "unembed": (
+        lambda: F.unembed(W, X, softcap=5.0), lambda: 5 * np.tanh(X @ W.T / 5)
+    ),
+    "cross_entropy": (
+        lambda: [
+            F.cross_entropy(X, LABELS)[0],
+            F.chunked_cross_entropy(X, np.eye(8), LABELS, chunk_size=4)[0],
+        ],
+        lambda: loss(X),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "expected"), EXACT.values(), ids=EXACT)
+def test_float64_stays_float64_throughout(function, expected):
+    with jax.enable_x64(True):
+        for result in jax.tree.leaves(jax.jit(function)()):
+            assert result.dtype == np.float64
+            np.testing.assert_allclose(result, expected(), rtol=1e-12, atol=1e-12)

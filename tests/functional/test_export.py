@@ -1,0 +1,180 @@
+"""Exported programs: with symbolic sizes, and for other platforms than this machine's."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+
+from jaxformer import functional as F
+from jaxformer.errors import ConfigError
+from jaxformer.functional.attention import choice, platforms
+from tests.functional import oracle
+from tests.functional.attention_cases import Sizes as Axes
+from tests.functional.attention_cases import assert_close, cotangent_of, evaluate, inputs_of
+
+HIDDEN, HEADS = ("b, t, 12", np.float32), ("b, t, 6, 4", np.float32)
+TOKENS, ROWS = ("b, t", np.int32), ("b", np.int32)
+KERNEL = np.random.default_rng(3).standard_normal((12, 12), np.float32)
+
+
+def masks(tokens, lengths):
+    batch, length = tokens.shape
+    return [
+        F.causal(length, length + 2, 2),
+        F.causal(length, length, lengths),
+        F.window(length, 7, (1, None), length - 7),
+        F.combine(F.padding(lengths, length), F.segments(tokens, tokens)),
+        F.alibi_bias(3, length, length),
+        F.relative_position_buckets(length, length, lengths),
+        F.sinusoidal_positions(length, 7),
+    ]
+
+
+def attention(query, mask, segments, lengths):
+    key, later = query[..., ::2, :], query.shape[1] - mask.shape[-1]
+    attend = functools.partial(F.dot_product_attention, query, key, key[..., :3])
+    return [
+        attend(is_causal=True, local_window_size=3, implementation="dense"),
+        attend(mask=mask, key_value_seq_lengths=lengths, is_causal=True, query_offset=later),
+        attend(query_segment_ids=segments, key_value_segment_ids=segments, query_seq_lengths=2),
+        F.attention_weights(query, key, mask=mask[..., :1]),
+    ]
+
+
+def layer(x, lengths):
+    params = F.MultiHeadParams(*[KERNEL] * 4)
+    tables = F.rotary_tables(x.shape[1], 4)
+    result = F.multi_head_attention(
+        params, x, num_heads=3, rotary=tables, is_causal=True, key_value_seq_lengths=lengths
+    )
+    normed = F.layer_norm(F.rms_norm(result.output))
+    forward = F.feed_forward(F.FeedForwardParams(KERNEL, KERNEL), normed)
+    return [forward, F.unembed(KERNEL, forward)]
+
+
+def losses(x, labels):
+    def chunked(x, table):
+        return F.chunked_cross_entropy(x, table, labels)
+
+    (loss, weight), pull = jax.vjp(chunked, x, KERNEL)
+    one = (jnp.ones_like(loss), jnp.zeros_like(weight))
+    return [loss, weight, *pull(one), *F.cross_entropy(x, labels, label_smoothing=0.1)]
+
+
+PROGRAMS = {
+    "masks": (masks, [TOKENS, ROWS]),
+    "attention": (attention, [HEADS, ("b, 1, t, t", bool), TOKENS, ROWS]),
+    "layer": (layer, [HIDDEN, ROWS]),
+    "losses": (losses, [HIDDEN, TOKENS]),
+}
+
+
+def draw(shape, dtype):
+    rng = np.random.default_rng(7)
+    if dtype is np.float32:
+        return rng.standard_normal(shape, dtype)
+    return rng.integers(0, 2, shape).astype(dtype)
+
+
+@pytest.mark.parametrize(("function", "inputs"), PROGRAMS.values(), ids=PROGRAMS)
+def test_program_of_symbolic_sizes_computes_what_the_direct_call_does(function, inputs):
+    scope = export.SymbolicScope()
+    shapes = [export.symbolic_shape(text, scope=scope) for text, _ in inputs]
+    specs = [jax.ShapeDtypeStruct(s, d) for s, (_, d) in zip(shapes, inputs, strict=True)]
+    program = export.export(jax.jit(function))(*specs)
+    for sizes in ({"b": 2, "t": 5}, {"b": 3, "t": 11}):
+        arrays = [
+            draw([sizes[a] if a in sizes else int(a) for a in text.split(", ")], dtype)
+            for text, dtype in inputs
+        ]
+        got, expected = program.call(*arrays), jax.jit(function)(*arrays)
+        for one, other in zip(got, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-6, atol=2e-6)
+
+
+def test_symbolic_lengths_leave_dense_attention():
+    batch, length = export.symbolic_shape("b, t")
+    x = jax.ShapeDtypeStruct((batch, length, 4, 8), jnp.float32)
+    found = F.attention_implementation(x, x, x)
+    assert found.name == "dense"
+    assert found.declined["chunked"] == (
+        "it cuts lengths that are known into blocks, got T=t and S=t"
+    )
+    attend = functools.partial(F.dot_product_attention, implementation="chunked")
+    with pytest.raises(ConfigError, match="got T=t and S=t; pass 'auto' or 'dense'"):
+        jax.eval_shape(attend, x, x, x)
+
+
+def test_symbolic_batch_counts_as_one_row():
+    (batch,) = export.symbolic_shape("b")
+    for length, name in ((512, "dense"), (2048, "chunked")):
+        x = jax.ShapeDtypeStruct((batch, length, 4, 8), jnp.float32)
+        assert F.attention_implementation(x, x, x).name == name
+
+
+def test_chunk_size_of_symbolic_tokens_is_refused():
+    (tokens,) = export.symbolic_shape("t")
+    x = jax.ShapeDtypeStruct((tokens, 12), jnp.float32)
+    labels = jax.ShapeDtypeStruct((tokens,), jnp.int32)
+    chunked = functools.partial(F.chunked_cross_entropy, chunk_size=4)
+    with pytest.raises(ConfigError, match="chunk_size must be None where .* and t tokens"):
+        jax.eval_shape(chunked, x, KERNEL, labels)
+
+
+SMALL = Axes((2,), 7, 7, 6, 3, 8, 8)
+
+
+@pytest.fixture
+def chunked_on_cpu(monkeypatch):
+    """Sizes for which "auto" is chunked on a CPU, and dense elsewhere."""
+    monkeypatch.setitem(choice._MAX_DENSE_WEIGHTS, "cpu", 0)
+    monkeypatch.setattr(choice, "_MIN_CHUNKED_QUERIES", 1)
+
+
+def test_program_for_another_platform_has_the_choice_of_that_platform(chunked_on_cpu):
+    arrays = inputs_of(SMALL)
+    attend = functools.partial(evaluate, options={}, cotangent=cotangent_of(SMALL), is_causal=True)
+    texts = {}
+    for platform in ("cpu", "cuda", "tpu"):
+        program = export.export(jax.jit(attend), platforms=[platform])(arrays)
+        texts[platform] = program.mlir_module()
+        assert F.attention_implementation(*arrays.values(), platform=platform).name == (
+            "chunked" if platform == "cpu" else "dense"
+        )
+    both = export.export(jax.jit(attend), platforms=["tpu", "cpu"])(arrays)
+    jax.tree.map(np.testing.assert_array_equal, both.call(arrays), jax.jit(attend)(arrays))
+    loops = {name: text.count("stablehlo.while") for name, text in texts.items()}
+    assert loops["cpu"] > 0 == loops["cuda"] == loops["tpu"]
+
+
+def test_auto_gives_the_bits_of_the_implementation_that_it_takes(chunked_on_cpu):
+    arrays, options, cotangent = inputs_of(SMALL), {"is_causal": True}, cotangent_of(SMALL)
+    found = [
+        jax.jit(functools.partial(evaluate, implementation=name, **options))(arrays, {}, cotangent)
+        for name in ("auto", "chunked")
+    ]
+    jax.tree.map(np.testing.assert_array_equal, *found)
+    assert_close(np.asarray(found[0][0]), oracle.attention(**arrays, **options), 1e-6)
+    eager = F.dot_product_attention(**arrays, **options)
+    np.testing.assert_array_equal(eager, found[0][0])
+
+
+def test_choice_of_a_gpu_runs_on_a_cpu_too(monkeypatch):
+    """Such as a model that is initialized on the CPU of a machine with a GPU."""
+    monkeypatch.setattr(platforms, "default_platform", lambda: "cuda")
+    original, asked = jax.nn.dot_product_attention, []
+
+    def stand_in(*args, implementation, **options):
+        asked.append(implementation)
+        return original(*args, **options, implementation="xla") * jnp.nan
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", stand_in)
+    arrays = inputs_of(SMALL, jnp.bfloat16)
+    assert F.attention_implementation(*arrays.values(), is_causal=True).name == "cudnn"
+    output = jax.jit(functools.partial(F.dot_product_attention, is_causal=True))(**arrays)
+    assert asked == ["cudnn"]
+    wide = {name: array.astype(np.float32) for name, array in arrays.items()}
+    assert_close(np.asarray(output), oracle.attention(**wide, is_causal=True), 2**-7)

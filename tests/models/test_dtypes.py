@@ -1,0 +1,70 @@
+"""Dtypes of whole models: strict promotion, and layers in float64."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from jaxformer.config import ModelConfig
+from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
+from jaxformer.modules import Norm, Stack
+from tests import numpy_transformer, option_sets
+
+SIZES = {"vocab_size": 11, "max_len": 8, "num_layers": 2, "d_model": 8, "num_heads": 2}
+ENCODER = ModelConfig(**SIZES, architecture="encoder", positions="learned", use_bias=True)
+MODELS = {
+    **{name: (Decoder, option_sets.config(name)) for name in option_sets.OPTIONS},
+    "sinusoidal": (Decoder, ModelConfig(**SIZES, positions="sinusoidal", scale_embeddings=True)),
+    "masked": (MaskedLanguageModel, dataclasses.replace(ENCODER, activation="geglu")),
+    "classifier": (SequenceClassifier, dataclasses.replace(ENCODER, num_classes=3)),
+    "encoder_decoder": (
+        EncoderDecoder,
+        dataclasses.replace(ENCODER, architecture="encoder_decoder", positions="rotary"),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("kind", "config"), MODELS.values(), ids=MODELS)
+def test_model_and_gradient_promote_nothing_silently(kind, config, dtype):
+    model = kind(dataclasses.replace(config, dtype=dtype, dropout_rate=0.1, layer_execution="scan"))
+    tokens = (np.ones((2, 5), np.int32),) * (2 if kind is EncoderDecoder else 1)
+    lengths = np.array([5, 3], np.int32)
+
+    def gradient(key):
+        params = model.init(key, *tokens)
+
+        def loss(params):
+            options = {"rngs": {"dropout": key}, "lengths": lengths, "deterministic": False}
+            return model.apply(params, *tokens, **options).logits.sum()
+
+        return jax.grad(loss)(params), params
+
+    with jax.numpy_dtype_promotion("strict"):
+        shapes, params = jax.eval_shape(gradient, jax.random.key(0))
+    assert shapes == params
+
+
+@pytest.mark.parametrize("execution", ["scan", "loop"])
+def test_layers_of_float64_parameters_compute_in_float64(execution):
+    config = dataclasses.replace(
+        ENCODER, positions="none", qk_norm=True, norm_position="sandwich",
+        layer_execution=execution,
+    )  # fmt: skip
+    tokens = np.array([[1, 2, 3, 4, 5]])
+    with jax.enable_x64(True):
+        params = numpy_transformer.float64(
+            numpy_transformer.draw_params(MaskedLanguageModel(config), tokens)
+        )["encoder"]
+        x = params["embedding"]["embedding"][tokens]
+
+        @jax.jit
+        def hidden(params, x):
+            x = Stack(config).apply({"params": params["stack"]}, x).x
+            return Norm(config).apply({"params": params["final_norm"]}, x)
+
+        got = hidden(params, x)
+    expected, _ = numpy_transformer.encoder(config, params, tokens)
+    assert got.dtype == np.float64
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)

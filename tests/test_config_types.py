@@ -1,0 +1,67 @@
+"""Types of the values of configs, which Python itself does not check."""
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+
+from jaxformer import config
+from jaxformer.config import (
+    AdamWConfig,
+    AlibiConfig,
+    BeamSearchConfig,
+    DataConfig,
+    LayerConfig,
+    LearnedConfig,
+    LionConfig,
+    Llama3ScalingConfig,
+    LoopConfig,
+    NoPositionsConfig,
+    RelativeConfig,
+    RotaryConfig,
+    SamplesConfig,
+    SamplingConfig,
+    ScheduleConfig,
+    SgdConfig,
+    SinusoidalConfig,
+    SyntheticConfig,
+    TokenizerConfig,
+    TrainingConfig,
+    TranslationConfig,
+)
+from jaxformer.config.checks import TYPE_NAMES, field_types, union_members
+from tests.small_config import LINEAR, YARN, assert_refused, model, small
+
+INSTANCES = [
+    small(), model(), LayerConfig(), DataConfig(), SyntheticConfig(), TokenizerConfig(kind="byte"),
+    TrainingConfig(steps=7, batch_tokens=99), LoopConfig(steps=1), SamplingConfig(),
+    SamplesConfig(), BeamSearchConfig(), TranslationConfig(), ScheduleConfig(),
+    AdamWConfig(learning_rate=1.0),
+    SgdConfig(learning_rate=1.0), LionConfig(learning_rate=1.0), LINEAR, YARN, RotaryConfig(),
+    Llama3ScalingConfig(
+        factor=8.0, original_max_len=9, low_freq_factor=1.0, high_freq_factor=4.0
+    ),
+    AlibiConfig(), RelativeConfig(), SinusoidalConfig(), LearnedConfig(), NoPositionsConfig(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("instance", INSTANCES, ids=lambda config: type(config).__name__)
+def test_every_number_string_and_bool_of_a_config_has_its_type(instance):
+    wrong = {int: (1.5, True, "1"), float: ("1", True), bool: (1, "yes"), str: (5,)}
+    for name, hint in field_types(type(instance)).items():
+        kind, *others = union_members(hint)
+        for value in () if others else wrong.get(kind, ()):
+            changed = functools.partial(dataclasses.replace, instance, **{name: value})
+            assert_refused(changed, [f"{name} must be {TYPE_NAMES[kind]}, got {name}={value!r}"])
+
+
+def test_every_config_is_among_these():
+    kinds = [kind for name in config.__all__ if isinstance(kind := getattr(config, name), type)]
+    assert {type(instance) for instance in INSTANCES} == {*filter(dataclasses.is_dataclass, kinds)}
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert model(num_layers=np.int64(3), norm_eps=np.float32(0.5)) == model(
+        num_layers=3, norm_eps=0.5
+    )
