@@ -134,6 +134,11 @@ def test_unknown_flag_is_refused_with_the_one_that_is_meant(flag, meant):
     )
 
 
+def test_flag_that_the_config_sets_is_meant_first():
+    with pytest.raises(ConfigError, match="meant --tokenizer.vocab-size or --model.vocab-size;"):
+        override("--vocab-size 3", load_config("quickstart"))
+
+
 @pytest.mark.parametrize(
     ("name", "source", "left_out"),
     [

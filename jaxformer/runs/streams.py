@@ -2,7 +2,6 @@
 
 import abc
 import dataclasses
-import functools
 import math
 import pathlib
 from collections.abc import Sequence
@@ -111,9 +110,10 @@ class StreamTask(Task):
         assert training.batch_size is not None
         # The rows of a micro-batch, which are known to fit in memory.
         rows = math.lcm(training.batch_size // training.accumulate_steps, runner.num_devices)
-        batches = functools.partial(text.evaluation_batches, windows, rows, host=runner.host)
-        batches()  # raises now what would be raised at the first evaluation
-        return TrainingData(batches=(), unit=self.unit, validation=batches)
+        return TrainingData(
+            batches=(), unit=self.unit,
+            validation=lambda: text.evaluation_batches(windows, rows, host=runner.host),
+        )  # fmt: skip
 
     def save(self, folder: pathlib.Path) -> None:
         """Writes tokenizer and validation documents."""
