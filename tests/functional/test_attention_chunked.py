@@ -174,17 +174,26 @@ def test_nan_in_a_bias_is_not_taken_for_a_hidden_key(implementation):
     assert np.isnan(output).all()
 
 
+def called_by(equation):
+    """Programs that an equation calls; where they differ by platform, that for a CPU."""
+    params = dict(equation.params)
+    if (platforms := params.pop("branches_platforms", None)) is not None:
+        params["branches"] = params["branches"][platforms.index(("cpu",))]
+    for inner in jax.tree.leaves(
+        list(params.values()), is_leaf=lambda x: isinstance(x, core.ClosedJaxpr)
+    ):
+        if isinstance(inner, core.ClosedJaxpr):
+            yield inner.jaxpr
+        elif isinstance(inner, core.Jaxpr):
+            yield inner
+
+
 def shapes_of(jaxpr, shapes):
     """Collects the shapes of everything that a program computes, calls included."""
     for equation in jaxpr.eqns:
         shapes |= {variable.aval.shape for variable in equation.outvars}
-        for inner in jax.tree.leaves(
-            list(equation.params.values()), is_leaf=lambda x: isinstance(x, core.ClosedJaxpr)
-        ):
-            if isinstance(inner, core.ClosedJaxpr):
-                shapes_of(inner.jaxpr, shapes)
-            elif isinstance(inner, core.Jaxpr):
-                shapes_of(inner, shapes)
+        for inner in called_by(equation):
+            shapes_of(inner, shapes)
     return shapes
 
 
@@ -221,13 +230,8 @@ def products(jaxpr, times=1):
             ((contracted, _), _), out = equation.params["dimension_numbers"], equation.outvars[0]
             inner = np.prod([equation.invars[0].aval.shape[axis] for axis in contracted])
             total += times * inner * out.aval.size
-        for inner in jax.tree.leaves(
-            list(equation.params.values()), is_leaf=lambda x: isinstance(x, core.ClosedJaxpr)
-        ):
-            if isinstance(inner, core.ClosedJaxpr):
-                total += products(inner.jaxpr, repeats)
-            elif isinstance(inner, core.Jaxpr):
-                total += products(inner, repeats)
+        for inner in called_by(equation):
+            total += products(inner, repeats)
     return total
 
 

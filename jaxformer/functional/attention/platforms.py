@@ -69,5 +69,6 @@ def by_platform(functions: Mapping[str, Callable[[], jax.Array]]) -> jax.Array:
     Returns:
         The result.
     """
-    own = {name: function for name, function in functions.items() if name != OTHERS}
-    return jax.lax.platform_dependent(default=functions[OTHERS], **own)
+    default = functions[OTHERS]
+    own = {name: function for name, function in functions.items() if function is not default}
+    return jax.lax.platform_dependent(default=default, **own)
