@@ -25,7 +25,7 @@ html_theme = "furo"
 html_title = f"jaxformer {version}"
 html_copy_source = False
 html_static_path = ["_static"]
-html_css_files = ["formulas.css"]
+html_css_files = ["pages.css"]
 
 # Pages are read offline: formulas are MathML, and nothing is loaded from the network.
 html_math_renderer = "mathml"

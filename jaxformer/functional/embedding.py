@@ -96,7 +96,7 @@ def table_rows(table: jax.Array, tokens: jax.Array) -> jax.Array:
     # int32, because V may not fit in the tokens' own dtype.
     tokens = tokens.astype(at_least(tokens.dtype, jnp.int32))
     index = jnp.where(tokens < 0, table.shape[0], tokens)
-    return table.at[index].get(mode="fill", fill_value=jnp.nan)
+    return jnp.asarray(table).at[index].get(mode="fill", fill_value=jnp.nan)
 
 
 def unembed(table: jax.Array, x: jax.Array, *, softcap: float | None = None) -> jax.Array:

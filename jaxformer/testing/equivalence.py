@@ -103,8 +103,9 @@ def _cached_cause(
     where = f"first wrong at position {first}: "
     if first >= sizes[0]:
         return where + (
-            "the position is not counted on from the cached tokens, or keys and values are "
-            "written to the wrong slot, or attention stops one short of the newest"
+            "the position, or the row of a causal mask, is not counted on from the cached tokens, "
+            "or keys and values are written to the wrong slot, or attention stops one short of "
+            "the newest"
         )
     if sizes[0] == 1:
         return where + (

@@ -192,6 +192,9 @@ def _cause(leaks: np.ndarray, blind: np.ndarray, distance: np.ndarray) -> str:
         if blind[distance < 0].any() and not blind[distance == 0].any():
             return "the mask is transposed: the query's axis is the one before the key's"
         if (leaks == (distance > 0))[rows].all():
+            # The last query sees nothing then, and what a softmax makes of that differs.
+            if (blind == (distance <= 0))[:-1].all():
+                return "the mask is read the other way round: True = attend is meant"
             return (
                 "every later position is seen: nothing is masked, or something is taken over the "
                 "whole of the time axis (a mean, a normalisation, a softmax over the queries)"

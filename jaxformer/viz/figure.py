@@ -8,14 +8,14 @@ __all__ = ["Figure"]
 
 
 class Figure(matplotlib.figure.Figure):
-    r"""A matplotlib figure that a notebook shows on the last line of a cell.
+    """A matplotlib figure that a notebook shows on the last line of a cell.
 
-    Jupyter shows matplotlib's own only once pyplot has loaded a backend of notebooks, which nothing
-    here does.
+    Jupyter shows matplotlib's own only once a backend of notebooks is loaded, and nothing here loads
+    one.
 
     Example:
-        >>> Figure(figsize=(1, 1))._repr_png_()[:4]
-        b'\\x89PNG'
+        >>> Figure(figsize=(1, 1))._repr_png_()[1:4]
+        b'PNG'
     """
 
     def _repr_png_(self) -> bytes:

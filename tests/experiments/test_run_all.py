@@ -93,6 +93,7 @@ def test_missing_package_is_named_before_anything_is_done(missing, tmp_path, mon
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.filterwarnings("ignore:never seen in training")  # by a small run
 def test_folder_that_cannot_be_written_is_an_error_of_one_line(
     translation_run, tmp_path, monkeypatch
 ):
@@ -120,6 +121,7 @@ def test_short_run_ends_its_schedule():
     assert config.schedule.decay_steps == config.training.steps
 
 
+@pytest.mark.filterwarnings("ignore:never seen in training")  # by a small run
 def test_trained_translator_is_shown_from_its_run_folder(translation_run):
     run, _ = translation_run
     document = trained_translator.document(pathlib.Path(run))
