@@ -10,8 +10,8 @@ __all__ = ["Figure"]
 class Figure(matplotlib.figure.Figure):
     """A matplotlib figure that a notebook shows on the last line of a cell.
 
-    Jupyter shows matplotlib's own only once a backend of notebooks is loaded, and nothing here loads
-    one.
+    Jupyter shows matplotlib's own only once a backend of notebooks is loaded, and nothing here
+    loads one.
 
     Example:
         >>> Figure(figsize=(1, 1))._repr_png_()[1:4]

@@ -39,34 +39,46 @@ def commands(page):
     ]
 
 
+FEW_STEPS = {
+    "runner": "single", "devices": None, "steps": 2, "eval_every": 2, "checkpoint_every": 2,
+    "log_every": 1,
+}  # fmt: skip
+TEXT = ["the assert statement is a statement"] * 40
+
+
+def train(folder, name, architecture, source, lines, **changes):
+    """Trains for two steps in runs/NAME."""
+    data = {"source": source, "paths": (tiny.write(folder / f"{name}.txt", lines),)}
+    data |= {"validation_fraction": 0.2}
+    (folder / name).mkdir()
+    tiny.train(
+        tiny.config(
+            folder / name,
+            architecture=architecture,
+            data=data,
+            training=FEW_STEPS,
+            **{"model": {"max_len": 64}} | changes,
+        )
+    )
+    (folder / name / "run").rename(folder / "runs" / name)
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, translation_run, classification_run, masked_run):
+def trained(tmp_path_factory):
     """A folder with small runs under the names that the pages use, and the files that they read."""
     folder = tmp_path_factory.mktemp("documentation")
-    sentences = ["one two", "six five one"]
-    prompt = ["The assert statement is a statement"] * 40
-    text = tiny.write(folder / "other.txt", prompt)
-    tiny.write(folder / "sentences.txt", sentences)
-    decoder = tiny.config(
-        folder,
-        architecture="decoder",
-        data={"source": "files", "paths": (text,), "validation_fraction": 0.2},
-        tokenizer={"kind": "character"},
-        model={"max_len": 64},
-        training={"steps": 500, "eval_every": 400, "checkpoint_every": 400, "log_every": 100},
-    )
-    tiny.train(decoder)
-    runs = folder / "runs"
-    runs.mkdir()
-    (folder / "run").rename(runs / "quickstart")
-    for name, run in {
-        "poems": runs / "quickstart",
-        "phrasebook_en_kn": translation_run[0],
-        "narrow": translation_run[0],
-        "phrasebook_topics": classification_run[0],
-        "masked_python": masked_run[0],
-    }.items():
-        shutil.copytree(run, runs / name)
+    (folder / "runs").mkdir()
+    tiny.write(folder / "other.txt", TEXT)
+    tiny.write(folder / "sentences.txt", ["one two", "six five one"])
+    rows = [f"{line}\t{line}" for line in ("one", "two", "one two", "two one")] * 4
+    characters = {"tokenizer": {"kind": "character"}}
+    prompts = [*TEXT, "The assert statement"]
+    train(folder, "quickstart", "decoder", "files", prompts, **characters)
+    train(folder, "phrasebook_en_kn", "encoder_decoder", "pairs", rows)
+    train(folder, "phrasebook_topics", "encoder", "labelled", rows)
+    train(folder, "masked_python", "encoder", "files", TEXT)
+    for copy, run in {"poems": "quickstart", "narrow": "phrasebook_en_kn"}.items():
+        shutil.copytree(folder / "runs" / run, folder / "runs" / copy)
     return folder
 
 

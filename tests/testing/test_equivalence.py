@@ -70,7 +70,7 @@ def test_plain_function_decodes_with_a_cache_what_it_computes_in_full():
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ({"advance": False}, "chunks of 1 x 7\n(.*\n)*.*position 1: the position, or the row of a causal mask, is not counted"),
+        ({"advance": False}, "chunks of 1 x 7\n(.*\n)*.*position 1: the position, or the row"),
         ({"slot": 1}, "position 0: the empty slots of the cache are attended to"),
         ({"position": 1}, "position 0: .*positions do not start where"),
         ({"visible": lambda s, t, end: s <= t + 1}, "position 0: the empty slots"),
