@@ -28,6 +28,7 @@ import pytest  # noqa: E402
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_default_matmul_precision", "highest")
+jax.config.update("jax_traceback_in_locations_limit", 0)  # which nothing reads, and lowering writes
 
 
 @pytest.fixture(scope="session")

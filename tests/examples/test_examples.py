@@ -1,6 +1,6 @@
 """Every example runs as it stands, from an empty folder, and stays short.
 
-To run them takes 3 minutes, so these tests are marked slow; continuous integration runs them.
+To run them takes 3 minutes, so these tests are marked slow; .ci/run runs the examples, too.
 """
 
 import contextlib
