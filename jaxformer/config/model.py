@@ -79,7 +79,7 @@ class ModelConfig:
             stream are divided by the root of their number, 2 a layer, or 3 in a decoder with
             cross-attention (Radford et al., GPT-2, 2019).
         dropout_rate: dropout rate of embeddings, attention weights and sublayer outputs.
-        dtype: dtype of the computation.
+        dtype: dtype of the computation; float64 parameters are computed with in float64.
         param_dtype: dtype of the parameters.
         remat: what the backward pass recomputes: nothing ("none"), all but matrix products
             ("dots"), or all ("full").

@@ -23,6 +23,7 @@ from jaxformer.inference.token_rows import (
     round_up,
 )
 from jaxformer.models import Decoder, EncoderDecoder, Transformer, init_cache
+from jaxformer.models.decoder import computation_dtype
 from jaxformer.models.inputs import TransformerInputs
 from jaxformer.modules.stack import Cache, split_layers
 
@@ -227,7 +228,7 @@ def _prefill(
     def forward(model: Decoder | EncoderDecoder) -> tuple[Any, jax.Array]:
         inputs: TransformerInputs = {
             "lengths": lengths,
-            "cache": init_cache(config, batch, capacity),
+            "cache": init_cache(config, batch, capacity, dtype=computation_dtype(config, params)),
         }
         if encoder_inputs is not None and isinstance(model, EncoderDecoder):
             sources, source_lengths = encoder_inputs

@@ -23,6 +23,7 @@ from jaxformer.inference.token_rows import (
     round_up,
 )
 from jaxformer.models import EncoderDecoder, init_cache
+from jaxformer.models.decoder import computation_dtype
 from jaxformer.modules.stack import Cache, split_layers
 
 __all__ = ["Hypothesis", "TranslationOptions", "translate", "translate_stream"]
@@ -222,12 +223,15 @@ def _search(
     """Beam search for sources `[B, S]`, padded on the right, and their lengths `[B]`."""
     config, variables = model.config, {"params": params}
     sources, lengths = encoder_inputs
+    empty_cache = functools.partial(
+        init_cache, config, len(sources), dtype=computation_dtype(config, params)
+    )
 
     def project_encoded(model: EncoderDecoder) -> tuple[KVCache, ...] | None:
         # Only the cross-attention cache of this pass is used; XLA drops the rest.
         return model.decoder.hidden_states(
             start_tokens[:, None], encoded=model.encode(sources, lengths=lengths).hidden,
-            encoded_lengths=lengths, cache=init_cache(config, len(sources), 1),
+            encoded_lengths=lengths, cache=empty_cache(1),
         ).cross_cache  # fmt: skip
 
     # Closed over, and not in the cache of the search: all beams of a row share it, so that it need
@@ -249,7 +253,7 @@ def _search(
 
     return beam_search(
         step,
-        init_cache(config, len(sources), max_new_tokens),
+        empty_cache(max_new_tokens),
         start_tokens,
         beam_size=search.beam_size,
         max_new_tokens=max_new_tokens,

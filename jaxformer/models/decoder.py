@@ -12,7 +12,7 @@ from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import Transformer, TransformerOutput
 from jaxformer.modules.stack import Cache
 
-__all__ = ["Decoder", "init_cache"]
+__all__ = ["Decoder", "computation_dtype", "init_cache"]
 
 
 class Decoder(Transformer):
@@ -61,8 +61,17 @@ class Decoder(Transformer):
         return output._replace(logits=self.logits(output.hidden))
 
 
-def init_cache(config: ModelConfig, batch_size: int, capacity: int) -> Cache:
-    """Empty key/value caches, one for each layer of a model, in its dtype.
+def computation_dtype(config: ModelConfig, params: Any) -> jnp.dtype:
+    """Dtype that a model computes in: float64 where its parameters are, else the config's."""
+    is_wide = any(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(params))
+    return jnp.dtype(jnp.float64 if is_wide else config.dtype)
+
+
+def init_cache(
+    config: ModelConfig, batch_size: int, capacity: int, *,
+    dtype: jax.typing.DTypeLike | None = None,
+) -> Cache:  # fmt: skip
+    """Empty key/value caches, one for each layer of a model.
 
     A layer whose window is smaller than the capacity gets a `WindowCache`, which keeps only the
     keys of the window.
@@ -71,6 +80,8 @@ def init_cache(config: ModelConfig, batch_size: int, capacity: int) -> Cache:
         config: the model.
         batch_size: number of rows, B.
         capacity: largest number of tokens in a row.
+        dtype: of keys and values; the config's when not given. Those of a model with float64
+            parameters are float64.
 
     Returns:
         num_layers caches.
@@ -87,7 +98,7 @@ def init_cache(config: ModelConfig, batch_size: int, capacity: int) -> Cache:
         "num_kv_heads": config.kv_heads,
         "head_dim": config.key_dim,
         "value_head_dim": config.value_dim,
-        "dtype": jnp.dtype(config.dtype),
+        "dtype": jnp.dtype(config.dtype if dtype is None else dtype),
     }
     for layer in config.layer_overrides:
         window = layer.local_window_size

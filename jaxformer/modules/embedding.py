@@ -56,9 +56,14 @@ class Embedding(nn.Module):
             self.output_embedding = self.param("output_embedding", init, shape, dtype)
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
-        """Embeds integer `[...]` as `[..., D]`, in the config's dtype; unknown ids as NaN."""
+        """Embeds integer `[...]` as `[..., D]`; unknown ids as NaN.
+
+        In the config's dtype, which all layers compute in; in float64 where the table is float64.
+        """
         config = self.config
-        x = table_rows(self._table(), tokens).astype(jnp.dtype(config.dtype))
+        x = table_rows(self._table(), tokens)
+        if x.dtype != jnp.float64:
+            x = x.astype(jnp.dtype(config.dtype))
         if config.table_dim != config.d_model:
             x = linear(x, self.projection_kernel)
         return x * config.d_model**0.5 if config.scale_embeddings else x

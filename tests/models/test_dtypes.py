@@ -1,4 +1,4 @@
-"""Dtypes of whole models: strict promotion, and layers in float64."""
+"""Dtypes of whole models: strict promotion, and float64 throughout."""
 
 import dataclasses
 
@@ -7,8 +7,14 @@ import numpy as np
 import pytest
 
 from jaxformer.config import ModelConfig
-from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
-from jaxformer.modules import Norm, Stack
+from jaxformer.models import (
+    Decoder,
+    EncoderDecoder,
+    MaskedLanguageModel,
+    SequenceClassifier,
+    init_cache,
+)
+from jaxformer.models.decoder import computation_dtype
 from tests import numpy_transformer, option_sets
 
 SIZES = {"vocab_size": 11, "max_len": 8, "num_layers": 2, "d_model": 8, "num_heads": 2}
@@ -47,24 +53,27 @@ def test_model_and_gradient_promote_nothing_silently(kind, config, dtype):
 
 
 @pytest.mark.parametrize("execution", ["scan", "loop"])
-def test_layers_of_float64_parameters_compute_in_float64(execution):
+def test_model_of_float64_parameters_computes_in_float64(execution):
     config = dataclasses.replace(
-        ENCODER, positions="none", qk_norm=True, norm_position="sandwich",
-        layer_execution=execution,
+        ENCODER, qk_norm=True, norm_position="sandwich", layer_execution=execution,
     )  # fmt: skip
-    tokens = np.array([[1, 2, 3, 4, 5]])
+    model, tokens = MaskedLanguageModel(config), np.array([[1, 2, 3, 4, 5]])
+    params = numpy_transformer.float64(numpy_transformer.draw_params(model, tokens))
     with jax.enable_x64(True):
-        params = numpy_transformer.float64(
-            numpy_transformer.draw_params(MaskedLanguageModel(config), tokens)
-        )["encoder"]
-        x = params["embedding"]["embedding"][tokens]
+        output = jax.jit(model.apply)({"params": params}, tokens)
+    expected, _ = numpy_transformer.encoder(config, params["encoder"], tokens)
+    assert output.hidden.dtype == output.logits.dtype == np.float64
+    np.testing.assert_allclose(output.hidden, expected, rtol=1e-12, atol=1e-12)
 
-        @jax.jit
-        def hidden(params, x):
-            x = Stack(config).apply({"params": params["stack"]}, x).x
-            return Norm(config).apply({"params": params["final_norm"]}, x)
 
-        got = hidden(params, x)
-    expected, _ = numpy_transformer.encoder(config, params, tokens)
-    assert got.dtype == np.float64
-    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+def test_decoding_with_float64_parameters_keeps_keys_and_values_in_float64():
+    model, tokens = Decoder(ModelConfig(**SIZES)), np.array([[1, 2, 3, 4, 5]])
+    params = numpy_transformer.float64(numpy_transformer.draw_params(model, tokens))
+    apply = jax.jit(lambda tokens, **inputs: model.apply({"params": params}, tokens, **inputs))
+    with jax.enable_x64(True):
+        full = apply(tokens).logits
+        cache = init_cache(model.config, 1, 5, dtype=computation_dtype(model.config, params))
+        first = apply(tokens[:, :3], cache=cache)
+        last = apply(tokens[:, 3:], cache=first.cache)
+    got = np.concatenate([first.logits, last.logits], axis=1)
+    np.testing.assert_allclose(got, full, rtol=1e-12, atol=1e-12)
