@@ -62,5 +62,5 @@ for name, scheme in [("log-distance", LogDistance(num_heads=HEADS)), ("rotary", 
     short, long = (float(total / count) for total, count in sums)
     lost.append(long - short)
     print(f"{name}: {short:.3f} nats per byte at {SHORT} bytes, {long:.3f} at {LONG}")
-if lost[0] > lost[1] / 2:
+if lost[0] > min(0.2, lost[1] / 2):  # it lost -0.01 to 0.15, by Python's text; rotary 0.25 to 0.39
     raise SystemExit("a bias by the logarithm of the distance should hold at longer lengths")

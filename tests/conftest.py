@@ -13,14 +13,16 @@ import tempfile
 _FAST_COMPILING = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 if importlib.metadata.version("jaxlib") < "0.11":  # which has no such flag, and aborts at it
     _FAST_COMPILING += " --xla_cpu_use_fusion_emitters=false"
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FAST_COMPILING}"
 
-# And a program that several tests use is compiled once, by any worker or process they start.
+# The first process sets what its workers, and the processes that tests start, inherit. A program
+# that several tests use is compiled once, and tokens are kept in no folder of the developer's.
 if "PYTEST_XDIST_WORKER" not in os.environ:
-    _cache = tempfile.mkdtemp(prefix="jaxformer-tests-")
-    atexit.register(shutil.rmtree, _cache, ignore_errors=True)
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = _cache
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FAST_COMPILING}"
+    _folder = tempfile.mkdtemp(prefix="jaxformer-tests-")
+    atexit.register(shutil.rmtree, _folder, ignore_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = f"{_folder}/programs"
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["XDG_CACHE_HOME"] = f"{_folder}/cache"
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
@@ -50,9 +52,7 @@ def classification_run(tmp_path_factory):
 def masked_run(tmp_path_factory):
     from tests.runs import test_masked, tiny
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        return tiny.finish(test_masked.full_config(tmp_path_factory.mktemp("masked")))
+    return tiny.finish(test_masked.full_config(tmp_path_factory.mktemp("masked")))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -48,6 +48,8 @@ INSTANCES = [
 
 @pytest.mark.parametrize("instance", INSTANCES, ids=lambda config: type(config).__name__)
 def test_every_number_string_and_bool_of_a_config_has_its_type(instance):
+    names = {field.name for field in dataclasses.fields(instance)}
+    assert field_types(type(instance)).keys() == names
     wrong = {int: (1.5, True, "1"), float: ("1", True), bool: (1, "yes"), str: (5,)}
     for name, hint in field_types(type(instance)).items():
         kind, *others = union_members(hint)

@@ -108,8 +108,8 @@ def _table(header: tuple[str, ...], body: list[tuple[str, ...]]) -> nodes.table:
 def _row(cells: tuple[str, ...], *, code: bool) -> nodes.row:
     row = nodes.row()
     for column, cell in enumerate(cells):
-        text = nodes.literal if code and column < 3 and cell else nodes.Text
-        content = text(cell) if text is nodes.Text else nodes.literal(text=cell)
+        is_code = code and column < 3 and cell
+        content = nodes.literal(text=cell) if is_code else nodes.Text(cell)
         row += nodes.entry("", nodes.paragraph("", "", content))
     return row
 

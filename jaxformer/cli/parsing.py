@@ -15,7 +15,7 @@ from jaxformer import errors
 __all__ = ["parse"]
 
 _STYLE = re.compile(r"\x1b\[[\d;]*m")  # of a terminal
-_BOX = re.compile("[\u2500-\u257f]")
+_BOX = re.compile("[\u2500-\u257f]+")
 
 
 def parse(kind: Any, **arguments: Any) -> Any:
@@ -60,5 +60,5 @@ def _wrapped(line: str) -> str:
 
 def _without_box(box: str) -> str:
     """Message of an error box of tyro, as one line."""
-    lines = [re.sub(r"[\u2500-\u257f]+|-{3,}", " ", line) for line in box.splitlines()]
+    lines = [re.sub(r"-{3,}", " ", _BOX.sub(" ", line)) for line in box.splitlines()]
     return " ".join(" ".join(lines[1:] or lines).split())  # the first is the frame's title

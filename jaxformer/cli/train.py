@@ -1,6 +1,7 @@
 """jaxformer train and evaluate."""
 
 import dataclasses
+import io
 import pathlib
 import shutil
 import sys
@@ -21,10 +22,11 @@ __all__ = ["evaluate", "train"]
 
 def train(path: str, overrides: Sequence[str]) -> None:
     """Trains, or resumes, the run of a config with its overrides, and reports on the result."""
+    _escape_what_cannot_be_shown()
     loaded = load_config(path)
     config = override_config(loaded, overrides, prog=f"jaxformer train {path}")
     for line in implied_settings(loaded, config, overrides):
-        _print(line)
+        print(line)
     if config.training.cpu_devices is not None:
         from jaxformer.training.parallel import split_cpu
 
@@ -48,9 +50,9 @@ def _print_start(task: "Task") -> None:
     config = task.config
     print(f"{task.kind}; settings other than the defaults (all are in {config.out}/config.toml):")
     for paragraph in _changed_paragraphs(config):
-        _print(paragraph)
+        print(paragraph)
     for line in (*task.report, f"layers run as a {task.execution.name}: {task.execution.reason}"):
-        _print(line)
+        print(line)
 
 
 def _changed_paragraphs(config: ExperimentConfig) -> list[str]:
@@ -90,14 +92,17 @@ def _report(run: "Run", result: "FitResult") -> None:
             sample = run.sample(prompt, jax.random.fold_in(rng, index))
             sample = f"--- {prompt!r}\n{sample}\n"
             file.write(sample + "\n")
-            _print(sample)
+            print(sample)
     print(f"run folder: {run.folder}")
 
 
-def _print(text: str) -> None:
-    """Prints a text, with escapes for what standard output cannot show, so that no run fails."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    print(text.encode(encoding, "backslashreplace").decode(encoding))
+def _escape_what_cannot_be_shown() -> None:
+    """Lets standard output show an escape for a character that its encoding lacks.
+
+    No training ends because of what is said about it.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _print_evaluation(run: "Run", data: Sequence[pathlib.Path] = ()) -> None:

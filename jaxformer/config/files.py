@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 from jaxformer.config.checks import field_types, suggestion
 from jaxformer.config.kinds import kinds_of
-from jaxformer.config.reading import config_from_dict, with_source_of_paths
+from jaxformer.config.reading import config_from_dict, default_kind, with_source_of_paths
 from jaxformer.config.ready import ready_configs
 from jaxformer.config.schema import ExperimentConfig
 from jaxformer.errors import ConfigError
@@ -146,8 +146,7 @@ def changed_settings(config: Any, prefix: str = "") -> dict[str, str]:
             changed[key] = toml_value(value)
         else:
             kinds = kinds_of(field_types(type(config))[field.name])
-            usual = field.metadata.get("default_kind", type(field.default))
-            if kinds is not None and type(value) is not usual:
+            if kinds is not None and type(value) is not default_kind(field):
                 changed[f"{key}.{kinds.key}"] = toml_value(getattr(value, kinds.key))
             changed |= changed_settings(value, f"{key}.")
     return changed

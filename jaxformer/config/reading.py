@@ -11,7 +11,7 @@ from jaxformer.config.model import ModelConfig
 from jaxformer.config.schema import ExperimentConfig, source_of_paths
 from jaxformer.errors import ConfigError
 
-__all__ = ["config_from_dict", "with_source_of_paths"]
+__all__ = ["config_from_dict", "default_kind", "with_source_of_paths"]
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ def config_from_dict(kind: type[T], values: Mapping[str, Any], prefix: str = "")
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
         key, hint = prefix + field.name, hints[field.name]
         if field.name in values:
-            arguments[field.name] = _convert(key, hint, values[field.name], _default_kind(field))
+            arguments[field.name] = _convert(key, hint, values[field.name], default_kind(field))
         elif field.default is dataclasses.MISSING:
             raise ConfigError(f"missing key {key} ({_type_name(hint)})")
     try:
@@ -74,7 +74,7 @@ def with_source_of_paths(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**values, "data": {**data, "source": source}}
 
 
-def _default_kind(field: dataclasses.Field) -> type | None:
+def default_kind(field: dataclasses.Field) -> type | None:
     """Kind of a table that does not name its kind."""
     default = type(field.default) if dataclasses.is_dataclass(field.default) else None
     return field.metadata.get("default_kind", default)

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
-from jaxformer.functional.sizes import check_size
+from jaxformer.functional.sizes import check_size, known_values
 
 __all__ = ["KVCache", "WindowCache"]
 
@@ -112,14 +112,14 @@ class KVCache(NamedTuple):
         return KVCache(write(self.key, key), write(self.value, value), lengths)
 
     def _raise_if_full(self, num_tokens: jax.Array) -> None:
-        if isinstance(num_tokens, jax.core.Tracer) or isinstance(self.lengths, jax.core.Tracer):
+        counts, lengths = known_values(num_tokens), known_values(self.lengths)
+        if counts is None or lengths is None:
             return
-        counts = np.asarray(num_tokens)
-        wanted = np.asarray(self.lengths) + counts
+        wanted = lengths + counts
         if (wanted > self.capacity).any():
             row = int(np.argmax(wanted))
             raise ShapeError(
-                f"the cache holds {self.capacity} tokens a row, got {self.lengths[row]} in row "
+                f"the cache holds {self.capacity} tokens a row, got {lengths[row]} in row "
                 f"{row} and {counts[row]} more; make a larger one with KVCache.init"
             )
 
@@ -260,8 +260,8 @@ def _checked_new_tokens(
     num_tokens = as_array("num_tokens", num_tokens)
     check_dtype("num_tokens", num_tokens, "integer")
     check_axes("num_tokens", num_tokens, "B", {"B": batch})
-    if not isinstance(num_tokens, jax.core.Tracer):
-        counts = np.asarray(num_tokens)
-        if counts.size and not 0 <= counts.min() <= counts.max() <= sizes["T"]:
+    counts = known_values(num_tokens)
+    if counts is not None and counts.size:
+        if not 0 <= counts.min() <= counts.max() <= sizes["T"]:
             raise ShapeError(f"num_tokens must be in 0 .. T={sizes['T']}, got {counts.tolist()}")
     return num_tokens

@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from einops import rearrange
 
 from jaxformer.errors import ConfigError, ShapeError
@@ -13,7 +12,7 @@ from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.embedding import unembed
 from jaxformer.functional.losses import LossTerms, label_losses, read_labels, read_terms
 from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
-from jaxformer.functional.sizes import is_symbolic
+from jaxformer.functional.sizes import is_int, is_symbolic
 
 __all__ = ["chunked_cross_entropy"]
 
@@ -77,11 +76,7 @@ def chunked_cross_entropy(
     check_dtype("table", table, "floating", remedy="cast it with .astype")
     check_dtype("hidden", hidden, "floating", remedy="cast it with .astype")
     check_axes("hidden", hidden, "... D", {"D": sizes["D"]}, remedy="D is the table's width")
-    if chunk_size is not None and (
-        isinstance(chunk_size, bool)
-        or not isinstance(chunk_size, int | np.integer)
-        or chunk_size < 1
-    ):
+    if chunk_size is not None and not (is_int(chunk_size) and chunk_size >= 1):
         raise ConfigError(
             f"chunk_size must be a positive number of tokens, got {chunk_size!r}; None = a "
             "sixteenth"

@@ -10,6 +10,7 @@ import numpy as np
 from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype, static_number
+from jaxformer.functional.sizes import is_int
 
 __all__ = ["LossTerms", "cross_entropy", "label_losses", "read_labels", "read_terms"]
 
@@ -93,11 +94,7 @@ def read_labels(
     labels: Array, tokens: str, array: jax.Array, vocab_size: int, ignore_label: int | None
 ) -> tuple[jax.Array, jax.Array]:
     """Checks the labels of an array of tokens; returns them, and a mask of those that count."""
-    if ignore_label is not None and (
-        isinstance(ignore_label, bool)
-        or not isinstance(ignore_label, int | np.integer)
-        or not -(2**31) <= ignore_label < 2**31
-    ):
+    if ignore_label is not None and not (is_int(ignore_label) and -(2**31) <= ignore_label < 2**31):
         raise ConfigError(f"ignore_label must be an int32 or None, got {ignore_label!r}")
     known = None if isinstance(labels, jax.Array) else labels
     labels = as_array("labels", labels)

@@ -17,7 +17,7 @@ from einops import rearrange
 from jaxformer.errors import ShapeError
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.shapes import Array, as_array, check_dtype
-from jaxformer.functional.sizes import check_size, is_symbolic
+from jaxformer.functional.sizes import check_size, is_int, is_symbolic
 
 __all__ = ["causal", "combine", "padding", "segments", "window"]
 
@@ -158,9 +158,7 @@ def window_sides(name: str, size: object) -> tuple[int | None, int | None]:
 
 
 def _is_distance(side: object) -> bool:
-    if isinstance(side, bool) or not isinstance(side, int | np.integer):
-        return False
-    return 0 <= int(side) < 2**31
+    return is_int(side) and 0 <= int(side) < 2**31
 
 
 def padding(lengths: Offset, num_keys: int) -> jax.Array:

@@ -9,6 +9,7 @@ from einops import rearrange
 
 from jaxformer.errors import ConfigError
 from jaxformer.functional.masks import Offset, relative_positions
+from jaxformer.functional.sizes import is_int
 
 __all__ = ["alibi_bias", "alibi_slopes", "relative_position_buckets"]
 
@@ -38,7 +39,7 @@ def alibi_slopes(num_heads: int) -> jax.Array:
         >>> alibi_slopes(3).tolist()
         [0.0625, 0.00390625, 0.25]
     """
-    _check_whole("num_heads", num_heads, 1)
+    num_heads = _whole("num_heads", num_heads, 1)
     power = 1 << (num_heads.bit_length() - 1)
     own, double = (2.0 ** (-8 * np.arange(1, n + 1) / n) for n in (power, 2 * power))
     return jnp.asarray(np.concatenate([own, double[0::2]])[:num_heads], jnp.float32)
@@ -122,14 +123,14 @@ def relative_position_buckets(
         [[0, 5, 6, 6, 6], [1, 0, 5, 6, 6]]
     """
     directions = 2 if bidirectional else 1
-    _check_whole("num_buckets", num_buckets, 2 * directions)
+    num_buckets = _whole("num_buckets", num_buckets, 2 * directions)
     if num_buckets % directions:
         raise ConfigError(
             f"num_buckets must be even for two directions, got {num_buckets}; half of them are "
             "for keys after the query"
         )
     buckets = num_buckets // directions
-    _check_whole("max_distance", max_distance, buckets // 2 + 1)
+    max_distance = _whole("max_distance", max_distance, buckets // 2 + 1)
     relative = relative_positions(num_queries, num_keys, query_offset)
     relative = (relative if relative.ndim == 2 else relative[..., 0, :, :]).astype(jnp.int32)
     distance = jnp.abs(relative) if bidirectional else jnp.maximum(-relative, 0)
@@ -156,6 +157,8 @@ def _bucket_borders(num_buckets: int, max_distance: int) -> np.ndarray:
     return np.array([*range(1, exact), *borders], np.int32)
 
 
-def _check_whole(name: str, value: int, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**31:
+def _whole(name: str, value: int, least: int) -> int:
+    """Checks an int of Python or NumPy; returns Python's."""
+    if not is_int(value) or not least <= value < 2**31:
         raise ConfigError(f"{name} must be an int, at least {least}, got {value!r}")
+    return int(value)

@@ -99,8 +99,8 @@ def rotary_tables(
         >>> cos.shape
         (3, 2)
     """
-    head_dim = check_size("head_dim", head_dim, least=0)
-    if head_dim < 2 or head_dim % 2:
+    head_dim = check_size("head_dim", head_dim)
+    if head_dim % 2:
         raise ShapeError(f"head_dim must be even and positive, got {head_dim}")
     exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
     frequencies, attention_factor = scale_frequencies(_frequencies(base, exponents), base, scaling)

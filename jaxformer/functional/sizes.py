@@ -1,6 +1,6 @@
 """Counts, symbolic sizes, and values of arrays, as far as they are known at trace time."""
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import numpy as np
@@ -8,7 +8,7 @@ from jax import export
 
 from jaxformer.errors import ShapeError
 
-__all__ = ["check_size", "is_symbolic", "known_values"]
+__all__ = ["check_size", "is_int", "is_symbolic", "known_values"]
 
 
 def is_symbolic(*sizes: Any) -> bool:
@@ -28,6 +28,16 @@ def is_symbolic(*sizes: Any) -> bool:
         (True, False)
     """
     return any(export.is_symbolic_dim(size) for size in sizes)
+
+
+def is_int(value: Any) -> TypeGuard[int]:
+    """Whether a value is an int, of Python or NumPy, and no bool.
+
+    Example:
+        >>> [is_int(value) for value in (3, np.int64(3), True, 3.0)]
+        [True, True, False, False]
+    """
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def check_size(argument: str, value: Any, *, least: int = 1) -> int:
@@ -53,8 +63,7 @@ def check_size(argument: str, value: Any, *, least: int = 1) -> int:
     """
     if is_symbolic(value):
         return value
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < least:
+    if not is_int(value) or value < least:
         rule = "a positive int" if least else "an int of zero or more"
         raise ShapeError(f"{argument} must be {rule}, got {value!r}")
     return int(value)

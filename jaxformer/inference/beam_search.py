@@ -13,7 +13,7 @@ from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
 from jaxformer.functional.sizes import known_values
 from jaxformer.inference.token_rows import require_int
 
-__all__ = ["Beams", "beam_search"]
+__all__ = ["Beams", "beam_search", "length_divisors"]
 
 _StepFunction = Callable[[jax.Array, Any], tuple[jax.Array, Any]]
 
@@ -144,7 +144,7 @@ def beam_search(
         )
     if not isinstance(early_stopping, bool) and early_stopping != "never":
         raise ConfigError(f'early_stopping must be True, False or "never", got {early_stopping!r}')
-    divisors = _divisors(max_new_tokens, length_penalty)
+    divisors = length_divisors(max_new_tokens, length_penalty)
 
     start = as_array("start_tokens", start_tokens)
     check_axes("start_tokens", start, "B")
@@ -309,8 +309,12 @@ def _check_step(step_fn: _StepFunction, state: _State) -> int:
     return sizes["V"]
 
 
-def _divisors(max_new_tokens: int, length_penalty: float) -> np.ndarray:
-    """Divisors length ** length_penalty of log-probabilities, at lengths 1 .. L, float32 `[L]`."""
+def length_divisors(max_new_tokens: int, length_penalty: float) -> np.ndarray:
+    """Divisors length ** length_penalty of log-probabilities, at lengths 1 .. L, float32 `[L]`.
+
+    Raises:
+        ConfigError: float32 does not hold them, or length_penalty is no number.
+    """
     exponent = static_number("length_penalty", length_penalty)
     if abs(exponent) * np.log(max_new_tokens) > np.log(_LARGEST_DIVISOR):
         raise ConfigError(

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.shapes import static_number
-from jaxformer.functional.sizes import check_size
+from jaxformer.inference.token_rows import require_int
 
 __all__ = ["keep_min_p", "keep_top_k", "keep_top_p", "penalize_repetition", "sample"]
 
@@ -49,13 +49,13 @@ def keep_top_k(logits: jax.Array, k: int) -> jax.Array:
         float `[..., V]`.
 
     Raises:
-        ShapeError: k is not a positive int.
+        ConfigError: k is not a positive int.
 
     Example:
         >>> keep_top_k(jnp.array([1.0, 3.0, 2.0]), 2).tolist()
         [-inf, 3.0, 2.0]
     """
-    k = check_size("k", k)
+    require_int("k", k, 1)
     smallest = jax.lax.top_k(logits, min(k, logits.shape[-1]))[0][..., -1:]
     return jnp.where(logits < smallest, -jnp.inf, logits)
 

@@ -11,11 +11,12 @@ from jaxformer.runs.positions import (
     PositionTable,
     model_positions,
 )
-from jaxformer.runs.run import Run, open_run, task_class
+from jaxformer.runs.run import Run, open_run
 from jaxformer.runs.streams import StreamTask
 from jaxformer.runs.tables import TableTask
 from jaxformer.runs.task import LogLikelihood, LossLabels, Split, Task
 from jaxformer.runs.train import train_run
+from jaxformer.runs.trained import task_class
 from jaxformer.runs.translation import Translation, TranslationTask
 
 __all__ = [

@@ -18,7 +18,7 @@ from jaxformer.runs.trained import Texts, TrainedTask, task_class
 from jaxformer.runs.translation import Translation
 from jaxformer.training import Checkpoints, SingleRunner
 
-__all__ = ["Run", "open_run", "task_class"]
+__all__ = ["Run", "open_run"]
 
 _SHOWN = 5  # words in a warning
 
@@ -258,8 +258,7 @@ def open_run(
     config = files.read_run_config(folder)
     opened = (task_class(config) if task is None else task).load(folder, config)
     with Checkpoints(folder / files.CHECKPOINTS, read_only=True) as checkpoints:
-        chosen = checkpoints.best_step if step is None else step
+        chosen = checkpoints.require_step(step)
         shapes = jax.eval_shape(lambda: opened.draw_params(jax.random.key(0)))
         params = checkpoints.restore_params(SingleRunner().template(shapes), chosen)
-    assert chosen is not None  # else restore_params has raised
     return Run(folder, opened, params, chosen)

@@ -2,38 +2,48 @@
 
 import dataclasses
 import pathlib
+import re
 from typing import Any
 
 import jax
 
-from jaxformer.config import ExperimentConfig, LearnedConfig, ModelConfig, config_differences
+from jaxformer.config import (
+    ExperimentConfig,
+    LearnedConfig,
+    ModelConfig,
+    RotaryConfig,
+    config_differences,
+)
 from jaxformer.errors import ConfigError
 from jaxformer.runs.classification import ClassificationTask
 from jaxformer.runs.folder import CHECKPOINTS, read_run_config
 from jaxformer.runs.masked import MaskedTask
-from jaxformer.runs.run import open_run, task_class
+from jaxformer.runs.run import open_run
 from jaxformer.runs.task import Task
+from jaxformer.runs.trained import task_class
 from jaxformer.training import Checkpoints
 
-__all__ = ["start_folder_and_step", "start_params", "with_start"]
+__all__ = ["source_folder", "start_params", "with_start"]
 
-# What may differ from the model that the weights were trained in: how it is computed, what is
-# new with the run, and the settings of rotary positions that stretch them to longer texts.
+# What may differ from the model that the weights were trained in: how it is computed, and what is
+# new with the run.
 _MAY_DIFFER = ("dropout_rate", "attention_implementation", "dtype", "remat", "layer_execution",
-               "init_std", "num_classes", "positions.base", "positions.scaling")  # fmt: skip
+               "init_std", "num_classes")  # fmt: skip
+# Settings that stretch rotary positions to longer texts.
+_OF_ROTARY = ("positions.base", "positions.scaling")
+_LAYER = re.compile(r"(first_)?layers\[\d+\]\.")  # in a key of one layer's settings
 
 # What a run knows of its model and its config need not say.
 _FILLED = ("vocab_size", "source_vocab_size", "embedding_dim")
 
 
-def start_folder_and_step(init_from: str) -> tuple[pathlib.Path, int | None]:
-    """Splits "FOLDER" or "FOLDER@STEP".
+def source_folder(config: ExperimentConfig) -> pathlib.Path | None:
+    """Run folder that a new run starts from; None where it starts from nothing."""
+    return None if config.init_from is None else _folder_and_step(config.init_from)[0]
 
-    Example:
-        >>> folder, step = start_folder_and_step("runs/quickstart@400")
-        >>> folder.as_posix(), step
-        ('runs/quickstart', 400)
-    """
+
+def _folder_and_step(init_from: str) -> tuple[pathlib.Path, int | None]:
+    """Splits "FOLDER" or "FOLDER@STEP"."""
     folder, _, step = init_from.rpartition("@")
     if folder and step.isdecimal():
         return pathlib.Path(folder), int(step)
@@ -60,7 +70,7 @@ def with_start(
     """
     if config.init_from is None:
         return config
-    folder, step = start_folder_and_step(config.init_from)
+    folder, step = _folder_and_step(config.init_from)
     if config.out is not None and folder.resolve() == pathlib.Path(config.out).resolve():
         raise ConfigError(
             f"init_from must be another run than out, got {folder} for both; choose another out"
@@ -68,8 +78,9 @@ def with_start(
     if resumed is not None:
         before = read_run_config(resumed)
         recorded = before.init_from
-        if recorded is not None and step is None and start_folder_and_step(recorded)[0] == folder:
-            config = dataclasses.replace(config, init_from=recorded)
+        if recorded is not None and step is None:
+            if _folder_and_step(recorded)[0].resolve() == folder.resolve():
+                config = dataclasses.replace(config, init_from=recorded)
         return _filled(config, before.model)
     source = read_run_config(folder)
     _start_class(task, config, source)
@@ -89,7 +100,7 @@ def start_params(task: Task) -> tuple[Any, str]:
         CheckpointError: the checkpoint is missing or damaged, or has other parameters.
     """
     assert task.config.init_from is not None
-    folder, step = start_folder_and_step(task.config.init_from)
+    folder, step = _folder_and_step(task.config.init_from)
     kind = _start_class(type(task), task.config, read_run_config(folder))
     source = open_run(folder, step, task=kind)
     report = f"starting from the weights and tokenizers of {folder} at step {step}"
@@ -124,6 +135,8 @@ def _check_same_model(
 ) -> None:
     """Raises ConfigError where the weights would mean something else in the config's model."""
     allowed: tuple[str, ...] = _MAY_DIFFER
+    if isinstance(config.model.positions, RotaryConfig):
+        allowed += _OF_ROTARY
     if not isinstance(config.model.positions, LearnedConfig):  # whose table has max_len rows
         allowed += ("max_len",)
     if config.data.is_stream != source.data.is_stream:
@@ -131,7 +144,7 @@ def _check_same_model(
     differences = {
         f"model.{key}": pair
         for key, pair in config_differences(source.model, config.model).items()
-        if not key.startswith(allowed) and not (key in _FILLED and pair[1] is None)
+        if not _LAYER.sub("", key).startswith(allowed) and not (key in _FILLED and pair[1] is None)
     } | config_differences(source.tokenizer, config.tokenizer, "tokenizer.")
     if differences:
         listed = "; ".join(

@@ -8,9 +8,9 @@ from typing import Any
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError
 from jaxformer.runs import folder as files
-from jaxformer.runs.run import task_class
-from jaxformer.runs.start import start_folder_and_step, start_params, with_start
+from jaxformer.runs.start import source_folder, start_params, with_start
 from jaxformer.runs.task import Task
+from jaxformer.runs.trained import task_class
 from jaxformer.text import BucketedBatches
 from jaxformer.training import (
     Checkpoints,
@@ -66,7 +66,7 @@ def train_run(
     )
     kind = task_class(config) if task is None else task
     config = with_start(config, kind, folder if resumes else None)
-    made = kind.prepare(config, folder if resumes else _start_folder(config))
+    made = kind.prepare(config, folder if resumes else source_folder(config))
     config, data = made.config, made.training_data(runner)
     shapes = data.batches.shapes if isinstance(data.batches, BucketedBatches) else ()
     summary = dataclasses.replace(made.summary, shapes=shapes)
@@ -103,8 +103,3 @@ def _step_to_resume(folder: pathlib.Path, steps: int) -> int:
         return 0
     with Checkpoints(path, read_only=True) as checkpoints:
         return checkpoints.step_to_resume(steps)
-
-
-def _start_folder(config: ExperimentConfig) -> pathlib.Path | None:
-    """Run folder that a new run takes its tokenizers from."""
-    return None if config.init_from is None else start_folder_and_step(config.init_from)[0]

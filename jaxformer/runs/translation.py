@@ -13,6 +13,7 @@ from jaxformer import text
 from jaxformer.config import BeamSearchConfig, ExperimentConfig, SamplingConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference import Hypothesis, generate, translate_stream
+from jaxformer.inference.beam_search import length_divisors
 from jaxformer.models import AttentionMap, EncoderDecoder
 from jaxformer.runs.forward import (
     apply_model,
@@ -180,6 +181,8 @@ class TranslationTask(TableTask):
     def training_data(self, runner: Runner) -> TrainingData:
         """Makes batches; the scores are of the first pairs, greedily, if the config asks."""
         data, count = super().training_data(runner), self.config.translation.metrics_pairs
+        # Raises now where the search that follows on training could not score its hypotheses.
+        length_divisors(self.max_len, self.config.translation.length_penalty)
         if not count:
             return data
         pairs = self.validation.rows

@@ -104,7 +104,8 @@ class Checkpoints:
         if trained > steps:
             raise ConfigError(
                 f"{self._folder.parent} has been trained to step {trained} already, got "
-                f"steps={steps}; set it to {trained} or more, or choose another folder"
+                f"steps={steps}; set it, in a config training.steps, to {trained} or more, or "
+                "choose another folder"
             )
         return trained
 

@@ -1,4 +1,8 @@
-"""Every row of docs/coming-from.md: the text of both its cells, evaluated, against NumPy."""
+"""Every row of docs/coming-from.md: the text of both its cells, evaluated, against NumPy.
+
+The other library's cell is skipped where that library is not installed. The page says which
+versions of all of them it was last checked with, by this file.
+"""
 
 import importlib.util
 import pathlib
@@ -10,8 +14,10 @@ import numpy as np
 import pytest
 
 from tests.docs.coming_from import EXPECTED
+from tests.docs.pages import blocks, run
 
-PAGE = pathlib.Path("docs/coming-from.md").read_text(encoding="utf-8")
+PATH = "docs/coming-from.md"
+PAGE = pathlib.Path(PATH).read_text(encoding="utf-8")
 SECTIONS = {part.splitlines()[0]: part for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)}
 ROW = re.compile(r"^\| ([\w-]+) \| `([^`]+)` \| `([^`]+)` \| [^|]+ \|$", flags=re.MULTILINE)
 ROWS = {
@@ -23,22 +29,14 @@ MASKS = {"causal-mask", "padding-mask", "segments", "combine"}
 HEADS_FIRST = {"sdpa", "mask", "bias", "causal", "causal-last", "grouped", "dropout"}
 
 
-def cells(part, fence):
-    return re.findall(rf"^{fence}python\n(.*?)^{fence}$", part, flags=re.DOTALL | re.MULTILINE)
-
-
-def run(code, namespace):
-    exec(compile(code, "docs/coming-from.md", "exec"), namespace)
-
-
 @pytest.fixture(scope="module")
 def ours():
     """What the cells before a table define, by section."""
     namespace, found = {}, {}
     with jax.numpy_rank_promotion("allow"):
         for section, part in SECTIONS.items():
-            for code in cells(part, "```"):
-                run(code, namespace)
+            for code in blocks(part, "python"):
+                run(code, PATH, namespace)
             found[section] = dict(namespace)
     return found
 
@@ -49,13 +47,13 @@ def theirs(ours):
     found = {}
 
     def namespace(section):
-        code = "".join(cells(SECTIONS[section], "~~~"))
+        code = "".join(blocks(SECTIONS[section], "python", fence="~~~"))
         for library in re.findall(r"^(?:import|from) (\w+)", code, flags=re.MULTILINE):
             if importlib.util.find_spec(library) is None:
                 pytest.skip(f"{library} is not installed")
         if section not in found:
             found[section] = dict(ours[section])
-            run(code, found[section])
+            run(code, PATH, found[section])
         return found[section]
 
     return namespace

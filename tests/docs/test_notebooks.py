@@ -10,6 +10,8 @@ import jax
 import pytest
 from matplotlib.figure import Figure
 
+from tests.docs.pages import dead_links
+
 ROOT = pathlib.Path(__file__).parents[2]
 NOTEBOOKS = sorted(ROOT.glob("docs/notebooks/*.ipynb"))
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -63,8 +65,9 @@ def test_notebook_has_a_title_and_no_outputs(path):
 def test_files_that_notebooks_name_exist():
     assert len(NOTEBOOKS) >= 3
     for path in NOTEBOOKS:
-        text = "".join("".join(cell["source"]) for cell in read(path)["cells"])
-        linked = [path.parent / link for link in re.findall(r"\]\(((?!http)[^)]+)\)", text)]
-        named = [ROOT / name for name in re.findall(r"\b(?:examples|configs)/\w+\.\w+", text)]
-        for file in (*linked, *named):
-            assert file.exists(), f"{path.name} names {file}"
+        cells = read(path)["cells"]
+        text = "".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+        assert dead_links(path, text) == []
+        code = "".join("".join(cell["source"]) for cell in cells)
+        for name in re.findall(r"\b(?:examples|configs)/\w+\.\w+", code):
+            assert (ROOT / name).exists(), f"{path.name} names {name}"

@@ -1,6 +1,6 @@
 """Every example runs as it stands, from an empty folder, and stays short.
 
-To run them takes 3 minutes, so these tests are marked slow; .ci/run runs the examples, too.
+To run them takes 3 minutes, so these tests are marked slow; .ci/run runs them on one Python.
 """
 
 import contextlib

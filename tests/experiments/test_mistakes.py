@@ -81,6 +81,8 @@ def test_museum_shows_wrong_beside_right(mistake):
         ]
         assert np.array(differ).any()
         np.testing.assert_array_equal(wrong.table.marked, differ)
+    else:
+        assert lines[0] != lines[1] and wrong.table.marked is not None
 
 
 def test_museum_names_the_document_and_every_place():

@@ -206,3 +206,7 @@ def test_biases_errors_name_argument_and_values(call, error, words):
         call()
     for word in words:
         assert word in str(caught.value)
+
+
+def test_counts_of_numpy_are_counts():
+    np.testing.assert_array_equal(alibi_slopes(np.int64(6)), alibi_slopes(6))

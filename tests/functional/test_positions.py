@@ -311,10 +311,10 @@ def flat_tables(*shape):
         (lambda: sinusoidal_positions(3, 7.0), ["d_model must be a positive int, got 7.0"]),
         (lambda: sinusoidal_positions(3.0, 7), ["positions must be integer, got dtype float32"]),
         (lambda: sinusoidal_positions(True, 7), ["positions must be integer, got dtype bool"]),
-        (lambda: rotary_tables(3, 6.0), ["head_dim must be an int of zero or more, got 6.0"]),
+        (lambda: rotary_tables(3, 6.0), ["head_dim must be a positive int, got 6.0"]),
         (lambda: sinusoidal_positions(jnp.ones(3), 7), ["positions must be integer", "float32"]),
         (lambda: rotary_tables(3, 7), ["head_dim must be even and positive, got 7"]),
-        (lambda: rotary_tables(3, 0), ["head_dim must be even and positive, got 0"]),
+        (lambda: rotary_tables(3, 0), ["head_dim must be a positive int, got 0"]),
         (lambda: rotary_tables(jnp.ones(3), 6), ["positions must be integer", "float32"]),
         (
             lambda: apply_rotary(X[..., :7], flat_tables(5, 7), layout="half"),

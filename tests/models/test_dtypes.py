@@ -38,18 +38,19 @@ def test_model_and_gradient_promote_nothing_silently(kind, config, dtype):
     tokens = (np.ones((2, 5), np.int32),) * (2 if kind is EncoderDecoder else 1)
     lengths = np.array([5, 3], np.int32)
 
-    def gradient(key):
+    def outputs(key):
         params = model.init(key, *tokens)
 
         def loss(params):
             options = {"rngs": {"dropout": key}, "lengths": lengths, "deterministic": False}
-            return model.apply(params, *tokens, **options).logits.sum()
+            output = model.apply(params, *tokens, **options)
+            return output.logits.sum(), output
 
-        return jax.grad(loss)(params), params
+        return jax.grad(loss, has_aux=True)(params)[1]
 
     with jax.numpy_dtype_promotion("strict"):
-        shapes, params = jax.eval_shape(gradient, jax.random.key(0))
-    assert shapes == params
+        output = jax.eval_shape(outputs, jax.random.key(0))
+    assert output.logits.dtype == np.float32 and output.hidden.dtype == dtype
 
 
 @pytest.mark.parametrize("execution", ["scan", "loop"])

@@ -18,13 +18,6 @@ from tests.runs import test_classification, tiny
 TEXT = ["the cat sat on the mat; the dog sat on the log."] * 30
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache_folder(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 TRAINING = {
     "runner": "single", "devices": None, "steps": 300, "eval_every": 300, "checkpoint_every": 300,
 }  # fmt: skip

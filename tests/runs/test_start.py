@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from jaxformer import runs
-from jaxformer.config import LearnedConfig, config_to_toml
+from jaxformer.config import (
+    LayerConfig,
+    LearnedConfig,
+    RotaryConfig,
+    SinusoidalConfig,
+    config_to_toml,
+)
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs.start import start_params, with_start
 from tests.runs import tiny
@@ -68,7 +74,9 @@ def test_start_is_resumed_bitwise_and_without_its_source(source, tmp_path):
     assert words == runs.open_run(source).task.tokenizer.words and "cow" not in words
     runs.train_run(tiny.change(made, training={"steps": 2}))
     shutil.rmtree(copy)
-    result = runs.train_run(made)
+    # Another way to write the path is the same start.
+    again = dataclasses.replace(made, init_from=str(copy / ".." / "source"))
+    result = runs.train_run(again)
     jax.tree.map(np.testing.assert_array_equal, result.params, whole.params)
     for init_from in (None, str(source), f"{copy}@2"):
         with pytest.raises(CheckpointError, match=r"init_from: '\S+@4' there, .* now"):
@@ -96,6 +104,35 @@ def test_start_from_another_model_is_refused(source, tmp_path, change, message):
     with pytest.raises(ConfigError, match=message):
         runs.train_run(made)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "differs"),
+    [
+        # A base stretches what rotary positions turn; of added ones, the weights have learnt it.
+        ({"positions": RotaryConfig(base=100.0)}, {"positions": RotaryConfig(base=900.0)}, None),
+        (
+            {"layers": (LayerConfig(positions=RotaryConfig(base=100.0)),)},
+            {"layers": (LayerConfig(positions=RotaryConfig(base=900.0)),)},
+            None,
+        ),
+        (
+            {"positions": SinusoidalConfig(base=100.0)},
+            {"positions": SinusoidalConfig(base=900.0)},
+            "model.positions.base: 100.0 there, 900.0 here",
+        ),
+    ],
+)
+def test_base_of_positions_may_differ_where_they_rotate(tmp_path, there, here, differs):
+    made = config(tmp_path)
+    (tmp_path / "other").mkdir()
+    other = config_to_toml(tiny.change(made, model=there))
+    (tmp_path / "other" / "config.toml").write_text(other)
+    # Where nothing differs, what comes next is missing: the other run's checkpoints.
+    made = dataclasses.replace(tiny.change(made, model=here), init_from=str(tmp_path / "other"))
+    error, message = (ConfigError, differs) if differs else (CheckpointError, "checkpoint")
+    with pytest.raises(error, match=message):
+        with_start(made, runs.LanguageModelTask, None)
 
 
 @pytest.mark.parametrize(

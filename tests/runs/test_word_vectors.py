@@ -20,13 +20,6 @@ KINDS = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache_folder(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 def config(folder, kind, vectors=VECTORS, *, name="vectors.txt", tokenizer=None, **changes):
     architecture, source, _ = KINDS[kind]
     lines = [f"{word} {' '.join(map(str, numbers))}\n" for word, numbers in vectors.items()]

@@ -74,13 +74,13 @@ def test_sentences_are_plain_words_in_their_own_script():
         assert not re.search("(^| |[\u0cbe-\u0ccd])[\u0cbe-\u0ccd]", kannada), kannada
 
 
-def test_every_topic_is_trained_and_validation():
+def test_every_topic_is_in_training_and_in_validation():
     for phrases in (BOOK.train, BOOK.validation):
         assert {phrase.topic for phrase in phrases} == TOPICS
         assert min(Counter(phrase.topic for phrase in phrases).values()) > 90
 
 
-def test_a_name_is_validation_of_the_sentence_that_has_all_others():
+def test_a_name_is_left_to_validation_in_the_sentence_that_has_all_others():
     trained = {phrase.english for phrase in BOOK.train}
     assert ("my name is prathamesh", "ನನ್ನ ಹೆಸರು ಪ್ರಥಮೇಶ್", "names") in BOOK.validation
     names = [str(name) for name in words.NAMES]

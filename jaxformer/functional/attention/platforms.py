@@ -15,8 +15,6 @@ OTHERS = "tpu"
 
 PLATFORMS = ("cpu", "cuda", OTHERS)
 
-Attend = Callable[..., jax.Array]
-
 
 def default_platform() -> str:
     """Name of the default backend, "cuda" or "rocm" for a GPU."""
@@ -26,7 +24,7 @@ def default_platform() -> str:
     return "cuda" if "cuda" in jax.devices()[0].client.platform_version else "rocm"
 
 
-def jit_with_numbers(function: Attend) -> Attend:
+def jit_with_numbers(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     """Compiles a function of attention inputs, whose Python numbers are static.
 
     They decide which blocks are computed. Layers and calls that are alike share one trace, and an

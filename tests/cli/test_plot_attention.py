@@ -6,7 +6,7 @@ import re
 import pytest
 
 from jaxformer import runs
-from tests.test_cli_inference import one_line, output
+from tests.cli.commands import one_line, output
 
 START = "<|endoftext|>"
 

@@ -13,7 +13,7 @@ import pytest
 
 from jaxformer import runs, viz
 from jaxformer.training import read_metrics
-from tests.test_cli_inference import one_line, output
+from tests.cli.commands import one_line, output
 
 TRAINING = "training (with dropout and label smoothing)"
 STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
@@ -122,7 +122,7 @@ def test_loss_is_labelled_by_what_it_is_the_mean_of(kind, labels, request):
 
 
 def test_training_loss_is_labelled_by_what_else_is_in_it(tmp_path):
-    config = (pathlib.Path(__file__).parents[1] / "configs/phrasebook_en_kn.toml").read_text()
+    config = pathlib.Path("configs/phrasebook_en_kn.toml").read_text()
     (tmp_path / "config.toml").write_text(config)
     assert loss_labels(tmp_path).training == "training (with dropout and label smoothing)"
     (tmp_path / "config.toml").write_text(config.replace("label_smoothing = 0.1", ""))

@@ -8,7 +8,7 @@ import jaxformer
 from jaxformer.cli import main
 from jaxformer.config import load_config, ready_configs
 from jaxformer.errors import ConfigError
-from tests.test_cli import one_line
+from tests.cli.commands import one_line
 
 
 def test_ready_configs_are_those_of_the_repository():

@@ -1,0 +1,36 @@
+"""The command as a process: signals, and how fast it answers."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from jaxformer.cli import main
+
+
+def test_interrupt_exits_130_without_a_traceback(monkeypatch, capsys, trained):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("jaxformer.runs.open_run", interrupted)
+    with pytest.raises(SystemExit) as stopped:
+        main(["evaluate", str(trained[0] / "run")])
+    assert stopped.value.code == 130 and capsys.readouterr().err == "\n"
+
+
+def test_help_answers_within_two_seconds_without_jax():
+    start = time.monotonic()
+    code = (
+        "import sys\n"
+        "from jaxformer.cli import main\n"
+        "try:\n    main(['--help'])\n"
+        "except SystemExit as stopped:\n    assert not stopped.code\n"
+        "assert 'jax' not in sys.modules, 'jax was imported'\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    elapsed = time.monotonic() - start
+    assert result.returncode == 0, result.stderr
+    for command in ("train", "generate", "evaluate"):
+        assert command in result.stdout
+    assert elapsed < 2, f"{elapsed:.1f} s"

@@ -1,0 +1,94 @@
+"""What jaxformer train refuses before the first step, in one line."""
+
+import pytest
+
+from tests.cli.commands import one_line, write_config
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("num_heads = 2", "num_head = 2"), "unknown key model.num_head; did you mean 'num_heads'"),
+        (("num_layers = 2", ""), "missing key model.num_layers (an integer)"),
+        (("d_model = 16", "d_model = 15"), "d_model must be a multiple of num_heads"),
+        (("steps = 20", 'steps = "20"'), "training.steps must be an integer, got '20'"),
+        (('kind = "character"', 'kind = "chars"'), "kind must be one of character"),
+        (("batch_size = 8", "batch_size = 9"), "must be a multiple of devices * accumulate_steps"),
+        (("devices = 2", "devices = 99"), "training.devices=99, but this machine has 8"),
+        (("paths =", "validation_paths ="), "'files' needs data.paths"),
+        (("text.txt", "absent.txt"), "absent.txt"),
+        (("warmup_steps = 2", "warmup_steps = 30"), "decay_steps must be larger"),
+        (
+            ("learning_rate", "lr"),
+            "unknown key optimizer.lr; the keys here are name, learning_rate",
+        ),
+        (("dropout_rate", "learning_rate"), "did you mean 'optimizer.learning_rate'?"),
+        (("[data]", "[data"), "not a TOML file"),
+        (("max_len = 32", "max_len = 32\nvocab_size = 3"), "vocab_size must be at least"),
+    ],
+)
+def test_config_mistakes_get_one_line(tmp_path, capsys, change, message):
+    assert message in one_line(capsys, "train", write_config(tmp_path, change=change))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "empty"), (b"caf\xe9 au lait " * 50, "UTF-8")],
+)
+def test_unusable_text_gets_one_line(tmp_path, capsys, content, message):
+    config = write_config(tmp_path)
+    (tmp_path / "text.txt").write_bytes(content)
+    error = one_line(capsys, "train", config)
+    assert message in error and "text.txt" in error
+
+
+def test_missing_config_names_its_neighbours(tmp_path, capsys):
+    write_config(tmp_path)
+    error = one_line(capsys, "train", tmp_path / "tinny.toml")
+    assert "no such config file" in error and "tiny.toml" in error
+
+
+def test_wrong_override_names_the_option(tmp_path, capsys):
+    error = one_line(capsys, "train", write_config(tmp_path), "--model.num-head", "4")
+    assert "--model.num-heads" in error
+
+
+def test_impossible_override_is_a_mistake_too(tmp_path, capsys):
+    error = one_line(capsys, "train", write_config(tmp_path), "--model.d-model", "15")
+    assert "d_model must be a multiple of num_heads" in error
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("text.txt/run", "cannot be a run folder"),
+        ("text.txt", "Not a directory"),
+        ("x" * 300, "File name too long"),
+        ("runs[1]/a", "the path of a run folder must not have [ or ], got /"),
+    ],
+)
+def test_impossible_out_gets_one_line(tmp_path, capsys, out, message):
+    config = write_config(tmp_path)
+    assert message in one_line(capsys, "train", config, "--out", tmp_path / out)
+    assert {path.name for path in tmp_path.iterdir()} == {"text.txt", "tiny.toml"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('"the d"', '"the D"'), "samples.prompts has 'the D': every character must be"),
+        (("max_new_tokens = 12", "max_new_tokens = 30"), "samples.prompts has 'the c'"),
+    ],
+)
+def test_samples_that_cannot_be_are_refused_before_training(tmp_path, capsys, change, message):
+    assert message in one_line(capsys, "train", write_config(tmp_path, change=change))
+    assert not (tmp_path / "run").exists()
+
+
+def test_validation_text_may_not_be_trained_on(tmp_path, capsys):
+    text = (tmp_path / "text.txt").as_posix()
+    config = write_config(
+        tmp_path, change=("[tokenizer]", f'validation_paths = ["{text}"]\n[tokenizer]')
+    )
+    assert "got a document in both" in one_line(capsys, "train", config)

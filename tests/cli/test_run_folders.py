@@ -1,0 +1,89 @@
+"""Run folders that are damaged, of something else, or of another run."""
+
+import shutil
+
+import pytest
+
+from tests.cli.commands import TEXT, one_line, truncate, write_config
+
+
+def test_folder_that_is_no_run_gets_one_line(tmp_path, capsys):
+    assert "it has no config.toml" in one_line(capsys, "evaluate", tmp_path)
+    missing = tmp_path / "missing"
+    assert "no such folder" in one_line(capsys, "generate", missing, "--prompt", "a")
+    assert not missing.exists()
+
+
+def test_folder_of_something_else_is_left_alone(tmp_path, capsys):
+    config = write_config(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.txt").write_text("years of work")
+    error = one_line(capsys, "train", config)
+    assert "not a run folder" in error and "thesis.txt" in error
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["thesis.txt"]
+
+
+def test_run_of_another_config_is_left_alone(trained, capsys):
+    folder = trained[0]
+    before = (folder / "run" / "config.toml").read_bytes()
+    error = one_line(capsys, "train", folder / "tiny.toml", "--optimizer.learning-rate", "0.1")
+    assert "optimizer.learning_rate: 0.03 there, 0.1 now" in error
+    assert f"--out NEW: from nothing, or from its weights by --init-from {folder / 'run'}" in error
+    assert (folder / "run" / "config.toml").read_bytes() == before
+
+
+def test_run_is_not_continued_on_another_text(trained, tmp_path, capsys):
+    text = trained[0] / "text.txt"
+    text.write_text(TEXT.replace("dog", "god"), encoding="utf-8")
+    try:
+        assert "another text" in one_line(capsys, "train", trained[0] / "tiny.toml")
+    finally:
+        text.write_text(TEXT, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda run: (run / "validation.json").write_bytes(b""), "validation.json"),
+        (lambda run: truncate(run / "validation.json"), "validation.json"),
+        (lambda run: (run / "validation.json").unlink(), "validation.json"),
+        (lambda run: truncate(run / "tokenizer.json"), "tokenizer.json"),
+        (lambda run: (run / "config.toml").unlink(), "has no config.toml"),
+        (lambda run: truncate(run / "config.toml"), "config.toml"),
+        (lambda run: shutil.rmtree(run / "checkpoints"), "has no checkpoint"),
+        (lambda run: shutil.rmtree(run / "checkpoints/20/params"), "checkpoints/20 is damaged"),
+        (lambda run: (run / "checkpoints/20/params/_METADATA").write_text("{}"), "is damaged"),
+    ],
+)
+def test_damaged_run_gets_one_line(trained, tmp_path, capsys, damage, named):
+    run = tmp_path / "run"
+    shutil.copytree(trained[0] / "run", run)
+    damage(run)
+    assert named in one_line(capsys, "evaluate", run, "--step", "20")
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "[]"])
+def test_damaged_summary_gets_one_line(trained, tmp_path, capsys, content):
+    run = tmp_path / "run"
+    shutil.copytree(trained[0] / "run", run)
+    (run / "data.json").write_text(content)
+    words = ("train", trained[0] / "tiny.toml", "--out", run)
+    assert "data.json is missing or damaged" in one_line(capsys, *words)
+
+
+def test_refused_command_changes_no_file(trained, capsys):
+    folder = trained[0] / "run"
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    config = trained[0] / "tiny.toml"
+    error = one_line(capsys, "train", config, "--training.steps", "4")
+    assert "trained to step 20 already, got steps=4" in error
+    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize("name", ["data.json", "tokenizer.json", "validation.json"])
+def test_file_with_a_name_of_ours_is_left_alone(tmp_path, capsys, name):
+    config = write_config(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).write_text("mine")
+    assert name in one_line(capsys, "train", config)
+    assert (tmp_path / "run" / name).read_text() == "mine"

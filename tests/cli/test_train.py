@@ -1,0 +1,148 @@
+"""jaxformer train: what it prints, leaves in the run folder, and resumes."""
+
+import io
+import json
+import sys
+
+import jax
+import numpy as np
+
+from jaxformer.cli import main
+from jaxformer.cli.train import _escape_what_cannot_be_shown
+from jaxformer.config import LionConfig, RotaryConfig, load_config
+from jaxformer.errors import ConfigError
+from jaxformer.runs import open_run
+from tests.cli.commands import one_line, split_lines, write_config
+
+
+def test_training_prints_settings_samples_loss_and_folder(trained):
+    folder, out = trained
+    assert out.startswith("a language model, which continues text; settings other than the default")
+    assert "\n  [optimizer] learning_rate = 0.03\n" in out and "num_kv_heads" not in out
+    assert "vocab_size = " in out  # which the data decides
+    assert "step 20/20" in out and "layers run as a scan: model.layer_execution says so" in out
+    for prompt in ("the c", "the d", "on"):
+        assert f"--- '{prompt}'\n{prompt}" in out
+    assert out.count("step 20: validation loss ") == out.count("bits per byte") - 1 == 1
+    assert out.endswith(f"run folder: {folder / 'run'}\n")
+
+
+def test_run_folder_holds_everything(trained):
+    folder = trained[0] / "run"
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        "config.toml", "tokenizer.json", "metrics.jsonl", "tensorboard", "checkpoints",
+        "samples.txt", "loss.png", "validation.json", "data.json",
+    }  # fmt: skip
+    assert (folder / "loss.png").stat().st_size > 5000
+    assert load_config(folder / "config.toml").model.vocab_size is not None
+    assert (folder / "samples.txt").read_text(encoding="utf-8").count("---") == 3
+    for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+        json.loads(line)
+
+
+def test_training_learns(trained):
+    records = (trained[0] / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    losses = [json.loads(line)["loss"] for line in records if '"loss"' in line]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_run_goes_on_with_more_steps_bitwise(trained, tmp_path):
+    """20 + 10 steps in two commands equal 30 in one."""
+    longer = {"training": ("steps = 20", "steps = 30")}
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    main(["train", str(write_config(whole, **longer))])
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    config = write_config(parts)
+    main(["train", str(config)])
+    main(["train", str(config), "--training.steps", "30"])
+    one, two = (open_run(folder / "run", step=30) for folder in (whole, parts))
+
+    jax.tree.map(np.testing.assert_array_equal, one.params, two.params)
+
+
+def test_packed_documents_words_and_one_device_train_too(tmp_path, capsys):
+    """The options that the other tests leave at their defaults, in one run."""
+    split_lines(tmp_path)
+    config = write_config(
+        tmp_path,
+        paths=("text.txt", "texts/*.txt"),
+        kind=('kind = "character"', 'kind = "word"\nvocab_size = 30'),
+        packing=("[tokenizer]", 'packing = "documents"\n[tokenizer]'),
+        runner=("devices = 2", 'runner = "single"\naccumulate_steps = 2'),
+        model=("dropout_rate", 'remat = "dots"\ndtype = "bfloat16"\ndropout_rate'),
+        samples=("temperature = 0.8", "temperature = 0.0\nrepetition_penalty = 1.2"),
+        schedule=("steps = 20", "steps = 40"),
+    )
+    main(["train", str(config)])
+    out = capsys.readouterr().out
+    assert "--- 'the d'\nthe d" in out
+    run = open_run(tmp_path / "run")
+    assert run.task.tokenizer.vocab_size <= 30 and run.task.tokenizer.end_of_text is not None
+    evaluation = run.evaluate()
+    assert evaluation.perplexity < 10  # of 20 words, most of which follow from the last
+    # All tokens but the first of each document, and their bytes: spaces cost a word model nothing.
+    validation = run.task.load_validation(run.folder)
+    documents = np.split(validation.stream.tokens, validation.stream.offsets[1:])
+    assert len(documents) == 8
+    assert evaluation.predicted == sum(document.size - 1 for document in documents)
+    assert "prompt is empty" in one_line(capsys, "generate", run.folder, "--prompt", "")
+    # The prompt's last word and the continuation's first are two words.
+    main(["generate", str(run.folder), "--prompt", "the cat", "--top-k", "1"])
+    assert capsys.readouterr().out.startswith("the cat ")
+
+
+def test_prompts_are_taken_from_the_validation_text(tmp_path, capsys):
+    """And ids that the vocabulary has beyond the tokenizer's are never drawn."""
+    split_lines(tmp_path)
+    config = write_config(
+        tmp_path,
+        paths=("text.txt", "texts/*.txt"),
+        prompts=('prompts = ["the c", "the d", "on"]\nmax_new_tokens = 12', ""),
+        vocabulary=("max_len = 32", "max_len = 32\nvocab_size = 300"),
+        steps=("steps = 20", "steps = 1"),
+    )
+    main(["train", str(config)])
+    run = open_run(tmp_path / "run")
+    lines = " ".join(path.read_text() for path in (tmp_path / "texts").iterdir())
+    assert len(set(run.config.samples.prompts)) == 3
+    assert all(prompt in lines for prompt in run.config.samples.prompts)
+    # An untrained model ends a text rarely: the samples fill the context.
+    samples = (run.folder / "samples.txt").read_text(encoding="utf-8").split("--- ")[1:]
+    assert max(len(sample) for sample in samples) > 32
+    # Windows run on from one document to the next, so that an empty prompt starts one.
+    capsys.readouterr()
+    main(["generate", str(run.folder), "--prompt", "", "--max-new-tokens", "9"])
+    assert capsys.readouterr().out.strip()
+
+
+def test_config_behind_two_dashes_trains_too(trained, capsys):
+    main(["train", "--", str(trained[0] / "tiny.toml")])
+    assert f"run folder: {trained[0] / 'run'}" in capsys.readouterr().out
+
+
+def test_override_reaches_a_table_within_a_table(tmp_path, capsys, monkeypatch):
+    configs = []
+
+    def train_run(config, *, on_start):
+        configs.append(config)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("jaxformer.runs.train_run", train_run)
+    flags = ("--model.positions.base", "5e5", "--optimizer.name", "lion")
+    one_line(capsys, "train", write_config(tmp_path), *flags)
+    assert configs[0].model.positions == RotaryConfig(base=5e5)
+    assert configs[0].optimizer == LionConfig(learning_rate=3e-2)
+    error = one_line(capsys, "train", write_config(tmp_path), "--model.positions", "alibbi")
+    assert "--model.positions must be one of none" in error and "mean 'alibi'?" in error
+
+
+def test_what_standard_output_cannot_show_does_not_end_a_run(monkeypatch):
+    latin = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", latin)
+    _escape_what_cannot_be_shown()
+    print("caf\xe9 \u0ca8")
+    latin.flush()
+    assert latin.buffer.getvalue() == b"caf\xe9 \\u0ca8\n"

@@ -1,0 +1,132 @@
+"""jaxformer evaluate and generate, and the same in Python, of a finished run."""
+
+import re
+
+import jax
+import numpy as np
+import pytest
+
+from jaxformer.cli import main
+from jaxformer.config import SamplingConfig
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.runs import LanguageModelTask, open_run
+from tests.cli.commands import one_line
+
+
+def test_evaluate_prints_the_loss_that_training_ended_with(trained, capsys):
+    folder, out = trained
+    main(["evaluate", str(folder / "run")])
+    printed = capsys.readouterr().out
+    loss = out.split("step 20: validation loss ")[-1].splitlines()[0]
+    expected = re.escape(f"validation loss at step 20: {loss}, over ") + r"[\d,]+ tokens\n"
+    assert re.fullmatch(expected, printed)
+
+
+def test_evaluate_measures_other_text(trained, tmp_path, capsys):
+    (tmp_path / "other.txt").write_text("the dog sat on the cat.\n" * 20, encoding="utf-8")
+    main(["evaluate", str(trained[0] / "run"), "--data", str(tmp_path / "other.txt")])
+    printed = capsys.readouterr().out
+    evaluation = open_run(trained[0] / "run").evaluate([tmp_path / "other.txt"])
+    assert printed == f"loss at step 20: {evaluation}, over 479 tokens\n"
+    assert evaluation.loss > open_run(trained[0] / "run").evaluate().loss
+    words = ("evaluate", trained[0] / "run", "--data")
+    assert "absent.txt" in one_line(capsys, *words, tmp_path / "absent.txt")
+    (tmp_path / "other.txt").write_text("Zebra", encoding="utf-8")
+    assert "'Z'" in one_line(capsys, *words, tmp_path / "other.txt")
+
+
+def test_bits_per_byte_of_a_character_model_follow_from_its_loss(trained):
+    """One ASCII character is one byte and one token, so the two measures agree."""
+    evaluation = open_run(trained[0] / "run").evaluate()
+    assert evaluation.bits_per_byte == pytest.approx(evaluation.loss / np.log(2), rel=1e-6)
+    assert evaluation.perplexity == pytest.approx(np.exp(evaluation.loss))
+
+
+def test_chosen_checkpoint_is_used(trained, capsys):
+    folder = trained[0] / "run"
+    main(["evaluate", str(folder), "--step", "10"])
+    assert capsys.readouterr().out.startswith("validation loss at step 10: ")
+    assert "no checkpoint of step 11, only [10, 20]" in one_line(
+        capsys, "evaluate", folder, "--step", "11"
+    )
+
+
+def test_generate_streams_the_prompt_and_its_continuation(trained, capsys):
+    words = ["generate", str(trained[0] / "run"), "--prompt", "the c", "--max-new-tokens", "9"]
+    texts = []
+    for extra in (["--temperature", "0"], ["--temperature", "0", "--seed", "1"],
+                  ["--seed", "1"], ["--seed", "2"], ["--seed", "2"]):  # fmt: skip
+        main(words + extra)
+        texts.append(capsys.readouterr().out)
+    assert all(text.startswith("the c") and len(text) <= 5 + 9 + 1 for text in texts)
+    assert texts[0] == texts[1] and texts[3] == texts[4] and texts[2] != texts[3]
+
+
+def test_generate_samples_as_the_run_says_where_it_is_not_told_otherwise(trained, capsys):
+    """The command and Python alike; a flag and a keyword replace one setting each."""
+    run, asked = open_run(trained[0] / "run"), []
+    words = ["generate", str(run.folder), "--prompt", "the c", "--max-new-tokens", "9"]
+    own = {"temperature": 0.8, "top_k": 5}
+    main([*words, "--seed", "3"])
+    text = run.generate("the c", max_new_tokens=9, seed=3)
+    assert capsys.readouterr().out == f"the c{text}\n" and len(text) == 9
+    pieces = list(run.generate_stream("the c", max_new_tokens=9, seed=3, **own))
+    assert "".join(pieces) == text and len(pieces) > 2
+
+    def stream(self, params, prompt, *, rng, sampling, max_new_tokens):
+        asked.append((np.asarray(jax.random.key_data(rng)).tolist(), sampling, max_new_tokens))
+        return iter([""])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LanguageModelTask, "generate_stream", stream)
+        main([*words, "--top-k", "None", "--min-p", "0.1"])
+        run.generate("the c", max_new_tokens=9, top_k=None, min_p=0.1)
+        run.generate("the c", temperature=0.0)
+    changed = SamplingConfig(temperature=0.8, min_p=0.1)
+    greedy = SamplingConfig(temperature=0.0, top_k=5)
+    assert asked == [([0, 0], changed, 9), ([0, 0], changed, 9), ([0, 0], greedy, None)]
+
+
+def test_generate_refuses_options_that_it_does_not_have(trained, capsys):
+    run = open_run(trained[0] / "run")
+    message = "no option 'max_tokens'; the options are .*min_p, seed, max_new_tokens$"
+    with pytest.raises(ConfigError, match=message):
+        run.generate("the c", max_tokens=3)
+    words = ("generate", run.folder, "--prompt", "the c")
+    assert "seed must be an integer in 0 .. 2**31 - 1" in one_line(capsys, *words, "--seed", -1)
+    assert "top_p must be in (0, 1]" in one_line(capsys, *words, "--top-p", 0)
+
+
+def test_generate_fills_the_context_when_not_told_how_much(trained, capsys):
+    main(["generate", str(trained[0] / "run"), "--prompt", "the c", "--top-k", "1"])
+    out = capsys.readouterr().out
+    assert len(out.removesuffix("\n")) == 32  # characters are tokens, and none is the last
+
+
+def test_empty_prompt_needs_documents_to_start(trained, capsys):
+    """The end of text that it would start from never occurs in a single text."""
+    assert "prompt is empty" in one_line(capsys, "generate", trained[0] / "run", "--prompt", "")
+
+
+def test_prompt_that_does_not_fit_gets_one_line(trained, capsys):
+    run = trained[0] / "run"
+    error = one_line(capsys, "generate", run, "--prompt", "the cat " * 9)
+    assert "72 tokens" in error and "context of 32" in error
+    error = one_line(capsys, "generate", run, "--prompt", "the", "--max-new-tokens", "30")
+    assert "ask for at most 29" in error
+
+
+def test_unknown_character_gets_one_line(trained, capsys):
+    assert "'Z'" in one_line(capsys, "generate", trained[0] / "run", "--prompt", "Zebra")
+
+
+def test_encode_and_decode_are_the_tokenizers(trained):
+    run = open_run(trained[0] / "run")
+    ids = run.encode(" the cat ")
+    assert ids.tolist() == run.task.tokenizer.encode(" the cat ").tolist()
+    assert run.decode(ids) == run.decode(ids.tolist()) == " the cat "
+    size = run.task.tokenizer.vocab_size
+    with pytest.raises(DataError, match=f"at least 0 and less than vocab_size={size}, got -1"):
+        run.decode([0, -1])
+    with pytest.raises(DataError, match="must be integers .* got float64 of shape .1,."):
+        run.decode([0.5])
