@@ -6,7 +6,7 @@ import textwrap
 
 from jaxformer.cli.commands import Configs
 from jaxformer.config import ready_configs
-from jaxformer.config.checks import suggestion
+from jaxformer.config.ready import ready_hint
 from jaxformer.errors import ConfigError
 
 __all__ = ["configs"]
@@ -18,8 +18,7 @@ def configs(command: Configs) -> None:
     if command.name is not None:
         if command.name not in texts:
             raise ConfigError(
-                f"there is no ready config {command.name!r}; they are {', '.join(texts)}"
-                + suggestion(command.name, texts)
+                f"there is no ready config {command.name!r}{ready_hint(command.name)}"
             )
         print(texts[command.name], end="")
         return

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 from jaxformer.config.checks import field_types, suggestion
 from jaxformer.config.kinds import kinds_of
 from jaxformer.config.reading import config_from_dict, default_kind, with_source_of_paths
-from jaxformer.config.ready import ready_configs
+from jaxformer.config.ready import ready_configs, ready_hint
 from jaxformer.config.schema import ExperimentConfig
 from jaxformer.errors import ConfigError
 
@@ -67,11 +67,10 @@ def _found(path: pathlib.Path) -> pathlib.Path:
 
 def _nearby(path: pathlib.Path) -> str:
     """End of a message on a missing file: what is beside it, or the ready configs for a name."""
-    ready = ready_configs()
-    near = suggestion(path.stem, ready)
     if not path.suffix:
-        return f"; the ready ones are {', '.join(ready)}{near}"
+        return ready_hint(path.stem)
     beside = sorted(p.name for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
+    near = suggestion(path.stem, ready_configs())
     return (f"; {path.parent} has {', '.join(beside)}" if beside else "") + near
 
 

@@ -2,7 +2,9 @@
 
 import pathlib
 
-__all__ = ["ready_configs"]
+from jaxformer.config.checks import suggestion
+
+__all__ = ["ready_configs", "ready_hint"]
 
 # In a checkout configs/ lies beside the package; a wheel has it inside.
 _FOLDERS = tuple(folder / "configs" for folder in pathlib.Path(__file__).parents[1:3])
@@ -17,3 +19,9 @@ def ready_configs() -> dict[str, pathlib.Path]:
     """
     files = next((files for folder in _FOLDERS if (files := sorted(folder.glob("*.toml")))), [])
     return {file.stem: file for file in files}
+
+
+def ready_hint(name: str) -> str:
+    """End of a message on an unknown name: the ready configs, and the one that is most like it."""
+    ready = ready_configs()
+    return f"; the ready ones are {', '.join(ready)}{suggestion(name, ready)}"
