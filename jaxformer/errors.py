@@ -1,10 +1,17 @@
-"""The errors that jaxformer raises for its users' mistakes; every one is a ValueError.
+"""The errors that jaxformer raises for what its users can mend; every one is a ValueError.
 
 Each message says which rule was broken, which value broke it, and what to do instead, so that
 the command line can print it as it is.
 """
 
-__all__ = ["CheckpointError", "ConfigError", "DataError", "ShapeError", "TrainingError"]
+__all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "DataError",
+    "ShapeError",
+    "StorageError",
+    "TrainingError",
+]
 
 
 class ConfigError(ValueError):
@@ -21,6 +28,10 @@ class DataError(ValueError):
 
 class CheckpointError(ValueError):
     """A run folder or checkpoint that is missing, damaged, or of another configuration."""
+
+
+class StorageError(ValueError):
+    """A file that cannot be written, such as on a full disk."""
 
 
 class TrainingError(ValueError):

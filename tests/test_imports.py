@@ -13,7 +13,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Which parts of the package each part may import (imports point down only, siblings do
 # not import each other, errors and config are leaves, text takes plain arguments).
-_LEAVES = {"errors", "config"}
+_LEAVES = {"errors", "config", "storage"}
 _MODELS = _LEAVES | {"functional", "modules", "models", "text"}
 _USES = ("training", "inference", "interop", "viz", "testing")
 MAY_IMPORT = {
@@ -22,7 +22,8 @@ MAY_IMPORT = {
     "errors": set(),
     "config": {"errors"},
     "functional": {"errors"},
-    "text": {"errors"},
+    "storage": {"errors"},
+    "text": {"errors", "storage"},
     "modules": _LEAVES | {"functional"},
     "models": _LEAVES | {"functional", "modules"},
     **dict.fromkeys(_USES, _MODELS),
@@ -34,6 +35,7 @@ MAY_IMPORT_OUTSIDE = {
     "__init__": set(),
     "errors": set(),
     "config": set(),
+    "storage": set(),
     "functional": {"jax", "einops", "chex", "numpy"},
 }
 NEVER = ("flax.nnx", "pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve")

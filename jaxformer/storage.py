@@ -1,0 +1,278 @@
+"""Files that survive a crash, a full disk and a stranger: written whole, checked when read."""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import errno
+import hashlib
+import json
+import os
+import pathlib
+import re
+import secrets
+import stat
+from collections.abc import Collection, Mapping
+from typing import Any, BinaryIO
+
+from jaxformer.errors import CheckpointError, StorageError
+
+__all__ = [
+    "Manifest",
+    "open_to_append",
+    "read_manifest",
+    "read_whole",
+    "remove_drafts",
+    "storage_error",
+    "write_manifest",
+    "write_whole",
+]
+
+_MAX_MANIFEST = 64 * 2**20  # bytes: some 500,000 files
+_DRAFT = re.compile(r"\.[0-9a-f]{16}\.tmp")
+_HASHING_THREADS = 4  # hashlib lets other threads run while it works
+
+
+def storage_error(path: str | pathlib.Path, error: OSError, doing: str = "written") -> StorageError:
+    """Makes the StorageError of a file that could not be written, or read."""
+    reason = error.strerror or str(error) or type(error).__name__
+    remedy = "free space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "mend that"
+    return StorageError(f"{path} cannot be {doing}: {reason}; {remedy}, and do the same again")
+
+
+def write_whole(path: str | pathlib.Path, content: str | bytes) -> None:
+    """Writes a file in one step: after a crash it is as before, or has all of the content.
+
+    A link at the path is replaced, not followed.
+
+    Args:
+        path: of the file, in a folder that exists.
+        content: text, which becomes UTF-8, or bytes.
+
+    Raises:
+        StorageError: the disk is full, or the file cannot be written for another reason.
+
+    Example:
+        >>> import tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "notes.txt")
+        >>> write_whole(path, "two words")
+        >>> read_whole(path)
+        b'two words'
+    """
+    path = pathlib.Path(path)
+    data = content.encode() if isinstance(content, str) else content
+    draft = path.with_name(f".{secrets.token_hex(8)}.tmp")  # a name for which _DRAFT looks
+    try:
+        # "x" makes a new file, so that nothing that lies there is written through.
+        with draft.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise storage_error(path, error) from None
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def remove_drafts(folder: pathlib.Path) -> None:
+    """Removes from a folder what a killed `write_whole` has left; call it while no other writes."""
+    for path in folder.iterdir():
+        if _DRAFT.fullmatch(path.name):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _sync_folder(folder: pathlib.Path) -> None:
+    """Puts the names of a folder's files on disk, where the system can do that."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def open_to_append(path: str | pathlib.Path) -> BinaryIO:
+    """Opens a file to write at its end; makes it where it is missing.
+
+    Raises:
+        StorageError: the path is a link, or not a regular file, or cannot be written to.
+    """
+    try:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(path, flags, 0o644)
+    except OSError as error:
+        raise storage_error(path, _named(error)) from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise storage_error(path, OSError(errno.EINVAL, "it is not a regular file"))
+    return open(descriptor, "ab")
+
+
+def read_whole(path: str | pathlib.Path, *, limit: int = 2**30) -> bytes:
+    """Reads a file of a run folder: a regular file, not a link, and not larger than it may be.
+
+    Args:
+        path: of the file.
+        limit: bytes that it may have at most.
+
+    Raises:
+        CheckpointError: the file is missing, a link, not a regular file, or too large.
+    """
+    try:
+        # O_NONBLOCK, because opening a FIFO would wait for a writer.
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise CheckpointError(f"{path} must be a file, got something else; remove it")
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {_named(error).strerror}") from None
+    if len(data) > limit:
+        raise CheckpointError(f"{path} must have at most {limit:,} bytes, got more")
+    return data
+
+
+def _named(error: OSError) -> OSError:
+    """The error, in words that say what the system means by a loop."""
+    if error.errno == errno.ELOOP:
+        return OSError(errno.ELOOP, "it is a link, which could lead anywhere")
+    return error
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """SHA-256 of every file of a folder, and what the folder is.
+
+    Args:
+        about: what the folder is, as JSON has it, such as the version that wrote it.
+        files: SHA-256 in hexadecimal by path, relative to the folder, with slashes; several where
+            a file is just being replaced, any of which is right.
+
+    Example:
+        >>> import tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> write_whole(folder / "a.txt", "one")
+        >>> manifest = Manifest.of(folder, {"layout": 1})
+        >>> manifest.damage(folder) is None
+        True
+        >>> write_whole(folder / "a.txt", "two")
+        >>> manifest.damage(folder)
+        'a.txt is not the file that was written: its SHA-256 differs'
+    """
+
+    about: Mapping[str, Any]
+    files: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of(
+        cls, folder: pathlib.Path, about: Mapping[str, Any], *, ignore: Collection[str] = ()
+    ) -> "Manifest":
+        """Makes the manifest of a folder.
+
+        Args:
+            folder: with regular files and folders only.
+            about: what the folder is.
+            ignore: paths of files and folders to leave out, as drafts of `write_whole` are anyway.
+
+        Raises:
+            OSError: a file cannot be read.
+            CheckpointError: there is a link, or something else that is no file.
+        """
+        paths = _regular_files(folder, ignore)
+        with concurrent.futures.ThreadPoolExecutor(_HASHING_THREADS) as threads:
+            digests = threads.map(lambda path: _digest(folder / path), paths)
+            return cls(about, {path: (it,) for path, it in zip(paths, digests, strict=True)})
+
+    def damage(self, folder: pathlib.Path, *, ignore: Collection[str] = ()) -> str | None:
+        """Compares a folder with the manifest.
+
+        Args:
+            folder: to check.
+            ignore: paths of files and folders that the manifest does not speak of.
+
+        Returns:
+            What is wrong with the first file that is not as it was, for an error message; None
+            where every file is there, as it was, and no other.
+        """
+        try:
+            found = Manifest.of(folder, {}, ignore=ignore).files
+        except CheckpointError as error:
+            return str(error)
+        except OSError as error:
+            return f"{error.filename} cannot be read: {error.strerror}"
+        for path in sorted(self.files.keys() | found.keys()):
+            if path not in found:
+                return f"{path} is missing"
+            if path not in self.files:
+                return f"{path} is no file of it"
+            if found[path][0] not in self.files[path]:
+                return f"{path} is not the file that was written: its SHA-256 differs"
+        return None
+
+
+def _regular_files(folder: pathlib.Path, ignore: Collection[str]) -> list[str]:
+    """Paths of the files in a folder and the folders in it, sorted; links are not followed."""
+    found: list[str] = []
+    folders = [""]
+    while folders:
+        prefix = folders.pop()
+        with os.scandir(folder / prefix) as entries:
+            for entry in entries:
+                path = f"{prefix}{entry.name}"
+                if path in ignore or _DRAFT.fullmatch(entry.name):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(f"{path}/")
+                elif entry.is_file(follow_symlinks=False):
+                    found.append(path)
+                else:
+                    kind = "a link" if entry.is_symlink() else "no regular file"
+                    raise CheckpointError(f"{path} is {kind}")
+    return sorted(found)
+
+
+def _digest(path: pathlib.Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(descriptor, "rb", buffering=0) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_manifest(path: pathlib.Path, manifest: Manifest) -> None:
+    """Writes a manifest as JSON, with a SHA-256 of its own.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    values = {"about": dict(manifest.about), "files": {k: [*v] for k, v in manifest.files.items()}}
+    text = json.dumps({**values, "sha256": _digest_of(values)}, indent=0)
+    write_whole(path, text + "\n")
+
+
+def read_manifest(path: pathlib.Path) -> Manifest:
+    """Reads a manifest.
+
+    Raises:
+        CheckpointError: it is missing or damaged.
+    """
+    try:
+        values = json.loads(read_whole(path, limit=_MAX_MANIFEST))
+        digest = values.pop("sha256")
+        if digest != _digest_of(values):
+            raise ValueError("its SHA-256 differs")
+        files = {str(name): tuple(map(str, digests)) for name, digests in values["files"].items()}
+        return Manifest(dict(values["about"]), files)
+    except CheckpointError:
+        raise
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} is damaged: {error}") from None
+
+
+def _digest_of(values: Mapping[str, Any]) -> str:
+    """SHA-256 of JSON values, whatever the spaces and the order of the keys."""
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()

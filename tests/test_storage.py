@@ -1,0 +1,156 @@
+import errno
+import json
+import os
+import pathlib
+import stat
+
+import pytest
+
+from jaxformer.errors import CheckpointError, StorageError
+from jaxformer.storage import (
+    Manifest,
+    open_to_append,
+    read_manifest,
+    read_whole,
+    remove_drafts,
+    write_manifest,
+    write_whole,
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of three files, one of them two folders down."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for name in ("one", "a/two", "a/b/three"):
+        write_whole(tmp_path / name, f"the text of {name}")
+    return tmp_path
+
+
+def test_written_file_replaces_a_link_and_leaves_what_it_points_to(tmp_path):
+    (tmp_path / "target").write_text("kept")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    write_whole(tmp_path / "link", "new")
+    assert (tmp_path / "target").read_text() == "kept"
+    assert not (tmp_path / "link").is_symlink()
+    assert read_whole(tmp_path / "link") == b"new"
+
+
+def test_file_that_cannot_be_written_stays_as_it_was(tmp_path, monkeypatch):
+    write_whole(tmp_path / "file", "old")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match=r"file cannot be written: No space.*; free space"):
+        write_whole(tmp_path / "file", "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert read_whole(tmp_path / "file") == b"old"
+
+
+def test_written_file_has_the_permissions_of_any_new_file(tmp_path):
+    write_whole(tmp_path / "ours", "")
+    (tmp_path / "pythons").write_text("")
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("ours", "pythons")]
+    assert modes[0] == modes[1]
+
+
+def test_drafts_of_a_killed_process_are_removed_and_nothing_else(folder):
+    (folder / ".0123456789abcdef.tmp").write_text("half")
+    (folder / ".config.tmp").write_text("someone's")
+    manifest = Manifest.of(folder, {}, ignore=(".config.tmp",))
+    assert set(manifest.files) == {"one", "a/two", "a/b/three"}
+    remove_drafts(folder)
+    assert sorted(path.name for path in folder.iterdir()) == [".config.tmp", "a", "one"]
+
+
+def test_appending_makes_a_file_goes_on_with_it_and_follows_no_link(tmp_path):
+    for line in (b"one\n", b"two\n"):
+        with open_to_append(tmp_path / "log") as file:
+            file.write(line)
+    assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"
+    (tmp_path / "link").symlink_to(tmp_path / "log")
+    with pytest.raises(StorageError, match="link cannot be written: it is a link"):
+        open_to_append(tmp_path / "link")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: None, "No such file"),
+        (lambda path: path.symlink_to("/etc/hostname"), "it is a link"),
+        (os.mkfifo, "must be a file, got something else"),
+        (pathlib.Path.mkdir, "Is a directory"),
+        (lambda path: path.write_bytes(b"12345"), "at most 4 bytes"),
+    ],
+)
+def test_reading_refuses_what_is_no_small_regular_file(tmp_path, make, message):
+    make(tmp_path / "file")
+    with pytest.raises(CheckpointError, match=message):
+        read_whole(tmp_path / "file", limit=4)
+
+
+def test_manifest_read_is_the_manifest_written(folder):
+    manifest = Manifest.of(folder, {"layout": 2, "loss": 0.1, "name": "ಕನ್ನಡ"})
+    write_manifest(folder / "manifest.json", manifest)
+    assert read_manifest(folder / "manifest.json") == manifest
+    assert manifest.damage(folder, ignore=("manifest.json",)) is None
+
+
+@pytest.mark.parametrize(
+    ("spoil", "damage"),
+    [
+        (lambda folder: (folder / "a/two").write_text("the text of a/twp"), "a/two is not the"),
+        (lambda folder: (folder / "a/two").write_text("the text"), "a/two is not the file"),
+        (lambda folder: (folder / "a/two").unlink(), "a/two is missing"),
+        (lambda folder: (folder / "a/b/four").touch(), "a/b/four is no file of it"),
+        (lambda folder: (folder / "one").replace(folder / "a/two"), "a/two is not the file"),
+        (lambda folder: (folder / "link").symlink_to("one"), "link is a link"),
+        (lambda folder: (folder / "link").symlink_to("a"), "link is a link"),
+        (lambda folder: os.mkfifo(folder / "pipe"), "pipe is no regular file"),
+    ],
+)
+def test_manifest_names_what_is_wrong_with_a_folder(folder, spoil, damage):
+    manifest = Manifest.of(folder, {})
+    spoil(folder)
+    assert manifest.damage(folder).startswith(damage)
+
+
+def test_manifest_may_accept_two_contents_of_a_file_that_is_being_replaced(folder):
+    old = Manifest.of(folder, {}).files["one"]
+    write_whole(folder / "one", "new")
+    new = Manifest.of(folder, {})
+    both = Manifest({}, {**new.files, "one": (*old, *new.files["one"])})
+    assert both.damage(folder) is None
+    write_whole(folder / "one", "the text of one")
+    assert both.damage(folder) is None
+    assert new.damage(folder) is not None
+
+
+def test_every_changed_bit_of_a_manifest_is_found(folder):
+    path = folder / "manifest.json"
+    manifest = Manifest.of(folder, {"layout": 2, "loss": 2.5})
+    write_manifest(path, manifest)
+    data = path.read_bytes()
+    silent = []
+    for bit in range(len(data) * 8):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        try:
+            # A changed space, say, is no harm.
+            if read_manifest(path) != manifest:
+                silent.append(bit)
+        except CheckpointError:
+            pass
+    assert silent == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "1", '{"sha256": 1}', "[" * 100_000, '{"files": {}}', json.dumps({})]
+)
+def test_manifest_that_is_none_is_one_clear_error(tmp_path, text):
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"manifest\.json is damaged: "):
+        read_manifest(tmp_path / "manifest.json")
