@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from jaxformer.config.checks import require_positive, require_types
+from jaxformer.config.checks import require, require_positive, require_types
 
 __all__ = ["LoopConfig"]
 
@@ -19,9 +19,12 @@ class LoopConfig:
         eval_every: steps between two validations.
         checkpoint_every: steps between two checkpoints; the last step always has one.
         keep_checkpoints: number of latest checkpoints to keep, beside the best.
+        skip_bad_steps: how many steps of the run, those before a resume included, may have a loss
+            or gradient that is not finite. They are skipped: counted, but their batch changes
+            nothing. The next one ends the run.
 
     Raises:
-        ConfigError: a number is not a positive integer.
+        ConfigError: a number is not a positive integer, or skip_bad_steps a negative one.
 
     Example:
         >>> LoopConfig(steps=1000).checkpoint_every
@@ -34,6 +37,7 @@ class LoopConfig:
     eval_every: int = 200
     checkpoint_every: int = 200
     keep_checkpoints: int = 2
+    skip_bad_steps: int = 0
 
     def __post_init__(self) -> None:
         require_types(self)
@@ -41,3 +45,8 @@ class LoopConfig:
             self, "steps", "accumulate_steps", "log_every", "eval_every", "checkpoint_every",
             "keep_checkpoints",
         )  # fmt: skip
+        require(
+            0 <= self.skip_bad_steps < 2**31,
+            "skip_bad_steps must be zero or more, and less than 2**31",
+            skip_bad_steps=self.skip_bad_steps,
+        )

@@ -37,8 +37,9 @@ _DATA = "data.json"
 
 # What may change when a run goes on: how far, how often, where; never what is computed.
 _MAY_CHANGE = ("training.steps", "training.log_every", "training.eval_every",
-               "training.checkpoint_every", "training.keep_checkpoints", "training.runner",
-               "training.devices", "training.cpu_devices", "samples.", "out")  # fmt: skip
+               "training.checkpoint_every", "training.keep_checkpoints",
+               "training.skip_bad_steps", "training.runner", "training.devices",
+               "training.cpu_devices", "samples.", "out")  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

@@ -199,8 +199,10 @@ def _items(state: TrainState) -> dict[str, Any]:
     return {
         "params": state.params,
         "opt_state": state.opt_state,
-        "meta": {"step": state.step, "bad_step": state.bad_step},
-    }
+        "meta": {
+            "step": state.step, "bad_step": state.bad_step, "skipped_steps": state.skipped_steps,
+        },
+    }  # fmt: skip
 
 
 def _damaged(where: str, reason: object) -> CheckpointError:

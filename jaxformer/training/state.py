@@ -20,17 +20,20 @@ class TrainState(NamedTuple):
         opt_state: state of the optimizer.
         bad_step: int32, first step whose loss or gradient was not finite, or -1. From that step
             on the rest of the state does not change, until the host notices.
+        skipped_steps: int32, how many steps before were not finite either, and were skipped: they
+            are among those taken, but changed neither parameters nor optimizer state.
 
     Example:
         >>> state = TrainState.create({"kernel": jnp.ones(3)}, optax.sgd(0.1))
-        >>> int(state.step), int(state.bad_step)
-        (0, -1)
+        >>> int(state.step), int(state.bad_step), int(state.skipped_steps)
+        (0, -1, 0)
     """
 
     step: jax.Array
     params: Any
     opt_state: optax.OptState
     bad_step: jax.Array
+    skipped_steps: jax.Array
 
     @classmethod
     def create(cls, params: Any, optimizer: optax.GradientTransformation) -> "TrainState":
@@ -45,6 +48,7 @@ class TrainState(NamedTuple):
             params=params,
             opt_state=optimizer.init(params),
             bad_step=jnp.full((), -1, jnp.int32),
+            skipped_steps=jnp.zeros((), jnp.int32),
         )
 
 

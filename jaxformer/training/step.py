@@ -12,7 +12,7 @@ from jaxformer.errors import ConfigError
 from jaxformer.training.losses import Batch, LossFunction
 from jaxformer.training.state import TrainState, check_optimizer
 
-__all__ = ["make_eval_step", "make_train_step"]
+__all__ = ["dropout_rng", "make_eval_step", "make_train_step", "two_sums"]
 
 
 def make_train_step(
@@ -21,6 +21,7 @@ def make_train_step(
     *,
     seed: int,
     accumulate_steps: int = 1,
+    skip_bad_steps: int = 0,
     axis_name: str | None = None,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, jax.Array]]]:
     """Creates the training step: gradients of a batch, and the update of the state.
@@ -33,11 +34,15 @@ def make_train_step(
         optimizer: optax transformation.
         seed: seed of dropout; each step, micro-batch and device draws its own.
         accumulate_steps: number of micro-batches that the rows of a batch are cut into.
+        skip_bad_steps: how many steps whose loss or gradient is not finite are skipped: they are
+            counted, and change neither parameters nor optimizer state. From the next one on the
+            state does not change at all.
         axis_name: name of the axis of devices that share the batch; None for no collective.
 
     Returns:
         A function of (state, batch) to (state, metrics). Metrics are scalars: "loss" (mean, nats),
-        "weight" (tokens counted), "grad_norm" (before clipping) and "bad_step".
+        "weight" (tokens counted), "grad_norm" (before clipping), "bad_step" and "skipped_steps"
+        (those of the state after the step).
 
     Raises:
         ConfigError: the optimizer is not an optax transformation; or, when the step is traced, the
@@ -54,7 +59,7 @@ def make_train_step(
         (5.0, 0.4)
     """
     check_optimizer(optimizer)
-    gradient = jax.value_and_grad(_two_sums(loss_function), has_aux=True)
+    gradient = jax.value_and_grad(two_sums(loss_function), has_aux=True)
 
     def sums_of(params: Any, batch: Batch, rng: jax.Array) -> tuple[jax.Array, jax.Array, Any]:
         """Loss, weight and gradient summed over the micro-batches of this device."""
@@ -83,9 +88,8 @@ def make_train_step(
         return jax.lax.scan(add, zeros, (indices, micro_batches))[0]
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
-        rng = jax.random.fold_in(jax.random.key(seed), state.step)
-        if axis_name is not None:
-            rng = jax.random.fold_in(rng, jax.lax.axis_index(axis_name))
+        device = None if axis_name is None else jax.lax.axis_index(axis_name)
+        rng = dropout_rng(seed, state.step, device)
         loss, weight, grads = sums_of(state.params, batch, rng)
         if axis_name is not None:
             # After differentiation: a gradient taken through a psum counts every device again.
@@ -97,19 +101,26 @@ def make_train_step(
         grad_norm = optax.tree.norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
         # Metrics reach the host some steps later; until then a NaN must not spoil the parameters.
-        healthy = finite & (state.bad_step < 0)
+        goes_on = state.bad_step < 0
+        healthy = finite & goes_on
+        skipped = ~finite & goes_on & (state.skipped_steps < skip_bad_steps)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         new = TrainState(
             step=state.step + 1,
             params=optax.apply_updates(state.params, updates),
             opt_state=opt_state,
             bad_step=state.bad_step,
+            skipped_steps=state.skipped_steps,
         )
         new = jax.tree.map(lambda after, before: jnp.where(healthy, after, before), new, state)
-        first_bad = jnp.where(finite, jnp.int32(-1), state.step)
-        new = new._replace(bad_step=jnp.where(state.bad_step < 0, first_bad, state.bad_step))
+        new = new._replace(
+            step=new.step + skipped,
+            bad_step=jnp.where(goes_on & ~finite & ~skipped, state.step, state.bad_step),
+            skipped_steps=state.skipped_steps + skipped,
+        )
         metrics = {
             "loss": loss, "weight": weight, "grad_norm": grad_norm, "bad_step": new.bad_step,
+            "skipped_steps": new.skipped_steps,
         }  # fmt: skip
         return new, metrics
 
@@ -128,16 +139,31 @@ def make_eval_step(
     Returns:
         A function of (params, batch) to (loss_sum, weight_sum) over all devices.
     """
-    two_sums = _two_sums(loss_function)
+    loss = two_sums(loss_function)
 
     def eval_step(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        sums = two_sums(params, batch, None)
+        sums = loss(params, batch, None)
         return sums if axis_name is None else jax.lax.psum(sums, axis_name)
 
     return eval_step
 
 
-def _two_sums(loss_function: LossFunction) -> LossFunction:
+def dropout_rng(seed: int, step: jax.Array | int, device: jax.Array | int | None) -> jax.Array:
+    """PRNG key of a step's dropout on a device; its micro-batches fold in their index.
+
+    Args:
+        seed: seed of dropout.
+        step: number of steps taken before.
+        device: index of the device on the axis that shares the batch; None where there is none.
+
+    Returns:
+        One key.
+    """
+    rng = jax.random.fold_in(jax.random.key(seed), step)
+    return rng if device is None else jax.random.fold_in(rng, device)
+
+
+def two_sums(loss_function: LossFunction) -> LossFunction:
     """Checks what a loss returns; only while it is traced, so that steps are no slower."""
 
     def checked(
