@@ -24,6 +24,7 @@ class Evaluation(NamedTuple):
         unit: what one label is, such as "token", "masked token" or "text".
         scores: other metrics by name.
         details: lines that say how the scores were computed.
+        bad_batch: index of the first batch whose loss is not finite; None where all are.
     """
 
     loss: float
@@ -32,6 +33,7 @@ class Evaluation(NamedTuple):
     unit: str = "token"
     scores: Mapping[str, float] = MappingProxyType({})
     details: tuple[str, ...] = ()
+    bad_batch: int | None = None
 
     @property
     def perplexity(self) -> float:
@@ -90,9 +92,11 @@ def evaluate(
     losses, weights = np.asarray(jax.device_get(sums), np.float64).T
     if weights.sum() == 0:
         raise DataError("validation must have something that counts, got a weight of 0 in all")
+    finite = np.isfinite(losses) & np.isfinite(weights)
     return Evaluation(
         loss=losses.sum() / weights.sum(),
-        predicted=int(weights.sum()),
+        predicted=int(weights[finite].sum()),
         bits_per_byte=None if num_bytes is None else losses.sum() / math.log(2) / num_bytes,
         unit=unit,
+        bad_batch=None if finite.all() else int(np.argmin(finite)),
     )

@@ -10,14 +10,13 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 import optax
 
 from jaxformer.config import LoopConfig
-from jaxformer.errors import TrainingError
 from jaxformer.training.checkpoints import Checkpoints
 from jaxformer.training.data import TrainingData, batch_at, check_data, check_rows
 from jaxformer.training.evaluation import Evaluation, evaluate
+from jaxformer.training.health import Health, diverged
 from jaxformer.training.losses import LossFunction
 from jaxformer.training.metrics import MetricsWriter
 from jaxformer.training.parallel import Runner, make_runner
@@ -26,11 +25,6 @@ from jaxformer.training.state import TrainState, check_optimizer
 from jaxformer.training.step import make_eval_step, make_train_step
 
 __all__ = ["FitResult", "fit"]
-
-_DIVERGED = (
-    "{} is not finite at step {}; the run is saved up to step {}; lower the learning rate or the "
-    "norm that gradients are clipped to, and choose another folder"
-)
 
 
 class FitResult(NamedTuple):
@@ -74,8 +68,10 @@ def fit(
         init_params: initial parameters, a pytree of arrays; or a function of a PRNG key to them.
         optimizer: any optax transformation.
         data: training batches, and validation batches if there are any.
-        folder: run folder, created if missing, for checkpoints/, metrics.jsonl and tensorboard/.
-        loop: number of steps, and intervals of metrics, validation and checkpoints.
+        folder: run folder, created if missing, for checkpoints/, metrics.jsonl, tensorboard/, and
+            spikes/ with the batches of steps whose loss was far above that of those before.
+        loop: number of steps, intervals of metrics, validation and checkpoints, and how many steps
+            that are not finite may be skipped.
         runner: where steps run; data-parallel over all devices when not given.
         validation_loss: loss of the validation batches; `loss` when not given.
         learning_rate: the optimizer's schedule, to record the learning rate with the metrics.
@@ -91,10 +87,12 @@ def fit(
         DataError: batches cannot be indexed by step, or one is no pytree of arrays whose rows
             divide over the devices.
         CheckpointError: a checkpoint is damaged, or has other parameters.
-        TrainingError: the loss or a gradient is not finite.
+        TrainingError: the loss or a gradient is not finite, in more steps than
+            `loop.skip_bad_steps`; or the validation loss is not.
 
     Example:
         >>> import tempfile
+        >>> import numpy as np
         >>> def loss(params, batch, dropout_rng):
         ...     error = batch["x"] @ params - batch["y"]
         ...     return (error**2).sum(), error.size
@@ -119,7 +117,7 @@ def fit(
         )
     train_step = make_train_step(
         loss, optimizer, seed=seed, accumulate_steps=loop.accumulate_steps,
-        axis_name=runner.axis_name,
+        skip_bad_steps=loop.skip_bad_steps, axis_name=runner.axis_name,
     )  # fmt: skip
     eval_step = make_eval_step(validation_loss or loss, axis_name=runner.axis_name)
     state = runner.place(_initial_state(init_params, optimizer, seed))
@@ -140,6 +138,10 @@ def fit(
                 eval_step=runner.compile_eval(eval_step),
                 checkpoints=checkpoints, metrics=metrics, progress=progress, step=start,
                 last_saved=start,
+                health=Health(
+                    loss=loss, seed=seed, data=data, runner=runner, config=loop, folder=folder,
+                    print_line=progress.print,
+                ),
             )  # fmt: skip
             run.train(stop)
     return FitResult(run.step, runner.one_copy(run.state.params), run.evaluation, stop.received)
@@ -170,6 +172,7 @@ class _Loop:
     checkpoints: Checkpoints
     metrics: MetricsWriter
     progress: TrainingProgress
+    health: Health
     state: TrainState
     step: int
     last_saved: int
@@ -204,21 +207,23 @@ class _Loop:
 
     def log(self) -> None:
         """Records the mean loss and the speed of the steps since the last log."""
-        values = _read_metrics(self.unlogged, self.last_saved)
+        recent = self.health.read(self.unlogged, self.state.params, self.step, self.last_saved)
         now = time.monotonic()
-        per_second = values["weight"] / (now - self.unlogged_since)
+        per_second = recent.weight / (now - self.unlogged_since)
         self.unlogged_since, self.unlogged = now, []
-        rate = {}
+        values: dict[str, float] = {}
+        if recent.loss is not None and recent.grad_norm is not None:
+            values = {"loss": recent.loss, "grad_norm": recent.grad_norm}
         if self.learning_rate is not None:
-            rate["learning_rate"] = float(self.learning_rate(self.step - 1))
-        self.metrics.write(
-            self.step,
-            loss=values["loss"],
-            grad_norm=values["grad_norm"],
-            **rate,
-            **{f"{self.data.unit.replace(' ', '_')}s_per_second": per_second},
-        )
-        self.progress.update(self.step, loss=values["loss"], per_second=per_second)
+            # The optimizer's own count of steps, which skipped ones are not among.
+            taken = self.step - recent.skipped_steps
+            values["learning_rate"] = float(self.learning_rate(max(taken - 1, 0)))
+        if self.config.skip_bad_steps:
+            values["skipped_steps"] = recent.skipped_steps
+        values[f"{self.data.unit.replace(' ', '_')}s_per_second"] = per_second
+        self.metrics.write(self.step, **values)
+        loss = math.nan if recent.loss is None else recent.loss
+        self.progress.update(self.step, loss=loss, per_second=per_second)
 
     def evaluate(self) -> float | None:
         """Computes and records the validation loss and the scores; returns the loss."""
@@ -229,8 +234,9 @@ class _Loop:
             self.eval_step, self.state.params, self._validation_batches(),
             data.validation_bytes, data.unit,
         )  # fmt: skip
-        if not math.isfinite(result.loss):
-            raise TrainingError(_DIVERGED.format("validation loss", self.step, self.last_saved))
+        if result.bad_batch is not None:
+            where = f"the first validation batch with such a loss is {result.bad_batch}, from 0"
+            raise diverged("validation loss", self.step, self.last_saved, where)
         if data.scores is not None:
             result = result._replace(scores=data.scores(self.runner.one_copy(self.state.params)))
         self.metrics.write(self.step, **result.figures)
@@ -247,30 +253,10 @@ class _Loop:
 
     def save(self, metrics: dict[str, jax.Array], validation_loss: float | None) -> None:
         """Saves the state, if it is finite, and the same on every device."""
-        _read_metrics([metrics], self.last_saved)
+        self.health.check(metrics, self.state.params, self.last_saved)
         self.runner.check_replicas(self.state.params)
         self.checkpoints.save(self.state, validation_loss=validation_loss)
         self.last_saved = self.step
-
-
-def _read_metrics(recent: list[dict[str, jax.Array]], last_saved: int) -> dict[str, float]:
-    """Fetches the metrics of some steps, and raises TrainingError if one was not finite.
-
-    Returns:
-        Mean loss, summed weight, and last gradient norm.
-    """
-    steps = jax.device_get(recent)
-    if steps[-1]["bad_step"] >= 0:
-        bad = int(steps[-1]["bad_step"]) + 1
-        raise TrainingError(_DIVERGED.format("loss or gradient", bad, last_saved))
-    losses, weights = (
-        np.array([step[name] for step in steps], np.float64) for name in ("loss", "weight")
-    )
-    return {
-        "loss": float((losses * weights).sum() / weights.sum()),
-        "weight": float(weights.sum()),
-        "grad_norm": float(steps[-1]["grad_norm"]),
-    }
 
 
 class _StopSignals:

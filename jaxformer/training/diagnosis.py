@@ -1,0 +1,154 @@
+"""Where a bad number comes from: the rows of a batch, and the leaf of the parameters."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxformer.training.losses import LossFunction
+from jaxformer.training.parallel import Runner
+from jaxformer.training.step import dropout_rng, two_sums
+
+__all__ = ["diagnose"]
+
+_MOST_ROWS = 8  # that a message names
+
+
+def diagnose(
+    loss_function: LossFunction,
+    params: Any,
+    batch: Any,
+    *,
+    seed: int,
+    step: int,
+    runner: Runner,
+    accumulate_steps: int,
+) -> str:
+    """Computes a step whose loss or gradient was not finite again, row by row.
+
+    One program is compiled: the gradient of one row. Each row has the dropout key that its
+    micro-batch and device had, though not the same draws, as its shape is another.
+
+    Args:
+        loss_function: as in `make_train_step`.
+        params: parameters before the step, on one device.
+        batch: this host's rows of the step's batch.
+        seed: seed of dropout.
+        step: number of steps taken before.
+        runner: where the step was run.
+        accumulate_steps: micro-batches of the step.
+
+    Returns:
+        For a message: the rows, in the order of the batch of all hosts, that alone give such a loss
+        or gradient, and the leaf of the parameters where it begins.
+
+    Example:
+        >>> from jaxformer.training import SingleRunner
+        >>> def loss(params, batch, rng):
+        ...     return (params["scale"] * batch["x"]).sum(), jnp.float32(1)
+        >>> batch = {"x": np.float32([1, np.nan, 3])}
+        >>> diagnose(
+        ...     loss, {"scale": jnp.float32(1)}, batch, seed=0, step=7, runner=SingleRunner(),
+        ...     accumulate_steps=1,
+        ... )
+        'alone, row 1 of the 3 of its batch does this; the first gradient affected is that of scale'
+    """
+    names = _leaf_names(params)
+    batch = jax.tree.map(np.asarray, batch)
+    num_rows = jax.tree.leaves(batch)[0].shape[0]
+    add_row = _row_gradient(loss_function, seed, step)
+    total = jax.jit(lambda tree: jax.tree.map(jnp.zeros_like, tree))((np.float32(0), params))
+    bad_rows: list[int] = []
+    bad_leaves: set[int] = set()
+    for row in range(num_rows):
+        one = jax.tree.map(lambda leaf, row=row: leaf[row : row + 1], batch)
+        place = _place(row, num_rows, runner, accumulate_steps)
+        total, loss_is_finite, leaf_is_finite = add_row(total, params, one, *place)
+        leaves = np.flatnonzero(~np.asarray(leaf_is_finite))
+        if leaves.size or not loss_is_finite:
+            bad_rows.append(runner.host.index * num_rows + row)
+            bad_leaves.update(leaves.tolist())
+        if len(bad_rows) > _MOST_ROWS:
+            break
+    rows = _rows_text(bad_rows, num_rows, runner)
+    parameter = _first(names, [_is_finite(leaf) for leaf in jax.tree.leaves(params)])
+    if parameter is not None:
+        return f"{rows}; the first parameter that is not finite itself is {parameter}"
+    if bad_rows:
+        leaf = None if not bad_leaves else names[min(bad_leaves)]
+        return f"{rows}; {_gradient_text(leaf)}"
+    grads = [np.asarray(leaf) for leaf in jax.tree.leaves(total[1])]
+    leaf = _first(names, [_is_finite(grad) for grad in grads])
+    if leaf is None:  # so the norm of them all overflows
+        largest = names[int(np.argmax([np.abs(grad).max(initial=0) for grad in grads]))]
+        return f"{rows}; every gradient is finite, the largest that of {largest}"
+    return f"{rows}; {_gradient_text(leaf)}"
+
+
+def _row_gradient(
+    loss_function: LossFunction, seed: int, step: int
+) -> Callable[..., tuple[Any, jax.Array, jax.Array]]:
+    """Compiled function that adds a row's loss and gradient to their sums, and checks them."""
+    gradient = jax.value_and_grad(two_sums(loss_function), has_aux=True)
+
+    # The sums are given up, so that this needs no more memory than a step.
+    @functools.partial(jax.jit, donate_argnums=0)
+    def add_row(
+        total: Any, params: Any, row: Any, device: jax.Array | None, micro_batch: jax.Array
+    ) -> tuple[Any, jax.Array, jax.Array]:
+        rng = jax.random.fold_in(dropout_rng(seed, step, device), micro_batch)
+        (loss, _), grads = gradient(params, row, rng)
+        finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(grads)])
+        total = jax.tree.map(lambda x, y: x + y.astype(x.dtype), total, (loss, grads))
+        return total, jnp.isfinite(loss), finite
+
+    return add_row
+
+
+def _place(
+    row: int, num_rows: int, runner: Runner, accumulate_steps: int
+) -> tuple[np.int32 | None, np.int32]:
+    """Index of the device, None where they share nothing, and micro-batch that a row was in."""
+    per_device = num_rows // runner.num_local_devices
+    micro_batch = np.int32(row % per_device // (per_device // accumulate_steps))
+    if runner.axis_name is None:
+        return None, micro_batch
+    first = runner.host.index * runner.num_local_devices
+    return np.int32(first + row // per_device), micro_batch
+
+
+def _rows_text(bad: Sequence[int], num_rows: int, runner: Runner) -> str:
+    """Which rows do it alone, for a message."""
+    host = "" if runner.host.count == 1 else f" on host {runner.host.index}"
+    batch = f"of the {num_rows} of its batch{host}"
+    if not bad:
+        return f"no row alone {batch} does this"
+    if len(bad) == 1:
+        return f"alone, row {bad[0]} {batch} does this"
+    named = ", ".join(map(str, bad[:_MOST_ROWS]))
+    more = " and more" if len(bad) > _MOST_ROWS else ""
+    return f"alone, each of the rows {named}{more} {batch} does this"
+
+
+def _gradient_text(leaf: str | None) -> str:
+    if leaf is None:
+        return "every gradient is finite"
+    return f"the first gradient affected is that of {leaf}"
+
+
+def _leaf_names(params: Any) -> list[str]:
+    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(params)]
+    names = [jax.tree_util.keystr(path, simple=True, separator="/") for path in paths]
+    return [name or "the parameters" for name in names]
+
+
+def _first(names: Sequence[str], finite: Sequence[bool]) -> str | None:
+    """Name of the first leaf that is not finite."""
+    return next((name for name, ok in zip(names, finite, strict=True) if not ok), None)
+
+
+def _is_finite(leaf: Any) -> bool:
+    return bool(np.isfinite(np.asarray(leaf)).all())

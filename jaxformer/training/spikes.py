@@ -1,0 +1,133 @@
+"""Loss spikes: steps whose loss is far above that of the steps before, kept with their batch."""
+
+import collections
+import io
+import pathlib
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxformer.storage import write_whole
+from jaxformer.text import Host
+
+__all__ = ["LossSpikes"]
+
+_WINDOW = 100  # steps that a loss is compared with
+_LEAST_SEEN = 20
+_DEVIATIONS = 6.0  # of a normal distribution, by the median absolute deviation
+_JUMP = 0.2  # of the median
+_MOST_FILES = 10
+
+
+class LossSpikes:
+    """Finds the steps whose loss spikes, and writes their batches to `spikes/` in a run folder.
+
+    A loss is a spike where it is above the median of the 100 steps before by more than 6 robust
+    standard deviations (1.4826 times the median absolute deviation, MAD), and by more than a fifth
+    of that median; at least 20 steps must have been seen. Of spikes one after the other only the
+    first counts, so that a loss that jumps and stays is one.
+
+    The median and the MAD, because a mean and a standard deviation are moved by the spikes
+    themselves. The fifth, because the noise of losses has longer tails than the normal one, and
+    where it is small 6 of its deviations are nothing to look at.
+
+    What was seen is not part of the checkpoints: a resumed run starts to count anew. Nothing here
+    ends a run: a batch that cannot be written is a line.
+
+    Args:
+        folder: the run folder.
+        batch_at: this host's batch of a step, counted from 0.
+        print_line: prints a line for the user.
+        host: which host this is.
+
+    Example:
+        >>> import tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> spikes = LossSpikes(folder, lambda step: {"x": np.arange(3) + step}, print)
+        >>> for step in range(30):
+        ...     spikes.see(step, 2.0 + step % 3 / 10)
+        >>> spikes.see(30, 9.0)
+        step 31: a loss of 9 is a spike, the median was 2.1; its batch is in spikes/step-31.npz
+        >>> sorted(np.load(folder / "spikes" / "step-31.npz"))
+        ['batch/x', 'loss', 'median']
+    """
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        batch_at: Callable[[int], Any],
+        print_line: Callable[[str], None],
+        host: Host = Host(),
+    ) -> None:
+        self._folder, self._batch_at = folder / "spikes", batch_at
+        self._print, self._host = print_line, host
+        self._losses: collections.deque[float] = collections.deque(maxlen=_WINDOW)
+        self._in_spike = False
+
+    def see(self, step: int, loss: float) -> None:
+        """Compares the loss of the next step with those before, and keeps the batch of a spike.
+
+        Args:
+            step: the step, counted from 0.
+            loss: its mean loss, finite.
+        """
+        median = spike_over(self._losses, loss)
+        self._losses.append(loss)
+        starts, self._in_spike = median is not None and not self._in_spike, median is not None
+        if median is not None and starts:
+            became = self._keep(step, loss, median)
+            self._print(
+                f"step {step + 1}: a loss of {loss:.4g} is a spike, the median was {median:.4g}; "
+                f"its batch {became}"
+            )
+
+    def _keep(self, step: int, loss: float, median: float) -> str:
+        """Writes the batch of a spike, unless there are enough; says what became of it."""
+        try:
+            if len(list(self._folder.glob("*.npz"))) >= _MOST_FILES:
+                return f"is not kept, as spikes/ has {_MOST_FILES} already"
+            arrays = _named_arrays(self._batch_at(step))
+            arrays |= {"loss": np.float64(loss), "median": np.float64(median)}
+            file = io.BytesIO()
+            np.savez(file, **arrays)
+            host = "" if self._host.count == 1 else f"-host-{self._host.index}"
+            name = f"step-{step + 1}{host}.npz"
+            self._folder.mkdir(exist_ok=True)
+            write_whole(self._folder / name, file.getvalue())
+        except Exception as error:  # whatever it is, a picture for later is not worth the run
+            reason = str(error).splitlines() or [type(error).__name__]
+            return f"could not be kept: {reason[0]}"
+        return f"is in spikes/{name}"
+
+
+def spike_over(before: collections.deque[float], loss: float) -> float | None:
+    """Compares a loss with those of the steps before, by the rule of `LossSpikes`.
+
+    Args:
+        before: losses of at most 100 steps.
+        loss: the next one.
+
+    Returns:
+        Their median, where the loss is a spike over them, else None.
+    """
+    if len(before) < _LEAST_SEEN:
+        return None
+    median = statistics.median(before)
+    if loss <= median + _JUMP * abs(median):
+        return None
+    deviation = 1.4826 * statistics.median(abs(x - median) for x in before)
+    return median if loss > median + _DEVIATIONS * deviation else None
+
+
+def _named_arrays(batch: Any) -> dict[str, Any]:
+    """Arrays of a batch by path, as NumPy can store them without pickle."""
+    named = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(batch):
+        array = np.asarray(leaf)
+        if array.dtype.kind == "V":  # bfloat16 and the like, which NumPy's files do not know
+            array = array.astype(np.float32)
+        named["batch/" + jax.tree_util.keystr(path, simple=True, separator="/")] = array
+    return named
