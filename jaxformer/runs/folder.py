@@ -4,14 +4,14 @@ import dataclasses
 import json
 import os
 import pathlib
-import shutil
-import tempfile
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from jaxformer.config import ExperimentConfig, config_differences, config_to_toml, load_config
 from jaxformer.errors import CheckpointError
+from jaxformer.runs.draft import DRAFT, discard_draft, drafted, moved_names
 from jaxformer.training.checkpoints import require_usable_path
+from jaxformer.training.lock import LOCK
 
 __all__ = [
     "CHECKPOINTS",
@@ -24,6 +24,7 @@ __all__ = [
     "read_run_config",
     "require_free",
     "start_folder",
+    "tidy",
     "update_config",
     "write_json",
 ]
@@ -68,7 +69,9 @@ def is_run(folder: pathlib.Path) -> bool:
 
 
 def require_free(folder: pathlib.Path) -> None:
-    """Checks that a run can be made at a path: nothing is there, or an empty folder.
+    """Checks that a run can be made at a path: nothing is there, or a folder without a file.
+
+    The files of a start that was cut off do not count.
 
     Raises:
         CheckpointError: something is there, the folder above cannot be made, or the path has
@@ -77,7 +80,8 @@ def require_free(folder: pathlib.Path) -> None:
     require_usable_path(folder)
     try:
         if folder.is_symlink() or folder.exists():
-            others = sorted(path.name for path in folder.iterdir())
+            ours = {LOCK, DRAFT, *moved_names(folder)}  # of a start that was cut off
+            others = sorted({path.name for path in folder.iterdir()} - ours)
             if others:
                 raise CheckpointError(
                     f"out={folder} is not a run folder, and is not empty: it has {others[0]}; "
@@ -96,24 +100,27 @@ def start_folder(
     summary: DataSummary,
     write: Callable[[pathlib.Path], None],
 ) -> None:
-    """Makes a run folder, whole or not at all.
+    """Makes a run folder, whole or not at all: it is one from the moment it has a config.
 
     Args:
-        folder: where; free, as `require_free` checks.
+        folder: where; free, as `require_free` checks, and locked.
         config: of the run.
         summary: of the training text.
         write: writes what else there is into the folder: tokenizers and validation data.
     """
-    above = folder.absolute().parent
-    draft = pathlib.Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=above))
-    try:
-        draft.chmod(0o755)
+    with drafted(folder, last=_CONFIG) as draft:
         write(draft)
         write_json(draft / _DATA, dataclasses.asdict(summary))
         (draft / _CONFIG).write_text(config_to_toml(config), encoding="utf-8")
-        draft.rename(folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+
+
+def tidy(folder: pathlib.Path) -> None:
+    """Removes from a run folder, or one that should become a run, what a killed start has left.
+
+    Args:
+        folder: the folder, locked.
+    """
+    discard_draft(folder, last=_CONFIG)
 
 
 def update_config(folder: pathlib.Path, config: ExperimentConfig) -> None:

@@ -20,6 +20,7 @@ from jaxformer.training import (
     make_runner,
     make_schedule,
 )
+from jaxformer.training.lock import LOCK, run_lock
 
 __all__ = ["train_run"]
 
@@ -30,7 +31,7 @@ def train_run(
     task: type[Task] | None = None,
     on_start: Callable[[Task], None] | None = None,
 ) -> FitResult:
-    """Trains in the run folder `config.out`, which it makes, or resumes.
+    """Trains in the run folder `config.out`, which it makes, or resumes, and locks meanwhile.
 
     A new run starts from drawn parameters, or from those of the run `config.init_from`.
 
@@ -47,17 +48,33 @@ def train_run(
         ConfigError: the config is impossible on this machine, with this data, or with the run that
             it starts from; the run has been trained for more steps; or the task lacks a method.
         CheckpointError: out is a folder of something else, or of a run with another config; or a
-            checkpoint is missing or damaged.
+            checkpoint is missing or damaged; or another process trains in it.
+        StorageError: a file cannot be written.
         DataError: the data cannot be used, or a prompt of the samples does not fit.
     """
     if config.out is None:
         raise ConfigError("out, the run folder, must be set")
-    folder, training = pathlib.Path(config.out), config.training
+    folder = pathlib.Path(config.out)
+    if not files.is_run(folder) and not (folder / LOCK).exists():
+        files.require_free(folder)  # before anything is written there, the lock included
+    with run_lock(folder):
+        files.tidy(folder)
+        if not files.is_run(folder):
+            files.require_free(folder)
+        return _train(config, folder, task, on_start)
+
+
+def _train(
+    config: ExperimentConfig,
+    folder: pathlib.Path,
+    task: type[Task] | None,
+    on_start: Callable[[Task], None] | None,
+) -> FitResult:
+    """Does `train_run` in a folder that is locked, and a run folder or free."""
+    training = config.training
     resumes, trained = files.is_run(folder), 0
     if resumes:
         trained = _step_to_resume(folder, training.steps)
-    else:
-        files.require_free(folder)
     runner = make_runner(
         training.runner,
         devices=training.devices,

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 from orbax.checkpoint import v1 as ocp
 
-from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.errors import CheckpointError, ConfigError, StorageError
 from jaxformer.training.state import TrainState
 
 __all__ = ["Checkpoints", "require_usable_path"]
@@ -142,6 +142,13 @@ class Checkpoints:
             _items(state),
             metrics=None if validation_loss is None else {_METRIC: validation_loss},
         )
+
+    def raise_if_failed(self) -> None:
+        """Raises StorageError if a save in the background has failed."""
+        try:
+            self._checkpointer._manager.check_for_errors()
+        except Exception as error:  # Orbax and TensorStore raise many kinds
+            raise StorageError(f"{self._folder} cannot be written: {error}") from error
 
     def wait(self) -> None:
         """Waits until the latest save is on disk."""

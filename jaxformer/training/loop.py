@@ -1,30 +1,36 @@
 """The training loop: steps, metrics, validation, checkpoints, resume, and stop signals."""
 
+import contextvars
 import dataclasses
+import functools
 import math
 import pathlib
 import signal
 import time
 from collections.abc import Callable, Iterator
-from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import optax
 
+from jaxformer import stopping
 from jaxformer.config import LoopConfig
+from jaxformer.errors import StorageError
 from jaxformer.training.checkpoints import Checkpoints
 from jaxformer.training.data import TrainingData, batch_at, check_data, check_rows
 from jaxformer.training.evaluation import Evaluation, evaluate
 from jaxformer.training.health import Health, diverged
+from jaxformer.training.lock import run_lock
 from jaxformer.training.losses import LossFunction
 from jaxformer.training.metrics import MetricsWriter
-from jaxformer.training.parallel import Runner, make_runner
+from jaxformer.training.parallel import Program, Runner, make_runner
 from jaxformer.training.progress import TrainingProgress
 from jaxformer.training.state import TrainState, check_optimizer
 from jaxformer.training.step import make_eval_step, make_train_step
 
 __all__ = ["FitResult", "fit"]
+
+T = TypeVar("T")
 
 
 class FitResult(NamedTuple):
@@ -109,8 +115,6 @@ def fit(
     """
     check_optimizer(optimizer)
     check_data(data, loop.steps)
-    folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     if runner is None:
         runner = make_runner(
             "pmap", devices=None, batch_size=None, accumulate_steps=loop.accumulate_steps
@@ -120,15 +124,19 @@ def fit(
         skip_bad_steps=loop.skip_bad_steps, axis_name=runner.axis_name,
     )  # fmt: skip
     eval_step = make_eval_step(validation_loss or loss, axis_name=runner.axis_name)
-    state = runner.place(_initial_state(init_params, optimizer, seed))
-    with Checkpoints(folder / "checkpoints", keep=loop.keep_checkpoints) as checkpoints:
+    folder = pathlib.Path(folder)
+    with (
+        run_lock(folder),
+        Checkpoints(folder / "checkpoints", keep=loop.keep_checkpoints) as checkpoints,
+    ):
         start = checkpoints.step_to_resume(loop.steps)
+        state = runner.place(_initial_state(init_params, optimizer, seed))
         if start:
             state = checkpoints.restore(state)  # the initial state says shapes and placement
         with (
             MetricsWriter(folder, start) as metrics,
             TrainingProgress(start, loop.steps, unit=data.unit) as progress,
-            _StopSignals() as stop,
+            stopping.finishing() as signals,
         ):
             if start:
                 progress.print(f"resuming at step {start} of {loop.steps}")
@@ -136,15 +144,15 @@ def fit(
                 config=loop, data=data, runner=runner, learning_rate=learning_rate, state=state,
                 train_step=runner.compile_train(train_step),
                 eval_step=runner.compile_eval(eval_step),
-                checkpoints=checkpoints, metrics=metrics, progress=progress, step=start,
-                last_saved=start,
+                folder=folder, checkpoints=checkpoints, metrics=metrics, progress=progress,
+                signals=signals, step=start, last_saved=start,
                 health=Health(
                     loss=loss, seed=seed, data=data, runner=runner, config=loop, folder=folder,
                     print_line=progress.print,
                 ),
             )  # fmt: skip
-            run.train(stop)
-    return FitResult(run.step, runner.one_copy(run.state.params), run.evaluation, stop.received)
+            run.train()
+    return FitResult(run.step, runner.one_copy(run.state.params), run.evaluation, signals.received)
 
 
 def _initial_state(
@@ -167,43 +175,93 @@ class _Loop:
     data: TrainingData
     runner: Runner
     learning_rate: optax.Schedule | None
-    train_step: Callable[..., Any]
-    eval_step: Callable[..., Any]
+    train_step: Program
+    eval_step: Program
+    folder: pathlib.Path
     checkpoints: Checkpoints
     metrics: MetricsWriter
     progress: TrainingProgress
     health: Health
+    signals: stopping.StopSignals
     state: TrainState
     step: int
     last_saved: int
     evaluation: Evaluation | None = None
+    last_metrics: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
     unlogged: list[dict[str, jax.Array]] = dataclasses.field(default_factory=list)
     """Metrics of the steps since the last log, still on the devices."""
     unlogged_since: float = 0.0
     """Time at which the first of these steps began, in seconds."""
 
-    def train(self, stop: "_StopSignals") -> None:
-        """Takes the remaining steps, or stops after the step in which a signal arrives."""
+    def train(self) -> None:
+        """Takes the remaining steps, or stops after the step in which a signal arrives.
+
+        Raises:
+            StorageError: a file cannot be written; the message also says what is saved.
+            TrainingError: as in `fit`.
+        """
+        self.describe()
+        try:
+            try:
+                self.take_steps()
+            except stopping.Stopped:
+                self.signals.finish_first()
+                self.save_checked()
+            finally:
+                self.checkpoints.wait()
+        except StorageError as error:
+            raise StorageError(
+                f"{error}; the run is saved up to step {self.checkpoints.latest_step or 0}"
+            ) from None
+        finally:
+            self.describe()
+
+    def take_steps(self) -> None:
+        """Takes the remaining steps; `Stopped` where a signal cuts a compilation or the like."""
         config = self.config
         parts = self.runner.num_local_devices * config.accumulate_steps
         self.unlogged_since = time.monotonic()
-        stopped = False
+        stopped = self.signals.received is not None
         while self.step < config.steps and not stopped:
+            self.checkpoints.raise_if_failed()
             batch = batch_at(self.data.batches, self.step, parts)
+            if not self.train_step.is_compiled(batch):
+                self.may_be_cut_short(self.train_step.compile, self.state, batch)
             self.state, metrics = self.train_step(self.state, batch)
             # Not read here: the host would wait for the device, and queue no further step.
             self.unlogged.append(metrics)
+            self.last_metrics = metrics
             self.step += 1
-            stopped = stop.received is not None
+            stopped = self.signals.received is not None
             last = self.step == config.steps or stopped
             if self.step % config.log_every == 0 or last:
                 self.log()
             validation_loss = None
             # Not after a signal, which may leave little time.
-            if self.step % config.eval_every == 0 or self.step == config.steps:
+            if not stopped and (self.step % config.eval_every == 0 or self.step == config.steps):
                 validation_loss = self.evaluate()
             if self.step % config.checkpoint_every == 0 or last:
-                self.save(metrics, validation_loss)
+                self.save(validation_loss)
+
+    def may_be_cut_short(self, function: Callable[..., T], *args: Any) -> T:
+        """Calls a function that leaves the state as it is, and that a signal may cut short.
+
+        What it would lose is checked before, so that it can be saved while the devices are still
+        busy with it: two programs at a time could wait for each other.
+        """
+        if self.step > self.last_saved:
+            self.check()
+        save = functools.partial(contextvars.copy_context().run, self.save_checked)
+        return self.signals.cut_short(
+            function, *args, save=save if self.runner.host.count == 1 else None
+        )
+
+    def describe(self) -> None:
+        """Says what is saved, for the line of a process that a signal stops."""
+        step = self.checkpoints.latest_step or 0
+        self.signals.note = (
+            f"at step {step}, saved in {self.folder}; the same command goes on from there"
+        )
 
     def log(self) -> None:
         """Records the mean loss and the speed of the steps since the last log."""
@@ -230,15 +288,16 @@ class _Loop:
         data = self.data
         if data.validation is None:
             return None
-        result = evaluate(
-            self.eval_step, self.state.params, self._validation_batches(),
+        result = self.may_be_cut_short(
+            evaluate, self.eval_step, self.state.params, self._validation_batches(),
             data.validation_bytes, data.unit,
         )  # fmt: skip
         if result.bad_batch is not None:
             where = f"the first validation batch with such a loss is {result.bad_batch}, from 0"
             raise diverged("validation loss", self.step, self.last_saved, where)
         if data.scores is not None:
-            result = result._replace(scores=data.scores(self.runner.one_copy(self.state.params)))
+            params = self.runner.one_copy(self.state.params)
+            result = result._replace(scores=self.may_be_cut_short(data.scores, params))
         self.metrics.write(self.step, **result.figures)
         self.progress.print(f"step {self.step}: validation loss {result}")
         self.evaluation = result
@@ -251,37 +310,21 @@ class _Loop:
             check_rows(f"validation batch {index}", batch, self.runner.num_local_devices)
             yield batch
 
-    def save(self, metrics: dict[str, jax.Array], validation_loss: float | None) -> None:
+    def save(self, validation_loss: float | None) -> None:
         """Saves the state, if it is finite, and the same on every device."""
-        self.health.check(metrics, self.state.params, self.last_saved)
-        self.runner.check_replicas(self.state.params)
+        self.check()
         self.checkpoints.save(self.state, validation_loss=validation_loss)
         self.last_saved = self.step
 
+    def check(self) -> None:
+        """Raises TrainingError where the state is not finite, or not the same on every device."""
+        self.health.check(self.last_metrics, self.state.params, self.last_saved)
+        self.runner.check_replicas(self.state.params)
 
-class _StopSignals:
-    """Catches the first SIGINT or SIGTERM, so that the loop can save; a second one acts at once."""
-
-    def __init__(self) -> None:
-        self.received: signal.Signals | None = None
-        self._previous: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> "_StopSignals":
-        for number in (signal.SIGINT, signal.SIGTERM):
-            try:
-                self._previous[number] = signal.signal(number, self._receive)
-            except ValueError:  # not in the main thread, where Python allows no handlers
-                break
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._restore()
-
-    def _restore(self) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-        self._previous = {}
-
-    def _receive(self, number: int, _: FrameType | None) -> None:
-        self.received = signal.Signals(number)
-        self._restore()
+    def save_checked(self) -> None:
+        """Saves the state that `may_be_cut_short` has checked, and waits until that is done."""
+        if self.step > self.last_saved:
+            self.checkpoints.save(self.state)
+            self.last_saved = self.step
+        self.checkpoints.wait()
+        self.describe()

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxformer.errors import ConfigError, TrainingError
 from jaxformer.text import Host
 
-__all__ = ["PmapRunner", "Runner", "SingleRunner", "make_runner", "split_cpu"]
+__all__ = ["PmapRunner", "Program", "Runner", "SingleRunner", "make_runner", "split_cpu"]
 
 
 def split_cpu(count: int) -> None:
@@ -33,6 +33,44 @@ def split_cpu(count: int) -> None:
                 f"training.cpu_devices={count} must be set before JAX starts, which has "
                 f"{len(jax.local_devices(backend='cpu'))} CPU devices already"
             ) from None
+
+
+class Program:
+    """A step on devices, compiled once for each shape of batch: a function of (tree, batch).
+
+    Compiling is a call of its own for who wants to be between it and the step, which takes the
+    state away. Calling compiles, too, where that was not done.
+
+    Args:
+        function: result of `jax.jit` or `jax.pmap`.
+        put: from a batch to what the function takes.
+        finish: what is done with its result.
+    """
+
+    def __init__(
+        self, function: Any, put: Callable[[Any], Any], finish: Callable[[Any], Any] = lambda x: x
+    ) -> None:
+        self._function, self._put, self._finish = function, put, finish
+        self._compiled: set[Any] = set()
+
+    def is_compiled(self, batch: Any) -> bool:
+        """Tells whether `compile` was called for a batch of this shape."""
+        return _shapes(batch) in self._compiled
+
+    def compile(self, tree: Any, batch: Any) -> None:
+        """Compiles for the shapes of a batch; JAX keeps the result, and a call then uses it."""
+        self._function.lower(tree, self._put(batch)).compile()
+        self._compiled.add(_shapes(batch))
+
+    def __call__(self, tree: Any, batch: Any) -> Any:
+        """Runs the step."""
+        return self._finish(self._function(tree, self._put(batch)))
+
+
+def _shapes(batch: Any) -> Any:
+    """What a program is compiled for: structure, shapes and dtypes of a batch."""
+    leaves, structure = jax.tree.flatten(batch)
+    return structure, tuple((np.shape(leaf), leaf.dtype) for leaf in leaves)
 
 
 class SingleRunner:
@@ -66,15 +104,16 @@ class SingleRunner:
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), shapes
         )
 
-    def compile_train(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        """Compiles a training step of (state, batch); the state passed in is donated."""
-        compiled = jax.jit(step, donate_argnums=0)
-        return lambda state, batch: compiled(state, jax.device_put(batch, self._device))
+    def compile_train(self, step: Callable[..., Any]) -> Program:
+        """Makes a program of a training step of (state, batch); the state passed in is donated."""
+        return Program(jax.jit(step, donate_argnums=0), self._put)
 
-    def compile_eval(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        """Compiles an evaluation step of (params, batch)."""
-        compiled = jax.jit(step)
-        return lambda params, batch: compiled(params, jax.device_put(batch, self._device))
+    def compile_eval(self, step: Callable[..., Any]) -> Program:
+        """Makes a program of an evaluation step of (params, batch)."""
+        return Program(jax.jit(step), self._put)
+
+    def _put(self, batch: Any) -> Any:
+        return jax.device_put(batch, self._device)
 
     def check_replicas(self, tree: Any) -> None:
         """Does nothing: there is one copy."""
@@ -135,15 +174,13 @@ class PmapRunner:
         count = len(self._local)
         return jax.tree.map(lambda x: rearrange(x, "(d b) ... -> d b ...", d=count), batch)
 
-    def compile_train(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        """Compiles a training step of (state, batch); the state passed in is donated."""
-        compiled = self._pmap(step, donate_argnums=0)
-        return lambda state, batch: self._block_on_cpu(compiled(state, self._split(batch)))
+    def compile_train(self, step: Callable[..., Any]) -> Program:
+        """Makes a program of a training step of (state, batch); the state passed in is donated."""
+        return Program(self._pmap(step, donate_argnums=0), self._split, self._block_on_cpu)
 
-    def compile_eval(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        """Compiles an evaluation step of (params, batch)."""
-        compiled = self._pmap(step)
-        return lambda params, batch: self._block_on_cpu(compiled(params, self._split(batch)))
+    def compile_eval(self, step: Callable[..., Any]) -> Program:
+        """Makes a program of an evaluation step of (params, batch)."""
+        return Program(self._pmap(step), self._split, self._block_on_cpu)
 
     def _pmap(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         """Pmaps a function of a replicated and a split pytree, whose result is replicated."""

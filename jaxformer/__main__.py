@@ -1,0 +1,34 @@
+"""The process of the command line: signals are caught before anything else is imported."""
+
+import sys
+
+from jaxformer import stopping
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Runs the command line in a process of its own.
+
+    Raises:
+        SystemExit: as `jaxformer.cli.main` does; with 128 + its number for a signal, in any phase.
+    """
+    signals = stopping.install()
+    try:
+        try:
+            from jaxformer.cli import main as run_command
+
+            run_command()
+        finally:
+            signals.leave()
+    except BaseException as error:
+        signals.leave()
+        # Whatever it is: a library that was cut short may have made another error of it.
+        if signals.received is None or isinstance(error, SystemExit):
+            raise
+        signals.say(signals.received)
+        sys.exit(128 + signals.received)
+
+
+if __name__ == "__main__":
+    main()

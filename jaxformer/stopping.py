@@ -1,0 +1,294 @@
+"""SIGINT and SIGTERM: work that they cut short, and work that is finished first.
+
+Imports little, because until the command line has called `install`, Python's own handling holds.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, TypeVar
+
+__all__ = ["StopSignals", "Stopped", "describe", "finishing", "install"]
+
+T = TypeVar("T")
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# A signal so soon after the first is the same one: `timeout` sends it to the process, and then to
+# the process group.
+_TWICE = 0.2
+_GRACE = 2.0  # seconds that the main thread has to come out of C++, such as of a compilation
+_LEAVING_GRACE = 5.0  # seconds that Python has to come to its end
+_TICK = 0.05  # seconds
+
+
+class Stopped(BaseException):
+    """Raised in the main thread by the first signal, where it cuts the work short.
+
+    Not an `Exception`, so that nothing takes it for a failure.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.signal = signal.Signals(number)
+
+
+class StopSignals:
+    """What the first SIGINT or SIGTERM does: it cuts work short, or is noted and waited for.
+
+    Python runs handlers of signals in the main thread, and only between two instructions of
+    Python: never while that thread compiles. So a process that is all jaxformer's, that of the
+    command line, also has a watcher: a thread that ends it where the main thread does not come
+    out in time. A second signal ends such a process at once; in any other, the handlers that were
+    there before get it.
+
+    Attributes:
+        received: the first signal; None while there was none.
+        note: what to say behind "stopped by SIGTERM": what is saved, and how to go on.
+    """
+
+    def __init__(self, *, owns_process: bool = False) -> None:
+        self.received: signal.Signals | None = None
+        self.note = ""
+        self._owns_process = owns_process
+        self._raises = owns_process  # whether a signal cuts short what the main thread does
+        self._leaving = False
+        self._since = time.monotonic()  # when one of these two changed, or the signal came
+        self._received_at = 0.0
+        self._save: Callable[[], None] | None = None
+        self._taken_over = False  # the watcher ends the process; the main thread only waits
+        self._said = False
+        self._changing = threading.Lock()
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def cut_short(
+        self, function: Callable[..., T], *args: Any, save: Callable[[], None] | None = None
+    ) -> T:
+        """Calls a function that a signal may cut short, between work that is finished first.
+
+        Args:
+            function: the function; after a signal it must be as if it had not been called.
+            *args: its arguments.
+            save: called by the watcher before it ends the process, if the main thread is stuck.
+
+        Returns:
+            What the function returns.
+
+        Raises:
+            Stopped: a signal came, before or while the function ran.
+        """
+        self._save, self._since = save, time.monotonic()
+        self._raises = True
+        try:
+            # Handlers raise from here on, but a signal may have come before.
+            if self.received is not None:
+                raise Stopped(self.received)
+            return function(*args)
+        finally:
+            self.finish_first()
+
+    def finish_first(self) -> None:
+        """From here on a signal is only noted, in `received`."""
+        self._raises = False
+        with self._changing:
+            if not self._taken_over:
+                self._save = None
+        if self._taken_over:  # the watcher saves, and what is done here could spoil what it saves
+            threading.Event().wait()
+        self._since = time.monotonic()
+
+    def may_cut_short(self) -> None:
+        """From here on a signal cuts short what is done, by `Stopped`, if the process is ours."""
+        self._since = time.monotonic()
+        self._raises = self._owns_process
+
+    def leave(self) -> None:
+        """From here on a signal ends the process at once, without an exception."""
+        self._leaving = True
+        self._since = time.monotonic()
+
+    def say(self, number: int) -> None:
+        """Writes the line that a signal has stopped the process, unless it has been written."""
+        with self._changing:
+            said, self._said = self._said, True
+        if said:
+            return
+        if self.note:
+            name = signal.Signals(number).name
+            _write_line(f"jaxformer: stopped by {name} {self.note}")
+        elif os.isatty(2):
+            _write_line("")  # behind the ^C that the terminal shows
+
+    def catch(self) -> None:
+        """Installs the handlers; does nothing outside the main thread, which Python forbids."""
+        for number in _SIGNALS:
+            with contextlib.suppress(ValueError):
+                self._previous[number] = signal.signal(number, self._receive)
+
+    def restore(self) -> None:
+        """Gives the signals back to the handlers from before `catch`."""
+        for number, handler in self._previous.items():
+            # None is a handler that was not installed from Python.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        self._previous = {}
+
+    def watch(self) -> None:
+        """Starts the watcher; only where nothing else uses `signal.set_wakeup_fd`."""
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        threading.Thread(target=self._watch, args=(read,), daemon=True, name="signals").start()
+
+    def _receive(self, number: int, _: FrameType | None) -> None:
+        now = time.monotonic()
+        if self.received is not None:
+            if now - self._received_at < _TWICE:
+                return
+            if self._owns_process:
+                _end_process(number)
+            self.restore()
+            signal.raise_signal(number)
+            return
+        self._received_at = now
+        self.received = signal.Signals(number)
+        if self._leaving:
+            _end_process(number)
+        if self._raises:
+            raise Stopped(number)
+
+    def _watch(self, descriptor: int) -> None:
+        """Waits for signals, which C code puts into the pipe, whatever the main thread does."""
+        first, came = 0, 0.0
+        while True:
+            if select.select([descriptor], [], [], _TICK if first else None)[0]:
+                for number in os.read(descriptor, 64):
+                    if number not in _SIGNALS:
+                        continue
+                    if not first:
+                        first, came = number, time.monotonic()
+                    elif time.monotonic() - came > _TWICE:
+                        _end_process(number)
+            if first and not self._taken_over:
+                self._end_if_stuck(first, came)
+
+    def _end_if_stuck(self, number: int, came: float) -> None:
+        """Ends the process where the main thread has had its time to come out."""
+        waited = time.monotonic() - max(came, self._since)
+        if self._leaving:
+            if waited > _LEAVING_GRACE:
+                _end_process(number)
+            return
+        if waited < _GRACE:
+            return
+        with self._changing:
+            if not self._raises:
+                return
+            self._taken_over = True
+        # In a thread of its own, so that a second signal still ends the process at once.
+        threading.Thread(target=self._save_and_end, args=(number,), daemon=True).start()
+
+    def _save_and_end(self, number: int) -> None:
+        try:
+            if self._save is not None:
+                self._save()
+        except Exception as error:  # of any kind: whatever it is, the process ends here
+            self.note = f"{self.note}; what came after cannot be saved: {error}"
+        self.say(number)
+        _end_process(number)
+
+
+_process: StopSignals | None = None
+"""Signals of this process, where it is all jaxformer's."""
+
+
+def install() -> StopSignals:
+    """Catches the signals of this process from now on; for the command line.
+
+    A signal raises `Stopped` in the main thread, wherever that is, but in `finishing`.
+    """
+    global _process
+    _process = StopSignals(owns_process=True)
+    report = sys.unraisablehook
+
+    def report_others(unraisable: Any) -> None:
+        # Python has raised Stopped where nothing can catch it, such as in __del__.
+        if not issubclass(unraisable.exc_type, Stopped):
+            report(unraisable)
+
+    sys.unraisablehook = report_others
+    _process.catch()
+    _process.watch()
+    return _process
+
+
+def describe(note: str) -> None:
+    """Sets what a stopped process says of its work; nothing where it is not all jaxformer's."""
+    if _process is not None:
+        _process.note = note
+
+
+@contextlib.contextmanager
+def finishing() -> Iterator[StopSignals]:
+    """Work that goes on after the first signal, until it comes to a place where it can stop.
+
+    Example:
+        >>> with finishing() as signals:
+        ...     signal.raise_signal(signal.SIGTERM)
+        ...     done = signals.received
+        >>> done.name
+        'SIGTERM'
+    """
+    if _process is not None and threading.current_thread() is threading.main_thread():
+        signals = _process
+        signals.finish_first()
+        try:
+            yield signals
+        finally:
+            signals.may_cut_short()
+        return
+    signals = StopSignals()
+    signals.catch()
+    try:
+        yield signals
+    finally:
+        signals.restore()
+
+
+def _write_line(line: str) -> None:
+    """Writes to standard error, past Python's buffers, which another thread may hold."""
+    start = "\n" if os.isatty(2) else ""  # the line of a progress bar, or ^C
+    with contextlib.suppress(OSError):
+        os.write(2, f"{start}{line}\n".encode(errors="backslashreplace"))
+
+
+def _end_process(number: int) -> None:
+    """Ends the process at once; no `finally` runs, and no lock of another thread is waited for."""
+    with contextlib.suppress(RuntimeError):  # no thread can be started at the very end
+        # Another thread may hold the buffer, or nobody read the pipe: so it has half a second.
+        flushing = threading.Thread(target=_flush, daemon=True)
+        flushing.start()
+        flushing.join(0.5)
+    _show_cursor()
+    os._exit(128 + number)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, RuntimeError, ValueError, AttributeError):
+            stream.flush()
+
+
+def _show_cursor() -> None:
+    """Shows the cursor again, which a progress bar has hidden."""
+    if os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
+        return
+    for descriptor in (1, 2):
+        if os.isatty(descriptor):
+            with contextlib.suppress(OSError):
+                os.write(descriptor, b"\x1b[?25h")
+            return
