@@ -18,12 +18,14 @@ from jaxformer.errors import CheckpointError, StorageError
 
 __all__ = [
     "Manifest",
+    "append",
     "json_digest",
     "make_folder",
     "open_to_append",
     "read_manifest",
     "read_whole",
     "remove_drafts",
+    "sha256",
     "storage_error",
     "write_manifest",
     "write_whole",
@@ -113,20 +115,34 @@ def _sync_folder(folder: pathlib.Path) -> None:
 
 
 def open_to_append(path: str | pathlib.Path) -> BinaryIO:
-    """Opens a file to write at its end; makes it where it is missing.
+    """Opens a file for `append`; makes it where it is missing.
 
     Raises:
         StorageError: the path is a link, or not a regular file, or cannot be written to.
     """
+
+    def opener(path: str, flags: int) -> int:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+
     try:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-        descriptor = os.open(path, flags, 0o644)
+        # Without a buffer, whose rest would be written, or fail to be, when it is closed.
+        file = open(path, "ab", buffering=0, opener=opener)
     except OSError as error:
         raise storage_error(path, _named(error)) from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
         raise storage_error(path, OSError(errno.EINVAL, "it is not a regular file"))
-    return open(descriptor, "ab")
+    return file
+
+
+def append(file: BinaryIO, data: bytes) -> None:
+    """Writes to the end of a file of `open_to_append`; StorageError where that fails."""
+    rest = memoryview(data)
+    try:
+        while rest:
+            rest = rest[file.write(rest) :]
+    except OSError as error:
+        raise storage_error(file.name, error) from None
 
 
 def read_whole(path: str | pathlib.Path, *, limit: int = 2**30) -> bytes:
@@ -332,5 +348,10 @@ def read_manifest(path: pathlib.Path) -> Manifest:
 
 def json_digest(values: Any) -> str:
     """SHA-256 of JSON values, whatever the spaces and the order of the keys."""
-    text = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return sha256(json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True))
+
+
+def sha256(content: str | bytes) -> str:
+    """SHA-256 of text in UTF-8, or of bytes, in hexadecimal."""
+    data = content.encode() if isinstance(content, str) else content
+    return hashlib.sha256(data).hexdigest()
