@@ -55,6 +55,7 @@ def train_run(
     folder, training = pathlib.Path(config.out), config.training
     resumes, trained = files.is_run(folder), 0
     if resumes:
+        files.read_run_config(folder)  # verified before anything is made of it
         trained = _step_to_resume(folder, training.steps)
     else:
         files.require_free(folder)
