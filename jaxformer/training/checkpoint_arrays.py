@@ -77,9 +77,10 @@ def _described(leaf: Any) -> tuple[tuple[int, ...], str] | None:
 
 def _check_chunks(where: str, leaf: Any) -> None:
     """Refuses chunks larger than their array, since TensorStore makes room for a whole chunk."""
-    chunks = getattr(leaf.storage_metadata, "chunk_shape", None) or ()
-    if any(size > max(axis, 1) for size, axis in zip(chunks, leaf.shape, strict=False)):
-        raise CheckpointError(
-            f"{where} is of shape {tuple(leaf.shape)}, but stored in chunks of {tuple(chunks)}; "
-            "it was not written by jaxformer"
-        )
+    for name in ("chunk_shape", "write_shape"):
+        chunk = getattr(leaf.storage_metadata, name, None) or ()
+        if any(size > max(axis, 1) for size, axis in zip(chunk, leaf.shape, strict=False)):
+            raise CheckpointError(
+                f"{where} is of shape {tuple(leaf.shape)}, but stored in chunks of {tuple(chunk)}; "
+                "it was not written by jaxformer"
+            )

@@ -74,10 +74,10 @@ class Checkpoints:
             self._clear_the_way()
         self._read_manifests()
         self._plain = PlainPath(folder)
+        logging.getLogger("absl").addFilter(_without_failures)
         if not read_only:
             # All that stand are good; the first process has found that out for the others.
             self._verified = set(self._losses)
-            logging.getLogger("absl").addFilter(_without_failures)
             self._checkpointer = self._open_checkpointer()
 
     def _open_checkpointer(self) -> Any:
@@ -112,7 +112,7 @@ class Checkpoints:
         if self._checkpointer is not None:
             with contextlib.suppress(Exception):  # a failed save, which `_finish` has raised
                 self._checkpointer.close()
-            logging.getLogger("absl").removeFilter(_without_failures)
+        logging.getLogger("absl").removeFilter(_without_failures)
         self._plain.close()
 
     # Which checkpoints there are.
@@ -382,5 +382,5 @@ def _set_aside(folder: pathlib.Path) -> pathlib.Path:
 
 
 def _without_failures(record: logging.LogRecord) -> bool:
-    """Log filter: what Orbax logs of a failed save, with tracebacks, is raised as an error."""
+    """Log filter: what Orbax logs of its failures, with tracebacks, is raised as an error."""
     return record.levelno < logging.WARNING or "orbax" not in record.pathname

@@ -45,10 +45,10 @@ class MetricsWriter:
         write_whole(
             folder / _FILE, _lines([record for record in records if record["step"] <= start_step])
         )
-        self._file = open_to_append(folder / _FILE)
         self._tensorboard = TensorBoardWriter(
             folder / "tensorboard", purge_step=start_step + 1 if start_step else None
         )
+        self._file = open_to_append(folder / _FILE)
 
     def __enter__(self) -> "MetricsWriter":
         return self
