@@ -6,6 +6,7 @@ the command line can print it as it is.
 
 __all__ = [
     "CheckpointError",
+    "CheckpointWarning",
     "ConfigError",
     "DataError",
     "ShapeError",
@@ -28,6 +29,10 @@ class DataError(ValueError):
 
 class CheckpointError(ValueError):
     """A run folder or checkpoint that is missing, damaged, or of another configuration."""
+
+
+class CheckpointWarning(UserWarning):
+    """A damaged checkpoint that is passed over or set aside, so that another is used."""
 
 
 class StorageError(ValueError):

@@ -18,10 +18,14 @@ from jaxformer.errors import CheckpointError, StorageError
 
 __all__ = [
     "Manifest",
+    "append",
+    "json_digest",
+    "make_folder",
     "open_to_append",
     "read_manifest",
     "read_whole",
     "remove_drafts",
+    "sha256",
     "storage_error",
     "write_manifest",
     "write_whole",
@@ -76,6 +80,20 @@ def write_whole(path: str | pathlib.Path, content: str | bytes) -> None:
             draft.unlink(missing_ok=True)
 
 
+def make_folder(folder: pathlib.Path) -> None:
+    """Makes a folder that is written to, and those above it, where they are missing.
+
+    Raises:
+        StorageError: it cannot be made, or a link or another file is there.
+    """
+    try:
+        if folder.is_symlink():
+            raise OSError(errno.ELOOP, "it is a link, which could lead anywhere")
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(folder, error) from None
+
+
 def remove_drafts(folder: pathlib.Path) -> None:
     """Removes from a folder what a killed `write_whole` has left; call it while no other writes."""
     for path in folder.iterdir():
@@ -97,20 +115,34 @@ def _sync_folder(folder: pathlib.Path) -> None:
 
 
 def open_to_append(path: str | pathlib.Path) -> BinaryIO:
-    """Opens a file to write at its end; makes it where it is missing.
+    """Opens a file for `append`; makes it where it is missing.
 
     Raises:
         StorageError: the path is a link, or not a regular file, or cannot be written to.
     """
+
+    def opener(path: str, flags: int) -> int:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+
     try:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-        descriptor = os.open(path, flags, 0o644)
+        # Without a buffer, whose rest would be written, or fail to be, when it is closed.
+        file = open(path, "ab", buffering=0, opener=opener)
     except OSError as error:
         raise storage_error(path, _named(error)) from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
         raise storage_error(path, OSError(errno.EINVAL, "it is not a regular file"))
-    return open(descriptor, "ab")
+    return file
+
+
+def append(file: BinaryIO, data: bytes) -> None:
+    """Writes to the end of a file of `open_to_append`; StorageError where that fails."""
+    rest = memoryview(data)
+    try:
+        while rest:
+            rest = rest[file.write(rest) :]
+    except OSError as error:
+        raise storage_error(file.name, error) from None
 
 
 def read_whole(path: str | pathlib.Path, *, limit: int = 2**30) -> bytes:
@@ -169,7 +201,12 @@ class Manifest:
 
     @classmethod
     def of(
-        cls, folder: pathlib.Path, about: Mapping[str, Any], *, ignore: Collection[str] = ()
+        cls,
+        folder: pathlib.Path,
+        about: Mapping[str, Any],
+        *,
+        ignore: Collection[str] = (),
+        sync: bool = False,
     ) -> "Manifest":
         """Makes the manifest of a folder.
 
@@ -177,29 +214,39 @@ class Manifest:
             folder: with regular files and folders only.
             about: what the folder is.
             ignore: paths of files and folders to leave out, as drafts of `write_whole` are anyway.
+            sync: put the files and the names in the folders on disk.
 
         Raises:
-            OSError: a file cannot be read.
+            OSError: a file cannot be read, or put on disk.
             CheckpointError: there is a link, or something else that is no file.
         """
         paths = _regular_files(folder, ignore)
-        with concurrent.futures.ThreadPoolExecutor(_HASHING_THREADS) as threads:
-            digests = threads.map(lambda path: _digest(folder / path), paths)
-            return cls(about, {path: (it,) for path, it in zip(paths, digests, strict=True)})
+        digests = _digests(folder, paths, sync=sync)
+        if sync:
+            for parent in {os.path.dirname(path) for path in paths} | {""}:
+                _sync_folder(folder / parent)
+        return cls(about, {path: (digest,) for path, digest in digests.items()})
 
-    def damage(self, folder: pathlib.Path, *, ignore: Collection[str] = ()) -> str | None:
+    def damage(
+        self, folder: pathlib.Path, *, ignore: Collection[str] = (), others: bool = False
+    ) -> str | None:
         """Compares a folder with the manifest.
 
         Args:
             folder: to check.
             ignore: paths of files and folders that the manifest does not speak of.
+            others: the folder may have other files and links, too, which are not read.
 
         Returns:
             What is wrong with the first file that is not as it was, for an error message; None
             where every file is there, as it was, and no other.
         """
         try:
-            found = Manifest.of(folder, {}, ignore=ignore).files
+            if others:
+                paths = [path for path in sorted(self.files) if _lies_in(folder, path)]
+            else:
+                paths = _regular_files(folder, ignore)
+            found = _digests(folder, paths)
         except CheckpointError as error:
             return str(error)
         except OSError as error:
@@ -209,7 +256,7 @@ class Manifest:
                 return f"{path} is missing"
             if path not in self.files:
                 return f"{path} is no file of it"
-            if found[path][0] not in self.files[path]:
+            if found[path] not in self.files[path]:
                 return f"{path} is not the file that was written: its SHA-256 differs"
         return None
 
@@ -235,11 +282,38 @@ def _regular_files(folder: pathlib.Path, ignore: Collection[str]) -> list[str]:
     return sorted(found)
 
 
-def _digest(path: pathlib.Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
+def _lies_in(folder: pathlib.Path, path: str) -> bool:
+    """Tells whether a folder has a regular file at a path; CheckpointError for a link or other."""
+    parts = path.split("/")
+    if ".." in parts or os.path.isabs(path):
+        raise CheckpointError(f"{path} is not in the folder")
+    for end in range(1, len(parts) + 1):
+        part = "/".join(parts[:end])
+        try:
+            mode = os.lstat(folder / part).st_mode
+        except FileNotFoundError:
+            return False
+        if not (stat.S_ISREG(mode) if part == path else stat.S_ISDIR(mode)):
+            kind = "a link" if stat.S_ISLNK(mode) else "no regular file"
+            raise CheckpointError(f"{part} is {kind}")
+    return True
+
+
+def _digests(folder: pathlib.Path, paths: Collection[str], *, sync: bool = False) -> dict[str, str]:
+    """SHA-256 of files in a folder, by path; OSError where one cannot be read."""
+    with concurrent.futures.ThreadPoolExecutor(_HASHING_THREADS) as threads:
+        digests = threads.map(lambda path: _digest(folder / path, sync), paths)
+        return dict(zip(paths, digests, strict=True))
+
+
+def _digest(path: pathlib.Path, sync: bool) -> str:
+    """SHA-256 of a file, in hexadecimal; with sync, the file is on disk then."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(descriptor, "rb", buffering=0) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if sync:
+            os.fsync(descriptor)
+        return digest
 
 
 def write_manifest(path: pathlib.Path, manifest: Manifest) -> None:
@@ -249,7 +323,7 @@ def write_manifest(path: pathlib.Path, manifest: Manifest) -> None:
         StorageError: it cannot be written.
     """
     values = {"about": dict(manifest.about), "files": {k: [*v] for k, v in manifest.files.items()}}
-    text = json.dumps({**values, "sha256": _digest_of(values)}, indent=0)
+    text = json.dumps({**values, "sha256": json_digest(values)}, indent=0)
     write_whole(path, text + "\n")
 
 
@@ -262,7 +336,7 @@ def read_manifest(path: pathlib.Path) -> Manifest:
     try:
         values = json.loads(read_whole(path, limit=_MAX_MANIFEST))
         digest = values.pop("sha256")
-        if digest != _digest_of(values):
+        if digest != json_digest(values):
             raise ValueError("its SHA-256 differs")
         files = {str(name): tuple(map(str, digests)) for name, digests in values["files"].items()}
         return Manifest(dict(values["about"]), files)
@@ -272,7 +346,12 @@ def read_manifest(path: pathlib.Path) -> Manifest:
         raise CheckpointError(f"{path} is damaged: {error}") from None
 
 
-def _digest_of(values: Mapping[str, Any]) -> str:
+def json_digest(values: Any) -> str:
     """SHA-256 of JSON values, whatever the spaces and the order of the keys."""
-    text = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return sha256(json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True))
+
+
+def sha256(content: str | bytes) -> str:
+    """SHA-256 of text in UTF-8, or of bytes, in hexadecimal."""
+    data = content.encode() if isinstance(content, str) else content
+    return hashlib.sha256(data).hexdigest()

@@ -7,16 +7,28 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from jaxformer import __version__, errors, stopping
-from jaxformer.cli.commands import Command, Configs, Generate, Plot, Predict, Train, Translate
+from jaxformer.cli.commands import (
+    Command,
+    Configs,
+    Generate,
+    Plot,
+    Predict,
+    Train,
+    Translate,
+    Verify,
+)
 from jaxformer.cli.configs import configs
 from jaxformer.cli.inference import generate, predict, translate
 from jaxformer.cli.parsing import parse
 from jaxformer.cli.plot import plot
 from jaxformer.cli.train import evaluate, train
+from jaxformer.cli.verify import verify
+from jaxformer.cli.warning_lines import checkpoint_warnings_as_lines
 
 __all__ = ["main"]
 
 
+@checkpoint_warnings_as_lines()
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; returns only after a success.
 
@@ -57,6 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             predict(command)
         elif isinstance(command, Plot):
             plot(command)
+        elif isinstance(command, Verify):
+            verify(command)
         else:
             evaluate(command)
     except KeyboardInterrupt:

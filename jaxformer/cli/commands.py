@@ -20,6 +20,7 @@ __all__ = [
     "Predict",
     "Train",
     "Translate",
+    "Verify",
 ]
 
 
@@ -156,6 +157,18 @@ class Evaluate:
 
 
 @dataclasses.dataclass(frozen=True)
+class Verify:
+    """Verify that no file of a run has changed since it was written, by SHA-256.
+
+    Prints a line for the run folder and for each checkpoint: good, or what is wrong with it. The
+    status is 1 where anything is damaged, else 0. Metrics, samples and figures are not compared.
+    """
+
+    run: tyro.conf.Positional[pathlib.Path]
+    """Run folder, such as runs/quickstart."""
+
+
+@dataclasses.dataclass(frozen=True)
 class PlotLoss:
     """Draw training and validation loss over the steps, of one run or of several together.
 
@@ -239,5 +252,6 @@ Command = (
     | Annotated[Translate, tyro.conf.subcommand("translate")]
     | Annotated[Predict, tyro.conf.subcommand("predict")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Verify, tyro.conf.subcommand("verify")]
     | Annotated[Plot, tyro.conf.subcommand("plot")]
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from jaxformer.cli.commands import Evaluate
 from jaxformer.cli.overrides import implied_settings, override_config
 from jaxformer.config import ExperimentConfig, changed_settings, load_config
+from jaxformer.storage import write_whole
 
 if TYPE_CHECKING:
     from jaxformer.runs import Run, Task
@@ -87,12 +88,12 @@ def _report(run: "Run", result: "FitResult") -> None:
         print("\n".join([f"translations at step {run.step}: {scores}", *found.details]))
     print(f"loss curve: {_draw_loss_curve(run)}\n")
     rng = jax.random.key(run.config.seed)
-    with (run.folder / "samples.txt").open("w", encoding="utf-8") as file:
-        for index, prompt in enumerate(run.config.samples.prompts):
-            sample = run.sample(prompt, jax.random.fold_in(rng, index))
-            sample = f"--- {prompt!r}\n{sample}\n"
-            file.write(sample + "\n")
-            print(sample)
+    samples = []
+    for index, prompt in enumerate(run.config.samples.prompts):
+        sample = run.sample(prompt, jax.random.fold_in(rng, index))
+        samples.append(f"--- {prompt!r}\n{sample}\n")
+        print(samples[-1])
+    write_whole(run.folder / "samples.txt", "".join(f"{sample}\n" for sample in samples))
     print(f"run folder: {run.folder}")
 
 
@@ -125,8 +126,9 @@ def _draw_loss_curve(run: "Run") -> str:
         )
     except ImportError:
         return 'not drawn, because matplotlib is missing; pip install "jaxformer[viz]"'
-    path = folder / "loss.png"
-    figure.savefig(path)
+    path, picture = folder / "loss.png", io.BytesIO()
+    figure.savefig(picture, format="png")
+    write_whole(path, picture.getvalue())
     return str(path)
 
 

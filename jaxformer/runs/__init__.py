@@ -18,6 +18,7 @@ from jaxformer.runs.task import LogLikelihood, LossLabels, Split, Task
 from jaxformer.runs.train import train_run
 from jaxformer.runs.trained import task_class
 from jaxformer.runs.translation import Translation, TranslationTask
+from jaxformer.runs.verify import Verified, verify_run
 
 __all__ = [
     "ClassScore",
@@ -38,9 +39,11 @@ __all__ = [
     "Task",
     "Translation",
     "TranslationTask",
+    "Verified",
     "model_positions",
     "open_run",
     "read_run_config",
     "task_class",
     "train_run",
+    "verify_run",
 ]

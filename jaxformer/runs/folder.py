@@ -7,10 +7,19 @@ import pathlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from jaxformer import __version__
 from jaxformer.config import ExperimentConfig, config_differences, config_to_toml, load_config
-from jaxformer.errors import CheckpointError
+from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs.draft import DRAFT, discard_draft, drafted, moved_names
-from jaxformer.training.checkpoints import require_usable_path
+from jaxformer.storage import (
+    Manifest,
+    read_manifest,
+    read_whole,
+    remove_drafts,
+    sha256,
+    write_manifest,
+    write_whole,
+)
 from jaxformer.training.lock import LOCK
 
 __all__ = [
@@ -18,6 +27,7 @@ __all__ = [
     "VALIDATION",
     "DataSummary",
     "check_same_run",
+    "folder_damage",
     "is_run",
     "load_summary",
     "read_json",
@@ -26,6 +36,7 @@ __all__ = [
     "start_folder",
     "tidy",
     "update_config",
+    "write_folder_manifest",
     "write_json",
 ]
 
@@ -35,6 +46,15 @@ CHECKPOINTS = "checkpoints"
 _CONFIG = "config.toml"
 VALIDATION = "validation.json"
 _DATA = "data.json"
+
+LAYOUT = 1
+"""Number of the layout of run folders; another number is another layout."""
+
+_MANIFEST = "manifest.json"
+# What grows or is made anew while the run goes on, so that the manifest does not speak of it.
+_GROWING = (CHECKPOINTS, "metrics.jsonl", "metrics.superseded.jsonl", "samples.txt", "loss.png",
+            "tensorboard", "spikes", LOCK)  # fmt: skip
+_MAX_FILE = 2**30  # bytes
 
 # What may change when a run goes on: how far, how often, where; never what is computed.
 _MAY_CHANGE = ("training.steps", "training.log_every", "training.eval_every",
@@ -64,8 +84,8 @@ class DataSummary:
 
 
 def is_run(folder: pathlib.Path) -> bool:
-    """Tells whether a folder is a run folder: whether it has a config."""
-    return (folder / _CONFIG).is_file()
+    """Tells whether a folder is a run folder, damaged or not: whether it has a config."""
+    return os.path.lexists(folder / _CONFIG)
 
 
 def require_free(folder: pathlib.Path) -> None:
@@ -74,10 +94,8 @@ def require_free(folder: pathlib.Path) -> None:
     The files of a start that was cut off do not count.
 
     Raises:
-        CheckpointError: something is there, the folder above cannot be made, or the path has
-            characters that checkpoints cannot have.
+        CheckpointError: something is there, or the folder above cannot be made.
     """
-    require_usable_path(folder)
     try:
         if folder.is_symlink() or folder.exists():
             ours = {LOCK, DRAFT, *moved_names(folder)}  # of a start that was cut off
@@ -107,11 +125,15 @@ def start_folder(
         config: of the run.
         summary: of the training text.
         write: writes what else there is into the folder: tokenizers and validation data.
+
+    Raises:
+        StorageError: a file cannot be written.
     """
     with drafted(folder, last=_CONFIG) as draft:
         write(draft)
         write_json(draft / _DATA, dataclasses.asdict(summary))
-        (draft / _CONFIG).write_text(config_to_toml(config), encoding="utf-8")
+        write_whole(draft / _CONFIG, _config_text(config))
+        write_folder_manifest(draft)
 
 
 def tidy(folder: pathlib.Path) -> None:
@@ -124,29 +146,134 @@ def tidy(folder: pathlib.Path) -> None:
 
 
 def update_config(folder: pathlib.Path, config: ExperimentConfig) -> None:
-    """Replaces the config of a run that goes on, whole or not at all."""
-    draft = folder / f".{_CONFIG}.tmp"
-    draft.write_text(config_to_toml(config), encoding="utf-8")
-    os.replace(draft, folder / _CONFIG)
+    """Replaces the config of a run that goes on, whole or not at all.
+
+    Raises:
+        CheckpointError: the manifest is missing or damaged.
+        StorageError: a file cannot be written.
+    """
+    text, manifest = _config_text(config), _read_manifest(folder)
+    new = sha256(text)
+    before = [digest for digest in manifest.files[_CONFIG] if digest != new]
+    remove_drafts(folder)
+    if before:
+        # Until the new config has taken the place of the old one, both are right.
+        _accept_config(folder, manifest, *before, new)
+        write_whole(folder / _CONFIG, text)
+        _accept_config(folder, manifest, new)
+
+
+def _accept_config(folder: pathlib.Path, manifest: Manifest, *digests: str) -> None:
+    """Writes the manifest of a run folder with these as the right SHA-256 of its config."""
+    files = {**manifest.files, _CONFIG: digests}
+    write_manifest(folder / _MANIFEST, dataclasses.replace(manifest, files=files))
+
+
+def _config_text(config: ExperimentConfig) -> str:
+    """TOML of the config of a run, which has no out where TOML cannot name that."""
+    text = config_to_toml(config)
+    if not _is_unicode(text):
+        text = config_to_toml(dataclasses.replace(config, out=None))
+    if not _is_unicode(text):
+        raise ConfigError("paths in a config must be UTF-8, got one that is not; rename the file")
+    return text
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def read_run_config(folder: pathlib.Path) -> ExperimentConfig:
-    """Reads the config of a run folder.
+    """Reads the config of a run folder, after it has checked all files that its manifest names.
 
     Raises:
-        CheckpointError: the path is no run folder.
+        CheckpointError: the path is no run folder, or a damaged one, or of another version.
     """
     if not is_run(folder):
         reason = "it has no config.toml" if folder.is_dir() else "there is no such folder"
         raise CheckpointError(
             f"{folder} is not a run folder: {reason}; jaxformer train CONFIG makes one"
         )
-    return load_config(folder / _CONFIG)
+    if (damage := folder_damage(folder)) is not None:
+        raise CheckpointError(f"{folder} is damaged: {damage}")
+    try:
+        return load_config(folder / _CONFIG)
+    except RecursionError:
+        raise CheckpointError(f"{folder / _CONFIG} is nested too deeply to be read") from None
+
+
+def folder_damage(folder: pathlib.Path) -> str | None:
+    """Compares the files of a run folder, but for what grows, with its manifest.
+
+    Args:
+        folder: a run folder.
+
+    Returns:
+        What is wrong with the first file that is not as it was written, and what to do; None
+        where all are. Other files than those of a run may lie in the folder.
+    """
+    try:
+        manifest = _read_manifest(folder)
+        damage = manifest.damage(folder, others=True)
+        if damage is not None and damage.startswith(f"{_CONFIG} is not"):
+            return (
+                f"{damage}; the settings of a run are changed by flags of jaxformer train, such as "
+                "--training.steps 2000; write it as it was"
+            )
+        if damage is not None:
+            return f"{damage}; restore that file, or train the run anew"
+        for path in sorted(folder.iterdir()):
+            known = path.name in manifest.files or path.name in (_MANIFEST, *_GROWING)
+            if not known and path.suffix in (".json", ".toml"):
+                return f"{path.name} is no file of it, and might be taken for one; remove it"
+        for name in manifest.files:
+            if (folder / name).stat().st_size > _MAX_FILE:
+                return f"{name} must have at most {_MAX_FILE:,} bytes"
+    except CheckpointError as error:
+        return str(error)
+    except OSError as error:
+        return f"{error.filename} cannot be read: {error.strerror}"
+    return None
+
+
+def write_folder_manifest(folder: pathlib.Path) -> None:
+    """Writes the manifest of a run folder that is otherwise complete, and puts all of it on disk.
+
+    Raises:
+        StorageError: it cannot be written.
+        OSError: a file cannot be read or put on disk.
+    """
+    about = {"layout": LAYOUT, "jaxformer": __version__}
+    manifest = Manifest.of(folder, about, ignore=(_MANIFEST, *_GROWING), sync=True)
+    write_manifest(folder / _MANIFEST, manifest)
+
+
+def _read_manifest(folder: pathlib.Path) -> Manifest:
+    """The manifest of a run folder, of this layout and with a config."""
+    if not os.path.lexists(folder / _MANIFEST):
+        raise CheckpointError(
+            f"it has no {_MANIFEST}, as in versions of jaxformer before manifests, whose runs "
+            f"jaxformer {__version__} does not read; train it anew, or use the older version"
+        )
+    manifest = read_manifest(folder / _MANIFEST)
+    layout, version = (manifest.about.get(name) for name in ("layout", "jaxformer"))
+    if layout != LAYOUT:
+        raise CheckpointError(
+            f"it was written by jaxformer {version} in layout {layout}, and jaxformer "
+            f"{__version__} reads layout {LAYOUT}; use that version"
+        )
+    if _CONFIG not in manifest.files:
+        raise CheckpointError(f"its {_MANIFEST} names no {_CONFIG}")
+    return manifest
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:
-    """Writes JSON that people can read, too."""
-    path.write_text(json.dumps(value, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+    """Writes JSON that people can read, too; StorageError where the file cannot be written."""
+    write_whole(path, json.dumps(value, ensure_ascii=False, indent=0) + "\n")
 
 
 def read_json(path: pathlib.Path, make: Callable[[Any], T]) -> T:
@@ -161,11 +288,12 @@ def read_json(path: pathlib.Path, make: Callable[[Any], T]) -> T:
         CheckpointError: the file is missing or damaged.
     """
     try:
-        return make(json.loads(path.read_text(encoding="utf-8")))
-    except (KeyError, OSError, TypeError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return make(json.loads(read_whole(path, limit=_MAX_FILE)))
+    except CheckpointError:
+        raise
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f"{path} is missing or damaged ({reason}); restore the run folder, or train it anew"
+            f"{path} is damaged ({error}); restore the run folder, or train it anew"
         ) from None
 
 

@@ -241,18 +241,20 @@ class Run(TrainedTask):
 def open_run(
     path: str | pathlib.Path, step: int | None = None, *, task: type[Task] | None = None
 ) -> Run:
-    """Opens a run folder.
+    """Opens a run folder, and verifies what it reads of it.
 
     Args:
         path: of the folder.
-        step: which checkpoint; the one with the lowest validation loss when not given.
+        step: which checkpoint; the one with the lowest validation loss when not given, of those
+            that are not damaged; a `CheckpointWarning` names damaged ones.
         task: that the run was trained with; the built-in one that its config means when not given.
 
     Returns:
         The run.
 
     Raises:
-        CheckpointError: the path is no run folder, or has no such checkpoint.
+        CheckpointError: the path is no run folder, or a damaged one, or has no such checkpoint, or
+            that is damaged.
     """
     folder = pathlib.Path(path)
     config = files.read_run_config(folder)

@@ -74,6 +74,7 @@ def _train(
     training = config.training
     resumes, trained = files.is_run(folder), 0
     if resumes:
+        files.read_run_config(folder)  # verified before anything is made of it
         trained = _step_to_resume(folder, training.steps)
     runner = make_runner(
         training.runner,

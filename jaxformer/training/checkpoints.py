@@ -1,44 +1,51 @@
-"""Checkpoints of a training run, with Orbax: asynchronous and atomic; keeps latest and best."""
+"""Checkpoints of a training run, with Orbax: asynchronous, atomic, verified; latest and best."""
 
+import contextlib
+import logging
+import os
 import pathlib
+import shutil
+import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import jax
 from orbax.checkpoint import v1 as ocp
 
-from jaxformer.errors import CheckpointError, ConfigError, StorageError
+from jaxformer.errors import CheckpointError, CheckpointWarning, ConfigError, StorageError
+from jaxformer.storage import make_folder
+from jaxformer.training.checkpoint_arrays import load_arrays
+from jaxformer.training.checkpoint_manifest import (
+    checkpoint_damage,
+    checkpoint_loss,
+    checkpoint_steps,
+    write_checkpoint_manifest,
+)
+from jaxformer.training.parallel import is_first_process, wait_for_processes
+from jaxformer.training.plain_path import PlainPath
 from jaxformer.training.state import TrainState
 
-__all__ = ["Checkpoints", "require_usable_path"]
+__all__ = ["Checkpoints"]
 
-_METRIC = "validation_loss"
-
-
-def require_usable_path(folder: pathlib.Path) -> None:
-    """Raises CheckpointError where checkpoints in a folder could be written, but not read.
-
-    Orbax takes these characters of a path for those of a glob pattern.
-    """
-    path = folder.absolute().as_posix()
-    if found := sorted(set(path) & set("[]\\")):
-        raise CheckpointError(
-            f"the path of a run folder must not have {' or '.join(found)}, got {path}; choose "
-            "another folder"
-        )
+_DRAFT = ".orbax-checkpoint-tmp"  # what Orbax adds to the name of a checkpoint not yet complete
+_SLACK = 2**18  # bytes that a checkpoint may have besides its arrays
 
 
 class Checkpoints:
-    """The checkpoints in one folder, each with "params", "opt_state" and "meta".
+    """The checkpoints in one folder, each with "params", "opt_state" and "meta", and a manifest.
+
+    A checkpoint whose files are not those of its manifest is never loaded, and counts neither as
+    the newest nor as the best. Opened to save, every checkpoint is verified, and damaged ones are
+    renamed to STEP.damaged, with a warning; opened to read, those that are asked for.
 
     Args:
         folder: folder of the checkpoints; created if missing.
         keep: how many of the latest to keep, beside the one with the lowest validation loss.
-        read_only: do not delete leftovers of interrupted saves, since they may be the save in
-            progress of another process.
+        read_only: change nothing in the folder, in which another process may be saving.
 
     Raises:
-        CheckpointError: the folder does not exist, with read_only; or checkpoints in it could not
-            be read.
+        CheckpointError: the folder does not exist, with read_only; or all checkpoints are damaged.
+        StorageError: the folder cannot be made or written to.
 
     Example:
         >>> import tempfile, jax.numpy as jnp, optax
@@ -51,56 +58,144 @@ class Checkpoints:
     """
 
     def __init__(self, folder: pathlib.Path, keep: int = 2, *, read_only: bool = False) -> None:
-        policies = ocp.training.preservation_policies
-        self._folder = folder
+        self._folder, self._keep = folder, keep
+        self._losses: dict[int, float | None] = {}  # by step, of all that are not known as damaged
+        self._verified: set[int] = set()
+        self._damaged: dict[int, str] = {}  # what is wrong, by step
+        self._checkpointer: Any = None
+        self._saving: tuple[int, float | None] = (0, None)  # step and validation loss
+        self._response: Any = None  # of the save in progress
+        if folder.is_symlink():
+            raise CheckpointError(f"{folder} is a link, which could lead anywhere; remove it")
         if read_only and not folder.is_dir():
             raise CheckpointError(f"{folder} has no checkpoint; train the run first")
-        require_usable_path(folder)
-        self._checkpointer = ocp.training.Checkpointer(
-            folder.absolute(),
-            # When to save is the loop's decision; Orbax's default skips a save while one runs.
-            save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
-            preservation_policy=policies.AnyPreservationPolicy(
-                [
-                    policies.LatestN(keep),
-                    policies.BestN(
-                        get_metric_fn=lambda metrics: metrics[_METRIC],
-                        reverse=True,
-                        n=1,
-                        keep_checkpoints_without_metrics=False,
-                    ),
-                ]
-            ),
-            cleanup_tmp_directories=not read_only,
+        if not read_only:
+            make_folder(folder)
+            self._clear_the_way()
+        self._read_manifests()
+        self._plain = PlainPath(folder)
+        logging.getLogger("absl").addFilter(_without_failures)
+        if not read_only:
+            # All that stand are good; the first process has found that out for the others.
+            self._verified = set(self._losses)
+            self._checkpointer = self._open_checkpointer()
+
+    def _open_checkpointer(self) -> Any:
+        context = ocp.Context()
+        # Runs in the first process when all other files are written, before the folder gets its
+        # name; an error in it keeps the checkpoint from being one. A function, because Orbax copies
+        # the options, and with a method its object.
+        context.asynchronous.post_finalization_callback = lambda: self._write_manifest()
+        return ocp.training.Checkpointer(
+            self._plain.path,
+            context=context,
+            # Old ones are removed here: Orbax would read metrics of its own to choose.
+            preservation_policy=ocp.training.preservation_policies.PreserveAll(),
+            cleanup_tmp_directories=True,
         )
+
+    def _write_manifest(self) -> None:
+        step, validation_loss = self._saving
+        write_checkpoint_manifest(self._folder / f"{step}{_DRAFT}", step, validation_loss)
 
     def __enter__(self) -> "Checkpoints":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._checkpointer.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            with contextlib.nullcontext() if kind is None else contextlib.suppress(Exception):
+                self._finish()
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        if self._checkpointer is not None:
+            with contextlib.suppress(Exception):  # a failed save, which `_finish` has raised
+                self._checkpointer.close()
+        logging.getLogger("absl").removeFilter(_without_failures)
+        self._plain.close()
+
+    # Which checkpoints there are.
+
+    def _clear_the_way(self) -> None:
+        """Verifies all checkpoints, and renames those that are damaged, so that steps are free."""
+        if is_first_process():
+            self._read_manifests()
+            for step in sorted(self._losses):
+                self._is_good(step)
+            self._require_one_good()
+            moved = {step: _set_aside(self._folder / str(step)) for step in sorted(self._damaged)}
+            self._report(f"is set aside as {path.name}" for path in moved.values())
+        wait_for_processes("jaxformer: checkpoints are verified")
+
+    def _read_manifests(self) -> None:
+        self._losses, self._damaged = {}, {}
+        for step in checkpoint_steps(self._folder):
+            self._read_manifest(step)
+
+    def _read_manifest(self, step: int) -> None:
+        folder = self._folder / str(step)
+        try:
+            self._losses[step] = checkpoint_loss(folder)
+        except CheckpointError as error:
+            self._losses.pop(step, None)
+            if os.path.lexists(folder):  # or else another process has just removed it
+                self._damaged[step] = str(error)
+
+    def _is_good(self, step: int) -> bool:
+        """Verifies a checkpoint, once."""
+        if step not in self._verified:
+            if (damage := checkpoint_damage(self._folder / str(step))) is not None:
+                del self._losses[step]
+                self._damaged[step] = damage
+                return False
+            self._verified.add(step)
+        return True
+
+    def _first_good(self, steps: list[int]) -> int | None:
+        return next((step for step in steps if self._is_good(step)), None)
 
     @property
     def latest_step(self) -> int | None:
-        """Step of the newest checkpoint; None when there is none."""
-        latest = self._checkpointer.latest
-        return None if latest is None else int(latest.step)
+        """Step of the newest checkpoint that is not damaged; None when there is none."""
+        return self._first_good(sorted(self._losses, reverse=True))
 
     @property
     def best_step(self) -> int | None:
         """Step of the checkpoint with the lowest validation loss, or the newest without any."""
-        scored = [c for c in self._checkpointer.checkpoints if c.metrics]
-        if not scored:
-            return self.latest_step
-        return int(min(scored, key=lambda checkpoint: checkpoint.metrics[_METRIC]).step)
+        scored = {step: loss for step, loss in self._losses.items() if loss is not None}
+        best = self._first_good(sorted(scored, key=lambda step: (scored[step], step)))
+        return self.latest_step if best is None else best
+
+    def _require_one_good(self) -> None:
+        """Raises CheckpointError where there are checkpoints, all of them damaged."""
+        if self._damaged and not self._losses:
+            step = max(self._damaged)
+            raise CheckpointError(
+                f"{self._folder} has no checkpoint that is not damaged (step {step}: "
+                f"{self._damaged[step]}); restore one, or train in another folder"
+            )
+
+    def _report(self, outcomes: Iterable[str]) -> None:
+        """Warns of every checkpoint that is known as damaged, with what became of it."""
+        for step, outcome in zip(sorted(self._damaged), outcomes, strict=True):
+            warnings.warn(
+                f"{self._folder / str(step)} is damaged ({self._damaged[step]}); it {outcome}",
+                CheckpointWarning,
+                stacklevel=2,
+            )
 
     def step_to_resume(self, steps: int) -> int:
         """Step that a training of `steps` steps goes on from: that of the newest checkpoint, or 0.
 
+        Damaged checkpoints are passed over.
+
         Raises:
             ConfigError: the newest checkpoint is of a later step.
+            CheckpointError: all checkpoints are damaged.
         """
         trained = self.latest_step or 0
+        self._require_one_good()
         if trained > steps:
             raise ConfigError(
                 f"{self._folder.parent} has been trained to step {trained} already, got "
@@ -110,20 +205,31 @@ class Checkpoints:
         return trained
 
     def require_step(self, step: int | None = None) -> int:
-        """Step of a checkpoint that is there: the best when not given.
+        """Step of a checkpoint that is there and verified: the best when not given.
+
+        Warns of damaged checkpoints, one of which might have been the best.
 
         Raises:
-            CheckpointError: there is none, or none of this step.
+            CheckpointError: there is none, or none of this step, or it is damaged.
         """
-        steps = [int(checkpoint.step) for checkpoint in self._checkpointer.checkpoints]
-        chosen = self.best_step if step is None else step
-        if chosen is None:
-            raise CheckpointError(f"{self._folder} has no checkpoint; train the run first")
-        if chosen not in steps:
+        if step is None:
+            chosen = self.best_step
+            self._require_one_good()
+            if chosen is None:
+                raise CheckpointError(f"{self._folder} has no checkpoint; train the run first")
+            self._report([f"is passed over for that of step {chosen}"] * len(self._damaged))
+            return chosen
+        if step in self._losses and self._is_good(step):
+            return step
+        good = [other for other in sorted(self._losses) if self._is_good(other)]
+        if step in self._damaged:
             raise CheckpointError(
-                f"{self._folder} has no checkpoint of step {chosen}, only {steps}"
+                f"{self._folder / str(step)} is damaged ({self._damaged[step]}); "
+                + (f"use one that is not, of {good}" if good else "no other is good, either")
             )
-        return chosen
+        raise CheckpointError(f"{self._folder} has no checkpoint of step {step}, only {good}")
+
+    # Saving.
 
     def save(self, state: TrainState, validation_loss: float | None = None) -> None:
         """Starts saving a state in the background, after any earlier save.
@@ -133,29 +239,92 @@ class Checkpoints:
         Args:
             state: the state; its step names the checkpoint.
             validation_loss: nats per token, by which the best checkpoint is chosen.
+
+        Raises:
+            StorageError: the disk has no room for it, or the earlier save has failed.
         """
         step = int(state.step)
-        if step == self.latest_step:
+        if step in self._losses:
             return
-        self._checkpointer.save_checkpointables_async(
-            step,
-            _items(state),
-            metrics=None if validation_loss is None else {_METRIC: validation_loss},
-        )
+        self._finish()
+        items = _items(state)
+        self._require_room(step, sum(leaf.nbytes for leaf in jax.tree.leaves(items)))
+        self._saving = step, validation_loss
+        try:
+            self._response = self._checkpointer.save_checkpointables_async(step, items, force=True)
+        except Exception as error:  # Orbax and TensorStore raise many kinds
+            raise self._failure(step, error) from error
+        self._losses[step] = validation_loss
+        self._verified.add(step)
 
     def raise_if_failed(self) -> None:
-        """Raises StorageError if a save in the background has failed."""
-        try:
-            self._checkpointer._manager.check_for_errors()
-        except Exception as error:  # Orbax and TensorStore raise many kinds
-            raise StorageError(f"{self._folder} cannot be written: {error}") from error
+        """Raises StorageError where the save in the background has failed; takes microseconds."""
+        if self._response is not None:
+            self._finish(timeout=0)
 
     def wait(self) -> None:
-        """Waits until the latest save is on disk."""
-        self._checkpointer.wait()
+        """Waits until the latest save is on disk; StorageError where it has failed."""
+        self._finish()
+
+    def _finish(self, timeout: float | None = None) -> None:
+        """Waits for the save in progress, and removes checkpoints that are not kept any more."""
+        if self._response is None:
+            return
+        try:
+            self._response.result(timeout)
+        except TimeoutError as error:
+            if timeout is not None:
+                return
+            raise self._failure(self._saving[0], error) from error
+        except Exception as error:
+            raise self._failure(self._saving[0], error) from error
+        self._response = None
+        if is_first_process():
+            self._remove_old()
+
+    def _remove_old(self) -> None:
+        """Removes all checkpoints but the newest and the best; damaged ones do not count."""
+        for step in list(self._losses):
+            self._read_manifest(step)
+        kept = set(sorted(self._losses)[-self._keep :]) | {self.best_step}
+        for step in sorted(self._losses.keys() - kept):
+            del self._losses[step]
+            # Renamed first, so that what a crash leaves is taken for what it is, and removed.
+            old = self._folder / f"{step}.old{_DRAFT}"
+            try:
+                os.rename(self._folder / str(step), old)
+            except OSError:
+                continue  # it is left, as a checkpoint more
+            shutil.rmtree(old, ignore_errors=True)
+
+    def _require_room(self, step: int, size: int) -> None:
+        """Raises StorageError where a disk has less than so many bytes free."""
+        try:
+            free = shutil.disk_usage(self._folder).free
+        except OSError as error:
+            raise self._failure(step, error) from None
+        if is_first_process() and free < size + _SLACK:
+            raise self._failure(
+                step, f"it needs {size + _SLACK:,} bytes, and the disk has {free:,} free"
+            )
+
+    def _failure(self, step: int, reason: object) -> StorageError:
+        """Error of a checkpoint that could not be saved; it is none of those there are."""
+        self._response = None
+        self._losses.pop(step, None)
+        self._verified.discard(step)
+        newest = max(self._losses, default=None)
+        safe = "none is saved yet" if newest is None else f"those up to step {newest} are whole"
+        first_line = (str(reason).splitlines() or [type(reason).__name__])[0][:300]
+        return StorageError(
+            f"{self._folder / str(step)}: the checkpoint cannot be saved ({first_line}); {safe}; "
+            "free space, or mend that, and the same command goes on"
+        )
+
+    # Loading.
 
     def restore(self, template: TrainState) -> TrainState:
-        """Restores the newest state.
+        """Restores the newest state that is not damaged.
 
         Args:
             template: state of the same structure, placed where the restored one should be.
@@ -166,7 +335,8 @@ class Checkpoints:
         Raises:
             CheckpointError: there is none, or its shapes or dtypes are not the template's.
         """
-        loaded = self._load(self.require_step(self.latest_step), _items(template))
+        step = self.latest_step
+        loaded = self._load(self.require_step() if step is None else step, _items(template))
         return TrainState(**loaded.pop("meta"), **loaded)
 
     def restore_params(self, template: Any, step: int | None = None) -> Any:
@@ -180,25 +350,14 @@ class Checkpoints:
             The parameters.
 
         Raises:
-            CheckpointError: there is none, or its shapes or dtypes are not the template's.
+            CheckpointError: there is none, or it is damaged, or its shapes or dtypes are not the
+                template's.
         """
         return self._load(self.require_step(step), {"params": template})["params"]
 
-    def _load(self, step: int, items: dict[str, Any]) -> dict[str, Any]:
-        where = f"{self._folder / str(step)}"
-        try:
-            stored = self._checkpointer.checkpointables_metadata(step).metadata
-            trees = {name: stored[name] for name in items}
-        except Exception as error:  # Orbax and TensorStore raise many kinds
-            raise _damaged(where, error) from error
-        for name, template in items.items():
-            if not jax.tree.leaves(trees[name]):
-                raise _damaged(where, f"{name} is empty")
-            _check_same_shapes(f"{where}, {name}", trees[name], template)
-        try:
-            return self._checkpointer.load_checkpointables(step, jax.tree.map(_abstract, items))
-        except Exception as error:
-            raise _damaged(where, error) from error
+    def _load(self, step: int, templates: dict[str, Any]) -> dict[str, Any]:
+        name = str(step)
+        return load_arrays(self._plain.path / name, templates, self._folder / name)
 
 
 def _items(state: TrainState) -> dict[str, Any]:
@@ -212,32 +371,18 @@ def _items(state: TrainState) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _damaged(where: str, reason: object) -> CheckpointError:
-    first_line = (str(reason).splitlines() or [type(reason).__name__])[0][:200]
-    return CheckpointError(
-        f"{where} is damaged ({first_line}); remove that folder to use the checkpoint before it"
-    )
+def _set_aside(folder: pathlib.Path) -> pathlib.Path:
+    """Renames the folder of a damaged checkpoint, and returns its new path."""
+    number, new = 1, folder.with_name(f"{folder.name}.damaged")
+    while os.path.lexists(new):
+        number += 1
+        new = folder.with_name(f"{folder.name}.damaged-{number}")
+    try:
+        return folder.rename(new)
+    except OSError as error:
+        raise StorageError(f"{folder} is damaged, and cannot be renamed: {error}") from None
 
 
-def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
-
-
-def _check_same_shapes(where: str, stored: Any, template: Any) -> None:
-    """Compares shapes and dtypes, because Orbax casts and reshapes silently."""
-
-    def named(tree: Any) -> dict[str, tuple[tuple[int, ...], str]]:
-        leaves = jax.tree_util.tree_leaves_with_path(tree)
-        names = (jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves)
-        return {
-            name: (tuple(leaf.shape), str(leaf.dtype))
-            for name, (_, leaf) in zip(names, leaves, strict=True)
-        }
-
-    old, new = named(stored), named(template)
-    for name in sorted(old.keys() | new.keys()):
-        if old.get(name) != new.get(name):
-            raise CheckpointError(
-                f"{where}: {name} is {old.get(name, 'missing')}, the model expects "
-                f"{new.get(name, 'nothing')}; it belongs to another configuration"
-            )
+def _without_failures(record: logging.LogRecord) -> bool:
+    """Log filter: what Orbax logs of its failures, with tracebacks, is raised as an error."""
+    return record.levelno < logging.WARNING or "orbax" not in record.pathname

@@ -5,9 +5,9 @@ import os
 import pathlib
 from typing import Any
 
-from tensorboardX import SummaryWriter
-
 from jaxformer.errors import DataError
+from jaxformer.storage import append, open_to_append, read_whole, write_whole
+from jaxformer.training.tensorboard import TensorBoardWriter
 
 __all__ = ["MetricsWriter", "read_metrics"]
 
@@ -23,6 +23,10 @@ class MetricsWriter:
         start_step: step that a run resumes from; records of later steps, which will be written
             again, move to `metrics.superseded.jsonl`.
 
+    Raises:
+        DataError: a line of the metrics that are there is damaged.
+        StorageError: a file cannot be written.
+
     Example:
         >>> import tempfile
         >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -35,17 +39,16 @@ class MetricsWriter:
     def __init__(self, folder: pathlib.Path, start_step: int = 0) -> None:
         records = read_metrics(folder)
         if later := [record for record in records if record["step"] > start_step]:
-            with (folder / _SUPERSEDED).open("a", encoding="utf-8") as file:
-                file.write(_lines(later))
-        draft = folder / f".{_FILE}.tmp"  # replaced in one step, so that a crash loses no record
-        draft.write_text(
-            _lines([record for record in records if record["step"] <= start_step]), encoding="utf-8"
+            with open_to_append(folder / _SUPERSEDED) as file:
+                append(file, _lines(later))
+        # Replaced in one step, so that a crash loses no record.
+        write_whole(
+            folder / _FILE, _lines([record for record in records if record["step"] <= start_step])
         )
-        os.replace(draft, folder / _FILE)
-        self._file = (folder / _FILE).open("a", encoding="utf-8")
-        self._tensorboard = SummaryWriter(
-            str(folder / "tensorboard"), purge_step=start_step + 1 if start_step else None
+        self._tensorboard = TensorBoardWriter(
+            folder / "tensorboard", purge_step=start_step + 1 if start_step else None
         )
+        self._file = open_to_append(folder / _FILE)
 
     def __enter__(self) -> "MetricsWriter":
         return self
@@ -60,15 +63,16 @@ class MetricsWriter:
         Args:
             step: number of optimizer steps taken.
             **values: metrics by name, such as loss=2.5.
+
+        Raises:
+            StorageError: the record cannot be written.
         """
-        self._file.write(json.dumps({"step": step, **values}) + "\n")
-        self._file.flush()
-        for name, value in values.items():
-            self._tensorboard.add_scalar(name, value, step)
+        append(self._file, _lines([{"step": step, **values}]))
+        self._tensorboard.add(step, values)
 
 
-def _lines(records: list[dict[str, Any]]) -> str:
-    return "".join(json.dumps(record) + "\n" for record in records)
+def _lines(records: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
 def read_metrics(folder: pathlib.Path) -> list[dict[str, Any]]:
@@ -81,12 +85,13 @@ def read_metrics(folder: pathlib.Path) -> list[dict[str, Any]]:
         One dict per record, in order; an empty list where the file does not exist.
 
     Raises:
+        CheckpointError: the file is a link, or cannot be read.
         DataError: another line is damaged.
     """
     path = folder / _FILE
-    if not path.exists():
+    if not os.path.lexists(path):
         return []
-    *lines, _ = path.read_bytes().split(b"\n")
+    *lines, _ = read_whole(path).split(b"\n")
     return [_record(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
 
 
@@ -94,7 +99,7 @@ def _record(line: bytes, where: str) -> dict[str, Any]:
     """Parses a line; `where` names it in an error."""
     try:
         record = json.loads(line)
-    except ValueError:  # bad UTF-8 or bad JSON
+    except (RecursionError, ValueError):  # bad UTF-8 or bad JSON
         record = None
     if not isinstance(record, dict) or type(record.get("step")) is not int:
         raise DataError(f"{where} is damaged: it must be a JSON object with a step; remove it")

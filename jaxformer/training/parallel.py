@@ -8,12 +8,37 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from einops import rearrange
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxformer.errors import ConfigError, TrainingError
 from jaxformer.text import Host
 
-__all__ = ["PmapRunner", "Program", "Runner", "SingleRunner", "make_runner", "split_cpu"]
+__all__ = [
+    "PmapRunner",
+    "Program",
+    "Runner",
+    "SingleRunner",
+    "is_first_process",
+    "make_runner",
+    "split_cpu",
+    "wait_for_processes",
+]
+
+
+def is_first_process() -> bool:
+    """Tells whether this is the process that writes files for all."""
+    return jax.process_index() == 0
+
+
+def wait_for_processes(reason: str) -> None:
+    """Waits until every process of the job has come here.
+
+    Args:
+        reason: what for; the same in every process.
+    """
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(reason)
 
 
 def split_cpu(count: int) -> None:

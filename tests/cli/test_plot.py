@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 
@@ -14,6 +13,7 @@ import pytest
 from jaxformer import runs, viz
 from jaxformer.training import read_metrics
 from tests.cli.commands import one_line, output
+from tests.runs import tiny
 
 TRAINING = "training (with dropout and label smoothing)"
 STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
@@ -77,11 +77,10 @@ def test_losses_are_those_that_the_run_recorded(translation_run, tmp_path, capsy
 
 def test_runs_of_one_name_are_named_by_their_folders(translation_run, tmp_path, capsys, drawn):
     folders = translation_run[0], tmp_path / "other" / "run"
-    folders[1].mkdir(parents=True)
     config = (folders[0] / "config.toml").read_text()
     assert "label_smoothing = 0." in config
     plain = re.sub("label_smoothing = .*", "label_smoothing = 0.0", config)
-    (folders[1] / "config.toml").write_text(plain)
+    tiny.put_config(folders[1], plain)
     (folders[1] / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n')
     output(capsys, "plot", "loss", *folders, "--output", tmp_path / "loss.png")
     ((_, (runs_drawn,), options, _),) = drawn
@@ -95,8 +94,7 @@ def test_run_under_way_needs_its_folder_only(
 ):
     """Without a checkpoint; and the files are in the current folder where none are named."""
     young = tmp_path / "young"
-    young.mkdir()
-    shutil.copy(classification_run[0] / "config.toml", young)
+    tiny.put_config(young, (classification_run[0] / "config.toml").read_text(encoding="utf-8"))
     assert "got 0 of 'young' without any" in one_line(capsys, "plot", "loss", young)
     record = json.dumps({"step": 3, "loss": 1.25})
     (young / "metrics.jsonl").write_text(f'{record}\n{{"step": 4, "lo', encoding="utf-8")
@@ -123,9 +121,9 @@ def test_loss_is_labelled_by_what_it_is_the_mean_of(kind, labels, request):
 
 def test_training_loss_is_labelled_by_what_else_is_in_it(tmp_path):
     config = pathlib.Path("configs/phrasebook_en_kn.toml").read_text()
-    (tmp_path / "config.toml").write_text(config)
+    tiny.put_config(tmp_path, config)
     assert loss_labels(tmp_path).training == "training (with dropout and label smoothing)"
-    (tmp_path / "config.toml").write_text(config.replace("label_smoothing = 0.1", ""))
+    tiny.put_config(tmp_path, config.replace("label_smoothing = 0.1", ""))
     assert loss_labels(tmp_path).training == "training (with dropout)"
 
 

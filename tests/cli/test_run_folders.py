@@ -62,15 +62,6 @@ def test_damaged_run_gets_one_line(trained, tmp_path, capsys, damage, named):
     assert named in one_line(capsys, "evaluate", run, "--step", "20")
 
 
-@pytest.mark.parametrize("content", ["{", "{}", "[]"])
-def test_damaged_summary_gets_one_line(trained, tmp_path, capsys, content):
-    run = tmp_path / "run"
-    shutil.copytree(trained[0] / "run", run)
-    (run / "data.json").write_text(content)
-    words = ("train", trained[0] / "tiny.toml", "--out", run)
-    assert "data.json is missing or damaged" in one_line(capsys, *words)
-
-
 def test_refused_command_changes_no_file(trained, capsys):
     folder = trained[0] / "run"
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}

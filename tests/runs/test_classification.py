@@ -147,8 +147,8 @@ def test_texts_that_cannot_be_classified_are_refused(run, text, num_best, messag
 
 def test_run_is_not_continued_on_other_labels(trained, tmp_path):
     shutil.copytree(trained / "run", tmp_path / "run")
-    path = tmp_path / "run" / "config.toml"
-    path.write_text(path.read_text().replace(str(trained), str(tmp_path)))
+    before = (tmp_path / "run" / "config.toml").read_text()
+    tiny.put_config(tmp_path / "run", before.replace(str(trained), str(tmp_path)))
     longer = TRAINING | {"steps": 60}
     lines = [line.replace("no 1\tfood", "no 1\tsky") for line in LINES]
     assert lines != LINES

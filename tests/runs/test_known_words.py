@@ -56,5 +56,5 @@ def test_words_are_saved_in_the_run_folder(tmp_path):
     assert path.read_text(encoding="utf-8") == '[\n"eins",\n"zwei"\n]\n'
     assert KnownWords.load(tmp_path) == known
     path.write_text("[", encoding="utf-8")
-    with pytest.raises(CheckpointError, match="source_words.json is missing or damaged"):
+    with pytest.raises(CheckpointError, match="source_words.json is damaged"):
         KnownWords.load(tmp_path)

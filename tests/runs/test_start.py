@@ -125,9 +125,7 @@ def test_start_from_another_model_is_refused(source, tmp_path, change, message):
 )
 def test_base_of_positions_may_differ_where_they_rotate(tmp_path, there, here, differs):
     made = config(tmp_path)
-    (tmp_path / "other").mkdir()
-    other = config_to_toml(tiny.change(made, model=there))
-    (tmp_path / "other" / "config.toml").write_text(other)
+    tiny.put_config(tmp_path / "other", config_to_toml(tiny.change(made, model=there)))
     # Where nothing differs, what comes next is missing: the other run's checkpoints.
     made = dataclasses.replace(tiny.change(made, model=here), init_from=str(tmp_path / "other"))
     error, message = (ConfigError, differs) if differs else (CheckpointError, "checkpoint")
@@ -151,8 +149,7 @@ def test_base_of_positions_may_differ_where_they_rotate(tmp_path, there, here, d
 def test_start_from_what_is_no_such_run_is_refused(source, tmp_path, init_from, error, message):
     path = init_from.format(source=source, folder=tmp_path)
     translator = tiny.config(tmp_path, architecture="encoder_decoder", data={"source": "sort"})
-    (tmp_path / "translator").mkdir()
-    (tmp_path / "translator" / "config.toml").write_text(config_to_toml(translator))
+    tiny.put_config(tmp_path / "translator", config_to_toml(translator))
     with pytest.raises(error, match=message):
         runs.train_run(starting(config(tmp_path), path))
     assert not (tmp_path / "run").exists()

@@ -20,6 +20,7 @@ from jaxformer.config import (
     TrainingConfig,
     config_to_toml,
 )
+from jaxformer.runs.folder import write_folder_manifest
 
 
 def config(folder, *, architecture, data, tokenizer=None, model=None, training=None, **others):
@@ -83,6 +84,13 @@ def prepare(config):
 def write(path, lines):
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return str(path)
+
+
+def put_config(folder, toml):
+    """Makes a folder, if need be, and its config, a run folder whose manifest is right."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.toml").write_text(toml, encoding="utf-8")
+    write_folder_manifest(folder)
 
 
 def metrics(folder):

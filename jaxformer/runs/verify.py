@@ -1,0 +1,51 @@
+"""Verifying a run folder and all of its checkpoints."""
+
+import os
+import pathlib
+from typing import NamedTuple
+
+from jaxformer.errors import CheckpointError
+from jaxformer.runs.folder import CHECKPOINTS, folder_damage, is_run
+from jaxformer.training.checkpoint_manifest import checkpoint_damage, checkpoint_steps
+
+__all__ = ["Verified", "verify_run"]
+
+
+class Verified(NamedTuple):
+    """What `verify_run` has found of a part of a run.
+
+    Args:
+        name: "run folder", or the path of a checkpoint in it.
+        damage: what is wrong with it; None where every file is as it was written.
+    """
+
+    name: str
+    damage: str | None
+
+
+def verify_run(path: str | pathlib.Path) -> list[Verified]:
+    """Compares every file of a run folder and of its checkpoints with their manifests.
+
+    What grows while a run is trained, such as its metrics, has no manifest, and is not compared.
+
+    Args:
+        path: of the run folder.
+
+    Returns:
+        What is found of the run folder, and of each checkpoint by step.
+
+    Raises:
+        CheckpointError: the path is no run folder.
+    """
+    folder = pathlib.Path(path)
+    if not is_run(folder) and not os.path.lexists(folder / CHECKPOINTS):
+        raise CheckpointError(f"{folder} is not a run folder: it has no config.toml")
+    found = [Verified("run folder", folder_damage(folder))]
+    checkpoints = folder / CHECKPOINTS
+    if checkpoints.is_symlink():
+        return [*found, Verified(CHECKPOINTS, "it is a link, which could lead anywhere")]
+    if checkpoints.is_dir():
+        for step in checkpoint_steps(checkpoints):
+            damage = checkpoint_damage(checkpoints / str(step))
+            found.append(Verified(f"{CHECKPOINTS}/{step}", damage))
+    return found

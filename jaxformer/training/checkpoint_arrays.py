@@ -1,0 +1,86 @@
+"""Loading the arrays of a checkpoint by Orbax, into the shapes and dtypes that are expected."""
+
+import pathlib
+from typing import Any
+
+import jax
+from orbax.checkpoint import v1 as ocp
+
+from jaxformer.errors import CheckpointError
+
+__all__ = ["load_arrays"]
+
+
+def load_arrays(path: pathlib.Path, templates: dict[str, Any], where: pathlib.Path) -> Any:
+    """Loads items of a checkpoint.
+
+    Args:
+        path: path of the checkpoint that Orbax can read.
+        templates: pytree of each item, of arrays or `jax.ShapeDtypeStruct`s with shardings.
+        where: path of the checkpoint for messages.
+
+    Returns:
+        The items, by name.
+
+    Raises:
+        CheckpointError: shapes or dtypes are not the templates', or Orbax cannot read it.
+    """
+    try:
+        stored = ocp.checkpointables_metadata(path).metadata
+        trees = {name: stored[name] for name in templates}
+    except Exception as error:  # Orbax and TensorStore raise many kinds
+        raise _unreadable(where, error) from error
+    for name, template in templates.items():
+        if not jax.tree.leaves(trees[name]):
+            raise _unreadable(where, f"{name} is empty")
+        _check_same_shapes(f"{where}, {name}", trees[name], template)
+    try:
+        return ocp.load_checkpointables(path, jax.tree.map(_abstract, templates))
+    except Exception as error:
+        raise _unreadable(where, error) from error
+
+
+def _unreadable(where: pathlib.Path, reason: object) -> CheckpointError:
+    first_line = (str(reason).splitlines() or [type(reason).__name__])[0][:200]
+    return CheckpointError(
+        f"{where} cannot be read ({first_line}), though it is as it was written; it may be of "
+        "another version of Orbax, or not of jaxformer"
+    )
+
+
+def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
+
+
+def _check_same_shapes(where: str, stored: Any, template: Any) -> None:
+    """Compares shapes and dtypes, because Orbax casts and reshapes silently."""
+    old, new = _leaves(stored), _leaves(template)
+    for name in sorted(old.keys() | new.keys()):
+        before, after = (_described(leaves.get(name)) for leaves in (old, new))
+        if before != after:
+            raise CheckpointError(
+                f"{where}: {name} is {before or 'missing'}, the model expects "
+                f"{after or 'nothing'}; it belongs to another configuration"
+            )
+        _check_chunks(f"{where}: {name}", old[name])
+
+
+def _leaves(tree: Any) -> dict[str, Any]:
+    """Leaves of a pytree by path."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
+def _described(leaf: Any) -> tuple[tuple[int, ...], str] | None:
+    return None if leaf is None else (tuple(leaf.shape), str(leaf.dtype))
+
+
+def _check_chunks(where: str, leaf: Any) -> None:
+    """Refuses chunks larger than their array, since TensorStore makes room for a whole chunk."""
+    for name in ("chunk_shape", "write_shape"):
+        chunk = getattr(leaf.storage_metadata, name, None) or ()
+        if any(size > max(axis, 1) for size, axis in zip(chunk, leaf.shape, strict=False)):
+            raise CheckpointError(
+                f"{where} is of shape {tuple(leaf.shape)}, but stored in chunks of {tuple(chunk)}; "
+                "it was not written by jaxformer"
+            )

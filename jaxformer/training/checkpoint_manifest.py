@@ -1,0 +1,139 @@
+"""Manifests of checkpoints: written with each, and compared with it before it is loaded."""
+
+import json
+import os
+import pathlib
+import re
+from typing import Any
+
+from jaxformer import __version__
+from jaxformer.errors import CheckpointError
+from jaxformer.storage import (
+    Manifest,
+    json_digest,
+    read_manifest,
+    read_whole,
+    write_manifest,
+)
+
+__all__ = [
+    "checkpoint_damage",
+    "checkpoint_loss",
+    "checkpoint_steps",
+    "write_checkpoint_manifest",
+]
+
+LAYOUT = 1
+"""Number of the layout of checkpoints; another number is another layout."""
+
+_MANIFEST = "manifest.json"
+_STEP = re.compile(r"0|[1-9][0-9]*")
+_MAX_HEADER = 64 * 2**20  # bytes of a file that is not data of arrays
+
+# Orbax changes these when it commits a checkpoint, after the manifest is written: it fills in the
+# time of the commit.
+_ORBAX = "_CHECKPOINT_METADATA"
+_CHANGED_LATER = (_ORBAX, "commit_success.txt")
+_TIMES = ("init_timestamp_nsecs", "commit_timestamp_nsecs")
+
+
+def checkpoint_steps(folder: pathlib.Path) -> list[int]:
+    """Steps of the checkpoints in a folder, whole or damaged, in order."""
+    return sorted(int(name) for name in os.listdir(folder) if _STEP.fullmatch(name))
+
+
+def write_checkpoint_manifest(
+    folder: pathlib.Path, step: int, validation_loss: float | None
+) -> None:
+    """Writes the manifest of a checkpoint that is otherwise complete, and puts all of it on disk.
+
+    Args:
+        folder: of the checkpoint, before it has its final name.
+        step: number of optimizer steps taken.
+        validation_loss: nats per token; None where it was not measured.
+
+    Raises:
+        StorageError: the manifest cannot be written.
+        OSError: a file cannot be read or put on disk.
+    """
+    about = {
+        "layout": LAYOUT,
+        "jaxformer": __version__,
+        "step": step,
+        "validation_loss": validation_loss,
+        "orbax": _orbax_digest(folder),
+    }
+    manifest = Manifest.of(folder, about, ignore=_CHANGED_LATER, sync=True)
+    write_manifest(folder / _MANIFEST, manifest)
+
+
+def checkpoint_loss(folder: pathlib.Path) -> float | None:
+    """Validation loss of a checkpoint by its manifest; None where it was not measured.
+
+    Raises:
+        CheckpointError: the manifest is missing, damaged, or that of another step.
+    """
+    loss = _read(folder).about["validation_loss"]
+    return None if loss is None else float(loss)
+
+
+def checkpoint_damage(folder: pathlib.Path) -> str | None:
+    """Compares a checkpoint with its manifest; reads all of it.
+
+    Args:
+        folder: of the checkpoint.
+
+    Returns:
+        What is wrong with it, for an error message; None where it is as it was saved.
+    """
+    try:
+        manifest = _read(folder)
+        found = manifest.damage(folder, ignore=(_MANIFEST, *_CHANGED_LATER))
+        if found is None and _orbax_digest(folder) != manifest.about["orbax"]:
+            found = f"{_ORBAX} is not the file that was written"
+        return found or _too_large(folder)
+    except CheckpointError as error:
+        return str(error)
+
+
+def _read(folder: pathlib.Path) -> Manifest:
+    """The manifest of a checkpoint, whose fields are of the right types."""
+    if folder.is_symlink() or not folder.is_dir():
+        raise CheckpointError("it must be a folder, got a link or a file")
+    if not os.path.lexists(folder / _MANIFEST):
+        raise CheckpointError(
+            f"it has no {_MANIFEST}, as in versions of jaxformer before manifests, whose "
+            f"checkpoints jaxformer {__version__} does not read"
+        )
+    manifest = read_manifest(folder / _MANIFEST)
+    about = manifest.about
+    if about.get("layout") != LAYOUT:
+        raise CheckpointError(
+            f"it was written by jaxformer {about.get('jaxformer')} in layout "
+            f"{about.get('layout')}, and jaxformer {__version__} reads layout {LAYOUT}"
+        )
+    if str(about.get("step")) != folder.name:
+        raise CheckpointError(f"its manifest is that of step {about.get('step')}")
+    if not isinstance(about.get("validation_loss", ""), float | None):
+        raise CheckpointError("its manifest has no validation_loss")
+    return manifest
+
+
+def _orbax_digest(folder: pathlib.Path) -> str:
+    """SHA-256 of what Orbax says of a checkpoint, times left out."""
+    try:
+        values: Any = json.loads(read_whole(folder / _ORBAX, limit=_MAX_HEADER))
+        times = [values.pop(name) for name in _TIMES]
+    except (AttributeError, KeyError, RecursionError, ValueError) as error:
+        raise CheckpointError(f"{_ORBAX} is damaged: {error}") from None
+    if not all(time is None or (type(time) is int and 0 <= time < 2**62) for time in times):
+        raise CheckpointError(f"{_ORBAX} is damaged: its times are {times}")
+    return json_digest(values)
+
+
+def _too_large(folder: pathlib.Path) -> str | None:
+    """Names a file of JSON that is too large to be one of a checkpoint, and would fill memory."""
+    for path in (*folder.glob("*/_*"), *folder.glob("*/array_metadatas/*")):
+        if path.stat().st_size > _MAX_HEADER:
+            return f"{path.name} has more than {_MAX_HEADER:,} bytes"
+    return None

@@ -1,0 +1,83 @@
+"""Checkpoints of a few numbers, made without compiling anything, and ways to damage them."""
+
+import json
+
+import jax
+import numpy as np
+import tensorstore
+
+from jaxformer.storage import Manifest, read_manifest, write_manifest
+from jaxformer.training import Checkpoints, TrainState
+from jaxformer.training.checkpoint_manifest import _CHANGED_LATER, _MANIFEST, _orbax_digest
+
+
+def state(step, size=7):
+    """A state whose every number depends on the step."""
+    numbers = np.arange(size, dtype=np.float32) + step
+    return jax.device_put(
+        TrainState(
+            step=np.int32(step),
+            params={"kernel": numbers, "bias": {"bias": -numbers[:3]}},
+            opt_state=(np.int32(step), {"mean": numbers * 2}),
+            bad_step=np.int32(-1),
+        )
+    )
+
+
+def save(folder, *steps, losses=(), keep=10):
+    """Saves states of some steps, each with its loss if there are any."""
+    with Checkpoints(folder, keep=keep) as checkpoints:
+        for index, step in enumerate(steps):
+            checkpoints.save(state(step), losses[index] if losses else None)
+        checkpoints.wait()
+
+
+def assert_same(one, two):
+    jax.tree.map(np.testing.assert_array_equal, one, two)
+
+
+def data_file(folder):
+    """The file that has a checkpoint's parameters."""
+    (file,) = (folder / "params" / "d").iterdir()
+    return file
+
+
+def flip(path, bit=None):
+    """Flips a bit of a file; one in the middle when not given."""
+    data = bytearray(path.read_bytes())
+    bit = len(data) * 4 if bit is None else bit
+    data[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+
+
+def sign(folder, **about):
+    """Makes the manifest of a checkpoint right again, as a stranger could who has changed it."""
+    before = read_manifest(folder / _MANIFEST).about
+    ignore = (_MANIFEST, *_CHANGED_LATER)
+    manifest = Manifest.of(
+        folder, {**before, "orbax": _orbax_digest(folder), **about}, ignore=ignore
+    )
+    write_manifest(folder / _MANIFEST, manifest)
+
+
+def steps(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def contents(folder):
+    """Every file in a folder, by its path there, with what it holds."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def change_json(path, **values):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def change_header(folder, array, old, new):
+    """Replaces text in the header of an array, as TensorStore reads it."""
+    spec = {"driver": "ocdbt", "base": {"driver": "file", "path": f"{folder}/"}}
+    store = tensorstore.KvStore.open(spec).result()
+    header = store[f"{array}/zarr.json"]
+    assert old in header
+    store[f"{array}/zarr.json"] = header.replace(old, new)
