@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from jaxformer import __version__, errors, stopping
+from jaxformer import __version__, errors
 from jaxformer.cli.commands import Command, Configs, Generate, Plot, Predict, Train, Translate
 from jaxformer.cli.configs import configs
 from jaxformer.cli.inference import generate, predict, translate
@@ -32,8 +32,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if words == ["--version"]:
             print(f"jaxformer {__version__}")
             return
-        if words[:1] == ["train"]:
-            stopping.describe("before it took a step; the same command goes on")
         # `train CONFIG` takes flags for that config's values, which `Command` does not know.
         if len(words) >= 2 and words[0] == "train" and not words[1].startswith("-"):
             train(words[1], words[2:])

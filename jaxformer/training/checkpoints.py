@@ -128,18 +128,21 @@ class Checkpoints:
     def save(self, state: TrainState, validation_loss: float | None = None) -> None:
         """Starts saving a state in the background, after any earlier save.
 
-        A step that is already saved is not saved again.
+        A step that is already saved is not saved again, unless it was without a validation loss
+        and now has one.
 
         Args:
             state: the state; its step names the checkpoint.
             validation_loss: nats per token, by which the best checkpoint is chosen.
         """
         step = int(state.step)
-        if step == self.latest_step:
+        saved = {int(one.step): one.metrics for one in self._checkpointer.checkpoints}
+        if step in saved and (validation_loss is None or saved[step]):
             return
         self._checkpointer.save_checkpointables_async(
             step,
             _items(state),
+            overwrite=step in saved,
             metrics=None if validation_loss is None else {_METRIC: validation_loss},
         )
 
