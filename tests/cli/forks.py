@@ -36,11 +36,20 @@ class Forks:
         self._process.wait(timeout=60)
         self._process.stdout.close()
 
-    def run(self, *words, log=os.devnull, moment=None, index=0, kill_after=None):
-        """Runs a command, and returns its status and how long it took, in seconds."""
+    def run(self, *words, log=os.devnull, moment=None, index=0, kill_after=None, report=True):
+        """Runs a command, and returns its status and how long it took, in seconds.
+
+        Args:
+            *words: of the command.
+            log: file that its output is appended to.
+            moment: name of one of the moments, at which it is stopped.
+            index: which time that it comes, or the like.
+            kill_after: seconds after which it is killed.
+            report: whether a finished training is reported on, with samples and a figure.
+        """
         request = {
             "words": [str(word) for word in words], "log": str(log), "moment": moment,
-            "index": index, "kill_after": kill_after,
+            "index": index, "kill_after": kill_after, "report": report,
         }  # fmt: skip
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
