@@ -14,6 +14,8 @@ def main() -> None:
         SystemExit: as `jaxformer.cli.main` does; with 128 + its number for a signal, in any phase.
     """
     signals = stopping.install()
+    if sys.argv[1:2] == ["train"]:
+        signals.note = "before it took a step; the same command goes on"
     try:
         try:
             from jaxformer.cli import main as run_command

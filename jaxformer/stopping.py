@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, TypeVar
 
-__all__ = ["StopSignals", "Stopped", "describe", "finishing", "install"]
+__all__ = ["StopSignals", "Stopped", "finishing", "install"]
 
 T = TypeVar("T")
 
@@ -224,12 +224,6 @@ def install() -> StopSignals:
     _process.catch()
     _process.watch()
     return _process
-
-
-def describe(note: str) -> None:
-    """Sets what a stopped process says of its work; nothing where it is not all jaxformer's."""
-    if _process is not None:
-        _process.note = note
 
 
 @contextlib.contextmanager

@@ -44,8 +44,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if words == ["--version"]:
             print(f"jaxformer {__version__}")
             return
-        if words[:1] == ["train"]:
-            stopping.describe("before it took a step; the same command goes on")
         # `train CONFIG` takes flags for that config's values, which `Command` does not know.
         if len(words) >= 2 and words[0] == "train" and not words[1].startswith("-"):
             train(words[1], words[2:])

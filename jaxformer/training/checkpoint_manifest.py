@@ -1,5 +1,6 @@
 """Manifests of checkpoints: written with each, and compared with it before it is loaded."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -17,6 +18,7 @@ from jaxformer.storage import (
 )
 
 __all__ = [
+    "add_checkpoint_loss",
     "checkpoint_damage",
     "checkpoint_loss",
     "checkpoint_steps",
@@ -65,6 +67,18 @@ def write_checkpoint_manifest(
     }
     manifest = Manifest.of(folder, about, ignore=_CHANGED_LATER, sync=True)
     write_manifest(folder / _MANIFEST, manifest)
+
+
+def add_checkpoint_loss(folder: pathlib.Path, validation_loss: float) -> None:
+    """Writes into the manifest of a checkpoint the validation loss, nats per token.
+
+    Raises:
+        CheckpointError: the manifest is missing, damaged, or that of another step.
+        StorageError: the manifest cannot be written.
+    """
+    manifest = _read(folder)
+    about = {**manifest.about, "validation_loss": validation_loss}
+    write_manifest(folder / _MANIFEST, dataclasses.replace(manifest, about=about))
 
 
 def checkpoint_loss(folder: pathlib.Path) -> float | None:

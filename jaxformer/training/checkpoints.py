@@ -16,6 +16,7 @@ from jaxformer.errors import CheckpointError, CheckpointWarning, ConfigError, St
 from jaxformer.storage import make_folder
 from jaxformer.training.checkpoint_arrays import load_arrays
 from jaxformer.training.checkpoint_manifest import (
+    add_checkpoint_loss,
     checkpoint_damage,
     checkpoint_loss,
     checkpoint_steps,
@@ -234,7 +235,8 @@ class Checkpoints:
     def save(self, state: TrainState, validation_loss: float | None = None) -> None:
         """Starts saving a state in the background, after any earlier save.
 
-        A step that is already saved is not saved again.
+        A step that is already saved is not saved again, unless it was without a validation loss
+        and now has one.
 
         Args:
             state: the state; its step names the checkpoint.
@@ -245,6 +247,8 @@ class Checkpoints:
         """
         step = int(state.step)
         if step in self._losses:
+            if validation_loss is not None and self._losses[step] is None:
+                self._add_loss(step, validation_loss)
             return
         self._finish()
         items = _items(state)
@@ -256,6 +260,13 @@ class Checkpoints:
             raise self._failure(step, error) from error
         self._losses[step] = validation_loss
         self._verified.add(step)
+
+    def _add_loss(self, step: int, validation_loss: float) -> None:
+        """Writes into the manifest of a saved checkpoint the loss that was measured later."""
+        self._finish()
+        if is_first_process():
+            add_checkpoint_loss(self._folder / str(step), validation_loss)
+        self._losses[step] = validation_loss
 
     def raise_if_failed(self) -> None:
         """Raises StorageError where the save in the background has failed; takes microseconds."""

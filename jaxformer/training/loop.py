@@ -22,7 +22,7 @@ from jaxformer.training.evaluation import Evaluation, evaluate
 from jaxformer.training.health import Health, diverged
 from jaxformer.training.lock import run_lock
 from jaxformer.training.losses import LossFunction
-from jaxformer.training.metrics import MetricsWriter
+from jaxformer.training.metrics import MetricsWriter, read_metrics
 from jaxformer.training.parallel import Program, Runner, make_runner
 from jaxformer.training.progress import TrainingProgress
 from jaxformer.training.state import TrainState, check_optimizer
@@ -146,6 +146,7 @@ def fit(
                 eval_step=runner.compile_eval(eval_step),
                 folder=folder, checkpoints=checkpoints, metrics=metrics, progress=progress,
                 signals=signals, step=start, last_saved=start,
+                lacks_evaluation=_lacks_evaluation(folder, start, loop),
                 health=Health(
                     loss=loss, seed=seed, data=data, runner=runner, config=loop, folder=folder,
                     print_line=progress.print,
@@ -167,6 +168,14 @@ def _initial_state(
     return jax.jit(create)(jax.random.key(seed) if callable(init_params) else init_params)
 
 
+def _lacks_evaluation(folder: pathlib.Path, start: int, loop: LoopConfig) -> bool:
+    """Tells whether a signal has cut off the validation of the step that a run resumes from."""
+    if start == 0 or (start % loop.eval_every and start != loop.steps):
+        return False
+    records = (record for record in read_metrics(folder) if record["step"] == start)
+    return not any("validation_loss" in record for record in records)
+
+
 @dataclasses.dataclass(kw_only=True)
 class _Loop:
     """A training run in progress: its state, and what is done at each interval."""
@@ -186,6 +195,7 @@ class _Loop:
     state: TrainState
     step: int
     last_saved: int
+    lacks_evaluation: bool
     evaluation: Evaluation | None = None
     last_metrics: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
     unlogged: list[dict[str, jax.Array]] = dataclasses.field(default_factory=list)
@@ -221,6 +231,9 @@ class _Loop:
         config = self.config
         parts = self.runner.num_local_devices * config.accumulate_steps
         self.unlogged_since = time.monotonic()
+        if self.lacks_evaluation:
+            # The checkpoint was saved without the loss, by which the best one is chosen.
+            self.checkpoints.save(self.state, validation_loss=self.evaluate())
         stopped = self.signals.received is not None
         while self.step < config.steps and not stopped:
             self.checkpoints.raise_if_failed()
@@ -237,7 +250,7 @@ class _Loop:
             if self.step % config.log_every == 0 or last:
                 self.log()
             validation_loss = None
-            # Not after a signal, which may leave little time.
+            # Not after a signal, which may leave little time: it is made up for on resuming.
             if not stopped and (self.step % config.eval_every == 0 or self.step == config.steps):
                 validation_loss = self.evaluate()
             if self.step % config.checkpoint_every == 0 or last:

@@ -1,9 +1,12 @@
 """Run folders that are damaged, of something else, or of another run."""
 
+import os
 import shutil
+import threading
 
 import pytest
 
+from jaxformer.training.lock import run_lock
 from tests.cli.commands import TEXT, one_line, truncate, write_config
 
 
@@ -21,6 +24,27 @@ def test_folder_of_something_else_is_left_alone(tmp_path, capsys):
     error = one_line(capsys, "train", config)
     assert "not a run folder" in error and "thesis.txt" in error
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["thesis.txt"]
+
+
+def test_second_training_is_refused_before_it_reads_data(tmp_path, capsys):
+    config, held, end = write_config(tmp_path), threading.Event(), threading.Event()
+    (tmp_path / "text.txt").unlink()
+
+    def hold():
+        with run_lock(tmp_path / "run"):
+            held.set()
+            end.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert held.wait(10)
+        assert f"is being trained by process {os.getpid()} on" in one_line(capsys, "train", config)
+    finally:
+        end.set()
+        thread.join()
+    assert "text.txt" in one_line(capsys, "train", config)
+    assert not (tmp_path / "run").exists()
 
 
 def test_run_of_another_config_is_left_alone(trained, capsys):

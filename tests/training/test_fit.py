@@ -1,5 +1,7 @@
 """`fit` with a task of one's own: no config, no model of the library."""
 
+import signal
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import optax
 import pytest
 
 from jaxformer.config import LoopConfig
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import ConfigError, DataError, StorageError
 from jaxformer.training import (
     Checkpoints,
     PmapRunner,
@@ -16,6 +18,8 @@ from jaxformer.training import (
     fit,
     read_metrics,
 )
+from jaxformer.training.metrics import MetricsWriter
+from jaxformer.training.parallel import Program
 
 TRUE = np.float32([[1.0], [-2.0], [0.5]])
 
@@ -151,3 +155,88 @@ def test_scores_need_a_validation_loss(tmp_path):
     data = TrainingData([batch(0)], scores=lambda params: {"accuracy": 1.0})
     with pytest.raises(DataError, match="beside a validation loss, got no validation batches"):
         fit(loss, zeros, optax.sgd(0.1), data, tmp_path, LoopConfig(steps=1))
+
+
+def test_full_disk_ends_in_what_is_wrong_and_what_is_safe(tmp_path, monkeypatch):
+    write = MetricsWriter.write
+
+    def full(self, step, **values):
+        if step > 4:
+            raise StorageError("metrics.jsonl cannot be written: No space left on device")
+        write(self, step, **values)
+
+    monkeypatch.setattr(MetricsWriter, "write", full)
+    with pytest.raises(StorageError, match=r"No space.*; the run is saved up to step 3$"):
+        train(tmp_path)
+
+
+def test_save_that_has_failed_ends_the_run_at_the_next_step(tmp_path, monkeypatch):
+    def failed(self):
+        raise StorageError("checkpoints cannot be written")
+
+    asked = []
+
+    class Batches:
+        def __getitem__(self, step):
+            asked.append(step)
+            if step == 4:
+                monkeypatch.setattr(Checkpoints, "raise_if_failed", failed)
+            return batch(step)
+
+    with pytest.raises(StorageError, match=r"cannot be written; the run is saved up to step 3$"):
+        train(tmp_path, batches=Batches())
+    assert asked == [0, 1, 2, 3, 4]
+
+
+def test_signal_while_another_shape_is_compiled_loses_no_step(tmp_path, monkeypatch):
+    """And the state is not that of a step that was not taken."""
+    compile_ = Program.compile
+
+    def interrupted(program, state, one):
+        if one["x"].shape[0] == 16:
+            signal.raise_signal(signal.SIGTERM)
+            raise AssertionError("compiled to the end")
+        compile_(program, state, one)
+
+    batches = [batch(step, rows=16 if step == 2 else 8) for step in range(4)]
+    monkeypatch.setattr(Program, "compile", interrupted)
+    result = train(tmp_path / "parts", steps=4, batches=batches)
+    assert result.step == 2 and result.stop_signal == signal.SIGTERM
+    monkeypatch.undo()
+    parts = train(tmp_path / "parts", steps=4, batches=batches)
+    whole = train(tmp_path / "whole", steps=4, batches=batches)
+    np.testing.assert_array_equal(parts.params["kernel"], whole.params["kernel"])
+
+
+def test_validation_that_a_signal_cuts_short_is_made_up_for(tmp_path):
+    """Also where it is that of the last step, so that the best checkpoint is the same."""
+
+    def validation():
+        yield batch(99)
+        if stopping:
+            signal.raise_signal(signal.SIGTERM)
+        yield batch(98)
+
+    stopping = True
+    for _ in range(2):
+        result = train(tmp_path / "parts", steps=3, validation=validation)
+        assert (result.step, result.evaluation) == (3, None)
+        assert result.stop_signal == signal.SIGTERM
+    stopping = False
+    parts = train(tmp_path / "parts", validation=validation)
+    whole = train(tmp_path / "whole", validation=validation)
+    records = [
+        [record for record in read_metrics(tmp_path / name) if "validation_loss" in record]
+        for name in ("parts", "whole")
+    ]
+    assert records[0] == records[1] and len(records[0]) == 2
+    assert parts.evaluation == whole.evaluation
+    for name in ("parts", "whole"):
+        with Checkpoints(tmp_path / name / "checkpoints") as checkpoints:
+            assert [bool(c.metrics) for c in checkpoints._checkpointer.checkpoints] == [True, True]
+
+
+def test_locked_folder_is_unlocked_by_an_error(tmp_path):
+    for _ in range(2):
+        with pytest.raises(DataError, match="at least one batch"):
+            train(tmp_path, validation=lambda: [])

@@ -83,3 +83,27 @@ def test_programs_on_virtual_cpu_devices_run_one_at_a_time():
     params, batch = runner.place(jnp.eye(200)), {"x": np.zeros(2, np.float32)}
     step(params, batch)
     assert step(params, batch).is_ready()
+
+
+@pytest.mark.parametrize("runner", [SingleRunner(), PmapRunner(jax.local_devices()[:2])])
+def test_compiling_is_apart_from_the_step_and_done_once_for_each_shape(runner):
+    compiled = []
+
+    def count(event, seconds, **_):
+        compiled.append(event.endswith("backend_compile_duration"))
+
+    program = runner.compile_train(lambda state, batch: (state + batch["x"].sum(), {}))
+    state, batch = runner.place(jnp.float32(1)), {"x": np.ones((4, 3), np.float32)}
+    jax.monitoring.register_event_duration_secs_listener(count)
+    try:
+        assert not program.is_compiled(batch)
+        program.compile(state, batch)
+        assert program.is_compiled(batch) and sum(compiled) == 1
+        assert float(state) == 1  # not given away
+        state, _ = program(state, batch)
+        state, _ = program(state, batch)
+        assert sum(compiled) == 1
+        assert not program.is_compiled({"x": np.ones((8, 3), np.float32)})
+        assert not program.is_compiled({"x": np.ones((4, 3), np.int32)})
+    finally:
+        jax.monitoring.unregister_event_duration_listener(count)

@@ -1,0 +1,266 @@
+"""Processes of the command line that are killed: at any time, or by themselves at a moment.
+
+As a program it imports the library once, and makes a process of the command line for each request,
+a line of JSON with the arguments of `Forks.run`. It answers with {"status", "seconds"}, the status
+negative for a signal.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+
+
+class Forks:
+    """A process that makes others, as long as the context lasts."""
+
+    def __enter__(self):
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.cli.forks"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return self
+
+    def __exit__(self, *_):
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+        self._process.stdout.close()
+
+    def run(self, *words, log=os.devnull, moment=None, index=0, kill_after=None, report=True):
+        """Runs a command, and returns its status and how long it took, in seconds.
+
+        Args:
+            *words: of the command.
+            log: file that its output is appended to.
+            moment: name of one of the moments, at which it is stopped.
+            index: which time that it comes, or the like.
+            kill_after: seconds after which it is killed.
+            report: whether a finished training is reported on, with samples and a figure.
+        """
+        request = {
+            "words": [str(word) for word in words], "log": str(log), "moment": moment,
+            "index": index, "kill_after": kill_after, "report": report,
+        }  # fmt: skip
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        return answer["status"], answer["seconds"]
+
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+def dies(owner, name, *, when=lambda *args: True, calls=1, before=True):
+    """Makes the process die at a call of a function, before it or behind it."""
+    function, left = getattr(owner, name), [calls]
+
+    def dying(*args, **options):
+        is_meant = when(*args)
+        left[0] -= is_meant
+        if is_meant and left[0] == 0 and before:
+            die()
+        result = function(*args, **options)
+        if is_meant and left[0] == 0:
+            die()
+        return result
+
+    setattr(owner, name, dying)
+
+
+def dies_within(owner, name, *, calls, seconds):
+    """Makes the process die in the midst of a call."""
+    function, left = getattr(owner, name), [calls]
+
+    def dying(*args, **options):
+        left[0] -= 1
+        if left[0] == 0:
+            threading.Timer(random.uniform(0, seconds), die).start()
+            function(*args, **options)
+            die()
+        return function(*args, **options)
+
+    setattr(owner, name, dying)
+
+
+def commits(source, target, *_):
+    return "orbax-checkpoint-tmp" in str(source) and pathlib.Path(target).name.isdigit()
+
+
+def folder_is_made(index):
+    dies(os, "rename", when=lambda _, to: ".tmp" not in str(to), calls=1 + index % 4)
+
+
+def tokenizer_is_written(index):
+    from jaxformer.text import Tokenizer
+
+    dies(Tokenizer, "save", before=False)
+
+
+def first_program_is_compiled(index):
+    from jaxformer.training.parallel import Program
+
+    dies_within(Program, "compile", calls=1, seconds=0.3)
+
+
+def step_is_taken(index):
+    from jaxformer.training.parallel import Program
+
+    dies_within(Program, "__call__", calls=6 + index % 3, seconds=0.004)
+
+
+def checkpoint_is_committed(index):
+    dies(os, "rename", when=commits, calls=1 + index % 2)
+
+
+def old_checkpoints_are_deleted(index):
+    dies(os, "rename", when=commits, calls=1 + index % 2, before=False)
+
+
+def metrics_are_rewritten(index):
+    def is_metrics(_, to):
+        return pathlib.Path(to).name == "metrics.jsonl"
+
+    dies(os, "replace", when=is_metrics, before=index % 2 == 0)
+
+
+def validation_is_computed(index):
+    from jaxformer.training import loop
+
+    compute = loop.evaluate
+
+    def dying(step, params, batches, *others):
+        def first_batches():
+            for number, batch in enumerate(batches):
+                if number == 1 and left[0] == 0:
+                    die()
+                yield batch
+            if left[0] == 0:
+                die()
+
+        left[0] -= 1
+        return compute(step, params, first_batches(), *others)
+
+    left = [1]
+    loop.evaluate = dying
+
+
+def get_stuck():
+    """Stays in C for long, where no handler of Python runs."""
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
+
+
+def compilation_gets_stuck(index):
+    """A signal comes while another shape is compiled in mid-run."""
+    from jaxformer.training.parallel import Program
+
+    is_compiled, left = Program.is_compiled, [index]
+
+    def dying(program, batch):
+        left[0] -= 1
+        if left[0] == 0:
+            Program.compile = lambda *_: get_stuck()
+            return False
+        return is_compiled(program, batch)
+
+    Program.is_compiled = dying
+
+
+def validation_gets_stuck(index):
+    from jaxformer.training import loop
+
+    compute, left = loop.evaluate, [index]
+
+    def dying(*arguments):
+        left[0] -= 1
+        if left[0] == 0:
+            get_stuck()
+        return compute(*arguments)
+
+    loop.evaluate = dying
+
+
+STUCK = {
+    function.__name__: function for function in (compilation_gets_stuck, validation_gets_stuck)
+}
+MOMENTS = {
+    function.__name__: function
+    for function in (
+        folder_is_made, tokenizer_is_written, first_program_is_compiled, step_is_taken,
+        metrics_are_rewritten, checkpoint_is_committed, validation_is_computed,
+        old_checkpoints_are_deleted,
+    )
+}  # fmt: skip
+"""In an order in which one run comes to all of them, although each time it is killed."""
+
+
+def run_command(request):
+    """Is the command: never returns."""
+    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    sys.argv[1:] = request["words"]
+    status = 1
+    try:
+        if request["moment"] is not None:
+            (MOMENTS | STUCK)[request["moment"]](request["index"])
+        if not request["report"]:
+            from jaxformer.cli import train
+
+            sys.modules[train.__module__]._report = lambda *_: None
+        from jaxformer.__main__ import main
+
+        main()
+        status = 0
+    except SystemExit as stopped:
+        status = stopped.code or 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        os._exit(status)
+
+
+def serve():
+    import jaxformer.cli
+    import jaxformer.runs
+    import jaxformer.viz  # noqa: F401
+
+    for line in sys.stdin:
+        request = json.loads(line)
+        began = time.monotonic()
+        child = os.fork()
+        if child == 0:
+            run_command(request)
+        limit = request["kill_after"]
+        while True:
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid:
+                break
+            if limit is not None and time.monotonic() - began > limit:
+                os.kill(child, signal.SIGKILL)
+                limit = None
+            time.sleep(0.003)
+        answer = {
+            "status": os.waitstatus_to_exitcode(status),
+            "seconds": time.monotonic() - began,
+        }
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,157 @@
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from jaxformer import stopping
+
+
+def test_signal_in_work_that_is_finished_first_is_noted():
+    before = signal.getsignal(signal.SIGTERM)
+    with stopping.finishing() as signals:
+        signal.raise_signal(signal.SIGTERM)
+        assert signals.received == signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_signal_cuts_short_what_may_be_cut_short():
+    reached = []
+    with stopping.finishing() as signals:
+        with pytest.raises(stopping.Stopped) as raised:
+            signals.cut_short(lambda: (signal.raise_signal(signal.SIGINT), reached.append(1)))
+        assert raised.value.signal == signal.SIGINT and reached == []
+        with pytest.raises(stopping.Stopped):  # the signal has come before
+            signals.cut_short(reached.append, 2)
+    assert reached == []
+    with stopping.finishing() as signals:
+        assert signals.cut_short(sum, [1, 2]) == 3
+
+
+def test_second_signal_goes_to_the_handlers_that_were_there_before():
+    """But not one that comes with the first, as `timeout` sends it to process and group."""
+    got = []
+    before = signal.signal(signal.SIGTERM, lambda *_: got.append("ours"))
+    try:
+        with stopping.finishing() as signals:
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+            assert signals.received == signal.SIGTERM and got == []
+            time.sleep(0.25)
+            signal.raise_signal(signal.SIGTERM)
+            assert got == ["ours"]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+# What a process of the command line does: only the standard library, so that it starts fast.
+PROGRAM = """
+import hashlib, signal, sys, threading, time
+from jaxformer import stopping
+
+def stuck():
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # C, where no handler of Python runs
+
+signals = stopping.install()
+signals.note = "at step 3; the same command goes on"
+print("ready", flush=True)
+print("not flushed")
+"""
+
+
+def run(program, *sent, terminal=False):
+    """Runs a program, sends it signals half a second apart, and returns how it ended."""
+    words = [sys.executable, "-c", PROGRAM + program]
+    if terminal:
+        main, other = pty.openpty()
+        streams = {"stdout": other, "stderr": other}
+    else:
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    environment = {**os.environ, "TERM": "xterm", "PYTHONUNBUFFERED": ""}  # so that it buffers
+    process = subprocess.Popen(words, **streams, env=environment)
+    said = os.read(main, 100) if terminal else process.stdout.readline()
+    assert said.startswith(b"ready")
+    for number in sent:
+        time.sleep(0.5)
+        began = time.monotonic()
+        process.send_signal(number)
+    if terminal:
+        process.wait(timeout=20)
+        said += os.read(main, 10_000)
+        os.close(main), os.close(other)
+        return process.returncode, time.monotonic() - began, said.decode(), ""
+    out, error = process.communicate(timeout=20)
+    return process.returncode, time.monotonic() - began, (said + out).decode(), error.decode()
+
+
+def test_process_that_does_not_come_out_of_c_is_ended_within_seconds():
+    status, seconds, out, error = run("stuck()", signal.SIGTERM)
+    assert status == 143 and 1.5 < seconds < 5
+    assert error == "jaxformer: stopped by SIGTERM at step 3; the same command goes on\n"
+    assert out == "ready\nnot flushed\n"
+
+
+def test_watcher_saves_before_it_ends_a_process_and_nothing_else_goes_on():
+    program = """
+def save():
+    time.sleep(0.5)
+    print("saved")
+    signals.note = "at step 4"
+
+def work():
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000)  # comes out while the watcher saves
+
+with stopping.finishing() as signals:
+    try:
+        stopping._GRACE = 0.05
+        signals.cut_short(work, save=save)
+        print("went on")
+    except stopping.Stopped:
+        signals.finish_first()
+        print("saved by two")
+"""
+    status, _, out, error = run(program, signal.SIGINT)
+    assert status == 130 and out == "ready\nnot flushed\nsaved\n"
+    assert error == "jaxformer: stopped by SIGINT at step 4\n"
+
+
+def test_save_that_fails_is_said():
+    program = """
+def save():
+    raise ValueError("the disk is full")
+
+with stopping.finishing() as signals:
+    signals.cut_short(stuck, save=save)
+"""
+    status, _, _, error = run(program, signal.SIGTERM)
+    assert status == 143 and error.endswith(
+        "goes on; what came after cannot be saved: the disk is full\n"
+    )
+
+
+@pytest.mark.parametrize("work", ["stuck()", "while True: pass"])
+def test_second_signal_ends_a_process_at_once_and_shows_the_cursor(work):
+    program = f"with stopping.finishing() as signals:\n    {work}"
+    status, seconds, out, _ = run(program, signal.SIGTERM, signal.SIGINT, terminal=True)
+    assert status == 130 and seconds < 1.5
+    assert out.endswith("\x1b[?25h") and "Traceback" not in out
+
+
+def test_stop_that_is_swallowed_still_ends_the_process():
+    program = """
+class Late:
+    def __del__(self):
+        time.sleep(5)
+
+while True:
+    try:
+        Late()
+    except BaseException:
+        pass
+"""
+    status, seconds, _, error = run(program, signal.SIGTERM)
+    assert status == 143 and seconds < 5
+    assert error == "jaxformer: stopped by SIGTERM at step 3; the same command goes on\n"
