@@ -42,7 +42,8 @@ MAY_IMPORT_OUTSIDE = {
     "storage": set(),
     "functional": {"jax", "einops", "chex", "numpy"},
 }
-NEVER = ("flax.nnx", "pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve")
+NEVER = ("flax.nnx", "pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal",
+         "shelve")  # fmt: skip
 
 
 def imports(source, package):
@@ -194,3 +195,25 @@ def test_only_parallel_names_how_devices_are_laid_out(path):
     layout = {"pmap", "shard_map", "Mesh", "make_mesh", "NamedSharding", "SingleDeviceSharding",
               "process_index", "process_count"}  # fmt: skip
     assert not names & layout
+
+
+def code_from_data(source):
+    """Lists the lines where a file could make code of data, other than by imports."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            allowed = [word.value for word in node.keywords if word.arg == "allow_pickle"]
+            called = node.func.id if isinstance(node.func, ast.Name) else None
+            if called in {"eval", "exec", "compile", "__import__"} or any(
+                ast.unparse(value) != "False" for value in allowed
+            ):
+                found.append(node.lineno)
+    return found
+
+
+def test_data_never_becomes_code():
+    for path in FILES:
+        assert code_from_data(path.read_text(encoding="utf-8")) == [], path
+    for source in ("eval(text)", "np.load(f, allow_pickle=True)", "np.load(f, allow_pickle=a)"):
+        assert code_from_data(source) == [1]
+    assert code_from_data("np.load(f, allow_pickle=False)\nre.compile(text)") == []

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from jaxformer import __version__, errors, stopping
+from jaxformer import __version__, errors
 from jaxformer.cli.commands import (
     Command,
     Configs,

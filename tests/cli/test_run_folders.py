@@ -1,13 +1,17 @@
 """Run folders that are damaged, of something else, or of another run."""
 
 import os
+import pathlib
 import shutil
 import threading
 
 import pytest
 
+from jaxformer.cli import main
+from jaxformer.training import read_metrics
 from jaxformer.training.lock import run_lock
-from tests.cli.commands import TEXT, one_line, truncate, write_config
+from tests.cli.commands import TEXT, one_line, output, truncate, write_config
+from tests.training import saved
 
 
 def test_folder_that_is_no_run_gets_one_line(tmp_path, capsys):
@@ -102,3 +106,65 @@ def test_file_with_a_name_of_ours_is_left_alone(tmp_path, capsys, name):
     (tmp_path / "run" / name).write_text("mine")
     assert name in one_line(capsys, "train", config)
     assert (tmp_path / "run" / name).read_text() == "mine"
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of a run with checkpoints of steps 10 and 20, of which that of step 20 is the best."""
+    return pathlib.Path(shutil.copytree(trained[0] / "run", tmp_path / "run"))
+
+
+def test_verify_says_that_all_is_good(run, capsys):
+    assert output(capsys, "verify", run).out == (
+        "run folder: good\ncheckpoints/10: good\ncheckpoints/20: good\n"
+    )
+
+
+def test_verify_names_all_that_is_damaged(run, capsys):
+    saved.flip(saved.data_file(run / "checkpoints" / "10"))
+    truncate(run / "tokenizer.json")
+    with pytest.raises(SystemExit) as stopped:
+        main(["verify", str(run)])
+    assert stopped.value.code == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("run folder: damaged: tokenizer.json is not the file that was wri")
+    assert lines[1].startswith("checkpoints/10: damaged: params/d/")
+    assert lines[2] == "checkpoints/20: good"
+
+
+def test_verify_of_something_else_is_a_mistake(tmp_path, capsys):
+    assert "is not a run folder: it has no config.toml" in one_line(capsys, "verify", tmp_path)
+
+
+def test_damaged_checkpoint_is_passed_over_with_a_line(run, capsys):
+    saved.flip(saved.data_file(run / "checkpoints" / "20"))
+    said = output(capsys, "generate", run, "--prompt", "the c", "--max-new-tokens", "2")
+    assert said.out.startswith("the c")
+    assert said.err.count("\n") == 1
+    assert "checkpoints/20 is damaged" in said.err and "for that of step 10" in said.err
+    refused = one_line(capsys, "generate", run, "--prompt", "the c", "--step", "20")
+    assert "use one that is not, of [10]" in refused
+
+
+def test_training_goes_on_from_the_newest_good_checkpoint(trained, run, capsys):
+    before = {one["step"]: one for one in read_metrics(run) if "grad_norm" in one}
+    saved.flip(saved.data_file(run / "checkpoints" / "20"))
+    said = output(capsys, "train", trained[0] / "tiny.toml", "--out", run)
+    assert "resuming at step 10 of 20" in said.out
+    assert said.err.count("\n") == 1 and "it is set aside as 20.damaged" in said.err
+    after = {one["step"]: one for one in read_metrics(run) if "grad_norm" in one}
+    assert sorted(after) == [5, 10, 15, 20]
+    assert all(after[step]["loss"] == before[step]["loss"] for step in after)
+    assert (run / "metrics.superseded.jsonl").read_text().count('"grad_norm"') == 2
+    names = sorted(path.name for path in (run / "checkpoints").iterdir())
+    assert names == ["10", "20", "20.damaged"]
+
+
+def test_links_in_a_run_folder_are_not_written_through(trained, run, tmp_path, capsys):
+    (tmp_path / "precious").write_text("kept")
+    for name in ("samples.txt", "loss.png"):
+        (run / name).unlink()
+        (run / name).symlink_to(tmp_path / "precious")
+    output(capsys, "train", trained[0] / "tiny.toml", "--out", run)
+    assert (tmp_path / "precious").read_text() == "kept"
+    assert not (run / "samples.txt").is_symlink() and not (run / "loss.png").is_symlink()

@@ -1,0 +1,181 @@
+"""The files of a run folder besides its checkpoints: made whole, changed whole, verified."""
+
+import dataclasses
+import errno
+import json
+import os
+import pathlib
+import shutil
+
+import pytest
+
+from jaxformer import runs, storage
+from jaxformer.errors import CheckpointError, ConfigError, StorageError
+from jaxformer.runs import folder as files
+from jaxformer.runs.folder import DataSummary, folder_damage, read_run_config
+from tests.runs import tiny
+
+
+def config(folder):
+    data = {"source": "files", "paths": (str(folder / "text.txt"),)}
+    return tiny.config(folder, architecture="decoder", data=data)
+
+
+def write(folder):
+    files.write_json(folder / "validation.json", ["a text"])
+    (folder / "parts").mkdir()
+    (folder / "parts" / "own.bin").write_bytes(b"of a task of one's own")
+
+
+def start(folder, name="run"):
+    made = dataclasses.replace(config(folder), out=str(folder / name))
+    files.start_folder(folder / name, made, DataSummary("abc", 3), write)
+    return folder / name
+
+
+@pytest.fixture
+def run(tmp_path):
+    return start(tmp_path)
+
+
+def rewrite_manifest(run, **about):
+    path = run / "manifest.json"
+    manifest = storage.read_manifest(path)
+    storage.write_manifest(path, dataclasses.replace(manifest, about={**manifest.about, **about}))
+
+
+def test_files_are_covered_and_what_grows_is_not(run, tmp_path):
+    assert read_run_config(run) == config(tmp_path)
+    assert set(storage.read_manifest(run / "manifest.json").files) == {
+        "config.toml", "data.json", "validation.json", "parts/own.bin",
+    }  # fmt: skip
+    for name in ("metrics.jsonl", "samples.txt", "loss.png", "notes.txt"):
+        (run / name).write_text("grows")
+    (run / "tensorboard").mkdir()
+    (run / "a link").symlink_to("/etc/hosts")
+    assert folder_damage(run) is None
+
+
+def link(path):
+    path.rename(path.with_suffix(".other"))
+    path.symlink_to(path.with_suffix(".other"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            lambda run: (run / "config.toml").write_text("steps = 1"),
+            "config.toml is not the file .*settings of a run are changed by flags",
+        ),
+        (lambda run: (run / "data.json").write_text("{}"), "data.json is not .*restore that file"),
+        (lambda run: (run / "parts/own.bin").write_text(""), "parts/own.bin is not the file"),
+        (lambda run: (run / "validation.json").unlink(), "validation.json is missing"),
+        (lambda run: link(run / "validation.json"), "validation.json is a link"),
+        (lambda run: link(run / "config.toml"), "config.toml is a link"),
+        (lambda run: link(run / "parts"), "parts is a link"),
+        (lambda run: (run / "source_words.json").write_text("[]"), "source_words.json is no file"),
+        (lambda run: (run / "manifest.json").unlink(), "no manifest.json, as in versions of jaxf"),
+        (lambda run: link(run / "manifest.json"), "manifest.json cannot be read: it is a link"),
+        (lambda run: rewrite_manifest(run, layout=2, jaxformer="9.9"), "by jaxformer 9.9 in layo"),
+    ],
+)
+def test_damaged_folder_is_one_clear_error(run, damage, message):
+    damage(run)
+    with pytest.raises(CheckpointError, match=f"run is damaged: .*{message}"):
+        read_run_config(run)
+    assert runs.verify_run(run)[0].damage is not None
+
+
+def test_nested_files_of_strangers_are_one_clear_error(run):
+    (run / "config.toml").write_text(f"a = {'[' * 10**5}")
+    files.write_folder_manifest(run)
+    with pytest.raises(CheckpointError, match="nested too deeply"):
+        read_run_config(run)
+    (run / "data.json").write_text("[" * 10**5)
+    with pytest.raises(CheckpointError, match="data.json is damaged"):
+        files.load_summary(run)
+
+
+def test_manifest_of_a_stranger_names_no_file_elsewhere(run):
+    (run.parent / "secret").write_text("")
+    manifest = storage.read_manifest(run / "manifest.json")
+    for path in ("../secret", str(run.parent / "secret")):
+        listed = {**manifest.files, path: (storage.sha256(""),)}
+        storage.write_manifest(run / "manifest.json", dataclasses.replace(manifest, files=listed))
+        assert "secret is not in the folder" in folder_damage(run)
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "[]", '{"shapes": [1]}'])
+def test_summary_of_the_wrong_form_is_one_clear_error(run, content):
+    (run / "data.json").write_text(content)
+    with pytest.raises(CheckpointError, match="data.json is damaged"):
+        files.load_summary(run)
+
+
+def longer(folder):
+    return tiny.change(config(folder), training={"steps": 99})
+
+
+def test_config_changes_and_is_verified_again(run, tmp_path):
+    (run / ".0123456789abcdef.tmp").write_text("of a killed process")
+    files.update_config(run, longer(tmp_path))
+    assert read_run_config(run).training.steps == 99
+    assert not list(run.glob(".*.tmp"))
+    assert len(storage.read_manifest(run / "manifest.json").files["config.toml"]) == 1
+    before = (run / "manifest.json").stat().st_mtime_ns
+    files.update_config(run, longer(tmp_path))
+    assert (run / "manifest.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("survived", [0, 1, 2])
+def test_config_is_old_or_new_whenever_its_change_is_cut_off(run, tmp_path, monkeypatch, survived):
+    replace, done = os.replace, []
+
+    def cut_off(*paths):
+        if len(done) == survived:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        done.append(paths)
+        replace(*paths)
+
+    monkeypatch.setattr(os, "replace", cut_off)
+    with pytest.raises(StorageError, match="No space left on device; free space"):
+        files.update_config(run, longer(tmp_path))
+    monkeypatch.undo()
+    assert read_run_config(run).training.steps == (20 if survived < 2 else 99)
+    files.update_config(run, longer(tmp_path))
+    assert read_run_config(run).training.steps == 99
+    assert len(storage.read_manifest(run / "manifest.json").files["config.toml"]) == 1
+
+
+def test_folder_that_cannot_be_written_is_not_there(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for broken in ("fsync", "rename"):
+        with monkeypatch.context() as patch:
+            patch.setattr(pathlib.Path if broken == "rename" else os, broken, full)
+            with pytest.raises(StorageError, match="No space left on device; free space"):
+                start(tmp_path)
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a [b]\\ 'c'\n*?", "ನಡೆ", os.fsdecode(b"\xff\xfe")])
+def test_folder_of_any_name_is_made_and_read(tmp_path, name):
+    run = start(tmp_path, name)
+    files.update_config(run, dataclasses.replace(longer(tmp_path), out=str(run)))
+    assert folder_damage(run) is None and read_run_config(run).training.steps == 99
+    moved = shutil.copytree(run, tmp_path / "moved")
+    assert folder_damage(moved) is None
+
+
+def test_other_paths_must_be_utf8(tmp_path):
+    name = os.fsdecode(b"\xff.txt")
+    made = tiny.config(tmp_path, architecture="decoder", data={"source": "files", "paths": (name,)})
+    with pytest.raises(ConfigError, match="paths in a config must be UTF-8"):
+        files.start_folder(tmp_path / "run", made, DataSummary(), write)
+
+
+def test_manifests_are_json_that_people_can_read(run):
+    values = json.loads((run / "manifest.json").read_text())
+    assert values["about"]["layout"] == 1 and set(values["files"]) >= {"config.toml"}
