@@ -3,6 +3,7 @@ import pty
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 
 import pytest
@@ -62,6 +63,11 @@ print("not flushed")
 """
 
 
+def in_command(work):
+    """Source of a program that does this as the command line does its work."""
+    return f"def work():\n{textwrap.indent(work, '    ')}\nsignals.cut_short(work)\n"
+
+
 def run(program, *sent, terminal=False):
     """Runs a program, sends it signals half a second apart, and returns how it ended."""
     words = [sys.executable, "-c", PROGRAM + program]
@@ -88,7 +94,7 @@ def run(program, *sent, terminal=False):
 
 
 def test_process_that_does_not_come_out_of_c_is_ended_within_seconds():
-    status, seconds, out, error = run("stuck()", signal.SIGTERM)
+    status, seconds, out, error = run(in_command("stuck()"), signal.SIGTERM)
     assert status == 143 and 1.5 < seconds < 5
     assert error == "jaxformer: stopped by SIGTERM at step 3; the same command goes on\n"
     assert out == "ready\nnot flushed\n"
@@ -141,7 +147,7 @@ def test_second_signal_ends_a_process_at_once_and_shows_the_cursor(work):
 
 
 def test_stop_that_is_swallowed_still_ends_the_process():
-    program = """
+    work = """
 class Late:
     def __del__(self):
         time.sleep(5)
@@ -152,6 +158,6 @@ while True:
     except BaseException:
         pass
 """
-    status, seconds, _, error = run(program, signal.SIGTERM)
+    status, seconds, _, error = run(in_command(work), signal.SIGTERM)
     assert status == 143 and seconds < 5
     assert error == "jaxformer: stopped by SIGTERM at step 3; the same command goes on\n"

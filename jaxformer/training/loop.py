@@ -334,6 +334,8 @@ class _Loop:
             self.last_saved = self.step
         self.checkpoints.wait()
         self.describe()
+        if self.unlogged:
+            self.log()
 
 
 def _read_metrics(recent: list[dict[str, jax.Array]], last_saved: int) -> dict[str, float]:
