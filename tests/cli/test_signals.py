@@ -74,6 +74,8 @@ def test_20_signals_over_all_phases(tmp_path):
         assert "Traceback" not in said and "jaxformer: error" not in said, said
         assert "the same command goes on" in said, said
         taken.append(elapsed)
+        if index % 7 != 6:  # one while it compiles, one in steps
+            continue
         again = start("train", config, "--out", out)
         rest, _ = again.communicate(timeout=300)
         assert again.returncode == 0, rest
