@@ -18,9 +18,7 @@ def main() -> None:
         signals.note = "before it took a step; the same command goes on"
     try:
         try:
-            from jaxformer.cli import main as run_command
-
-            run_command()
+            signals.cut_short(_run_command)
         finally:
             signals.leave()
     except BaseException as error:
@@ -30,6 +28,12 @@ def main() -> None:
             raise
         signals.say(signals.received)
         sys.exit(128 + signals.received)
+
+
+def _run_command() -> None:
+    from jaxformer.cli import main as run_command
+
+    run_command()
 
 
 if __name__ == "__main__":

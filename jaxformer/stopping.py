@@ -56,7 +56,7 @@ class StopSignals:
         self.received: signal.Signals | None = None
         self.note = ""
         self._owns_process = owns_process
-        self._raises = owns_process  # whether a signal cuts short what the main thread does
+        self._raises = False  # whether a signal cuts short what the main thread does
         self._leaving = False
         self._since = time.monotonic()  # when one of these two changed, or the signal came
         self._received_at = 0.0
@@ -209,7 +209,8 @@ _process: StopSignals | None = None
 def install() -> StopSignals:
     """Catches the signals of this process from now on; for the command line.
 
-    A signal raises `Stopped` in the main thread, wherever that is, but in `finishing`.
+    Within `cut_short` of the result, which does all its work, a signal raises `Stopped` in the main
+    thread, wherever that is, but in `finishing`.
     """
     global _process
     _process = StopSignals(owns_process=True)

@@ -16,7 +16,7 @@ from jaxformer.storage import storage_error
 
 __all__ = ["LOCK", "run_lock"]
 
-LOCK = "train.lock"
+LOCK = "lock"
 """Name of the file, in a run folder."""
 
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)

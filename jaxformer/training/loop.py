@@ -341,3 +341,5 @@ class _Loop:
             self.last_saved = self.step
         self.checkpoints.wait()
         self.describe()
+        if self.unlogged:
+            self.log()

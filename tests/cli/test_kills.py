@@ -147,7 +147,7 @@ def contents(out):
     files = {
         name: (out / name).read_bytes().decode()
         for name in names
-        if name.endswith((".json", ".txt", ".lock")) and "manifest" not in name
+        if name.endswith((".json", ".txt", "lock")) and "manifest" not in name
     }
     return {
         "names": sorted(names),
