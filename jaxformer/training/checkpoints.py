@@ -92,7 +92,6 @@ class Checkpoints:
             context=context,
             # Old ones are removed here: Orbax would read metrics of its own to choose.
             preservation_policy=ocp.training.preservation_policies.PreserveAll(),
-            cleanup_tmp_directories=True,
         )
 
     def _write_manifest(self) -> None:
@@ -121,6 +120,8 @@ class Checkpoints:
     def _clear_the_way(self) -> None:
         """Verifies all checkpoints, and renames those that are damaged, so that steps are free."""
         if is_first_process():
+            for draft in self._folder.glob(f"*{_DRAFT}"):  # of a killed process
+                shutil.rmtree(draft, ignore_errors=True)
             self._read_manifests()
             for step in sorted(self._losses):
                 self._is_good(step)
@@ -320,8 +321,9 @@ class Checkpoints:
             )
 
     def _failure(self, step: int, reason: object) -> StorageError:
-        """Error of a checkpoint that could not be saved; it is none of those there are."""
+        """Error of a checkpoint that could not be saved, of which nothing is left."""
         self._response = None
+        shutil.rmtree(self._folder / f"{step}{_DRAFT}", ignore_errors=True)
         self._losses.pop(step, None)
         self._verified.discard(step)
         newest = max(self._losses, default=None)

@@ -19,6 +19,10 @@ SEEDS = sorted((FOLDER / "seeds").glob("*.py"))
 
 # Options that make a script quick, and what its last lines have.
 SCRIPTS = {
+    "benchmarks/checkpoints.py": (
+        "--size tiny --steps 1 --repeats 1 --gigabytes 0.001",
+        r"saving: a save adds .* of 100 steps\nverifying 0.00 GiB: min [\d.]+ s, .* s a GiB",
+    ),
     "benchmarks/cross_entropy.py": (
         "--batch-size 1 --length 16 --vocab-size 32 --width 8 --chunk-size 8 --repeats 1",
         r"chunked: min +[\d.]+ s .* MB .*\n  time chunked / dense: min [\d.]+, .*; memory 1/[\d.]+",

@@ -1,0 +1,133 @@
+"""Times what saving a checkpoint every 100 steps costs a training, and what verifying one takes.
+
+Three loops of a few steps take turns, so that a noisy machine is equally noisy to all: one saves
+nothing, one saves without a manifest, one as training does. Each waits for its save, so that what
+goes on in the background counts in full.
+
+Run: python experiments/benchmarks/checkpoints.py --size medium --steps 2 --gigabytes 1
+"""
+
+import argparse
+import contextlib
+import pathlib
+import shutil
+import statistics
+import tempfile
+from unittest import mock
+
+import jax
+import numpy as np
+from timing import interleaved, timed
+from train_step import SIZES
+
+from jaxformer.config import AdamWConfig, ModelConfig, ScheduleConfig
+from jaxformer.models import Decoder
+from jaxformer.training import (
+    Checkpoints,
+    SingleRunner,
+    TrainState,
+    checkpoints,
+    language_model_loss,
+    make_optimizer,
+    make_train_step,
+)
+from jaxformer.training.checkpoint_manifest import checkpoint_damage
+
+EVERY = 100  # steps between two saves
+
+
+def time_saving(size: str, num_steps: int, repeats: int, folder: pathlib.Path) -> None:
+    """Prints what a save adds to the steps, with and without a manifest."""
+    layers, heads, width, length, batch_size, vocab = SIZES[size]
+    model = Decoder(
+        ModelConfig(
+            vocab_size=vocab, max_len=length, num_layers=layers, d_model=width, num_heads=heads,
+            layer_execution="loop",
+        )
+    )  # fmt: skip
+    tokens = np.random.default_rng(0).integers(0, vocab, (batch_size, length + 1), dtype=np.int32)
+    batch = {"tokens": tokens[:, :-1], "labels": tokens[:, 1:]}
+    optimizer, runner = (
+        make_optimizer(AdamWConfig(learning_rate=1e-4), ScheduleConfig()),
+        SingleRunner(),
+    )
+    params = jax.jit(model.init)(jax.random.key(0), batch["tokens"])["params"]
+    state = runner.place(TrainState.create(params, optimizer))
+    step = runner.compile_train(make_train_step(language_model_loss(model), optimizer, seed=0))
+
+    def loop(saved: Checkpoints | None) -> jax.Array:
+        nonlocal state
+        for index in range(num_steps):
+            state, metrics = step(state, batch)
+            if saved is not None:
+                saved.raise_if_failed()
+                if index == 0:
+                    saved.save(state)
+        if saved is not None:
+            saved.wait()
+        return metrics["loss"]
+
+    def loop_without_manifest(saved: Checkpoints) -> jax.Array:
+        def write_none(folder: pathlib.Path, *_: object) -> None:
+            (folder / "manifest.json").touch()
+
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(
+                mock.patch.object(checkpoints, "write_checkpoint_manifest", write_none)
+            )
+            stack.enter_context(mock.patch.object(checkpoints, "checkpoint_loss", lambda _: None))
+            return loop(saved)
+
+    with Checkpoints(folder / "a", keep=1) as with_it, Checkpoints(folder / "b", keep=1) as without:
+        times = interleaved(
+            {
+                "no saving": lambda: loop(None),
+                "without manifest": lambda: loop_without_manifest(without),
+                "saving": lambda: loop(with_it),
+            },
+            repeats,
+        )
+    count = sum(leaf.size for leaf in jax.tree.leaves(params))
+    print(f"{size}: {count:,} parameters, batch {batch_size} of {length} tokens, "
+          f"{num_steps} steps with one save, {repeats} rounds")  # fmt: skip
+    seconds = statistics.median(times["no saving"]) / num_steps
+    print(f"step: min {min(times['no saving']) / num_steps:.3f} s, median {seconds:.3f} s")
+    for name in ("without manifest", "saving"):
+        pairs = zip(times[name], times["no saving"], strict=True)
+        extra = statistics.median(one - other for one, other in pairs)
+        of_minima = min(times[name]) - min(times["no saving"])
+        print(f"{name}: a save adds {of_minima:.3f} s (minima), {extra:.3f} s (median of pairs): "
+              f"{extra / (EVERY * seconds):.2%} of {EVERY} steps")  # fmt: skip
+
+
+def time_verifying(size: float, repeats: int, folder: pathlib.Path) -> None:
+    """Prints how long a checkpoint of some gigabytes takes to be compared with its manifest."""
+    rng = np.random.default_rng(0)
+    arrays = {str(i): rng.normal(size=int(size * 2**28 / 8)).astype(np.float32) for i in range(8)}
+    state = TrainState(*jax.device_put((np.int32(1), arrays, np.int32(0), np.int32(-1))))
+    with Checkpoints(folder) as saved:
+        saved.save(state)
+        saved.wait()
+    stored = sum(p.stat().st_size for p in (folder / "1").rglob("*") if p.is_file()) / 2**30
+    times = [timed(lambda: checkpoint_damage(folder / "1")) for _ in range(repeats)]
+    print(f"verifying {stored:.2f} GiB: min {min(times):.2f} s, median {statistics.median(times):.2f}"
+          f" s, {min(times) / stored:.2f} s a GiB")  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument("--steps", type=int, default=4, help="in a loop with one save")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--gigabytes", type=float, default=0.1, help="of the verified checkpoint")
+    arguments = parser.parse_args()
+    folder = pathlib.Path(tempfile.mkdtemp())
+    try:
+        time_saving(arguments.size, arguments.steps, arguments.repeats, folder)
+        time_verifying(arguments.gigabytes, arguments.repeats, folder / "large")
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
