@@ -254,7 +254,8 @@ def noisy(count, seed=0):
         (noisy(19), 4.0, False),  # too few
         (noisy(100), 2.2, False),  # not a fifth above the median
         (2 + 0.5 * np.random.default_rng(0).normal(size=100), 3.5, False),  # within the noise
-        (np.append(noisy(60), np.full(39, 1e30)), 4.0, True),  # earlier spikes hide no new one
+        (np.append(noisy(96), np.full(4, 1e30)), 4.0, True),  # earlier spikes hide no new one
+        (np.append(noisy(90), np.full(10, 3.5)), 4.0, False),  # but losses with a long tail do
         (np.full(100, 2.0), 2.5, True),
         (np.full(100, -2.0), -1.0, True),
         (noisy(100), 0.1, False),  # downwards
