@@ -66,6 +66,8 @@ def cross_entropy(
     check_dtype("logits", logits, "floating", remedy="cast it with .astype")
     check_axes("logits", logits, "... V")
     vocab_size = logits.shape[-1]
+    if vocab_size == 0:
+        raise ShapeError(f"logits [..., V] must have a positive V, got shape {logits.shape}")
     labels, counted = read_labels(labels, "logits [..., V]", logits, vocab_size, ignore_label)
     wide = logits.astype(at_least(logits.dtype, jnp.float32))
     # Logits that are not counted may be NaN, and so would their gradient be: 0 * NaN.

@@ -1,6 +1,6 @@
 """Shape and dtype checks at public entry: chex checks, the message names the argument."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -15,10 +15,15 @@ __all__ = [
     "as_array",
     "check_axes",
     "check_broadcast",
+    "check_choice",
     "check_dtype",
+    "check_fields",
+    "check_float_dtype",
     "check_leading",
+    "check_number",
     "check_rng",
     "describe",
+    "positive_number",
     "static_bool",
     "static_number",
 ]
@@ -147,6 +152,8 @@ def check_broadcast(
 def check_dtype(argument: str, array: Array, kind: str, *, remedy: str = "") -> None:
     """Checks that an array is "floating", "integer" or "bool", and not a masked one of NumPy.
 
+    Floats of 8 bits and less are refused: JAX promotes them to no other float by itself.
+
     Args:
         argument: name of the array in the public signature.
         array: array.
@@ -160,9 +167,88 @@ def check_dtype(argument: str, array: Array, kind: str, *, remedy: str = "") -> 
         >>> check_dtype("tokens", jnp.zeros(3, jnp.int32), "integer")
     """
     _refuse_masked(argument, array)
-    if not jnp.issubdtype(array.dtype, _DTYPE_KINDS[kind]):
-        message = f"{argument} must be {kind}, got dtype {array.dtype}"
+    dtype = getattr(array, "dtype", None)
+    if dtype is None:
+        raise ShapeError(
+            f"{argument} must be an array, {kind}, got {type(array).__name__}; make it one with "
+            "jnp.asarray"
+        )
+    if not jnp.issubdtype(dtype, _DTYPE_KINDS[kind]) or (kind == "floating" and dtype.itemsize < 2):
+        narrow = kind == "floating" and jnp.issubdtype(dtype, jnp.floating)
+        wanted = f"{kind}, of 16 bits or more" if narrow else kind
+        message = f"{argument} must be {wanted}, got dtype {dtype}"
         raise ShapeError(f"{message}; {remedy}" if remedy else message)
+
+
+def check_float_dtype(argument: str, dtype: Any) -> jnp.dtype:
+    """Checks the dtype that an array is to be made with; 8 bits are enough to store numbers.
+
+    Args:
+        argument: name in the public signature.
+        dtype: anything that NumPy takes for a dtype.
+
+    Returns:
+        The dtype.
+
+    Raises:
+        ShapeError: it is none, or not of floats.
+
+    Example:
+        >>> check_float_dtype("dtype", "bfloat16").name
+        'bfloat16'
+    """
+    try:
+        known = jnp.dtype(dtype)
+    except (TypeError, ValueError):
+        known = jnp.dtype(bool)
+    if dtype is None or not jnp.issubdtype(known, jnp.floating):
+        raise ShapeError(f"{argument} must be a floating dtype, such as jnp.float32, got {dtype!r}")
+    return known
+
+
+def check_fields(argument: str, value: Any, kind: type) -> None:
+    """Checks that a value is a named tuple of a kind, such as the parameters of a layer.
+
+    Args:
+        argument: name in the public signature.
+        value: value that a caller gave.
+        kind: the class.
+
+    Raises:
+        ShapeError: it is something else; a plain tuple has no names to tell its parts by.
+
+    Example:
+        >>> from typing import NamedTuple
+        >>> class Pair(NamedTuple):
+        ...     first: int
+        >>> check_fields("params", Pair(1), Pair)
+    """
+    if not isinstance(value, kind):
+        fields = ", ".join(getattr(kind, "_fields", ()))
+        raise ShapeError(
+            f"{argument} must be a {kind.__name__}, got {type(value).__name__}; make one with "
+            f"{kind.__name__}({fields})"
+        )
+
+
+def check_choice(argument: str, value: Any, choices: Iterable[str]) -> None:
+    """Checks that a value is one of some strings.
+
+    Args:
+        argument: name in the public signature.
+        value: value that a caller gave.
+        choices: the strings.
+
+    Raises:
+        ConfigError: it is something else.
+
+    Example:
+        >>> check_choice("layout", "half", ("half", "interleaved"))
+    """
+    choices = tuple(choices)
+    if not isinstance(value, str) or value not in choices:
+        names = ", ".join(map(repr, choices[:-1]))
+        raise ConfigError(f"{argument} must be {names} or {choices[-1]!r}, got {value!r}")
 
 
 def as_array(argument: str, value: Any) -> jax.Array:
@@ -234,10 +320,60 @@ def static_number(argument: str, value: Any, *, remedy: str = "") -> float:
     message = f"{argument} must be a Python number, finite in float32, got {value!r}"
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise ConfigError(f"{message}; {remedy}" if remedy else message)
-    number = float(value)
-    if not abs(number) <= float(np.finfo(np.float32).max):
+    largest = float(np.finfo(np.float32).max)
+    if not -largest <= value <= largest:  # of the value, as an int may be too large for a float
         raise ConfigError(message)
+    return float(value)
+
+
+def positive_number(argument: str, value: Any, *, remedy: str = "") -> float:
+    """Checks a number above 0 that must be known when a program is traced.
+
+    Args:
+        argument: name in the public signature.
+        value: int or float, of Python or NumPy.
+        remedy: what the caller can do about another one.
+
+    Returns:
+        The number as a Python float.
+
+    Raises:
+        ConfigError: it is something else.
+
+    Example:
+        >>> positive_number("base", 10_000)
+        10000.0
+    """
+    try:
+        number = static_number(argument, value)
+    except ConfigError:
+        number = 0.0
+    if number <= 0:
+        message = f"{argument} must be positive and finite in float32, known when traced, got "
+        raise ConfigError(f"{message}{value!r}; {remedy}" if remedy else f"{message}{value!r}")
     return number
+
+
+def check_number(argument: str, value: Any) -> None:
+    """Checks a number of zero or more, which may be an array of JAX, and be traced.
+
+    Args:
+        argument: name in the public signature.
+        value: int or float, of Python or NumPy, or a float array `[]`.
+
+    Raises:
+        ConfigError: it is something else, or, where it is known, negative or not finite.
+
+    Example:
+        >>> check_number("eps", 1e-5)
+    """
+    if isinstance(value, jax.Array):
+        if value.shape or not jnp.issubdtype(value.dtype, jnp.floating):
+            raise ConfigError(
+                f"{argument} must be one float, got dtype {value.dtype} and shape {value.shape}"
+            )
+    elif static_number(argument, value) < 0:
+        raise ConfigError(f"{argument} must be at least 0, got {value}")
 
 
 def static_bool(argument: str, value: Any) -> bool:
