@@ -7,7 +7,8 @@ from einops import pack, unpack
 
 from jaxformer.errors import DataError
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype, positive_number
+from jaxformer.functional.options import positive_number
+from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
 from jaxformer.functional.sizes import known_values
 
 __all__ = ["check_known_tokens", "embed", "table_rows", "unembed"]

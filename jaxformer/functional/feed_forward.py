@@ -7,7 +7,8 @@ import jax
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.linear import check_linear, linear
-from jaxformer.functional.shapes import check_axes, check_choice, check_dtype, check_fields
+from jaxformer.functional.options import check_choice
+from jaxformer.functional.shapes import check_axes, check_dtype, check_fields
 
 __all__ = ["FeedForwardParams", "GatedFeedForwardParams", "feed_forward", "gated_feed_forward"]
 

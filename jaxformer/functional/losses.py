@@ -9,7 +9,8 @@ import numpy as np
 
 from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype, static_number
+from jaxformer.functional.options import static_number
+from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
 from jaxformer.functional.sizes import is_int
 
 __all__ = ["LossTerms", "cross_entropy", "label_losses", "read_labels", "read_terms"]

@@ -28,17 +28,9 @@ from jaxformer.functional.cached_attention import (
 )
 from jaxformer.functional.linear import linear
 from jaxformer.functional.normalization import rms_norm
+from jaxformer.functional.options import check_choice, check_number, static_bool
 from jaxformer.functional.positions import ROTARY_LAYOUTS, apply_rotary
-from jaxformer.functional.shapes import (
-    Array,
-    as_array,
-    check_axes,
-    check_choice,
-    check_dtype,
-    check_fields,
-    check_number,
-    static_bool,
-)
+from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype, check_fields
 from jaxformer.functional.sizes import check_size, is_symbolic, known_values
 
 __all__ = [

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.shapes import check_dtype, check_number
+from jaxformer.functional.options import check_number
+from jaxformer.functional.shapes import check_dtype
 from jaxformer.functional.sizes import is_int
 
 __all__ = ["layer_norm", "rms_norm"]

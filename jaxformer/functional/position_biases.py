@@ -9,7 +9,7 @@ from einops import rearrange
 
 from jaxformer.errors import ConfigError
 from jaxformer.functional.masks import Offset, relative_positions
-from jaxformer.functional.shapes import static_bool
+from jaxformer.functional.options import static_bool
 from jaxformer.functional.sizes import is_int
 
 __all__ = ["alibi_bias", "alibi_slopes", "relative_position_buckets"]

@@ -13,15 +13,9 @@ from einops import rearrange
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.options import check_choice, positive_number
 from jaxformer.functional.rotary_scaling import RotaryScaling, scale_frequencies
-from jaxformer.functional.shapes import (
-    Array,
-    as_array,
-    check_axes,
-    check_choice,
-    check_dtype,
-    positive_number,
-)
+from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
 from jaxformer.functional.sizes import check_size, is_int, is_symbolic
 
 __all__ = ["apply_rotary", "rotary_tables", "sinusoidal_positions"]

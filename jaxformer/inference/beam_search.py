@@ -9,7 +9,8 @@ import numpy as np
 from einops import rearrange, repeat
 
 from jaxformer.errors import ConfigError, DataError, ShapeError
-from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype, static_number
+from jaxformer.functional.options import static_number
+from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
 from jaxformer.functional.sizes import known_values
 from jaxformer.inference.token_rows import is_int, require_int
 

@@ -18,7 +18,8 @@ from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention import dot_product_attention
 from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.functional.embedding import check_known_tokens
-from jaxformer.functional.shapes import check_axes, check_broadcast, check_dtype, static_bool
+from jaxformer.functional.options import static_bool
+from jaxformer.functional.shapes import check_axes, check_broadcast, check_dtype
 from jaxformer.models.contexts import AttentionFunctions, layer_contexts
 from jaxformer.models.inputs import (
     TransformerInputs,

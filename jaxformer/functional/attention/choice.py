@@ -22,7 +22,8 @@ from jaxformer.functional.attention.inputs import (
     AttentionOptions,
     prepare_attention,
 )
-from jaxformer.functional.shapes import Array, as_array, check_choice, check_dtype
+from jaxformer.functional.options import check_choice
+from jaxformer.functional.shapes import Array, as_array, check_dtype
 from jaxformer.functional.sizes import is_symbolic
 
 __all__ = ["Choice", "Implementation", "attend_by", "attention_implementation"]

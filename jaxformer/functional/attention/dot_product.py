@@ -18,7 +18,8 @@ from jaxformer.functional.attention.inputs import (
     WindowSize,
     prepare_attention,
 )
-from jaxformer.functional.shapes import Array, check_choice, check_rng
+from jaxformer.functional.options import check_choice
+from jaxformer.functional.shapes import Array, check_rng
 
 __all__ = ["attention_mask", "attention_weights", "dot_product_attention"]
 
