@@ -69,7 +69,7 @@ def call_attention(
         float `[..., T, N, Hv]`.
 
     Raises:
-        ConfigError: the function does not take these arguments.
+        ConfigError: it is no function, or does not take these arguments.
         ShapeError: it returns something else.
 
     Example:
@@ -82,6 +82,8 @@ def call_attention(
     """
     if attention_fn is dot_product_attention:
         return dot_product_attention(query, key, value, bias, mask, **options)
+    if not callable(attention_fn):
+        raise ConfigError(f"attention_fn must be a function, got {attention_fn!r}")
     given: dict[str, Any] = {k: v for k, v in options.items() if v is not _DEFAULTS[k]}
     if given.get("dropout_rate") == 0:
         del given["dropout_rate"]

@@ -7,7 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxformer.errors import ShapeError
-from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
+from jaxformer.functional.shapes import (
+    Array,
+    as_array,
+    check_axes,
+    check_dtype,
+    check_float_dtype,
+)
 from jaxformer.functional.sizes import check_size, known_values
 
 __all__ = ["KVCache", "WindowCache"]
@@ -53,7 +59,7 @@ class KVCache(NamedTuple):
             A cache with all lengths 0.
 
         Raises:
-            ShapeError: a size is not positive.
+            ShapeError: a size is not positive, or the dtype not of floats.
         """
         value_dim = head_dim if value_head_dim is None else value_head_dim
         for name, size in {
@@ -61,6 +67,7 @@ class KVCache(NamedTuple):
             "head_dim": head_dim, "value_head_dim": value_dim,
         }.items():  # fmt: skip
             check_size(name, size)
+        dtype = check_float_dtype("dtype", dtype)
         return cls(
             key=jnp.zeros((batch_size, capacity, num_kv_heads, head_dim), dtype),
             value=jnp.zeros((batch_size, capacity, num_kv_heads, value_dim), dtype),
@@ -168,7 +175,7 @@ class WindowCache(NamedTuple):
             A cache with all lengths 0.
 
         Raises:
-            ShapeError: a size is not positive.
+            ShapeError: a size is not positive, or the dtype not of floats.
         """
         check_size("window", window)
         return cls(*KVCache.init(
@@ -255,6 +262,8 @@ def _checked_new_tokens(
     sizes = check_axes("key", key, "B T K H", known)
     known = {"B": batch, "T": sizes["T"], "K": sizes["K"], "V": cache.value.shape[3]}
     check_axes("value", value, "B T K V", known)
+    check_dtype("key", key, "floating")
+    check_dtype("value", value, "floating")
     if num_tokens is None:
         return jnp.full((batch,), sizes["T"], jnp.int32)
     num_tokens = as_array("num_tokens", num_tokens)

@@ -71,8 +71,8 @@ def chunked_cross_entropy(
     hidden, table = as_array("hidden", hidden), as_array("table", table)
     terms = read_terms(label_smoothing, z_loss, softcap)
     sizes = check_axes("table", table, "V D")
-    if sizes["D"] == 0:
-        raise ShapeError(f"table [V, D] must have a positive D, got shape {table.shape}")
+    if sizes["V"] == 0 or sizes["D"] == 0:
+        raise ShapeError(f"table [V, D] must have a positive V and D, got shape {table.shape}")
     check_dtype("table", table, "floating", remedy="cast it with .astype")
     check_dtype("hidden", hidden, "floating", remedy="cast it with .astype")
     check_axes("hidden", hidden, "... D", {"D": sizes["D"]}, remedy="D is the table's width")

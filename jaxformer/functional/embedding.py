@@ -1,14 +1,13 @@
 """Token embeddings, and logits of hidden states against the same table."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from einops import pack, unpack
 
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import DataError
 from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.options import positive_number
 from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
 from jaxformer.functional.sizes import known_values
 
@@ -27,7 +26,7 @@ def embed(table: jax.Array, tokens: jax.Array) -> jax.Array:
         traced, gives a row of NaN rather than another token's row.
 
     Raises:
-        ShapeError: the table is not `[V, D]`, or tokens are not integers.
+        ShapeError: the table is not float `[V, D]`, or tokens are not integers.
         DataError: a token whose value is known is out of range.
 
     Example:
@@ -38,6 +37,7 @@ def embed(table: jax.Array, tokens: jax.Array) -> jax.Array:
     """
     table = as_array("table", table)
     sizes = check_axes("table", table, "V D")
+    check_dtype("table", table, "floating")
     check_dtype("tokens", tokens, "integer")
     check_known_tokens("tokens", tokens, sizes["V"])
     return table_rows(table, tokens)
@@ -111,7 +111,7 @@ def unembed(table: jax.Array, x: jax.Array, *, softcap: float | None = None) -> 
         float32 (float64 for float64) logits `[..., V]`.
 
     Raises:
-        ShapeError: the widths do not match, or x is not of floats.
+        ShapeError: the widths do not match, or an array is not of floats.
         ConfigError: softcap is not positive and finite.
 
     References:
@@ -122,8 +122,9 @@ def unembed(table: jax.Array, x: jax.Array, *, softcap: float | None = None) -> 
         [1.0, 2.0, 3.0]
     """
     check_axes("table", table, "V D")
-    if softcap is not None and not 0 < softcap < math.inf:
-        raise ConfigError(f"softcap must be positive and finite, got {softcap}; None = no cap")
+    check_dtype("table", table, "floating", remedy="cast it with .astype")
+    if softcap is not None:
+        positive_number("softcap", softcap, remedy="None = no cap")
     check_dtype("x", x, "floating", remedy="cast it with .astype")
     check_axes("x", x, "... D", {"D": table.shape[-1]}, remedy="D is the table's width")
     wide = at_least(x.dtype, jnp.float32)

@@ -5,8 +5,10 @@ from typing import NamedTuple
 
 import jax
 
-from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.linear import linear
+from jaxformer.errors import ShapeError
+from jaxformer.functional.linear import check_linear, linear
+from jaxformer.functional.options import check_choice
+from jaxformer.functional.shapes import check_axes, check_dtype, check_fields
 
 __all__ = ["FeedForwardParams", "GatedFeedForwardParams", "feed_forward", "gated_feed_forward"]
 
@@ -60,9 +62,14 @@ _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def _activation(name: str) -> Callable[[jax.Array], jax.Array]:
-    if name not in _ACTIVATIONS:
-        raise ConfigError(f"activation must be one of {', '.join(_ACTIVATIONS)}, got {name!r}")
+    check_choice("activation", name, _ACTIVATIONS)
     return _ACTIVATIONS[name]
+
+
+def _width(x: jax.Array) -> int:
+    """Checks that x is float `[..., D]`, and returns D."""
+    check_dtype("x", x, "floating", remedy="cast it with .astype")
+    return check_axes("x", x, "... D")["D"]
 
 
 def feed_forward(params: FeedForwardParams, x: jax.Array, *, activation: str = "relu") -> jax.Array:
@@ -89,7 +96,11 @@ def feed_forward(params: FeedForwardParams, x: jax.Array, *, activation: str = "
         >>> feed_forward(params, jnp.array([[1.0, 2.0], [-1.0, -2.0]])).tolist()
         [[9.0, 9.0], [0.0, 0.0]]
     """
-    hidden = _activation(activation)(linear(x, params.up_kernel, params.up_bias, name="up_kernel"))
+    activate, width = _activation(activation), _width(x)
+    check_fields("params", params, FeedForwardParams)
+    hidden_width = check_linear("up_kernel", width, params.up_kernel, params.up_bias)
+    check_linear("down_kernel", hidden_width, params.down_kernel, params.down_bias, output=width)
+    hidden = activate(linear(x, params.up_kernel, params.up_bias, name="up_kernel"))
     return linear(hidden, params.down_kernel, params.down_bias, name="down_kernel")
 
 
@@ -121,12 +132,17 @@ def gated_feed_forward(
         >>> gated_feed_forward(params, jnp.ones(2), activation="relu").tolist()
         [8.0, 8.0]
     """
-    gate = linear(x, params.gate_kernel, params.gate_bias, name="gate_kernel")
-    up = linear(x, params.up_kernel, params.up_bias, name="up_kernel")
-    if gate.shape != up.shape:
+    activate, width = _activation(activation), _width(x)
+    check_fields("params", params, GatedFeedForwardParams)
+    gate_width = check_linear("gate_kernel", width, params.gate_kernel, params.gate_bias)
+    up_width = check_linear("up_kernel", width, params.up_kernel, params.up_bias)
+    if gate_width != up_width:
         raise ShapeError(
             f"gate_kernel and up_kernel must both be [D, F], got {params.gate_kernel.shape} and "
             f"{params.up_kernel.shape}"
         )
-    hidden = _activation(activation)(gate) * up
+    check_linear("down_kernel", up_width, params.down_kernel, params.down_bias, output=width)
+    gate = linear(x, params.gate_kernel, params.gate_bias, name="gate_kernel")
+    up = linear(x, params.up_kernel, params.up_bias, name="up_kernel")
+    hidden = activate(gate) * up
     return linear(hidden, params.down_kernel, params.down_bias, name="down_kernel")

@@ -25,7 +25,7 @@ def linear(
         float `[..., F]`, in the dtype of x.
 
     Raises:
-        ShapeError: the widths do not match, or x is not of floats.
+        ShapeError: the widths do not match, or an array is not of floats.
 
     Example:
         >>> linear(jnp.ones((2, 3)), jnp.ones((3, 5)), jnp.ones(5)).tolist()[0]
@@ -34,11 +34,45 @@ def linear(
     check_dtype("x", x, "floating", remedy="cast it with .astype")
     if x.ndim == 0:
         raise ShapeError("x must be [..., D], got a scalar")
-    sizes = check_axes(name, kernel, "D F", {"D": x.shape[-1]}, remedy="D is x's last axis")
+    if not isinstance(name, str):
+        raise ShapeError(f"name must be a string, got {name!r}")
+    check_linear(name, x.shape[-1], kernel, bias)
     # One 2-D product: XLA's CPU backend is slower on more axes, mostly in the gradients.
     rows, leading = pack([x], "* d")
     (result,) = unpack(rows @ kernel.astype(x.dtype), leading, "* f")
     if bias is None:
         return result
-    check_axes(name.replace("kernel", "bias"), bias, "F", sizes)
     return result + jnp.broadcast_to(bias.astype(x.dtype), result.shape)
+
+
+def check_linear(
+    name: str, width: int, kernel: jax.Array, bias: jax.Array | None, *, output: int | None = None
+) -> int:
+    """Checks the parameters of a linear layer.
+
+    Args:
+        name: what the caller calls the kernel, for messages.
+        width: D, of the input.
+        kernel: float `[D, F]`.
+        bias: float `[F]` or None.
+        output: what F must be; None = anything.
+
+    Returns:
+        F.
+
+    Raises:
+        ShapeError: a width does not match, or an array is not of floats.
+
+    Example:
+        >>> check_linear("kernel", 3, jnp.ones((3, 5)), None)
+        5
+    """
+    sizes = check_axes(name, kernel, "D F", {"D": width}, remedy="D is x's last axis")
+    check_dtype(name, kernel, "floating")
+    if output is not None and sizes["F"] != output:
+        raise ShapeError(f"{name} must be [{width}, {output}], got shape {kernel.shape}")
+    if bias is not None:
+        bias_name = name.replace("kernel", "bias")
+        check_axes(bias_name, bias, "F", sizes)
+        check_dtype(bias_name, bias, "floating")
+    return sizes["F"]

@@ -9,7 +9,8 @@ import numpy as np
 
 from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype, static_number
+from jaxformer.functional.options import static_number
+from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
 from jaxformer.functional.sizes import is_int
 
 __all__ = ["LossTerms", "cross_entropy", "label_losses", "read_labels", "read_terms"]
@@ -66,6 +67,8 @@ def cross_entropy(
     check_dtype("logits", logits, "floating", remedy="cast it with .astype")
     check_axes("logits", logits, "... V")
     vocab_size = logits.shape[-1]
+    if vocab_size == 0:
+        raise ShapeError(f"logits [..., V] must have a positive V, got shape {logits.shape}")
     labels, counted = read_labels(labels, "logits [..., V]", logits, vocab_size, ignore_label)
     wide = logits.astype(at_least(logits.dtype, jnp.float32))
     # Logits that are not counted may be NaN, and so would their gradient be: 0 * NaN.

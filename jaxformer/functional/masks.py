@@ -171,14 +171,41 @@ def padding(lengths: Offset, num_keys: int) -> jax.Array:
     Returns:
         bool `[..., 1, 1, S]`.
 
+    Raises:
+        ShapeError: lengths are not integers; or one whose value is known (an int, a list or NumPy)
+            is not in 0 .. S.
+
     Example:
         >>> padding(jnp.array([1, 3]), 3).astype(int)[:, 0, 0].tolist()
         [[1, 0, 0], [1, 1, 1]]
     """
+    array = as_array("lengths", lengths)
+    check_dtype("lengths", array, "integer")
+    num_keys = check_size("num_keys", num_keys, least=0)
+    if not isinstance(lengths, jax.Array) and not is_symbolic(lengths, num_keys):
+        known = np.asarray(lengths)
+        if known.size and not 0 <= known.min() <= known.max() <= num_keys:
+            raise ShapeError(f"lengths must be in 0 .. num_keys={num_keys}, got {lengths}")
+    return first_keys(array, num_keys)
+
+
+def first_keys(lengths: Offset, num_keys: int) -> jax.Array:
+    """Padding mask of lengths that may be any, such as those counted from within a block.
+
+    Args:
+        lengths: int, or integer array `[...]`.
+        num_keys: S.
+
+    Returns:
+        bool `[..., 1, 1, S]`.
+
+    Example:
+        >>> first_keys(-1, 2).tolist()
+        [[[False, False]]]
+    """
     lengths = as_array("lengths", lengths)
-    check_dtype("lengths", lengths, "integer")
     lengths = lengths.astype(at_least(lengths.dtype, jnp.int32))
-    slots = jnp.arange(check_size("num_keys", num_keys, least=0), dtype=lengths.dtype)
+    slots = jnp.arange(num_keys, dtype=lengths.dtype)
     return jnp.expand_dims(slots, tuple(range(lengths.ndim + 2))) < lengths[..., None, None, None]
 
 

@@ -28,9 +28,10 @@ from jaxformer.functional.cached_attention import (
 )
 from jaxformer.functional.linear import linear
 from jaxformer.functional.normalization import rms_norm
-from jaxformer.functional.positions import apply_rotary
-from jaxformer.functional.shapes import Array, check_axes, check_dtype
-from jaxformer.functional.sizes import check_size
+from jaxformer.functional.options import check_choice, check_number, static_bool
+from jaxformer.functional.positions import ROTARY_LAYOUTS, apply_rotary
+from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype, check_fields
+from jaxformer.functional.sizes import check_size, is_symbolic, known_values
 
 __all__ = [
     "MultiHeadOutput",
@@ -149,8 +150,8 @@ def multi_head_attention(
 
     Raises:
         ShapeError: an argument does not fit, or attention_fn returns another shape or dtype.
-        ConfigError: attention_fn does not take the arguments of this call, or the weights of one
-            that is not `dot_product_attention` are asked for.
+        ConfigError: an option is impossible; attention_fn does not take the arguments of this call,
+            or the weights of one that is not `dot_product_attention` are asked for.
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017, section 3.2.2; Henry et al.,
@@ -176,7 +177,14 @@ def multi_head_attention(
             "key_value_seq_lengths"
         )
     num_heads, kv_heads = _head_counts(num_heads, num_kv_heads)
-    check_axes("query_inputs", query_inputs, "... T D")
+    return_weights = static_bool("return_weights", return_weights)
+    check_choice("rotary_layout", rotary_layout, ROTARY_LAYOUTS)
+    for name, given in (("cache", cache), ("cross_cache", cross_cache)):
+        kinds = KVCache | WindowCache if name == "cache" else KVCache
+        if given is not None and not isinstance(given, kinds):
+            raise ShapeError(f"{name} must be a KVCache, got {type(given).__name__}")
+    _check_layer(params, "query_inputs", query_inputs, norm_eps)
+    mask = None if mask is None else as_array("mask", mask)
     query = _heads(params, "query", query_inputs, num_heads, norm_eps)
     if cross_cache is not None:
         sizes = check_axes("query_inputs", query_inputs, "B T D")
@@ -187,11 +195,8 @@ def multi_head_attention(
     else:
         key_value_inputs = query_inputs if key_value_inputs is None else key_value_inputs
         key, value = _keys_and_values(params, key_value_inputs, kv_heads, norm_eps)
-    if callable(rotary):
-        query, key = _rotate(rotary, query, key)
-    elif rotary is not None:
-        query = apply_rotary(query, rotary, layout=rotary_layout)
-        key = apply_rotary(key, rotary, layout=rotary_layout)
+    if rotary is not None:
+        query, key = _rotate(rotary, rotary_layout, query, key)
     if cache is not None:
         check_axes("query_inputs", query_inputs, "B T D", {"B": cache.lengths.shape[0]})
         check_cached(options, crosses, mask)
@@ -218,9 +223,22 @@ def multi_head_attention(
     return MultiHeadOutput(output, cache, weights)
 
 
-def _rotate(rotation: Rotation, query: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Applies a user's rotation, and checks that it keeps shapes and dtypes."""
-    rotated = rotation(query, key)
+def _rotate(
+    rotary: tuple[jax.Array, jax.Array] | Rotation, layout: str, query: jax.Array, key: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Rotates by tables, or by a user's function, of which shapes and dtypes are checked."""
+    if not callable(rotary):
+        try:
+            return apply_rotary(query, rotary, layout=layout), apply_rotary(
+                key, rotary, layout=layout
+            )
+        except ShapeError as error:
+            raise ShapeError(f"rotary must be tables or a function: {error}") from None
+    rotated = rotary(query, key)
+    if not isinstance(rotated, tuple) or len(rotated) != 2:
+        raise ShapeError(
+            f"a function as rotary must return (query, key), got {type(rotated).__name__}"
+        )
     for name, before, after in zip(("query", "key"), (query, key), rotated, strict=True):
         if (after.shape, after.dtype) != (before.shape, before.dtype):
             raise ShapeError(
@@ -261,11 +279,15 @@ def project_memory(
     """
     sizes = check_axes("key_value_inputs", key_value_inputs, "B S D")
     _, kv_heads = _head_counts(num_heads, num_kv_heads)
-    key, value = _keys_and_values(params, key_value_inputs, kv_heads, norm_eps)
+    _check_layer(params, "key_value_inputs", key_value_inputs, norm_eps)
     if lengths is None:
         lengths = jnp.full((sizes["B"],), sizes["S"], jnp.int32)
     check_dtype("lengths", lengths, "integer")
     check_axes("lengths", lengths, "B", sizes)
+    known = None if is_symbolic(sizes["S"]) else known_values(lengths)
+    if known is not None and known.size and not 0 <= known.min() <= known.max() <= sizes["S"]:
+        raise ShapeError(f"lengths must be in 0 .. S={sizes['S']}, got {known.tolist()}")
+    key, value = _keys_and_values(params, key_value_inputs, kv_heads, norm_eps)
     return KVCache(key, value, lengths)
 
 
@@ -277,10 +299,21 @@ def _head_counts(num_heads: int, num_kv_heads: int | None) -> tuple[int, int]:
     return num_heads, check_size("num_kv_heads", num_kv_heads)
 
 
+def _check_layer(
+    params: MultiHeadParams, argument: str, inputs: jax.Array, norm_eps: float
+) -> None:
+    """Checks parameters and inputs before anything is computed of them."""
+    check_fields("params", params, MultiHeadParams)
+    check_axes(argument, inputs, "... T D")
+    check_dtype(argument, inputs, "floating", remedy="cast it with .astype")
+    check_number("norm_eps", norm_eps)
+
+
 def _keys_and_values(
     params: MultiHeadParams, inputs: jax.Array, count: int, norm_eps: float
 ) -> tuple[jax.Array, jax.Array]:
     check_axes("key_value_inputs", inputs, "... S D")
+    check_dtype("key_value_inputs", inputs, "floating", remedy="cast it with .astype")
     key = _heads(params, "key", inputs, count, norm_eps)
     return key, _heads(params, "value", inputs, count, norm_eps)
 

@@ -3,9 +3,11 @@
 import jax
 import jax.numpy as jnp
 
-from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.errors import ShapeError
 from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.options import check_number
 from jaxformer.functional.shapes import check_dtype
+from jaxformer.functional.sizes import is_int
 
 __all__ = ["layer_norm", "rms_norm"]
 
@@ -44,13 +46,12 @@ def layer_norm(
         >>> [round(float(y), 3) for y in layer_norm(jnp.array([1.0, 3.0]))]
         [-1.0, 1.0]
     """
-    axes = _last_axes(x, axis)
-    _check_eps(eps)
+    axes = _check(x, scale, bias, eps, axis)
     wide = _promote(x)
     centred = wide - wide.mean(axes, keepdims=True)
     centred -= centred.mean(axes, keepdims=True)  # what rounding left of the mean
     normalized = centred * jax.lax.rsqrt(jnp.square(centred).mean(axes, keepdims=True) + eps)
-    return _affine(normalized, scale, bias, axes).astype(x.dtype)
+    return _affine(normalized, scale, bias).astype(x.dtype)
 
 
 def rms_norm(
@@ -80,31 +81,42 @@ def rms_norm(
         >>> [round(float(y), 3) for y in rms_norm(jnp.array([3.0, 4.0]))]
         [0.849, 1.131]
     """
-    axes = _last_axes(x, axis)
-    _check_eps(eps)
+    axes = _check(x, scale, None, eps, axis)
     wide = _promote(x)
     normalized = wide * jax.lax.rsqrt(jnp.square(wide).mean(axes, keepdims=True) + eps)
-    return _affine(normalized, scale, None, axes).astype(x.dtype)
+    return _affine(normalized, scale, None).astype(x.dtype)
 
 
 def _promote(x: jax.Array) -> jax.Array:
-    check_dtype("x", x, "floating")
     # A square overflows float16 from 256 on, and a mean in bfloat16 has 8 bits.
     return x.astype(at_least(x.dtype, jnp.float32))
 
 
-def _check_eps(eps: float) -> None:
-    if isinstance(eps, int | float) and eps < 0:  # a traced one is not known yet
-        raise ConfigError(
-            f"eps must be at least 0, got {eps}; it keeps the root away from 0, by being added"
-        )
+def _check(
+    x: jax.Array, scale: jax.Array | None, bias: jax.Array | None, eps: float, axis: Axes
+) -> tuple[int, ...]:
+    """Checks the arguments of a norm, and returns the axes that it is over, such as (-2, -1)."""
+    check_dtype("x", x, "floating")
+    check_number("eps", eps)
+    axes = _last_axes(x, axis)
+    shape = x.shape[-len(axes) :]
+    for name, parameter in (("scale", scale), ("bias", bias)):
+        if parameter is None:
+            continue
+        check_dtype(name, parameter, "floating")
+        if parameter.shape != shape:
+            raise ShapeError(
+                f"{name} must have the shape of the normalized axes {shape}, got {parameter.shape}"
+            )
+    return axes
 
 
 def _last_axes(x: jax.Array, axis: Axes) -> tuple[int, ...]:
-    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    axes: tuple[int, ...] = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
     last = tuple(range(-len(axes), 0))
     if (
         not axes
+        or not all(map(is_int, axes))
         or len(axes) > x.ndim
         or tuple(sorted(a - x.ndim if a >= 0 else a for a in axes)) != last
     ):
@@ -115,15 +127,7 @@ def _last_axes(x: jax.Array, axis: Axes) -> tuple[int, ...]:
     return last
 
 
-def _affine(
-    x: jax.Array, scale: jax.Array | None, bias: jax.Array | None, axes: tuple[int, ...]
-) -> jax.Array:
-    for name, parameter in (("scale", scale), ("bias", bias)):
-        if parameter is not None and parameter.shape != x.shape[-len(axes) :]:
-            raise ShapeError(
-                f"{name} must have the shape of the normalized axes {x.shape[-len(axes) :]}, got "
-                f"{parameter.shape}"
-            )
+def _affine(x: jax.Array, scale: jax.Array | None, bias: jax.Array | None) -> jax.Array:
     if scale is not None:
         x = x * jnp.broadcast_to(scale.astype(x.dtype), x.shape)
     if bias is not None:

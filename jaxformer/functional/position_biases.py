@@ -9,9 +9,13 @@ from einops import rearrange
 
 from jaxformer.errors import ConfigError
 from jaxformer.functional.masks import Offset, relative_positions
+from jaxformer.functional.options import static_bool
 from jaxformer.functional.sizes import is_int
 
 __all__ = ["alibi_bias", "alibi_slopes", "relative_position_buckets"]
+
+_MOST_HEADS = 2**16
+_MOST_BUCKETS = 1024  # their borders are found one by one, in integers that grow with their number
 
 
 def alibi_slopes(num_heads: int) -> jax.Array:
@@ -39,7 +43,7 @@ def alibi_slopes(num_heads: int) -> jax.Array:
         >>> alibi_slopes(3).tolist()
         [0.0625, 0.00390625, 0.25]
     """
-    num_heads = _whole("num_heads", num_heads, 1)
+    num_heads = _whole("num_heads", num_heads, 1, _MOST_HEADS)
     power = 1 << (num_heads.bit_length() - 1)
     own, double = (2.0 ** (-8 * np.arange(1, n + 1) / n) for n in (power, 2 * power))
     return jnp.asarray(np.concatenate([own, double[0::2]])[:num_heads], jnp.float32)
@@ -101,7 +105,7 @@ def relative_position_buckets(
         num_keys: S.
         query_offset: position of the first query: int, or integer array `[...]` with one offset
             per row, which may be traced.
-        num_buckets: number of buckets, of both directions together.
+        num_buckets: number of buckets, of both directions together, at most 1024.
         max_distance: D; distances at or beyond share the last bucket.
         bidirectional: keys after the query have the upper half of the buckets (encoders);
             False puts them in bucket 0 (decoders, where the mask hides them).
@@ -110,8 +114,8 @@ def relative_position_buckets(
         int32 `[T, S]`, or `[..., T, S]` for an array offset, in 0 .. num_buckets-1.
 
     Raises:
-        ConfigError: the buckets are too few, or odd though bidirectional, or max_distance lies
-            within the buckets of one distance each.
+        ConfigError: the buckets are too few, too many, or odd though bidirectional, or max_distance
+            lies within the buckets of one distance each.
         ShapeError: a negative length, or an offset that is not of integers.
 
     References:
@@ -122,15 +126,15 @@ def relative_position_buckets(
         >>> relative_position_buckets(2, 5, num_buckets=8, max_distance=16).tolist()
         [[0, 5, 6, 6, 6], [1, 0, 5, 6, 6]]
     """
-    directions = 2 if bidirectional else 1
-    num_buckets = _whole("num_buckets", num_buckets, 2 * directions)
+    directions = 2 if static_bool("bidirectional", bidirectional) else 1
+    num_buckets = _whole("num_buckets", num_buckets, 2 * directions, _MOST_BUCKETS)
     if num_buckets % directions:
         raise ConfigError(
             f"num_buckets must be even for two directions, got {num_buckets}; half of them are "
             "for keys after the query"
         )
     buckets = num_buckets // directions
-    max_distance = _whole("max_distance", max_distance, buckets // 2 + 1)
+    max_distance = _whole("max_distance", max_distance, buckets // 2 + 1, 2**31 - 1)
     relative = relative_positions(num_queries, num_keys, query_offset)
     relative = (relative if relative.ndim == 2 else relative[..., 0, :, :]).astype(jnp.int32)
     distance = jnp.abs(relative) if bidirectional else jnp.maximum(-relative, 0)
@@ -157,8 +161,10 @@ def _bucket_borders(num_buckets: int, max_distance: int) -> np.ndarray:
     return np.array([*range(1, exact), *borders], np.int32)
 
 
-def _whole(name: str, value: int, least: int) -> int:
+def _whole(name: str, value: int, least: int, most: int) -> int:
     """Checks an int of Python or NumPy; returns Python's."""
-    if not is_int(value) or not least <= value < 2**31:
-        raise ConfigError(f"{name} must be an int, at least {least}, got {value!r}")
+    if not is_int(value) or not least <= value <= most:
+        raise ConfigError(
+            f"{name} must be an int, at least {least} and at most {most}, got {value!r}"
+        )
     return int(value)

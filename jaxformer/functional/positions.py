@@ -11,14 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 from einops import rearrange
 
-from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.errors import ShapeError
 from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.options import check_choice, positive_number
 from jaxformer.functional.rotary_scaling import RotaryScaling, scale_frequencies
 from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
-from jaxformer.functional.sizes import check_size, is_symbolic
+from jaxformer.functional.sizes import check_size, is_int, is_symbolic
 
 __all__ = ["apply_rotary", "rotary_tables", "sinusoidal_positions"]
 
+ROTARY_LAYOUTS = ("half", "interleaved")
 _MAX_POSITION = 2**31 - 1
 
 
@@ -55,8 +57,7 @@ def sinusoidal_positions(
         >>> [round(float(x), 3) for x in sinusoidal_positions(2, 4)[1]]
         [0.841, 0.54, 0.01, 1.0]
     """
-    if layout not in ("interleaved", "half"):
-        raise ConfigError(f"layout must be 'interleaved' or 'half', got {layout!r}")
+    check_choice("layout", layout, ("interleaved", "half"))
     d_model = check_size("d_model", d_model)
     exponents = np.arange(0, d_model, 2, dtype=np.float64) / d_model
     sine, cosine = _sine_cosine(_as_positions(positions), _frequencies(base, exponents))
@@ -132,12 +133,12 @@ def apply_rotary(x: jax.Array, tables: tuple[jax.Array, jax.Array], *, layout: s
         >>> apply_rotary(x, rotary_tables(3, 4), layout="half").shape
         (3, 1, 4)
     """
-    if layout not in ("half", "interleaved"):
-        raise ConfigError(f"layout must be 'half' or 'interleaved', got {layout!r}")
+    check_choice("layout", layout, ROTARY_LAYOUTS)
     check_dtype("x", x, "floating")
     sizes = check_axes("x", x, "... T N H")
-    if len(tables) != 2:
-        raise ShapeError(f"tables must be the pair (cos, sin), got {len(tables)} arrays")
+    got = len(tables) if isinstance(tables, tuple | list) else type(tables).__name__
+    if got != 2:
+        raise ShapeError(f"tables must be the pair of arrays (cos, sin), got {got}")
     if sizes["H"] % 2:
         raise ShapeError(f"x must be [..., T, N, H] with an even H, got shape {x.shape}")
     wide = x.astype(at_least(x.dtype, jnp.float32))
@@ -159,6 +160,7 @@ def _broadcast_over_heads(
 ) -> jax.Array:
     """Brings a table `[..., T, H/2]` to the rank of x, one axis of size 1 for the heads."""
     check_axes(f"tables ({name})", table, "... T H/2", sizes, remedy="x is [..., T, N, H]")
+    check_dtype(f"tables ({name})", table, "floating")
     if table.ndim != 2 and table.shape[:-2] != x.shape[:-3]:
         raise ShapeError(
             f"tables ({name}) must be [T, H/2] or have the leading axes of x {x.shape[:-3]}, got "
@@ -171,17 +173,18 @@ def _broadcast_over_heads(
 def _as_positions(positions: int | Array) -> jax.Array:
     if is_symbolic(positions):
         return jnp.arange(positions, dtype=jnp.int32)
-    if isinstance(positions, int) and not isinstance(positions, bool):
+    if is_int(positions):
         if positions < 0:
             raise ShapeError(f"positions, given as a length, must not be negative, got {positions}")
-        return jnp.arange(positions, dtype=jnp.int32)
+        return jnp.arange(check_size("positions", positions, least=0), dtype=jnp.int32)
     if not isinstance(positions, np.ndarray):
         positions = as_array("positions", positions)
     check_dtype("positions", positions, "integer", remedy="positions are whole tokens")
     if (
         isinstance(positions, np.ndarray)
         and positions.size
-        and np.abs(positions).max() > _MAX_POSITION
+        # Not of the absolute value, which that of the least int64 is not.
+        and not -_MAX_POSITION <= positions.min() <= positions.max() <= _MAX_POSITION
     ):
         raise ShapeError(
             f"positions must be in -{_MAX_POSITION} .. {_MAX_POSITION}, got {positions.min()} .. "
@@ -192,9 +195,7 @@ def _as_positions(positions: int | Array) -> jax.Array:
 
 def _frequencies(base: float, exponents: np.ndarray) -> np.ndarray:
     """Angular frequencies base ** -exponent, in radians per position."""
-    if not 0 < base < np.inf:
-        raise ConfigError(f"base must be positive and finite, got {base}")
-    return np.power(np.float64(base), -exponents)
+    return np.power(np.float64(positive_number("base", base)), -exponents)
 
 
 def _sine_cosine(positions: jax.Array, frequencies: np.ndarray) -> tuple[jax.Array, jax.Array]:

@@ -6,8 +6,12 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxformer.errors import ConfigError
+from jaxformer.functional.sizes import is_int
 
 __all__ = ["LinearScaling", "Llama3Scaling", "RotaryScaling", "YarnScaling", "scale_frequencies"]
+
+
+_LARGEST = float(np.finfo(np.float32).max)  # of ints, too, which may be no float at all
 
 
 class LinearScaling(NamedTuple):
@@ -180,10 +184,9 @@ def _check_fields(scaling: RotaryScaling) -> None:
         if value is None and scaling._field_defaults.get(name, 0) is None:
             continue
         whole = name == "original_max_len"
-        number = isinstance(value, int | np.integer if whole else int | float | np.number)
-        number = number and not isinstance(value, bool)
+        number = is_int(value) or (not whole and isinstance(value, float | np.floating))
         least = "at least 1" if name in ("factor", "original_max_len") else "more than 0"
-        if not number or not 0 < value < math.inf or (least == "at least 1" and value < 1):
+        if not number or not 0 < value <= _LARGEST or (least == "at least 1" and value < 1):
             raise ConfigError(
                 f"{name} of {kind} must be {'a whole' if whole else 'a finite'} number, {least}, "
                 f"got {value!r}; under jit, make scaling a static argument"

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.errors import ShapeError
 from jaxformer.functional.sizes import is_symbolic
 
 __all__ = [
@@ -16,11 +16,11 @@ __all__ = [
     "check_axes",
     "check_broadcast",
     "check_dtype",
+    "check_fields",
+    "check_float_dtype",
     "check_leading",
     "check_rng",
     "describe",
-    "static_bool",
-    "static_number",
 ]
 
 
@@ -147,6 +147,8 @@ def check_broadcast(
 def check_dtype(argument: str, array: Array, kind: str, *, remedy: str = "") -> None:
     """Checks that an array is "floating", "integer" or "bool", and not a masked one of NumPy.
 
+    Floats of 8 bits and less are refused: JAX promotes them to no other float by itself.
+
     Args:
         argument: name of the array in the public signature.
         array: array.
@@ -160,9 +162,68 @@ def check_dtype(argument: str, array: Array, kind: str, *, remedy: str = "") -> 
         >>> check_dtype("tokens", jnp.zeros(3, jnp.int32), "integer")
     """
     _refuse_masked(argument, array)
-    if not jnp.issubdtype(array.dtype, _DTYPE_KINDS[kind]):
-        message = f"{argument} must be {kind}, got dtype {array.dtype}"
+    dtype = getattr(array, "dtype", None)
+    if dtype is None:
+        raise ShapeError(
+            f"{argument} must be an array, {kind}, got {type(array).__name__}; make it one with "
+            "jnp.asarray"
+        )
+    if not jnp.issubdtype(dtype, _DTYPE_KINDS[kind]) or (kind == "floating" and dtype.itemsize < 2):
+        narrow = kind == "floating" and jnp.issubdtype(dtype, jnp.floating)
+        wanted = f"{kind}, of 16 bits or more" if narrow else kind
+        message = f"{argument} must be {wanted}, got dtype {dtype}"
         raise ShapeError(f"{message}; {remedy}" if remedy else message)
+
+
+def check_float_dtype(argument: str, dtype: Any) -> jnp.dtype:
+    """Checks the dtype that an array is to be made with; 8 bits are enough to store numbers.
+
+    Args:
+        argument: name in the public signature.
+        dtype: anything that NumPy takes for a dtype.
+
+    Returns:
+        The dtype.
+
+    Raises:
+        ShapeError: it is none, or not of floats.
+
+    Example:
+        >>> check_float_dtype("dtype", "bfloat16").name
+        'bfloat16'
+    """
+    try:
+        known = jnp.dtype(dtype)
+    except (TypeError, ValueError):
+        known = jnp.dtype(bool)
+    if dtype is None or not jnp.issubdtype(known, jnp.floating):
+        raise ShapeError(f"{argument} must be a floating dtype, such as jnp.float32, got {dtype!r}")
+    return known
+
+
+def check_fields(argument: str, value: Any, kind: type) -> None:
+    """Checks that a value is a named tuple of a kind, such as the parameters of a layer.
+
+    Args:
+        argument: name in the public signature.
+        value: value that a caller gave.
+        kind: the class.
+
+    Raises:
+        ShapeError: it is something else; a plain tuple has no names to tell its parts by.
+
+    Example:
+        >>> from typing import NamedTuple
+        >>> class Pair(NamedTuple):
+        ...     first: int
+        >>> check_fields("params", Pair(1), Pair)
+    """
+    if not isinstance(value, kind):
+        fields = ", ".join(getattr(kind, "_fields", ()))
+        raise ShapeError(
+            f"{argument} must be a {kind.__name__}, got {type(value).__name__}; make one with "
+            f"{kind.__name__}({fields})"
+        )
 
 
 def as_array(argument: str, value: Any) -> jax.Array:
@@ -211,55 +272,6 @@ def _refuse_masked(argument: str, value: Any) -> None:
             f"{argument} must be a plain array, got a masked array of NumPy, whose mask JAX would "
             "ignore; pass .filled(...), and the mask by itself"
         )
-
-
-def static_number(argument: str, value: Any, *, remedy: str = "") -> float:
-    """Checks a number that must be known when a program is traced.
-
-    Args:
-        argument: name in the public signature.
-        value: int or float, of Python or NumPy.
-        remedy: what the caller can do about another one.
-
-    Returns:
-        The number as a Python float.
-
-    Raises:
-        ConfigError: it is a bool, traced, not a number, or not finite in float32.
-
-    Example:
-        >>> static_number("scale", np.float32(0.5))
-        0.5
-    """
-    message = f"{argument} must be a Python number, finite in float32, got {value!r}"
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise ConfigError(f"{message}; {remedy}" if remedy else message)
-    number = float(value)
-    if not abs(number) <= float(np.finfo(np.float32).max):
-        raise ConfigError(message)
-    return number
-
-
-def static_bool(argument: str, value: Any) -> bool:
-    """Checks a bool that must be known when a program is traced.
-
-    Args:
-        argument: name in the public signature.
-        value: bool, of Python or NumPy.
-
-    Returns:
-        The Python bool.
-
-    Raises:
-        ConfigError: it is something else.
-
-    Example:
-        >>> static_bool("is_causal", True)
-        True
-    """
-    if not isinstance(value, bool | np.bool_):
-        raise ConfigError(f"{argument} must be True or False, known when traced, got {value!r}")
-    return bool(value)
 
 
 def check_rng(argument: str, rng: Any) -> None:

@@ -40,6 +40,9 @@ def is_int(value: Any) -> TypeGuard[int]:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
+_LARGEST = 2**31 - 1  # what positions can count, which are int32
+
+
 def check_size(argument: str, value: Any, *, least: int = 1) -> int:
     """Checks a number of things, such as heads, or the size of an axis.
 
@@ -55,7 +58,7 @@ def check_size(argument: str, value: Any, *, least: int = 1) -> int:
         A Python int, or the symbolic size.
 
     Raises:
-        ShapeError: it is something else, or smaller.
+        ShapeError: it is something else, smaller, or more than an int32 holds.
 
     Example:
         >>> check_size("num_heads", np.int64(8))
@@ -66,6 +69,8 @@ def check_size(argument: str, value: Any, *, least: int = 1) -> int:
     if not is_int(value) or value < least:
         rule = "a positive int" if least else "an int of zero or more"
         raise ShapeError(f"{argument} must be {rule}, got {value!r}")
+    if value > _LARGEST:
+        raise ShapeError(f"{argument} must be at most 2**31 - 1, got {value!r}")
     return int(value)
 
 

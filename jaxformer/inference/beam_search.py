@@ -9,14 +9,16 @@ import numpy as np
 from einops import rearrange, repeat
 
 from jaxformer.errors import ConfigError, DataError, ShapeError
-from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype, static_number
+from jaxformer.functional.options import static_number
+from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
 from jaxformer.functional.sizes import known_values
-from jaxformer.inference.token_rows import require_int
+from jaxformer.inference.token_rows import is_int, require_int
 
 __all__ = ["Beams", "beam_search", "length_divisors"]
 
 _StepFunction = Callable[[jax.Array, Any], tuple[jax.Array, Any]]
 
+_MOST_TOKENS = 2**31 - 1  # an int32
 _LARGEST_DIVISOR = 1e30  # beyond it, and below its inverse, scores would not fit float32
 
 
@@ -144,6 +146,15 @@ def beam_search(
         )
     if not isinstance(early_stopping, bool) and early_stopping != "never":
         raise ConfigError(f'early_stopping must be True, False or "never", got {early_stopping!r}')
+    if not callable(step_fn):
+        raise ConfigError(f"step_fn must be a function, got {step_fn!r}")
+    if not is_int(end_token, -(2**31), _MOST_TOKENS):  # its range is told with that of the logits
+        require_int("end_token", end_token, 0, _MOST_TOKENS)
+    if beam_size * max_new_tokens > _MOST_TOKENS:
+        raise ConfigError(
+            f"beam_size * max_new_tokens must be at most 2**31 - 1, got {beam_size} * "
+            f"{max_new_tokens}"
+        )
     divisors = length_divisors(max_new_tokens, length_penalty)
 
     start = as_array("start_tokens", start_tokens)

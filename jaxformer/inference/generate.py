@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Required, TypedDict, Unpack
 
 import jax
@@ -124,13 +124,22 @@ def generate_stream(
         The next tokens of every prompt, int32; none for a row that has stopped.
 
     Raises:
-        ConfigError: sources are given to a decoder, or not to an encoder-decoder; a stop token,
-            vocab_size or chunk_size is impossible.
+        ConfigError: model, params or sampling is something else; sources are given to a decoder, or
+            not to an encoder-decoder; a stop token, vocab_size or chunk_size is impossible.
         DataError: a prompt or a source is empty, has an unknown token, or is too long for the
             context; their numbers differ; rng is not one key or one per prompt; or the model's
             logits are NaN or infinite.
     """
-    require_int("chunk_size", chunk_size, 1)
+    if not isinstance(model, Decoder | EncoderDecoder):
+        raise ConfigError(f"model must be a Decoder or an EncoderDecoder, got {model!r}")
+    if not isinstance(params, Mapping) or "params" in params:
+        got = list(params) if isinstance(params, Mapping) else type(params).__name__
+        raise ConfigError(
+            f'params must be the parameters alone, model.init(...)["params"], got {got}'
+        )
+    if not isinstance(sampling, SamplingConfig):
+        raise ConfigError(f"sampling must be a SamplingConfig, got {sampling!r}")
+    require_int("chunk_size", chunk_size, 1, 2**31 - 1)
     stops = check_new_ids(model.config, stop_tokens, vocab_size)
     lengths = check_prompts(model.config, prompts, max_new_tokens)
     encoder_inputs = _encoder_inputs(model, sources, len(prompts))
@@ -194,18 +203,18 @@ def _encoder_inputs(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Checked and padded sources `[B, S]` and their lengths `[B]`; None for a decoder."""
     if isinstance(model, EncoderDecoder) != (sources is not None):
-        got = "none" if sources is None else f"{len(sources)}"
+        got = "none" if sources is None else len(sources) if isinstance(sources, Sequence) else "1"
         raise ConfigError(
             f"sources are for an EncoderDecoder, which needs them, got {got} for "
             f"{type(model).__name__}"
         )
     if sources is None:
         return None
+    lengths = check_sources(model.config, sources)
     if len(sources) != count:
         raise DataError(
             f"there must be one source per prompt, got {len(sources)} sources and {count} prompts"
         )
-    lengths = check_sources(model.config, sources)
     width = min(round_up(max(lengths), _LENGTH_STEP), model.config.max_len)
     return pad_rows(sources, width), np.asarray(lengths, np.int32)
 

@@ -30,6 +30,7 @@ def check_prompts(
     Raises:
         DataError: a prompt is empty, has an unknown token, or is too long for the context.
     """
+    _require_rows("prompts", prompts)
     if len(prompts) == 0:
         raise DataError("prompts must have at least one prompt, got none")
     if not is_int(max_new_tokens, 1):
@@ -62,6 +63,7 @@ def check_sources(config: ModelConfig, sources: Sequence[Sequence[int]]) -> list
     Raises:
         DataError: a source is empty, has an unknown token, or is longer than max_len.
     """
+    _require_rows("sources", sources)
     for row, source in enumerate(sources):
         ids = _token_ids(f"source {row}", source)
         if ids.size == 0:
@@ -138,6 +140,11 @@ def pad_rows(rows: Sequence[Sequence[int]], width: int) -> np.ndarray:
 def round_up(length: int, step: int) -> int:
     """The next multiple of step, to compile few shapes."""
     return -(-length // step) * step
+
+
+def _require_rows(name: str, rows: Any) -> None:
+    if isinstance(rows, str | bytes) or not hasattr(rows, "__len__"):
+        raise DataError(f"{name} must be a list of lists of token ids, got {rows!r}")
 
 
 def _token_ids(name: str, tokens: Sequence[int]) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Keyword arguments of the models, and the checks of their arrays."""
 
+from types import UnionType
 from typing import TypedDict
 
 import jax
@@ -8,9 +9,15 @@ import jax.numpy as jnp
 from jaxformer.errors import ShapeError
 from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.functional.shapes import as_array, check_axes, check_broadcast, check_dtype
-from jaxformer.functional.sizes import is_symbolic
+from jaxformer.functional.sizes import is_symbolic, known_values
 
-__all__ = ["TransformerInputs", "check_attention_array", "check_lengths", "check_tokens"]
+__all__ = [
+    "TransformerInputs",
+    "check_attention_array",
+    "check_caches",
+    "check_lengths",
+    "check_tokens",
+]
 
 
 class TransformerInputs(TypedDict, total=False):
@@ -45,11 +52,28 @@ def check_tokens(name: str, tokens: jax.Array, max_len: int) -> dict[str, int]:
     return sizes
 
 
-def check_lengths(name: str, lengths: jax.Array | None, batch: int) -> None:
-    """Checks that lengths, where given, are integer `[B]`."""
-    if lengths is not None:
-        check_axes(name, lengths, "B", {"B": batch})
-        check_dtype(name, lengths, "integer")
+def check_lengths(
+    name: str, lengths: jax.Array | None, batch: int, most: int | None = None
+) -> None:
+    """Checks that lengths, where given, are integer `[B]`, and in 0 .. most where that is known."""
+    if lengths is None:
+        return
+    check_axes(name, lengths, "B", {"B": batch})
+    check_dtype(name, lengths, "integer")
+    known = None if most is None or is_symbolic(most, batch) else known_values(lengths)
+    if known is not None and known.size and not 0 <= known.min() <= known.max() <= most:
+        raise ShapeError(f"{name} must be in 0 .. {most}, got {known.tolist()}")
+
+
+def check_caches(name: str, caches: object, kinds: type | UnionType) -> None:
+    """Checks that caches, where given, are a tuple with those of the layers."""
+    if caches is None:
+        return
+    if not isinstance(caches, tuple | list) or not all(isinstance(c, kinds) for c in caches):
+        raise ShapeError(
+            f"{name} must be a tuple of caches, one for each layer, as init_cache or an earlier "
+            f"call makes it, got {type(caches).__name__}"
+        )
 
 
 def check_attention_array(

@@ -16,13 +16,15 @@ from flax.core import freeze
 from jaxformer.config import LayerConfig, ModelConfig
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention import dot_product_attention
-from jaxformer.functional.cache import KVCache
+from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.functional.embedding import check_known_tokens
-from jaxformer.functional.shapes import check_axes, check_broadcast
+from jaxformer.functional.options import static_bool
+from jaxformer.functional.shapes import check_axes, check_broadcast, check_dtype
 from jaxformer.models.contexts import AttentionFunctions, layer_contexts
 from jaxformer.models.inputs import (
     TransformerInputs,
     check_attention_array,
+    check_caches,
     check_lengths,
     check_tokens,
 )
@@ -186,7 +188,11 @@ class Transformer(Model):
             DataError: a real token whose value is known is out of range.
         """
         sizes = check_tokens("tokens", tokens, self.config.max_len)
-        check_lengths("lengths", lengths, sizes["B"])
+        check_lengths("lengths", lengths, sizes["B"], sizes["T"])
+        deterministic = static_bool("deterministic", deterministic)
+        return_weights = static_bool("return_weights", return_weights)
+        check_caches("cache", cache, KVCache | WindowCache)
+        check_caches("cross_cache", cross_cache, KVCache)
         if self.config.vocab_size is not None:
             check_known_tokens("tokens", tokens, self.config.vocab_size, lengths)
         self._check_encoded(sizes["B"], encoded, encoded_lengths, encoded_mask, cross_cache)
@@ -207,6 +213,10 @@ class Transformer(Model):
                 positions = positions + cache[0].lengths[:, None]
             positions = jnp.broadcast_to(positions, tokens.shape)
         check_axes("positions", positions, "B T", sizes)
+        check_dtype("positions", positions, "integer")
+        if segment_ids is not None:
+            check_axes("segment_ids", segment_ids, "B T", sizes)
+            check_dtype("segment_ids", segment_ids, "integer")
         x = self._table()(tokens)
         encoding = self.positions.encoding(positions)
         if encoding is not None:
@@ -279,7 +289,8 @@ class Transformer(Model):
             )
         if encoded is not None:
             check_axes("encoded", encoded, "B S D", {"B": batch, "D": self.config.d_model})
-        check_lengths("encoded_lengths", encoded_lengths, batch)
+        most = None if encoded is None else encoded.shape[1]
+        check_lengths("encoded_lengths", encoded_lengths, batch, most)
 
 
 class TransformerParts(Model):

@@ -107,7 +107,7 @@ def test_feed_forward_keeps_the_dtype_of_x():
     ("function", "params"), [(feed_forward, PLAIN), (gated_feed_forward, GATED)]
 )
 def test_feed_forward_refuses_an_unknown_activation(function, params):
-    with pytest.raises(ConfigError, match="relu, gelu, gelu_tanh, silu, got 'swish'"):
+    with pytest.raises(ConfigError, match="'relu', 'gelu', 'gelu_tanh' or 'silu', got 'swish'"):
         function(float32(params), float32(X), activation="swish")
 
 

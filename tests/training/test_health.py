@@ -254,7 +254,8 @@ def noisy(count, seed=0):
         (noisy(19), 4.0, False),  # too few
         (noisy(100), 2.2, False),  # not a fifth above the median
         (2 + 0.5 * np.random.default_rng(0).normal(size=100), 3.5, False),  # within the noise
-        (np.append(noisy(60), np.full(39, 1e30)), 4.0, True),  # earlier spikes hide no new one
+        (np.append(noisy(96), np.full(4, 1e30)), 4.0, True),  # earlier spikes hide no new one
+        (np.append(noisy(90), np.full(10, 3.5)), 4.0, False),  # but losses with a long tail do
         (np.full(100, 2.0), 2.5, True),
         (np.full(100, -2.0), -1.0, True),
         (noisy(100), 0.1, False),  # downwards
@@ -302,7 +303,7 @@ def test_a_loss_that_jumps_and_stays_is_one_spike(tmp_path):
 
 
 def test_ten_batches_are_kept_at_most_and_the_next_are_said_to_be_dropped(tmp_path):
-    lines = spikes_at(tmp_path, range(30, 54, 2))
+    lines = spikes_at(tmp_path, range(40, 520, 40))
     assert len(list((tmp_path / "spikes").iterdir())) == 10
     assert ["is not kept, as spikes/ has 10 already" in line for line in lines] == (
         [False] * 10 + [True] * 2

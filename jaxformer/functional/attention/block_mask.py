@@ -32,9 +32,9 @@ def block_mask(inputs: AttentionInputs, queries: Slice, keys: Slice) -> jax.Arra
         offset = structure.offset + (first_query - first_key)
         parts.append(masks.window(num_queries, num_keys, structure.window, offset))
     if structure.key_lengths is not None:
-        parts.append(masks.padding(structure.key_lengths - first_key, num_keys))
+        parts.append(masks.first_keys(structure.key_lengths - first_key, num_keys))
     if structure.query_lengths is not None:
-        real = masks.padding(structure.query_lengths - first_query, num_queries)
+        real = masks.first_keys(structure.query_lengths - first_query, num_queries)
         parts.append(rearrange(real, "... 1 1 t -> ... 1 t 1"))
     if structure.query_ids is not None and structure.key_ids is not None:
         query_ids = slice_axis(structure.query_ids, queries, axis=-1)
@@ -108,7 +108,7 @@ def zero_hidden(inputs: AttentionInputs, visible: jax.Array | None) -> Attention
         return jnp.where(jnp.broadcast_to(kept, array.shape), array, 0)
 
     if inputs.structure.query_lengths is not None:
-        real = masks.padding(inputs.structure.query_lengths, inputs.query.shape[-3])
+        real = masks.first_keys(inputs.structure.query_lengths, inputs.query.shape[-3])
         real = jnp.expand_dims(real, tuple(range(inputs.query.ndim - real.ndim)))
         real = rearrange(real, "... 1 1 t -> ... t 1 1")
         inputs = inputs._replace(query=keep(real, inputs.query))

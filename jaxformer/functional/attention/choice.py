@@ -22,7 +22,8 @@ from jaxformer.functional.attention.inputs import (
     AttentionOptions,
     prepare_attention,
 )
-from jaxformer.functional.shapes import Array
+from jaxformer.functional.options import check_choice
+from jaxformer.functional.shapes import Array, as_array, check_dtype
 from jaxformer.functional.sizes import is_symbolic
 
 __all__ = ["Choice", "Implementation", "attend_by", "attention_implementation"]
@@ -102,8 +103,14 @@ def attention_implementation(
             raise TypeError(f"attention_implementation() has no argument {name!r}")
     default = platforms.default_platform()
     wanted = default if platform is None else platform
-    if wanted not in ("cpu", "cuda", "rocm", "tpu", default):
-        raise ConfigError(f"platform must be 'cpu', 'cuda', 'rocm' or 'tpu', got {platform!r}")
+    if not isinstance(wanted, str) or wanted != default:
+        check_choice("platform", wanted, ("cpu", "cuda", "rocm", "tpu"))
+    arrays = {"query": query, "key": key, "value": value, "bias": bias, "mask": mask}
+    for name, array in arrays.items():
+        if array is not None and not hasattr(array, "dtype"):
+            arrays[name] = as_array(name, array)
+        elif array is not None:
+            check_dtype(name, array, "bool" if name == "mask" else "floating")
     choices: list[Choice] = []
 
     def decide(
@@ -115,7 +122,7 @@ def attention_implementation(
         choices.append(_choose(inputs, wanted))
 
     # Traced rather than called, so that shapes will do for arrays and nothing is computed.
-    jax.eval_shape(decide, query, key, value, bias, mask)
+    jax.eval_shape(decide, *arrays.values())
     return choices[0]
 
 

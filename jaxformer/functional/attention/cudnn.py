@@ -105,8 +105,8 @@ def cudnn_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> j
                 (structure.key_lengths, num_keys),
             )
         )
-        inputs = zero_hidden(inputs, masks.padding(key_lengths, num_keys)[..., 0, :])
-        real = rearrange(masks.padding(query_lengths, num_queries), "... 1 1 t -> ... t 1 1")
+        inputs = zero_hidden(inputs, masks.first_keys(key_lengths, num_keys)[..., 0, :])
+        real = rearrange(masks.first_keys(query_lengths, num_queries), "... 1 1 t -> ... t 1 1")
         # What cuDNN makes of a length of 0 is not specified. Such a row gets one key and value:
         # they are zeroed by now, so its output is 0 as the contract wants.
         query_lengths, key_lengths = (

@@ -18,6 +18,7 @@ from jaxformer.functional.attention.inputs import (
     WindowSize,
     prepare_attention,
 )
+from jaxformer.functional.options import check_choice
 from jaxformer.functional.shapes import Array, check_rng
 
 __all__ = ["attention_mask", "attention_weights", "dot_product_attention"]
@@ -118,14 +119,14 @@ def dot_product_attention(
         key_value_segment_ids=key_value_segment_ids, softcap=softcap,
     )  # fmt: skip
     inputs = prepare_attention(query, key, value, bias, mask, options, dropout_rate)
+    if dropout_rng is not None:
+        check_rng("dropout_rng", dropout_rng)
     if dropout_rate == 0:
         dropout_rng = None
     elif dropout_rng is None:
         raise ConfigError(
             f"dropout_rate={dropout_rate} needs a dropout_rng; pass one, or a rate of 0"
         )
-    else:
-        check_rng("dropout_rng", dropout_rng)
     return attend_by(implementation, inputs, dropout_rng)
 
 
@@ -181,8 +182,7 @@ def attention_weights(
         >>> attention_weights(jnp.ones((2, 1, 4)), jnp.ones((2, 1, 4)), is_causal=True)[0].tolist()
         [[1.0, 0.0], [0.5, 0.5]]
     """
-    if stage not in get_args(Stage):
-        raise ConfigError(f"stage must be one of {', '.join(get_args(Stage))}, got {stage!r}")
+    check_choice("stage", stage, get_args(Stage))
     options = AttentionOptions(
         scale=scale, is_causal=is_causal, query_offset=query_offset,
         query_seq_lengths=query_seq_lengths, key_value_seq_lengths=key_value_seq_lengths,

@@ -10,6 +10,7 @@ import numpy as np
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention.block import StaticOptions
 from jaxformer.functional.masks import read_offset, window_sides
+from jaxformer.functional.options import static_bool, static_number
 from jaxformer.functional.shapes import (
     Array,
     as_array,
@@ -18,8 +19,6 @@ from jaxformer.functional.shapes import (
     check_dtype,
     check_leading,
     describe,
-    static_bool,
-    static_number,
 )
 from jaxformer.functional.sizes import is_symbolic
 
