@@ -13,17 +13,18 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Which parts of the package each part may import (imports point down only, siblings do
 # not import each other, errors and config are leaves, text takes plain arguments).
-_LEAVES = {"errors", "config", "storage"}
+_LEAVES = {"errors", "config", "memory", "storage"}
 _MODELS = _LEAVES | {"functional", "modules", "models", "text"}
 _USES = ("training", "inference", "interop", "viz", "testing")
 MAY_IMPORT = {
     # For type checkers: a test below checks that importing the package loads none of these.
     "__init__": _MODELS | set(_USES) | {"runs", "cli"},
     "errors": set(),
-    "config": {"errors"},
+    "config": {"errors", "storage"},
     "functional": {"errors"},
+    "memory": {"errors"},
     "storage": {"errors"},
-    "text": {"errors", "storage"},
+    "text": {"errors", "memory", "storage"},
     "modules": _LEAVES | {"functional"},
     "models": _LEAVES | {"functional", "modules"},
     **dict.fromkeys(_USES, _MODELS),
@@ -35,6 +36,7 @@ MAY_IMPORT_OUTSIDE = {
     "__init__": set(),
     "errors": set(),
     "config": set(),
+    "memory": set(),
     "storage": set(),
     "functional": {"jax", "einops", "chex", "numpy"},
 }
