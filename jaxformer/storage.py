@@ -21,6 +21,7 @@ __all__ = [
     "append",
     "json_digest",
     "make_folder",
+    "open_regular",
     "open_to_append",
     "read_manifest",
     "read_whole",
@@ -143,6 +144,24 @@ def append(file: BinaryIO, data: bytes) -> None:
             rest = rest[file.write(rest) :]
     except OSError as error:
         raise storage_error(file.name, error) from None
+
+
+def open_regular(path: str | pathlib.Path) -> BinaryIO:
+    """Opens a regular file to read; links are followed.
+
+    Raises:
+        OSError: it cannot be opened, or is a folder, FIFO, socket or device, which one could wait
+            for without end, or read from without end.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would wait for a writer
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return open(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    kind = "FIFO" if stat.S_ISFIFO(mode) else "device"
+    raise OSError(errno.EINVAL, f"it is a {kind}, and no regular file", str(path))
 
 
 def read_whole(path: str | pathlib.Path, *, limit: int = 2**30) -> bytes:

@@ -288,7 +288,7 @@ PAIRS = {
             ["source_vocab_size is for vocabularies that are not joint, got 9", "joint = false"],
         ),
         (lambda: small(seed=-1), ["seed must be in 0 .. 2**31 - 1, got seed=-1"]),
-        (lambda: small(seed=2**31), ["seed must be in 0"]),
+        (lambda: small(seed=2**31), ["seed must be at most 2,147,483,647, got seed=2147483648"]),
     ],
 )
 def test_configs_refuse_impossible_values_by_name(make, words):

@@ -13,7 +13,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Which parts of the package each part may import (imports point down only, siblings do
 # not import each other, errors and config are leaves, text takes plain arguments).
-_LEAVES = {"errors", "config", "storage", "stopping"}
+_LEAVES = {"errors", "config", "memory", "storage", "stopping"}
 _MODELS = _LEAVES | {"functional", "modules", "models", "text"}
 _USES = ("training", "inference", "interop", "viz", "testing")
 MAY_IMPORT = {
@@ -22,10 +22,11 @@ MAY_IMPORT = {
     "__main__": {"stopping", "cli"},
     "stopping": set(),
     "errors": set(),
-    "config": {"errors"},
+    "config": {"errors", "storage"},
     "functional": {"errors"},
+    "memory": {"errors"},
     "storage": {"errors"},
-    "text": {"errors", "storage"},
+    "text": {"errors", "memory", "storage"},
     "modules": _LEAVES | {"functional"},
     "models": _LEAVES | {"functional", "modules"},
     **dict.fromkeys(_USES, _MODELS),
@@ -39,6 +40,7 @@ MAY_IMPORT_OUTSIDE = {
     "stopping": set(),
     "errors": set(),
     "config": set(),
+    "memory": set(),
     "storage": set(),
     "functional": {"jax", "einops", "chex", "numpy"},
 }

@@ -1,12 +1,10 @@
 """The command line. Commands import JAX only when they run, so that --help is fast."""
 
-import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
-from jaxformer import __version__, errors
+from jaxformer import __version__
 from jaxformer.cli.commands import (
     Command,
     Configs,
@@ -19,16 +17,17 @@ from jaxformer.cli.commands import (
 )
 from jaxformer.cli.configs import configs
 from jaxformer.cli.inference import generate, predict, translate
+from jaxformer.cli.mistakes import exit_for_mistake
 from jaxformer.cli.parsing import parse
 from jaxformer.cli.plot import plot
+from jaxformer.cli.terminal import drop_output, flush, open_missing_streams, show, warnings_as_lines
 from jaxformer.cli.train import evaluate, train
 from jaxformer.cli.verify import verify
-from jaxformer.cli.warning_lines import checkpoint_warnings_as_lines
 
 __all__ = ["main"]
 
 
-@checkpoint_warnings_as_lines()
+@warnings_as_lines()
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; returns only after a success.
 
@@ -36,13 +35,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: words after the program's name; those of the process when not given.
 
     Raises:
-        SystemExit: with status 2 for a user's mistake, which gets one line on standard error;
-            with 128 + its number for a signal.
+        SystemExit: with status 2 for a user's mistake, and 1 for what the machine could not do,
+            such as writing to a full disk, which get one line on standard error; with 128 + its
+            number for a signal.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    open_missing_streams()
     try:
         if words == ["--version"]:
-            print(f"jaxformer {__version__}")
+            show(f"jaxformer {__version__}")
+            flush()
             return
         # `train CONFIG` takes flags for that config's values, which `Command` does not know.
         if len(words) >= 2 and words[0] == "train" and not words[1].startswith("-"):
@@ -71,30 +73,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             verify(command)
         else:
             evaluate(command)
+        flush()  # here, where it is said that the output cannot be written
     except KeyboardInterrupt:
         print(file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:
-        # The reader of the output, such as `head`, has closed it; Python would complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()  # whose reader, such as `head`, has closed it
         sys.exit(128 + signal.SIGPIPE)
-    except (ValueError, OSError) as error:
-        _exit_for_mistake(error)
-
-
-def _exit_for_mistake(error: Exception) -> NoReturn:
-    """Exits with one line for a user's mistake; raises any other error again."""
-    message = str(error)
-    if isinstance(error, UnicodeEncodeError):
-        print(
-            f"jaxformer: error: standard output cannot show {error.object[error.start]!a} in its "
-            f"encoding, {error.encoding}; set PYTHONIOENCODING=utf-8",
-            file=sys.stderr,
-        )
-        sys.exit(2)
-    if isinstance(error, OSError) and error.filename is not None:
-        message = f"{error.filename}: {error.strerror}"
-    elif not isinstance(error, tuple(getattr(errors, name) for name in errors.__all__)):
-        raise error
-    print(f"jaxformer: error: {' '.join(message.split())}", file=sys.stderr)
-    sys.exit(2)
+    except (ValueError, OSError, MemoryError, RuntimeError) as error:
+        exit_for_mistake(error)

@@ -1,10 +1,10 @@
 """jaxformer configs: the configs that come with the package."""
 
 import re
-import shutil
 import textwrap
 
 from jaxformer.cli.commands import Configs
+from jaxformer.cli.terminal import show, width
 from jaxformer.config import ready_configs
 from jaxformer.config.ready import ready_hint
 from jaxformer.errors import ConfigError
@@ -20,13 +20,12 @@ def configs(command: Configs) -> None:
             raise ConfigError(
                 f"there is no ready config {command.name!r}{ready_hint(command.name)}"
             )
-        print(texts[command.name], end="")
+        show(texts[command.name], end="")
         return
     indent = max(map(len, texts)) + 2
     for name, text in texts.items():
         line = f"{name:<{indent}}{_purpose(text)}"
-        width = shutil.get_terminal_size().columns
-        print(textwrap.fill(line, width, subsequent_indent=" " * indent))
+        show(textwrap.fill(line, width(), subsequent_indent=" " * min(indent, width() // 2)))
 
 
 def _purpose(text: str) -> str:

@@ -1,14 +1,13 @@
 """jaxformer generate, translate and predict."""
 
-import contextlib
 import pathlib
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from jaxformer import errors
 from jaxformer.cli.commands import Generate, Predict, Translate
+from jaxformer.cli.terminal import show
 from jaxformer.config import BeamSearchConfig, SamplingConfig, SearchOptions
 
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["generate", "predict", "translate"]
 
 _MAX_SHOWN_MISTAKES = 10  # lines of input that cannot be used and are named
+_MAX_INPUT = 2**28  # bytes; some million sentences
 _CHUNK = 64  # lines between two moves of the progress bar
 
 
@@ -30,10 +30,10 @@ def generate(command: Generate) -> None:
         **command.sampling,
     )
     first = next(pieces)  # raises for a mistake before the prompt is printed
-    print(command.prompt + first, end="", flush=True)
+    show(command.prompt + first, end="", at_once=True)
     for piece in pieces:
-        print(piece, end="", flush=True)
-    print()
+        show(piece, end="", at_once=True)
+    show()
 
 
 def translate(command: Translate) -> None:
@@ -61,8 +61,7 @@ def _translate_by_search(run: "Run", command: Translate) -> None:
     search: SearchOptions = {"num_best": 1, **command.search}
     with_options(BeamSearchConfig, run.config.translation, search)  # before lines are read
     lines = _Lines(command.text, command.file, "translated", run.encode)
-    with _warnings_as_lines():
-        results = run.translate_stream(lines.good, **search)
+    results = run.translate_stream(lines.good, **search)
     unfinished = 0
 
     def format_best(translations: "list[Translation]") -> str:
@@ -74,10 +73,10 @@ def _translate_by_search(run: "Run", command: Translate) -> None:
 
     lines.print_in_order((index, format_best(best)) for index, best in results)
     if unfinished:
-        print(
+        show(
             f"jaxformer: {unfinished:,} of {len(lines.good):,} translations did not come to "
             f"an end within max_len={run.config.model.max_len} tokens",
-            file=sys.stderr,
+            error=True,
         )
 
 
@@ -87,10 +86,7 @@ def _translate_by_draws(run: "Run", command: Translate) -> None:
     temperature = command.temperature
     with_options(SamplingConfig, run.config.samples, {"temperature": temperature})  # likewise
     lines = _Lines(command.text, command.file, "translated", run.encode)
-    with _warnings_as_lines():
-        drawn = run.sample_translations_stream(
-            lines.good, seed=command.seed, temperature=temperature
-        )
+    drawn = run.sample_translations_stream(lines.good, seed=command.seed, temperature=temperature)
     lines.print_in_order((index, _on_one_line(one)) for index, one in drawn)
 
 
@@ -156,13 +152,12 @@ class _Lines:
                 self.good.append(line)
                 self._places.append(index)
         for message in bad[:_MAX_SHOWN_MISTAKES]:
-            print(f"jaxformer: {message}", file=sys.stderr)
+            show(f"jaxformer: {message}", error=True)
         if bad:
             hidden = len(bad) - _MAX_SHOWN_MISTAKES
             more = f" ({hidden} more than those above)" if hidden > 0 else ""
-            print(
-                f"jaxformer: {len(bad):,} of {self._count:,} lines are not {done}{more}",
-                file=sys.stderr,
+            show(
+                f"jaxformer: {len(bad):,} of {self._count:,} lines are not {done}{more}", error=True
             )
 
     def print_in_order(self, results: Iterable[tuple[int, str]]) -> None:
@@ -171,7 +166,7 @@ class _Lines:
         for index, block in self._with_progress(results):
             blocks[self._places[index]] = block
         for block in blocks:
-            print(block)
+            show(block)
 
     def _with_progress(self, results: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
         from rich.console import Console
@@ -188,28 +183,33 @@ def _read_lines(file: pathlib.Path | None) -> list[str]:
     from jaxformer.text import read_lines
 
     if file is not None:
-        return list(read_lines(file))
+        lines, size = [], 0
+        for line in read_lines(file):
+            lines.append(line)
+            size += len(line)
+            _require_input_size(size, str(file))
+        return lines
+    data = sys.stdin.buffer.read(_MAX_INPUT + 1)
+    _require_input_size(len(data), "standard input")
     try:
-        text = sys.stdin.buffer.read().decode()  # UTF-8 in every locale, as for a file
+        text = data.decode()  # UTF-8 in every locale, as for a file
     except UnicodeDecodeError as error:
         raise errors.DataError(f"standard input must be UTF-8: {error}") from None
     lines = text.removeprefix("\ufeff").split("\n")
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
+def _require_input_size(size: int, name: str) -> None:
+    if size > _MAX_INPUT:
+        raise errors.DataError(
+            f"lines must be at most {_MAX_INPUT:,} bytes together, got more from {name}; give them "
+            "in several parts"
+        )
+
+
 def _on_one_line(text: str) -> str:
     """Escapes line breaks, which a model may generate, so that a result stays one line."""
     return text.replace("\n", "\\n").replace("\r", "\\r")
-
-
-@contextlib.contextmanager
-def _warnings_as_lines() -> Iterator[None]:
-    """Prints warnings as the messages of the command."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield
-    for one in caught:
-        print(f"jaxformer: {one.message}", file=sys.stderr)
 
 
 def _open(command: Generate | Translate | Predict, *abilities: str) -> "Run":

@@ -2,15 +2,17 @@
 
 import contextlib
 import io
+import os
 import re
-import shutil
 import sys
 import textwrap
+from collections.abc import Iterator
 from typing import Any
 
 import tyro
 
 from jaxformer import errors
+from jaxformer.cli.terminal import flush, show, width
 
 __all__ = ["parse"]
 
@@ -22,14 +24,28 @@ def parse(kind: Any, **arguments: Any) -> Any:
     """Parses words with tyro; raises ConfigError of one line where tyro prints a box."""
     printed, said = _Printed(), io.StringIO()
     try:
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said), _room():
             return tyro.cli(kind, **arguments)
     except SystemExit as stopped:
         if stopped.code:
             raise errors.ConfigError(_without_box(said.getvalue())) from None
         for line in printed.text().splitlines():
-            print(_wrapped(line))
+            show(_wrapped(line), styled=True)
+        flush()
         raise
+
+
+@contextlib.contextmanager
+def _room() -> Iterator[None]:
+    """Lets tyro believe in as many columns as `width` says: for one column it has no end."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = str(width())
+    try:
+        yield
+    finally:
+        del os.environ["COLUMNS"]
+        if before is not None:
+            os.environ["COLUMNS"] = before
 
 
 class _Printed(io.TextIOWrapper):
@@ -37,8 +53,11 @@ class _Printed(io.TextIOWrapper):
 
     def __init__(self) -> None:
         encoding = getattr(sys.stdout, "encoding", None)
-        super().__init__(io.BytesIO(), encoding=encoding or "utf-8", write_through=True)
-        self._is_terminal = sys.stdout.isatty()
+        super().__init__(
+            io.BytesIO(), encoding=encoding or "utf-8", errors="backslashreplace",
+            write_through=True,
+        )  # fmt: skip
+        self._is_terminal = sys.stdout is not None and sys.stdout.isatty()
 
     def isatty(self) -> bool:
         """Whether standard output is a terminal."""
@@ -52,10 +71,10 @@ class _Printed(io.TextIOWrapper):
 
 def _wrapped(line: str) -> str:
     """A line as wide as the terminal, which tyro makes of what it puts into boxes only."""
-    plain, width = _STYLE.sub("", line), shutil.get_terminal_size().columns
-    if len(plain) <= width or _BOX.search(line):
+    plain, columns = _STYLE.sub("", line), width()
+    if len(plain) <= columns or _BOX.search(line):
         return line
-    return textwrap.fill(plain, width, break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(plain, columns, break_long_words=False, break_on_hyphens=False)
 
 
 def _without_box(box: str) -> str:

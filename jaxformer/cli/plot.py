@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 from jaxformer import errors
 from jaxformer.cli.commands import Plot, PlotAttention, PlotLoss, PlotPositions
+from jaxformer.cli.figures import cannot_draw, write_figure
+from jaxformer.cli.terminal import lasting_output, show
+from jaxformer.storage import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,6 +23,11 @@ _DEFAULT_LENGTH = 64  # positions that are drawn, at most, without --length
 
 def plot(command: Plot) -> None:
     """Draws a figure, and prints the path of each file that it writes."""
+    with lasting_output():
+        _plot(command)
+
+
+def _plot(command: Plot) -> None:
     figure = command.figure
     if isinstance(figure, PlotAttention):
         _check_output(figure.output, (".html",))
@@ -32,6 +40,8 @@ def plot(command: Plot) -> None:
         raise errors.ConfigError(
             'plot needs matplotlib, which is missing; pip install "jaxformer[viz]"'
         ) from None
+    except Exception as error:  # such as a ValueError for MPLBACKEND
+        raise errors.ConfigError(f"there is no plot, {cannot_draw(error)}") from None
     if isinstance(figure, PlotLoss):
         _plot_loss(figure)
     else:
@@ -46,13 +56,23 @@ def _check_output(output: pathlib.Path, suffixes: Sequence[str]) -> None:
         raise errors.ConfigError(f"--output {output} is in a folder that does not exist; make it")
     if output.is_dir():
         raise errors.ConfigError(f"--output {output} is a folder; give a file")
-    if not os.access(output if output.exists() else output.parent, os.W_OK):
+    if output.exists() and not output.is_file():
+        raise errors.ConfigError(f"--output {output} is no regular file; choose another file")
+    # A file is replaced as a whole, for which its folder must be writable.
+    if not os.access(output.parent, os.W_OK) or (
+        output.exists() and not os.access(output, os.W_OK)
+    ):
         raise errors.ConfigError(f"--output {output} may not be written; choose another file")
 
 
 def _write(figure: "Figure", output: pathlib.Path) -> None:
-    figure.savefig(output)
-    print(output)
+    write_figure(figure, _behind_links(output))
+    show(str(output))
+
+
+def _behind_links(output: pathlib.Path) -> pathlib.Path:
+    """File that an output is: the user's own link to it stays."""
+    return pathlib.Path(os.path.realpath(output))
 
 
 def _plot_loss(command: PlotLoss) -> None:
@@ -136,5 +156,5 @@ def _plot_attention(command: PlotAttention) -> None:
     run = runs.open_run(command.run, command.step)
     maps = run.attention(command.text, target=command.target)
     page = viz.attention_page(maps, title=f"Attention of {run.folder.resolve().name}")
-    command.output.write_text(page, encoding="utf-8", newline="\n")
-    print(command.output)
+    write_whole(_behind_links(command.output), page)
+    show(str(command.output))

@@ -1,17 +1,18 @@
 """jaxformer train and evaluate."""
 
 import dataclasses
-import io
 import pathlib
-import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jaxformer.cli.commands import Evaluate
+from jaxformer.cli.figures import cannot_draw, write_figure
 from jaxformer.cli.overrides import implied_settings, override_config
+from jaxformer.cli.terminal import lasting_output, show, width
 from jaxformer.config import ExperimentConfig, changed_settings, load_config
+from jaxformer.errors import DataError, StorageError
 from jaxformer.storage import write_whole
 
 if TYPE_CHECKING:
@@ -22,12 +23,19 @@ __all__ = ["evaluate", "train"]
 
 
 def train(path: str, overrides: Sequence[str]) -> None:
-    """Trains, or resumes, the run of a config with its overrides, and reports on the result."""
-    _escape_what_cannot_be_shown()
-    loaded = load_config(path)
-    config = override_config(loaded, overrides, prog=f"jaxformer train {path}")
-    for line in implied_settings(loaded, config, overrides):
-        print(line)
+    """Trains, or resumes, the run of a config with its overrides, and reports on the result.
+
+    No training ends because of what is said about it: it goes on where standard output is gone.
+    """
+    with lasting_output():
+        loaded = load_config(path)
+        config = override_config(loaded, overrides, prog=f"jaxformer train {path}")
+        for line in implied_settings(loaded, config, overrides):
+            show(line)
+        _train(config)
+
+
+def _train(config: ExperimentConfig) -> None:
     if config.training.cpu_devices is not None:
         from jaxformer.training.parallel import split_cpu
 
@@ -38,7 +46,7 @@ def train(path: str, overrides: Sequence[str]) -> None:
     assert config.out is not None  # load_config fills it in
     folder = pathlib.Path(config.out)
     if result.stop_signal is not None:
-        print(
+        show(
             f"stopped by {result.stop_signal.name} at step {result.step}, saved in {folder}; the "
             "same command goes on from there"
         )
@@ -49,11 +57,11 @@ def train(path: str, overrides: Sequence[str]) -> None:
 def _print_start(task: "Task") -> None:
     """Prints what is trained, on what, and the settings that are not at their defaults."""
     config = task.config
-    print(f"{task.kind}; settings other than the defaults (all are in {config.out}/config.toml):")
+    show(f"{task.kind}; settings other than the defaults (all are in {config.out}/config.toml):")
     for paragraph in _changed_paragraphs(config):
-        print(paragraph)
+        show(paragraph)
     for line in (*task.report, f"layers run as a {task.execution.name}: {task.execution.reason}"):
-        print(line)
+        show(line)
 
 
 def _changed_paragraphs(config: ExperimentConfig) -> list[str]:
@@ -64,10 +72,9 @@ def _changed_paragraphs(config: ExperimentConfig) -> list[str]:
         table, dot, name = key.partition(".") if "." in key else ("", "", key)
         setting = f"{name} = {value}".replace(" ", "\0")  # a line does not end within it
         tables.setdefault(f"[{table}] " if dot else "", []).append(setting)
-    width = shutil.get_terminal_size().columns
     return [
         textwrap.fill(
-            table + ", ".join(of_table), width, initial_indent="  ", subsequent_indent="    ",
+            table + ", ".join(of_table), width(), initial_indent="  ", subsequent_indent="    ",
             break_long_words=False, break_on_hyphens=False,
         ).replace("\0", " ")
         for table, of_table in tables.items()
@@ -78,57 +85,58 @@ def _report(run: "Run", result: "FitResult") -> None:
     """Reports on a finished training run: its best checkpoint, loss curve, samples, run folder."""
     import jax
 
-    print()
+    show()
     if result.evaluation is None or run.step != result.step:
-        print(f"the best checkpoint is that of step {run.step}, of {result.step}")
+        show(f"the best checkpoint is that of step {run.step}, of {result.step}")
         _print_evaluation(run)
     elif hasattr(run.task, "translate"):  # by beam search, which training itself does not do
         found = run.evaluate()
         scores = ", ".join(f"{name} {value:.4g}" for name, value in found.scores.items())
-        print("\n".join([f"translations at step {run.step}: {scores}", *found.details]))
-    print(f"loss curve: {_draw_loss_curve(run)}\n")
-    rng = jax.random.key(run.config.seed)
-    samples = []
+        show("\n".join([f"translations at step {run.step}: {scores}", *found.details]))
+    show(f"loss curve: {_draw_loss_curve(run)}\n")
+    rng, samples = jax.random.key(run.config.seed), []
     for index, prompt in enumerate(run.config.samples.prompts):
         sample = run.sample(prompt, jax.random.fold_in(rng, index))
-        samples.append(f"--- {prompt!r}\n{sample}\n")
-        print(samples[-1])
-    write_whole(run.folder / "samples.txt", "".join(f"{sample}\n" for sample in samples))
-    print(f"run folder: {run.folder}")
-
-
-def _escape_what_cannot_be_shown() -> None:
-    """Lets standard output show an escape for a character that its encoding lacks.
-
-    No training ends because of what is said about it.
-    """
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+        samples.append(f"--- {prompt!r}\n{sample}\n\n")
+        show(samples[-1], end="")
+    try:
+        write_whole(run.folder / "samples.txt", "".join(samples))
+    except StorageError as error:
+        raise StorageError(f"{error}; the run is trained, its checkpoints are whole") from None
+    show(f"run folder: {run.folder}")
 
 
 def _print_evaluation(run: "Run", data: Sequence[pathlib.Path] = ()) -> None:
     result = run.evaluate(data or None)
     loss = "loss" if data else "validation loss"
-    print(f"{loss} at step {run.step}: {result}, over {result.predicted:,} {result.unit}s")
+    show(f"{loss} at step {run.step}: {result}, over {result.predicted:,} {result.unit}s")
     for line in result.details:
-        print(line)
+        show(line)
 
 
 def _draw_loss_curve(run: "Run") -> str:
+    """Draws the loss curve; returns the path of the file, or why there is none."""
     from jaxformer.training import read_metrics
-    from jaxformer.viz import loss_curves
 
     folder, labels = run.folder, run.task.loss_labels(run.config)
-    records = {folder.name: read_metrics(folder)}
+    path = folder / "loss.png"
     try:
+        from jaxformer.viz import loss_curves
+
         figure = loss_curves(
-            records, unit=labels.unit, training_label=labels.training, title=folder.name
+            {folder.name: read_metrics(folder)},
+            unit=labels.unit,
+            training_label=labels.training,
+            title=folder.name,
         )
+        write_figure(figure, path)
     except ImportError:
         return 'not drawn, because matplotlib is missing; pip install "jaxformer[viz]"'
-    path, picture = folder / "loss.png", io.BytesIO()
-    figure.savefig(picture, format="png")
-    write_whole(path, picture.getvalue())
+    except (DataError, StorageError) as error:
+        return f"not drawn: {error}"
+    # Whatever is wrong with the fonts or settings of matplotlib, the run is trained.
+    except Exception as error:
+        return f"not drawn, {cannot_draw(error)}"
     return str(path)
 
 

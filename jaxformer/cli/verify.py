@@ -3,6 +3,7 @@
 import sys
 
 from jaxformer.cli.commands import Verify
+from jaxformer.cli.terminal import show
 
 __all__ = ["verify"]
 
@@ -14,6 +15,6 @@ def verify(command: Verify) -> None:
     found = runs.verify_run(command.run)
     for part in found:
         said = "good" if part.damage is None else f"damaged: {' '.join(part.damage.split())}"
-        print(f"{part.name}: {said}")
+        show(f"{part.name}: {said}")
     if any(part.damage is not None for part in found):
         sys.exit(1)

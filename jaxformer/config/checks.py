@@ -2,11 +2,12 @@
 
 import dataclasses
 import difflib
+import functools
 import math
 import numbers
 import types
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from jaxformer.errors import ConfigError
@@ -16,6 +17,8 @@ __all__ = [
     "field_types",
     "require",
     "require_at_least_zero",
+    "require_at_most",
+    "require_paths",
     "require_types",
     "require_positive",
     "require_shares",
@@ -26,6 +29,8 @@ __all__ = [
 
 TYPE_NAMES = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
 """What messages call the plain types of fields."""
+
+_MAX_INT = 2**31 - 1  # steps and sizes are int32 on the devices
 
 # NumPy's numbers are fine, too.
 _CLASSES = {int: numbers.Integral, float: numbers.Real, str: str, bool: bool}
@@ -54,6 +59,23 @@ def require_at_least_zero(config: object, *names: str) -> None:
             require(0 <= value < math.inf, f"{name} must be zero or more", **{name: value})
 
 
+def require_at_most(config: object, most: int, *names: str) -> None:
+    """Checks that the named fields, where set, are no larger than can be meant, or counted."""
+    for name in names:
+        value = getattr(config, name)
+        if value is not None:
+            require(value <= most, f"{name} must be at most {most:,}", **{name: value})
+
+
+def require_paths(config: object, *names: str) -> None:
+    """Checks that the named paths, or tuples of paths, where set, can be paths at all."""
+    for name in names:
+        value = getattr(config, name)
+        for path in value if isinstance(value, tuple) else (value,):
+            if isinstance(path, str):
+                require("\0" not in path, f"{name} must have no NUL", **{name: path})
+
+
 def require_shares(config: object, *names: str) -> None:
     """Checks that the named fields are in [0, 1)."""
     for name in names:
@@ -77,6 +99,8 @@ def require_types(config: object) -> None:
             # Python counts bools as ints.
             fits = fits and isinstance(value, bool) == (members[0] is bool)
             require(fits, f"{name} must be {TYPE_NAMES[members[0]]}", **{name: value})
+            if members[0] is int:
+                require_at_most(config, _MAX_INT, name)
 
 
 def _require_choice(name: str, value: object, choices: list[object]) -> None:
@@ -100,10 +124,16 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def field_types(config: type) -> dict[str, Any]:
-    """Resolved types of a config's fields, by name."""
+def field_types(config: Any) -> Mapping[str, Any]:
+    """Resolved types of the fields of a config's class, by name."""
+    return _resolved_types(config)
+
+
+@functools.cache  # since a config may have thousands of layers
+def _resolved_types(config: Any) -> Mapping[str, Any]:
     hints = typing.get_type_hints(config)
-    return {field.name: hints[field.name] for field in dataclasses.fields(config)}
+    fields = dataclasses.fields(config)
+    return types.MappingProxyType({field.name: hints[field.name] for field in fields})
 
 
 def union_members(hint: Any) -> tuple[Any, ...]:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from jaxformer.config.checks import require, require_positive, require_types
+from jaxformer.config.checks import require, require_paths, require_positive, require_types
 from jaxformer.errors import ConfigError
 
 __all__ = ["SOURCES", "DataConfig", "SyntheticConfig", "TokenizerConfig"]
@@ -28,6 +28,8 @@ class Source(NamedTuple):
     splits: bool = False
     synthetic: bool = False
 
+
+_MAX_SYMBOLS = 10**8  # of synthetic tasks; some gigabytes of memory
 
 _FILES = ("paths", "validation_paths")
 
@@ -77,6 +79,7 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         require_types(self)
+        require_paths(self, "word_vectors")
         require_positive(self, "vocab_size")
         if self.kind == "bpe" and self.vocab_size is None:
             raise ConfigError("tokenizer.kind 'bpe' needs tokenizer.vocab_size, for example 2048")
@@ -124,6 +127,13 @@ class SyntheticConfig:
             min_len=self.min_len,
             max_len=self.max_len,
         )
+        require(
+            (self.num_pairs + self.num_validation) * self.max_len <= _MAX_SYMBOLS,
+            f"(num_pairs + num_validation) * max_len must be at most {_MAX_SYMBOLS:,} symbols",
+            num_pairs=self.num_pairs,
+            num_validation=self.num_validation,
+            max_len=self.max_len,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -162,6 +172,7 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         require_types(self)
+        require_paths(self, "paths", "validation_paths")
         source = SOURCES[self.source]
         for name in ("paths", "validation_paths"):
             value = getattr(self, name)

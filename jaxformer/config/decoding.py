@@ -6,6 +6,7 @@ from typing import Literal, TypedDict
 from jaxformer.config.checks import (
     require,
     require_at_least_zero,
+    require_at_most,
     require_positive,
     require_types,
 )
@@ -18,6 +19,8 @@ __all__ = [
     "SearchOptions",
     "TranslationConfig",
 ]
+
+_MAX_BEAMS = 10_000  # with more than a hundred, translations hardly change
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,6 +113,7 @@ class BeamSearchConfig:
     def __post_init__(self) -> None:
         require_types(self)
         require_positive(self, "beam_size", "num_best")
+        require_at_most(self, _MAX_BEAMS, "beam_size")
         require(
             -10 <= self.length_penalty <= 10,
             "length_penalty must be in -10 .. 10",

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import re
 import tomllib
 from collections.abc import Iterator
 from typing import Any, TypeGuard
@@ -13,6 +14,12 @@ from jaxformer.config.reading import config_from_dict, default_kind, with_source
 from jaxformer.config.ready import ready_configs, ready_hint
 from jaxformer.config.schema import ExperimentConfig
 from jaxformer.errors import ConfigError
+from jaxformer.storage import open_regular
+
+_MAX_BYTES = 2**22
+_MAX_PARTS = 100
+_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
+_LONG_KEY = re.compile(rf"(?<![\w-]){_PART}(?:\.[ \t]*+{_PART}){{{_MAX_PARTS}}}")
 
 __all__ = [
     "changed_settings",
@@ -45,19 +52,36 @@ def load_config(path: str | pathlib.Path) -> ExperimentConfig:
     """
     path = _found(pathlib.Path(path))
     try:
-        with path.open("rb") as file:
-            values = tomllib.load(file)
+        values = _parsed(_read(path))
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such config file{_nearby(path)}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not a TOML file: {error}") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: its values are nested too deeply; flatten them") from None
+    except ValueError as error:  # bad TOML, bad UTF-8, a number of too many digits
+        raise ConfigError(f"{path}: not a TOML file: {error}") from None
     try:
         config = config_from_dict(ExperimentConfig, with_source_of_paths(values))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     return config if config.out else dataclasses.replace(config, out=f"runs/{path.stem}")
+
+
+def _read(path: pathlib.Path) -> str:
+    """Text of a config file; ValueError where it is no UTF-8, or too large for a config."""
+    with open_regular(path) as file:
+        data = file.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise ValueError(f"a config has at most {_MAX_BYTES:,} bytes, and it has more")
+    return data.decode()
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """Values of a TOML text. The time that tomllib takes is the square of a key's parts."""
+    if found := _LONG_KEY.search(text):
+        raise ValueError(f"a key has at most {_MAX_PARTS} parts, got more in {found[0][:40]}...")
+    return tomllib.loads(text)
 
 
 def _found(path: pathlib.Path) -> pathlib.Path:

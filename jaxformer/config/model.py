@@ -4,7 +4,13 @@ import dataclasses
 import itertools
 from typing import Literal
 
-from jaxformer.config.checks import require, require_positive, require_shares, require_types
+from jaxformer.config.checks import (
+    require,
+    require_at_most,
+    require_positive,
+    require_shares,
+    require_types,
+)
 from jaxformer.config.kinds import resolve_kinds
 from jaxformer.config.layers import LayerConfig, check_layers
 from jaxformer.config.positions import PositionsConfig, RelativeConfig, RotaryConfig
@@ -13,6 +19,10 @@ from jaxformer.errors import ConfigError
 __all__ = ["ModelConfig"]
 
 Float = Literal["float32", "bfloat16"]
+
+# Far more than any model has, and few enough that shapes and layers can be counted.
+_MAX_LAYERS = 10_000
+_MAX_WIDTH = 2**24
 
 # Keys that only some architectures have.
 _ONLY_FOR = {
@@ -133,6 +143,11 @@ class ModelConfig:
             "head_dim", "value_head_dim", "d_ff", "local_window_size", "attention_softcap",
             "logit_softcap", "norm_eps", "init_std", "num_encoder_layers", "source_vocab_size",
             "num_classes", "embedding_dim",
+        )  # fmt: skip
+        require_at_most(self, _MAX_LAYERS, "num_layers", "num_encoder_layers")
+        require_at_most(
+            self, _MAX_WIDTH, "d_model", "num_heads", "num_kv_heads", "head_dim", "value_head_dim",
+            "d_ff", "embedding_dim",
         )  # fmt: skip
         require_shares(self, "dropout_rate")
         if self.head_dim is None and self.d_model % self.num_heads:

@@ -92,7 +92,10 @@ def _convert(key: str, hint: Any, value: Any, default_kind: type | None = None) 
     if typing.get_origin(members[0]) is tuple:
         return _convert_list(key, typing.get_args(members[0])[0], value)
     if float in members and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise ConfigError(f"{key} must be at most 1.8e308, got {value!r}") from None
     if type(value) not in [str if _is_literal(member) else member for member in members]:
         raise ConfigError(f"{key} must be {_type_name(hint, choices=False)}, got {value!r}")
     return value

@@ -3,7 +3,14 @@
 import dataclasses
 from typing import Literal
 
-from jaxformer.config.checks import require, require_positive, require_shares, require_types
+from jaxformer.config.checks import (
+    require,
+    require_at_most,
+    require_paths,
+    require_positive,
+    require_shares,
+    require_types,
+)
 from jaxformer.config.data import SOURCES, DataConfig, TokenizerConfig
 from jaxformer.config.decoding import SamplesConfig, TranslationConfig
 from jaxformer.config.kinds import resolve_kinds
@@ -13,6 +20,8 @@ from jaxformer.config.optimizers import AdamWConfig, OptimizerConfig, ScheduleCo
 from jaxformer.errors import ConfigError
 
 __all__ = ["ExperimentConfig", "TrainingConfig", "source_of_paths"]
+
+_MAX_CPU_DEVICES = 1024  # each has threads of its own
 
 # What a data source must yield to train each architecture.
 _TRAINED_ON: dict[str, set[str]] = {
@@ -69,6 +78,7 @@ class TrainingConfig(LoopConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "batch_size", "batch_tokens", "devices", "cpu_devices")
+        require_at_most(self, _MAX_CPU_DEVICES, "cpu_devices")
         if self.runner == "single" and self.devices is not None:
             raise ConfigError(
                 f"training.devices is for the runner 'pmap', got devices={self.devices} and "
@@ -125,6 +135,7 @@ class ExperimentConfig:
     def __post_init__(self) -> None:
         require_types(self)
         resolve_kinds(self)
+        require_paths(self, "out", "init_from")
         require(0 <= self.seed < 2**31, "seed must be in 0 .. 2**31 - 1", seed=self.seed)
         self._check_data()
         self._check_unused_settings()

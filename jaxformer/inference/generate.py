@@ -13,6 +13,7 @@ from flax import linen as nn
 from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.functional.cache import KVCache
+from jaxformer.inference.memory import require_cache_memory
 from jaxformer.inference.sampling import sample
 from jaxformer.inference.token_rows import (
     check_new_ids,
@@ -150,6 +151,11 @@ def generate_stream(
             f"rng must be a key or {len(prompts)} of them, got {got}; make one with "
             "jax.random.key, and more with jax.random.split"
         )
+    capacity = round_up(max(lengths) + max_new_tokens, _LENGTH_STEP)
+    require_cache_memory(
+        model.config, len(prompts), capacity, computation_dtype(model.config, params),
+        remedy="lower max_new_tokens, or give fewer prompts at a time",
+    )  # fmt: skip
     # Attention over a cache is always "auto"; this is for the encoder and the first
     # cross-attention.
     config = dataclasses.replace(model.config, attention_implementation="auto")
@@ -160,8 +166,7 @@ def generate_stream(
     tokens = pad_rows(prompts, min(round_up(max(lengths), _LENGTH_STEP), config.max_len))
     state = _prefill(
         model, params, tokens, np.asarray(lengths, np.int32), keys, encoder_inputs,
-        capacity=round_up(max(lengths) + max_new_tokens, _LENGTH_STEP),
-        track_seen=sampling.repetition_penalty != 1,
+        capacity=capacity, track_seen=sampling.repetition_penalty != 1,
     )  # fmt: skip
 
     produced = 0

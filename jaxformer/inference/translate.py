@@ -15,6 +15,7 @@ from jaxformer.config import BeamSearchConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.functional.cache import KVCache
 from jaxformer.inference.beam_search import Beams, beam_search
+from jaxformer.inference.memory import require_cache_memory
 from jaxformer.inference.token_rows import (
     check_sources,
     is_int,
@@ -146,6 +147,10 @@ def translate_stream(
         # search lasts no longer.
         filled = indices + [indices[0]] * (size - len(indices))
         limit = min(config.max_len, 2 * width + 16) if max_new_tokens is None else max_new_tokens
+        require_cache_memory(
+            config, size * search.beam_size, limit, computation_dtype(config, params),
+            remedy=f"lower beam_size={search.beam_size}, or translate fewer sentences at a time",
+        )  # fmt: skip
         beams = _search(
             model,
             params,

@@ -15,6 +15,9 @@ from jaxformer.modules import RotaryPositions, make_positions
 __all__ = ["PositionBiases", "PositionRotations", "PositionTable", "Positions", "model_positions"]
 
 
+_MOST = 2**16  # positions; a figure has fewer pixels
+
+
 class PositionTable(NamedTuple):
     """Positions that are added to the embeddings.
 
@@ -86,6 +89,8 @@ def model_positions(config: ModelConfig, params: Any, length: int) -> dict[str, 
         raise ConfigError(
             f"the length to show must be in 1 .. max_len={config.max_len}, got {length}"
         )
+    if length > _MOST:
+        raise ConfigError(f"the length to show must be at most {_MOST:,}, got {length}; lower it")
     if config.architecture == "decoder":
         found = _of_part("model", config, params, length)
     elif config.architecture == "encoder":

@@ -6,12 +6,11 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, Unpack, overload
 
-import jax
-
 from jaxformer.config import BeamSearchConfig, SamplingConfig, SamplingOptions, SearchOptions
 from jaxformer.runs import folder as files
 from jaxformer.runs.classification import ClassScore
 from jaxformer.runs.masked import Fill
+from jaxformer.runs.memory import param_shapes
 from jaxformer.runs.options import seed_key, with_options
 from jaxformer.runs.task import Task
 from jaxformer.runs.trained import Texts, TrainedTask, task_class
@@ -261,6 +260,5 @@ def open_run(
     opened = (task_class(config) if task is None else task).load(folder, config)
     with Checkpoints(folder / files.CHECKPOINTS, read_only=True) as checkpoints:
         chosen = checkpoints.require_step(step)
-        shapes = jax.eval_shape(lambda: opened.draw_params(jax.random.key(0)))
-        params = checkpoints.restore_params(SingleRunner().template(shapes), chosen)
+        params = checkpoints.restore_params(SingleRunner().template(param_shapes(opened)), chosen)
     return Run(folder, opened, params, chosen)

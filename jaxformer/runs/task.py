@@ -152,8 +152,9 @@ class Task(abc.ABC):
     def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
         """Reads from a run folder what `save` has written there, but for the validation data."""
         cls._require_complete()
+        tokenizers = cls.load_tokenizers(config, folder)
         return cls(
-            config=config, tokenizers=cls.load_tokenizers(config, folder),
+            config=cls.with_vocab_sizes(config, tokenizers), tokenizers=tokenizers,
             summary=load_summary(folder),
         )  # fmt: skip
 

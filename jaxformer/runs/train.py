@@ -8,6 +8,7 @@ from typing import Any
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError
 from jaxformer.runs import folder as files
+from jaxformer.runs.memory import require_training_memory
 from jaxformer.runs.start import source_folder, start_params, with_start
 from jaxformer.runs.task import Task
 from jaxformer.runs.trained import task_class
@@ -85,6 +86,7 @@ def _train(
     kind = task_class(config) if task is None else task
     config = with_start(config, kind, folder if resumes else None)
     made = kind.prepare(config, folder if resumes else source_folder(config))
+    require_training_memory(made, runner)
     config, data = made.config, made.training_data(runner)
     shapes = data.batches.shapes if isinstance(data.batches, BucketedBatches) else ()
     summary = dataclasses.replace(made.summary, shapes=shapes)

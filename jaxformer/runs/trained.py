@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
+from jaxformer.memory import host_memory, require_memory
 from jaxformer.models import AttentionMap
 from jaxformer.runs.classification import ClassificationTask
 from jaxformer.runs.language_model import LanguageModelTask
@@ -158,9 +159,15 @@ class TrainedTask:
             language model's text, that is the likeliest.
 
         Raises:
-            ConfigError: a target is given to a model that does not translate.
+            ConfigError: a target is given to a model that does not translate; or the weights do not
+                fit the memory.
             DataError: a text is empty or too long, or cannot be encoded.
         """
+        model, tokens = self.config.model, self.task.encode(one).size
+        require_memory(
+            {"the weights": 4 * model.num_layers * model.num_heads * tokens**2}, host_memory(),
+            what=f"the attention of {tokens:,} tokens", remedy="shorten the text",
+        )  # fmt: skip
         if target is None:
             return self._call("attention", one)
         if not hasattr(self.task, "translate"):

@@ -1,20 +1,23 @@
 """Documents: reading them, and splitting their text for training and validation."""
 
 import glob
+import itertools
+import os
 import pathlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.files import read_text
+from jaxformer.text.files import read_text, start_of_paths
 from jaxformer.text.tables import require_fraction
 
 __all__ = ["python_documents", "read_documents", "split_documents"]
 
 # Shorter paragraphs, such as headings, repeat often without giving validation text away.
 _MIN_PARAGRAPH = 40
+_MAX_FOLDERS = 20_000  # some seconds; "/**" would take hours
 _BLANK_LINES = re.compile(r"(\n\s*\n)")
 
 
@@ -61,21 +64,78 @@ def read_documents(paths: Sequence[str]) -> list[str]:
     """
     if isinstance(paths, str) or not paths:
         raise DataError(f"paths must be a list of text files or patterns, got {paths!r}; name one")
-    files = {file.resolve(): file for path in paths for file in _matches(path)}
+    files = {_place(file): file for path in paths for file in _matches(path)}
     return [_read(file) for file in files.values()]
+
+
+def _place(file: pathlib.Path) -> str:
+    """The path without links; as it is where there can be no such file, which reading reports."""
+    try:
+        return os.path.realpath(file)
+    except (OSError, ValueError):
+        return str(file)
 
 
 def _matches(path: str) -> list[pathlib.Path]:
     """Lists the files that a path or pattern stands for."""
     if pathlib.Path(path).exists() or not glob.has_magic(path):
         return [pathlib.Path(path)]
-    matches = (pathlib.Path(match) for match in glob.glob(path, recursive=True))
+    matches = (pathlib.Path(match) for match in _expanded(path))
     if files := sorted(match for match in matches if match.is_file()):
         return files
     raise DataError(
-        f"a pattern must match at least one file, got {path!r}, which matches none in "
-        f"{pathlib.Path.cwd()}; check its spelling and the folder it starts from"
+        f"a pattern must match at least one file, got {path!r}, which matches none; check its "
+        f"spelling{start_of_paths()}"
     )
+
+
+def _expanded(pattern: str) -> Iterator[str]:
+    """Paths that a pattern matches; a folder that several links lead to is searched once.
+
+    `glob` itself would search it by every path, exponentially many where links lead in circles.
+    """
+    parts = pathlib.PurePath(pattern).parts
+    if "**" not in parts:
+        yield from glob.iglob(pattern)
+        return
+    index = parts.index("**")
+    below = list(itertools.dropwhile(lambda part: part == "**", parts[index:])) or ["*"]
+    roots = glob.iglob(os.path.join(*parts[:index])) if index else ["."]
+    for folder in list(_folders(roots)):  # whose number is limited, before any is searched
+        yield from _expanded(os.path.join(glob.escape(folder), *below))
+
+
+def _folders(roots: Iterable[str]) -> Iterator[str]:
+    """Folders, and all that are in them, but for hidden ones; each once."""
+    seen: set[str] = set()
+    waiting = [root for root in roots if os.path.isdir(root)]
+    while waiting:
+        folder = waiting.pop()
+        if (real := os.path.realpath(folder)) in seen:
+            continue
+        seen.add(real)
+        if len(seen) > _MAX_FOLDERS:
+            raise DataError(
+                f"a pattern must stand for at most {_MAX_FOLDERS:,} folders, got more at "
+                f"{folder!r}; begin it with the folder that the text is in"
+            )
+        yield folder
+        try:
+            with os.scandir(folder) as entries:
+                waiting += [
+                    entry.path
+                    for entry in entries
+                    if not entry.name.startswith(".") and _is_folder(entry)
+                ]
+        except OSError:  # which `glob` leaves out as well
+            continue
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # such as a loop of links
+        return False
 
 
 def _read(file: pathlib.Path) -> str:

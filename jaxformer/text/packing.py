@@ -1,10 +1,12 @@
 """From documents to one stream of tokens, its cache on disk, and the sequences it is cut into."""
 
+import contextlib
 import dataclasses
 import hashlib
 import os
 import pathlib
 import tempfile
+import warnings
 import zlib
 from collections.abc import Sequence
 
@@ -87,34 +89,42 @@ def build_stream(documents: Sequence[str], tokenizer: Tokenizer) -> TokenStream:
     return TokenStream(tokens, offsets)
 
 
-def default_cache_dir() -> pathlib.Path:
+def default_cache_dir() -> pathlib.Path | None:
     """Returns the folder for cached tokens: `$XDG_CACHE_HOME/jaxformer`, else `~/.cache/jaxformer`.
+
+    Returns:
+        The folder, which need not be there; None where the user has no home folder, either.
 
     Example:
         >>> default_cache_dir().name
         'jaxformer'
     """
-    home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    try:
+        home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    except RuntimeError:  # neither HOME nor an entry among the users
+        return None
     return pathlib.Path(home) / "jaxformer"
 
 
 def cached_stream(
-    documents: Sequence[str], tokenizer: Tokenizer, cache_dir: pathlib.Path
+    documents: Sequence[str], tokenizer: Tokenizer, cache_dir: pathlib.Path | None
 ) -> TokenStream:
     """`build_stream` with a cache on disk, by the documents and the tokenizer.
 
-    Any number of processes may do so at once. Files that are damaged are made again.
+    Any number of processes may do so at once. Files that are damaged are made again. Where there
+    is no cache, or it cannot be written to, a warning says so, and the tokens are in memory.
 
     Args:
         documents: the texts.
         tokenizer: tokenizer that encodes them.
-        cache_dir: a folder for the files, such as `default_cache_dir()`; made if missing.
+        cache_dir: a folder for the files, such as `default_cache_dir()`; made if missing. None
+            where there is none.
 
     Returns:
-        The stream, its tokens memory-mapped.
+        The stream, its tokens memory-mapped where they are cached.
 
     Raises:
-        DataError: as for `build_stream`, or the folder cannot be written to.
+        DataError: as for `build_stream`.
 
     Example:
         >>> from jaxformer.text import byte_tokenizer
@@ -122,6 +132,9 @@ def cached_stream(
         ...     cached_stream(["ab"], byte_tokenizer(), pathlib.Path(folder)).tokens.tolist()
         [97, 98]
     """
+    if cache_dir is None:
+        _warn_of_no_cache("there is no home folder")
+        return build_stream(documents, tokenizer)
     key = _key(documents, tokenizer)
     if (cached := _read_cache(cache_dir, key)) is not None:
         return cached
@@ -130,13 +143,22 @@ def cached_stream(
         cache_dir.mkdir(parents=True, exist_ok=True)
         _write(cache_dir / f"{key}.tokens.npy", stream.tokens)
         _write(cache_dir / f"{key}.index.npy", np.append(_checksum(stream), stream.offsets))
-    except OSError as error:
-        raise DataError(
-            f"the cache of tokens must be a folder that can be written to, got {cache_dir}: "
-            f"{error.strerror}; set XDG_CACHE_HOME to another"
-        ) from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        with contextlib.suppress(OSError, ValueError):
+            (cache_dir / f"{key}.tokens.npy").unlink()  # of no use alone, on a disk that is full
+        _warn_of_no_cache(f"{cache_dir}: {getattr(error, 'strerror', None) or error}")
+        return stream
     # Mapped, as the next call will have it; or as it is, if another process has removed the files.
     return _read_cache(cache_dir, key) or stream
+
+
+def _warn_of_no_cache(reason: str) -> None:
+    """Warns the caller of `cached_stream`, which goes on."""
+    warnings.warn(
+        f"tokens are kept in memory, and made again by the next start, since they cannot be cached "
+        f"({reason}); set XDG_CACHE_HOME to a folder that can be written to",
+        stacklevel=3,
+    )
 
 
 def _key(documents: Sequence[str], tokenizer: Tokenizer) -> str:

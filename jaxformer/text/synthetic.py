@@ -89,8 +89,8 @@ def _counts(
             f"min_len={min_len}, num_validation={num_validation} and max_len={max_len}; raise them"
         )
     lengths = range(min_len, max_len + 1)
-    exist = {length: num_symbols**length for length in lengths}
     wanted = num_pairs + num_validation
+    exist = {length: _number_of_sequences(num_symbols, length, wanted) for length in lengths}
     if wanted > sum(exist.values()):
         raise ConfigError(
             f"there must be as many different sequences as pairs, got {sum(exist.values())} of "
@@ -102,6 +102,16 @@ def _counts(
         counts[length] = min(exist[length], wanted // (max_len + 1 - length))
         wanted -= counts[length]
     return counts
+
+
+def _number_of_sequences(num_symbols: int, length: int, enough: int) -> int:
+    """How many sequences there are of a length; `enough` or more where there are more than that."""
+    count = 1
+    for _ in range(length):
+        if count >= enough or num_symbols == 1:  # never a number of a million digits
+            break
+        count *= num_symbols
+    return count
 
 
 def _distinct(

@@ -1,9 +1,10 @@
 """Tokenizers: text to token ids and back, at once or as a stream, saved as JSON."""
 
+import contextlib
 import functools
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from jaxformer.errors import DataError
+from jaxformer.storage import open_regular
 from jaxformer.text.pieces import PIECES_PER_CALL, pieces, require_known, require_texts
 
 __all__ = ["StreamDecoder", "Tokenizer"]
@@ -22,6 +24,8 @@ MASK = "<|mask|>"
 # A character has at most 4 bytes, so a decoder that starts this many tokens back has found its
 # place again when it gets to the new ones.
 _CONTEXT = 8
+
+_MAX_BYTES = 2**28  # of a file; the largest vocabularies take some 30 MB
 
 
 class Tokenizer:
@@ -176,9 +180,10 @@ class Tokenizer:
         ids: list[list[np.ndarray]] = [[] for _ in texts]
         for start in range(0, len(work), PIECES_PER_CALL):
             group = work[start : start + PIECES_PER_CALL]
-            encodings = self._tokenizer.encode_batch_fast(
-                [piece for _, piece in group], add_special_tokens=False
-            )
+            with _panics_as_errors("the tokenizer cannot encode the text"):
+                encodings = self._tokenizer.encode_batch_fast(
+                    [piece for _, piece in group], add_special_tokens=False
+                )
             for (i, _), encoding in zip(group, encodings, strict=True):
                 ids[i].append(np.array(encoding.ids, np.int32))
         return [np.concatenate(parts) for parts in ids]
@@ -200,7 +205,8 @@ class Tokenizer:
             >>> byte_tokenizer().decode([104, 105, 256])
             'hi'
         """
-        text: str = self._tokenizer.decode(self._ordinary(ids))
+        with _panics_as_errors("the tokenizer cannot decode the tokens"):
+            text: str = self._tokenizer.decode(self._ordinary(ids))
         return text
 
     def token_texts(self, ids: npt.ArrayLike) -> list[str]:
@@ -291,7 +297,10 @@ class Tokenizer:
             256
         """
         try:
-            return cls(tokenizers.Tokenizer.from_str(text))
+            with _panics_as_errors("not a tokenizer in JSON"):
+                return cls(tokenizers.Tokenizer.from_str(text))
+        except DataError:
+            raise
         except Exception as error:  # The library raises nothing more special.
             raise DataError(f"not a tokenizer in JSON: {error}") from None
 
@@ -327,11 +336,26 @@ class Tokenizer:
             jaxformer.errors.DataError: missing.json: cannot be read: No such file or directory
         """
         try:
-            return cls.from_json(pathlib.Path(path).read_text(encoding="utf-8"))
+            with open_regular(path) as file:
+                data = file.read(_MAX_BYTES + 1)
+            if len(data) > _MAX_BYTES:
+                raise DataError(f"a tokenizer has at most {_MAX_BYTES:,} bytes, and it has more")
+            return cls.from_json(data.decode())
         except OSError as error:
             raise DataError(f"{path}: cannot be read: {error.strerror}") from None
         except ValueError as error:  # UnicodeDecodeError and DataError.
             raise DataError(f"{path}: {error}") from None
+
+
+@contextlib.contextmanager
+def _panics_as_errors(what: str) -> Iterator[None]:
+    """Makes a panic of the library, such as of a regex that takes too long, a DataError."""
+    try:
+        yield
+    except BaseException as error:  # a panic is no Exception, and its class cannot be imported
+        if type(error).__name__ != "PanicException":
+            raise
+        raise DataError(f"{what}: {error}; is its file damaged, or of a stranger?") from None
 
 
 @functools.cache

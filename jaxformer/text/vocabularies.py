@@ -147,8 +147,10 @@ def train_bpe(texts: Sequence[str], vocab_size: int) -> Tokenizer:
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
+    # A merge is of a place in the text, so there cannot be more; the trainer takes memory for all.
+    most = 256 + 4 * sum(map(len, texts))
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size - 1,  # The end of text is added after.
+        vocab_size=min(vocab_size - 1, most),  # The end of text is added after.
         min_frequency=2,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,

@@ -12,6 +12,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxformer.errors import ConfigError, TrainingError
+from jaxformer.memory import device_memory
 from jaxformer.text import Host
 
 __all__ = [
@@ -118,6 +119,11 @@ class SingleRunner:
     def __init__(self, device: jax.Device | None = None) -> None:
         self._device = device or jax.local_devices()[0]
 
+    @property
+    def memory(self) -> int:
+        """Bytes that there are for the device."""
+        return device_memory(self._device)
+
     def place(self, tree: Any) -> Any:
         """Copies a pytree to the device. A copy, because steps donate their state."""
         return jax.device_put(jax.tree.map(jnp.copy, tree), self._device)
@@ -174,6 +180,12 @@ class PmapRunner:
         mesh = Mesh(np.asarray(self._local), (self.axis_name,))
         self._replicated = NamedSharding(mesh, PartitionSpec())
         self._checksum_ranges = self._pmap(functools.partial(_checksum_range, self.axis_name))
+
+    @property
+    def memory(self) -> int:
+        """Bytes that there are for each device; virtual ones share the memory of the host."""
+        shared = len(self._local) if self._local[0].platform == "cpu" else 1
+        return min(map(device_memory, self._local)) // shared
 
     def place(self, tree: Any) -> Any:
         """Copies a pytree to the local devices, in the layout that pmap returns.

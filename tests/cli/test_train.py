@@ -1,14 +1,11 @@
 """jaxformer train: what it prints, leaves in the run folder, and resumes."""
 
-import io
 import json
-import sys
 
 import jax
 import numpy as np
 
 from jaxformer.cli import main
-from jaxformer.cli.train import _escape_what_cannot_be_shown
 from jaxformer.config import LionConfig, RotaryConfig, load_config
 from jaxformer.errors import ConfigError
 from jaxformer.runs import open_run
@@ -137,12 +134,3 @@ def test_override_reaches_a_table_within_a_table(tmp_path, capsys, monkeypatch):
     assert configs[0].optimizer == LionConfig(learning_rate=3e-2)
     error = one_line(capsys, "train", write_config(tmp_path), "--model.positions", "alibbi")
     assert "--model.positions must be one of none" in error and "mean 'alibi'?" in error
-
-
-def test_what_standard_output_cannot_show_does_not_end_a_run(monkeypatch):
-    latin = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
-    monkeypatch.setattr(sys, "stdout", latin)
-    _escape_what_cannot_be_shown()
-    print("caf\xe9 \u0ca8")
-    latin.flush()
-    assert latin.buffer.getvalue() == b"caf\xe9 \\u0ca8\n"

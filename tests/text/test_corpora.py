@@ -1,3 +1,4 @@
+import glob
 import gzip
 import os
 import subprocess
@@ -57,7 +58,10 @@ def test_packed_files_are_unpacked(tmp_path):
     [
         ([], r"list of text files or patterns, got \[\]; name one"),
         ("good.txt", "list of text files or patterns, got 'good.txt'"),
-        (["good.txt", "*.rst"], r"got '\*\.rst', which matches none in .*; check its spelling"),
+        (
+            ["good.txt", "*.rst"],
+            r"got '\*\.rst', which matches none; check its spelling, it starts from /",
+        ),
         (["fold*"], r"got 'fold\*', which matches none"),
         (["missing.txt"], "got 'missing.txt': No such file or directory; check its spelling"),
         (["folder"], r"must be a file, got the folder 'folder'; try 'folder/\*\*/\*.txt'"),
@@ -185,3 +189,32 @@ def test_split_refuses_a_fraction_out_of_range(fraction):
 def test_split_refuses_an_empty_side(documents, side):
     with pytest.raises(DataError, match=f"both sides .* got an empty {side}.*; add text"):
         split_documents(documents, 0.4)
+
+
+def test_folder_is_searched_once_however_many_links_lead_to_it(tmp_path):
+    """Six folders with links to each other have paths without number."""
+    for name in "abcdef":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "text.txt").write_text(name)
+        for other in "abcdef":
+            (tmp_path / name / f"to_{other}").symlink_to(f"../{other}")
+    assert sorted(read_documents([f"{tmp_path}/**/*.txt"])) == list("abcdef")
+
+
+@pytest.mark.parametrize("pattern", ["**/*.txt", "**", "a/**/*.txt", "**/b/**/*.txt", "**/**/c.txt",
+                                     "*/**/c.txt", "**/b/c.txt", "?/b/*"])  # fmt: skip
+def test_patterns_match_what_glob_matches(tmp_path, monkeypatch, pattern):
+    monkeypatch.chdir(tmp_path)
+    for file in ("top.txt", "a/one.txt", "a/b/c.txt", "a/b/d/b/c.txt", "e/b/c.txt", "a/.h/c.txt"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(file)
+    expected = {name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)}
+    assert set(read_documents([pattern])) == expected != set()
+
+
+def test_pattern_of_the_whole_machine_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpora, "_MAX_FOLDERS", 3)
+    for name in "abc":
+        (tmp_path / name).mkdir()
+    with pytest.raises(DataError, match="at most 3 folders, got more at"):
+        read_documents([f"{tmp_path}/**/*.txt"])

@@ -1,4 +1,5 @@
 import gzip
+import os
 
 import pytest
 
@@ -63,3 +64,64 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, reader, name
     with pytest.raises(DataError, match=rule) as error:
         reader(files.pathlib.Path(name))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_only_regular_files_are_read(tmp_path, reader, suffix):
+    """Others could be waited for, or read from, without end."""
+    made = {name: tmp_path / f"{name}{suffix}" for name in ("fifo", "device", "circle", "nul\0")}
+    os.mkfifo(made["fifo"])
+    made["device"].symlink_to("/dev/zero")
+    made["circle"].symlink_to(made["circle"])
+    for name, rule in {
+        "fifo": "it is a FIFO, and no regular file",
+        "device": "it is a device, and no regular file",
+        "circle": "Too many levels of symbolic links",
+        "nul\0": "a path must have no NUL",
+    }.items():
+        with pytest.raises(DataError, match=rule):
+            reader(made[name])
+
+
+def test_link_to_a_file_is_read(tmp_path):
+    (tmp_path / "file.txt").write_bytes(CONTENT)
+    (tmp_path / "link.txt").symlink_to("file.txt")
+    assert list(files.read_lines(tmp_path / "link.txt")) == LINES
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
+def test_packed_file_unpacks_to_a_multiple_of_its_size_only(tmp_path, monkeypatch, reader):
+    monkeypatch.setattr(files, "_ALWAYS_UNPACKED", 1000)
+    text = b"word\n" * 20_000
+    packed = gzip.compress(text)
+    assert len(text) > 200 * len(packed)
+    (tmp_path / "bomb.gz").write_bytes(packed)
+    with pytest.raises(DataError, match="to at most 200 times its size, or 1,000 bytes, got more"):
+        reader(tmp_path / "bomb.gz")
+    monkeypatch.setattr(files, "_ALWAYS_UNPACKED", len(text))
+    assert "".join(reader(tmp_path / "bomb.gz")).startswith("word")
+
+
+def test_endless_line_is_not_read_into_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_MAX_LINE", 7)
+    (tmp_path / "a.txt").write_bytes(b"six---\nseven--\n")
+    lines = files.read_lines(tmp_path / "a.txt")
+    assert next(lines) == "six---"
+    with pytest.raises(DataError, match="at most 7 bytes, got more in .* from offset 7 on"):
+        next(lines)
+
+
+def test_file_larger_than_the_memory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "host_memory", lambda: 10)
+    (tmp_path / "a.txt").write_bytes(b"0123456789a")
+    with pytest.raises(DataError, match="smaller than the memory, got 11 bytes"):
+        files.read_text(tmp_path / "a.txt")
+
+
+def test_message_of_a_missing_file_needs_no_working_folder(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(DataError, match="a working folder that has been deleted"):
+        files.read_text(files.pathlib.Path("a.txt"))

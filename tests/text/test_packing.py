@@ -1,4 +1,5 @@
 import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -131,14 +132,44 @@ def test_damaged_cache_is_made_again(tmp_path, name, damage):
     assert path.read_bytes() == intact
 
 
-def test_failed_write_leaves_nothing_and_says_so(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
+def warned_stream(cache):
+    """The stream, and the one warning of making it."""
+    with pytest.warns(UserWarning, match="tokens are kept in memory") as warned:
+        stream = cached_stream(TEXTS, byte_tokenizer(), cache)
+    assert stream.tokens.tolist() == build_stream(TEXTS, byte_tokenizer()).tokens.tolist()
+    (one,) = warned
+    assert pathlib.Path(one.filename) == pathlib.Path(__file__)
+    return str(one.message)
+
+
+@pytest.mark.parametrize("calls_before", [0, 1])
+def test_full_disk_leaves_no_cache_and_the_tokens_in_memory(tmp_path, monkeypatch, calls_before):
+    calls, sync = [], packing.os.fsync
+
+    def full(file):
+        calls.append(file)
+        if len(calls) > calls_before:
+            raise OSError(28, "No space left on device")
+        sync(file)
 
     monkeypatch.setattr(packing.os, "fsync", full)
-    with pytest.raises(DataError, match=f"{tmp_path}: No space left on device; set XDG_CACHE_HOME"):
-        cached_stream(TEXTS, byte_tokenizer(), tmp_path)
+    assert f"({tmp_path}: No space left on device); set XDG_CACHE_HOME" in warned_stream(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_cache_that_cannot_be_made_is_no_reason_to_stop(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "Not a directory" in warned_stream(tmp_path / "file" / "cache")
+    assert "there is no home folder" in warned_stream(None)
+
+
+def test_there_is_no_cache_folder_without_a_home(monkeypatch):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(packing.pathlib.Path, "home", no_home)
+    assert default_cache_dir() is None
 
 
 @pytest.mark.parametrize("moment", [0, 1])

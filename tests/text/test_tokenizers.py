@@ -1,8 +1,10 @@
 import json
+import os
 import re
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -269,3 +271,34 @@ def test_token_texts_show_added_tokens_as_they_are():
 def test_token_texts_refuse_ids_outside_the_vocabulary():
     with pytest.raises(DataError, match="less than vocab_size=257, got 257"):
         byte_tokenizer().token_texts([257])
+
+
+def test_regex_that_takes_too_long_is_an_error(capfd):
+    """In a tokenizer of a stranger; the library gives up by a panic, which is no Exception."""
+    library = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1}, []))
+    regex = tokenizers.Regex("(a+)+$")
+    library.pre_tokenizer = tokenizers.pre_tokenizers.Split(regex, behavior="isolated")
+    tokenizer = Tokenizer.from_json(library.to_str())
+    with pytest.raises(DataError, match="cannot encode the text: .*retry-limit"):
+        tokenizer.encode("a" * 40 + "b")
+
+
+def test_file_that_is_no_tokenizer_is_an_error(tmp_path, monkeypatch):
+    path = tmp_path / "tokenizer.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(DataError, match="recursion limit exceeded"):
+        Tokenizer.load(path)
+    byte_tokenizer().save(path)
+    assert Tokenizer.load(path).vocab_size == 257
+    monkeypatch.setattr("jaxformer.text.tokenizers._MAX_BYTES", path.stat().st_size - 1)
+    with pytest.raises(DataError, match="a tokenizer has at most"):
+        Tokenizer.load(path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(DataError, match="it is a FIFO, and no regular file"):
+        Tokenizer.load(path)
+
+
+def test_merges_do_not_depend_on_how_many_more_are_asked_for():
+    text = ["to be or not to be, that is the question"]
+    assert train_bpe(text, 2**31 - 1).to_json() == train_bpe(text, 400).to_json()

@@ -1,0 +1,35 @@
+"""The memory that decoding needs at least, before it is asked for."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from jaxformer.config import ModelConfig
+from jaxformer.memory import device_memory, require_memory
+from jaxformer.models import init_cache
+
+__all__ = ["require_cache_memory"]
+
+
+def require_cache_memory(
+    config: ModelConfig, rows: int, capacity: int, dtype: jnp.dtype, *, remedy: str
+) -> None:
+    """Raises ConfigError where the key/value cache of decoding does not fit the memory.
+
+    Args:
+        config: of the decoder.
+        rows: rows that are decoded at a time, the beams of each counted.
+        capacity: tokens in a row.
+        dtype: of keys and values.
+        remedy: end of the message.
+    """
+    cache = jax.eval_shape(lambda: init_cache(config, rows, capacity, dtype=dtype))
+    size = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
+    needs = {
+        "the key/value cache": size,
+        "the logits": rows * (config.vocab_size or 0) * jnp.dtype(jnp.float32).itemsize,
+    }
+    available = device_memory(jax.local_devices()[0])
+    what = f"decoding {rows:,} rows of {capacity:,} tokens"
+    require_memory(needs, available, what=what, remedy=remedy)

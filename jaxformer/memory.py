@@ -1,0 +1,95 @@
+"""Memory: how much there is, and an error before more of it is asked for than there can be."""
+
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from jaxformer.errors import ConfigError
+
+__all__ = ["device_memory", "host_memory", "require_memory"]
+
+_CGROUPS = pathlib.Path("/sys/fs/cgroup")
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def host_memory() -> int:
+    """Bytes of memory that this process can have at most: of the machine, cgroup and ulimit -v.
+
+    Swap does not count: what is computed with must be in memory.
+
+    Example:
+        >>> host_memory() > 2**20
+        True
+    """
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_cgroup_limits()]
+    try:
+        import resource  # which Windows lacks
+
+        limits.append(resource.getrlimit(resource.RLIMIT_AS)[0])
+    except ImportError:
+        pass
+    return min(limit for limit in limits if limit > 0)  # RLIM_INFINITY is -1
+
+
+def _cgroup_limits() -> list[int]:
+    """Limits of the control groups that this process is in, where the system has any."""
+    try:
+        lines = pathlib.Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    files = [_CGROUPS / "memory.max", _CGROUPS / "memory/memory.limit_in_bytes"]
+    for line in lines:  # such as "0::/user.slice", or "4:memory:/user.slice" of version 1
+        _, controllers, path = line.split(":", 2)
+        group = pathlib.PurePosixPath(path.lstrip("/"))
+        for inner in (group, *group.parents):
+            if not controllers:
+                files.append(_CGROUPS / inner / "memory.max")
+            elif "memory" in controllers.split(","):
+                files.append(_CGROUPS / "memory" / inner / "memory.limit_in_bytes")
+    found = []
+    for file in dict.fromkeys(files):
+        try:
+            found.append(int(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError):  # it is not there, or says "max"
+            continue
+    return found
+
+
+def device_memory(device: Any) -> int:
+    """Bytes of memory of a JAX device; the host's, where the device does not say or is a CPU.
+
+    Args:
+        device: a `jax.Device`.
+    """
+    limit = (device.memory_stats() or {}).get("bytes_limit") if device.platform != "cpu" else None
+    return int(limit) if limit else host_memory()
+
+
+def require_memory(needs: Mapping[str, int], available: int, *, what: str, remedy: str) -> None:
+    """Raises ConfigError where more memory is needed than there is.
+
+    Args:
+        needs: lower bounds in bytes, by what needs them all at the same time.
+        available: bytes.
+        what: subject of the message, such as "training".
+        remedy: end of the message.
+
+    Example:
+        >>> require_memory({"a": 3 * 2**30}, 2**30, what="b", remedy="")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        jaxformer.errors.ConfigError: b needs at least 3 GiB of memory (a 3 GiB), got 1 GiB...
+    """
+    total = sum(needs.values())
+    if total > available:
+        parts = ", ".join(f"{name} {_readable(size)}" for name, size in needs.items())
+        raise ConfigError(
+            f"{what} needs at least {_readable(total)} of memory ({parts}), got "
+            f"{_readable(available)}; {remedy}"
+        )
+
+
+def _readable(size: int) -> str:
+    """A number of bytes in the largest unit of which it is at least one."""
+    unit = min(max(0, size.bit_length() - 1) // 10, len(_UNITS) - 1)
+    return f"{size / 2 ** (10 * unit):.4g} {_UNITS[unit]}"

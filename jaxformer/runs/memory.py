@@ -1,0 +1,80 @@
+"""The memory that a run needs at least, which is compared with what there is before it starts."""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+
+from jaxformer.memory import require_memory
+from jaxformer.runs.task import Task
+from jaxformer.training import TrainState, make_optimizer
+from jaxformer.training.parallel import Runner
+
+__all__ = ["param_shapes", "require_training_memory"]
+
+
+def param_shapes(task: Task) -> Any:
+    """Shapes and dtypes of a task's parameters, from tracing its model; nothing is computed.
+
+    Args:
+        task: of any size: as a scan, the time does not grow with the number of layers.
+    """
+    model = dataclasses.replace(task.config.model, layer_execution="scan")  # has the same ones
+    scanned = dataclasses.replace(task, config=dataclasses.replace(task.config, model=model))
+    return jax.eval_shape(scanned.draw_params, jax.random.key(0))
+
+
+def require_training_memory(task: Task, runner: Runner) -> None:
+    """Raises ConfigError where a run cannot be trained in the memory that there is.
+
+    The state of training is known exactly. Of a batch only its tokens and labels are counted, and
+    the input of each layer, which every backward pass needs; so a run can still turn out to be too
+    large.
+
+    Args:
+        task: before the first step.
+        runner: that it would be trained by.
+    """
+    config = task.config
+    params = param_shapes(task)
+    optimizer = make_optimizer(config.optimizer, config.schedule)
+    state = jax.eval_shape(lambda params: TrainState.create(params, optimizer), params)
+    tokens = _tokens_per_device(task, runner)
+    width = config.model.d_model * jax.numpy.dtype(config.model.dtype).itemsize
+    needs = {
+        "parameters": _num_bytes(params),
+        "gradients": _num_bytes(params),
+        "optimizer": _num_bytes(state.opt_state),
+        "a batch": tokens * config.training.accumulate_steps * 8,
+        "inputs of the layers": tokens * width * config.model.num_layers,
+    }
+    of_model = needs["parameters"] >= needs["a batch"] + needs["inputs of the layers"]
+    size = "batch_size" if config.training.batch_size is not None else "batch_tokens"
+    count = runner.num_local_devices
+    where = f", on each of {count} devices," if count > 1 else ""
+    require_memory(
+        needs, runner.memory, what=f"training{where}",
+        remedy=(
+            "lower model.d_model, model.num_layers or the vocabulary"
+            if of_model
+            else f"lower training.{size} or model.max_len, or raise training.accumulate_steps"
+        ) + ("; or use fewer training.devices" if count > 1 else ""),
+    )  # fmt: skip
+
+
+def _num_bytes(shapes: Any) -> int:
+    """Bytes of a pytree of shapes; in Python's integers, which do not overflow."""
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
+
+
+def _tokens_per_device(task: Task, runner: Runner) -> int:
+    """Fewest positions, padding included, of a micro-batch on a device."""
+    training = task.config.training
+    if training.batch_size is not None:
+        total = training.batch_size * task.max_len
+    else:
+        assert training.batch_tokens is not None  # the config requires one of the two
+        # Rounding to whole rows, and to rows for each device, may take a half each.
+        total = training.batch_tokens // 4
+    return total // (runner.num_devices * training.accumulate_steps)

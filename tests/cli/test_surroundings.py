@@ -1,0 +1,173 @@
+"""The command as a process in odd surroundings: it goes on, or says in one line what is wrong."""
+
+import errno
+import importlib
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from jaxformer.cli import main
+from jaxformer.errors import StorageError
+from jaxformer.runs import open_run
+from tests.cli.commands import one_line, output, write_config
+
+# -P, because the installed command does not have the working folder on its path, either.
+PROGRAM = f"{sys.executable} -P -c 'from jaxformer.cli import main; main()'"
+TRAIN = importlib.import_module("jaxformer.cli.train")  # jaxformer.cli.train is its function
+REPOSITORY = pathlib.Path(__file__).parents[2]
+
+
+def shell(line, cwd=REPOSITORY, **environment):
+    """Runs a shell's line, in which jaxformer is the command; a variable of None is not set."""
+    variables = {**os.environ, "PYTHONPATH": str(REPOSITORY), **environment}
+    return subprocess.run(
+        ["bash", "-c", f"set -o pipefail; jaxformer() {{ {PROGRAM} \"$@\"; }}; {line}"],
+        cwd=cwd, capture_output=True, text=True, errors="backslashreplace", timeout=300,
+        env={name: value for name, value in variables.items() if value is not None},
+    )  # fmt: skip
+
+
+ASCII = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+@pytest.mark.parametrize(
+    "line, environment, status, said",
+    [
+        ("{ sleep 0.2; jaxformer configs; } | true", {}, 141, ""),
+        ("{ sleep 0.2; jaxformer --help; } | true", {}, 141, ""),
+        ("jaxformer configs > /dev/full", {}, 1, "standard output cannot be written: No space"),
+        ("jaxformer --help > /dev/full", {}, 1, "standard output cannot be written: No space"),
+        ("jaxformer configs <&- >&- 2>&-", {}, 0, ""),
+        ("jaxformer evaluate no_run <&- >&-", {}, 2, "no_run is not a run folder"),
+        ("jaxformer evaluate no_run 2>/dev/full", {}, 2, ""),
+        ("jaxformer train quickstart --help", {"COLUMNS": "1", "TERM": "dumb"}, 0, ""),
+        ("jaxformer configs", {"COLUMNS": "1", "HOME": None, **ASCII}, 0, ""),
+        ("jaxformer --help", {"COLUMNS": "20", "HOME": "/nowhere", **ASCII}, 0, ""),
+        (
+            "mkdir gone; cd gone; rmdir ../gone; jaxformer train no.toml",
+            {}, 2, "no.toml: there is no such config file",
+        ),
+        ("jaxformer plot loss no_run", {"MPLBACKEND": "no_backend"}, 2, "see MPLBACKEND"),
+    ],
+)  # fmt: skip
+def test_command_lives_with_its_surroundings(tmp_path, line, environment, status, said):
+    done = shell(line, tmp_path, **environment)
+    assert done.returncode == status, done.stderr
+    assert said in done.stderr and done.stderr.count("\n") == bool(said)
+
+
+def test_attention_page_on_a_full_disk_leaves_the_old_one(trained, tmp_path, capsys, monkeypatch):
+    words = ("plot", "attention", trained[0] / "run", "--text", "the c", "--output")
+    page = tmp_path / "attention.html"
+    (tmp_path / "link.html").symlink_to(page.name)
+    output(capsys, *words, tmp_path / "link.html")
+    before = page.read_bytes()
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("jaxformer.storage.os.fsync", full)
+    with pytest.raises(SystemExit) as stopped:
+        main([str(word) for word in (*words, page)])
+    said = capsys.readouterr().err
+    assert stopped.value.code == 1 and said.count("\n") == 1
+    assert f"{page} cannot be written: No space left on device; free space" in said
+    assert page.read_bytes() == before and (tmp_path / "link.html").is_symlink()
+
+
+@pytest.fixture
+def broken_figure(monkeypatch):
+    def broken(*_, **__):
+        raise ValueError("no such backend\nand more")
+
+    monkeypatch.setattr("jaxformer.viz.loss_curves", broken)
+
+
+def test_figure_that_cannot_be_drawn_is_said_in_a_line(trained, broken_figure):
+    said = TRAIN._draw_loss_curve(open_run(trained[0] / "run"))
+    assert said.startswith("not drawn, because matplotlib cannot be used: no such backend; see MPL")
+    assert "\n" not in said
+
+
+def test_figure_on_a_full_disk_is_said_in_a_line(trained, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("jaxformer.storage.os.fsync", full)
+    said = TRAIN._draw_loss_curve(open_run(trained[0] / "run"))
+    assert said.startswith("not drawn: ")
+    assert "loss.png cannot be written: No space left on device; free space" in said
+
+
+def test_neither_figure_nor_samples_cost_a_run(trained, capsys, monkeypatch, broken_figure):
+    """Said by the same command once more, which only reports."""
+
+    def full(path, content):
+        raise StorageError(f"{path} cannot be written: No space left on device; free space")
+
+    monkeypatch.setattr(TRAIN, "write_whole", full)
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        main(["train", str(trained[0] / "tiny.toml")])
+    said = capsys.readouterr()
+    assert stopped.value.code == 1 and said.err.count("\n") == 1
+    assert "samples.txt cannot be written" in said.err and "checkpoints are whole" in said.err
+    assert "loss curve: not drawn" in said.out and "--- 'the d'\nthe d" in said.out
+
+
+def test_output_of_a_plot_must_be_a_regular_file(trained, tmp_path, capsys):
+    os.mkfifo(tmp_path / "fifo.html")
+    words = ("plot", "attention", trained[0] / "run", "--text", "the c", "--output")
+    assert "is no regular file" in one_line(capsys, *words, tmp_path / "fifo.html")
+
+
+@pytest.mark.slow
+def test_training_outlives_its_output_cache_and_home(tmp_path):
+    """Piped to a command that ends at once, with no home, no cache, no fonts, in ASCII."""
+    config = write_config(tmp_path)
+    done = shell(
+        f"jaxformer train {config} | head -c 1", tmp_path, HOME="/nowhere",
+        XDG_CACHE_HOME="/dev/null/x", MPLBACKEND="no_backend", MPLCONFIGDIR="/dev/null/x",
+        JAX_COMPILATION_CACHE_DIR=None, XLA_FLAGS="--xla_force_host_platform_device_count=2",
+        COLUMNS="1", TERM="dumb", **ASCII,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "tokens are kept in memory" in done.stderr and "Traceback" not in done.stderr
+    assert (tmp_path / "run" / "samples.txt").exists()
+    assert (tmp_path / "run" / "checkpoints" / "20").exists()
+    # Said on the output of the next one, which goes on to its end in the deleted folder too.
+    again = shell(f"jaxformer train {config}", tmp_path, MPLBACKEND="no_backend")
+    assert again.returncode == 0 and "loss curve: not drawn" in again.stdout, again.stderr
+    full = shell(f"jaxformer train {config} > /dev/full", tmp_path)
+    assert full.returncode == 1 and "standard output could not be written" in full.stderr
+
+
+@pytest.mark.slow
+def test_full_disks_are_said_in_one_line(tmp_path, trained):
+    """Real file systems without room; root alone can mount them."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", str(disk)])
+    if mounted.returncode:
+        pytest.skip("a file system cannot be mounted here")
+    run = trained[0] / "run"
+    try:
+        for line in (
+            f"jaxformer plot loss {run} --output {disk}/loss.png",
+            f"jaxformer plot positions {run} --output {disk}/positions.pdf",
+            f"jaxformer plot attention {run} --text 'the c' --output {disk}/attention.html",
+        ):
+            done = shell(line, tmp_path)
+            assert done.returncode == 1, done.stderr
+            assert "cannot be written: No space left on device" in done.stderr
+            assert done.stderr.count("\n") == 1 and not list(disk.iterdir())
+        config = write_config(tmp_path)
+        flags = "XLA_FLAGS=--xla_force_host_platform_device_count=2"
+        done = shell(f"{flags} jaxformer train {config}", tmp_path, XDG_CACHE_HOME=str(disk))
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("tokens are kept in memory") == 2
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)

@@ -1,0 +1,123 @@
+"""What goes to a terminal, and what is done where there is none to write to."""
+
+import errno
+import io
+import os
+import pty
+import sys
+import unicodedata
+
+import pytest
+
+from jaxformer import errors
+from jaxformer.cli import main, terminal
+from jaxformer.runs import LanguageModelTask
+from tests.cli.commands import one_line
+
+HOSTILE = "a\x1b]0;title\x07\x1b[31mred\x1b[0m\rb\x9b2J\x7f\u202eright\u2066to left\tc\n"
+SHOWN = "a\\x1b]0;title\\x07\\x1b[31mred\\x1b[0m\\rb\\x9b2J\\x7f\\u202eright\\u2066to left\tc\n"
+
+
+class Stream(io.StringIO):
+    """A stream that says whether it is a terminal, and fails as it is told."""
+
+    def __init__(self, is_terminal=False, error=None):
+        super().__init__()
+        self.is_terminal, self.error = is_terminal, error
+
+    def isatty(self):
+        return self.is_terminal
+
+    def write(self, text):
+        if self.error is not None:
+            raise OSError(self.error, os.strerror(self.error))
+        return super().write(text)
+
+
+def test_every_control_character_but_newline_and_tab_is_written_as_its_code():
+    """By the categories of Unicode, not by the list of the code."""
+    bidi = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+    for character in map(chr, range(sys.maxunicode + 1)):
+        controls = unicodedata.category(character) == "Cc" and character not in "\n\t"
+        controls |= unicodedata.bidirectional(character) in bidi
+        if controls:
+            assert terminal.for_terminal(character) == ascii(character)[1:-1]
+    letters = "caf\xe9 \u0ca8\u200d \u05d0 \U0001f600\n\t"
+    assert terminal.for_terminal(letters) == letters
+
+
+@pytest.mark.parametrize("is_terminal, expected", [(True, SHOWN), (False, HOSTILE)])
+def test_generated_text_has_no_control_characters_in_a_terminal_only(
+    trained, monkeypatch, is_terminal, expected
+):
+    """However the text is cut into pieces."""
+
+    def stream(self, params, prompt, *, rng, sampling, max_new_tokens):
+        return iter(HOSTILE)
+
+    monkeypatch.setattr(LanguageModelTask, "generate_stream", stream)
+    out = Stream(is_terminal)
+    monkeypatch.setattr(sys, "stdout", out)
+    main(["generate", str(trained[0] / "run"), "--prompt", "\x1bp"])
+    prompt = "\\x1bp" if is_terminal else "\x1bp"
+    assert out.getvalue() == f"{prompt}{expected}\n"
+
+
+def test_message_has_no_control_characters_in_a_terminal(monkeypatch, tmp_path):
+    said = Stream(True)
+    monkeypatch.setattr(sys, "stderr", said)
+    with pytest.raises(SystemExit):
+        main(["evaluate", str(tmp_path / "\x1b[31mrun")])
+    assert "\\x1b[31mrun is not a run folder" in said.getvalue()
+    assert "\x1b" not in said.getvalue()
+
+
+def test_long_value_does_not_fill_the_terminal(capsys, tmp_path):
+    config = tmp_path / "config.toml"
+    config.write_text(f"[model]\n{'x' * 100_000} = 1\n")
+    assert len(one_line(capsys, "train", config)) < 2200
+
+
+def test_output_that_cannot_be_written_ends_a_command_with_status_1(trained, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", Stream(error=errno.ENOSPC))
+    with pytest.raises(SystemExit) as stopped:
+        main(["configs"])
+    said = capsys.readouterr().err
+    assert stopped.value.code == 1 and said.count("\n") == 1
+    assert "standard output cannot be written: No space left on device" in said
+
+
+@pytest.mark.parametrize("error, says", [(errno.EPIPE, False), (errno.EIO, False),
+                                         (errno.ENOSPC, True)])  # fmt: skip
+def test_training_goes_on_without_its_output(monkeypatch, error, says):
+    """And says so at the end only where nobody has chosen it."""
+    done = []
+    monkeypatch.setattr(terminal, "drop_output", lambda: None)
+    monkeypatch.setattr(sys, "stdout", out := Stream(error=error))
+    try:
+        with terminal.lasting_output():
+            print("a line")
+            terminal.show("another")
+            done.append(True)
+    except errors.StorageError as raised:
+        assert says and "No space left on device" in str(raised)
+    else:
+        assert not says
+    assert done and sys.stdout is out
+
+
+def test_what_standard_output_cannot_show_does_not_end_a_run(monkeypatch):
+    latin = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", latin)
+    with terminal.lasting_output():
+        terminal.show("caf\xe9 \u0ca8")
+    assert latin.buffer.getvalue() == b"caf\xe9 \\u0ca8\n"
+
+
+def test_real_terminal_is_recognized(monkeypatch):
+    controller, end = pty.openpty()
+    with open(end, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        terminal.show("\x1b[31m", at_once=True)
+        assert os.read(controller, 100) == b"\\x1b[31m\r\n"
+    os.close(controller)

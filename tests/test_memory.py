@@ -1,0 +1,160 @@
+"""How much memory there is, and what is refused for lack of it."""
+
+import dataclasses
+import resource
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer import memory
+from jaxformer.config import BeamSearchConfig, ModelConfig, TrainingConfig
+from jaxformer.errors import ConfigError
+from jaxformer.inference import generate, translate
+from jaxformer.models import Decoder, EncoderDecoder
+from jaxformer.runs import task_class
+from jaxformer.runs.memory import param_shapes, require_training_memory
+from jaxformer.training import SingleRunner
+from jaxformer.training.parallel import PmapRunner
+from tests.runs import tiny
+
+SIZES = {"vocab_size": 11, "max_len": 32, "num_layers": 2, "d_model": 4, "num_heads": 2}
+GROUP = "/a/b"
+
+
+class Device:
+    def __init__(self, platform, stats):
+        self.platform, self.stats = platform, stats
+
+    def memory_stats(self):
+        return self.stats
+
+
+@pytest.fixture
+def task(tmp_path, monkeypatch):
+    """A classifier before its first step; nothing is compiled."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    text = tiny.write(tmp_path / "a.tsv", ["a b\tx", "b c\ty", "c d\tx", "e f\ty"] * 3)
+    data = {"source": "labelled", "paths": (text,), "validation_paths": (text,)}
+    return tiny.prepare(tiny.config(tmp_path, architecture="encoder", data=data))
+
+
+@pytest.mark.parametrize("file, group, expected", [
+    ("memory.max", "0::/a/b\n", 2**20), ("a/memory.max", "0::/a/b\n", 2**20),
+    ("a/b/memory.max", "0::/a/b\n", 2**20), ("c/memory.max", "0::/a/b\n", None),
+    ("memory/a/memory.limit_in_bytes", "4:cpu,memory:/a/b\n", 2**20),
+    ("memory/memory.limit_in_bytes", "4:memory:/\n", 2**20),
+])  # fmt: skip
+def test_limits_of_control_groups_hold(tmp_path, monkeypatch, file, group, expected):
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text("1048576\n")
+    (tmp_path / "a").mkdir(exist_ok=True)
+    (tmp_path / "a" / "memory.high").write_text("max\n")
+    (tmp_path / "cgroup").write_text(group)
+    real = memory.pathlib.Path
+    monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(
+        memory.pathlib, "Path",
+        lambda path: tmp_path / "cgroup" if path == "/proc/self/cgroup" else real(path),
+    )  # fmt: skip
+    assert memory._cgroup_limits() == ([expected] if expected else [])
+    assert (memory.host_memory() == 2**20) == (expected is not None)
+
+
+def test_limit_of_the_process_holds(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (2**21, -1))
+    assert memory.host_memory() == 2**21
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, -1))
+    assert memory.host_memory() > 2**21
+
+
+def test_memory_of_a_device_is_its_own_where_it_says_so(monkeypatch):
+    monkeypatch.setattr(memory, "host_memory", lambda: 7)
+    assert memory.device_memory(Device("gpu", {"bytes_limit": 5})) == 5
+    assert memory.device_memory(Device("gpu", None)) == 7
+    assert memory.device_memory(Device("gpu", {})) == 7
+    assert memory.device_memory(Device("cpu", {"bytes_limit": 5})) == 7
+
+
+def test_virtual_devices_share_the_memory_of_the_host(monkeypatch):
+    monkeypatch.setattr(memory, "host_memory", lambda: 1000)
+    assert SingleRunner().memory == 1000
+    assert PmapRunner(jax.local_devices()[:4]).memory == 250
+
+
+def test_parameters_have_the_shapes_that_they_are_drawn_with(task):
+    for execution in ("loop", "scan"):
+        one = tiny.change(task.config, model={"layer_execution": execution, "num_layers": 3})
+        other = dataclasses.replace(task, config=one)
+        shapes, drawn = param_shapes(other), jax.eval_shape(other.draw_params, jax.random.key(0))
+        assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), shapes) == jax.tree.map(
+            lambda leaf: (leaf.shape, leaf.dtype), drawn
+        )
+
+
+def test_state_of_training_must_fit_the_memory_to_the_byte(task, monkeypatch):
+    """Parameters, gradients and two moments of Adam, its count, and a batch."""
+    params = sum(np.prod(leaf.shape) * 4 for leaf in jax.tree.leaves(param_shapes(task)))
+    tokens = task.config.training.batch_tokens // 4
+    # Adam counts its steps, and so does the schedule of the learning rate.
+    total = int(4 * params + 4 + 4 + tokens * 8 + tokens * 16 * 4)
+    monkeypatch.setattr(memory, "host_memory", lambda: total)
+    require_training_memory(task, SingleRunner())
+    monkeypatch.setattr(memory, "host_memory", lambda: total - 1)
+    with pytest.raises(ConfigError, match="training needs at least .* lower model.d_model"):
+        require_training_memory(task, SingleRunner())
+    with pytest.raises(ConfigError, match="each of 2 devices,.* or use fewer training.devices"):
+        require_training_memory(task, PmapRunner(jax.local_devices()[:2]))
+
+
+def test_batch_must_fit_the_memory(task, monkeypatch):
+    monkeypatch.setattr(memory, "host_memory", lambda: 2**30)
+    large = dataclasses.replace(task.config, training=TrainingConfig(steps=1, batch_tokens=2**28))
+    with pytest.raises(ConfigError, match="lower training.batch_tokens or model.max_len"):
+        require_training_memory(dataclasses.replace(task, config=large), SingleRunner())
+
+
+def test_deep_model_is_estimated_as_fast_as_a_flat_one(task):
+    """A loop over 10,000 layers would be traced for minutes."""
+    deep = tiny.change(task.config, model={"layer_execution": "loop", "num_layers": 10_000})
+    leaves = jax.tree.leaves(param_shapes(dataclasses.replace(task, config=deep)))
+    assert any(leaf.shape[0] == 10_000 for leaf in leaves)
+
+
+def test_vocabulary_of_a_run_cannot_be_smaller_than_its_tokenizer(task, tmp_path):
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    task.save(folder)
+    (folder / "data.json").write_text('{"shapes": []}')
+    kind = task_class(task.config)
+    assert kind.load(folder, task.config).config == task.config
+    lie = tiny.change(task.config, model={"vocab_size": 3})
+    with pytest.raises(ConfigError, match="vocab_size must be at least the tokenizer's"):
+        kind.load(folder, lie)
+
+
+def test_cache_of_a_continuation_must_fit_the_memory(monkeypatch):
+    model = Decoder(ModelConfig(**SIZES | {"max_len": 2**31 - 1}))
+    params = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 2), int))["params"]
+    with pytest.raises(ConfigError, match="decoding 1 rows of .* lower max_new_tokens"):
+        monkeypatch.setattr(memory, "host_memory", lambda: 2**36)
+        generate(model, params, [[1]], max_new_tokens=2**31 - 9, rng=jax.random.key(0))
+
+
+def test_beams_must_fit_the_memory(monkeypatch):
+    monkeypatch.setattr(memory, "host_memory", lambda: 2**36)
+    sizes = SIZES | {"max_len": 2**20}
+    model = EncoderDecoder(ModelConfig(architecture="encoder_decoder", **sizes))
+    tokens = jnp.zeros((1, 2), int)
+    params = jax.jit(model.init)(jax.random.key(0), tokens, tokens)["params"]
+    search = BeamSearchConfig(beam_size=10_000)
+    with pytest.raises(ConfigError, match="the key/value cache .* lower beam_size=10000"):
+        translate(
+            model, params, [[1]], start_token=0, end_token=0, search=search, max_new_tokens=2**20
+        )
+
+
+def test_more_beams_than_can_be_meant_are_refused():
+    with pytest.raises(ConfigError, match="beam_size must be at most 10,000, got beam_size=1000"):
+        BeamSearchConfig(beam_size=1_000_000)
