@@ -1,7 +1,8 @@
 """The errors that jaxformer raises for what its users can mend; every one is a ValueError.
 
 Each message says which rule was broken, which value broke it, and what to do instead, so that
-the command line can print it as it is.
+the command line can print it as it is. The one warning here is for programs that want to tell it
+from others.
 """
 
 __all__ = [

@@ -153,13 +153,13 @@ def test_all_damaged_is_an_error_and_no_fresh_start(folder):
 
 
 def test_damaged_checkpoints_do_not_count_among_those_kept(folder):
-    """Kept are the newest 2 and the best that are good."""
+    """Kept are the newest 2 that are good, the last of which is the best here."""
     with Checkpoints(folder, keep=2) as opened:
         saved.flip(folder / "3" / "manifest.json")
-        opened.save(saved.state(4), 5.0)
+        opened.save(saved.state(4), 0.5)
         opened.wait()
         assert saved.steps(folder) == ["2", "3", "4"]
-        assert (opened.latest_step, opened.best_step) == (4, 2)
+        assert (opened.latest_step, opened.best_step) == (4, 4)
     saved.flip(saved.data_file(folder / "4"))
     with pytest.warns(CheckpointWarning), Checkpoints(folder, keep=1) as opened:
         assert opened.latest_step == 2
@@ -203,8 +203,7 @@ def test_checkpoint_whose_manifest_cannot_be_written_is_none(tmp_path, monkeypat
         monkeypatch.setattr(checkpoints, "write_checkpoint_manifest", fail)
         opened.save(saved.state(2))
         with pytest.raises(StorageError, match=r"No space left.*; those up to step 1 are whole"):
-            while True:
-                opened.raise_if_failed()
+            saved.ask_until_failed(opened)
         assert opened.latest_step == 1
     assert saved.steps(tmp_path) == ["1"]
 

@@ -125,8 +125,7 @@ def test_full_disk_is_one_line_at_once_and_the_run_goes_on(tmp_path, monkeypatch
         with pytest.raises(StorageError, match="2: the checkpoint cannot be saved .*up to step 1"):
             with Checkpoints(folder, keep=5) as opened:
                 opened.save(random_state(2, size))
-                while True:
-                    opened.raise_if_failed()
+                saved.ask_until_failed(opened)
         assert time.monotonic() - start < 10
         (mounted / "filler").unlink()
         with Checkpoints(folder, keep=5) as opened:
