@@ -1,4 +1,8 @@
-"""What the README and the pages of docs/ say, run as it stands there."""
+"""What the README and the pages of docs/ say, run as it stands there.
+
+To run cells and commands takes minutes, so these tests are marked slow; .ci/run runs them on one
+Python.
+"""
 
 import pathlib
 import re
@@ -79,6 +83,7 @@ def trained(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:never seen in training")  # by a small run's few words
 @pytest.mark.parametrize(
     "page",
@@ -100,6 +105,7 @@ def test_python_cells_run_and_print_what_follows_them(page, capsys, trained, mon
         assert text in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in pages_with("bash") if commands(page.values[0])])
 def test_commands_run(page, trained, monkeypatch):
     """Those of `train` are read with the configs and flags that they name; all others run."""

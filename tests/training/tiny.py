@@ -1,5 +1,7 @@
 """A decoder small enough to train in a test, and batches for it."""
 
+import functools
+
 import jax
 import numpy as np
 
@@ -31,7 +33,12 @@ def optimizer():
 
 
 def init_params(rng):
-    return jax.jit(model().init)(rng, np.zeros((1, 2), np.int32))["params"]
+    return initializer()(rng, np.zeros((1, 2), np.int32))["params"]
+
+
+@functools.cache
+def initializer():
+    return jax.jit(model().init)
 
 
 def state():
