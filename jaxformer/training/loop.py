@@ -85,14 +85,17 @@ def fit(
 
     Returns:
         The parameters, and how training ended. On SIGINT or SIGTERM the step in progress is
-        finished and saved first.
+        finished and saved first; compiling and validation are cut short, as soon as Python gets
+        to it, and what was computed before is saved.
 
     Raises:
         ConfigError: the newest checkpoint is beyond `loop.steps`, the optimizer is not an optax
             transformation, or the loss does not return two numbers.
         DataError: batches cannot be indexed by step, or one is no pytree of arrays whose rows
             divide over the devices.
-        CheckpointError: a checkpoint is damaged, or has other parameters.
+        CheckpointError: a checkpoint is damaged, or has other parameters; or another process
+            trains in the folder.
+        StorageError: a file cannot be written; the message says up to which step the run is saved.
         TrainingError: the loss or a gradient is not finite, in more steps than
             `loop.skip_bad_steps`; or the validation loss is not.
 
