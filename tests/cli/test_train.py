@@ -1,6 +1,7 @@
 """jaxformer train: what it prints, leaves in the run folder, and resumes."""
 
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -9,7 +10,7 @@ from jaxformer.cli import main
 from jaxformer.config import LionConfig, RotaryConfig, load_config
 from jaxformer.errors import ConfigError
 from jaxformer.runs import open_run
-from tests.cli.commands import one_line, split_lines, write_config
+from tests.cli.commands import one_line, output, split_lines, write_config
 
 
 def test_training_prints_settings_samples_loss_and_folder(trained):
@@ -44,19 +45,14 @@ def test_training_learns(trained):
     assert losses[-1] < 0.8 * losses[0]
 
 
-def test_run_goes_on_with_more_steps_bitwise(trained, tmp_path):
-    """20 + 10 steps in two commands equal 30 in one."""
-    longer = {"training": ("steps = 20", "steps = 30")}
-    whole = tmp_path / "whole"
-    whole.mkdir()
-    main(["train", str(write_config(whole, **longer))])
-    parts = tmp_path / "parts"
-    parts.mkdir()
-    config = write_config(parts)
-    main(["train", str(config)])
-    main(["train", str(config), "--training.steps", "30"])
-    one, two = (open_run(folder / "run", step=30) for folder in (whole, parts))
-
+def test_run_goes_on_with_more_steps_bitwise(trained, tmp_path, capsys):
+    """20 + 10 steps in two commands, of which the first is that of all tests, equal 30 in one."""
+    shutil.copytree(trained[0] / "run", tmp_path / "parts")
+    for name in ("parts", "whole"):
+        flags = ("--training.steps", 30, "--out", tmp_path / name)
+        out = output(capsys, "train", trained[0] / "tiny.toml", *flags).out
+        assert ("resuming at step 20 of 30" in out) == (name == "parts")
+    one, two = (open_run(tmp_path / name, step=30) for name in ("whole", "parts"))
     jax.tree.map(np.testing.assert_array_equal, one.params, two.params)
 
 
