@@ -106,7 +106,7 @@ class Health:
         numbers = range(step - len(steps), step)
         for number, one, is_healthy in zip(numbers, steps, healthy, strict=True):
             if is_healthy:
-                self._spikes.see(number, float(one["loss"]))
+                self._spikes.compare(number, float(one["loss"]))
             else:
                 self.print_line(
                     f"step {number + 1}: loss or gradient is not finite; skipped its batch, "

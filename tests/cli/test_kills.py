@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from orbax.checkpoint import v1 as ocp
 
+from jaxformer.training.checkpoint_manifest import checkpoint_loss
 from tests.cli.commands import TEXT
 from tests.cli.forks import MOMENTS, Forks
 
@@ -137,7 +138,7 @@ def contents(out):
     steps = sorted(int(path.name) for path in checkpoints.iterdir() if path.name.isdigit())
     with ocp.training.Checkpointer(checkpoints) as checkpointer:
         states = {step: load(checkpointer, step) for step in steps}
-        losses = [(c.step, c.metrics) for c in checkpointer.checkpoints]
+    losses = [(step, checkpoint_loss(checkpoints / str(step))) for step in steps]
     records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     metrics = [
         {key: value for key, value in record.items() if not key.endswith("_per_second")}

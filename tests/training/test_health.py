@@ -293,7 +293,7 @@ def spikes_at(folder, numbers, batch_at=lambda step: {"x": np.ones(3)}):
     lines = []
     spikes = LossSpikes(folder, batch_at, lines.append)
     for step in range(max(numbers) + 1):
-        spikes.see(step, 9.0 if step in numbers else 1.0)
+        spikes.compare(step, 9.0 if step in numbers else 1.0)
     return lines
 
 
