@@ -19,7 +19,6 @@ from jaxformer.errors import CheckpointError, StorageError
 __all__ = [
     "Manifest",
     "append",
-    "json_digest",
     "make_folder",
     "open_regular",
     "open_to_append",
@@ -342,7 +341,7 @@ def write_manifest(path: pathlib.Path, manifest: Manifest) -> None:
         StorageError: it cannot be written.
     """
     values = {"about": dict(manifest.about), "files": {k: [*v] for k, v in manifest.files.items()}}
-    text = json.dumps({**values, "sha256": json_digest(values)}, indent=0)
+    text = json.dumps({**values, "sha256": _json_digest(values)}, indent=0)
     write_whole(path, text + "\n")
 
 
@@ -355,7 +354,7 @@ def read_manifest(path: pathlib.Path) -> Manifest:
     try:
         values = json.loads(read_whole(path, limit=_MAX_MANIFEST))
         digest = values.pop("sha256")
-        if digest != json_digest(values):
+        if digest != _json_digest(values):
             raise ValueError("its SHA-256 differs")
         files = {str(name): tuple(map(str, digests)) for name, digests in values["files"].items()}
         return Manifest(dict(values["about"]), files)
@@ -365,7 +364,7 @@ def read_manifest(path: pathlib.Path) -> Manifest:
         raise CheckpointError(f"{path} is damaged: {error}") from None
 
 
-def json_digest(values: Any) -> str:
+def _json_digest(values: Any) -> str:
     """SHA-256 of JSON values, whatever the spaces and the order of the keys."""
     return sha256(json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True))
 

@@ -135,11 +135,11 @@ def test_vocabulary_of_a_run_cannot_be_smaller_than_its_tokenizer(task, tmp_path
 
 
 def test_cache_of_a_continuation_must_fit_the_memory(monkeypatch):
-    model = Decoder(ModelConfig(**SIZES | {"max_len": 2**31 - 1}))
+    model = Decoder(ModelConfig(**SIZES | {"max_len": 2**30}))
     params = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 2), int))["params"]
     with pytest.raises(ConfigError, match="decoding 1 rows of .* lower max_new_tokens"):
         monkeypatch.setattr(memory, "host_memory", lambda: 2**36)
-        generate(model, params, [[1]], max_new_tokens=2**31 - 9, rng=jax.random.key(0))
+        generate(model, params, [[1]], max_new_tokens=2**30 - 9, rng=jax.random.key(0))
 
 
 def test_beams_must_fit_the_memory(monkeypatch):

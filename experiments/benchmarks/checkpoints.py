@@ -104,7 +104,9 @@ def time_verifying(size: float, repeats: int, folder: pathlib.Path) -> None:
     """Prints how long a checkpoint of some gigabytes takes to be compared with its manifest."""
     rng = np.random.default_rng(0)
     arrays = {str(i): rng.normal(size=int(size * 2**28 / 8)).astype(np.float32) for i in range(8)}
-    state = TrainState(*jax.device_put((np.int32(1), arrays, np.int32(0), np.int32(-1))))
+    state = TrainState(
+        *jax.device_put((np.int32(1), arrays, np.int32(0), np.int32(-1), np.int32(0)))
+    )
     with Checkpoints(folder) as saved:
         saved.save(state)
         saved.wait()

@@ -28,7 +28,7 @@ def drafted(folder: pathlib.Path, *, last: str) -> Iterator[pathlib.Path]:
     what to take back.
 
     Args:
-        folder: folder that exists, locked, with nothing of these names.
+        folder: the folder, locked, with nothing of these names; made where it is missing.
         last: file that moves last: with it, the folder is whole.
 
     Raises:
@@ -36,8 +36,8 @@ def drafted(folder: pathlib.Path, *, last: str) -> Iterator[pathlib.Path]:
     """
     discard_draft(folder, last=last)
     draft = folder / DRAFT
-    draft.mkdir()
     try:
+        draft.mkdir(parents=True)
         yield draft
         names = sorted(path.name for path in draft.iterdir())
         write_whole(draft / _MOVES, json.dumps(names))

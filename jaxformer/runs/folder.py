@@ -200,10 +200,7 @@ def read_run_config(folder: pathlib.Path) -> ExperimentConfig:
         )
     if (damage := folder_damage(folder)) is not None:
         raise CheckpointError(f"{folder} is damaged: {damage}")
-    try:
-        return load_config(folder / _CONFIG)
-    except RecursionError:
-        raise CheckpointError(f"{folder / _CONFIG} is nested too deeply to be read") from None
+    return load_config(folder / _CONFIG)
 
 
 def folder_damage(folder: pathlib.Path) -> str | None:

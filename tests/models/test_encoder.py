@@ -274,7 +274,7 @@ CLASSIFYING = dataclasses.replace(BASE, num_classes=2)
         ),
         (
             lambda: run(Encoder, TOKENS, segment_ids=TOKENS[:, :2]),
-            ["query_segment_ids must be [..., T=7]", "(3, 2)"],
+            ["segment_ids must be [B=3, T=7]", "(3, 2)"],
         ),
     ],
 )

@@ -114,7 +114,7 @@ def test_folder_has_all_that_the_run_needs(trained, validation):
     assert {path.name for path in folder.iterdir()} == {
         "config.toml", "tokenizer.json", "source_tokenizer.json", "validation.json", "data.json",
         "metrics.jsonl", "tensorboard", "checkpoints", "samples.txt", "loss.png",
-        "source_words.json", "manifest.json",
+        "source_words.json", "manifest.json", "lock",
     }  # fmt: skip
     assert set(zip(validation.sources, validation.targets, strict=True)) <= set(pairs())
 

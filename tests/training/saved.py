@@ -10,7 +10,7 @@ import tensorstore
 
 from jaxformer.storage import Manifest, read_manifest, write_manifest
 from jaxformer.training import Checkpoints, TrainState
-from jaxformer.training.checkpoint_manifest import _CHANGED_LATER, _MANIFEST, _orbax_digest
+from jaxformer.training.checkpoint_manifest import _CHANGED_LATER, _MANIFEST
 
 
 def state(step, size=7):
@@ -64,10 +64,7 @@ def flip(path, bit=None):
 def sign(folder, **about):
     """Makes the manifest of a checkpoint right again, as a stranger could who has changed it."""
     before = read_manifest(folder / _MANIFEST).about
-    ignore = (_MANIFEST, *_CHANGED_LATER)
-    manifest = Manifest.of(
-        folder, {**before, "orbax": _orbax_digest(folder), **about}, ignore=ignore
-    )
+    manifest = Manifest.of(folder, {**before, **about}, ignore=(_MANIFEST, *_CHANGED_LATER))
     write_manifest(folder / _MANIFEST, manifest)
 
 
