@@ -2,6 +2,8 @@
 
 import contextlib
 import itertools
+import os
+import shutil
 import signal
 import sys
 
@@ -51,19 +53,30 @@ def assert_ends_well(words, capfd):
     return status
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder of hostile files, some of which take their time to be written."""
+    folder = tmp_path_factory.mktemp("hostile")
+    hostile.write_files(folder)
+    return folder
+
+
 @pytest.fixture
-def files(tmp_path, monkeypatch):
-    """A folder of hostile files, which commands are run in; training ends before its first step."""
+def files(folder, monkeypatch):
+    """The folder, in which commands are run; training ends before its first step."""
 
     def fit(*_, **__):
         raise ConfigError("enough")
 
-    monkeypatch.chdir(tmp_path)
+    names = set(os.listdir(folder))
+    monkeypatch.chdir(folder)
     monkeypatch.setattr("jaxformer.runs.train.fit", fit)
-    hostile.write_files(tmp_path)
     with open("/dev/null") as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
-        yield tmp_path
+        yield folder
+    for path in folder.iterdir():
+        if path.name not in names:  # written by the test
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def every(table, step):
