@@ -326,12 +326,10 @@ class Checkpoints:
         shutil.rmtree(self._folder / f"{step}{_DRAFT}", ignore_errors=True)
         self._losses.pop(step, None)
         self._verified.discard(step)
-        newest = max(self._losses, default=None)
-        safe = "none is saved yet" if newest is None else f"those up to step {newest} are whole"
         first_line = (str(reason).splitlines() or [type(reason).__name__])[0][:300]
         return StorageError(
-            f"{self._folder / str(step)}: the checkpoint cannot be saved ({first_line}); {safe}; "
-            "free space, or mend that, and the same command goes on"
+            f"{self._folder / str(step)}: the checkpoint cannot be saved ({first_line}); free "
+            "space, or mend that, and the same command goes on"
         )
 
     # Loading.

@@ -110,8 +110,8 @@ def _take(descriptor: int, folder: pathlib.Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise CheckpointError(
-            f"{folder} is being trained by {_holder(descriptor)}; wait until that ends, stop it by "
-            "kill and its number, which saves it, or choose another folder"
+            f"{folder} is being trained by {_holder(descriptor)}; wait until that ends, end it by "
+            "kill and its number, which saves first, or choose another folder"
         ) from None
     except OSError as error:
         if error.errno not in _UNSUPPORTED:

@@ -197,7 +197,7 @@ def test_checkpoint_whose_manifest_cannot_be_written_is_none(tmp_path, monkeypat
         opened.raise_if_failed()
         monkeypatch.setattr(checkpoints, "write_checkpoint_manifest", fail)
         opened.save(saved.state(2))
-        with pytest.raises(StorageError, match=r"No space left.*; those up to step 1 are whole"):
+        with pytest.raises(StorageError, match=r"No space left.*; free space"):
             saved.ask_until_failed(opened)
         assert opened.latest_step == 1
     assert saved.steps(tmp_path) == ["1"]
@@ -208,7 +208,7 @@ def test_failure_surfaces_at_the_end_too(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoints, "write_checkpoint_manifest", fail)
-    with pytest.raises(StorageError, match="No space left.*; none is saved yet"):
+    with pytest.raises(StorageError, match="No space left.*; free space"):
         saved_state = saved.state(1)
         with Checkpoints(tmp_path) as opened:
             opened.save(saved_state)

@@ -46,7 +46,7 @@ def test_second_process_is_told_who_trains_and_changes_nothing(holder):
     before = (folder / LOCK).read_bytes()
     message = refused(folder)
     assert f"is being trained by process {process.pid} on {os.uname().nodename}, since 2" in message
-    assert "wait until that ends, stop it" in message
+    assert "wait until that ends, end it" in message
     assert (folder / LOCK).read_bytes() == before
 
 
