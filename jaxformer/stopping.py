@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, TypeVar
 
-__all__ = ["StopSignals", "Stopped", "finishing", "install"]
+__all__ = ["StopSignals", "Stopped", "finishing", "install", "is_cut_short"]
 
 T = TypeVar("T")
 
@@ -57,6 +57,7 @@ class StopSignals:
         self.note = ""
         self._owns_process = owns_process
         self._raises = False  # whether a signal cuts short what the main thread does
+        self._raised = False  # whether one has, and nothing was done about it yet
         self._leaving = False
         self._since = time.monotonic()  # when one of these two changed, or the signal came
         self._received_at = 0.0
@@ -89,12 +90,16 @@ class StopSignals:
             if self.received is not None:
                 raise Stopped(self.received)
             return function(*args)
+        except Exception:
+            if self.received is None or not self._raised:
+                raise
+            raise Stopped(self.received) from None  # of which a library has made another error
         finally:
             self.finish_first()
 
     def finish_first(self) -> None:
         """From here on a signal is only noted, in `received`."""
-        self._raises = False
+        self._raises = self._raised = False
         with self._changing:
             if not self._taken_over:
                 self._save = None
@@ -159,6 +164,7 @@ class StopSignals:
         if self._leaving:
             _end_process(number)
         if self._raises:
+            self._raised = True
             raise Stopped(number)
 
     def _watch(self, descriptor: int) -> None:
@@ -204,6 +210,14 @@ class StopSignals:
 
 _process: StopSignals | None = None
 """Signals of this process, where it is all jaxformer's."""
+
+
+def is_cut_short() -> bool:
+    """Whether a signal has cut this process short, so that an error may be no more than that.
+
+    A library that `Stopped` goes through may make another error of it, or do without a result.
+    """
+    return _process is not None and _process._raised
 
 
 def install() -> StopSignals:

@@ -33,6 +33,28 @@ def test_signal_cuts_short_what_may_be_cut_short():
         assert signals.cut_short(sum, [1, 2]) == 3
 
 
+def test_error_that_a_library_makes_of_a_signal_is_the_signal():
+    """But one of what is done afterwards, such as saving, is an error."""
+
+    def library():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except BaseException:
+            raise ValueError("no result") from None
+
+    def failing():
+        raise OSError("disk full")
+
+    with stopping.finishing() as signals:
+        with pytest.raises(stopping.Stopped):
+            signals.cut_short(library)
+        with pytest.raises(OSError, match="disk full"):
+            failing()
+    with stopping.finishing() as signals:
+        with pytest.raises(OSError, match="disk full"):
+            signals.cut_short(failing)
+
+
 def test_second_signal_goes_to_the_handlers_that_were_there_before():
     """But not one that comes with the first, as `timeout` sends it to process and group."""
     got = []

@@ -4,7 +4,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from jaxformer import __version__
+from jaxformer import __version__, stopping
 from jaxformer.cli.commands import (
     Command,
     Configs,
@@ -81,4 +81,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         drop_output()  # whose reader, such as `head`, has closed it
         sys.exit(128 + signal.SIGPIPE)
     except (ValueError, OSError, MemoryError, RuntimeError) as error:
+        if stopping.is_cut_short():
+            raise  # the process says what has stopped it
         exit_for_mistake(error)

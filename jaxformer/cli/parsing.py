@@ -74,8 +74,8 @@ def _wrapped(line: str) -> str:
     plain, columns = _STYLE.sub("", line), width()
     if len(plain) <= columns or _BOX.search(line):
         return line
-    # A list of all commands is one word.
-    plain = re.sub(r"\{[\w,]+\}", lambda choices: choices[0].replace(",", ", "), plain)
+    # The list of all commands is one word.
+    plain = re.sub(rf"\S{{{columns + 1},}}", lambda word: word[0].replace(",", ", "), plain)
     return textwrap.fill(plain, columns, break_long_words=False, break_on_hyphens=False)
 
 

@@ -46,10 +46,10 @@ def _train(config: ExperimentConfig) -> None:
     assert config.out is not None  # load_config fills it in
     folder = pathlib.Path(config.out)
     if result.stop_signal is not None:
-        show(
-            f"stopped by {result.stop_signal.name} at step {result.step}, saved in {folder}; the "
-            "same command goes on from there"
-        )
+        reached = f"at step {result.step}, saved in {folder}; the same command goes on from there"
+        if result.step == 0:
+            reached = "before it took a step; the same command goes on"
+        show(f"stopped by {result.stop_signal.name} {reached}")
         sys.exit(128 + result.stop_signal)
     _report(runs.open_run(folder), result)
 

@@ -274,9 +274,11 @@ class _Loop:
 
     def describe(self) -> None:
         """Says what is saved, for the line of a process that a signal stops."""
-        step = self.checkpoints.latest_step or 0
+        step = self.checkpoints.latest_step
         self.signals.note = (
             f"at step {step}, saved in {self.folder}; the same command goes on from there"
+            if step
+            else "before it took a step; the same command goes on"
         )
 
     def log(self) -> None:
