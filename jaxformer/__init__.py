@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "__version__", "cli", "config", "errors", "functional", "inference", "models", "modules",
-    "runs", "testing", "text", "training", "viz",
+    "planning", "runs", "testing", "text", "training", "viz",
 ]  # fmt: skip
 
 if TYPE_CHECKING:  # for type checkers and editors, to which __getattr__ says nothing
@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # for type checkers and editors, to which __getattr__ says no
         inference,
         models,
         modules,
+        planning,
         runs,
         testing,
         text,

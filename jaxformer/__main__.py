@@ -15,7 +15,7 @@ def main() -> None:
     """
     signals = stopping.install()
     if sys.argv[1:2] == ["train"]:
-        signals.note = "before it took a step; the same command goes on"
+        signals.note = stopping.saved_note()
     try:
         try:
             signals.cut_short(_run_command)

@@ -7,7 +7,7 @@ from typing import Any
 
 from jaxformer.errors import ConfigError
 
-__all__ = ["device_memory", "host_memory", "require_memory"]
+__all__ = ["device_memory", "host_memory", "readable_bytes", "require_memory"]
 
 _CGROUPS = pathlib.Path("/sys/fs/cgroup")
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -82,14 +82,19 @@ def require_memory(needs: Mapping[str, int], available: int, *, what: str, remed
     """
     total = sum(needs.values())
     if total > available:
-        parts = ", ".join(f"{name} {_readable(size)}" for name, size in needs.items())
+        parts = ", ".join(f"{name} {readable_bytes(size)}" for name, size in needs.items())
         raise ConfigError(
-            f"{what} needs at least {_readable(total)} of memory ({parts}), got "
-            f"{_readable(available)}; {remedy}"
+            f"{what} needs at least {readable_bytes(total)} of memory ({parts}), got "
+            f"{readable_bytes(available)}; {remedy}"
         )
 
 
-def _readable(size: int) -> str:
-    """A number of bytes in the largest unit of which it is at least one."""
+def readable_bytes(size: int) -> str:
+    """A number of bytes in the largest unit of which it is at least one.
+
+    Example:
+        >>> readable_bytes(3 * 2**29)
+        '1.5 GiB'
+    """
     unit = min(max(0, size.bit_length() - 1) // 10, len(_UNITS) - 1)
     return f"{size / 2 ** (10 * unit):.4g} {_UNITS[unit]}"

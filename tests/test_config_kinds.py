@@ -114,7 +114,7 @@ def test_optimizer_without_a_name_is_adamw(load):
             'name = "sgd"\nbeta2 = 0.5',
             ["optimizer.beta2 is for optimizer of name 'adamw' or 'lion', got name='sgd' and"],
         ),
-        ("nesterov = true", ["optimizer.nesterov is for", "'sgd', got name='adamw'", "=True;"]),
+        ("nesterov = true", ["optimizer.nesterov is for", "'sgd' or 'muon', got name='adamw'"]),
         ('name = "sgd"\nnesterov = 1', ["optimizer.nesterov must be true or false, got 1"]),
         ('name = "lion"\nbeta2 = 1', ["[optimizer] beta2 must be in [0, 1), got beta2=1.0"]),
     ],

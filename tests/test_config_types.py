@@ -8,6 +8,7 @@ import pytest
 
 from jaxformer import config
 from jaxformer.config import (
+    AdafactorConfig,
     AdamWConfig,
     AlibiConfig,
     BeamSearchConfig,
@@ -17,6 +18,9 @@ from jaxformer.config import (
     LionConfig,
     Llama3ScalingConfig,
     LoopConfig,
+    MeshConfig,
+    MeshRule,
+    MuonConfig,
     NoPositionsConfig,
     RelativeConfig,
     RotaryConfig,
@@ -38,7 +42,9 @@ INSTANCES = [
     TrainingConfig(steps=7, batch_tokens=99), LoopConfig(steps=1), SamplingConfig(),
     SamplesConfig(), BeamSearchConfig(), TranslationConfig(), ScheduleConfig(),
     AdamWConfig(learning_rate=1.0),
-    SgdConfig(learning_rate=1.0), LionConfig(learning_rate=1.0), LINEAR, YARN, RotaryConfig(),
+    SgdConfig(learning_rate=1.0), LionConfig(learning_rate=1.0), AdafactorConfig(learning_rate=1.0),
+    MuonConfig(learning_rate=1.0), MeshConfig(), MeshRule(path="*", axes=()), LINEAR, YARN,
+    RotaryConfig(),
     Llama3ScalingConfig(
         factor=8.0, original_max_len=9, low_freq_factor=1.0, high_freq_factor=4.0
     ),

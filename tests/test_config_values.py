@@ -6,10 +6,14 @@ import math
 import pytest
 
 from jaxformer.config import (
+    AdafactorConfig,
     AdamWConfig,
     BeamSearchConfig,
     DataConfig,
     LionConfig,
+    MeshConfig,
+    MeshRule,
+    MuonConfig,
     SamplesConfig,
     SamplingConfig,
     ScheduleConfig,
@@ -175,7 +179,29 @@ PAIRS = {
         ),
         (
             lambda: TrainingConfig(steps=1, batch_size=1, runner="single", devices=1),
-            ["training.devices is for the runner 'pmap'", "devices=1", "remove devices"],
+            ["training.devices is not for the runner 'single'", "devices=1", "remove devices"],
+        ),
+        (lambda: MeshConfig(tensor=0), ["tensor must be positive"]),
+        (lambda: MeshConfig(rules=("*",)), ["rules of a mesh must be MeshRules", "('*',)"]),
+        (lambda: MeshRule(path="", axes=()), ["path must be a pattern"]),
+        (lambda: MuonConfig(learning_rate=1.0, update_rms=-1.0), ["update_rms must be zero"]),
+        (lambda: MuonConfig(learning_rate=1.0, beta=1.0), ["beta must be in [0, 1)"]),
+        (
+            lambda: AdafactorConfig(learning_rate=1.0, clip_threshold=0.5),
+            ["clip_threshold must be at least 1", "=0.5"],
+        ),
+        (lambda: AdafactorConfig(learning_rate=1.0, decay_rate=0.0), ["decay_rate must be posit"]),
+        (
+            lambda: ScheduleConfig(name="warmup_stable_decay", decay_steps=5),
+            ["decay_start", "decay_start=None and name='warmup_stable_decay'"],
+        ),
+        (
+            lambda: ScheduleConfig(name="linear", decay_steps=5, decay_start=3),
+            ["decay_start=3 and name='linear'"],
+        ),
+        (
+            lambda: ScheduleConfig(name="warmup_stable_decay", decay_steps=5, decay_start=5),
+            ["decay_start must be in warmup_steps .. decay_steps - 1", "decay_start=5"],
         ),
         (lambda: TranslationConfig(beam_size=0), ["beam_size must be positive"]),
         (lambda: BeamSearchConfig(num_best=0), ["num_best must be positive"]),

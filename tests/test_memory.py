@@ -13,6 +13,7 @@ from jaxformer.config import BeamSearchConfig, ModelConfig, TrainingConfig
 from jaxformer.errors import ConfigError
 from jaxformer.inference import generate, translate
 from jaxformer.models import Decoder, EncoderDecoder
+from jaxformer.modules import Block
 from jaxformer.runs import task_class
 from jaxformer.runs.memory import param_shapes, require_training_memory
 from jaxformer.training import SingleRunner
@@ -97,8 +98,9 @@ def test_state_of_training_must_fit_the_memory_to_the_byte(task, monkeypatch):
     """Parameters, gradients and two moments of Adam, its count, and a batch."""
     params = sum(np.prod(leaf.shape) * 4 for leaf in jax.tree.leaves(param_shapes(task)))
     tokens = task.config.training.batch_tokens // 4
-    # Adam counts its steps, and so does the schedule of the learning rate.
-    total = int(4 * params + 4 + 4 + tokens * 8 + tokens * 16 * 4)
+    # Adam counts its steps, so does the schedule of the learning rate, and the state has three
+    # numbers of its own.
+    total = int(4 * params + 4 + 4 + 3 * 4 + tokens * 8 + tokens * 16 * 4)
     monkeypatch.setattr(memory, "host_memory", lambda: total)
     require_training_memory(task, SingleRunner())
     monkeypatch.setattr(memory, "host_memory", lambda: total - 1)
@@ -115,11 +117,24 @@ def test_batch_must_fit_the_memory(task, monkeypatch):
         require_training_memory(dataclasses.replace(task, config=large), SingleRunner())
 
 
-def test_deep_model_is_estimated_as_fast_as_a_flat_one(task):
+def test_deep_model_is_estimated_as_fast_as_a_flat_one(task, monkeypatch):
     """A loop over 10,000 layers would be traced for minutes."""
-    deep = tiny.change(task.config, model={"layer_execution": "loop", "num_layers": 10_000})
-    leaves = jax.tree.leaves(param_shapes(dataclasses.replace(task, config=deep)))
-    assert any(leaf.shape[0] == 10_000 for leaf in leaves)
+    call, traced = Block.__call__, []
+
+    def counted(block, *args, **options):
+        traced.append(block)
+        assert len(traced) < 99, "each layer is traced"
+        return call(block, *args, **options)
+
+    monkeypatch.setattr(Block, "__call__", counted)
+    counts = []
+    for depth in (2, 10_000):
+        traced.clear()
+        model = {"layer_execution": "loop", "num_layers": depth}
+        one = dataclasses.replace(task, config=tiny.change(task.config, model=model))
+        assert any(leaf.shape[0] == depth for leaf in jax.tree.leaves(param_shapes(one)))
+        counts.append(len(traced))
+    assert counts[0] == counts[1] > 0
 
 
 def test_vocabulary_of_a_run_cannot_be_smaller_than_its_tokenizer(task, tmp_path):

@@ -55,6 +55,17 @@ def test_error_that_a_library_makes_of_a_signal_is_the_signal():
             signals.cut_short(failing)
 
 
+def test_line_of_a_signal_is_written_once(monkeypatch, capfd):
+    """Whoever comes first: the command, the process or its watcher."""
+    monkeypatch.setattr(stopping.process, "_process", signals := stopping.StopSignals())
+    stopping.say_stopped(signal.SIGTERM, stopping.saved_note(3, "there"))
+    signals.say(signal.SIGTERM)
+    assert capfd.readouterr().err == (
+        "jaxformer: stopped by SIGTERM at step 3, saved in there; the same command goes on from "
+        "there\n"
+    )
+
+
 def test_second_signal_goes_to_the_handlers_that_were_there_before():
     """But not one that comes with the first, as `timeout` sends it to process and group."""
     got = []
@@ -140,7 +151,7 @@ def work():
 
 with stopping.finishing() as signals:
     try:
-        stopping._GRACE = 0.05
+        stopping.signals._GRACE = 0.05
         signals.cut_short(work, save=save)
         print("went on")
     except stopping.Stopped:

@@ -26,6 +26,7 @@ from jaxformer.training import (
     Checkpoints,
     SingleRunner,
     TrainState,
+    checkpoint_index,
     checkpoints,
     language_model_loss,
     make_optimizer,
@@ -75,7 +76,9 @@ def time_saving(size: str, num_steps: int, repeats: int, folder: pathlib.Path) -
             stack.enter_context(
                 mock.patch.object(checkpoints, "write_checkpoint_manifest", write_none)
             )
-            stack.enter_context(mock.patch.object(checkpoints, "checkpoint_loss", lambda _: None))
+            stack.enter_context(
+                mock.patch.object(checkpoint_index, "checkpoint_loss", lambda _: None)
+            )
             return loop(saved)
 
     with Checkpoints(folder / "a", keep=1) as with_it, Checkpoints(folder / "b", keep=1) as without:

@@ -19,6 +19,7 @@ from jaxformer.cli.configs import configs
 from jaxformer.cli.inference import generate, predict, translate
 from jaxformer.cli.mistakes import exit_for_mistake
 from jaxformer.cli.parsing import parse
+from jaxformer.cli.plan import plan
 from jaxformer.cli.plot import plot
 from jaxformer.cli.terminal import drop_output, flush, open_missing_streams, show, warnings_as_lines
 from jaxformer.cli.train import evaluate, train
@@ -50,6 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if len(words) >= 2 and words[0] == "train" and not words[1].startswith("-"):
             train(words[1], words[2:])
             return
+        if words[:1] == ["plan"] and words[1:] not in ([], ["-h"], ["--help"]):
+            plan(words[1:])
+            flush()
+            return
         command = parse(
             Command,
             args=words,
@@ -78,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:
-        drop_output()  # whose reader, such as `head`, has closed it
+        drop_output(sys.stdout)  # whose reader, such as `head`, has closed it
         sys.exit(128 + signal.SIGPIPE)
     except (ValueError, OSError, MemoryError, RuntimeError) as error:
         if stopping.is_cut_short():

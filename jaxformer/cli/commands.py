@@ -13,6 +13,7 @@ __all__ = [
     "Configs",
     "Evaluate",
     "Generate",
+    "Plan",
     "Plot",
     "PlotAttention",
     "PlotLoss",
@@ -36,6 +37,31 @@ class Train:
     config: tyro.conf.Positional[str]
     """Config file, or the name of a ready config, such as quickstart; jaxformer configs lists
     them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Plan a training run on accelerators that need not be there: memory, time, and what fits.
+
+    Nothing of the model is allocated, and no data is read. Keys of the config can be overridden
+    as in jaxformer train. For TPUs the step is compiled by their compiler, which comes with
+    jaxformer[tpu]. The status is 1 where the step does not fit, else 0.
+    """
+
+    config: tyro.conf.Positional[str]
+    """Config file, or the name of a ready config."""
+
+    accelerator: str
+    """A100, H100, H200, B200, v4, v5e, v5p or v6e."""
+
+    devices: int | None = None
+    """Number of GPUs; as many as the mesh of the config needs when not given."""
+
+    topology: str | None = None
+    """Chips of a TPU slice in each direction, such as 4x4, or 2x2x1 for v4 and v5p."""
+
+    utilization: float = 0.4
+    """Share of the peak FLOP/s that is reached, for the time that training takes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,6 +274,7 @@ class Plot:
 Command = (
     Annotated[Configs, tyro.conf.subcommand("configs")]
     | Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Plan, tyro.conf.subcommand("plan")]
     | Annotated[Generate, tyro.conf.subcommand("generate")]
     | Annotated[Translate, tyro.conf.subcommand("translate")]
     | Annotated[Predict, tyro.conf.subcommand("predict")]

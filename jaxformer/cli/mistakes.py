@@ -9,7 +9,7 @@ from typing import NoReturn
 from jaxformer import errors
 from jaxformer.cli.terminal import drop_output, flush, show
 
-__all__ = ["exit_for_mistake"]
+__all__ = ["exit_for_mistake", "message_and_status"]
 
 _MISTAKE, _MACHINE = 2, 1  # exit statuses
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE)
@@ -23,19 +23,19 @@ def exit_for_mistake(error: Exception) -> NoReturn:
         SystemExit: with status 2 for a user's mistake, 1 for what the machine could not do.
         Exception: the error itself, where it is neither.
     """
-    message, status = _message(error)
+    message, status = message_and_status(error)
     message = " ".join(message.split())
     if len(message) > _LONGEST:
         message = f"{message[: _LONGEST // 2]} ... {message[-_LONGEST // 2 :]}"
     try:
         flush()
     except (errors.StorageError, OSError):
-        drop_output()
+        drop_output(sys.stdout)
     show(f"jaxformer: error: {message}", error=True)
     sys.exit(status)
 
 
-def _message(error: Exception) -> tuple[str, int]:
+def message_and_status(error: Exception) -> tuple[str, int]:
     """What is said of an error, and the exit status; raises it again where it is a defect."""
     if isinstance(error, UnicodeEncodeError):
         return (

@@ -7,6 +7,7 @@ from typing import Any
 
 import tyro
 
+from jaxformer.cli.hosts import LAUNCH_HELP
 from jaxformer.cli.parsing import parse
 from jaxformer.cli.suggestions import suggested_keys
 from jaxformer.config import ExperimentConfig, SyntheticConfig, config_differences
@@ -71,7 +72,7 @@ def override_config(
         description=(
             "Overrides of the config; each shows its value there. Another kind, with the defaults "
             f"of its own: {', '.join(_kind_flags(config, ''))}. Its keys can be set as well; "
-            "those without a default keep their value."
+            f"those without a default keep their value. {LAUNCH_HELP}"
         ),
         config=(tyro.conf.AvoidSubcommands,),
     )

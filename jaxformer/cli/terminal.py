@@ -9,7 +9,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TextIO
 
 from jaxformer import errors
 
@@ -62,8 +62,14 @@ def show(
     if stream is None:
         return
     shown = for_terminal(text) if stream.isatty() and not styled else text
-    with contextlib.suppress(OSError) if error else _as_storage_error():
-        print(shown, end=end, file=stream, flush=at_once)
+    if not error:
+        with _as_storage_error():
+            print(shown, end=end, file=stream, flush=at_once)
+        return
+    try:
+        print(shown, end=end, file=stream, flush=True)
+    except OSError:
+        drop_output(stream)
 
 
 def flush() -> None:
@@ -108,14 +114,14 @@ def open_missing_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
 
 
-def drop_output() -> None:
-    """Sends what standard output still holds, and is yet to get, to /dev/null.
+def drop_output(stream: TextIO) -> None:
+    """Sends what a standard stream still holds, and is yet to get, to /dev/null.
 
-    Python would complain at exit about what it cannot write.
+    Python would fail at exit, with a status of its own, where it cannot write that.
     """
     with contextlib.suppress(OSError, AttributeError, io.UnsupportedOperation):
         opened = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(opened, sys.stdout.fileno())
+        os.dup2(opened, stream.fileno())
         os.close(opened)
 
 
@@ -152,7 +158,7 @@ class _Lasting:
     def _give_up(self, error: OSError) -> None:
         if error.errno not in (errno.EPIPE, errno.EIO):  # EIO: of a terminal that was closed
             self.failure = error.strerror or str(error)
-        drop_output()
+        drop_output(sys.stdout)
 
 
 @contextlib.contextmanager

@@ -5,14 +5,16 @@ import pathlib
 import sys
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jaxformer.cli.commands import Evaluate
 from jaxformer.cli.figures import cannot_draw, write_figure
+from jaxformer.cli.hosts import pop_launch, several_hosts
 from jaxformer.cli.overrides import implied_settings, override_config
-from jaxformer.cli.terminal import lasting_output, show, width
+from jaxformer.cli.terminal import flush, for_terminal, lasting_output, show, width
 from jaxformer.config import ExperimentConfig, changed_settings, load_config
 from jaxformer.errors import DataError, StorageError
+from jaxformer.stopping import saved_note, say_stopped
 from jaxformer.storage import write_whole
 
 if TYPE_CHECKING:
@@ -25,33 +27,35 @@ __all__ = ["evaluate", "train"]
 def train(path: str, overrides: Sequence[str]) -> None:
     """Trains, or resumes, the run of a config with its overrides, and reports on the result.
 
-    No training ends because of what is said about it: it goes on where standard output is gone.
+    On several hosts all call this, and the first one reports. No training ends because of what is
+    said about it: it goes on where standard output is gone.
     """
     with lasting_output():
+        launch, overrides = pop_launch(overrides)
         loaded = load_config(path)
         config = override_config(loaded, overrides, prog=f"jaxformer train {path}")
-        for line in implied_settings(loaded, config, overrides):
-            show(line)
-        _train(config)
+        _train(config, launch, implied_settings(loaded, config, overrides))
 
 
-def _train(config: ExperimentConfig) -> None:
+def _train(config: ExperimentConfig, launch: dict[str, Any], implied: Sequence[str]) -> None:
     if config.training.cpu_devices is not None:
         from jaxformer.training.parallel import split_cpu
 
         split_cpu(config.training.cpu_devices)
-    from jaxformer import runs
-
-    result = runs.train_run(config, on_start=_print_start)
     assert config.out is not None  # load_config fills it in
     folder = pathlib.Path(config.out)
-    if result.stop_signal is not None:
-        reached = f"at step {result.step}, saved in {folder}; the same command goes on from there"
-        if result.step == 0:
-            reached = "before it took a step; the same command goes on"
-        show(f"stopped by {result.stop_signal.name} {reached}")
-        sys.exit(128 + result.stop_signal)
-    _report(runs.open_run(folder), result)
+    with several_hosts(launch, folder) as is_first:
+        for line in implied if is_first else ():
+            show(line)
+        from jaxformer import runs
+
+        result = runs.train_run(config, on_start=_print_start if is_first else None)
+        if result.stop_signal is not None:
+            flush()  # so that the line is the last one
+            say_stopped(result.stop_signal, for_terminal(saved_note(result.step, folder)))
+            sys.exit(128 + result.stop_signal)
+        if is_first:
+            _report(runs.open_run(folder), result)
 
 
 def _print_start(task: "Task") -> None:

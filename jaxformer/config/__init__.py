@@ -17,10 +17,13 @@ from jaxformer.config.files import (
 )
 from jaxformer.config.layers import LayerConfig
 from jaxformer.config.loop import LoopConfig
+from jaxformer.config.mesh import MESH_AXES, MeshConfig, MeshRule
 from jaxformer.config.model import ModelConfig
 from jaxformer.config.optimizers import (
+    AdafactorConfig,
     AdamWConfig,
     LionConfig,
+    MuonConfig,
     OptimizerConfig,
     ScheduleConfig,
     SgdConfig,
@@ -43,6 +46,8 @@ from jaxformer.config.ready import ready_configs
 from jaxformer.config.schema import ExperimentConfig, TrainingConfig
 
 __all__ = [
+    "MESH_AXES",
+    "AdafactorConfig",
     "AdamWConfig",
     "AlibiConfig",
     "BeamSearchConfig",
@@ -54,7 +59,10 @@ __all__ = [
     "LinearScalingConfig",
     "LionConfig",
     "Llama3ScalingConfig",
+    "MeshConfig",
+    "MeshRule",
     "ModelConfig",
+    "MuonConfig",
     "NoPositionsConfig",
     "OptimizerConfig",
     "PositionsConfig",

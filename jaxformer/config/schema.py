@@ -15,6 +15,7 @@ from jaxformer.config.data import SOURCES, DataConfig, TokenizerConfig
 from jaxformer.config.decoding import SamplesConfig, TranslationConfig
 from jaxformer.config.kinds import resolve_kinds
 from jaxformer.config.loop import LoopConfig
+from jaxformer.config.mesh import MeshConfig
 from jaxformer.config.model import ModelConfig
 from jaxformer.config.optimizers import AdamWConfig, OptimizerConfig, ScheduleConfig
 from jaxformer.errors import ConfigError
@@ -62,7 +63,10 @@ class TrainingConfig(LoopConfig):
             pairs, by the longer side, and labelled texts. A batch has batch_tokens // length rows.
         label_smoothing: share of the target that is spread evenly over the vocabulary, or the
             classes; not used in validation.
-        runner: "pmap" is data-parallel over every device; "single" uses one.
+        runner: where steps run. "pmap" is data-parallel over every device, each of which has all
+            parameters; "mesh" splits what `[mesh]` says over them; "single" uses one device. "auto"
+            is "mesh" where `[mesh]` is not as it is by default, or where there are several hosts,
+            else "pmap".
         devices: number of local devices to use; all when not given.
         cpu_devices: number of virtual devices to split this machine's CPU into, to try data
             parallelism without accelerators.
@@ -71,7 +75,7 @@ class TrainingConfig(LoopConfig):
     batch_size: int | None = None
     batch_tokens: int | None = None
     label_smoothing: float = 0.0
-    runner: Literal["pmap", "single"] = "pmap"
+    runner: Literal["auto", "pmap", "mesh", "single"] = "auto"
     devices: int | None = None
     cpu_devices: int | None = None
 
@@ -81,8 +85,8 @@ class TrainingConfig(LoopConfig):
         require_at_most(self, _MAX_CPU_DEVICES, "cpu_devices")
         if self.runner == "single" and self.devices is not None:
             raise ConfigError(
-                f"training.devices is for the runner 'pmap', got devices={self.devices} and "
-                "runner='single', which uses one; remove devices"
+                f"training.devices is not for the runner 'single', which uses one, got "
+                f"devices={self.devices}; remove devices"
             )
         require_shares(self, "label_smoothing")
         if (self.batch_size is None) == (self.batch_tokens is None):
@@ -116,6 +120,7 @@ class ExperimentConfig:
         optimizer: the optimizer; AdamW where a TOML table does not name it.
         schedule: the learning-rate schedule.
         training: length, batches, devices and intervals.
+        mesh: how parameters, rows and tokens are split over devices, for the runner "mesh".
         samples: samples at the end of training.
         translation: beam search of an encoder-decoder.
     """
@@ -129,6 +134,7 @@ class ExperimentConfig:
     optimizer: OptimizerConfig = dataclasses.field(metadata={"default_kind": AdamWConfig})
     schedule: ScheduleConfig = ScheduleConfig()
     training: TrainingConfig
+    mesh: MeshConfig = MeshConfig()
     samples: SamplesConfig = SamplesConfig()
     translation: TranslationConfig = TranslationConfig()
 
@@ -139,6 +145,7 @@ class ExperimentConfig:
         require(0 <= self.seed < 2**31, "seed must be in 0 .. 2**31 - 1", seed=self.seed)
         self._check_data()
         self._check_unused_settings()
+        self._check_mesh()
 
     def _check_data(self) -> None:
         architecture, source = self.model.architecture, self.data.source
@@ -160,6 +167,26 @@ class ExperimentConfig:
             raise ConfigError(
                 f"model.num_classes is for labelled texts, got data.source={source!r} and "
                 f"num_classes={self.model.num_classes}; remove it"
+            )
+
+    def _check_mesh(self) -> None:
+        """Checks that the mesh has an effect, and divides what it splits of the model."""
+        mesh, runner, model = self.mesh, self.training.runner, self.model
+        if mesh != MeshConfig() and runner in ("pmap", "single"):
+            raise ConfigError(
+                f"[mesh] has no effect with training.runner={runner!r}; remove it, or set the "
+                "runner to 'mesh'"
+            )
+        for name, value in (("num_heads", model.num_heads), ("num_kv_heads", model.kv_heads)):
+            if value % mesh.tensor:
+                raise ConfigError(
+                    f"mesh.tensor must divide model.{name}, since heads are split over it, got "
+                    f"tensor={mesh.tensor} and {name}={value}; change one of them"
+                )
+        if self.data.is_stream and model.max_len % mesh.sequence:
+            raise ConfigError(
+                "mesh.sequence must divide model.max_len, the length of the sequences, got "
+                f"sequence={mesh.sequence} and max_len={model.max_len}; change one of them"
             )
 
     def _check_unused_settings(self) -> None:

@@ -5,6 +5,11 @@ from jaxformer.functional.attention import (
     attention_mask,
     attention_weights,
     dot_product_attention,
+    from_ring_order,
+    ring_attention,
+    ring_positions,
+    sharded_ring_attention,
+    to_ring_order,
 )
 from jaxformer.functional.attention_function import AttentionFunction
 from jaxformer.functional.cache import KVCache, WindowCache
@@ -66,6 +71,7 @@ __all__ = [
     "dot_product_attention",
     "embed",
     "feed_forward",
+    "from_ring_order",
     "gated_feed_forward",
     "layer_norm",
     "linear",
@@ -73,10 +79,14 @@ __all__ = [
     "padding",
     "project_memory",
     "relative_position_buckets",
+    "ring_attention",
+    "ring_positions",
     "rms_norm",
     "rotary_tables",
     "segments",
+    "sharded_ring_attention",
     "sinusoidal_positions",
+    "to_ring_order",
     "unembed",
     "window",
 ]

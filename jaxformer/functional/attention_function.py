@@ -1,4 +1,4 @@
-"""A user's own attention function in place of the library's: how it is called, and checked."""
+"""Calls a user's own attention function in place of the library's, and checks its result."""
 
 import inspect
 from collections.abc import Callable
@@ -22,7 +22,11 @@ AttentionFunction = Callable[..., jax.Array]
 
 
 class AttentionKeywords(TypedDict, total=False):
-    """The keyword arguments of `dot_product_attention`, which documents them."""
+    """The keyword arguments of `dot_product_attention`, which documents them.
+
+    Without return_residual: layers use the output only, and an attention function of one's own
+    need not know more.
+    """
 
     scale: float | None
     is_causal: bool
@@ -69,8 +73,8 @@ def call_attention(
         float `[..., T, N, Hv]`.
 
     Raises:
-        ConfigError: it is no function, or does not take these arguments.
-        ShapeError: it returns something else.
+        ConfigError: attention_fn is no function, or does not take these arguments.
+        ShapeError: its result has another shape or dtype.
 
     Example:
         >>> import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The key/value cache of one attention layer: of all its tokens, or of a window's."""
+"""Key/value caches of one attention layer: of all tokens, or of those in a sliding window."""
 
 from typing import NamedTuple
 
@@ -14,15 +14,16 @@ from jaxformer.functional.shapes import (
     check_dtype,
     check_float_dtype,
 )
-from jaxformer.functional.sizes import check_size, known_values
+from jaxformer.functional.sizes import check_range, check_size, known_values
 
 __all__ = ["KVCache", "WindowCache"]
 
 
 class KVCache(NamedTuple):
-    """Keys and values of the tokens so far; a pytree whose every leaf leads with the batch.
+    """Key/value cache: the keys and values of all tokens so far.
 
-    Rows may hold different numbers of tokens. Slots at or beyond a row's length are unwritten.
+    It is a pytree whose every leaf leads with the batch axis. Rows may hold different numbers of
+    tokens. Slots at or beyond a row's length are unwritten.
 
     Args:
         key: float `[B, S, K, H]`.
@@ -82,7 +83,7 @@ class KVCache(NamedTuple):
     def append(
         self, key: jax.Array, value: jax.Array, num_tokens: Array | None = None
     ) -> "KVCache":
-        """Writes the next tokens of every row behind its last one.
+        """Appends new tokens to every row.
 
         Args:
             key: float `[B, T, K, H]`.
@@ -132,7 +133,7 @@ class KVCache(NamedTuple):
 
 
 class WindowCache(NamedTuple):
-    """Keys and values of the last W tokens of every row: all that a sliding window ever reads.
+    """Key/value cache of a sliding window: the keys and values of the last W tokens of every row.
 
     The newest token lies in the last slot of its row, so that the slots of all rows have the same
     distance to the next token. A row of fewer than W tokens leaves its first slots unwritten.
@@ -191,7 +192,7 @@ class WindowCache(NamedTuple):
     def append(
         self, key: jax.Array, value: jax.Array, num_tokens: Array | None = None
     ) -> tuple[jax.Array, jax.Array, "WindowCache"]:
-        """Puts the next tokens of every row behind the held ones, and keeps the last W.
+        """Appends new tokens to every row, and keeps the last W.
 
         Args:
             key: float `[B, T, K, H]`.
@@ -204,7 +205,7 @@ class WindowCache(NamedTuple):
             then the new ones, which the new queries attend to; and the cache after them.
 
         Raises:
-            ShapeError: the shapes do not fit, or num_tokens is known not to.
+            ShapeError: the shapes do not fit, or num_tokens is known and not in 0 .. T.
         """
         num_tokens = _checked_new_tokens(self, key, value, num_tokens).clip(0, key.shape[1])
 
@@ -232,7 +233,7 @@ class WindowCache(NamedTuple):
         return (slots[None] >= first[:, None])[:, None, None]
 
     def by_slot(self, array: jax.Array, num_tokens: int) -> jax.Array:
-        """Takes the keys of a mask or bias, which are in order of position, as the slots hold them.
+        """Gathers the key axis of a mask or bias, which is in order of position, by slot.
 
         Args:
             array: `[B or 1, N or 1, T or 1, S or 1]`, S keys from position 0 on.
@@ -270,7 +271,6 @@ def _checked_new_tokens(
     check_dtype("num_tokens", num_tokens, "integer")
     check_axes("num_tokens", num_tokens, "B", {"B": batch})
     counts = known_values(num_tokens)
-    if counts is not None and counts.size:
-        if not 0 <= counts.min() <= counts.max() <= sizes["T"]:
-            raise ShapeError(f"num_tokens must be in 0 .. T={sizes['T']}, got {counts.tolist()}")
+    if counts is not None:
+        check_range("num_tokens", counts.tolist(), least=0, most=sizes["T"], bound="T")
     return num_tokens

@@ -1,4 +1,4 @@
-"""What a cache adds to the structure of attention: offsets, lengths, and unwritten slots."""
+"""Arguments of attention that a cache determines: offset, lengths, mask of unwritten slots."""
 
 import jax
 
@@ -21,7 +21,7 @@ def with_cross_cache(options: AttentionKeywords, cross_cache: KVCache) -> Attent
 
 
 def check_cached(options: AttentionKeywords, crosses: str, mask: Array | None) -> None:
-    """Raises where a call does not go together with a cache."""
+    """Checks that a call with a cache is self-attention, and leaves offset and lengths to it."""
     is_causal = options.get("is_causal", False)
     if crosses or (not is_causal and mask is None):
         raise ShapeError(
@@ -41,7 +41,7 @@ def check_cached(options: AttentionKeywords, crosses: str, mask: Array | None) -
 def with_cache(
     options: AttentionKeywords, cache: KVCache, num_queries: int, num_tokens: jax.Array | None
 ) -> AttentionKeywords:
-    """Adds the positions and lengths of a cache that the new tokens are in already."""
+    """Adds the query offset and lengths of a cache, after the new tokens were appended to it."""
     options = {
         **options,
         "query_seq_lengths": num_tokens,
@@ -57,7 +57,7 @@ def with_window_cache(
     options: AttentionKeywords, cache: WindowCache, num_queries: int, num_tokens: jax.Array | None,
     mask: Array | None,
 ) -> tuple[AttentionKeywords, jax.Array | None]:  # fmt: skip
-    """Adds the structure of a window's slots, which the new tokens will follow."""
+    """Adds offset, lengths and mask of a window's slots, before new tokens are appended to it."""
     left, _ = window_sides("local_window_size", options.get("local_window_size"))
     if left != cache.window:
         raise ShapeError(

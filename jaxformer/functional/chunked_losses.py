@@ -46,8 +46,9 @@ def chunked_cross_entropy(
         z_loss: weight of $(\log Z)^2$.
         softcap: c in c * tanh(logits / c), which bounds the logits; None = no cap.
         chunk_size: tokens in a chunk. None = a sixteenth of all, at least 128 and at most 1024:
-            fewer read and write the table's gradient too often, more hold too many logits. It must
-            be None where the number of tokens is symbolic (`jax.export`); then it is a sixteenth.
+            smaller chunks read and write the table's gradient too often, larger ones hold too many
+            logits. It must be None where the number of tokens is symbolic (`jax.export`); then it
+            is a sixteenth.
 
     Returns:
         (loss_sum, weight_sum), as `cross_entropy` does, in float32 (float64 for float64).
@@ -76,7 +77,7 @@ def chunked_cross_entropy(
     check_dtype("table", table, "floating", remedy="cast it with .astype")
     check_dtype("hidden", hidden, "floating", remedy="cast it with .astype")
     check_axes("hidden", hidden, "... D", {"D": sizes["D"]}, remedy="D is the table's width")
-    if chunk_size is not None and not (is_int(chunk_size) and chunk_size >= 1):
+    if chunk_size is not None and not is_int(chunk_size, 1):
         raise ConfigError(
             f"chunk_size must be a positive number of tokens, got {chunk_size!r}; None = a "
             "sixteenth"
@@ -87,7 +88,7 @@ def chunked_cross_entropy(
 
     tokens = labels.size
     chunks = _number_of_chunks(tokens, chunk_size)
-    size = -(-tokens // chunks)  # even chunks: what is filled up is less than one token a chunk
+    size = -(-tokens // chunks)  # even chunks, so that less than one token in each is padding
     fill = chunks * size - tokens
 
     def in_chunks(x: jax.Array, axes: str = "") -> jax.Array:

@@ -7,10 +7,10 @@ __all__ = ["at_least"]
 
 
 def at_least(dtype: jax.typing.DTypeLike, least: jax.typing.DTypeLike) -> jnp.dtype:
-    """The dtype, or another that holds all values of it and of `least`.
+    """Promotes a dtype to one that holds all of its values and those of `least`.
 
-    `jnp.promote_types` by the usual rules, under `jax.numpy_dtype_promotion("strict")` too: what is
-    widened on purpose is no implicit promotion.
+    It is `jnp.promote_types` by the usual rules, under `jax.numpy_dtype_promotion("strict")` too:
+    what is widened on purpose is no implicit promotion.
 
     Args:
         dtype: dtype of an array.

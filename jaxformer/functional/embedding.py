@@ -3,11 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from einops import pack, unpack
 
 from jaxformer.errors import DataError
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.options import positive_number
+from jaxformer.functional.linear import on_rows
+from jaxformer.functional.options import static_softcap
 from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
 from jaxformer.functional.sizes import known_values
 
@@ -79,7 +79,7 @@ def check_known_tokens(
 
 
 def table_rows(table: jax.Array, tokens: jax.Array) -> jax.Array:
-    """Rows of a table as `embed` takes them; NaN where an index is out of range, known or not.
+    """Rows of an embedding table, by token; NaN for a token out of range, known or traced.
 
     Args:
         table: float `[V, D]`.
@@ -123,12 +123,10 @@ def unembed(table: jax.Array, x: jax.Array, *, softcap: float | None = None) -> 
     """
     check_axes("table", table, "V D")
     check_dtype("table", table, "floating", remedy="cast it with .astype")
-    if softcap is not None:
-        positive_number("softcap", softcap, remedy="None = no cap")
+    softcap = static_softcap(softcap)
     check_dtype("x", x, "floating", remedy="cast it with .astype")
     check_axes("x", x, "... D", {"D": table.shape[-1]}, remedy="D is the table's width")
     wide = at_least(x.dtype, jnp.float32)
-    rows, leading = pack([x], "* d")  # one 2-D product, as in `linear`
-    logits = jnp.einsum("id,vd->iv", rows, table.astype(x.dtype), preferred_element_type=wide)
-    (result,) = unpack(logits, leading, "* v")
+    rows = table.astype(x.dtype)
+    result = on_rows(lambda x: jnp.einsum("...d,vd->...v", x, rows, preferred_element_type=wide), x)
     return result if softcap is None else softcap * jnp.tanh(result / softcap)

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.options import static_number
+from jaxformer.functional.options import static_number, static_softcap
 from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
 from jaxformer.functional.sizes import is_int
 
@@ -82,14 +82,12 @@ def read_terms(label_smoothing: float, z_loss: float, softcap: float | None = No
     terms = LossTerms(
         label_smoothing=static_number("label_smoothing", label_smoothing),
         z_loss=static_number("z_loss", z_loss),
-        softcap=None if softcap is None else static_number("softcap", softcap),
+        softcap=static_softcap(softcap),
     )
     if not 0 <= terms.label_smoothing < 1:
         raise ConfigError(f"label_smoothing must be in [0, 1), got {label_smoothing}")
     if terms.z_loss < 0:
         raise ConfigError(f"z_loss must be zero or more, got {z_loss}")
-    if terms.softcap is not None and terms.softcap <= 0:
-        raise ConfigError(f"softcap must be positive, got {softcap}; None = no cap")
     return terms
 
 
@@ -97,7 +95,7 @@ def read_labels(
     labels: Array, tokens: str, array: jax.Array, vocab_size: int, ignore_label: int | None
 ) -> tuple[jax.Array, jax.Array]:
     """Checks the labels of an array of tokens; returns them, and a mask of those that count."""
-    if ignore_label is not None and not (is_int(ignore_label) and -(2**31) <= ignore_label < 2**31):
+    if ignore_label is not None and not is_int(ignore_label, -(2**31), 2**31 - 1):
         raise ConfigError(f"ignore_label must be an int32 or None, got {ignore_label!r}")
     known = None if isinstance(labels, jax.Array) else labels
     labels = as_array("labels", labels)

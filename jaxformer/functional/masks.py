@@ -17,7 +17,7 @@ from einops import rearrange
 from jaxformer.errors import ShapeError
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.shapes import Array, as_array, check_dtype
-from jaxformer.functional.sizes import check_size, is_int, is_symbolic
+from jaxformer.functional.sizes import check_range, check_size, is_int, is_symbolic
 
 __all__ = ["causal", "combine", "padding", "segments", "window"]
 
@@ -73,9 +73,7 @@ def read_offset(name: str, value: Any, largest: int) -> int | jax.Array:
     """
     array = as_array(name, value)
     check_dtype(name, array, "integer")
-    known = None if isinstance(value, jax.Array) or is_symbolic(value) else np.asarray(value)
-    if known is not None and known.size and not -largest <= known.min() <= known.max() <= largest:
-        raise ShapeError(f"{name} must be in -{largest} .. {largest}, got {value}")
+    check_range(name, value, least=-largest, most=largest)
     return int(value) if isinstance(value, int | np.integer) else array.astype(jnp.int32)
 
 
@@ -148,17 +146,13 @@ def window_sides(name: str, size: object) -> tuple[int | None, int | None]:
         (4, 4)
     """
     pair = size if isinstance(size, tuple) else (size, size)
-    if len(pair) == 2 and all(side is None or _is_distance(side) for side in pair):
+    if len(pair) == 2 and all(side is None or is_int(side, 0, 2**31 - 1) for side in pair):
         left, right = (None if side is None else int(side) for side in pair)
         return left, right
     raise ShapeError(
         f"{name} must be an int or a pair (left, right), each in 0 .. 2**31 - 1 or None for "
         f"unbounded, got {size!r}"
     )
-
-
-def _is_distance(side: object) -> bool:
-    return is_int(side) and 0 <= int(side) < 2**31
 
 
 def padding(lengths: Offset, num_keys: int) -> jax.Array:
@@ -182,15 +176,12 @@ def padding(lengths: Offset, num_keys: int) -> jax.Array:
     array = as_array("lengths", lengths)
     check_dtype("lengths", array, "integer")
     num_keys = check_size("num_keys", num_keys, least=0)
-    if not isinstance(lengths, jax.Array) and not is_symbolic(lengths, num_keys):
-        known = np.asarray(lengths)
-        if known.size and not 0 <= known.min() <= known.max() <= num_keys:
-            raise ShapeError(f"lengths must be in 0 .. num_keys={num_keys}, got {lengths}")
+    check_range("lengths", lengths, least=0, most=num_keys, bound="num_keys")
     return first_keys(array, num_keys)
 
 
 def first_keys(lengths: Offset, num_keys: int) -> jax.Array:
-    """Padding mask of lengths that may be any, such as those counted from within a block.
+    """Padding mask of lengths of any value, also negative, as counted from the start of a block.
 
     Args:
         lengths: int, or integer array `[...]`.

@@ -28,10 +28,10 @@ from jaxformer.functional.cached_attention import (
 )
 from jaxformer.functional.linear import linear
 from jaxformer.functional.normalization import rms_norm
-from jaxformer.functional.options import check_choice, check_number, static_bool
+from jaxformer.functional.options import check_choice, check_nonnegative, static_bool
 from jaxformer.functional.positions import ROTARY_LAYOUTS, apply_rotary
 from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype, check_fields
-from jaxformer.functional.sizes import check_size, is_symbolic, known_values
+from jaxformer.functional.sizes import check_range, check_size, known_values
 
 __all__ = [
     "MultiHeadOutput",
@@ -284,9 +284,9 @@ def project_memory(
         lengths = jnp.full((sizes["B"],), sizes["S"], jnp.int32)
     check_dtype("lengths", lengths, "integer")
     check_axes("lengths", lengths, "B", sizes)
-    known = None if is_symbolic(sizes["S"]) else known_values(lengths)
-    if known is not None and known.size and not 0 <= known.min() <= known.max() <= sizes["S"]:
-        raise ShapeError(f"lengths must be in 0 .. S={sizes['S']}, got {known.tolist()}")
+    known = known_values(lengths)
+    if known is not None:
+        check_range("lengths", known.tolist(), least=0, most=sizes["S"], bound="S")
     key, value = _keys_and_values(params, key_value_inputs, kv_heads, norm_eps)
     return KVCache(key, value, lengths)
 
@@ -306,7 +306,7 @@ def _check_layer(
     check_fields("params", params, MultiHeadParams)
     check_axes(argument, inputs, "... T D")
     check_dtype(argument, inputs, "floating", remedy="cast it with .astype")
-    check_number("norm_eps", norm_eps)
+    check_nonnegative("norm_eps", norm_eps)
 
 
 def _keys_and_values(

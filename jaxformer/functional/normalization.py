@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.options import check_number
+from jaxformer.functional.options import check_nonnegative
 from jaxformer.functional.shapes import check_dtype
 from jaxformer.functional.sizes import is_int
 
@@ -97,7 +97,7 @@ def _check(
 ) -> tuple[int, ...]:
     """Checks the arguments of a norm, and returns the axes that it is over, such as (-2, -1)."""
     check_dtype("x", x, "floating")
-    check_number("eps", eps)
+    check_nonnegative("eps", eps)
     axes = _last_axes(x, axis)
     shape = x.shape[-len(axes) :]
     for name, parameter in (("scale", scale), ("bias", bias)):

@@ -11,10 +11,10 @@ from jaxformer.errors import ConfigError
 
 __all__ = [
     "check_choice",
-    "check_number",
-    "positive_number",
+    "check_nonnegative",
     "static_bool",
     "static_number",
+    "static_softcap",
 ]
 
 
@@ -38,63 +38,62 @@ def check_choice(argument: str, value: Any, choices: Iterable[str]) -> None:
         raise ConfigError(f"{argument} must be {names} or {choices[-1]!r}, got {value!r}")
 
 
-def static_number(argument: str, value: Any, *, remedy: str = "") -> float:
+def static_number(argument: str, value: Any, *, positive: bool = False, remedy: str = "") -> float:
     """Checks a number that must be known when a program is traced.
 
     Args:
         argument: name in the public signature.
         value: int or float, of Python or NumPy.
-        remedy: what the caller can do about another one.
+        positive: whether it must be above 0.
+        remedy: what the caller can do, as the end of the message.
 
     Returns:
         The number as a Python float.
 
     Raises:
-        ConfigError: it is a bool, traced, not a number, or not finite in float32.
+        ConfigError: it is a bool, traced, not a number, not finite in float32, or not positive
+            where it must be.
 
     Example:
         >>> static_number("scale", np.float32(0.5))
         0.5
     """
-    message = f"{argument} must be a Python number, finite in float32, got {value!r}"
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise ConfigError(f"{message}; {remedy}" if remedy else message)
+    is_number = isinstance(value, int | float | np.integer | np.floating)
     largest = float(np.finfo(np.float32).max)
-    if not -largest <= value <= largest:  # of the value, as an int may be too large for a float
-        raise ConfigError(message)
+    # The value itself is compared, and not float(value), as an int may be too large for a float.
+    fits = is_number and not isinstance(value, bool) and -largest <= value <= largest
+    if not fits or (positive and value <= 0):
+        rule = "a Python number, finite in float32"
+        if positive:
+            rule = "positive and finite in float32, known when traced"
+        message = f"{argument} must be {rule}, got {value!r}"
+        raise ConfigError(f"{message}; {remedy}" if remedy else message)
     return float(value)
 
 
-def positive_number(argument: str, value: Any, *, remedy: str = "") -> float:
-    """Checks a number above 0 that must be known when a program is traced.
+def static_softcap(value: Any) -> float | None:
+    """Checks a soft cap c, as in c * tanh(scores / c), that must be known when a program is traced.
 
     Args:
-        argument: name in the public signature.
-        value: int or float, of Python or NumPy.
-        remedy: what the caller can do about another one.
+        value: the argument softcap: a positive int or float, or None for no cap.
 
     Returns:
-        The number as a Python float.
+        The cap as a Python float, or None.
 
     Raises:
         ConfigError: it is something else.
 
     Example:
-        >>> positive_number("base", 10_000)
-        10000.0
+        >>> static_softcap(30)
+        30.0
     """
-    try:
-        number = static_number(argument, value)
-    except ConfigError:
-        number = 0.0
-    if number <= 0:
-        message = f"{argument} must be positive and finite in float32, known when traced, got "
-        raise ConfigError(f"{message}{value!r}; {remedy}" if remedy else f"{message}{value!r}")
-    return number
+    if value is None:
+        return None
+    return static_number("softcap", value, positive=True, remedy="None = no cap")
 
 
-def check_number(argument: str, value: Any) -> None:
-    """Checks a number of zero or more, which may be an array of JAX, and be traced.
+def check_nonnegative(argument: str, value: Any) -> None:
+    """Checks a number of zero or more, which may also be a traced array.
 
     Args:
         argument: name in the public signature.
@@ -104,7 +103,7 @@ def check_number(argument: str, value: Any) -> None:
         ConfigError: it is something else, or, where it is known, negative or not finite.
 
     Example:
-        >>> check_number("eps", 1e-5)
+        >>> check_nonnegative("eps", 1e-5)
     """
     if isinstance(value, jax.Array):
         if value.shape or not jnp.issubdtype(value.dtype, jnp.floating):

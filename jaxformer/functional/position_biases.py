@@ -162,8 +162,8 @@ def _bucket_borders(num_buckets: int, max_distance: int) -> np.ndarray:
 
 
 def _whole(name: str, value: int, least: int, most: int) -> int:
-    """Checks an int of Python or NumPy; returns Python's."""
-    if not is_int(value) or not least <= value <= most:
+    """Checks an int in a range, of Python or NumPy, and returns a Python int."""
+    if not is_int(value, least, most):
         raise ConfigError(
             f"{name} must be an int, at least {least} and at most {most}, got {value!r}"
         )

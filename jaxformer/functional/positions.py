@@ -13,10 +13,10 @@ from einops import rearrange
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.options import check_choice, positive_number
+from jaxformer.functional.options import check_choice, static_number
 from jaxformer.functional.rotary_scaling import RotaryScaling, scale_frequencies
 from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
-from jaxformer.functional.sizes import check_size, is_int, is_symbolic
+from jaxformer.functional.sizes import check_range, check_size, is_int, is_symbolic
 
 __all__ = ["apply_rotary", "rotary_tables", "sinusoidal_positions"]
 
@@ -180,22 +180,13 @@ def _as_positions(positions: int | Array) -> jax.Array:
     if not isinstance(positions, np.ndarray):
         positions = as_array("positions", positions)
     check_dtype("positions", positions, "integer", remedy="positions are whole tokens")
-    if (
-        isinstance(positions, np.ndarray)
-        and positions.size
-        # Not of the absolute value, which that of the least int64 is not.
-        and not -_MAX_POSITION <= positions.min() <= positions.max() <= _MAX_POSITION
-    ):
-        raise ShapeError(
-            f"positions must be in -{_MAX_POSITION} .. {_MAX_POSITION}, got {positions.min()} .. "
-            f"{positions.max()}"
-        )
+    check_range("positions", positions, least=-_MAX_POSITION, most=_MAX_POSITION)
     return jnp.asarray(positions).astype(jnp.int32)
 
 
 def _frequencies(base: float, exponents: np.ndarray) -> np.ndarray:
     """Angular frequencies base ** -exponent, in radians per position."""
-    return np.power(np.float64(positive_number("base", base)), -exponents)
+    return np.power(np.float64(static_number("base", base, positive=True)), -exponents)
 
 
 def _sine_cosine(positions: jax.Array, frequencies: np.ndarray) -> tuple[jax.Array, jax.Array]:

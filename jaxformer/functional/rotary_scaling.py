@@ -11,7 +11,7 @@ from jaxformer.functional.sizes import is_int
 __all__ = ["LinearScaling", "Llama3Scaling", "RotaryScaling", "YarnScaling", "scale_frequencies"]
 
 
-_LARGEST = float(np.finfo(np.float32).max)  # of ints, too, which may be no float at all
+_LARGEST = float(np.finfo(np.float32).max)  # bounds ints, too, which may be too large for a float
 
 
 class LinearScaling(NamedTuple):
@@ -33,10 +33,10 @@ class LinearScaling(NamedTuple):
 
 
 class Llama3Scaling(NamedTuple):
-    """Llama 3.1: divides low frequencies by the factor, leaves high ones, and blends between.
+    """Llama 3.1's scaling: divides low frequencies by the factor, and keeps high ones.
 
-    A frequency is high that makes at least `high_freq_factor` turns in `original_max_len`
-    positions, and low that makes at most `low_freq_factor`.
+    A frequency is high if it makes at least `high_freq_factor` turns in `original_max_len`
+    positions, and low if it makes at most `low_freq_factor`; those between are blended.
 
     Args:
         factor: what low frequencies are divided by, at least 1.
@@ -60,11 +60,12 @@ class Llama3Scaling(NamedTuple):
 
 
 class YarnScaling(NamedTuple):
-    """YaRN: blends by feature pair, and multiplies cosine and sine by an attention factor.
+    """YaRN's scaling: divides low frequencies by the factor, and scales attention scores.
 
-    The pairs before the one that makes `beta_fast` turns in `original_max_len` positions keep
-    their frequency, those after the one that makes `beta_slow` turns are divided by the factor;
-    between, the blend is linear in the index of the pair.
+    The feature pairs before the one that makes `beta_fast` turns in `original_max_len` positions
+    keep their frequency; the frequencies of those after the one that makes `beta_slow` turns are
+    divided by the factor. Between, the blend is linear in the index of the pair. Cosine and sine
+    are multiplied by an attention factor.
 
     Args:
         factor: what low frequencies are divided by, at least 1.

@@ -1,4 +1,4 @@
-"""Shape and dtype checks at public entry: chex checks, the message names the argument."""
+"""Checks of shapes and dtypes at public entry, whose messages name the argument."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -62,7 +62,7 @@ def check_axes(
         array: array of any dtype.
         axes: axis letters separated by spaces; a first "..." stands for any leading axes.
         sizes: sizes that other arguments have fixed.
-        remedy: what the caller can do about it.
+        remedy: what the caller can do, as the end of the message.
 
     Returns:
         `sizes` with this array's letters added.
@@ -126,7 +126,7 @@ def check_broadcast(
         array: array of any dtype.
         target: shape to broadcast to.
         axes: the target's axes, for the message.
-        remedy: what the caller can do about it.
+        remedy: what the caller can do, as the end of the message.
 
     Raises:
         ShapeError: naming argument, axes, got, expected and remedy.
@@ -153,7 +153,7 @@ def check_dtype(argument: str, array: Array, kind: str, *, remedy: str = "") -> 
         argument: name of the array in the public signature.
         array: array.
         kind: the kind of dtype expected.
-        remedy: what the caller can do about it.
+        remedy: what the caller can do, as the end of the message.
 
     Raises:
         ShapeError: naming argument, got, expected and remedy.
@@ -176,7 +176,9 @@ def check_dtype(argument: str, array: Array, kind: str, *, remedy: str = "") -> 
 
 
 def check_float_dtype(argument: str, dtype: Any) -> jnp.dtype:
-    """Checks the dtype that an array is to be made with; 8 bits are enough to store numbers.
+    """Checks the dtype of an array that is to be made, such as a cache.
+
+    Floats of 8 bits are allowed here, because such an array only stores numbers.
 
     Args:
         argument: name in the public signature.
@@ -186,7 +188,7 @@ def check_float_dtype(argument: str, dtype: Any) -> jnp.dtype:
         The dtype.
 
     Raises:
-        ShapeError: it is none, or not of floats.
+        ShapeError: it is no dtype, or not one of floats.
 
     Example:
         >>> check_float_dtype("dtype", "bfloat16").name
@@ -237,7 +239,7 @@ def as_array(argument: str, value: Any) -> jax.Array:
         The array.
 
     Raises:
-        ShapeError: it is none, is masked, or holds integers that do not fit in JAX's.
+        ShapeError: it is no array of numbers, is masked, or holds integers too large for JAX's.
 
     Example:
         >>> as_array("lengths", [3, 5]).shape

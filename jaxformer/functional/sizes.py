@@ -1,4 +1,4 @@
-"""Counts, symbolic sizes, and values of arrays, as far as they are known at trace time."""
+"""Checks of sizes, lengths and offsets, as far as they are known when a program is traced."""
 
 from typing import Any, TypeGuard
 
@@ -8,7 +8,7 @@ from jax import export
 
 from jaxformer.errors import ShapeError
 
-__all__ = ["check_size", "is_int", "is_symbolic", "known_values"]
+__all__ = ["check_range", "check_size", "is_int", "is_symbolic", "known_values"]
 
 
 def is_symbolic(*sizes: Any) -> bool:
@@ -30,21 +30,34 @@ def is_symbolic(*sizes: Any) -> bool:
     return any(export.is_symbolic_dim(size) for size in sizes)
 
 
-def is_int(value: Any) -> TypeGuard[int]:
-    """Whether a value is an int, of Python or NumPy, and no bool.
+def is_int(value: Any, least: int | None = None, most: int | None = None) -> TypeGuard[int]:
+    """Whether a value is an int, of Python or NumPy, and no bool, in a range.
+
+    Args:
+        value: anything.
+        least: the smallest int that counts; None = any.
+        most: the largest int that counts; None = any.
+
+    Returns:
+        Whether it is.
 
     Example:
         >>> [is_int(value) for value in (3, np.int64(3), True, 3.0)]
         [True, True, False, False]
+        >>> is_int(3, 1), is_int(3, 1, 2)
+        (True, False)
     """
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not isinstance(value, int | np.integer) or isinstance(value, bool):
+        return False
+    return (least is None or bool(value >= least)) and (most is None or bool(value <= most))
 
 
 _LARGEST = 2**31 - 1  # what positions can count, which are int32
+_FEW = 16  # a message has no more values than this
 
 
 def check_size(argument: str, value: Any, *, least: int = 1) -> int:
-    """Checks a number of things, such as heads, or the size of an axis.
+    """Checks a count, such as the number of heads, or the size of an axis.
 
     A float is refused even where it is whole: einops takes 2.0 for 2, remembers what it made of
     it, and breaks later calls.
@@ -66,7 +79,7 @@ def check_size(argument: str, value: Any, *, least: int = 1) -> int:
     """
     if is_symbolic(value):
         return value
-    if not is_int(value) or value < least:
+    if not is_int(value, least):
         rule = "a positive int" if least else "an int of zero or more"
         raise ShapeError(f"{argument} must be {rule}, got {value!r}")
     if value > _LARGEST:
@@ -74,8 +87,40 @@ def check_size(argument: str, value: Any, *, least: int = 1) -> int:
     return int(value)
 
 
+def check_range(argument: str, value: Any, *, least: int, most: int, bound: str = "") -> None:
+    """Checks integers that are known when a program is traced, such as lengths or an offset.
+
+    Arrays of JAX pass unread, because reading one waits for the device; where that is no matter,
+    pass what `known_values` has read. Symbolic sizes pass, too.
+
+    Args:
+        argument: name in the public signature.
+        value: int, nested list of ints, or integer array.
+        least: the smallest that may be.
+        most: the largest that may be; where it is a symbolic size, any int32 may.
+        bound: name of `most` for the message, such as the letter of an axis.
+
+    Raises:
+        ShapeError: a known integer is outside the range.
+
+    Example:
+        >>> check_range("lengths", np.array([2, 5]), least=0, most=5, bound="S")
+    """
+    if isinstance(value, jax.Array) or is_symbolic(value):
+        return
+    known = np.asarray(value)
+    if known.size == 0:
+        return
+    highest = _LARGEST if is_symbolic(most) else most
+    low, high = known.min(), known.max()
+    if not least <= low <= high <= highest:
+        limit = f"{bound}={most}" if bound else most
+        got = value if known.size <= _FEW else f"{low} .. {high}"
+        raise ShapeError(f"{argument} must be in {least} .. {limit}, got {got}")
+
+
 def known_values(array: Any) -> np.ndarray | None:
-    """Values of an array, where a check of them can raise.
+    """Values of an array as NumPy, where they are known to this process.
 
     Args:
         array: array.

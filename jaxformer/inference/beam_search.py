@@ -12,7 +12,7 @@ from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.functional.options import static_number
 from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
 from jaxformer.functional.sizes import known_values
-from jaxformer.inference.token_rows import is_int, require_int
+from jaxformer.inference.token_rows import require_int
 
 __all__ = ["Beams", "beam_search", "length_divisors"]
 
@@ -148,8 +148,6 @@ def beam_search(
         raise ConfigError(f'early_stopping must be True, False or "never", got {early_stopping!r}')
     if not callable(step_fn):
         raise ConfigError(f"step_fn must be a function, got {step_fn!r}")
-    if not is_int(end_token, -(2**31), _MOST_TOKENS):  # its range is told with that of the logits
-        require_int("end_token", end_token, 0, _MOST_TOKENS)
     if beam_size * max_new_tokens > _MOST_TOKENS:
         raise ConfigError(
             f"beam_size * max_new_tokens must be at most 2**31 - 1, got {beam_size} * "
@@ -161,10 +159,18 @@ def beam_search(
     check_axes("start_tokens", start, "B")
     check_dtype("start_tokens", start, "integer")
     batch = start.shape[0]
+    last = repeat(start.astype(jnp.int32), "b -> b w", w=beam_size)
+    cache = _repeat_for_beams(cache, batch, beam_size)
+    step_fn = jax.jit(step_fn)  # traced once, for the check and for the loop
+    num_logits = _check_step(step_fn, last, cache)
+    if vocab_size is None:
+        vocab_size = num_logits
+    require_int("vocab_size", vocab_size, 1, num_logits)
+    require_int("end_token", end_token, 0, vocab_size - 1)
     state = _State(
         step=jnp.int32(0),
-        cache=_repeat_for_beams(cache, batch, beam_size),
-        last=repeat(start.astype(jnp.int32), "b -> b w", w=beam_size),
+        cache=cache,
+        last=last,
         tokens=jnp.full((batch, beam_size, max_new_tokens), end_token, jnp.int32),
         # At first each row has one hypothesis, the empty one, or all beams would be equal.
         log_probs=jnp.full((batch, beam_size), -jnp.inf, jnp.float32).at[:, 0].set(0),
@@ -176,12 +182,6 @@ def beam_search(
         ),
         done=jnp.zeros(batch, bool),
     )
-    step_fn = jax.jit(step_fn)  # traced once, for the check and for the loop
-    num_logits = _check_step(step_fn, state)
-    if vocab_size is None:
-        vocab_size = num_logits
-    require_int("vocab_size", vocab_size, 1, num_logits)
-    require_int("end_token", end_token, 0, vocab_size - 1)
 
     def unfinished(state: _State) -> jax.Array:
         return (state.step < max_new_tokens) & ~state.done.all()
@@ -301,10 +301,16 @@ def _repeat_for_beams(cache: Any, batch: int, beam_size: int) -> Any:
     return jax.tree_util.tree_map_with_path(repeat_leaf, cache)
 
 
-def _check_step(step_fn: _StepFunction, state: _State) -> int:
-    """Checks what a step function returns, by tracing it; returns the size of its vocabulary."""
-    tokens = rearrange(state.last, "b w -> (b w)")
-    logits, cache = jax.eval_shape(step_fn, tokens, state.cache)
+def _check_step(step_fn: _StepFunction, last: jax.Array, cache: Any) -> int:
+    """Checks what a step function returns, by tracing it; returns the size of its vocabulary.
+
+    Args:
+        step_fn: as in `beam_search`.
+        last: int32 `[B, W]`, the tokens that it is called with.
+        cache: the cache that it is called with, whose leaves lead with B*W.
+    """
+    tokens = rearrange(last, "b w -> (b w)")
+    logits, new_cache = jax.eval_shape(step_fn, tokens, cache)
     check_dtype("step_fn's logits", logits, "floating")
     sizes = check_axes("step_fn's logits", logits, "B*W V", {"B*W": tokens.shape[0]})
 
@@ -313,7 +319,7 @@ def _check_step(step_fn: _StepFunction, state: _State) -> int:
         kinds = [f"cache{jax.tree_util.keystr(p)} {leaf.dtype}{leaf.shape}" for p, leaf in leaves]
         return [*kinds, str(structure)]
 
-    old, new = describe(state.cache), describe(cache)
+    old, new = describe(cache), describe(new_cache)
     if old != new:
         got, want = next(pair for pair in zip(new, old, strict=False) if pair[0] != pair[1])
         raise ShapeError(f"step_fn must return a cache like the one it is given, {want}, got {got}")

@@ -1,6 +1,5 @@
 """Generation: prefill of the prompts, then a compiled decoding loop with a key/value cache."""
 
-import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Required, TypedDict, Unpack
@@ -13,6 +12,11 @@ from flax import linen as nn
 from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.functional.cache import KVCache
+from jaxformer.inference.decodable import (
+    check_model,
+    decoder_states,
+    with_automatic_attention,
+)
 from jaxformer.inference.memory import require_cache_memory
 from jaxformer.inference.sampling import sample
 from jaxformer.inference.token_rows import (
@@ -23,7 +27,7 @@ from jaxformer.inference.token_rows import (
     require_int,
     round_up,
 )
-from jaxformer.models import Decoder, EncoderDecoder, Transformer, init_cache
+from jaxformer.models import init_cache
 from jaxformer.models.decoder import computation_dtype
 from jaxformer.models.inputs import TransformerInputs
 from jaxformer.modules.stack import Cache, split_layers
@@ -58,7 +62,7 @@ class GenerationOptions(TypedDict, total=False):
 
 
 def generate(
-    model: Decoder | EncoderDecoder,
+    model: nn.Module,
     params: Any,
     prompts: Sequence[Sequence[int]],
     **options: Unpack[GenerationOptions],
@@ -81,6 +85,7 @@ def generate(
 
     Example:
         >>> from jaxformer.config import ModelConfig
+        >>> from jaxformer.models import Decoder
         >>> config = ModelConfig(vocab_size=5, max_len=8, num_layers=1, d_model=4, num_heads=2)
         >>> model = Decoder(config)
         >>> params = model.init(jax.random.key(0), jnp.zeros((1, 2), int))["params"]
@@ -93,7 +98,7 @@ def generate(
 
 
 def generate_stream(
-    model: Decoder | EncoderDecoder,
+    model: nn.Module,
     params: Any,
     prompts: Sequence[Sequence[int]],
     *,
@@ -108,7 +113,11 @@ def generate_stream(
     """Generates continuations of prompts, yielding tokens chunk by chunk.
 
     Args:
-        model: the decoder or encoder-decoder, with its custom parts, if any.
+        model: the decoder or encoder-decoder, with its custom parts, if any; or a module of your
+            own with a `config` of such an architecture. Not the module itself is called, but, of a
+            decoder, its methods `hidden_states` and `logits`, which are like those of
+            `models.Decoder`; of an encoder-decoder, `encode`, `logits`, and `hidden_states` of its
+            attribute `decoder`.
         params: its parameters.
         prompts: token ids, at least one per prompt; in an encoder-decoder the beginnings of the
             targets, each with the start token first.
@@ -131,8 +140,7 @@ def generate_stream(
             context; their numbers differ; rng is not one key or one per prompt; or the model's
             logits are NaN or infinite.
     """
-    if not isinstance(model, Decoder | EncoderDecoder):
-        raise ConfigError(f"model must be a Decoder or an EncoderDecoder, got {model!r}")
+    check_model(model, "generation", "decoder", "encoder_decoder")
     if not isinstance(params, Mapping) or "params" in params:
         got = list(params) if isinstance(params, Mapping) else type(params).__name__
         raise ConfigError(
@@ -156,14 +164,11 @@ def generate_stream(
         model.config, len(prompts), capacity, computation_dtype(model.config, params),
         remedy="lower max_new_tokens, or give fewer prompts at a time",
     )  # fmt: skip
-    # Attention over a cache is always "auto"; this is for the encoder and the first
-    # cross-attention.
-    config = dataclasses.replace(model.config, attention_implementation="auto")
-    model, params = model.clone(config=config), split_layers(params)
+    model, params = with_automatic_attention(model), split_layers(params)
     keys = rng
     if rng.ndim == 0:
         keys = jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(len(prompts)))
-    tokens = pad_rows(prompts, min(round_up(max(lengths), _LENGTH_STEP), config.max_len))
+    tokens = pad_rows(prompts, min(round_up(max(lengths), _LENGTH_STEP), model.config.max_len))
     state = _prefill(
         model, params, tokens, np.asarray(lengths, np.int32), keys, encoder_inputs,
         capacity=capacity, track_seen=sampling.repetition_penalty != 1,
@@ -198,16 +203,11 @@ def _check_drawn(rows: list[np.ndarray], before: np.ndarray) -> None:
             )
 
 
-def _decoder(model: Decoder | EncoderDecoder) -> Transformer:
-    """Decoder of a bound model: the model itself, or that of an encoder-decoder."""
-    return model.decoder if isinstance(model, EncoderDecoder) else model
-
-
 def _encoder_inputs(
-    model: Decoder | EncoderDecoder, sources: Sequence[Sequence[int]] | None, count: int
+    model: nn.Module, sources: Sequence[Sequence[int]] | None, count: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Checked and padded sources `[B, S]` and their lengths `[B]`; None for a decoder."""
-    if isinstance(model, EncoderDecoder) != (sources is not None):
+    if (model.config.architecture == "encoder_decoder") != (sources is not None):
         got = "none" if sources is None else len(sources) if isinstance(sources, Sequence) else "1"
         raise ConfigError(
             f"sources are for an EncoderDecoder, which needs them, got {got} for "
@@ -226,7 +226,7 @@ def _encoder_inputs(
 
 @functools.partial(jax.jit, static_argnames=("model", "capacity", "track_seen"))
 def _prefill(
-    model: Decoder | EncoderDecoder,
+    model: nn.Module,
     params: Any,
     tokens: jax.Array,
     lengths: jax.Array,
@@ -239,16 +239,16 @@ def _prefill(
     """Prefill: caches prompts `[B, T]`, padded on the right; logits of each row's next token."""
     batch, config = tokens.shape[0], model.config
 
-    def forward(model: Decoder | EncoderDecoder) -> tuple[Any, jax.Array]:
+    def forward(model: nn.Module) -> tuple[Any, jax.Array]:
         inputs: TransformerInputs = {
             "lengths": lengths,
             "cache": init_cache(config, batch, capacity, dtype=computation_dtype(config, params)),
         }
-        if encoder_inputs is not None and isinstance(model, EncoderDecoder):
+        if encoder_inputs is not None:
             sources, source_lengths = encoder_inputs
             inputs["encoded"] = model.encode(sources, lengths=source_lengths).hidden
             inputs["encoded_lengths"] = source_lengths
-        output = _decoder(model).hidden_states(tokens, **inputs)
+        output = decoder_states(model, tokens, inputs)
         # Logits of the last real token only: those of all positions would be large, and unused.
         last = output.hidden[jnp.arange(batch), lengths - 1]
         return output, model.logits(last)
@@ -277,7 +277,7 @@ def _prefill(
     donate_argnames="state",  # so that the cache is updated in place, and not copied
 )
 def _decode(
-    model: Decoder | EncoderDecoder,
+    model: nn.Module,
     params: Any,
     state: _State,
     limit: jax.Array,
@@ -310,10 +310,11 @@ def _decode(
         # Rows that are done have length 0: they write nothing into the cache, and count nothing.
         active = (~state.done).astype(jnp.int32)
 
-        def forward(model: Decoder | EncoderDecoder) -> tuple[Any, jax.Array]:
-            output = _decoder(model).hidden_states(
-                token[:, None], lengths=active, cache=state.cache, cross_cache=state.cross_cache
-            )
+        def forward(model: nn.Module) -> tuple[Any, jax.Array]:
+            inputs: TransformerInputs = {"lengths": active, "cache": state.cache}
+            if state.cross_cache is not None:
+                inputs["cross_cache"] = state.cross_cache
+            output = decoder_states(model, token[:, None], inputs)
             return output.cache, model.logits(output.hidden[:, 0])
 
         cache, logits = nn.apply(forward, model)({"params": params})

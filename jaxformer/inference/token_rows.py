@@ -7,10 +7,10 @@ import numpy as np
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError, DataError
+from jaxformer.functional.sizes import is_int
 
 __all__ = [
-    "check_new_ids", "check_prompts", "check_sources", "is_int", "pad_rows", "require_int",
-    "round_up",
+    "check_new_ids", "check_prompts", "check_sources", "pad_rows", "require_int", "round_up",
 ]  # fmt: skip
 
 
@@ -108,13 +108,6 @@ def require_int(name: str, value: Any, least: int, most: int | None = None) -> N
     if not is_int(value, least, most):
         rule = f"at least {least}" if most is None else f"in {least} .. {most}"
         raise ConfigError(f"{name} must be an int {rule}, got {value!r}")
-
-
-def is_int(value: Any, least: int, most: int | None = None) -> bool:
-    """Whether a value is an int in a range, and no bool."""
-    if not isinstance(value, int | np.integer) or isinstance(value, bool):
-        return False
-    return bool(value >= least) and (most is None or bool(value <= most))
 
 
 def pad_rows(rows: Sequence[Sequence[int]], width: int) -> np.ndarray:

@@ -1,6 +1,5 @@
 """Translation: batched beam search over an encoder-decoder."""
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
@@ -12,19 +11,25 @@ from einops import repeat
 from flax import linen as nn
 
 from jaxformer.config import BeamSearchConfig
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import DataError
 from jaxformer.functional.cache import KVCache
+from jaxformer.functional.sizes import is_int
 from jaxformer.inference.beam_search import Beams, beam_search
+from jaxformer.inference.decodable import (
+    check_model,
+    decoder_states,
+    with_automatic_attention,
+)
 from jaxformer.inference.memory import require_cache_memory
 from jaxformer.inference.token_rows import (
     check_sources,
-    is_int,
     pad_rows,
     require_int,
     round_up,
 )
-from jaxformer.models import EncoderDecoder, init_cache
+from jaxformer.models import init_cache
 from jaxformer.models.decoder import computation_dtype
+from jaxformer.models.inputs import TransformerInputs
 from jaxformer.modules.stack import Cache, split_layers
 
 __all__ = ["Hypothesis", "TranslationOptions", "translate", "translate_stream"]
@@ -60,7 +65,7 @@ class TranslationOptions(TypedDict, total=False):
 
 
 def translate(
-    model: EncoderDecoder,
+    model: nn.Module,
     params: Any,
     sources: Sequence[Sequence[int]],
     **options: Unpack[TranslationOptions],
@@ -84,6 +89,7 @@ def translate(
 
     Example:
         >>> from jaxformer.config import ModelConfig
+        >>> from jaxformer.models import EncoderDecoder
         >>> config = ModelConfig(
         ...     architecture="encoder_decoder", vocab_size=5, max_len=8, num_layers=1, d_model=4,
         ...     num_heads=2,
@@ -100,7 +106,7 @@ def translate(
 
 
 def translate_stream(
-    model: EncoderDecoder,
+    model: nn.Module,
     params: Any,
     sources: Sequence[Sequence[int]],
     *,
@@ -118,7 +124,8 @@ def translate_stream(
     with.
 
     Args:
-        model: the encoder-decoder, with its custom parts, if any.
+        model: the encoder-decoder, with its custom parts, if any; or a module of your own, as in
+            `generate_stream`.
         params: its parameters.
         sources: token ids, at least one per source.
         start_token: the first input of the decoder.
@@ -139,8 +146,8 @@ def translate_stream(
             max_new_tokens does not fit the model; or the model's logits are NaN or infinite.
     """
     lengths = _check(model, sources, start_token, max_new_tokens, rows)
-    config = dataclasses.replace(model.config, attention_implementation="auto")
-    model, params = model.clone(config=config), split_layers(params)
+    model, params = with_automatic_attention(model), split_layers(params)
+    config = model.config
     size = min(rows, len(sources))
     for width, indices in _batches(lengths, config.max_len, size):
         # A batch that is not full repeats a source, so that no new shape is compiled, and the
@@ -175,15 +182,14 @@ def translate_stream(
 
 
 def _check(
-    model: EncoderDecoder,
+    model: nn.Module,
     sources: Sequence[Sequence[int]],
     start_token: int,
     max_new_tokens: int | None,
     rows: int,
 ) -> list[int]:
     """Checks what the search itself does not; returns the length of every source."""
-    if not isinstance(model, EncoderDecoder):
-        raise ConfigError(f"translation needs an EncoderDecoder, got a {type(model).__name__}")
+    check_model(model, "translation", "encoder_decoder")
     config = model.config
     require_int("rows", rows, 1)
     most = config.max_len
@@ -215,7 +221,7 @@ def _batches(lengths: list[int], max_len: int, size: int) -> Iterator[tuple[int,
     static_argnames=("model", "search", "max_new_tokens", "end_token", "vocab_size"),
 )
 def _search(
-    model: EncoderDecoder,
+    model: nn.Module,
     params: Any,
     encoder_inputs: tuple[jax.Array, jax.Array],
     start_tokens: jax.Array,
@@ -232,12 +238,14 @@ def _search(
         init_cache, config, len(sources), dtype=computation_dtype(config, params)
     )
 
-    def project_encoded(model: EncoderDecoder) -> tuple[KVCache, ...] | None:
+    def project_encoded(model: nn.Module) -> tuple[KVCache, ...] | None:
         # Only the cross-attention cache of this pass is used; XLA drops the rest.
-        return model.decoder.hidden_states(
-            start_tokens[:, None], encoded=model.encode(sources, lengths=lengths).hidden,
-            encoded_lengths=lengths, cache=empty_cache(1),
-        ).cross_cache  # fmt: skip
+        inputs: TransformerInputs = {
+            "encoded": model.encode(sources, lengths=lengths).hidden,
+            "encoded_lengths": lengths,
+            "cache": empty_cache(1),
+        }
+        return decoder_states(model, start_tokens[:, None], inputs).cross_cache
 
     # Closed over, and not in the cache of the search: all beams of a row share it, so that it need
     # not be gathered at every step.
@@ -247,10 +255,9 @@ def _search(
     )
 
     def step(tokens: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
-        def forward(model: EncoderDecoder) -> tuple[jax.Array, Cache]:
-            output = model.decoder.hidden_states(
-                tokens[:, None], cache=cache, cross_cache=cross_cache
-            )
+        def forward(model: nn.Module) -> tuple[jax.Array, Cache]:
+            inputs: TransformerInputs = {"cache": cache, "cross_cache": cross_cache}
+            output = decoder_states(model, tokens[:, None], inputs)
             assert output.cache is not None  # one was given
             return model.logits(output.hidden[:, 0]), output.cache
 

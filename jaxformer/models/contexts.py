@@ -1,17 +1,21 @@
 """Attention contexts: what the attention of each layer must know beside its inputs."""
 
 import dataclasses
+import functools
+import math
 from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
+from flax import linen as nn
 
 from jaxformer.config import LayerConfig, ModelConfig
 from jaxformer.errors import ConfigError
-from jaxformer.functional.attention import dot_product_attention
+from jaxformer.functional.attention import dot_product_attention, sharded_ring_attention
 from jaxformer.functional.attention_function import AttentionFunction
 from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.functional.multi_head import Rotation
+from jaxformer.functional.sharding import automatic_axes
 from jaxformer.modules.attention import AttentionContext
 from jaxformer.modules.positions import Positions
 from jaxformer.modules.stack import Cache
@@ -73,9 +77,46 @@ def layer_contexts(
                 attention_fn=functions[layer.attention or _DEFAULT_ATTENTION],
                 rotation=rotations[id(scheme)],
             )
-            contexts[key] = _with_bias(context, scheme, positions.shape[1], layer_cache)
+            context = _with_bias(context, scheme, positions.shape[1], layer_cache)
+            if layer_cache is None:
+                context = _over_a_ring(context, config, *positions.shape)
+            contexts[key] = context
         result.append(contexts[key])
     return result
+
+
+def _over_a_ring(
+    context: AttentionContext, config: ModelConfig, num_rows: int, num_tokens: int
+) -> AttentionContext:
+    """Takes ring attention where jit splits the tokens over devices, and ring attention can do it.
+
+    Else XLA gathers the keys and values of whole sequences on every device. Which axes of the mesh
+    split rows, tokens and heads is said by the logical axis rules, as of all activations.
+    """
+    rows, tokens, heads = map(_mesh_axes, ("batch", "sequence", "heads"))
+    computes_dot_products = context.attention_fn is dot_product_attention
+    if len(tokens) != 1 or _num_parts(tokens) == 1 or not computes_dot_products:
+        return context
+    fits = num_rows % _num_parts(rows) == num_tokens % (2 * _num_parts(tokens)) == 0
+    if not fits or context.mask is not None or context.bias is not None:
+        return context
+    parts = _num_parts(heads)
+    ring = functools.partial(
+        sharded_ring_attention, mesh=None, sequence_axis=tokens[0], batch_axes=rows,
+        head_axes=heads if config.num_heads % parts == config.kv_heads % parts == 0 else (),
+        in_ring_order=False,
+    )  # fmt: skip
+    return dataclasses.replace(context, attention_fn=ring)
+
+
+def _mesh_axes(logical: str) -> tuple[str, ...]:
+    """Axes of the mesh that an axis of activations is split over, by its logical name."""
+    axes = dict(nn.get_logical_axis_rules()).get(logical) or ()
+    return (axes,) if isinstance(axes, str) else tuple(axes)
+
+
+def _num_parts(axes: tuple[str, ...]) -> int:
+    return math.prod(automatic_axes().get(axis, 1) for axis in axes)
 
 
 def _functions_by_name(
@@ -84,7 +125,10 @@ def _functions_by_name(
     """Attention functions by the names that layers have for them, checked against those names."""
     if not isinstance(attention_fn, Mapping):
         attention_fn = {_DEFAULT_ATTENTION: attention_fn}
-    functions = {_DEFAULT_ATTENTION: dot_product_attention, **attention_fn}
+    functions: dict[str, AttentionFunction] = {
+        _DEFAULT_ATTENTION: dot_product_attention,
+        **attention_fn,
+    }
     named = {layer.attention or _DEFAULT_ATTENTION for layer in config.layer_overrides}
     if unknown := sorted(named - functions.keys()):
         raise ConfigError(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxformer.errors import ShapeError
 from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.functional.shapes import as_array, check_axes, check_broadcast, check_dtype
-from jaxformer.functional.sizes import is_symbolic, known_values
+from jaxformer.functional.sizes import check_range, is_symbolic, known_values
 
 __all__ = [
     "TransformerInputs",
@@ -60,9 +60,9 @@ def check_lengths(
         return
     check_axes(name, lengths, "B", {"B": batch})
     check_dtype(name, lengths, "integer")
-    known = None if most is None or is_symbolic(most, batch) else known_values(lengths)
-    if known is not None and known.size and not 0 <= known.min() <= known.max() <= most:
-        raise ShapeError(f"{name} must be in 0 .. {most}, got {known.tolist()}")
+    known = known_values(lengths)
+    if known is not None and most is not None:
+        check_range(name, known.tolist(), least=0, most=most)
 
 
 def check_caches(name: str, caches: object, kinds: type | UnionType) -> None:

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.sharding import PartitionSpec
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
@@ -86,4 +87,6 @@ class Embedding(nn.Module):
         return self._table() if self.config.tied_embeddings else self.output_embedding
 
     def _table(self) -> jax.Array:
-        return jax.lax.stop_gradient(self.table) if self.config.frozen_embeddings else self.table
+        table = jax.lax.stop_gradient(self.table) if self.config.frozen_embeddings else self.table
+        # On a mesh: whole rows, as the vectors of tokens are not split; XLA splits the vocabulary.
+        return nn.with_logical_constraint(table, (PartitionSpec.UNCONSTRAINED, "embed"))

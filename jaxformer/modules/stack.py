@@ -32,6 +32,10 @@ _MAX_LOOPED_LAYERS = 12
 
 _GROUPS = ("first_layers", "layers")  # names of the stacked parameters
 
+# Axes of the residual stream [B, T, D], as Flax's logical axis rules name them. They place it where
+# a program is split over a mesh, and do nothing elsewhere.
+_RESIDUAL_AXES = ("batch", "sequence", "embed")
+
 _REMAT_POLICIES = {
     "full": jax.checkpoint_policies.nothing_saveable,
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
@@ -143,6 +147,7 @@ class Stack(nn.Module):
                     f"{name} must have one entry per layer, got {len(given)} and "
                     f"num_layers={config.num_layers}"
                 )
+        x = nn.with_logical_constraint(x, _RESIDUAL_AXES)
         none = (None,) * config.num_layers
         layers = [
             _Layer(*each) for each in zip(contexts, cache or none, cross_cache or none, strict=True)
@@ -154,12 +159,8 @@ class Stack(nn.Module):
         for name, group in zip(_GROUPS, (layers[:first], layers[first:]), strict=True):
             if not group:
                 continue
-            block = self._make_block(name)
-            last = self._initialize(block, x, group) if self.is_initializing() else None
-            plain = deterministic and not return_weights
-            if last is not None and plain and _are_alike(group):
-                results = [BlockOutput(last)]
-            elif looped or name == "first_layers":
+            block = self._make_block(name, x, group)
+            if looped or name == "first_layers":
                 results = self._loop(block, x, group, options)
             else:
                 results = self._scan(block, x, group, options)
@@ -176,34 +177,33 @@ class Stack(nn.Module):
         new_cache = tuple(o.cache for o in outputs if o.cache is not None)
         return StackOutput(x, new_cache, new_cross_cache or None, weights)
 
-    def _make_block(self, name: str) -> nn.Module:
-        """Creates the block that has the stacked parameters of a group of layers."""
+    def _make_block(self, name: str, x: jax.Array, group: list["_Layer"]) -> nn.Module:
+        """Creates the block that has the stacked parameters of a group of layers.
+
+        They are initialized by a scan, whichever way the layers will run, so that neither their
+        layout nor their values depend on it.
+        """
         options: dict[str, Any] = {"cross_attention": True} if self.cross_attention else {}
         # Passed only where it is not the default, so that custom blocks need not take it.
         if name == "first_layers" and self.config.first_layers[0].attention_norm is False:
             options["attention_norm"] = False
         try:
-            return self.block(self.config, name=name, **options)
+            block = self.block(self.config, name=name, **options)
         except TypeError as error:
             raise ConfigError(
                 "block must make a module from a config and "
                 f"{', '.join(['name', *options])}, as modules.Block does, got {error}"
             ) from None
+        if self.is_initializing():
 
-    def _initialize(self, block: nn.Module, x: jax.Array, group: list["_Layer"]) -> jax.Array:
-        """Draws the parameters of a group of layers, and runs it as if all were the first.
+            def initialize(block: nn.Module, x: jax.Array, _: None) -> tuple[jax.Array, None]:
+                return _call(block, x, layer=group[0], options={}).x, None
 
-        By a scan, whichever way the layers will run, so that neither the layout of the parameters
-        nor their values depend on it. Where all layers are like the first, nothing is left to run:
-        a model of many layers that loops is traced much faster.
-        """
-
-        def initialize(block: nn.Module, x: jax.Array, _: None) -> tuple[jax.Array, None]:
-            return _call(block, x, layer=group[0], options={}).x, None
-
-        axes, rngs = {"params": 0}, {"params": True}
-        scan = nn.scan(initialize, variable_axes=axes, split_rngs=rngs, length=len(group))
-        return scan(block, x, None)[0]
+            axes, rngs = {"params": 0}, {"params": True}
+            nn.scan(initialize, variable_axes=axes, split_rngs=rngs, length=len(group))(
+                block, x, None
+            )
+        return block
 
     def _loop(
         self, block: nn.Module, x: jax.Array, group: list["_Layer"], options: dict[str, bool],
@@ -287,25 +287,17 @@ class _Layer(NamedTuple):
     cross_cache: KVCache | None
 
 
-def _are_alike(group: list[_Layer]) -> bool:
-    """Whether layers have the same context and no caches."""
-    context = group[0].context
-    return all(
-        layer.context is context and layer.cache is None and layer.cross_cache is None
-        for layer in group
-    )
-
-
 def _call(
     block: nn.Module, x: jax.Array, *, layer: _Layer, options: dict[str, bool]
 ) -> BlockOutput:
     context, cache, cross_cache = layer
     output = block(x, context, cache=cache, cross_cache=cross_cache, **options)
     crosses = context.encoded is not None or cross_cache is not None
-    return check_block_output(
+    output = check_block_output(
         block, output, x, cached=cache is not None, cross_cached=crosses and cache is not None,
         return_weights=options.get("return_weights", False),
     )  # fmt: skip
+    return output._replace(x=nn.with_logical_constraint(output.x, _RESIDUAL_AXES))
 
 
 def _with_params(

@@ -14,7 +14,8 @@ from jaxformer.runs.positions import (
 from jaxformer.runs.run import Run, open_run
 from jaxformer.runs.streams import StreamTask
 from jaxformer.runs.tables import TableTask
-from jaxformer.runs.task import LogLikelihood, LossLabels, Split, Task
+from jaxformer.runs.task import Task
+from jaxformer.runs.task_values import LogLikelihood, LossLabels, Split
 from jaxformer.runs.train import train_run
 from jaxformer.runs.trained import task_class
 from jaxformer.runs.translation import Translation, TranslationTask

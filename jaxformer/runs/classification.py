@@ -12,10 +12,10 @@ from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.models import AttentionMap, SequenceClassifier
-from jaxformer.runs.folder import read_json, write_json
 from jaxformer.runs.forward import apply_model, encoder_attention, padded_batches
+from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.tables import EncodedRows, TableTask
-from jaxformer.runs.task import Split
+from jaxformer.runs.task_values import Split
 from jaxformer.training import classification_loss
 from jaxformer.training.losses import LossFunction
 

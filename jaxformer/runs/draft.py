@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 
 from jaxformer.errors import CheckpointError
-from jaxformer.storage import read_whole, storage_error, write_whole
+from jaxformer.storage import read_whole, storage_error, sync_path, write_whole
 
 __all__ = ["DRAFT", "discard_draft", "drafted", "moved_names"]
 
@@ -41,27 +41,20 @@ def drafted(folder: pathlib.Path, *, last: str) -> Iterator[pathlib.Path]:
         yield draft
         names = sorted(path.name for path in draft.iterdir())
         write_whole(draft / _MOVES, json.dumps(names))
+        # Every file, and every name, is on disk before the first one moves, and every move before
+        # the last one: so after a power cut, too, all is there, and whole, if the last file is.
+        # Nothing that fills the draft needs to put it on disk itself.
         for path in (*draft.rglob("*"), draft):
-            _sync(path)
+            sync_path(path)
         for name in sorted(names, key=lambda name: name == last):
             if name == last:
-                _sync(folder)  # so that after a power cut, too, all is there if the last is
+                sync_path(folder)
             os.rename(draft / name, folder / name)
-        _sync(folder)
+        sync_path(folder)
     except OSError as error:
         raise storage_error(folder, error) from None
     finally:
         discard_draft(folder, last=last)
-
-
-def _sync(path: pathlib.Path) -> None:
-    """Puts a file, or the names in a folder, on disk; where the system cannot, that is no error."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def discard_draft(folder: pathlib.Path, *, last: str) -> None:

@@ -1,20 +1,19 @@
 """The files of a run folder besides its checkpoints: written whole, checked when read."""
 
 import dataclasses
-import json
 import os
 import pathlib
 from collections.abc import Callable
-from typing import Any, TypeVar
 
 from jaxformer import __version__
 from jaxformer.config import ExperimentConfig, config_differences, config_to_toml, load_config
 from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.runs.data_summary import DataSummary, load_summary, save_summary
 from jaxformer.runs.draft import DRAFT, discard_draft, drafted, moved_names
+from jaxformer.runs.json_files import MAX_FILE
 from jaxformer.storage import (
     Manifest,
     read_manifest,
-    read_whole,
     remove_drafts,
     sha256,
     write_manifest,
@@ -25,27 +24,20 @@ from jaxformer.training.lock import LOCK
 __all__ = [
     "CHECKPOINTS",
     "VALIDATION",
-    "DataSummary",
     "check_same_run",
     "folder_damage",
     "is_run",
-    "load_summary",
-    "read_json",
     "read_run_config",
     "require_free",
     "start_folder",
     "tidy",
     "update_config",
     "write_folder_manifest",
-    "write_json",
 ]
-
-T = TypeVar("T")
 
 CHECKPOINTS = "checkpoints"
 _CONFIG = "config.toml"
 VALIDATION = "validation.json"
-_DATA = "data.json"
 
 LAYOUT = 1
 """Number of the layout of run folders; another number is another layout."""
@@ -54,33 +46,12 @@ _MANIFEST = "manifest.json"
 # What grows or is made anew while the run goes on, so that the manifest does not speak of it.
 _GROWING = (CHECKPOINTS, "metrics.jsonl", "metrics.superseded.jsonl", "samples.txt", "loss.png",
             "tensorboard", "spikes", LOCK)  # fmt: skip
-_MAX_FILE = 2**30  # bytes
 
 # What may change when a run goes on: how far, how often, where; never what is computed.
 _MAY_CHANGE = ("training.steps", "training.log_every", "training.eval_every",
                "training.checkpoint_every", "training.keep_checkpoints",
                "training.skip_bad_steps", "training.runner", "training.devices",
-               "training.cpu_devices", "samples.", "out")  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True)
-class DataSummary:
-    """What a run was trained on.
-
-    Args:
-        fingerprint: SHA-256 of the texts, so that a run is not continued on others.
-        documents: how many the training text has; pairs or labelled texts, where it is of these.
-        train_tokens: how many the training text has; of pairs, the targets.
-        validation_tokens: how many the validation text has, likewise.
-        shapes: (rows, length) of the batches of sequences of unequal length, else empty. They
-            depend on the number of devices, and the order of the batches on them.
-    """
-
-    fingerprint: str = ""
-    documents: int = 0
-    train_tokens: int = 0
-    validation_tokens: int = 0
-    shapes: tuple[tuple[int, int], ...] = ()
+               "training.cpu_devices", "mesh.", "samples.", "out")  # fmt: skip
 
 
 def is_run(folder: pathlib.Path) -> bool:
@@ -131,7 +102,7 @@ def start_folder(
     """
     with drafted(folder, last=_CONFIG) as draft:
         write(draft)
-        write_json(draft / _DATA, dataclasses.asdict(summary))
+        save_summary(draft, summary)
         write_whole(draft / _CONFIG, _config_text(config))
         write_folder_manifest(draft)
 
@@ -228,8 +199,8 @@ def folder_damage(folder: pathlib.Path) -> str | None:
             if not known and path.suffix in (".json", ".toml"):
                 return f"{path.name} is no file of it, and might be taken for one; remove it"
         for name in manifest.files:
-            if (folder / name).stat().st_size > _MAX_FILE:
-                return f"{name} must have at most {_MAX_FILE:,} bytes"
+            if (folder / name).stat().st_size > MAX_FILE:
+                return f"{name} must have at most {MAX_FILE:,} bytes"
     except CheckpointError as error:
         return str(error)
     except OSError as error:
@@ -238,14 +209,16 @@ def folder_damage(folder: pathlib.Path) -> str | None:
 
 
 def write_folder_manifest(folder: pathlib.Path) -> None:
-    """Writes the manifest of a run folder that is otherwise complete, and puts all of it on disk.
+    """Writes the manifest of a run folder that is otherwise complete.
+
+    The files that it names are not put on disk here: `drafted` does that with all of a new folder.
 
     Raises:
         StorageError: it cannot be written.
-        OSError: a file cannot be read or put on disk.
+        OSError: a file cannot be read.
     """
     about = {"layout": LAYOUT, "jaxformer": __version__}
-    manifest = Manifest.of(folder, about, ignore=(_MANIFEST, *_GROWING), sync=True)
+    manifest = Manifest.of(folder, about, ignore=(_MANIFEST, *_GROWING))
     write_manifest(folder / _MANIFEST, manifest)
 
 
@@ -266,45 +239,6 @@ def _read_manifest(folder: pathlib.Path) -> Manifest:
     if _CONFIG not in manifest.files:
         raise CheckpointError(f"its {_MANIFEST} names no {_CONFIG}")
     return manifest
-
-
-def write_json(path: pathlib.Path, value: Any) -> None:
-    """Writes JSON that people can read, too; StorageError where the file cannot be written."""
-    write_whole(path, json.dumps(value, ensure_ascii=False, indent=0) + "\n")
-
-
-def read_json(path: pathlib.Path, make: Callable[[Any], T]) -> T:
-    """Reads JSON of a run folder.
-
-    Args:
-        path: of the file.
-        make: from what the file holds to what is returned; any error that it raises for a value of
-            the wrong type means that the file is damaged.
-
-    Raises:
-        CheckpointError: the file is missing or damaged.
-    """
-    try:
-        return make(json.loads(read_whole(path, limit=_MAX_FILE)))
-    except CheckpointError:
-        raise
-    except (KeyError, RecursionError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{path} is damaged ({error}); restore the run folder, or train it anew"
-        ) from None
-
-
-def load_summary(folder: pathlib.Path) -> DataSummary:
-    """Reads what a run was trained on.
-
-    Raises:
-        CheckpointError: the file is missing or damaged.
-    """
-
-    def summary(values: Any) -> DataSummary:
-        return DataSummary(**{**values, "shapes": tuple(map(tuple, values["shapes"]))})
-
-    return read_json(folder / _DATA, summary)
 
 
 def check_same_run(folder: pathlib.Path, config: ExperimentConfig, summary: DataSummary) -> None:

@@ -15,6 +15,7 @@ from jaxformer.models import AttentionMap
 __all__ = [
     "apply_model",
     "encoder_attention",
+    "hidden_states",
     "label_log_likelihoods",
     "padded_batches",
     "self_attention_map",
@@ -70,6 +71,28 @@ def padded_batches(
             for row, array in enumerate(arrays):
                 batch[name][(row, slice(array.size))[: 1 + first.ndim]] = array
         yield indices, batch
+
+
+def hidden_states(
+    model: nn.Module, method: Callable[..., jax.Array], params: Any, ids: Sequence[np.ndarray],
+    max_len: int,
+) -> list[np.ndarray]:  # fmt: skip
+    """Computes the hidden states of texts: float32 `[T, D]` of each.
+
+    Args:
+        model: the Flax module.
+        method: of (model, tokens, lengths) to hidden states `[B, T, D]`, for `apply_model`.
+        params: the model's parameters.
+        ids: int `[T]` of each text.
+        max_len: the most tokens that the model reads.
+    """
+    rows = [{"tokens": one, "lengths": np.array(one.size, np.int32)} for one in ids]
+    found = [np.zeros(0, np.float32)] * len(rows)
+    for indices, batch in padded_batches(rows, max_len):
+        hidden = np.asarray(apply_model(model, method, params, **batch))
+        for row, i in enumerate(indices):
+            found[i] = hidden[row, : ids[i].size].astype(np.float32)
+    return found
 
 
 def _log_likelihoods(model: Any, labels: jax.Array, **inputs: jax.Array) -> jax.Array:

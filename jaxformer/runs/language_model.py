@@ -20,7 +20,7 @@ from jaxformer.runs.forward import (
 )
 from jaxformer.runs.prepare import encode_each
 from jaxformer.runs.streams import StreamTask, StreamText
-from jaxformer.runs.task import LogLikelihood
+from jaxformer.runs.task_values import LogLikelihood
 from jaxformer.training import TrainingData, language_model_loss
 from jaxformer.training.losses import LossFunction
 from jaxformer.training.parallel import Runner

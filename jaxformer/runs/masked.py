@@ -15,7 +15,7 @@ from jaxformer.models import AttentionMap, MaskedLanguageModel
 from jaxformer.runs.forward import apply_model, encoder_attention, padded_batches
 from jaxformer.runs.prepare import train_tokenizer
 from jaxformer.runs.streams import StreamTask, StreamText
-from jaxformer.runs.task import Split
+from jaxformer.runs.task_values import Split
 from jaxformer.training import TrainingData, language_model_loss
 from jaxformer.training.data import BatchSource
 from jaxformer.training.losses import LossFunction

@@ -1,7 +1,6 @@
 """The memory that a run needs at least, which is compared with what there is before it starts."""
 
 import dataclasses
-import math
 from typing import Any
 
 import jax
@@ -11,7 +10,7 @@ from jaxformer.runs.task import Task
 from jaxformer.training import TrainState, make_optimizer
 from jaxformer.training.parallel import Runner
 
-__all__ = ["param_shapes", "require_training_memory"]
+__all__ = ["param_shapes", "require_training_memory", "state_shapes"]
 
 
 def param_shapes(task: Task) -> Any:
@@ -23,6 +22,16 @@ def param_shapes(task: Task) -> Any:
     model = dataclasses.replace(task.config.model, layer_execution="scan")  # has the same ones
     scanned = dataclasses.replace(task, config=dataclasses.replace(task.config, model=model))
     return jax.eval_shape(scanned.draw_params, jax.random.key(0))
+
+
+def state_shapes(task: Task) -> TrainState:
+    """Shapes and dtypes of a task's training state, likewise; nothing is computed.
+
+    Args:
+        task: of any size.
+    """
+    optimizer = make_optimizer(task.config.optimizer, task.config.schedule)
+    return jax.eval_shape(lambda params: TrainState.create(params, optimizer), param_shapes(task))
 
 
 def require_training_memory(task: Task, runner: Runner) -> None:
@@ -37,15 +46,14 @@ def require_training_memory(task: Task, runner: Runner) -> None:
         runner: that it would be trained by.
     """
     config = task.config
-    params = param_shapes(task)
-    optimizer = make_optimizer(config.optimizer, config.schedule)
-    state = jax.eval_shape(lambda params: TrainState.create(params, optimizer), params)
+    state = state_shapes(task)
+    params = state.params
     tokens = _tokens_per_device(task, runner)
     width = config.model.d_model * jax.numpy.dtype(config.model.dtype).itemsize
     needs = {
-        "parameters": _num_bytes(params),
-        "gradients": _num_bytes(params),
-        "optimizer": _num_bytes(state.opt_state),
+        "parameters": runner.num_bytes(params),
+        "gradients": runner.num_bytes(params),
+        "optimizer": runner.num_bytes(state) - runner.num_bytes(params),
         "a batch": tokens * config.training.accumulate_steps * 8,
         "inputs of the layers": tokens * width * config.model.num_layers,
     }
@@ -63,11 +71,6 @@ def require_training_memory(task: Task, runner: Runner) -> None:
     )  # fmt: skip
 
 
-def _num_bytes(shapes: Any) -> int:
-    """Bytes of a pytree of shapes; in Python's integers, which do not overflow."""
-    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
-
-
 def _tokens_per_device(task: Task, runner: Runner) -> int:
     """Fewest positions, padding included, of a micro-batch on a device."""
     training = task.config.training
@@ -77,4 +80,4 @@ def _tokens_per_device(task: Task, runner: Runner) -> int:
         assert training.batch_tokens is not None  # the config requires one of the two
         # Rounding to whole rows, and to rows for each device, may take a half each.
         total = training.batch_tokens // 4
-    return total // (runner.num_devices * training.accumulate_steps)
+    return total // (runner.num_shards * training.accumulate_steps)

@@ -10,9 +10,12 @@ from typing import Any, NamedTuple, Self
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.runs.folder import VALIDATION, DataSummary, read_json, write_json
+from jaxformer.runs.data_summary import DataSummary
+from jaxformer.runs.folder import VALIDATION
+from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.prepare import fingerprint
-from jaxformer.runs.task import Split, Task
+from jaxformer.runs.task import Task
+from jaxformer.runs.task_values import Split
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
@@ -109,7 +112,7 @@ class StreamTask(Task):
         training, windows = self.config.training, self.windows(validation.stream)
         assert training.batch_size is not None
         # The rows of a micro-batch, which are known to fit in memory.
-        rows = math.lcm(training.batch_size // training.accumulate_steps, runner.num_devices)
+        rows = math.lcm(training.batch_size // training.accumulate_steps, runner.num_shards)
         return TrainingData(
             batches=(), unit=self.unit,
             validation=lambda: text.evaluation_batches(windows, rows, host=runner.host),

@@ -11,9 +11,12 @@ import numpy as np
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
-from jaxformer.runs.folder import VALIDATION, DataSummary, read_json, write_json
+from jaxformer.runs.data_summary import DataSummary
+from jaxformer.runs.folder import VALIDATION
+from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.prepare import evenly_chosen, fingerprint
-from jaxformer.runs.task import Split, Task
+from jaxformer.runs.task import Task
+from jaxformer.runs.task_values import Split
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
@@ -117,7 +120,7 @@ class TableTask(Task):
             self.train.examples,
             batch_tokens=training.batch_tokens,
             seed=self.config.seed,
-            multiple_of=runner.num_devices * training.accumulate_steps,
+            multiple_of=runner.num_shards * training.accumulate_steps,
             num_buckets=self.config.data.num_buckets,
             host=runner.host,
         )
@@ -142,10 +145,10 @@ class TableTask(Task):
             text.bucketed_evaluation_batches,
             examples,
             batch_tokens=max(
-                training.batch_tokens // training.accumulate_steps, longest * runner.num_devices
+                training.batch_tokens // training.accumulate_steps, longest * runner.num_shards
             ),
             num_buckets=self.config.data.num_buckets,
-            multiple_of=runner.num_devices,
+            multiple_of=runner.num_shards,
             host=runner.host,
         )
         batches()  # raises now what would be raised at the first evaluation

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import pathlib
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -16,66 +16,20 @@ from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.modules import LayerExecution, layer_execution
-from jaxformer.runs.folder import DataSummary, load_summary
-from jaxformer.runs.forward import apply_model, padded_batches
+from jaxformer.runs.data_summary import DataSummary, load_summary
+from jaxformer.runs.forward import hidden_states
 from jaxformer.runs.prepare import encode_each, fill_vocab_size, train_tokenizer
+from jaxformer.runs.task_values import LossLabels, Split
 from jaxformer.runs.word_vectors import StartVectors
 from jaxformer.training import Evaluation, SingleRunner, TrainingData, evaluate, make_eval_step
 from jaxformer.training.data import BatchSource
 from jaxformer.training.losses import LossFunction
 from jaxformer.training.parallel import Runner
 
-__all__ = [
-    "SOURCE_TOKENIZER",
-    "LogLikelihood",
-    "LossLabels",
-    "Split",
-    "Task",
-]
+__all__ = ["SOURCE_TOKENIZER", "Task"]
 
 _TOKENIZER = "tokenizer.json"
 SOURCE_TOKENIZER = "source_tokenizer.json"
-
-
-class Split(NamedTuple):
-    """What `Task.read` returns: the data before it is encoded.
-
-    Args:
-        train: documents, or a `text.Table`.
-        validation: likewise.
-        train_counts: of the rows that were read and dropped, where there are rows.
-        validation_counts: likewise.
-    """
-
-    train: Any
-    validation: Any
-    train_counts: text.RowCounts | None = None
-    validation_counts: text.RowCounts | None = None
-
-
-class LossLabels(NamedTuple):
-    """What the losses of a run are, for who draws them.
-
-    Args:
-        unit: that the loss is the mean over: "token", "masked token" or "text".
-        training: what to call the training loss, which has dropout and label smoothing in it where
-            the run has them, as the validation loss never has.
-    """
-
-    unit: str
-    training: str
-
-
-class LogLikelihood(NamedTuple):
-    """How likely a model finds a text.
-
-    Args:
-        log_likelihood: natural logarithm of the text's probability, in nats.
-        num_tokens: how many tokens that is the sum over.
-    """
-
-    log_likelihood: float
-    num_tokens: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -350,10 +304,4 @@ class Task(abc.ABC):
             DataError: a text is empty or too long, or cannot be encoded; with its index.
         """
         encoded = encode_each(texts, self.encode)
-        rows = [{"tokens": ids, "lengths": np.array(ids.size, np.int32)} for ids in encoded]
-        found = [np.zeros(0, np.float32)] * len(rows)
-        for indices, batch in padded_batches(rows, self.max_len):
-            hidden = np.asarray(apply_model(self.model, self.read_hidden, params, **batch))
-            for row, i in enumerate(indices):
-                found[i] = hidden[row, : encoded[i].size].astype(np.float32)
-        return found
+        return hidden_states(self.model, self.read_hidden, params, encoded, self.max_len)

@@ -1,12 +1,18 @@
 """Training a task in a run folder, which is made or resumed."""
 
+import contextlib
 import dataclasses
 import pathlib
+import platform
+import time
 from collections.abc import Callable
 from typing import Any
 
-from jaxformer.config import ExperimentConfig
-from jaxformer.errors import ConfigError
+import jax
+
+from jaxformer import __version__
+from jaxformer.config import ExperimentConfig, changed_settings
+from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs import folder as files
 from jaxformer.runs.memory import require_training_memory
 from jaxformer.runs.start import source_folder, start_params, with_start
@@ -22,8 +28,11 @@ from jaxformer.training import (
     make_schedule,
 )
 from jaxformer.training.lock import LOCK, run_lock
+from jaxformer.training.parallel import in_first_process, is_first_process, require_same
 
 __all__ = ["train_run"]
+
+_LAG = 30.0  # seconds until a network file system shows what another host has made
 
 
 def train_run(
@@ -34,7 +43,9 @@ def train_run(
 ) -> FitResult:
     """Trains in the run folder `config.out`, which it makes, or resumes, and locks meanwhile.
 
-    A new run starts from drawn parameters, or from those of the run `config.init_from`.
+    A new run starts from drawn parameters, or from those of the run `config.init_from`. On several
+    hosts all call this, with the same config and the same data, and share the folder, in which the
+    first writes.
 
     Args:
         config: the experiment, its out set.
@@ -47,7 +58,8 @@ def train_run(
 
     Raises:
         ConfigError: the config is impossible on this machine, with this data, or with the run that
-            it starts from; the run has been trained for more steps; or the task lacks a method.
+            it starts from; the run has been trained for more steps; or the task lacks a method; or
+            hosts differ in versions, config, devices or data.
         CheckpointError: out is a folder of something else, or of a run with another config; or a
             checkpoint is missing or damaged; or another process trains in it.
         StorageError: a file cannot be written.
@@ -56,13 +68,29 @@ def train_run(
     if config.out is None:
         raise ConfigError("out, the run folder, must be set")
     folder = pathlib.Path(config.out)
-    if not files.is_run(folder) and not (folder / LOCK).exists():
-        files.require_free(folder)  # before anything is written there, the lock included
-    with run_lock(folder):
-        files.tidy(folder)
-        if not files.is_run(folder):
-            files.require_free(folder)
+    require_same("versions, devices and config", _versions() | changed_settings(config))
+    with contextlib.ExitStack() as stack:
+
+        def take() -> None:
+            if not files.is_run(folder) and not (folder / LOCK).exists():
+                files.require_free(folder)  # before anything is written there, the lock included
+            stack.enter_context(run_lock(folder))
+            files.tidy(folder)
+            if not files.is_run(folder):
+                files.require_free(folder)
+
+        in_first_process("take the run folder", take)
         return _train(config, folder, task, on_start)
+
+
+def _versions() -> dict[str, object]:
+    """What all hosts must have alike, besides the config and the data."""
+    return {
+        "jaxformer": __version__,
+        "jax": jax.__version__,
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+        "the number of devices": jax.local_device_count(),
+    }
 
 
 def _train(
@@ -79,6 +107,7 @@ def _train(
         trained = _step_to_resume(folder, training.steps)
     runner = make_runner(
         training.runner,
+        mesh=config.mesh,
         devices=training.devices,
         batch_size=training.batch_size,
         accumulate_steps=training.accumulate_steps,
@@ -96,10 +125,16 @@ def _train(
     if config.init_from is not None and not trained:
         init_params, report = start_params(made)
         made = dataclasses.replace(made, report=(report, *made.report))
-    if resumes:
-        files.update_config(folder, config)
-    else:
-        files.start_folder(folder, config, summary, made.save)
+    require_same("data", {"data": summary.fingerprint, "the newest checkpoint": trained})
+
+    def write() -> None:
+        if resumes:
+            files.update_config(folder, config)
+        else:
+            files.start_folder(folder, config, summary, made.save)
+
+    in_first_process("start the run folder", write)
+    _require_shared(folder)
     if on_start is not None:
         on_start(made)
     return fit(
@@ -114,6 +149,18 @@ def _train(
         learning_rate=make_schedule(config.optimizer.learning_rate, config.schedule),
         seed=config.seed,
     )
+
+
+def _require_shared(folder: pathlib.Path) -> None:
+    """Raises CheckpointError where this host does not have the folder that the first has made."""
+    deadline = time.monotonic() + _LAG
+    while not files.is_run(folder):
+        if is_first_process() or time.monotonic() > deadline:
+            raise CheckpointError(
+                f"out={folder} must be on a file system that all hosts share; the first host has "
+                "made it, and this one does not have it"
+            )
+        time.sleep(0.1)
 
 
 def _step_to_resume(folder: pathlib.Path, steps: int) -> int:

@@ -16,7 +16,8 @@ from jaxformer.models import AttentionMap
 from jaxformer.runs.classification import ClassificationTask
 from jaxformer.runs.language_model import LanguageModelTask
 from jaxformer.runs.masked import MaskedTask
-from jaxformer.runs.task import LogLikelihood, Task
+from jaxformer.runs.task import Task
+from jaxformer.runs.task_values import LogLikelihood
 from jaxformer.runs.translation import TranslationTask
 from jaxformer.training import Evaluation
 

@@ -24,7 +24,8 @@ from jaxformer.runs.forward import (
 from jaxformer.runs.known_words import KnownWords
 from jaxformer.runs.prepare import encode_each, fill_vocab_size, train_tokenizer
 from jaxformer.runs.tables import EncodedRows, TableTask
-from jaxformer.runs.task import SOURCE_TOKENIZER, LogLikelihood, Split
+from jaxformer.runs.task import SOURCE_TOKENIZER
+from jaxformer.runs.task_values import LogLikelihood, Split
 from jaxformer.training import Evaluation, TrainingData, language_model_loss
 from jaxformer.training.losses import LossFunction
 from jaxformer.training.parallel import Runner

@@ -18,9 +18,10 @@ from jaxformer.text.packing import (
 from jaxformer.text.pairs import Pairs, encode_pairs, encode_source
 from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
 from jaxformer.text.row_counts import RowCounts
+from jaxformer.text.stream_decoder import StreamDecoder
 from jaxformer.text.synthetic import synthetic_pairs
 from jaxformer.text.tables import Table, count_shared
-from jaxformer.text.tokenizers import StreamDecoder, Tokenizer
+from jaxformer.text.tokenizers import Tokenizer
 from jaxformer.text.translation_scores import TranslationScores, exact_matches, translation_scores
 from jaxformer.text.vocabularies import (
     byte_tokenizer,

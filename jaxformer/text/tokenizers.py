@@ -1,29 +1,25 @@
-"""Tokenizers: text to token ids and back, at once or as a stream, saved as JSON."""
+"""Tokenizers: text to token ids and back, saved as JSON."""
 
 import contextlib
-import functools
 import pathlib
-import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers
+from tokenizers import decoders, models
 
 from jaxformer.errors import DataError
 from jaxformer.storage import open_regular
+from jaxformer.text.byte_level import SPACE, byte_token_text
 from jaxformer.text.pieces import PIECES_PER_CALL, pieces, require_known, require_texts
+from jaxformer.text.stream_decoder import StreamDecoder
 
-__all__ = ["StreamDecoder", "Tokenizer"]
+__all__ = ["END_OF_TEXT", "MASK", "UNKNOWN", "Tokenizer"]
 
 END_OF_TEXT = "<|endoftext|>"
 UNKNOWN = "<|unknown|>"
 MASK = "<|mask|>"
-
-# A character has at most 4 bytes, so a decoder that starts this many tokens back has found its
-# place again when it gets to the new ones.
-_CONTEXT = 8
 
 _MAX_BYTES = 2**28  # of a file; the largest vocabularies take some 30 MB
 
@@ -57,6 +53,11 @@ class Tokenizer:
         self._characters = frozenset(tokenizer.get_vocab(False)) if closed else None
 
     @property
+    def _is_byte_level(self) -> bool:
+        """Whether tokens are made of bytes, each written as one letter."""
+        return isinstance(self._tokenizer.decoder, decoders.ByteLevel)
+
+    @property
     def vocab_size(self) -> int:
         """Number of tokens, the special ones included; every id is smaller."""
         return self._vocab_size
@@ -88,7 +89,7 @@ class Tokenizer:
             >>> train_word(["to be or not to be"]).words
             {'be': 1, 'to': 2, 'not': 3, 'or': 4}
         """
-        if isinstance(self._tokenizer.decoder, decoders.ByteLevel):
+        if self._is_byte_level:
             raise DataError(
                 "words are those of a word or character tokenizer, got a byte or BPE tokenizer, "
                 f"whose {self._vocab_size} tokens are parts of words; train a word tokenizer"
@@ -110,10 +111,9 @@ class Tokenizer:
             >>> train_bpe(["so so so"], 260).has_leading_spaces, byte_tokenizer().has_leading_spaces
             (True, False)
         """
-        if not isinstance(self._tokenizer.decoder, decoders.ByteLevel):
+        if not self._is_byte_level:
             return False
-        # A byte-level vocabulary writes the space as this letter.
-        return any(len(token) > 1 and token[0] == "\u0120" for token in self._tokenizer.get_vocab())
+        return any(len(token) > 1 and token[0] == SPACE for token in self._tokenizer.get_vocab())
 
     def byte_length(self, token_id: int) -> int:
         """Counts the UTF-8 bytes of text that a token stands for.
@@ -132,9 +132,7 @@ class Tokenizer:
         if token_id in self._special or token_id == self.unknown:
             return 0
         token = self._tokenizer.id_to_token(token_id) or ""
-        # A byte-level vocabulary writes each byte as one character.
-        byte_level = isinstance(self._tokenizer.decoder, decoders.ByteLevel)
-        return len(token) if byte_level else len(token.encode())
+        return len(token) if self._is_byte_level else len(token.encode())  # a letter for each byte
 
     def encode(self, text: str) -> np.ndarray:
         """Turns a text into token ids.
@@ -206,7 +204,7 @@ class Tokenizer:
             'hi'
         """
         with _panics_as_errors("the tokenizer cannot decode the tokens"):
-            text: str = self._tokenizer.decode(self._ordinary(ids))
+            text: str = self._tokenizer.decode(self.ordinary_ids(ids))
         return text
 
     def token_texts(self, ids: npt.ArrayLike) -> list[str]:
@@ -231,16 +229,23 @@ class Tokenizer:
 
     def _token_text(self, token_id: int) -> str:
         token: str = self._tokenizer.id_to_token(token_id) or ""
-        byte_level = isinstance(self._tokenizer.decoder, decoders.ByteLevel)
-        letters = byte_letters()
-        if not byte_level or token_id in self._special or not letters.keys() >= set(token):
-            return token
-        text = bytes(letters[letter] for letter in token).decode("utf-8", "surrogateescape")
-        # What is no UTF-8 has become surrogates whose last two hexadecimal digits are the byte.
-        return re.sub(r"[\udc80-\udcff]+", lambda part: f"⟨{_hexadecimal(part[0])}⟩", text)
+        is_spelled = token_id in self._special or not self._is_byte_level
+        return token if is_spelled else byte_token_text(token)
 
-    def _ordinary(self, ids: npt.ArrayLike) -> list[int]:
-        """Checks ids, and leaves out the special ones."""
+    def ordinary_ids(self, ids: npt.ArrayLike) -> list[int]:
+        """Checks token ids, and leaves out those of special tokens, which have no text.
+
+        Args:
+            ids: integers [tokens].
+
+        Raises:
+            DataError: an id is no integer, negative, or not in the vocabulary.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> byte_tokenizer().ordinary_ids([104, 105, 256])
+            [104, 105]
+        """
         return [token_id for token_id in self._checked(ids) if token_id not in self._special]
 
     def _checked(self, ids: npt.ArrayLike) -> list[int]:
@@ -259,7 +264,7 @@ class Tokenizer:
                 )
         return checked
 
-    def stream(self) -> "StreamDecoder":
+    def stream(self) -> StreamDecoder:
         """Decoder of tokens as they are generated.
 
         Example:
@@ -356,84 +361,3 @@ def _panics_as_errors(what: str) -> Iterator[None]:
         if type(error).__name__ != "PanicException":
             raise
         raise DataError(f"{what}: {error}; is its file damaged, or of a stranger?") from None
-
-
-@functools.cache
-def byte_letters() -> dict[str, int]:
-    """Maps the letters by which byte-level vocabularies write bytes to the bytes.
-
-    A byte is written as itself if it is visible, else as the next letter from U+0100 on (Radford et
-    al., "Language Models are Unsupervised Multitask Learners", 2019).
-    """
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    visible = {letter: ord(letter) for letter in alphabet if ord(letter) < 256}
-    others = sorted(set(range(256)) - set(visible.values()))
-    return visible | dict(zip(alphabet[len(visible) :], others, strict=True))
-
-
-def _hexadecimal(surrogates: str) -> str:
-    return surrogates.encode("utf-8", "surrogateescape").hex(" ").upper()
-
-
-class StreamDecoder:
-    """Incremental decoder, which holds back text that the next token may still change.
-
-    All that `push` returned and what `flush` returns make up `Tokenizer.decode` of all ids. The
-    time per token does not depend on how many there were.
-
-    Args:
-        tokenizer: tokenizer that the ids are of.
-
-    Example:
-        >>> from jaxformer.text import byte_tokenizer
-        >>> stream = StreamDecoder(byte_tokenizer())
-        >>> [stream.push([byte]) for byte in "né!".encode()]
-        ['n', '', 'é', '!']
-    """
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._tail: list[int] = []  # The latest ids,
-        self._shown = 0  # and how many characters of their text were returned.
-
-    def push(self, ids: npt.ArrayLike) -> str:
-        """Takes the next tokens.
-
-        Args:
-            ids: integers [tokens].
-
-        Returns:
-            The text that became certain, often of the previous tokens and these; may be empty.
-
-        Raises:
-            DataError: an id is no integer, negative, or not in the vocabulary.
-
-        Example:
-            >>> from jaxformer.text import byte_tokenizer
-            >>> byte_tokenizer().stream().push([104, 105, 195])
-            'hi'
-        """
-        self._tail += self._tokenizer._ordinary(ids)
-        text = self._tokenizer.decode(self._tail)
-        # The first bytes of a character are shown as one U+FFFD until the others have come.
-        held = text.endswith("\ufffd")
-        new = text[self._shown : len(text) - held]
-        self._tail = self._tail[-_CONTEXT:]
-        self._shown = len(self._tokenizer.decode(self._tail)) - held
-        return new
-
-    def flush(self) -> str:
-        """Ends the text, and makes ready for another.
-
-        Returns:
-            The text that was held back.
-
-        Example:
-            >>> from jaxformer.text import byte_tokenizer
-            >>> stream = byte_tokenizer().stream()
-            >>> stream.push([195]), stream.flush()
-            ('', '\ufffd')
-        """
-        held = self._tokenizer.decode(self._tail)[self._shown :]
-        self._tail, self._shown = [], 0
-        return held

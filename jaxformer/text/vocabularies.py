@@ -6,8 +6,9 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from jaxformer.errors import DataError
+from jaxformer.text.byte_level import byte_letters
 from jaxformer.text.pieces import pieces, require_texts
-from jaxformer.text.tokenizers import END_OF_TEXT, MASK, UNKNOWN, Tokenizer, byte_letters
+from jaxformer.text.tokenizers import END_OF_TEXT, MASK, UNKNOWN, Tokenizer
 from jaxformer.text.words import WORDS
 
 __all__ = ["byte_tokenizer", "train_bpe", "train_character", "train_word", "with_mask"]

@@ -3,11 +3,17 @@
 from jaxformer.training.checkpoints import Checkpoints
 from jaxformer.training.data import TrainingData
 from jaxformer.training.evaluation import Evaluation, evaluate
-from jaxformer.training.loop import FitResult, fit
+from jaxformer.training.fit import FitResult, fit
 from jaxformer.training.losses import LossFunction, classification_loss, language_model_loss
 from jaxformer.training.metrics import MetricsWriter, read_metrics
 from jaxformer.training.optimizers import decay_mask, make_optimizer, make_schedule
-from jaxformer.training.parallel import PmapRunner, SingleRunner, make_runner, split_cpu
+from jaxformer.training.parallel import (
+    MeshRunner,
+    PmapRunner,
+    SingleRunner,
+    make_runner,
+    split_cpu,
+)
 from jaxformer.training.state import TrainState
 from jaxformer.training.step import make_eval_step, make_train_step
 
@@ -17,6 +23,7 @@ __all__ = [
     "FitResult",
     "LossFunction",
     "MetricsWriter",
+    "MeshRunner",
     "PmapRunner",
     "SingleRunner",
     "TrainState",

@@ -1,12 +1,15 @@
 """Loading the arrays of a checkpoint by Orbax, into the shapes and dtypes that are expected."""
 
+import contextlib
 import pathlib
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
 from orbax.checkpoint import v1 as ocp
 
 from jaxformer.errors import CheckpointError
+from jaxformer.training.parallel import num_processes, this_process
 
 __all__ = ["load_arrays"]
 
@@ -35,9 +38,23 @@ def load_arrays(path: pathlib.Path, templates: dict[str, Any], where: pathlib.Pa
             raise _unreadable(where, f"{name} is empty")
         _check_same_shapes(f"{where}, {name}", trees[name], template)
     try:
-        return ocp.load_checkpointables(path, jax.tree.map(_abstract, templates))
+        with _context(templates):
+            return ocp.load_checkpointables(path, jax.tree.map(_abstract, templates))
     except Exception as error:
         raise _unreadable(where, error) from error
+
+
+def _context(templates: Any) -> AbstractContextManager[Any]:
+    """Context of Orbax in which this process waits for no other, for arrays that are its alone."""
+    shardings = [leaf.sharding for leaf in jax.tree.leaves(templates)]
+    if num_processes() == 1 or not all(sharding.is_fully_addressable for sharding in shardings):
+        return contextlib.nullcontext()
+    own = this_process()
+    return ocp.Context(
+        multiprocessing_options=ocp.options.MultiprocessingOptions(
+            primary_host=own, active_processes={own}, barrier_sync_key_prefix=f"process_{own}"
+        )
+    )
 
 
 def _unreadable(where: pathlib.Path, reason: object) -> CheckpointError:

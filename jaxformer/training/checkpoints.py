@@ -1,27 +1,20 @@
-"""Checkpoints of a training run, with Orbax: asynchronous, atomic, verified; latest and best."""
+"""Checkpoints of a training run: saved with Orbax in the background, atomic, and restored."""
 
 import contextlib
 import logging
 import os
 import pathlib
 import shutil
-import warnings
-from collections.abc import Iterable
 from typing import Any
 
 import jax
 from orbax.checkpoint import v1 as ocp
 
-from jaxformer.errors import CheckpointError, CheckpointWarning, ConfigError, StorageError
+from jaxformer.errors import CheckpointError, ConfigError, StorageError
 from jaxformer.storage import make_folder
 from jaxformer.training.checkpoint_arrays import load_arrays
-from jaxformer.training.checkpoint_manifest import (
-    add_checkpoint_loss,
-    checkpoint_damage,
-    checkpoint_loss,
-    checkpoint_steps,
-    write_checkpoint_manifest,
-)
+from jaxformer.training.checkpoint_index import CheckpointIndex
+from jaxformer.training.checkpoint_manifest import add_checkpoint_loss, write_checkpoint_manifest
 from jaxformer.training.parallel import is_first_process, wait_for_processes
 from jaxformer.training.plain_path import PlainPath
 from jaxformer.training.state import TrainState
@@ -60,25 +53,23 @@ class Checkpoints:
 
     def __init__(self, folder: pathlib.Path, keep: int = 2, *, read_only: bool = False) -> None:
         self._folder, self._keep = folder, keep
-        self._losses: dict[int, float | None] = {}  # by step, of all that are not known as damaged
-        self._verified: set[int] = set()
-        self._damaged: dict[int, str] = {}  # what is wrong, by step
         self._checkpointer: Any = None
         self._saving: tuple[int, float | None] = (0, None)  # step and validation loss
         self._response: Any = None  # of the save in progress
+        self._failed = False
         if folder.is_symlink():
             raise CheckpointError(f"{folder} is a link, which could lead anywhere; remove it")
         if read_only and not folder.is_dir():
             raise CheckpointError(f"{folder} has no checkpoint; train the run first")
         if not read_only:
             make_folder(folder)
-            self._clear_the_way()
-        self._read_manifests()
+            _clear_the_way(folder)
+        self._index = CheckpointIndex(folder)
         self._plain = PlainPath(folder)
         logging.getLogger("absl").addFilter(_without_failures)
         if not read_only:
             # All that stand are good; the first process has found that out for the others.
-            self._verified = set(self._losses)
+            self._index.trust_all()
             self._checkpointer = self._open_checkpointer()
 
     def _open_checkpointer(self) -> Any:
@@ -112,80 +103,25 @@ class Checkpoints:
         if self._checkpointer is not None:
             with contextlib.suppress(Exception):  # a failed save, which `_finish` has raised
                 self._checkpointer.close()
-        logging.getLogger("absl").removeFilter(_without_failures)
+        if not self._failed:  # threads of a failed save may log even now
+            logging.getLogger("absl").removeFilter(_without_failures)
         self._plain.close()
 
     # Which checkpoints there are.
 
-    def _clear_the_way(self) -> None:
-        """Verifies all checkpoints, and renames those that are damaged, so that steps are free."""
-        if is_first_process():
-            for draft in self._folder.glob(f"*{_DRAFT}"):  # of a killed process
-                shutil.rmtree(draft, ignore_errors=True)
-            self._read_manifests()
-            for step in sorted(self._losses):
-                self._is_good(step)
-            self._require_one_good()
-            moved = {step: _set_aside(self._folder / str(step)) for step in sorted(self._damaged)}
-            self._report(f"is set aside as {path.name}" for path in moved.values())
-        wait_for_processes("jaxformer: checkpoints are verified")
-
-    def _read_manifests(self) -> None:
-        self._losses, self._damaged = {}, {}
-        for step in checkpoint_steps(self._folder):
-            self._read_manifest(step)
-
-    def _read_manifest(self, step: int) -> None:
-        folder = self._folder / str(step)
-        try:
-            self._losses[step] = checkpoint_loss(folder)
-        except CheckpointError as error:
-            self._losses.pop(step, None)
-            if os.path.lexists(folder):  # or else another process has just removed it
-                self._damaged[step] = str(error)
-
-    def _is_good(self, step: int) -> bool:
-        """Verifies a checkpoint, once."""
-        if step not in self._verified:
-            if (damage := checkpoint_damage(self._folder / str(step))) is not None:
-                del self._losses[step]
-                self._damaged[step] = damage
-                return False
-            self._verified.add(step)
-        return True
-
-    def _first_good(self, steps: list[int]) -> int | None:
-        return next((step for step in steps if self._is_good(step)), None)
-
     @property
     def latest_step(self) -> int | None:
         """Step of the newest checkpoint that is not damaged; None when there is none."""
-        return self._first_good(sorted(self._losses, reverse=True))
+        return self._index.latest_step
 
     @property
     def best_step(self) -> int | None:
         """Step of the checkpoint with the lowest validation loss, or the newest without any."""
-        scored = {step: loss for step, loss in self._losses.items() if loss is not None}
-        best = self._first_good(sorted(scored, key=lambda step: (scored[step], step)))
-        return self.latest_step if best is None else best
+        return self._index.best_step
 
-    def _require_one_good(self) -> None:
-        """Raises CheckpointError where there are checkpoints, all of them damaged."""
-        if self._damaged and not self._losses:
-            step = max(self._damaged)
-            raise CheckpointError(
-                f"{self._folder} has no checkpoint that is not damaged (step {step}: "
-                f"{self._damaged[step]}); restore one, or train in another folder"
-            )
-
-    def _report(self, outcomes: Iterable[str]) -> None:
-        """Warns of every checkpoint that is known as damaged, with what became of it."""
-        for step, outcome in zip(sorted(self._damaged), outcomes, strict=True):
-            warnings.warn(
-                f"{self._folder / str(step)} is damaged ({self._damaged[step]}); it {outcome}",
-                CheckpointWarning,
-                stacklevel=2,
-            )
+    def validation_loss(self, step: int) -> float | None:
+        """Validation loss of a checkpoint, nats per token; None where it was not measured."""
+        return self._index.loss(step)
 
     def step_to_resume(self, steps: int) -> int:
         """Step that a training of `steps` steps goes on from: that of the newest checkpoint, or 0.
@@ -197,7 +133,7 @@ class Checkpoints:
             CheckpointError: all checkpoints are damaged.
         """
         trained = self.latest_step or 0
-        self._require_one_good()
+        self._index.require_one_good()
         if trained > steps:
             raise ConfigError(
                 f"{self._folder.parent} has been trained to step {trained} already, got "
@@ -214,22 +150,7 @@ class Checkpoints:
         Raises:
             CheckpointError: there is none, or none of this step, or it is damaged.
         """
-        if step is None:
-            chosen = self.best_step
-            self._require_one_good()
-            if chosen is None:
-                raise CheckpointError(f"{self._folder} has no checkpoint; train the run first")
-            self._report([f"is passed over for that of step {chosen}"] * len(self._damaged))
-            return chosen
-        if step in self._losses and self._is_good(step):
-            return step
-        good = [other for other in sorted(self._losses) if self._is_good(other)]
-        if step in self._damaged:
-            raise CheckpointError(
-                f"{self._folder / str(step)} is damaged ({self._damaged[step]}); "
-                + (f"use one that is not, of {good}" if good else "no other is good, either")
-            )
-        raise CheckpointError(f"{self._folder} has no checkpoint of step {step}, only {good}")
+        return self._index.require_step(step)
 
     # Saving.
 
@@ -247,8 +168,8 @@ class Checkpoints:
             StorageError: the disk has no room for it, or the earlier save has failed.
         """
         step = int(state.step)
-        if step in self._losses:
-            if validation_loss is not None and self._losses[step] is None:
+        if step in self._index:
+            if validation_loss is not None and self._index.loss(step) is None:
                 self._add_loss(step, validation_loss)
             return
         self._finish()
@@ -259,15 +180,14 @@ class Checkpoints:
             self._response = self._checkpointer.save_checkpointables_async(step, items, force=True)
         except Exception as error:  # Orbax and TensorStore raise many kinds
             raise self._failure(step, error) from error
-        self._losses[step] = validation_loss
-        self._verified.add(step)
+        self._index.add(step, validation_loss)
 
     def _add_loss(self, step: int, validation_loss: float) -> None:
         """Writes into the manifest of a saved checkpoint the loss that was measured later."""
         self._finish()
         if is_first_process():
             add_checkpoint_loss(self._folder / str(step), validation_loss)
-        self._losses[step] = validation_loss
+        self._index.set_loss(step, validation_loss)
 
     def raise_if_failed(self) -> None:
         """Raises StorageError where the save in the background has failed; takes microseconds."""
@@ -296,11 +216,8 @@ class Checkpoints:
 
     def _remove_old(self) -> None:
         """Removes all checkpoints but the newest and the best; damaged ones do not count."""
-        for step in list(self._losses):
-            self._read_manifest(step)
-        kept = set(sorted(self._losses)[-self._keep :]) | {self.best_step}
-        for step in sorted(self._losses.keys() - kept):
-            del self._losses[step]
+        for step in self._index.superseded(self._keep):
+            self._index.remove(step)
             # Renamed first, so that what a crash leaves is taken for what it is, and removed.
             old = self._folder / f"{step}.old{_DRAFT}"
             try:
@@ -322,10 +239,9 @@ class Checkpoints:
 
     def _failure(self, step: int, reason: object) -> StorageError:
         """Error of a checkpoint that could not be saved, of which nothing is left."""
-        self._response = None
+        self._response, self._failed = None, True
         shutil.rmtree(self._folder / f"{step}{_DRAFT}", ignore_errors=True)
-        self._losses.pop(step, None)
-        self._verified.discard(step)
+        self._index.remove(step)
         first_line = (str(reason).splitlines() or [type(reason).__name__])[0][:300]
         return StorageError(
             f"{self._folder / str(step)}: the checkpoint cannot be saved ({first_line}); free "
@@ -382,16 +298,13 @@ def _items(state: TrainState) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _set_aside(folder: pathlib.Path) -> pathlib.Path:
-    """Renames the folder of a damaged checkpoint, and returns its new path."""
-    number, new = 1, folder.with_name(f"{folder.name}.damaged")
-    while os.path.lexists(new):
-        number += 1
-        new = folder.with_name(f"{folder.name}.damaged-{number}")
-    try:
-        return folder.rename(new)
-    except OSError as error:
-        raise StorageError(f"{folder} is damaged, and cannot be renamed: {error}") from None
+def _clear_the_way(folder: pathlib.Path) -> None:
+    """Verifies all checkpoints, and renames those that are damaged, so that steps are free."""
+    if is_first_process():
+        for draft in folder.glob(f"*{_DRAFT}"):  # of a killed process
+            shutil.rmtree(draft, ignore_errors=True)
+        CheckpointIndex(folder).set_damaged_aside()
+    wait_for_processes("jaxformer: checkpoints are verified")
 
 
 def _without_failures(record: logging.LogRecord) -> bool:

@@ -112,11 +112,11 @@ def _place(
     row: int, num_rows: int, runner: Runner, accumulate_steps: int
 ) -> tuple[np.int32 | None, np.int32]:
     """Index of the device, None where they share nothing, and micro-batch that a row was in."""
-    per_device = num_rows // runner.num_local_devices
-    micro_batch = np.int32(row % per_device // (per_device // accumulate_steps))
+    per_device = num_rows // runner.num_local_shards
+    micro_batch = np.int32(row % per_device % accumulate_steps)
     if runner.axis_name is None:
         return None, micro_batch
-    first = runner.host.index * runner.num_local_devices
+    first = runner.host.index * runner.num_local_shards
     return np.int32(first + row // per_device), micro_batch
 
 

@@ -13,7 +13,7 @@ from jaxformer.errors import TrainingError
 from jaxformer.training.data import TrainingData, batch_at
 from jaxformer.training.diagnosis import diagnose
 from jaxformer.training.losses import LossFunction
-from jaxformer.training.parallel import Runner
+from jaxformer.training.parallel import Runner, gather_texts
 from jaxformer.training.spikes import LossSpikes
 
 __all__ = ["Health", "RecentSteps", "diverged"]
@@ -128,6 +128,8 @@ class Health:
         if bad < 0:
             return
         where = self._diagnosis(bad, params)
+        if self.runner.host.count > 1:  # each knows of its own rows
+            where = "; ".join(dict.fromkeys(gather_texts("diagnosis", where)))
         if skipped:
             where += f"; {skipped} such steps before it were skipped"
         raise diverged("loss or gradient", bad + 1, last_saved, where)
@@ -148,5 +150,5 @@ class Health:
 
     def _batch(self, step: int) -> Any:
         """This host's batch of a step, counted from 0."""
-        parts = self.runner.num_local_devices * self.config.accumulate_steps
+        parts = self.runner.num_local_shards * self.config.accumulate_steps
         return batch_at(self.data.batches, step, parts)

@@ -1,5 +1,6 @@
 """Training losses, as (sum, weight): functions of parameters and a batch."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,13 +11,14 @@ from jaxformer.errors import DataError
 from jaxformer.functional.chunked_losses import chunked_cross_entropy
 from jaxformer.functional.losses import cross_entropy
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
+from jaxformer.training.parallel.parts import num_parts, sum_over_parts
 
 __all__ = ["Batch", "LossFunction", "classification_loss", "language_model_loss"]
 
 Batch = dict[str, jax.Array]
 LossFunction = Callable[[Any, Batch, jax.Array | None], tuple[jax.Array, jax.Array]]
 
-# From more logits than this, 512 MiB in float32, the loss is computed in chunks.
+# From more logits on a device than this, 512 MiB in float32, the loss is computed in chunks.
 _MAX_LOGITS = 2**27
 
 
@@ -45,10 +47,13 @@ def language_model_loss(
         def sums(model: Any) -> tuple[jax.Array, jax.Array]:
             hidden = model.hidden_states(**inputs).hidden
             table = model.output_table()
-            if labels.size * table.shape[0] > _MAX_LOGITS:
-                return chunked_cross_entropy(
-                    hidden, table, labels, label_smoothing=label_smoothing,
-                    softcap=model.config.logit_softcap,
+            if labels.size * table.shape[0] > _MAX_LOGITS * num_parts():
+                return sum_over_parts(
+                    functools.partial(
+                        chunked_cross_entropy, label_smoothing=label_smoothing,
+                        softcap=model.config.logit_softcap,
+                    ),
+                    hidden, table, labels,
                 )  # fmt: skip
             return cross_entropy(model.logits(hidden), labels, label_smoothing=label_smoothing)
 

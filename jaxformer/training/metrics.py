@@ -1,5 +1,6 @@
 """Metrics of a run, as one JSON object per line and for TensorBoard."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -22,6 +23,7 @@ class MetricsWriter:
         folder: the run folder.
         start_step: step that a run resumes from; records of later steps, which will be written
             again, move to `metrics.superseded.jsonl`.
+        writes: whether this process writes; the others of a job only call.
 
     Raises:
         DataError: a line of the metrics that are there is damaged.
@@ -36,7 +38,13 @@ class MetricsWriter:
         [{'step': 10, 'loss': 2.5}]
     """
 
-    def __init__(self, folder: pathlib.Path, start_step: int = 0) -> None:
+    def __init__(self, folder: pathlib.Path, start_step: int = 0, *, writes: bool = True) -> None:
+        self._open = contextlib.ExitStack()
+        self._file: Any = None
+        if writes:
+            self._start(folder, start_step)
+
+    def _start(self, folder: pathlib.Path, start_step: int) -> None:
         records = read_metrics(folder)
         if later := [record for record in records if record["step"] > start_step]:
             with open_to_append(folder / _SUPERSEDED) as file:
@@ -48,14 +56,14 @@ class MetricsWriter:
         self._tensorboard = TensorBoardWriter(
             folder / "tensorboard", purge_step=start_step + 1 if start_step else None
         )
-        self._file = open_to_append(folder / _FILE)
+        self._open.callback(self._tensorboard.close)
+        self._file = self._open.enter_context(open_to_append(folder / _FILE))
 
     def __enter__(self) -> "MetricsWriter":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
-        self._tensorboard.close()
+        self._open.close()
 
     def write(self, step: int, **values: float) -> None:
         """Writes one record.
@@ -67,6 +75,8 @@ class MetricsWriter:
         Raises:
             StorageError: the record cannot be written.
         """
+        if self._file is None:
+            return
         append(self._file, _lines([{"step": step, **values}]))
         self._tensorboard.add(step, values)
 

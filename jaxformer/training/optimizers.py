@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import optax
 
 from jaxformer.config import (
+    AdafactorConfig,
     AdamWConfig,
     LionConfig,
+    MuonConfig,
     OptimizerConfig,
     ScheduleConfig,
     SgdConfig,
@@ -44,11 +46,12 @@ def make_schedule(peak: float, config: ScheduleConfig) -> optax.Schedule:
     final = peak * config.final_scale
     after_warmup = optax.constant_schedule(peak)
     if config.decay_steps is not None:
-        length = config.decay_steps - config.warmup_steps
+        stable = 0 if config.decay_start is None else config.decay_start - config.warmup_steps
+        length = config.decay_steps - config.warmup_steps - stable
         if config.name == "cosine":
             after_warmup = optax.cosine_decay_schedule(peak, length, alpha=config.final_scale)
         else:
-            after_warmup = optax.linear_schedule(peak, final, length)
+            after_warmup = optax.linear_schedule(peak, final, length, stable)
     if not config.warmup_steps:
         return after_warmup
     warmup = optax.linear_schedule(0.0, peak, config.warmup_steps)
@@ -124,8 +127,38 @@ def _lion(config: LionConfig, rate: optax.Schedule) -> optax.GradientTransformat
     )
 
 
+def _adafactor(config: AdafactorConfig, rate: optax.Schedule) -> optax.GradientTransformation:
+    return optax.adafactor(
+        rate, multiply_by_parameter_scale=config.relative_steps, decay_rate=config.decay_rate,
+        momentum=config.momentum or None, clipping_threshold=config.clip_threshold,
+        weight_decay_rate=config.weight_decay or None, weight_decay_mask=decay_mask,
+    )  # fmt: skip
+
+
+def _muon(config: MuonConfig, rate: optax.Schedule) -> optax.GradientTransformation:
+    return optax.contrib.muon(
+        rate, beta=config.beta, nesterov=config.nesterov,
+        consistent_rms=config.update_rms or None, weight_decay=config.weight_decay,
+        adam_b1=config.adam_beta1, adam_b2=config.adam_beta2,
+        muon_weight_dimension_numbers=_matrices,
+    )  # fmt: skip
+
+
+def _matrices(params: Any) -> Any:
+    """Axes of the kernels of layers; their other axes are stacks. None for other parameters."""
+
+    def axes(path: tuple[Any, ...], leaf: Any) -> optax.contrib.MuonDimensionNumbers | None:
+        if not str(path[-1].key).endswith("kernel") or leaf.ndim < 2:
+            return None
+        return optax.contrib.MuonDimensionNumbers(leaf.ndim - 2, leaf.ndim - 1)
+
+    return jax.tree_util.tree_map_with_path(axes, params)
+
+
 _OPTIMIZERS: dict[type, Callable[[Any, optax.Schedule], optax.GradientTransformation]] = {
     AdamWConfig: _adamw,
     SgdConfig: _sgd,
     LionConfig: _lion,
+    AdafactorConfig: _adafactor,
+    MuonConfig: _muon,
 }

@@ -23,6 +23,7 @@ class TrainingProgress:
         total: number of steps in all.
         console: where to print; standard output when not given.
         unit: what one label is, such as "token", "masked token" or "text".
+        is_quiet: print nothing, as all but the first process of a job.
 
     Example:
         >>> with TrainingProgress(0, 100) as progress:
@@ -31,9 +32,14 @@ class TrainingProgress:
     """
 
     def __init__(
-        self, start: int, total: int, console: Console | None = None, unit: str = "token"
+        self,
+        start: int,
+        total: int,
+        console: Console | None = None,
+        unit: str = "token",
+        is_quiet: bool = False,
     ) -> None:
-        self.console = console or Console(highlight=False)
+        self.console = console or Console(highlight=False, quiet=is_quiet)
         self._start, self._total, self._unit = start, total, unit
         self._began = time.monotonic()
         self._progress = Progress(

@@ -70,9 +70,10 @@ def make_train_step(
 
         if accumulate_steps == 1:
             return micro_step(0, batch)
-        # A scan, so that the activations of only one micro-batch are in memory at a time.
+        # A scan, so that the activations of only one micro-batch are in memory at a time. Every
+        # a-th row makes one, so that each has rows of all devices that the rows are split over.
         micro_batches = jax.tree.map(
-            lambda x: rearrange(x, "(a b) ... -> a b ...", a=accumulate_steps), batch
+            lambda x: rearrange(x, "(b a) ... -> a b ...", a=accumulate_steps), batch
         )
         first = jax.tree.map(lambda x: x[0], micro_batches)
         shapes = jax.eval_shape(micro_step, 0, first)

@@ -91,6 +91,18 @@ TOML = {
     "table for a number": CONFIG.replace("3e-2", "{a.b.c.d = [[[1]]]}"),
 }  # fmt: skip
 
+# What is said of those that something else could refuse as well, only later.
+SAID = {
+    "quoted key of 50,000 parts": "at most 100 parts",
+    "inline key of 50,000 parts": "at most 100 parts",
+    "NUL in out": "must have no NUL",
+    "all files of the machine": "at most 20,000 folders",
+    "FIFO as text": "it is a FIFO",
+    "gzip bomb as text": "must unpack to at most",
+    "nothing but spaces": "must have text",
+    "run of itself": "must be another run than out",
+}
+
 # Words that are no options of any command.
 WORDS = [
     [""], ["--"], ["-"], ["\0"], ["\udcff"], ["--help", "--help", "x"], ["x" * 100_000],

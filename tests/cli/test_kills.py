@@ -209,7 +209,7 @@ def test_run_stopped_again_and_again_ends_as_one_that_was_not(cases, tmp_path):
     case.check(out)
 
 
-@pytest.mark.slow
+@pytest.mark.once
 def test_validation_that_a_signal_cuts_off_is_made_up_for(cases, tmp_path):
     """And its loss is in the checkpoint, although that was saved without it."""
     case, out = cases("decoder"), tmp_path / "run"

@@ -207,7 +207,10 @@ def test_flag_of_early_stopping_takes_a_bool_or_never(flag, value):
         ),
         (
             "--optimizer.no-nesterov",
-            ["--optimizer.no-nesterov is for optimizer of name 'sgd', got 'adamw'", "name"],
+            [
+                "--optimizer.no-nesterov is for optimizer of name 'sgd' or 'muon', got 'adamw'",
+                "name",
+            ],
         ),
         (
             "--model.positions.scaling none --model.positions.scaling.factor=3",

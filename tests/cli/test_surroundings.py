@@ -22,7 +22,9 @@ REPOSITORY = pathlib.Path(__file__).parents[2]
 
 def shell(line, cwd=REPOSITORY, **environment):
     """Runs a shell's line, in which jaxformer is the command; a variable of None is not set."""
-    variables = {**os.environ, "PYTHONPATH": str(REPOSITORY), **environment}
+    # With a buffer, as it is for users: what cannot be written may first be noticed at the end.
+    variables = {**os.environ, "PYTHONUNBUFFERED": None, "PYTHONPATH": str(REPOSITORY)}
+    variables |= environment
     return subprocess.run(
         ["bash", "-c", f"set -o pipefail; jaxformer() {{ {PROGRAM} \"$@\"; }}; {line}"],
         cwd=cwd, capture_output=True, text=True, errors="backslashreplace", timeout=300,
@@ -59,6 +61,16 @@ def test_command_lives_with_its_surroundings(tmp_path, line, environment, status
     assert said in done.stderr and done.stderr.count("\n") == bool(said)
 
 
+def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
+    """Or what a library prints would be written into it."""
+    code = (
+        "from jaxformer.cli import main; main(['configs']); "
+        "file = open('number', 'w'); file.write(str(file.fileno()))"
+    )
+    done = shell(f'{sys.executable} -c "{code}" <&- >&- 2>&-', tmp_path)
+    assert done.returncode == 0 and int((tmp_path / "number").read_text()) > 2
+
+
 def test_attention_page_on_a_full_disk_leaves_the_old_one(trained, tmp_path, capsys, monkeypatch):
     words = ("plot", "attention", trained[0] / "run", "--text", "the c", "--output")
     page = tmp_path / "attention.html"
@@ -69,7 +81,7 @@ def test_attention_page_on_a_full_disk_leaves_the_old_one(trained, tmp_path, cap
     def full(_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("jaxformer.storage.os.fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(SystemExit) as stopped:
         main([str(word) for word in (*words, page)])
     said = capsys.readouterr().err
@@ -96,7 +108,7 @@ def test_figure_on_a_full_disk_is_said_in_a_line(trained, monkeypatch):
     def full(_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("jaxformer.storage.os.fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     said = TRAIN._draw_loss_curve(open_run(trained[0] / "run"))
     assert said.startswith("not drawn: ")
     assert "loss.png cannot be written: No space left on device; free space" in said

@@ -92,7 +92,7 @@ def test_output_that_cannot_be_written_ends_a_command_with_status_1(trained, mon
 def test_training_goes_on_without_its_output(monkeypatch, error, says):
     """And says so at the end only where nobody has chosen it."""
     done = []
-    monkeypatch.setattr(terminal, "drop_output", lambda: None)
+    monkeypatch.setattr(terminal, "drop_output", lambda stream: None)
     monkeypatch.setattr(sys, "stdout", out := Stream(error=error))
     try:
         with terminal.lasting_output():

@@ -2,14 +2,17 @@
 
 import json
 import shutil
+import signal
 
 import jax
 import numpy as np
+import pytest
 
 from jaxformer.cli import main
 from jaxformer.config import LionConfig, RotaryConfig, load_config
 from jaxformer.errors import ConfigError
 from jaxformer.runs import open_run
+from jaxformer.training import FitResult
 from tests.cli.commands import one_line, output, split_lines, write_config
 
 
@@ -130,3 +133,23 @@ def test_override_reaches_a_table_within_a_table(tmp_path, capsys, monkeypatch):
     assert configs[0].optimizer == LionConfig(learning_rate=3e-2)
     error = one_line(capsys, "train", write_config(tmp_path), "--model.positions", "alibbi")
     assert "--model.positions must be one of none" in error and "mean 'alibi'?" in error
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (3, "at step 3, saved in {}; the same command goes on from there"),
+        (0, "before it took a step; the same command goes on"),
+    ],
+)
+def test_training_that_a_signal_stops_is_one_line_on_standard_error(
+    tmp_path, capfd, monkeypatch, step, said
+):
+    result = FitResult(step, None, stop_signal=signal.SIGTERM)
+    monkeypatch.setattr("jaxformer.runs.train_run", lambda *_, **__: result)
+    with pytest.raises(SystemExit) as stopped:
+        main(["train", str(write_config(tmp_path))])
+    assert stopped.value.code == 143
+    out, err = capfd.readouterr()
+    assert err == f"jaxformer: stopped by SIGTERM {said.format(tmp_path / 'run')}\n"
+    assert "stopped" not in out

@@ -1,6 +1,6 @@
 """What the README and the pages of docs/ say, run as it stands there.
 
-To run cells and commands takes minutes, so these tests are marked slow; .ci/run runs them on one
+To run cells and commands takes minutes, so these tests are marked once; .ci/run runs them on one
 Python.
 """
 
@@ -14,6 +14,7 @@ import jax
 import pytest
 
 from jaxformer.cli import main
+from jaxformer.cli.hosts import pop_launch
 from jaxformer.cli.overrides import override_config
 from jaxformer.config import ExperimentConfig, config_from_dict, load_config
 from tests.docs.pages import blocks, dead_links, run
@@ -83,7 +84,7 @@ def trained(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.once
 @pytest.mark.filterwarnings("ignore:never seen in training")  # by a small run's few words
 @pytest.mark.parametrize(
     "page",
@@ -105,13 +106,14 @@ def test_python_cells_run_and_print_what_follows_them(page, capsys, trained, mon
         assert text in printed
 
 
-@pytest.mark.slow
+@pytest.mark.once
 @pytest.mark.parametrize("page", [page for page in pages_with("bash") if commands(page.values[0])])
 def test_commands_run(page, trained, monkeypatch):
     """Those of `train` are read with the configs and flags that they name; all others run."""
     for command, *words in commands(page):
         if command == "train":
-            override_config(load_config(words[0]), words[1:], prog="jaxformer train")
+            _, flags = pop_launch(words[1:])
+            override_config(load_config(words[0]), flags, prog="jaxformer train")
             continue
         with monkeypatch.context() as patch:
             patch.chdir(trained)
@@ -123,7 +125,7 @@ def test_toml_examples_are_parts_of_configs(page):
     for code in blocks(read(page), "toml"):
         values = tomllib.loads(pathlib.Path("configs/quickstart.toml").read_text(encoding="utf-8"))
         for table, keys in tomllib.loads(code).items():
-            values[table] |= keys
+            values[table] = values.get(table, {}) | keys
         config_from_dict(ExperimentConfig, values)
 
 

@@ -30,6 +30,7 @@ def stopped(number):
     return show
 
 
+@pytest.mark.once
 def test_all_pages_are_written_and_nothing_that_they_name_is_missing(
     translation_run, tmp_path, monkeypatch, capsys
 ):

@@ -68,6 +68,7 @@ def test_every_script_is_known():
     assert sorted(scripts) == sorted([*SCRIPTS, "seeds/run_all.py"])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_script_gives_its_table_by_every_command_of_its_docstring(script, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str((FOLDER / script).parent))

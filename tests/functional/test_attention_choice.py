@@ -97,6 +97,7 @@ NOT_FOR_CUDNN = [
     (shapes(jnp.bfloat16, value_width=8), {}, "Hv=8 and H=16"),
     (shapes(jnp.bfloat16, num_keys=0), {}, "S=0"),
     (HALF, {"softcap": 5.0}, "no soft cap"),
+    (HALF, {"return_residual": True}, "log-sum-exp"),
     (HALF, {"dropout_rate": 0.1}, "dropout"),
     (HALF, {"mask": np.ones((64, 64), bool)}, "mask"),
     (HALF, {"bias": np.zeros((64, 64), np.float32)}, "-inf"),

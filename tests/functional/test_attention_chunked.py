@@ -66,6 +66,7 @@ def test_chunked_equals_dense_in_real_blocks(static, arrays):
         assert_close(got, expected, 2e-6)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-6), (jnp.bfloat16, 2.5e-3)])
 def test_chunked_error_at_length_4096_is_within(dtype, tolerance):
     inputs = [normal(LONG, 2, 64, seed=i).astype(dtype) for i in range(3)]
@@ -83,6 +84,7 @@ def cost(implementation, num_tokens, key=None, **options):
     return compiled.memory_analysis().temp_size_in_bytes
 
 
+@pytest.mark.once
 def test_chunked_takes_a_sixteenth_of_the_memory_at_length_16384():
     chunked, dense = (cost(name, 16_384, is_causal=True) for name in ("chunked", "dense"))
     print(f"temporary memory at T = 16,384: chunked {chunked:,} bytes, dense {dense:,}")

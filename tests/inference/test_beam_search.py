@@ -438,6 +438,8 @@ def test_beam_search_ignores_logits_of_what_does_not_run(with_value):
         ({"vocab_size": 6}, "vocab_size must be an int in 1 .. 5, got 6"),
         ({"end_token": -1}, "end_token must be an int in 0 .. 4, got -1"),
         ({"end_token": 5}, "end_token must be an int in 0 .. 4, got 5"),
+        ({"end_token": 1.0}, "end_token must be an int in 0 .. 4, got 1.0"),
+        ({"end_token": 2**40}, f"end_token must be an int in 0 .. 4, got {2**40}"),
         ({"end_token": 3, "vocab_size": 3}, "end_token must be an int in 0 .. 2, got 3"),
     ],
 )  # fmt: skip

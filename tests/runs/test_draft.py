@@ -1,8 +1,9 @@
+import errno
 import os
 
 import pytest
 
-from jaxformer.errors import CheckpointError
+from jaxformer.errors import CheckpointError, StorageError
 from jaxformer.runs import folder as files
 from jaxformer.runs.draft import DRAFT, discard_draft, drafted
 
@@ -81,12 +82,54 @@ def test_list_of_moves_names_nothing_outside_of_the_folder(tmp_path, listed):
     folder = tmp_path / "run"
     (folder / DRAFT).mkdir(parents=True)
     (folder / DRAFT / "moves.json").write_text(listed)
+    (folder / "a").write_text("mine")  # which a list of names alone could take for ours
     files.tidy(folder)
-    assert names(tmp_path) == ["beside.txt", "run"] and names(folder) == []
+    assert names(tmp_path) == ["beside.txt", "run"] and names(folder) == ["a"]
 
 
 def test_exception_leaves_nothing(tmp_path):
     with pytest.raises(RuntimeError), drafted(tmp_path, last="config.toml") as draft:
         (draft / "data.json").touch()
         raise RuntimeError
+    assert names(tmp_path) == []
+
+
+def test_all_is_on_disk_before_anything_moves(tmp_path, monkeypatch):
+    """And every move before the last one, whatever a power cut leaves."""
+    done, fsync, rename = [], os.fsync, os.rename
+
+    def syncing(descriptor):
+        fsync(descriptor)
+        done.append(os.stat(descriptor).st_ino)
+
+    def moving(source, target):
+        done.append(target.name)
+        rename(source, target)
+
+    with drafted(tmp_path, last="config.toml") as draft:
+        (draft / "more").mkdir()
+        for name in ("config.toml", "data.json", "more/file"):
+            (draft / name).write_text(name)
+        made = {path.stat().st_ino for path in (draft, *draft.rglob("*"))}
+        monkeypatch.setattr(os, "fsync", syncing)
+        monkeypatch.setattr(os, "rename", moving)
+    moves = [index for index, what in enumerate(done) if isinstance(what, str)]
+    assert [done[index] for index in moves] == ["data.json", "more", "config.toml"]
+    assert made <= set(done[: moves[0]])
+    folder = tmp_path.stat().st_ino
+    assert done[moves[-1] - 1] == folder == done[-1] and moves[-1] == len(done) - 2
+
+
+def test_file_that_cannot_be_put_on_disk_is_an_error(tmp_path, monkeypatch):
+    with pytest.raises(StorageError, match="Input/output error"):
+        with drafted(tmp_path, last="config.toml") as draft:
+            (draft / "config.toml").touch()
+            unsound, fsync = (draft / "config.toml").stat().st_ino, os.fsync
+
+            def failing(descriptor):
+                if os.stat(descriptor).st_ino == unsound:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+                fsync(descriptor)
+
+            monkeypatch.setattr(os, "fsync", failing)
     assert names(tmp_path) == []

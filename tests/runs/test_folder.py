@@ -11,7 +11,9 @@ import pytest
 from jaxformer import runs, storage
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
 from jaxformer.runs import folder as files
-from jaxformer.runs.folder import DataSummary, folder_damage, read_run_config
+from jaxformer.runs.data_summary import DataSummary, load_summary
+from jaxformer.runs.folder import folder_damage, read_run_config
+from jaxformer.runs.json_files import write_json
 from tests.runs import tiny
 
 
@@ -21,7 +23,7 @@ def config(folder):
 
 
 def write(folder):
-    files.write_json(folder / "validation.json", ["a text"])
+    write_json(folder / "validation.json", ["a text"])
     (folder / "parts").mkdir()
     (folder / "parts" / "own.bin").write_bytes(b"of a task of one's own")
 
@@ -93,7 +95,7 @@ def test_nested_files_of_strangers_are_one_clear_error(run):
         read_run_config(run)
     (run / "data.json").write_text("[" * 10**5)
     with pytest.raises(CheckpointError, match="data.json is damaged"):
-        files.load_summary(run)
+        load_summary(run)
 
 
 def test_manifest_of_a_stranger_names_no_file_elsewhere(run):
@@ -109,7 +111,7 @@ def test_manifest_of_a_stranger_names_no_file_elsewhere(run):
 def test_summary_of_the_wrong_form_is_one_clear_error(run, content):
     (run / "data.json").write_text(content)
     with pytest.raises(CheckpointError, match="data.json is damaged"):
-        files.load_summary(run)
+        load_summary(run)
 
 
 def longer(folder):

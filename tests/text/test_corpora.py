@@ -191,14 +191,27 @@ def test_split_refuses_an_empty_side(documents, side):
         split_documents(documents, 0.4)
 
 
-def test_folder_is_searched_once_however_many_links_lead_to_it(tmp_path):
+def test_folder_is_searched_once_however_many_links_lead_to_it(tmp_path, monkeypatch):
     """Six folders with links to each other have paths without number."""
+    scandir, searched = os.scandir, []
+
+    def counted(path):
+        searched.append(path)
+        assert len(searched) < 99, "searched again and again"
+        return scandir(path)
+
+    root = tmp_path / "root"
     for name in "abcdef":
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "text.txt").write_text(name)
+        (root / name).mkdir(parents=True)
+        (root / name / "text.txt").write_text(name)
         for other in "abcdef":
-            (tmp_path / name / f"to_{other}").symlink_to(f"../{other}")
-    assert sorted(read_documents([f"{tmp_path}/**/*.txt"])) == list("abcdef")
+            (root / name / f"to_{other}").symlink_to(f"../{other}")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "text.txt").write_text("g")
+    (root / "f" / "to_outside").symlink_to(tmp_path / "outside")
+    (root / "a" / "link.txt").symlink_to("../b/text.txt")  # a file, too, is read once
+    monkeypatch.setattr(os, "scandir", counted)
+    assert sorted(read_documents([f"{root}/**/*.txt"])) == list("abcdefg")
 
 
 @pytest.mark.parametrize("pattern", ["**/*.txt", "**", "a/**/*.txt", "**/b/**/*.txt", "**/**/c.txt",

@@ -300,5 +300,9 @@ def test_file_that_is_no_tokenizer_is_an_error(tmp_path, monkeypatch):
 
 
 def test_merges_do_not_depend_on_how_many_more_are_asked_for():
-    text = ["to be or not to be, that is the question"]
-    assert train_bpe(text, 2**31 - 1).to_json() == train_bpe(text, 400).to_json()
+    text = "to be or not to be, that is the question"
+    tokenizer = train_bpe([text] * 2, 2**31 - 1)
+    assert tokenizer.to_json() == train_bpe([text] * 2, 400).to_json()
+    # All are made: each word occurs twice, so that it becomes one token.
+    tokens = [tokenizer.decode([token_id]) for token_id in tokenizer.encode(text)]
+    assert tokens == re.findall(r" ?\w+|,", text)

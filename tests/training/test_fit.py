@@ -1,5 +1,6 @@
 """`fit` with a task of one's own: no config, no model of the library."""
 
+import concurrent.futures
 import signal
 
 import jax
@@ -9,7 +10,7 @@ import optax
 import pytest
 
 from jaxformer.config import LoopConfig
-from jaxformer.errors import ConfigError, DataError, StorageError
+from jaxformer.errors import CheckpointError, ConfigError, DataError, StorageError
 from jaxformer.training import (
     Checkpoints,
     PmapRunner,
@@ -18,7 +19,8 @@ from jaxformer.training import (
     fit,
     read_metrics,
 )
-from jaxformer.training.checkpoint_manifest import checkpoint_loss
+from jaxformer.training.checkpoint_manifest import checkpoint_loss, checkpoint_steps
+from jaxformer.training.lock import run_lock
 from jaxformer.training.metrics import MetricsWriter
 from jaxformer.training.parallel import Program
 
@@ -49,6 +51,10 @@ def train(folder, *, steps=6, batches=None, init_params=zeros, optimizer=None, *
         options.pop("loss", loss), init_params, optimizer or optax.adam(0.3), data, folder,
         options.pop("loop", loop), **{"runner": SingleRunner()} | options,
     )  # fmt: skip
+
+
+def saved_steps(folder):
+    return checkpoint_steps(folder / "checkpoints")
 
 
 def test_own_task_is_trained_as_by_a_loop_written_out(tmp_path):
@@ -203,6 +209,7 @@ def test_signal_while_another_shape_is_compiled_loses_no_step(tmp_path, monkeypa
     monkeypatch.setattr(Program, "compile", interrupted)
     result = train(tmp_path / "parts", steps=4, batches=batches)
     assert result.step == 2 and result.stop_signal == signal.SIGTERM
+    assert saved_steps(tmp_path / "parts") == [2]
     monkeypatch.undo()
     parts = train(tmp_path / "parts", steps=4, batches=batches)
     whole = train(tmp_path / "whole", steps=4, batches=batches)
@@ -223,6 +230,7 @@ def test_validation_that_a_signal_cuts_short_is_made_up_for(tmp_path):
         result = train(tmp_path / "parts", steps=3, validation=validation)
         assert (result.step, result.evaluation) == (3, None)
         assert result.stop_signal == signal.SIGTERM
+        assert saved_steps(tmp_path / "parts") == [3]
     stopping = False
     parts = train(tmp_path / "parts", validation=validation)
     whole = train(tmp_path / "whole", validation=validation)
@@ -237,7 +245,61 @@ def test_validation_that_a_signal_cuts_short_is_made_up_for(tmp_path):
     assert losses[0] == losses[1] and len(losses[0]) == 2 and None not in losses[0]
 
 
+def test_loss_that_was_measured_before_a_signal_is_in_the_checkpoint(tmp_path, monkeypatch):
+    """So that it is not measured again."""
+    compile_, measured = Program.compile, []
+
+    def interrupted(program, state, one):
+        if one["x"].shape[0] == 16:
+            signal.raise_signal(signal.SIGTERM)
+        compile_(program, state, one)
+
+    def validation():
+        measured.append(len(measured))
+        yield batch(99)
+
+    batches = [batch(step, rows=16 if step == 2 else 8) for step in range(4)]
+    loop = LoopConfig(steps=4, eval_every=2, checkpoint_every=4)
+    monkeypatch.setattr(Program, "compile", interrupted)
+    assert train(tmp_path, batches=batches, validation=validation, loop=loop).step == 2
+    monkeypatch.undo()
+    assert train(tmp_path, batches=batches, validation=validation, loop=loop).step == 4
+    records = [record for record in read_metrics(tmp_path) if "validation_loss" in record]
+    assert [record["step"] for record in records] == [2, 4] and len(measured) == 2
+    for record in records:
+        path = tmp_path / "checkpoints" / str(record["step"])
+        assert checkpoint_loss(path) == record["validation_loss"]
+
+
+def test_checkpoint_without_its_loss_gets_it_whatever_the_metrics_have(tmp_path):
+    """As of a process that was killed between the two."""
+
+    def validation():
+        yield batch(99)
+        if killed:
+            signal.raise_signal(signal.SIGTERM)
+
+    killed = True
+    assert train(tmp_path, steps=3, validation=validation).stop_signal == signal.SIGTERM
+    with MetricsWriter(tmp_path, 3) as metrics:
+        metrics.write(3, validation_loss=0.5)
+    killed = False
+    whole = train(tmp_path, steps=3, validation=validation)
+    assert checkpoint_loss(tmp_path / "checkpoints" / "3") == whole.evaluation.loss
+
+
 def test_locked_folder_is_unlocked_by_an_error(tmp_path):
-    for _ in range(2):
+    def validation():
+        with pytest.raises(CheckpointError, match="is being trained"):
+            other.submit(lock).result()
+        return []
+
+    def lock():
+        with run_lock(tmp_path):
+            pass
+
+    # A thread of its own, since the one that holds a lock can take it again.
+    with concurrent.futures.ThreadPoolExecutor(1) as other:
         with pytest.raises(DataError, match="at least one batch"):
-            train(tmp_path, validation=lambda: [])
+            train(tmp_path, validation=validation)
+        other.submit(lock).result()

@@ -142,7 +142,10 @@ def test_rows_are_given_the_dropout_keys_of_the_step(devices, accumulate_steps):
     step, seed = 3, 0
     while not 1 <= sum(draw < 0.5 for draw in draws(seed, step)) < 4:  # so that rows differ
         seed += 1
-    bad = [row for row in range(8) if draws(seed, step)[row // 2] < 0.5]
+    per_device = 8 // devices
+    places = [(row // per_device, row % per_device % accumulate_steps) for row in range(8)]
+    found = draws(seed, step)
+    bad = [row for row, (d, m) in enumerate(places) if found[d * accumulate_steps + m] < 0.5]
     text = examine(
         draw, jnp.float32(1), {"x": np.zeros(8)}, devices, accumulate_steps, seed=seed, step=step
     )

@@ -113,9 +113,17 @@ def test_file_of_that_name_that_is_no_lock_is_left_alone(tmp_path):
     assert (tmp_path / LOCK).read_text() == "years of work"
 
 
-def test_link_in_place_of_the_lock_is_not_followed(tmp_path):
+def test_link_in_place_of_the_lock_is_not_followed(tmp_path, monkeypatch):
+    open_, opened = os.open, []
+
+    def counted(path, *options):
+        opened.append(path)
+        assert len(opened) < 9, "opened again and again"  # as a lock that another has removed is
+        return open_(path, *options)
+
     (tmp_path / "target").write_text("")
     (tmp_path / LOCK).symlink_to(tmp_path / "target")
+    monkeypatch.setattr(os, "open", counted)
     with pytest.raises(ValueError, match="cannot be written"), run_lock(tmp_path):
         pass
     assert (tmp_path / "target").read_text() == ""

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from jaxformer.config import (
+    AdafactorConfig,
     AdamWConfig,
     LionConfig,
     LoopConfig,
+    MuonConfig,
     ScheduleConfig,
     SgdConfig,
 )
@@ -90,7 +92,12 @@ def test_resumed_run_is_bitwise_the_uninterrupted_one(tmp_path, uninterrupted):
 
 @pytest.mark.parametrize(
     "optimizer",
-    [SgdConfig(learning_rate=0.1, nesterov=True), LionConfig(learning_rate=1e-3)],
+    [
+        SgdConfig(learning_rate=0.1, nesterov=True),
+        pytest.param(LionConfig(learning_rate=1e-3), marks=pytest.mark.once),
+        pytest.param(AdafactorConfig(learning_rate=0.1, momentum=0.5), marks=pytest.mark.once),
+        pytest.param(MuonConfig(learning_rate=1e-2), marks=pytest.mark.once),
+    ],
     ids=lambda optimizer: optimizer.name,
 )
 def test_resumed_run_of_another_optimizer_is_bitwise_the_uninterrupted_one(tmp_path, optimizer):

@@ -4,7 +4,15 @@ import numpy as np
 import optax
 import pytest
 
-from jaxformer.config import AdamWConfig, LionConfig, ModelConfig, ScheduleConfig, SgdConfig
+from jaxformer.config import (
+    AdafactorConfig,
+    AdamWConfig,
+    LionConfig,
+    ModelConfig,
+    MuonConfig,
+    ScheduleConfig,
+    SgdConfig,
+)
 from jaxformer.models import Decoder
 from jaxformer.training import decay_mask, make_optimizer, make_schedule
 from tests import numpy_transformer, option_sets
@@ -30,6 +38,15 @@ def test_schedule_has_its_value_at(config, expected):
     schedule = make_schedule(2.0, config)
     values = [float(schedule(step)) for step in (0, 5, 10, 20, 30, 1000)]
     np.testing.assert_allclose(values, expected, atol=1e-6)
+
+
+def test_warmup_stable_decay_stays_until_it_falls():
+    config = ScheduleConfig(
+        name="warmup_stable_decay", warmup_steps=10, decay_start=20, decay_steps=30, final_scale=0.2
+    )
+    schedule = make_schedule(2.0, config)
+    values = [float(schedule(step)) for step in (0, 5, 10, 20, 25, 30, 99)]
+    np.testing.assert_allclose(values, [0, 1, 2, 2, 1.2, 0.4, 0.4], rtol=1e-6)
 
 
 def test_cosine_without_warmup_starts_at_the_peak():
@@ -176,12 +193,53 @@ def test_lion_follows_the_sign_of_a_mean_and_decays():
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+def test_adafactor_factors_second_moments_and_is_relative_to_the_parameter():
+    """Shazeer and Stern (2018), algorithm 4, whose first step has no memory (step ** -c is 1)."""
+    rng = np.random.default_rng(0)
+    kernel, gradient = rng.normal(size=(2, 130, 140))
+    config = AdafactorConfig(learning_rate=0.5, weight_decay=0.25, clip_threshold=1.25)
+    optimizer = make_optimizer(config, ScheduleConfig())
+    params = {"kernel": jnp.float32(kernel)}
+    state = optimizer.init(params)
+    assert max(leaf.size for leaf in jax.tree.leaves(state)) == 140  # a row or a column
+    updates, _ = optimizer.update({"kernel": jnp.float32(gradient)}, state, params)
+    squares = gradient**2
+    moments = squares.mean(1, keepdims=True) * squares.mean(0, keepdims=True) / squares.mean()
+    step = gradient / np.sqrt(moments)
+    step /= max(1, np.sqrt((step**2).mean()) / 1.25)
+    expected = -(0.5 * np.sqrt((kernel**2).mean()) * step + 0.25 * kernel)
+    np.testing.assert_allclose(updates["kernel"], expected, rtol=2e-5, atol=1e-6)
+
+
+def test_muon_makes_the_steps_of_every_layers_kernel_orthogonal():
+    """Jordan et al. (2024): singular values near 1, here times update_rms and the larger root."""
+    gradient = np.random.default_rng(0).normal(size=(3, 6, 10))
+    config = MuonConfig(learning_rate=0.5, weight_decay=0.25, nesterov=False, clip_norm=0.0)
+    optimizer = make_optimizer(config, ScheduleConfig())
+    params = {"up_kernel": jnp.ones((3, 6, 10)), "embedding": jnp.ones((6, 10)),
+              "up_bias": jnp.ones((3, 10))}  # fmt: skip
+    gradients = {name: jnp.full(leaf.shape, 1e3) for name, leaf in params.items()}
+    gradients["up_kernel"] = jnp.float32(gradient)
+    updates, _ = optimizer.update(gradients, optimizer.init(params), params)
+    step = -(np.asarray(updates["up_kernel"]) + 0.5 * 0.25) / (0.5 * 0.2 * np.sqrt(10))
+    for layer in range(3):
+        left, _, right = np.linalg.svd(gradient[layer], full_matrices=False)
+        inner = left.T @ step[layer] @ right.T  # diagonal: the directions are the gradient's
+        np.testing.assert_allclose(np.diag(inner), 1, atol=0.35)
+        np.testing.assert_allclose(inner - np.diag(np.diag(inner)), 0, atol=1e-3)
+    # All else is AdamW's, whose first step has the size of the learning rate, without decay.
+    np.testing.assert_allclose(updates["embedding"], -0.5, rtol=1e-4)
+    np.testing.assert_allclose(updates["up_bias"], -0.5, rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     "config",
     [
         AdamWConfig(learning_rate=0.05, weight_decay=0.0),
         SgdConfig(learning_rate=0.05),
         LionConfig(learning_rate=0.01, weight_decay=0.0),
+        AdafactorConfig(learning_rate=0.05, relative_steps=False),
+        MuonConfig(learning_rate=0.05, weight_decay=0.0),
     ],
     ids=lambda config: config.name,
 )

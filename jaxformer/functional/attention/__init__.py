@@ -7,6 +7,13 @@ from jaxformer.functional.attention.dot_product import (
     dot_product_attention,
 )
 from jaxformer.functional.attention.inputs import AttentionOptions, Lengths, WindowSize
+from jaxformer.functional.attention.ring import ring_attention
+from jaxformer.functional.attention.ring_order import (
+    from_ring_order,
+    ring_positions,
+    to_ring_order,
+)
+from jaxformer.functional.attention.sharded_ring import sharded_ring_attention
 
 __all__ = [
     "AttentionOptions",
@@ -18,4 +25,9 @@ __all__ = [
     "attention_mask",
     "attention_weights",
     "dot_product_attention",
+    "from_ring_order",
+    "ring_attention",
+    "ring_positions",
+    "sharded_ring_attention",
+    "to_ring_order",
 ]

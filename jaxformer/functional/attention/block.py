@@ -39,11 +39,13 @@ class StaticOptions(NamedTuple):
         scale: factor of the scores.
         softcap: c in c * tanh(scores / c), or None.
         dropout_rate: share of the weights that are dropped.
+        return_residual: whether the log-sum-exp of the scores is returned as well.
     """
 
     scale: float
     softcap: float | None = None
     dropout_rate: float = 0.0
+    return_residual: bool = False
 
 
 def scores(static: StaticOptions, query: jax.Array, key: jax.Array) -> jax.Array:
@@ -80,7 +82,7 @@ def masked(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
     return scores if mask is None else jnp.where(mask, scores, -jnp.inf)
 
 
-def softmax_factors(scores: jax.Array) -> tuple[jax.Array, jax.Array]:
+def softmax_factors(scores: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Splits a softmax over the last axis, in which -inf weighs 0, into two factors.
 
     Kept apart, the division is done once per output row instead of once per weight.
@@ -89,7 +91,8 @@ def softmax_factors(scores: jax.Array) -> tuple[jax.Array, jax.Array]:
         scores: float `[..., s]`; a row may be -inf throughout.
 
     Returns:
-        (exponentials, inverse total), `[..., s]` and `[..., 1]`; their product is the weights.
+        (exponentials, inverse total, log-sum-exp), `[..., s]`, `[..., 1]` and `[..., 1]`. The
+        product of the first two is the weights; the third is -inf where all scores are.
     """
     # The maximum only keeps exp from overflowing: it cancels, so it has no gradient.
     maximum = jax.lax.stop_gradient(scores.max(axis=-1, keepdims=True, initial=-jnp.inf))
@@ -98,7 +101,9 @@ def softmax_factors(scores: jax.Array) -> tuple[jax.Array, jax.Array]:
     maximum = checkpoint_name(jnp.where(maximum == -jnp.inf, 0, maximum), _MAXIMUM)
     exponentials = jnp.exp(scores - maximum)
     total = exponentials.sum(axis=-1, keepdims=True)
-    return exponentials, checkpoint_name(1 / jnp.where(total == 0, 1, total), _INVERSE_TOTAL)
+    safe_total = jnp.where(total == 0, 1, total)
+    residual = jnp.where(total == 0, -jnp.inf, maximum + jnp.log(safe_total))
+    return exponentials, checkpoint_name(1 / safe_total, _INVERSE_TOTAL), residual
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -110,8 +115,8 @@ def attend(
     bias: jax.Array | None,
     mask: jax.Array | None,
     keep: jax.Array | None,
-) -> jax.Array:
-    """Softmax-weighted average of the values, with a derivative of its own.
+) -> tuple[jax.Array, jax.Array]:
+    """Softmax-weighted average of the values and log-sum-exp, with a derivative of their own.
 
     Args:
         static: scale, cap and dropout rate.
@@ -123,20 +128,22 @@ def attend(
         keep: bool `[..., g, t, s]`: the weights that dropout leaves; None = all.
 
     Returns:
-        The value's dtype, `[..., g, t, v]`; 0 in rows where the mask is False throughout.
+        The average in the value's dtype, `[..., g, t, v]`, and the log-sum-exp of the scores,
+        `[..., g, t]`; 0 and -inf in rows where the mask is False throughout.
     """
-    exponentials, inverse = softmax_factors(_logits(static, mask, query, key, bias))
-    return _weighted_values(static, exponentials, value, keep) * inverse
+    exponentials, inverse, residual = softmax_factors(_logits(static, mask, query, key, bias))
+    return _weighted_values(static, exponentials, value, keep) * inverse, residual[..., 0]
 
 
 @attend.defjvp
 def _attend_jvp(
     static: StaticOptions, primals: tuple, tangents: tuple
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
     # With P the weights, the derivative of the output O = P V is
     #   P dV + (P * dS) V - rowsum(P * dS) O
     # and the transpose of that is the backward pass of FlashAttention (Dao et al., 2022): neither
-    # needs more of the forward pass than O and two numbers a row, from which P comes back.
+    # needs more of the forward pass than O and two numbers a row, from which P comes back. The
+    # derivative of the log-sum-exp is rowsum(P * dS), which is there anyway.
     query, key, value, bias, mask, keep = primals
     query_dot, key_dot, value_dot, bias_dot, _, _ = tangents
     logits, logits_dot = jax.jvp(
@@ -144,14 +151,16 @@ def _attend_jvp(
         (query, key, bias),
         (query_dot, key_dot, bias_dot),
     )
-    exponentials, inverse = softmax_factors(logits)
+    exponentials, inverse, residual = softmax_factors(logits)
     output = checkpoint_name(_weighted_values(static, exponentials, value, keep) * inverse, _OUTPUT)
     weights = exponentials * inverse
     # P * dS; less its row sum times P, which acts on the output below, it is dP.
     weighted_dot = weights * logits_dot
     output_dot = _weighted_values(static, weights, value_dot, keep)
     output_dot += _weighted_values(static, weighted_dot, value, keep)
-    return output, output_dot - weighted_dot.sum(axis=-1, keepdims=True) * output
+    residual_dot = weighted_dot.sum(axis=-1, keepdims=True)
+    output_dot -= residual_dot * output
+    return (output, residual[..., 0]), (output_dot, residual_dot[..., 0])
 
 
 def _logits(

@@ -1,4 +1,4 @@
-"""The attention mask of one block of queries and keys, and what no query attends to set to zero."""
+"""The attention mask of one block of queries and keys, and the zeroing of what no query reads."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ def block_mask(inputs: AttentionInputs, queries: Slice, keys: Slice) -> jax.Arra
         keys: the block's slice of the keys.
 
     Returns:
-        bool `[..., N, t, s]`, of that rank, 1 where it does not vary; None = everything.
+        bool `[..., N, t, s]`, of that rank, 1 where it does not vary; None = attend everywhere.
     """
     structure, rank = inputs.structure, inputs.query.ndim
     (first_query, num_queries), (first_key, num_keys) = queries, keys
@@ -93,7 +93,7 @@ def slice_axis(array: jax.Array, part: Slice, *, axis: int) -> jax.Array:
 def zero_hidden(inputs: AttentionInputs, visible: jax.Array | None) -> AttentionInputs:
     """Zeroes queries beyond their length, and keys and values that no query attends to.
 
-    A weight of 0 does not keep what is in them out of the output, since 0 * NaN is NaN.
+    Weights of 0 alone would not keep a NaN in them out of the output, since 0 * NaN is NaN.
 
     Args:
         inputs: checked inputs.

@@ -26,12 +26,19 @@ from jaxformer.functional.options import check_choice
 from jaxformer.functional.shapes import Array, as_array, check_dtype
 from jaxformer.functional.sizes import is_symbolic
 
-__all__ = ["Choice", "Implementation", "attend_by", "attention_implementation"]
+__all__ = [
+    "Choice",
+    "Implementation",
+    "attend_by",
+    "attention_implementation",
+    "check_implementation",
+]
 
 Name = Literal["dense", "chunked", "cudnn"]
 Implementation = Literal["auto", "dense", "chunked", "cudnn", "xla"] | None
 
-_FUNCTIONS: dict[Name, Callable[..., jax.Array]] = {
+_Attended = tuple[jax.Array, jax.Array | None]
+_FUNCTIONS: dict[Name, Callable[..., _Attended]] = {
     "dense": dense_attention,
     "chunked": chunked_attention,
     "cudnn": cudnn_attention,
@@ -55,7 +62,7 @@ class Choice(NamedTuple):
 
 
 class _Program(NamedTuple):
-    """What is computed on a platform: an implementation, and the blocks of a chunked one."""
+    """Implementation that runs on a platform, and its block sizes where it is chunked."""
 
     name: Name
     blocks: Blocks | None = None
@@ -68,8 +75,8 @@ def attention_implementation(
     """Name of the implementation that `dot_product_attention` takes for a call, and why.
 
     The choice is made from shapes, dtypes, Python arguments and the platform that the program is
-    compiled for, never from the values of arrays. Nothing is computed here. Of the sizes that are
-    symbolic under `jax.export`, T and S leave dense attention only, and leading ones count as 1.
+    compiled for, never from the values of arrays. Nothing is computed here. Where T or S is
+    symbolic (`jax.export`), only dense attention is possible; symbolic leading axes count as 1.
 
     Args:
         query: as in `dot_product_attention`; here and below a `jax.ShapeDtypeStruct` will do.
@@ -98,6 +105,7 @@ def attention_implementation(
         'dense'
     """
     dropout_rate = options.pop("dropout_rate", 0.0)
+    return_residual = options.pop("return_residual", False)
     for name in options:
         if name not in AttentionOptions._fields:
             raise TypeError(f"attention_implementation() has no argument {name!r}")
@@ -117,8 +125,9 @@ def attention_implementation(
         query: Array, key: Array, value: Array, bias: Array | None, mask: Array | None
     ) -> None:
         inputs = prepare_attention(
-            query, key, value, bias, mask, AttentionOptions(**options), dropout_rate
-        )
+            query, key, value, bias, mask, AttentionOptions(**options), dropout_rate,
+            return_residual,
+        )  # fmt: skip
         choices.append(_choose(inputs, wanted))
 
     # Traced rather than called, so that shapes will do for arrays and nothing is computed.
@@ -128,7 +137,7 @@ def attention_implementation(
 
 def attend_by(
     wanted: Implementation, inputs: AttentionInputs, dropout_rng: jax.Array | None
-) -> jax.Array:
+) -> _Attended:
     """Attention by an implementation, or by the one that "auto" takes on each platform.
 
     Args:
@@ -137,17 +146,13 @@ def attend_by(
         dropout_rng: PRNG key; None = no dropout.
 
     Returns:
-        float `[..., T, N, Hv]`, in the query's dtype.
+        float `[..., T, N, Hv]`, in the query's dtype, and the residual, float32 (float64 for
+        float64) `[..., T, N]`, or None where it is not asked for.
 
     Raises:
         ConfigError: the name is unknown, or that implementation cannot serve the call.
     """
-    name = "dense" if wanted in ("xla", None) else wanted
-    if name != "auto" and (not isinstance(name, str) or name not in _FUNCTIONS):
-        raise ConfigError(
-            f"implementation must be 'auto', 'dense', 'chunked' or 'cudnn' (None and 'xla' mean "
-            f"dense), got {wanted!r}"
-        )
+    name = check_implementation(wanted)
     reason, remedy = None, "dense"
     if name == "cudnn":
         reason, remedy = why_not_cudnn(inputs, "cuda"), "chunked"
@@ -163,12 +168,33 @@ def attend_by(
     return _run_by_platform(inputs, dropout_rng, programs)
 
 
+def check_implementation(wanted: Implementation) -> str:
+    """Checks the name of an implementation.
+
+    Args:
+        wanted: the argument of a caller.
+
+    Returns:
+        "auto", "dense", "chunked" or "cudnn".
+
+    Raises:
+        ConfigError: the name is unknown.
+    """
+    name = "dense" if wanted in ("xla", None) else wanted
+    if name != "auto" and (not isinstance(name, str) or name not in _FUNCTIONS):
+        raise ConfigError(
+            f"implementation must be 'auto', 'dense', 'chunked' or 'cudnn' (None and 'xla' mean "
+            f"dense), got {wanted!r}"
+        )
+    return name
+
+
 def _program(name: str, inputs: AttentionInputs, platform: str) -> _Program:
     taken = _choose(inputs, platform).name if name == "auto" else cast(Name, name)
     return _Program(taken, block_sizes(inputs, platform) if taken == "chunked" else None)
 
 
-def _run(program: _Program, inputs: AttentionInputs, dropout_rng: jax.Array | None) -> jax.Array:
+def _run(program: _Program, inputs: AttentionInputs, dropout_rng: jax.Array | None) -> _Attended:
     options = () if program.blocks is None else (program.blocks,)
     return _FUNCTIONS[program.name](inputs, dropout_rng, *options)
 
@@ -176,7 +202,7 @@ def _run(program: _Program, inputs: AttentionInputs, dropout_rng: jax.Array | No
 @platforms.jit_with_numbers  # the layers of a model share one trace of all programs
 def _run_by_platform(
     inputs: AttentionInputs, dropout_rng: jax.Array | None, programs: tuple[_Program, ...]
-) -> jax.Array:
+) -> _Attended:
     runs = {program: functools.partial(_run, program, inputs, dropout_rng) for program in programs}
     named = zip(platforms.PLATFORMS, programs, strict=True)
     return platforms.by_platform({platform: runs[program] for platform, program in named})

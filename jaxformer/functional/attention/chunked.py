@@ -32,10 +32,19 @@ __all__ = ["Blocks", "block_sizes", "chunked_attention", "why_not_chunked"]
 
 
 class Blocks(NamedTuple):
-    """How attention is cut: queries in a block, and key heads whose blocks are computed at once."""
+    """Block sizes of chunked attention.
+
+    Args:
+        queries: queries in a block.
+        heads: key heads whose blocks are computed at once.
+    """
 
     queries: int
     heads: int
+
+
+_Attended = tuple[jax.Array, jax.Array | None]
+"""Output of attention, and the log-sum-exp of the scores where it is asked for."""
 
 
 class _Head(NamedTuple):
@@ -71,21 +80,29 @@ def why_not_chunked(inputs: AttentionInputs) -> str | None:
 
 def chunked_attention(
     inputs: AttentionInputs, dropout_rng: jax.Array | None, blocks: Blocks
-) -> jax.Array:
-    """Computes `dot_product_attention` by blocks of queries; for inputs of known lengths.
+) -> _Attended:
+    """Chunked attention: computes `dot_product_attention` by blocks of queries.
+
+    T and S must be known: they cannot be symbolic.
 
     Args:
         inputs: checked inputs.
         dropout_rng: PRNG key; None = no dropout.
-        blocks: how it is cut.
+        blocks: queries in a block, and key heads at a time.
 
     Returns:
-        float `[..., T, N, Hv]`, in the query's dtype.
+        float `[..., T, N, Hv]`, in the query's dtype, and the residual where it is asked for.
     """
-    shape = (*inputs.query.shape[:-1], inputs.value.shape[-1])
     # Blocks of no queries cannot be planned.
-    if 0 in shape:
-        return jnp.zeros_like(inputs.query, shape=shape)
+    if 0 in inputs.query.shape:
+        output, residual = _nothing(inputs, inputs.query.shape[:-1])
+        return output.astype(inputs.query.dtype), residual
+    if inputs.value.shape[-1] == 0:
+        # The loop over heads takes no empty arrays, and the residual does not depend on values.
+        one_wide = jnp.zeros_like(inputs.value, shape=(*inputs.value.shape[:-1], 1))
+        inputs = inputs._replace(value=one_wide)
+        output, residual = chunked_attention(inputs, dropout_rng, blocks)
+        return output[..., :0], residual
     num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]
     loops = plan_loops(inputs.structure, num_queries, num_keys, blocks.queries)
     return _attend_all(inputs, dropout_rng, loops, blocks.heads)
@@ -97,12 +114,12 @@ def _attend_all(
     dropout_rng: jax.Array | None,
     loops: tuple[BlockLoop, ...],
     heads_at_once: int,
-) -> jax.Array:
+) -> _Attended:
     """Computes attention in all heads, a few of them at a time."""
     # For all blocks at once: a key may be hidden from one block and visible to the next.
     inputs = zero_hidden(inputs, _visible_keys(inputs, loops))
 
-    def attend_head(head: _Head) -> jax.Array:
+    def attend_head(head: _Head) -> _Attended:
         one = inputs._replace(
             query=head.query,
             key=head.key,
@@ -111,14 +128,21 @@ def _attend_all(
             mask=shared.mask if head.mask is None else head.mask,
         )
         rng = None if dropout_rng is None else jax.random.fold_in(dropout_rng, head.number)
-        return jnp.concatenate(
-            [_attend_blocks(one, loop, rng, head.zero) for loop in loops], axis=-2
+        outputs, residuals = zip(
+            *[_attend_blocks(one, loop, rng, head.zero) for loop in loops], strict=True
         )
+        output = jnp.concatenate(outputs, axis=-2)
+        if not inputs.static.return_residual:
+            return output, None
+        return output, jnp.concatenate(residuals, axis=-1)
 
     heads, shared = _split_heads(inputs)
     # Heads in a loop, so that the weights of a block are held for a few of them only.
-    output = jax.lax.map(attend_head, heads, batch_size=heads_at_once)
-    return rearrange(output, "k ... g t v -> ... t (k g) v").astype(inputs.query.dtype)
+    output, residual = jax.lax.map(attend_head, heads, batch_size=heads_at_once)
+    output = rearrange(output, "k ... g t v -> ... t (k g) v").astype(inputs.query.dtype)
+    if residual is None:
+        return output, None
+    return output, rearrange(residual, "k ... g t -> ... t (k g)")
 
 
 def _split_heads(inputs: AttentionInputs) -> tuple[_Head, AttentionInputs]:
@@ -150,17 +174,16 @@ def _split_heads(inputs: AttentionInputs) -> tuple[_Head, AttentionInputs]:
 
 def _attend_blocks(
     inputs: AttentionInputs, loop: BlockLoop, rng: jax.Array | None, zero: jax.Array
-) -> jax.Array:
-    """Computes attention of one key head for the queries of a loop: `[..., g, n*t, v]`."""
+) -> _Attended:
+    """Attention of one key head for the queries of a loop: `[..., g, n*t, v]`, `[..., g, n*t]`."""
     query, key, value = inputs.query, inputs.key, inputs.value
     num_blocks = len(loop.first_keys)
     if loop.num_keys == 0:
-        shape = (*query.shape[:-2], num_blocks * loop.num_queries, value.shape[-1])
-        return jnp.zeros_like(query, shape=shape)
+        return _nothing(inputs, (*query.shape[:-2], num_blocks * loop.num_queries))
 
     # The backward pass recomputes a block's weights: saved, those of all blocks would be T x S.
     @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names(*SAVED))
-    def attend_block(first_query: int | jax.Array, first_key: int | jax.Array) -> jax.Array:
+    def attend_block(first_query: int | jax.Array, first_key: int | jax.Array) -> _Attended:
         queries, keys = (first_query, loop.num_queries), (first_key, loop.num_keys)
         bias = keep = None
         if inputs.bias is not None:
@@ -170,7 +193,7 @@ def _attend_blocks(
             shape = (*query.shape[:-2], loop.num_queries, loop.num_keys)
             block_rng = jax.random.fold_in(rng, first_query)
             keep = jax.random.bernoulli(block_rng, 1 - inputs.static.dropout_rate, shape)
-        return attend(
+        output, residual = attend(
             inputs.static,
             slice_axis(query, queries, axis=-2),
             slice_axis(key, keys, axis=-2),
@@ -179,12 +202,23 @@ def _attend_blocks(
             block_mask(inputs, (first_query + zero, loop.num_queries), keys),
             keep,
         )
+        return output, residual if inputs.static.return_residual else None
 
     # Outside of a loop the starts stay ints, and slices static.
     if num_blocks == 1:
         return attend_block(loop.first_query, loop.first_keys[0])
-    output = jax.lax.map(lambda starts: attend_block(*starts), _starts(loop))
-    return rearrange(output, "n ... g t v -> ... g (n t) v")
+    output, residual = jax.lax.map(lambda starts: attend_block(*starts), _starts(loop))
+    output = rearrange(output, "n ... g t v -> ... g (n t) v")
+    return output, None if residual is None else rearrange(residual, "n ... g t -> ... g (n t)")
+
+
+def _nothing(inputs: AttentionInputs, rows: tuple[int, ...]) -> _Attended:
+    """Attention of queries that attend to nothing: outputs of 0, residuals of -inf."""
+    dtype = at_least(inputs.query.dtype, jnp.float32)
+    output = jnp.zeros_like(inputs.query, shape=(*rows, inputs.value.shape[-1]), dtype=dtype)
+    if not inputs.static.return_residual:
+        return output, None
+    return output, jnp.full_like(inputs.query, -jnp.inf, shape=rows, dtype=dtype)
 
 
 def _starts(loop: BlockLoop) -> tuple[jax.Array, jax.Array]:
@@ -194,14 +228,15 @@ def _starts(loop: BlockLoop) -> tuple[jax.Array, jax.Array]:
 
 
 def block_sizes(inputs: AttentionInputs, platform: str) -> Blocks:
-    """How attention is cut on a platform; leading axes whose size is symbolic count as 1."""
+    """Block sizes of chunked attention on a platform; leading axes of symbolic size count as 1."""
     *leading, num_queries, num_heads, _ = inputs.query.shape
     leading = [size for size in leading if not is_symbolic(size)]
     num_keys, kv_heads = inputs.key.shape[-3:-1]
     # So many weights at once: on CPU they stay in the cache (2 MiB), elsewhere more is faster.
     weights = 2**19 if platform == "cpu" else 2**26
     per_query = max(1, math.prod(leading) * num_heads // kv_heads * num_keys)
-    # Bounded, so that products stay large, and the blocks on a diagonal, half hidden, small.
+    # At least 64, so that matrix products stay large; at most 512, because half of each block on
+    # the diagonal of causal attention is computed in vain.
     wanted = 2 ** round(math.log2(weights / per_query)) if weights > per_query else 1
     block = max(1, min(num_queries, max(64, min(512, wanted))))
     return Blocks(block, max(1, min(kv_heads, weights // (block * per_query))))
@@ -223,7 +258,7 @@ def _visible_keys(inputs: AttentionInputs, loops: tuple[BlockLoop, ...]) -> jax.
         keys = jnp.arange(num_keys)
         visible = (keys >= first) & (keys < last)
         return jnp.expand_dims(visible, tuple(range(inputs.query.ndim - 2)))
-    # Of no queries at all, for its shape.
+    # Begins with the keys visible to a block of no queries, for their shape.
     visible = _visible_to(inputs, (0, 0), (0, num_keys))
     visible = jnp.broadcast_to(visible, (*visible.shape[:-1], num_keys))
 

@@ -1,4 +1,4 @@
-"""cuDNN's fused attention, through `jax.nn`, where it can keep the contract."""
+"""cuDNN's fused attention, through `jax.nn`, for calls whose contract it can keep."""
 
 import jax
 import jax.numpy as jnp
@@ -57,6 +57,9 @@ def why_not_cudnn(inputs: AttentionInputs, platform: str) -> str | None:
         f"it needs sizes that are known, got a query {inputs.query.shape} and S={num_keys}": (
             is_symbolic(*inputs.query.shape, num_keys)
         ),
+        "its log-sum-exp is rounded to half precision, and has no gradient": (
+            inputs.static.return_residual
+        ),
         "it has no soft cap": inputs.static.softcap is not None,
         "its dropout is not offered by jax.nn": inputs.static.dropout_rate > 0,
         "it takes a mask as a bias of finite numbers, so a row with nothing to attend to would "
@@ -83,15 +86,17 @@ def why_not_cudnn(inputs: AttentionInputs, platform: str) -> str | None:
     return next((reason for reason, applies in reasons.items() if applies), None)
 
 
-def cudnn_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> jax.Array:
-    """Computes `dot_product_attention` by cuDNN; `why_not_cudnn` must have been asked.
+def cudnn_attention(
+    inputs: AttentionInputs, dropout_rng: jax.Array | None
+) -> tuple[jax.Array, None]:
+    """Computes `dot_product_attention` by cuDNN, for a call that `why_not_cudnn` allows.
 
     Args:
         inputs: checked inputs.
         dropout_rng: not used, since a dropout rate is declined.
 
     Returns:
-        float `[..., T, N, H]`, in the query's dtype.
+        float `[..., T, N, H]`, in the query's dtype, and None: a residual is declined.
     """
     del dropout_rng  # a dropout rate is declined
     structure, leading = inputs.structure, inputs.query.shape[:-3]
@@ -127,6 +132,6 @@ def cudnn_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> j
     )
     (output,) = unpack(output, leading_axes, "* t n h")
     if real is None:
-        return output
+        return output, None
     # Rows beyond the query's length, of which cuDNN leaves open what is in them.
-    return jnp.where(jnp.broadcast_to(real, output.shape), output, 0)
+    return jnp.where(jnp.broadcast_to(real, output.shape), output, 0), None

@@ -19,7 +19,9 @@ from jaxformer.functional.dtypes import at_least
 __all__ = ["dense_attention", "dense_weights"]
 
 
-def dense_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> jax.Array:
+def dense_attention(
+    inputs: AttentionInputs, dropout_rng: jax.Array | None
+) -> tuple[jax.Array, jax.Array | None]:
     """Computes `dot_product_attention` with all weights `[..., N, T, S]` in memory.
 
     Args:
@@ -27,7 +29,7 @@ def dense_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> j
         dropout_rng: PRNG key; None = no dropout.
 
     Returns:
-        float `[..., T, N, Hv]`, in the query's dtype.
+        float `[..., T, N, Hv]`, in the query's dtype, and the residual where it is asked for.
     """
     mask = full_mask(inputs)
     inputs = zero_hidden(inputs, None if mask is None else mask.any(axis=-2))
@@ -42,8 +44,11 @@ def dense_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> j
         keep = jax.random.bernoulli(dropout_rng, 1 - inputs.static.dropout_rate, shape)
     bias, mask = (_by_key_head(x, key.shape[-3]) for x in (inputs.bias, mask))
     bias = None if bias is None else bias.astype(value.dtype)
-    output = attend(inputs.static, query, key, value, bias, mask, keep)
-    return rearrange(output, "... k g t v -> ... t (k g) v").astype(inputs.query.dtype)
+    output, residual = attend(inputs.static, query, key, value, bias, mask, keep)
+    output = rearrange(output, "... k g t v -> ... t (k g) v").astype(inputs.query.dtype)
+    if not inputs.static.return_residual:
+        return output, None
+    return output, rearrange(residual, "... k g t -> ... t (k g)")
 
 
 def dense_weights(inputs: AttentionInputs, stage: str) -> jax.Array:
@@ -69,7 +74,7 @@ def dense_weights(inputs: AttentionInputs, stage: str) -> jax.Array:
         bias = None if bias is None else bias.astype(weights.dtype)
         weights = masked(biased(weights, bias), mask)
     if stage == "softmax":
-        exponentials, inverse = softmax_factors(weights)
+        exponentials, inverse, _ = softmax_factors(weights)
         weights = exponentials * inverse
     return rearrange(weights, "... k g t s -> ... (k g) t s")
 

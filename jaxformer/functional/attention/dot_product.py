@@ -4,11 +4,10 @@ Axes: `B` batch, `T` query length, `S` key/value length, `N` query heads, `K` ke
 `H` query and key width, `Hv` value width.
 """
 
-from typing import Literal, get_args
+from typing import Literal, get_args, overload
 
 import jax
 
-from jaxformer.errors import ConfigError
 from jaxformer.functional.attention.block_mask import full_mask
 from jaxformer.functional.attention.choice import Implementation, attend_by
 from jaxformer.functional.attention.dense import dense_weights
@@ -17,13 +16,62 @@ from jaxformer.functional.attention.inputs import (
     Lengths,
     WindowSize,
     prepare_attention,
+    used_rng,
 )
 from jaxformer.functional.options import check_choice
-from jaxformer.functional.shapes import Array, check_rng
+from jaxformer.functional.shapes import Array
 
 __all__ = ["attention_mask", "attention_weights", "dot_product_attention"]
 
 Stage = Literal["scores", "capped", "biased", "masked", "softmax"]
+
+
+@overload
+def dot_product_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    bias: Array | None = ...,
+    mask: Array | None = ...,
+    *,
+    scale: float | None = ...,
+    is_causal: bool = ...,
+    query_offset: Lengths | None = ...,
+    query_seq_lengths: Lengths | None = ...,
+    key_value_seq_lengths: Lengths | None = ...,
+    local_window_size: WindowSize | None = ...,
+    query_segment_ids: Array | None = ...,
+    key_value_segment_ids: Array | None = ...,
+    softcap: float | None = ...,
+    dropout_rate: float = ...,
+    dropout_rng: jax.Array | None = ...,
+    implementation: Implementation = ...,
+    return_residual: Literal[False] = ...,
+) -> jax.Array: ...
+
+
+@overload
+def dot_product_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    bias: Array | None = ...,
+    mask: Array | None = ...,
+    *,
+    scale: float | None = ...,
+    is_causal: bool = ...,
+    query_offset: Lengths | None = ...,
+    query_seq_lengths: Lengths | None = ...,
+    key_value_seq_lengths: Lengths | None = ...,
+    local_window_size: WindowSize | None = ...,
+    query_segment_ids: Array | None = ...,
+    key_value_segment_ids: Array | None = ...,
+    softcap: float | None = ...,
+    dropout_rate: float = ...,
+    dropout_rng: jax.Array | None = ...,
+    implementation: Implementation = ...,
+    return_residual: Literal[True],
+) -> tuple[jax.Array, jax.Array]: ...
 
 
 def dot_product_attention(
@@ -45,7 +93,8 @@ def dot_product_attention(
     dropout_rate: float = 0.0,
     dropout_rng: jax.Array | None = None,
     implementation: Implementation = "auto",
-) -> jax.Array:
+    return_residual: bool = False,
+) -> jax.Array | tuple[jax.Array, jax.Array]:
     r"""Scaled dot-product attention, with grouped heads and structural masks.
 
     $$\mathrm{softmax}(\mathrm{cap}(\mathrm{scale} \cdot Q K^T) + \mathrm{bias}) V$$
@@ -92,9 +141,16 @@ def dot_product_attention(
             compiled for. They draw different dropout masks. On a CPU chunked takes a few heads
             at a time, so split them by shard_map, not by jit alone. Under `jax.export` any size
             but H may be symbolic; symbolic T or S are dense.
+        return_residual: whether to return (output, residual), with the log-sum-exp of the scores
+            that the softmax is taken of, log(sum(exp(score))) over the visible keys of a query.
+            Attention to parts of the keys, each with its residual r, merges by it: the output to
+            all of them is the sum of the parts' outputs times exp(r - logsumexp(all r)). A query
+            to which no key is visible has -inf. Dropout leaves it alone. Gradients go through it,
+            and it is not rounded to half precision, both unlike that of `jax.nn`.
 
     Returns:
-        float `[..., T, N, Hv]`, in the query's dtype.
+        float `[..., T, N, Hv]`, in the query's dtype; with return_residual, a pair of it and the
+        residual, float32 (float64 for float64) `[..., T, N]`.
 
     Raises:
         ShapeError: an argument does not fit; the message names it, its axes and the remedy.
@@ -103,7 +159,7 @@ def dot_product_attention(
     References:
         Vaswani et al., "Attention Is All You Need", 2017; Ainslie et al., "GQA", 2023 (grouped
         heads); Gemma Team, "Gemma 2", 2024 (soft cap); Dao et al., "FlashAttention", 2022
-        (chunked).
+        (chunked); Dao, "FlashAttention-2", 2023, section 3.1 (residual).
 
     Example:
         >>> import jax.numpy as jnp
@@ -111,6 +167,9 @@ def dot_product_attention(
         >>> value = jnp.ones((2, 5, 2, 3))
         >>> dot_product_attention(query, key, value, is_causal=True).shape
         (2, 5, 4, 3)
+        >>> _, residual = dot_product_attention(query, key, value, return_residual=True)
+        >>> residual.shape
+        (2, 5, 4)
     """
     options = AttentionOptions(
         scale=scale, is_causal=is_causal, query_offset=query_offset,
@@ -118,16 +177,12 @@ def dot_product_attention(
         local_window_size=local_window_size, query_segment_ids=query_segment_ids,
         key_value_segment_ids=key_value_segment_ids, softcap=softcap,
     )  # fmt: skip
-    inputs = prepare_attention(query, key, value, bias, mask, options, dropout_rate)
-    if dropout_rng is not None:
-        check_rng("dropout_rng", dropout_rng)
-    if dropout_rate == 0:
-        dropout_rng = None
-    elif dropout_rng is None:
-        raise ConfigError(
-            f"dropout_rate={dropout_rate} needs a dropout_rng; pass one, or a rate of 0"
-        )
-    return attend_by(implementation, inputs, dropout_rng)
+    inputs = prepare_attention(
+        query, key, value, bias, mask, options, dropout_rate, return_residual
+    )
+    dropout_rng = used_rng(dropout_rate, dropout_rng)
+    output, residual = attend_by(implementation, inputs, dropout_rng)
+    return output if residual is None else (output, residual)
 
 
 def attention_weights(

@@ -1,4 +1,4 @@
-"""The arguments of attention: as a caller gives them, and checked and completed."""
+"""The arguments of attention: as a caller gives them, and as checked, with defaults filled in."""
 
 import math
 from typing import NamedTuple
@@ -10,7 +10,7 @@ import numpy as np
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention.block import StaticOptions
 from jaxformer.functional.masks import read_offset, window_sides
-from jaxformer.functional.options import static_bool, static_number
+from jaxformer.functional.options import static_bool, static_number, static_softcap
 from jaxformer.functional.shapes import (
     Array,
     as_array,
@@ -18,9 +18,10 @@ from jaxformer.functional.shapes import (
     check_broadcast,
     check_dtype,
     check_leading,
+    check_rng,
     describe,
 )
-from jaxformer.functional.sizes import is_symbolic
+from jaxformer.functional.sizes import check_range
 
 __all__ = [
     "AttentionInputs",
@@ -29,6 +30,8 @@ __all__ = [
     "Structure",
     "WindowSize",
     "prepare_attention",
+    "read_lengths",
+    "used_rng",
 ]
 
 Lengths = int | Array
@@ -55,8 +58,8 @@ class AttentionOptions(NamedTuple):
 class Structure(NamedTuple):
     """Which keys a query may attend to by position, length and segment.
 
-    It stands for a mask that is never built as a `[T, S]` array, and by which whole blocks are
-    skipped where it is of ints.
+    It stands for a mask that chunked attention never builds as a `[T, S]` array. Where its values
+    are ints, blocks that they hide are skipped.
 
     Args:
         window: keys visible before and after a query's position, None = unbounded; causal
@@ -86,7 +89,7 @@ class AttentionInputs(NamedTuple):
         bias: float of the rank of the weights, `[..., N, T, S]` or 1 where it does not vary.
         mask: bool, likewise; None = attend everywhere.
         structure: which keys a query may attend to, beside the mask.
-        static: scale, cap and dropout rate.
+        static: scale, cap, dropout rate, and whether the residual is returned.
     """
 
     query: jax.Array
@@ -106,6 +109,7 @@ def prepare_attention(
     mask: Array | None,
     options: AttentionOptions,
     dropout_rate: float = 0.0,
+    return_residual: bool = False,
 ) -> AttentionInputs:
     """Checks the arguments of `dot_product_attention`, which documents them.
 
@@ -121,6 +125,7 @@ def prepare_attention(
     )
     sizes = _check_arrays(query, key, value)
     static = _static_options(options, dropout_rate, sizes["H"])
+    static = static._replace(return_residual=static_bool("return_residual", return_residual))
     leading = query.shape[:-3]
     weights_shape = (*leading, sizes["N"], sizes["T"], sizes["S"])
     is_causal = static_bool("is_causal", options.is_causal)
@@ -128,6 +133,24 @@ def prepare_attention(
     mask = _align("mask", mask, "bool", weights_shape)
     structure = _structure(options._replace(is_causal=is_causal), sizes, leading)
     return AttentionInputs(query, key, value, bias, mask, structure, static)
+
+
+def used_rng(dropout_rate: float, dropout_rng: jax.Array | None) -> jax.Array | None:
+    """PRNG key of dropout, checked; None where nothing is dropped.
+
+    Raises:
+        ShapeError: it is no PRNG key.
+        ConfigError: there is a rate, and no key.
+    """
+    if dropout_rng is not None:
+        check_rng("dropout_rng", dropout_rng)
+    if dropout_rate == 0:
+        return None
+    if dropout_rng is None:
+        raise ConfigError(
+            f"dropout_rate={dropout_rate} needs a dropout_rng; pass one, or a rate of 0"
+        )
+    return dropout_rng
 
 
 def _check_arrays(query: jax.Array, key: jax.Array, value: jax.Array) -> dict[str, int]:
@@ -183,14 +206,11 @@ def _static_options(options: AttentionOptions, dropout_rate: float, head_dim: in
     """Checks the numbers that must be known when a program is traced."""
     scale = 1 / math.sqrt(head_dim) if options.scale is None else options.scale
     remedy = "multiply the query by it where it is learned"
-    softcap = options.softcap
     static = StaticOptions(
         scale=static_number("scale", scale, remedy=remedy),
-        softcap=None if softcap is None else static_number("softcap", softcap),
+        softcap=static_softcap(options.softcap),
         dropout_rate=static_number("dropout_rate", dropout_rate),
     )
-    if static.softcap is not None and static.softcap <= 0:
-        raise ConfigError(f"softcap must be positive, got {softcap}; None = no cap")
     if not 0 <= static.dropout_rate < 1:
         raise ConfigError(f"dropout_rate must be in [0, 1), got {dropout_rate}")
     return static
@@ -216,8 +236,10 @@ def _structure(
             )
     else:
         offset = 0  # neither asks for it; a loop that decodes passes it always
-    query_lengths = _lengths("query_seq_lengths", options.query_seq_lengths, leading, num_queries)
-    key_lengths = _lengths(
+    query_lengths = read_lengths(
+        "query_seq_lengths", options.query_seq_lengths, leading, num_queries
+    )
+    key_lengths = read_lengths(
         "key_value_seq_lengths", options.key_value_seq_lengths, leading, num_keys
     )
     query_ids, key_ids = options.query_segment_ids, options.key_value_segment_ids
@@ -250,22 +272,28 @@ def _segment_ids(
     return ids
 
 
-def _lengths(
+def read_lengths(
     name: str, values: Lengths | None, leading: tuple[int, ...], largest: int
 ) -> int | jax.Array | None:
     """Checks lengths, and their range where it is known.
 
-    An int stays one, so that blocks can be skipped by it.
+    Args:
+        name: name of the argument, for the message.
+        values: as a caller gives them.
+        leading: sizes of the leading axes, which they broadcast to.
+        largest: length of the sequence.
+
+    Returns:
+        An int as such, so that blocks can be skipped by it, int32 `[...]`, or None for None.
+
+    Raises:
+        ShapeError: they are no integers, out of range, or do not broadcast.
     """
     if values is None:
         return None
     array = as_array(name, values)
     check_dtype(name, array, "integer")
-    known = None if isinstance(values, jax.Array) or is_symbolic(values) else np.asarray(values)
-    if known is not None and known.size:
-        highest = 2**31 - 1 if is_symbolic(largest) else largest
-        if not 0 <= known.min() <= known.max() <= highest:
-            raise ShapeError(f"{name} must be in 0 .. {largest}, got {values}")
+    check_range(name, values, least=0, most=largest)
     if isinstance(values, int | np.integer):
         return int(values)
     # At least as wide as the positions that it is compared with, or a uint8 length would wrap.

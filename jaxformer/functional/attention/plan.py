@@ -39,7 +39,7 @@ def plan_loops(
         block: queries in a block; the last has the rest.
 
     Returns:
-        Loops over blocks, in order, with all queries in them.
+        Loops over blocks, in order; together they have all queries.
 
     Example:
         >>> from jaxformer.functional.attention.inputs import Structure

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
@@ -15,6 +15,8 @@ OTHERS = "tpu"
 
 PLATFORMS = ("cpu", "cuda", OTHERS)
 
+Result = TypeVar("Result")
+
 
 def default_platform() -> str:
     """Name of the default backend, "cuda" or "rocm" for a GPU."""
@@ -24,11 +26,11 @@ def default_platform() -> str:
     return "cuda" if "cuda" in jax.devices()[0].client.platform_version else "rocm"
 
 
-def jit_with_numbers(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+def jit_with_numbers(function: Callable[..., Result]) -> Callable[..., Result]:
     """Compiles a function of attention inputs, whose Python numbers are static.
 
-    They decide which blocks are computed. Layers and calls that are alike share one trace, and an
-    eager call compiles once.
+    The numbers decide which blocks are computed. Layers and calls of equal shapes and numbers share
+    one trace, so an eager call compiles only once.
 
     Args:
         function: of inputs, dropout key and hashable options.
@@ -40,12 +42,12 @@ def jit_with_numbers(function: Callable[..., jax.Array]) -> Callable[..., jax.Ar
     @functools.partial(jax.jit, static_argnums=(0, 1, 2))
     def compiled(
         tree: Any, numbers: tuple[float | None, ...], options: tuple, arrays: list[jax.Array | None]
-    ) -> jax.Array:
+    ) -> Result:
         leaves = [a if n is None else n for a, n in zip(arrays, numbers, strict=True)]
         return function(*jax.tree.unflatten(tree, leaves), *options)
 
     @functools.wraps(function)
-    def call(inputs: AttentionInputs, dropout_rng: jax.Array | None, *options: Any) -> jax.Array:
+    def call(inputs: AttentionInputs, dropout_rng: jax.Array | None, *options: Any) -> Result:
         leaves, tree = jax.tree.flatten((inputs, dropout_rng))
         numbers = tuple(None if isinstance(leaf, jax.Array) else leaf for leaf in leaves)
         arrays = [leaf if isinstance(leaf, jax.Array) else None for leaf in leaves]
@@ -54,7 +56,7 @@ def jit_with_numbers(function: Callable[..., jax.Array]) -> Callable[..., jax.Ar
     return call
 
 
-def by_platform(functions: Mapping[str, Callable[[], jax.Array]]) -> jax.Array:
+def by_platform(functions: Mapping[str, Callable[[], Result]]) -> Result:
     """Calls the function of the platform that the program is compiled for.
 
     What is traced may be compiled for another platform than the default backend: by `jax.export`,

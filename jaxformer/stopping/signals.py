@@ -1,20 +1,18 @@
-"""SIGINT and SIGTERM: work that they cut short, and work that is finished first.
-
-Imports little, because until the command line has called `install`, Python's own handling holds.
-"""
+"""What the first SIGINT or SIGTERM does to the work of the main thread."""
 
 import contextlib
 import os
 import select
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar
 
-__all__ = ["StopSignals", "Stopped", "finishing", "install", "is_cut_short"]
+from jaxformer.stopping.ending import end_process, write_line
+
+__all__ = ["StopSignals", "Stopped"]
 
 T = TypeVar("T")
 
@@ -49,6 +47,7 @@ class StopSignals:
 
     Attributes:
         received: the first signal; None while there was none.
+        has_raised: whether it has cut work short by `Stopped`, and nothing was done about it yet.
         note: what to say behind "stopped by SIGTERM": what is saved, and how to go on.
     """
 
@@ -57,7 +56,7 @@ class StopSignals:
         self.note = ""
         self._owns_process = owns_process
         self._raises = False  # whether a signal cuts short what the main thread does
-        self._raised = False  # whether one has, and nothing was done about it yet
+        self.has_raised = False
         self._leaving = False
         self._since = time.monotonic()  # when one of these two changed, or the signal came
         self._received_at = 0.0
@@ -91,7 +90,7 @@ class StopSignals:
                 raise Stopped(self.received)
             return function(*args)
         except Exception:
-            if self.received is None or not self._raised:
+            if self.received is None or not self.has_raised:
                 raise
             raise Stopped(self.received) from None  # of which a library has made another error
         finally:
@@ -99,7 +98,7 @@ class StopSignals:
 
     def finish_first(self) -> None:
         """From here on a signal is only noted, in `received`."""
-        self._raises = self._raised = False
+        self._raises = self.has_raised = False
         with self._changing:
             if not self._taken_over:
                 self._save = None
@@ -125,9 +124,9 @@ class StopSignals:
             return
         if self.note:
             name = signal.Signals(number).name
-            _write_line(f"jaxformer: stopped by {name} {self.note}")
+            write_line(f"jaxformer: stopped by {name} {self.note}")
         elif os.isatty(2):
-            _write_line("")  # behind the ^C that the terminal shows
+            write_line("")  # behind the ^C that the terminal shows
 
     def catch(self) -> None:
         """Installs the handlers; does nothing outside the main thread, which Python forbids."""
@@ -155,16 +154,16 @@ class StopSignals:
             if now - self._received_at < _TWICE:
                 return
             if self._owns_process:
-                _end_process(number)
+                end_process(number)
             self.restore()
             signal.raise_signal(number)
             return
         self._received_at = now
         self.received = signal.Signals(number)
         if self._leaving:
-            _end_process(number)
+            end_process(number)
         if self._raises:
-            self._raised = True
+            self.has_raised = True
             raise Stopped(number)
 
     def _watch(self, descriptor: int) -> None:
@@ -178,7 +177,7 @@ class StopSignals:
                     if not first:
                         first, came = number, time.monotonic()
                     elif time.monotonic() - came > _TWICE:
-                        _end_process(number)
+                        end_process(number)
             if first and not self._taken_over:
                 self._end_if_stuck(first, came)
 
@@ -187,7 +186,7 @@ class StopSignals:
         waited = time.monotonic() - max(came, self._since)
         if self._leaving:
             if waited > _LEAVING_GRACE:
-                _end_process(number)
+                end_process(number)
             return
         if waited < _GRACE:
             return
@@ -205,99 +204,4 @@ class StopSignals:
         except Exception as error:  # of any kind: whatever it is, the process ends here
             self.note = f"{self.note}; what came after cannot be saved: {error}"
         self.say(number)
-        _end_process(number)
-
-
-_process: StopSignals | None = None
-"""Signals of this process, where it is all jaxformer's."""
-
-
-def is_cut_short() -> bool:
-    """Whether a signal has cut this process short, so that an error may be no more than that.
-
-    A library that `Stopped` goes through may make another error of it, or do without a result.
-    """
-    return _process is not None and _process._raised
-
-
-def install() -> StopSignals:
-    """Catches the signals of this process from now on; for the command line.
-
-    Within `cut_short` of the result, which does all its work, a signal raises `Stopped` in the main
-    thread, wherever that is, but in `finishing`.
-    """
-    global _process
-    _process = StopSignals(owns_process=True)
-    report = sys.unraisablehook
-
-    def report_others(unraisable: Any) -> None:
-        # Python has raised Stopped where nothing can catch it, such as in __del__.
-        if not issubclass(unraisable.exc_type, Stopped):
-            report(unraisable)
-
-    sys.unraisablehook = report_others
-    _process.catch()
-    _process.watch()
-    return _process
-
-
-@contextlib.contextmanager
-def finishing() -> Iterator[StopSignals]:
-    """Work that goes on after the first signal, until it comes to a place where it can stop.
-
-    Example:
-        >>> with finishing() as signals:
-        ...     signal.raise_signal(signal.SIGTERM)
-        ...     done = signals.received
-        >>> done.name
-        'SIGTERM'
-    """
-    if _process is not None and threading.current_thread() is threading.main_thread():
-        signals = _process
-        signals.finish_first()
-        try:
-            yield signals
-        finally:
-            signals.may_cut_short()
-        return
-    signals = StopSignals()
-    signals.catch()
-    try:
-        yield signals
-    finally:
-        signals.restore()
-
-
-def _write_line(line: str) -> None:
-    """Writes to standard error, past Python's buffers, which another thread may hold."""
-    start = "\n" if os.isatty(2) else ""  # the line of a progress bar, or ^C
-    with contextlib.suppress(OSError):
-        os.write(2, f"{start}{line}\n".encode(errors="backslashreplace"))
-
-
-def _end_process(number: int) -> None:
-    """Ends the process at once; no `finally` runs, and no lock of another thread is waited for."""
-    with contextlib.suppress(RuntimeError):  # no thread can be started at the very end
-        # Another thread may hold the buffer, or nobody read the pipe: so it has half a second.
-        flushing = threading.Thread(target=_flush, daemon=True)
-        flushing.start()
-        flushing.join(0.5)
-    _show_cursor()
-    os._exit(128 + number)
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, RuntimeError, ValueError, AttributeError):
-            stream.flush()
-
-
-def _show_cursor() -> None:
-    """Shows the cursor again, which a progress bar has hidden."""
-    if os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
-        return
-    for descriptor in (1, 2):
-        if os.isatty(descriptor):
-            with contextlib.suppress(OSError):
-                os.write(descriptor, b"\x1b[?25h")
-            return
+        end_process(number)

@@ -1,0 +1,21 @@
+#!/bin/bash
+# Trains on all hosts of a TPU pod slice: bash experiments/launch/tpu_pod.sh
+# Lines marked CHANGE are for you. The processes find each other by the metadata of the TPU.
+
+set -euo pipefail
+
+TPU="my-tpu"                                # CHANGE: name of the TPU VM
+ZONE="us-central2-b"                        # CHANGE: its zone
+PROJECT="my-project"                        # CHANGE: its project
+CONFIG="quickstart"                         # CHANGE: config, or name of a ready one
+OUT="/mnt/shared/runs/quickstart"           # CHANGE: run folder, on a disk that all hosts mount
+INSTALL='pip install --quiet "jaxformer[tpu]"'  # CHANGE: how jaxformer comes to the hosts
+
+on_all_hosts() {
+  gcloud compute tpus tpu-vm ssh "$TPU" --zone="$ZONE" --project="$PROJECT" --worker=all \
+    --command="$1"
+}
+
+on_all_hosts "$INSTALL"
+# The same command goes on after an interruption. With nohup in front and `&` behind, it outlives ssh.
+on_all_hosts "jaxformer train '$CONFIG' --out '$OUT' --host-timeout 60"

@@ -1,0 +1,133 @@
+"""Flags of the launch on several hosts, and how their processes end together."""
+
+import atexit
+import contextlib
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from jaxformer import stopping
+from jaxformer.cli.mistakes import message_and_status
+from jaxformer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from jaxformer.training.parallel import HostWatch
+
+__all__ = ["LAUNCH_HELP", "pop_launch", "several_hosts"]
+
+# Of the launch, and so no keys of a config, which is the same in all processes. Names and types
+# are those of `jaxformer.training.parallel.Launch`.
+_FLAGS: dict[str, type] = {
+    "--coordinator": str, "--num-processes": int, "--process-id": int, "--start-timeout": int,
+    "--host-timeout": int,
+}  # fmt: skip
+
+LAUNCH_HELP = (
+    "On several hosts, where SLURM, Kubernetes or a TPU pod does not say so by itself: "
+    "--coordinator HOST:PORT of the first process, --num-processes N and --process-id I, and for "
+    "all launches --start-timeout and --host-timeout in seconds (docs/devices.md)."
+)
+
+
+def pop_launch(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Takes the flags of the launch out of the words of a command line.
+
+    Args:
+        words: flags and values.
+
+    Returns:
+        The arguments of `Launch` that are given, and the other words.
+
+    Raises:
+        ConfigError: a flag has no value, or one of the wrong type, or is given twice.
+
+    Example:
+        >>> pop_launch(["--process-id", "1", "--training.steps", "5"])
+        ({'process_id': 1}, ['--training.steps', '5'])
+    """
+    launch: dict[str, Any] = {}
+    rest: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        flag, equals, value = word.partition("=")
+        flag = flag.replace("_", "-")
+        if flag not in _FLAGS:
+            rest.append(word)
+            continue
+        if not equals:
+            if not left or left[0].startswith("--"):
+                raise ConfigError(f"{flag} must have a value, got none")
+            value = left.pop(0)
+        name = flag.removeprefix("--").replace("-", "_")
+        if name in launch:
+            raise ConfigError(f"{flag} must be given once, got it twice")
+        try:
+            launch[name] = _FLAGS[flag](value)
+        except ValueError:
+            raise ConfigError(f"{flag} must be an integer, got {value!r}") from None
+    return launch, rest
+
+
+@contextlib.contextmanager
+def several_hosts(launch: dict[str, Any], folder: pathlib.Path) -> Iterator[bool]:
+    """Work that all processes of a job do, and end together; alone where there is no job.
+
+    Args:
+        launch: arguments of `Launch`.
+        folder: run folder, to say what is saved.
+
+    Yields:
+        Whether this is the process that prints.
+
+    Raises:
+        ConfigError: the other processes cannot be found, or do not come in time.
+    """
+    from jaxformer.training.parallel import HostWatch, Launch, is_first_process, start_hosts
+
+    launched = Launch(**launch)
+    if not start_hosts(launched):
+        yield True
+        return
+    watch = HostWatch(launched.host_timeout, lambda: _saved(folder))
+    # Before JAX's own, which would wait for processes that have failed, or wait for this one.
+    atexit.register(watch.leave)
+    try:
+        yield is_first_process()
+        watch.finish()
+    except SystemExit:  # after a signal, for which all have stopped
+        with stopping.finishing():  # a process that waits for the others is not stuck
+            watch.finish()
+        raise
+    except BaseException as error:
+        _fail(watch, error)
+        raise
+
+
+def _fail(watch: "HostWatch", error: BaseException) -> None:
+    """Tells the other processes of an error, unless it only comes from the end of one of them."""
+    if isinstance(error, stopping.Stopped):
+        watch.fail(128 + error.signal, f"stopped by {error.signal.name}")
+        return
+    try:
+        assert isinstance(error, Exception)
+        message, status = message_and_status(error)
+    except (Exception, AssertionError):  # none that the command line knows
+        if isinstance(error, RuntimeError) and not stopping.is_cut_short():
+            watch.wait_for_verdict()
+        message, status = f"{type(error).__name__}: {error}", 1
+    watch.fail(status, " ".join(message.split()))
+
+
+def _saved(folder: pathlib.Path) -> str:
+    from jaxformer.training.checkpoint_manifest import checkpoint_steps
+
+    steps: list[int] = []
+    with contextlib.suppress(OSError):
+        steps = checkpoint_steps(folder / "checkpoints")
+    if not steps:
+        return "no step of the run is saved"
+    return (
+        f"the run is saved up to step {steps[-1]} in {folder}; the same command on all hosts goes "
+        "on from there"
+    )

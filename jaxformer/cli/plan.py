@@ -1,0 +1,158 @@
+"""jaxformer plan."""
+
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jaxformer.cli.commands import Plan as PlanCommand
+from jaxformer.cli.overrides import override_config
+from jaxformer.cli.parsing import parse
+from jaxformer.cli.terminal import show, width
+from jaxformer.config import load_config
+from jaxformer.errors import ConfigError
+from jaxformer.memory import readable_bytes
+
+if TYPE_CHECKING:
+    from jaxformer.planning import Plan
+
+__all__ = ["plan"]
+
+_INDENT = 13  # columns of the names of lines
+
+
+def plan(words: Sequence[str]) -> None:
+    """Prints a plan of the config's training; status 1 where it does not fit.
+
+    Args:
+        words: config, flags of this command, and flags of the config.
+    """
+    command, overrides = parse(
+        PlanCommand, args=list(words), prog="jaxformer plan", return_unknown_args=True
+    )
+    if not 0 < command.utilization <= 1:
+        raise ConfigError(
+            f"utilization must be above 0 and at most 1, got {command.utilization}; try 0.4"
+        )
+    if command.devices is not None and command.devices < 1:
+        raise ConfigError(f"devices must be at least 1, got {command.devices}")
+    loaded = load_config(command.config)
+    config = override_config(loaded, overrides, prog=f"jaxformer train {command.config}")
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")  # before JAX starts: a plan needs no accelerator
+    from jaxformer import planning
+
+    accelerator = planning.find_accelerator(command.accelerator)
+    made = planning.make_plan(
+        config, accelerator, num_devices=command.devices, topology=command.topology
+    )
+    for name, text in _lines(made, command.utilization).items():
+        _show_line(name, text)
+    if made.fits:
+        return
+    found = planning.nearest_that_fits(made)
+    if found is None:
+        text = "none with more remat, more micro-batches or more fsdp; take more devices"
+        _show_line("fits", text)
+    else:
+        fitting, changes = found
+        flags = " ".join(f"--{key.replace('_', '-')} {new}" for key, new in changes.items())
+        total = fitting.needs.total if fitting.compiled is None else fitting.compiled.total
+        _show_line(
+            "fits", f"{flags}: {readable_bytes(total)}, {_speed(fitting, command.utilization)}"
+        )
+    sys.exit(1)
+
+
+def _lines(made: "Plan", utilization: float) -> dict[str, str]:
+    """Texts of a plan's lines, by name."""
+    place, model, training, flops = made.place, made.config.model, made.config.training, made.flops
+    part = "" if place.share == 1 else f" ({place.share:g} of a chip each)"
+    mesh = ", ".join(f"{axis} {size}" for axis, size in made.sizes.items())
+    total = training.steps * made.step_seconds(utilization)
+    return {
+        "devices": f"{place.num_devices} x {place.accelerator.name}{part}; mesh {mesh}",
+        "model": f"{made.task.kind}; {made.num_params:,} parameters with {model.vocab_size:,} "
+        f"tokens; {model.dtype}, remat {model.remat}",
+        "step": f"{made.rows:,} rows of {model.max_len:,} tokens; micro-batches: "
+        f"{training.accumulate_steps}; {flops.total:.4g} FLOPs of matrix products, of these "
+        f"attention {flops.attention / flops.total:.0%}, logits {flops.output / flops.total:.0%}",
+        "exactly": _parts(
+            parameters=made.needs.parameters,
+            gradients=made.needs.gradients,
+            optimizer=made.needs.optimizer,
+        ),
+        **_memory_lines(made),
+        "collectives": _collectives(made),
+        "bounds": ", ".join(f"{name} {_time(one)}" for name, one in made.seconds.items()),
+        "speed": _speed(made, utilization),
+        "training": f"{training.steps:,} steps, {training.steps * made.tokens:.3g} tokens, in "
+        f"{_time(total)} at {utilization:.0%} of the peak, at best "
+        f"{_time(training.steps * made.step_seconds(1.0))}",
+    }
+
+
+def _memory_lines(made: "Plan") -> dict[str, str]:
+    """What a device needs, and whether that fits."""
+    needs, compiled, available = made.needs, made.compiled, readable_bytes(made.available)
+    if compiled is None:
+        total, memory = readable_bytes(needs.total), readable_bytes(made.place.accelerator.memory)
+        return {
+            "estimated": _parts(activations=needs.activations),
+            "memory": f"{total} of the {available} that JAX takes of {memory}, on each device: "
+            + ("fits" if made.fits else "does not fit"),
+        }
+    if compiled.failure is not None:
+        return {"memory": f"does not fit, says the compiler: {compiled.failure}"}
+    parts = _parts(
+        arguments=compiled.arguments,
+        results=compiled.results,
+        temporaries=compiled.temporaries,
+        program=compiled.program,
+    )
+    return {
+        "compiled": f"{parts}; in {compiled.seconds:.0f} s",
+        "memory": f"{readable_bytes(compiled.total)} of {available} on each device: fits",
+    }
+
+
+def _collectives(made: "Plan") -> str:
+    """Collectives of a step, on each device."""
+    if not made.collectives:
+        return "none"
+    read = made.compiled is not None and made.compiled.failure is None
+    listed = "; ".join(
+        f"{one.times:,} {one.kind} over {one.group}, {readable_bytes(one.num_bytes)}"
+        for one in made.collectives
+    )
+    return f"{listed} ({'compiled' if read else 'expected'}, on each device)"
+
+
+def _parts(**sizes: int) -> str:
+    return ", ".join(f"{name} {readable_bytes(size)}" for name, size in sizes.items())
+
+
+def _speed(made: "Plan", utilization: float) -> str:
+    seconds = made.step_seconds(utilization)
+    return (
+        f"{_time(seconds)} a step, {made.tokens / seconds:,.0f} tokens/s at {utilization:.0%} of "
+        "the peak"
+    )
+
+
+def _time(seconds: float) -> str:
+    """A time in the largest unit of which it is at least one."""
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes"), (1, "s")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1000:.3g} ms"
+
+
+def _show_line(name: str, text: str) -> None:
+    show(
+        textwrap.fill(
+            f"{name:<{_INDENT}}{text}", width(), subsequent_indent=" " * min(_INDENT, width() // 2),
+            break_long_words=False, break_on_hyphens=False,
+        )
+    )  # fmt: skip

@@ -1,0 +1,257 @@
+"""Ring attention: a sequence split over devices, whose keys and values go round.
+
+In step s every device attends from its own queries to the keys of the device s places before it,
+merges that into what it has by the log-sum-exp of the scores, and passes the keys on. The backward
+pass goes round once more, and the gradients of keys and values travel with them. So a device never
+holds more than its own share and one that passes through, where differentiating through the loop
+would keep the keys and values of every step, which are the whole sequence. The price is that the
+backward pass computes the output of every block again, beside its weights.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from einops import rearrange
+
+from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.functional.attention.choice import Implementation, check_implementation
+from jaxformer.functional.attention.inputs import (
+    AttentionOptions,
+    Lengths,
+    WindowSize,
+    prepare_attention,
+    read_lengths,
+    used_rng,
+)
+from jaxformer.functional.attention.ring_order import mapped_size
+from jaxformer.functional.attention.ring_round import (
+    Chunks,
+    Keys,
+    Queries,
+    Ring,
+    Whole,
+    block_attention,
+    go_round,
+    share_of,
+    varying,
+    wide,
+)
+from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.shapes import Array
+
+__all__ = ["refuse_for_ring", "ring_attention"]
+
+
+def ring_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    bias: Array | None = None,
+    mask: Array | None = None,
+    *,
+    axis_name: str,
+    scale: float | None = None,
+    is_causal: bool = False,
+    query_offset: Lengths | None = None,
+    query_seq_lengths: Lengths | None = None,
+    key_value_seq_lengths: Lengths | None = None,
+    local_window_size: WindowSize | None = None,
+    query_segment_ids: Array | None = None,
+    key_value_segment_ids: Array | None = None,
+    softcap: float | None = None,
+    dropout_rate: float = 0.0,
+    dropout_rng: jax.Array | None = None,
+    implementation: Implementation = "auto",
+) -> jax.Array:
+    """Self-attention over a sequence that is split over the devices of a mapped axis.
+
+    It equals `dot_product_attention` of the whole sequence, and is called like it, on every
+    device with its slice of the sequence in ring order: that of an array that `to_ring_order` has
+    reordered. `functools.partial(ring_attention, axis_name=...)` is an attention function for a
+    model under `jax.shard_map`; give the model `ring_positions` as its positions.
+    `sharded_ring_attention` does the mapping itself.
+
+    - Memory per device falls with the number of devices, in the backward pass too.
+    - Blocks that causality, window, lengths or segments hide are skipped. Causal work is the same
+      on every device.
+    - Partial results are merged in float32 (float64 for float64). Reverse mode only.
+    - Dropout draws a mask of its own for each block, so it is not that of one device.
+
+    Args:
+        query: float `[..., T/n, N, H]`, this device's slice; T/n is even.
+        key: float `[..., T/n, K, H]`; query head n reads key head n // (N / K).
+        value: float `[..., T/n, K, Hv]`.
+        bias: not supported, as it would be `[T, T]` over all devices.
+        mask: not supported, likewise.
+        axis_name: the mapped axis that the sequence is split over, such as a mesh axis.
+        scale: factor of the scores; 1 / sqrt(H) when not given.
+        is_causal: whether a query attends only to keys at or before it in the whole sequence.
+        query_offset: not supported: queries and keys are the same tokens.
+        query_seq_lengths: integers that broadcast to the leading axes, in tokens of the whole
+            sequence; query rows at or beyond are 0.
+        key_value_seq_lengths: likewise; keys at or beyond are hidden.
+        local_window_size: (left, right) around the query's position, None = unbounded; an int
+            means both.
+        query_segment_ids: integer `[..., T/n]`; a query attends to the keys of its own segment.
+        key_value_segment_ids: integer `[..., T/n]`.
+        softcap: c in c * tanh(scores / c).
+        dropout_rate: share of the weights set to 0, the others scaled up; in [0, 1).
+        dropout_rng: PRNG key, the same on all devices of this axis.
+        implementation: of the attention of each block, as in `dot_product_attention`; a block is
+            T/2n by T/2n. "cudnn" is not supported.
+
+    Returns:
+        float `[..., T/n, N, Hv]`, in the query's dtype and in ring order.
+
+    Raises:
+        ShapeError: an argument does not fit.
+        ConfigError: an option is impossible or not supported, or the axis is not mapped.
+
+    References:
+        Liu, Zaharia and Abbeel, "Ring Attention with Blockwise Transformers for Near-Infinite
+        Context", 2023; Brandon et al., "Striped Attention", 2023 (balance of causal work).
+
+    Example:
+        >>> import numpy as np
+        >>> from jax.sharding import PartitionSpec
+        >>> from jaxformer.functional import dot_product_attention, from_ring_order, to_ring_order
+        >>> n = min(2, jax.device_count())
+        >>> mesh = jax.sharding.Mesh(jax.devices()[:n], ("sequence",))
+        >>> attend = functools.partial(ring_attention, axis_name="sequence", is_causal=True)
+        >>> split = PartitionSpec(None, "sequence")  # [B, T, N, H]
+        >>> attend = jax.jit(jax.shard_map(attend, mesh=mesh, in_specs=split, out_specs=split))
+        >>> x = np.random.default_rng(0).normal(size=(1, 8, 2, 4)).astype(np.float32)
+        >>> output = from_ring_order(attend(*[to_ring_order(x, n)] * 3), n)
+        >>> bool(np.allclose(output, dot_product_attention(x, x, x, is_causal=True), atol=1e-6))
+        True
+    """
+    refuse_for_ring(bias, mask, query_offset)
+    size = mapped_size(axis_name)
+    check_implementation(implementation)
+    options = AttentionOptions(
+        scale=scale, is_causal=is_causal, query_offset=0, local_window_size=local_window_size,
+        query_segment_ids=query_segment_ids, key_value_segment_ids=key_value_segment_ids,
+        softcap=softcap,
+    )  # fmt: skip
+    inputs = prepare_attention(query, key, value, None, None, options, dropout_rate)
+    num_tokens, leading = inputs.query.shape[-3], inputs.query.shape[:-3]
+    if inputs.key.shape[-3] != num_tokens or num_tokens == 0 or num_tokens % 2:
+        raise ShapeError(
+            "ring_attention is self-attention on two chunks a device: query and key must have the "
+            f"same even T, got shapes {inputs.query.shape} and {inputs.key.shape}; pad the "
+            f"sequence to a multiple of {2 * size}"
+        )
+    total = size * num_tokens
+    whole = Whole(
+        read_lengths("query_seq_lengths", query_seq_lengths, leading, total),
+        read_lengths("key_value_seq_lengths", key_value_seq_lengths, leading, total),
+        used_rng(dropout_rate, dropout_rng),
+    )
+    structure = inputs.structure
+    ring = Ring(axis_name, size, structure.window, inputs.static, implementation)
+    queries = Queries(_in_halves(inputs.query), _ids_in_halves(structure.query_ids))
+    keys = Keys(_in_halves(inputs.key), _in_halves(inputs.value), _ids_in_halves(structure.key_ids))
+    queries, keys = varying(ring, (queries, keys))
+    output = _attend(ring, queries, keys, whole)
+    output = rearrange(output, "half ... t n h -> ... (half t) n h")
+    return output.astype(inputs.query.dtype)
+
+
+def refuse_for_ring(bias: Any, mask: Any, query_offset: Any) -> None:
+    """Raises for arguments of `dot_product_attention` that ring attention does not support.
+
+    Raises:
+        ConfigError: naming the argument and the remedy.
+    """
+    for name, given in (("bias", bias), ("mask", mask)):
+        if given is not None:
+            raise ConfigError(
+                f"ring attention takes no {name}, since a [T, T] array would not fit on a device "
+                "of a ring; use is_causal, local_window_size, lengths and segment ids (with rotary "
+                "or absolute positions), or dot_product_attention"
+            )
+    if query_offset is not None:
+        raise ConfigError(
+            f"ring attention takes no query_offset, got {query_offset!r}: queries and keys are the "
+            "same tokens; leave it out"
+        )
+
+
+def _in_halves(array: jax.Array) -> jax.Array:
+    return rearrange(array, "... (half t) n h -> half ... t n h", half=2)
+
+
+def _ids_in_halves(ids: jax.Array | None) -> jax.Array | None:
+    return None if ids is None else rearrange(ids, "... (half t) -> half ... t", half=2)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend(ring: Ring, queries: Queries, keys: Keys, whole: Whole) -> jax.Array:
+    """Attention in halves: float32 or float64 `[2, ..., t, N, Hv]`."""
+    return _forward(ring, queries, keys, whole)[0]
+
+
+def _forward(ring: Ring, queries: Queries, keys: Keys, whole: Whole) -> tuple[jax.Array, jax.Array]:
+    """Output and log-sum-exp of all blocks."""
+    rows, dtype = queries.query.shape[:-1], at_least(queries.query.dtype, jnp.float32)
+    output = jnp.zeros((*rows, keys.value.shape[-1]), dtype)
+    residual = jnp.full(rows, -jnp.inf, dtype)
+    output, residual = varying(ring, (output, residual, queries.query))[:2]
+
+    def merge(
+        kind: int, chunks: Chunks, queries: Queries, keys: Keys, fixed: Any, own: Any,
+        travelling: Any,
+    ) -> tuple[Any, Any]:  # fmt: skip
+        output, residual = own
+        block = block_attention(ring, kind, chunks, queries, keys, whole)
+        part, part_residual = block(*wide(queries, keys))
+        total = jnp.logaddexp(residual, part_residual)
+        output = output * share_of(residual, total) + part * share_of(part_residual, total)
+        return (output, total), travelling
+
+    own = output, residual
+    (output, residual), _ = go_round(ring, whole, queries, keys, (), own, (), merge)
+    return output, residual
+
+
+def _attend_forward(
+    ring: Ring, queries: Queries, keys: Keys, whole: Whole
+) -> tuple[jax.Array, tuple]:
+    output, residual = _forward(ring, queries, keys, whole)
+    return output, (queries, keys, whole, output, residual)
+
+
+def _attend_backward(ring: Ring, saved: tuple, cotangent: jax.Array) -> tuple[Queries, Keys, None]:
+    queries, keys, whole, output, residual = saved
+    zeros = [jnp.zeros(x.shape, output.dtype) for x in (queries.query, keys.key, keys.value)]
+    own, *travelling, _ = varying(ring, (*zeros, output))
+    # The whole output is the sum over blocks b of exp(r_b - r) O_b, so with G the cotangent
+    #   dO_b = exp(r_b - r) G  and  dr_b = exp(r_b - r) (rowsum(G * O_b) - rowsum(G * O)).
+    weighted = (cotangent * output).sum(axis=-1)
+
+    def add_gradients(
+        kind: int, chunks: Chunks, queries: Queries, keys: Keys, fixed: Any, own: Any,
+        travelling: Any,
+    ) -> tuple[Any, Any]:  # fmt: skip
+        cotangent, weighted, residual = fixed
+        block = block_attention(ring, kind, chunks, queries, keys, whole)
+        (part, part_residual), pull = jax.vjp(block, *wide(queries, keys))
+        share = share_of(part_residual, residual)
+        along = (cotangent * part).sum(axis=-1) - weighted
+        query, *others = pull((share * cotangent, share[..., 0] * along))
+        return own + query, jax.tree.map(jnp.add, travelling, others)
+
+    fixed = cotangent, weighted, residual
+    query, (key, value) = go_round(
+        ring, whole, queries, keys, fixed, own, travelling, add_gradients
+    )
+    return (
+        Queries(query.astype(queries.query.dtype), None),
+        Keys(key.astype(keys.key.dtype), value.astype(keys.value.dtype), None),
+        None,
+    )
+
+
+_attend.defvjp(_attend_forward, _attend_backward)

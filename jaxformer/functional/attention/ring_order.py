@@ -1,0 +1,275 @@
+"""The order in which ring attention lays a sequence over devices: zigzag.
+
+A sequence is cut into 2n chunks for n devices, and device i holds the chunks i and 2n - 1 - i. Of
+causal attention every device then computes 2n + 1 blocks of a chunk of queries and a chunk of keys,
+and two in each step of the ring but its own first, so that none waits for another; in the order as
+it is, the last device would compute 2n^2 - n times what the first does. Striped order (device i
+holds the tokens i, i + n, ...; Brandon et al., "Striped Attention", 2023) is as even, but leaves a
+diagonal in every block: none can be skipped whole, by causality, window or segment, nor computed
+without a mask.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from einops import rearrange
+
+from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.functional.shapes import Array, as_array
+from jaxformer.functional.sizes import check_size, is_int
+
+__all__ = [
+    "DIAGONAL",
+    "HIDDEN",
+    "PARTIAL",
+    "WHOLE",
+    "block_kinds",
+    "chunk_number",
+    "exchange_from_ring_order",
+    "exchange_to_ring_order",
+    "from_ring_order",
+    "mapped_size",
+    "ring_positions",
+    "to_ring_order",
+]
+
+HIDDEN, WHOLE, DIAGONAL, PARTIAL = range(4)
+"""What of a block is visible by position: nothing, everything, or some of it; that on the diagonal,
+where queries and keys have the same positions, is told apart, because its offset is known."""
+
+
+def to_ring_order(x: Array, num_devices: int, *, axis: int = 1) -> Array:
+    """A sequence in the order of `ring_attention`, whose equal slices the devices of a ring hold.
+
+    Tokens, labels, weights of the loss and segment ids of a batch go into this order once, on the
+    host, before a model is called; then no layer has to move a token to another device.
+
+    Args:
+        x: any array with a sequence of T on one axis, such as tokens `[B, T]`; an array of NumPy
+            stays one.
+        num_devices: n, size of the mesh axis that the sequence is split over.
+        axis: the axis of the sequence.
+
+    Returns:
+        The array with that axis reordered: slice i of n has the chunks i and 2n - 1 - i of 2n.
+
+    Raises:
+        ShapeError: T is no multiple of 2n, or the array has no such axis.
+
+    References:
+        Zhu, "ring-flash-attention", 2024 (zigzag); Dubey et al., "The Llama 3 Herd of Models",
+        2024, section 3.3.2.
+
+    Example:
+        >>> to_ring_order(np.arange(8), 2, axis=0).tolist()
+        [0, 1, 6, 7, 2, 3, 4, 5]
+    """
+    return _reordered(x, num_devices, axis, inverse=False)
+
+
+def from_ring_order(x: Array, num_devices: int, *, axis: int = 1) -> Array:
+    """A sequence in its own order again, as it was before `to_ring_order`.
+
+    Args:
+        x: any array in ring order, such as logits `[B, T, V]`.
+        num_devices: n.
+        axis: the axis of the sequence.
+
+    Returns:
+        The array with that axis in order.
+
+    Raises:
+        ShapeError: T is no multiple of 2n, or the array has no such axis.
+
+    Example:
+        >>> from_ring_order(np.array([0, 1, 6, 7, 2, 3, 4, 5]), 2, axis=0).tolist()
+        [0, 1, 2, 3, 4, 5, 6, 7]
+    """
+    return _reordered(x, num_devices, axis, inverse=True)
+
+
+def ring_positions(num_tokens: int, *, axis_name: str) -> jax.Array:
+    """Positions of the rows that this device holds of a sequence in ring order.
+
+    For rotary and other positions of a model that runs under a mapped axis. Outside of one,
+    `to_ring_order(np.arange(T), n, axis=0)` has the positions of all rows.
+
+    Args:
+        num_tokens: rows of this device, T / n.
+        axis_name: the mapped axis that the sequence is split over.
+
+    Returns:
+        int32 `[num_tokens]`.
+
+    Raises:
+        ShapeError: num_tokens is odd.
+        ConfigError: there is no such mapped axis.
+
+    Example:
+        >>> jax.vmap(
+        ...     lambda _: ring_positions(4, axis_name="sequence"), axis_name="sequence"
+        ... )(jnp.zeros(2)).tolist()
+        [[0, 1, 6, 7], [2, 3, 4, 5]]
+    """
+    size = mapped_size(axis_name)
+    num_tokens = check_size("num_tokens", num_tokens)
+    if num_tokens % 2:
+        raise ShapeError(f"num_tokens must be even, for two chunks a device, got {num_tokens}")
+    device, length = jax.lax.axis_index(axis_name), num_tokens // 2
+    chunks = chunk_number(device, jnp.arange(2, dtype=jnp.int32), size)
+    within = jnp.arange(length, dtype=jnp.int32)
+    return rearrange(chunks[:, None] * length + within[None], "half t -> (half t)")
+
+
+def exchange_to_ring_order(x: jax.Array, *, axis_name: str, axis: int) -> jax.Array:
+    """Brings slices of a sequence, device i with the i-th, into ring order.
+
+    Every device sends each half of its slice to the device that holds that chunk in ring order.
+
+    Args:
+        x: this device's slice.
+        axis_name: the mapped axis that the sequence is split over.
+        axis: the axis of the sequence, not negative; its size is even.
+
+    Returns:
+        This device's slice in ring order, of the same shape.
+
+    Example:
+        >>> split = jnp.arange(8).reshape(2, 4)
+        >>> jax.vmap(
+        ...     lambda x: exchange_to_ring_order(x, axis_name="sequence", axis=0),
+        ...     axis_name="sequence",
+        ... )(split).tolist()
+        [[0, 1, 6, 7], [2, 3, 4, 5]]
+    """
+    size = mapped_size(axis_name)
+    even, odd = jnp.split(x, 2, axis)  # the chunks 2i and 2i + 1
+    even = jax.lax.ppermute(even, axis_name, [(i, _holder(2 * i, size)) for i in range(size)])
+    odd = jax.lax.ppermute(odd, axis_name, [(i, _holder(2 * i + 1, size)) for i in range(size)])
+    return _in_order(even, odd, axis_name, axis)
+
+
+def exchange_from_ring_order(x: jax.Array, *, axis_name: str, axis: int) -> jax.Array:
+    """Brings slices in ring order back, so that device i has the i-th slice of the sequence.
+
+    The arguments are those of `exchange_to_ring_order`, of which it is the inverse.
+
+    Example:
+        >>> split = jnp.array([[0, 1, 6, 7], [2, 3, 4, 5]])
+        >>> jax.vmap(
+        ...     lambda x: exchange_from_ring_order(x, axis_name="sequence", axis=0),
+        ...     axis_name="sequence",
+        ... )(split).tolist()
+        [[0, 1, 2, 3], [4, 5, 6, 7]]
+    """
+    size = mapped_size(axis_name)
+    first, second = jnp.split(x, 2, axis)
+    even, odd = jnp.split(_in_order(first, second, axis_name, axis), 2, axis)
+    even = jax.lax.ppermute(even, axis_name, [(_holder(2 * i, size), i) for i in range(size)])
+    odd = jax.lax.ppermute(odd, axis_name, [(_holder(2 * i + 1, size), i) for i in range(size)])
+    return jnp.concatenate([even, odd], axis)
+
+
+def _holder(chunk: int, size: int) -> int:
+    """Device that holds a chunk of 2n in ring order."""
+    return chunk if chunk < size else 2 * size - 1 - chunk
+
+
+def _in_order(even: jax.Array, odd: jax.Array, axis_name: str, axis: int) -> jax.Array:
+    """The chunk of an even number and that of an odd one, as a device holds them, or back.
+
+    Device i holds the chunks i and 2n - 1 - i, so the even one comes first where i is even.
+    """
+    is_even = jax.lax.axis_index(axis_name) % 2 == 0
+    first, second = jnp.where(is_even, even, odd), jnp.where(is_even, odd, even)
+    return jnp.concatenate([first, second], axis)
+
+
+def mapped_size(axis_name: str) -> int:
+    """Size of a mapped axis.
+
+    Args:
+        axis_name: its name.
+
+    Returns:
+        The number of devices, or rows of a vmap, on it.
+
+    Raises:
+        ConfigError: no axis of this name is mapped.
+    """
+    try:
+        if not isinstance(axis_name, str):
+            raise NameError
+        return jax.lax.axis_size(axis_name)
+    except NameError:
+        raise ConfigError(
+            "axis_name must name a mapped axis, such as a mesh axis under jax.shard_map, got "
+            f"{axis_name!r}, which is none here; sharded_ring_attention maps global arrays itself"
+        ) from None
+
+
+def chunk_number(device: jax.Array, half: jax.Array, size: int) -> jax.Array:
+    """Number of the chunk of 2n that a device holds as its first or second half.
+
+    Args:
+        device: integers, 0 to n - 1.
+        half: integers, 0 or 1.
+        size: n.
+
+    Returns:
+        Integers, 0 to 2n - 1.
+
+    Example:
+        >>> chunk_number(np.int32(1), np.arange(2), size=4).tolist()
+        [1, 6]
+    """
+    return device + half * (2 * size - 1 - 2 * device)
+
+
+def block_kinds(num_chunks: int, length: int, window: tuple[int | None, int | None]) -> np.ndarray:
+    """What is visible of a block of two chunks, by how far they are apart.
+
+    This decides which blocks `ring_attention` skips.
+
+    Args:
+        num_chunks: 2n.
+        length: tokens of a chunk.
+        window: keys visible before and after a query's position, None = unbounded; causal
+            attention has 0 after.
+
+    Returns:
+        int `[4n - 1]`: HIDDEN, WHOLE, DIAGONAL or PARTIAL at index 2n - 1 + (number of the chunk
+        of queries - number of the chunk of keys).
+
+    Example:
+        >>> block_kinds(2, 5, (None, 0)).tolist() == [HIDDEN, DIAGONAL, WHOLE]
+        True
+    """
+    left, right = window
+    # Position of a query less that of a key: in a block they spread around that of the chunks.
+    apart = length * np.arange(1 - num_chunks, num_chunks)
+    least, most = apart - (length - 1), apart + (length - 1)
+    hidden, whole = np.zeros_like(apart, bool), np.ones_like(apart, bool)
+    if left is not None:
+        hidden, whole = hidden | (least > left), whole & (most <= left)
+    if right is not None:
+        hidden, whole = hidden | (most < -right), whole & (least >= -right)
+    return np.select([hidden, whole, apart == 0], [HIDDEN, WHOLE, DIAGONAL], PARTIAL)
+
+
+def _reordered(x: Array, num_devices: int, axis: int, *, inverse: bool) -> Array:
+    num_devices = check_size("num_devices", num_devices)
+    x = x if isinstance(x, np.ndarray) else as_array("x", x)
+    if not is_int(axis) or not -x.ndim <= axis < x.ndim:
+        raise ShapeError(f"axis must be one of x, of shape {x.shape}, got {axis!r}")
+    length = x.shape[axis]
+    if length % (2 * num_devices):
+        raise ShapeError(
+            f"x must have a multiple of {2 * num_devices} tokens on axis {axis}, two chunks for "
+            f"each of num_devices={num_devices}, got shape {x.shape}; pad it"
+        )
+    chunks = rearrange(np.arange(length), "(half n t) -> half n t", half=2, n=num_devices)
+    # The second halves go down as the first go up.
+    order = rearrange([chunks[0], chunks[1, ::-1]], "half n t -> (n half t)")
+    order = np.argsort(order) if inverse else order
+    return x[(slice(None),) * (axis % x.ndim) + (order,)]

@@ -1,0 +1,255 @@
+"""One round of ring attention: which blocks a device visits, and what a block computes."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxformer.functional.attention.block import StaticOptions
+from jaxformer.functional.attention.choice import Implementation
+from jaxformer.functional.attention.dot_product import dot_product_attention
+from jaxformer.functional.attention.ring_order import (
+    DIAGONAL,
+    HIDDEN,
+    WHOLE,
+    block_kinds,
+    chunk_number,
+)
+from jaxformer.functional.dtypes import at_least
+
+__all__ = [
+    "Chunks",
+    "Keys",
+    "Queries",
+    "Ring",
+    "Whole",
+    "block_attention",
+    "go_round",
+    "share_of",
+    "varying",
+    "wide",
+]
+
+
+class Ring(NamedTuple):
+    """What is known when a program is traced.
+
+    Args:
+        axis_name: the mapped axis.
+        size: devices on it, n.
+        window: keys visible before and after a query's position; causal attention has 0 after.
+        static: scale, cap and dropout rate.
+        implementation: of the attention of one block.
+    """
+
+    axis_name: str
+    size: int
+    window: tuple[int | None, int | None]
+    static: StaticOptions
+    implementation: Implementation
+
+
+class Queries(NamedTuple):
+    """What stays on its device. A leading axis of 2 has the halves, chunks i and 2n - 1 - i.
+
+    Args:
+        query: float `[2, ..., t, N, H]`.
+        ids: integer `[2, ..., t]`, segments, or None.
+    """
+
+    query: jax.Array
+    ids: jax.Array | None
+
+
+class Keys(NamedTuple):
+    """What goes round, with halves likewise.
+
+    Args:
+        key: float `[2, ..., t, K, H]`.
+        value: float `[2, ..., t, K, Hv]`.
+        ids: integer `[2, ..., t]`, segments, or None.
+    """
+
+    key: jax.Array
+    value: jax.Array
+    ids: jax.Array | None
+
+
+class Whole(NamedTuple):
+    """What is the same on all devices of the ring.
+
+    Args:
+        query_lengths: int, or int32 `[...]`, in tokens of the whole sequence; None = all are real.
+        key_lengths: likewise.
+        rng: PRNG key of dropout, or None.
+    """
+
+    query_lengths: int | jax.Array | None
+    key_lengths: int | jax.Array | None
+    rng: jax.Array | None
+
+
+Chunks = tuple[jax.Array, jax.Array]
+"""Numbers of a chunk of queries and a chunk of keys, 0 to 2n - 1."""
+
+
+def go_round(
+    ring: Ring, whole: Whole, queries: Queries, keys: Keys, fixed: Any, own: Any, travelling: Any,
+    compute: Callable[..., tuple[Any, Any]],
+) -> tuple[Any, Any]:  # fmt: skip
+    """Visits all blocks of this device's queries, while the keys make one round of the ring.
+
+    Args:
+        ring: what is known.
+        whole: what is the same on all devices.
+        queries: of this device.
+        keys: of this device at first.
+        fixed: tree of what else blocks read, with a leading axis of the halves of the queries.
+        own: tree likewise, of what they change.
+        travelling: tree of what goes round with the keys and is changed, with their halves.
+        compute: called with a kind of block, the numbers of its chunks, and a half of queries,
+            keys, fixed, own and travelling; returns those of own and travelling, changed. It may
+            not communicate, since other devices compute something else.
+
+    Returns:
+        own and travelling, which has come home.
+    """
+    device, length = jax.lax.axis_index(ring.axis_name), keys.key.shape[-3]
+    table = block_kinds(2 * ring.size, length, ring.window)
+    kinds = sorted({HIDDEN, *table.tolist()})
+    branches = [functools.partial(compute, kind) for kind in kinds[1:]]
+    branch_of = jnp.asarray([kinds.index(kind) for kind in table.tolist()])
+
+    def skip(
+        chunks: Any, queries: Any, keys: Any, fixed: Any, own: Any, travelling: Any
+    ) -> tuple[Any, Any]:
+        return own, travelling
+
+    def step(state: Any, distance: jax.Array) -> tuple[Any, None]:
+        keys, own, travelling = state
+        source = (device - distance) % ring.size
+
+        def visit(state: Any, halves: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+            own, travelling = state
+            mine, theirs = halves
+            chunks = (
+                chunk_number(device, mine, ring.size),
+                chunk_number(source, theirs, ring.size),
+            )
+            own_queries, passing_keys = _half(queries, mine), _half(keys, theirs)
+            visible = _any_visible(chunks, length, own_queries.ids, passing_keys.ids, whole)
+            branch = branch_of[chunks[0] - chunks[1] + 2 * ring.size - 1]
+            changed_own, changed_travelling = jax.lax.switch(
+                jnp.where(visible, branch, 0), [skip, *branches],
+                chunks, own_queries, passing_keys, _half(fixed, mine),
+                _half(own, mine), _half(travelling, theirs),
+            )  # fmt: skip
+            own = _with_half(own, changed_own, mine)
+            return (own, _with_half(travelling, changed_travelling, theirs)), None
+
+        pairs = jnp.array([0, 0, 1, 1]), jnp.array([0, 1, 0, 1])
+        (own, travelling), _ = jax.lax.scan(visit, (own, travelling), pairs)
+        # That the keys go on does not wait for the blocks, so the two can overlap. After the last
+        # step they are home again.
+        onward = [(i, (i + 1) % ring.size) for i in range(ring.size)]
+        keys, travelling = jax.lax.ppermute((keys, travelling), ring.axis_name, onward)
+        return (keys, own, travelling), None
+
+    (_, own, travelling), _ = jax.lax.scan(step, (keys, own, travelling), jnp.arange(ring.size))
+    return own, travelling
+
+
+def _any_visible(
+    chunks: Chunks, length: int, query_ids: jax.Array | None, key_ids: jax.Array | None,
+    whole: Whole,
+) -> bool | jax.Array:  # fmt: skip
+    """Whether lengths and segments may leave anything of a block visible: never wrongly False."""
+    visible: bool | jax.Array = True
+    for chunk, lengths in zip(chunks, (whole.query_lengths, whole.key_lengths), strict=True):
+        if lengths is not None:
+            visible &= jnp.any(chunk * length < lengths)
+    if query_ids is not None and key_ids is not None:
+        overlap = query_ids.min(axis=-1) <= key_ids.max(axis=-1)
+        visible &= jnp.any(overlap & (key_ids.min(axis=-1) <= query_ids.max(axis=-1)))
+    return visible
+
+
+def block_attention(
+    ring: Ring, kind: int, chunks: Chunks, queries: Queries, keys: Keys, whole: Whole
+) -> Callable[..., tuple[jax.Array, jax.Array]]:
+    """Attention of one block, with its residual, as a function of query, key and value."""
+    query_chunk, key_chunk = chunks
+    length, static = keys.key.shape[-3], ring.static
+    rng = whole.rng
+    if rng is not None:
+        rng = jax.random.fold_in(rng, query_chunk * 2 * ring.size + key_chunk)
+
+    def within(lengths: jax.Array | int | None, chunk: jax.Array) -> jax.Array | None:
+        return None if lengths is None else lengths - chunk * length
+
+    return functools.partial(
+        _attention_with_residual,
+        scale=static.scale,
+        # 0 as an int, so that what lies above the diagonal is not computed.
+        query_offset=0 if kind == DIAGONAL else (query_chunk - key_chunk) * length,
+        query_seq_lengths=within(whole.query_lengths, query_chunk),
+        key_value_seq_lengths=within(whole.key_lengths, key_chunk),
+        local_window_size=None if kind == WHOLE else ring.window,
+        query_segment_ids=queries.ids,
+        key_value_segment_ids=keys.ids,
+        softcap=static.softcap,
+        dropout_rate=static.dropout_rate,
+        dropout_rng=rng,
+        implementation=ring.implementation,
+    )
+
+
+def _attention_with_residual(
+    query: jax.Array, key: jax.Array, value: jax.Array, **options: Any
+) -> tuple[jax.Array, jax.Array]:
+    return dot_product_attention(query, key, value, return_residual=True, **options)
+
+
+def wide(queries: Queries, keys: Keys) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Query, key and value as float32 or float64, so that no block rounds its part of a sum."""
+    dtype = at_least(queries.query.dtype, jnp.float32)
+    return queries.query.astype(dtype), keys.key.astype(dtype), keys.value.astype(dtype)
+
+
+def share_of(part: jax.Array, total: jax.Array) -> jax.Array:
+    """Factor `[..., 1]` of a part in a merged output, from the log-sum-exp of both; 0 for -inf."""
+    # Where nothing is visible at all, -inf - -inf would be NaN.
+    return jnp.where(total == -jnp.inf, 0, jnp.exp(part - total))[..., None]
+
+
+def _half(tree: Any, index: jax.Array) -> Any:
+    return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, index, keepdims=False), tree)
+
+
+def _with_half(tree: Any, half: Any, index: jax.Array) -> Any:
+    return jax.tree.map(
+        lambda x, part: jax.lax.dynamic_update_index_in_dim(x, part, index, 0), tree, half
+    )
+
+
+def varying(ring: Ring, tree: Any) -> Any:
+    """Marks arrays as different on all devices on which one of them, or the ring's index, is.
+
+    Under jax.shard_map loops and branches need the same marks on what they take and give. It
+    changes no value, and the gradient of an array that was the same everywhere is summed.
+    """
+    index = jax.lax.axis_index(ring.axis_name)
+    axes = frozenset().union(*map(_varies_over, jax.tree.leaves((tree, index))))
+
+    def mark(array: jax.Array) -> jax.Array:
+        missing = tuple(sorted(axes - _varies_over(array)))
+        return jax.lax.pcast(array, missing, to="varying") if missing else array
+
+    return jax.tree.map(mark, tree)
+
+
+def _varies_over(array: jax.Array) -> frozenset[str]:
+    """Mesh axes over which an array is marked as different; none where JAX does not track it."""
+    return jax.typeof(array).manual_axis_type.varying

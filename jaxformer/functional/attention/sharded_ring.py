@@ -1,0 +1,219 @@
+"""Ring attention of global arrays: the one function here that lays arrays over a mesh itself."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+
+from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.functional.attention.choice import Implementation
+from jaxformer.functional.attention.inputs import Lengths, WindowSize, read_lengths, used_rng
+from jaxformer.functional.attention.ring import refuse_for_ring, ring_attention
+from jaxformer.functional.attention.ring_order import (
+    exchange_from_ring_order,
+    exchange_to_ring_order,
+)
+from jaxformer.functional.options import static_bool
+from jaxformer.functional.shapes import Array, as_array, check_axes
+
+__all__ = ["sharded_ring_attention"]
+
+MeshAxes = str | tuple[str, ...]
+_AnyMesh = jax.sharding.Mesh | jax.sharding.AbstractMesh
+
+_BY_TOKEN = ("query_segment_ids", "key_value_segment_ids")
+_BY_ROW = ("query_seq_lengths", "key_value_seq_lengths")
+_CALLED = {
+    "B": "batch size B",
+    "T": "sequence length T of query and key",
+    "N": "number of heads N of the query",
+    "K": "number of heads K of key and value",
+}
+
+
+def sharded_ring_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    bias: Array | None = None,
+    mask: Array | None = None,
+    *,
+    mesh: jax.sharding.Mesh | None,
+    sequence_axis: str = "sequence",
+    batch_axes: MeshAxes = (),
+    head_axes: MeshAxes = (),
+    scale: float | None = None,
+    is_causal: bool = False,
+    query_offset: Lengths | None = None,
+    query_seq_lengths: Lengths | None = None,
+    key_value_seq_lengths: Lengths | None = None,
+    local_window_size: WindowSize | None = None,
+    query_segment_ids: Array | None = None,
+    key_value_segment_ids: Array | None = None,
+    softcap: float | None = None,
+    dropout_rate: float = 0.0,
+    dropout_rng: jax.Array | None = None,
+    implementation: Implementation = "auto",
+    in_ring_order: bool = True,
+) -> jax.Array:
+    """`ring_attention` of global arrays, each split over the axes of a mesh.
+
+    `functools.partial(sharded_ring_attention, mesh=mesh, ...)` is an attention function for a
+    model under `jax.jit`, of which nothing else has to know that the sequence is split. Give the
+    model tokens and segment ids in ring order (`to_ring_order`), split over the same axes, and
+    their positions, `to_ring_order(np.arange(T), n, axis=0)`; what it returns is in ring order,
+    too. No array is moved but keys and values on the ring. With `in_ring_order=False` sequences
+    are in their own order, and every call exchanges queries, keys, values and results with ring
+    order, about as much as two steps of the ring move.
+
+    Args:
+        query: float `[B, T, N, H]`, in ring order unless in_ring_order is False.
+        key: float `[B, T, K, H]`.
+        value: float `[B, T, K, Hv]`.
+        bias: not supported, as in `ring_attention`.
+        mask: not supported.
+        mesh: the mesh of devices, with Auto axes; with Explicit ones, which `jax.make_mesh` makes
+            if it is not told otherwise, arrays have to be split like this beforehand. That of
+            `jax.set_mesh` when None.
+        sequence_axis: its axis that T is split over; n devices.
+        batch_axes: its axes that B is split over, a name or several.
+        head_axes: its axes that N and K are split over.
+        scale: as in `ring_attention`, like every argument below.
+        is_causal: whether a query attends only to keys at or before it.
+        query_offset: not supported.
+        query_seq_lengths: int, or integers that broadcast to `[B]`, in tokens of the whole
+            sequence; query rows at or beyond are 0.
+        key_value_seq_lengths: likewise; keys at or beyond are hidden.
+        local_window_size: (left, right) around the query's position.
+        query_segment_ids: integer `[B, T]`, in ring order.
+        key_value_segment_ids: integer `[B, T]`.
+        softcap: c in c * tanh(scores / c).
+        dropout_rate: share of the weights set to 0; each device draws a mask of its own.
+        dropout_rng: PRNG key.
+        implementation: of the attention of each block.
+        in_ring_order: whether the sequences are in ring order, or in their own.
+
+    Returns:
+        float `[B, T, N, Hv]`, split and ordered like the query.
+
+    Raises:
+        ShapeError: an argument does not fit, or an axis does not divide.
+        ConfigError: an option is impossible or not supported, or the mesh has no such axis.
+
+    Example:
+        >>> import functools
+        >>> import numpy as np
+        >>> from jaxformer.functional import dot_product_attention, from_ring_order, to_ring_order
+        >>> n = min(2, jax.device_count())
+        >>> mesh = jax.sharding.Mesh(jax.devices()[:n], ("sequence",))
+        >>> attend = jax.jit(functools.partial(sharded_ring_attention, mesh=mesh, is_causal=True))
+        >>> x = np.random.default_rng(0).normal(size=(1, 8, 2, 4)).astype(np.float32)
+        >>> output = from_ring_order(np.asarray(attend(*[to_ring_order(x, n)] * 3)), n)
+        >>> bool(np.allclose(output, dot_product_attention(x, x, x, is_causal=True), atol=1e-6))
+        True
+    """
+    refuse_for_ring(bias, mask, query_offset)
+    in_ring_order = static_bool("in_ring_order", in_ring_order)
+    used = jax.sharding.get_abstract_mesh() if mesh is None else mesh
+    batch_axes, head_axes = _check_mesh(used, sequence_axis, batch_axes, head_axes)
+    query, key, value = (
+        as_array(name, array) for name, array in (("query", query), ("key", key), ("value", value))
+    )
+    sizes = check_axes("query", query, "B T N H")
+    sizes |= check_axes("key", key, "B T K H", sizes)
+    check_axes("value", value, "B T K Hv", sizes)
+    _check_divisible(used, sizes, "B", batch_axes, 1)
+    _check_divisible(used, sizes, "T", (sequence_axis,), 2)
+    _check_divisible(used, sizes, "N", head_axes, 1)
+    _check_divisible(used, sizes, "K", head_axes, 1)
+    rows = PartitionSpec(batch_axes, sequence_axis)
+    heads = PartitionSpec(batch_axes, sequence_axis, head_axes)
+    given = {
+        "query": query,
+        "key": key,
+        "value": value,
+        "query_segment_ids": _ids("query_segment_ids", query_segment_ids, sizes),
+        "key_value_segment_ids": _ids("key_value_segment_ids", key_value_segment_ids, sizes),
+        "query_seq_lengths": _lengths("query_seq_lengths", query_seq_lengths, sizes),
+        "key_value_seq_lengths": _lengths("key_value_seq_lengths", key_value_seq_lengths, sizes),
+        "dropout_rng": used_rng(dropout_rate, dropout_rng),
+    }
+    arrays = {name: array for name, array in given.items() if array is not None}
+    specs = dict.fromkeys(arrays, heads) | dict.fromkeys(_BY_TOKEN, rows)
+    specs |= dict.fromkeys(_BY_ROW, PartitionSpec(batch_axes)) | {"dropout_rng": PartitionSpec()}
+
+    def attend(arrays: dict[str, jax.Array]) -> jax.Array:
+        rng = arrays.pop("dropout_rng", None)
+        for axis in (*batch_axes, *head_axes):
+            if rng is not None:
+                rng = jax.random.fold_in(rng, jax.lax.axis_index(axis))
+        if not in_ring_order:
+            arrays |= {
+                name: exchange_to_ring_order(array, axis_name=sequence_axis, axis=1)
+                for name, array in arrays.items()
+                if name not in _BY_ROW
+            }
+        output = ring_attention(
+            **arrays, axis_name=sequence_axis, scale=scale, is_causal=is_causal,
+            local_window_size=local_window_size, softcap=softcap, dropout_rate=dropout_rate,
+            dropout_rng=rng, implementation=implementation,
+        )  # fmt: skip
+        if in_ring_order:
+            return output
+        return exchange_from_ring_order(output, axis_name=sequence_axis, axis=1)
+
+    in_specs = ({name: specs[name] for name in arrays},)
+    return jax.shard_map(attend, mesh=used, in_specs=in_specs, out_specs=heads)(arrays)
+
+
+def _check_mesh(
+    mesh: Any, sequence_axis: str, batch_axes: MeshAxes, head_axes: MeshAxes
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Checks the axes of a mesh, and returns those of the batch and the heads."""
+    if not isinstance(mesh, _AnyMesh) or mesh.empty:
+        got = "none from jax.set_mesh" if getattr(mesh, "empty", False) else type(mesh).__name__
+        raise ConfigError(
+            f"mesh must be a jax.sharding.Mesh, got {got}; make one with jax.make_mesh"
+        )
+    named = {
+        "sequence_axis": (sequence_axis,),
+        "batch_axes": (batch_axes,) if isinstance(batch_axes, str) else batch_axes,
+        "head_axes": (head_axes,) if isinstance(head_axes, str) else head_axes,
+    }
+    seen: list[str] = []
+    for argument, axes in named.items():
+        for axis in axes if isinstance(axes, tuple) else (axes,):
+            if axis not in mesh.axis_names or axis in seen:
+                raise ConfigError(
+                    f"{argument} must name axes of the mesh, {', '.join(mesh.axis_names)}, each "
+                    f"for one purpose, got {axis!r}"
+                )
+            seen.append(axis)
+    return named["batch_axes"], named["head_axes"]
+
+
+def _check_divisible(
+    mesh: _AnyMesh, sizes: dict[str, int], letter: str, axes: tuple[str, ...], each: int
+) -> None:
+    """Checks that an axis can be cut into `each` parts for every device."""
+    parts = each * math.prod(mesh.shape[axis] for axis in axes)
+    if sizes[letter] % parts:
+        raise ShapeError(
+            f"the {_CALLED[letter]} must be a multiple of {parts}, {each} for each device of the "
+            f"mesh axes {axes}, got {sizes[letter]}; pad it, or choose another mesh"
+        )
+
+
+def _ids(name: str, ids: Array | None, sizes: dict[str, int]) -> jax.Array | None:
+    if ids is None:
+        return None
+    ids = as_array(name, ids)
+    check_axes(name, ids, "B T", sizes)
+    return ids
+
+
+def _lengths(name: str, lengths: Lengths | None, sizes: dict[str, int]) -> jax.Array | None:
+    lengths = read_lengths(name, lengths, (sizes["B"],), sizes["T"])
+    return jnp.full(sizes["B"], lengths, jnp.int32) if isinstance(lengths, int) else lengths

@@ -1,0 +1,27 @@
+"""The mesh of devices, if any, over which jit splits the program that is being traced."""
+
+import jax
+
+__all__ = ["automatic_axes"]
+
+
+def automatic_axes() -> dict[str, int]:
+    """Axes of the mesh over which jit splits a program by itself, and their sizes.
+
+    It is the mesh of `jax.set_mesh`. Within shard_map and pmap there is none: there a program is
+    one of a single device.
+
+    Returns:
+        The sizes of the axes by name; empty without a mesh.
+
+    Example:
+        >>> mesh = jax.make_mesh((1,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+        >>> with jax.set_mesh(mesh):
+        ...     automatic_axes()
+        {'data': 1}
+        >>> automatic_axes()
+        {}
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    manual = () if mesh.empty else mesh.manual_axes
+    return {name: size for name, size in mesh.shape.items() if name not in manual}

@@ -1,0 +1,123 @@
+"""What decoding asks of a model, be it one of the library or a user's own module."""
+
+import dataclasses
+import inspect
+from typing import Any
+
+import jax
+from flax import linen as nn
+
+from jaxformer.config import ModelConfig
+from jaxformer.errors import ConfigError
+from jaxformer.models.inputs import TransformerInputs
+from jaxformer.models.transformer import TransformerOutput
+
+__all__ = ["check_model", "decoder_states", "with_automatic_attention"]
+
+_KINDS = {"decoder": "a Decoder", "encoder_decoder": "an EncoderDecoder"}
+# Decoding calls these rather than the model: of a prompt it needs the logits of one token only.
+_METHODS = {"decoder": ("hidden_states", "logits"), "encoder_decoder": ("encode", "logits")}
+
+
+def check_model(model: Any, task: str, *architectures: str) -> None:
+    """Checks that a model can be decoded with.
+
+    Args:
+        model: the argument model of a caller.
+        task: what it is for, such as "translation".
+        *architectures: those that fit, "decoder" or "encoder_decoder".
+
+    Raises:
+        ConfigError: it is no module of such an architecture, lacks a method, or cannot be a static
+            argument of jit.
+
+    Example:
+        >>> from jaxformer.models import Decoder
+        >>> config = ModelConfig(vocab_size=5, max_len=8, num_layers=1, d_model=4, num_heads=2)
+        >>> check_model(Decoder(config), "generation", "decoder")
+    """
+    config = getattr(model, "config", None) if isinstance(model, nn.Module) else None
+    name = type(model).__name__
+    if not isinstance(config, ModelConfig) or config.architecture not in architectures:
+        kinds = " or ".join(_KINDS[architecture] for architecture in architectures)
+        got = f"a {name}" if isinstance(model, nn.Module) else repr(model)
+        raise ConfigError(
+            f"model: {task} needs {kinds}, got {got}; a module of your own needs a config, which "
+            f"is a ModelConfig of architecture {' or '.join(map(repr, architectures))}"
+        )
+    for method in _METHODS[config.architecture]:
+        if not callable(getattr(type(model), method, None)):
+            raise ConfigError(
+                f"model must have a method {method}, like {_KINDS[config.architecture]}, got a "
+                f"{name}, which has none; decoding calls it rather than the model itself"
+            )
+    if config.architecture == "decoder":
+        _check_takes_cache(type(model).hidden_states, f"a {name}")
+    try:
+        hash(model)
+    except TypeError as error:
+        raise ConfigError(
+            f"model must be hashable, as a static argument of jit, got a {name}: {error}; keep "
+            "arrays among its parameters, or as tuples of numbers"
+        ) from None
+
+
+def _check_takes_cache(hidden_states: Any, got: str) -> None:
+    """Checks the arguments that decoding passes to `hidden_states`."""
+    try:
+        inspect.signature(hidden_states).bind(None, None, lengths=None, cache=None)
+    except TypeError as error:
+        raise ConfigError(
+            "hidden_states of model must take (tokens, *, lengths, cache), like that of a Decoder, "
+            f"got that of {got}: {error}"
+        ) from None
+
+
+def with_automatic_attention(model: nn.Module) -> nn.Module:
+    """The model with attention_implementation "auto" in its config.
+
+    Attention over a cache is always "auto"; this is for the other attention of decoding, that of
+    an encoder and the first cross-attention, which need not run where the model was trained.
+
+    Raises:
+        ConfigError: another implementation is asked for by a config that is no field of the model.
+    """
+    config = dataclasses.replace(model.config, attention_implementation="auto")
+    if config == model.config:
+        return model
+    if "config" not in {field.name for field in dataclasses.fields(model)}:
+        raise ConfigError(
+            "model must have its config as a field, or attention_implementation='auto' in it, got "
+            f"{model.config.attention_implementation!r} in that of a {type(model).__name__}"
+        )
+    return model.clone(config=config)
+
+
+def decoder_states(
+    model: nn.Module, tokens: jax.Array, inputs: TransformerInputs
+) -> TransformerOutput:
+    """Hidden states of a bound model's decoder, which must have extended the cache.
+
+    Args:
+        model: a decoder, or an encoder-decoder, whose attribute `decoder` is one.
+        tokens: int32 `[B, T]`, the new tokens.
+        inputs: other arguments of `Transformer.hidden_states`, a cache among them.
+
+    Raises:
+        ConfigError: there is no decoder, or it returns something else.
+    """
+    name = type(model).__name__
+    decoder = model
+    if model.config.architecture == "encoder_decoder":
+        decoder = getattr(model, "decoder", None)
+    if decoder is None:
+        raise ConfigError(f"model must have a decoder, as an EncoderDecoder has, got a {name}")
+    output = decoder.hidden_states(tokens, **inputs)
+    if not isinstance(output, TransformerOutput) or output.cache is None:
+        got = type(output).__name__
+        got = f"{got} without a cache" if isinstance(output, TransformerOutput) else got
+        raise ConfigError(
+            "hidden_states of model must return a TransformerOutput with the cache that it is "
+            f"given and the new tokens in it, got {got} from a {name}"
+        )
+    return output

@@ -1,0 +1,121 @@
+"""Accelerators that a plan can be made for, with the figures of their makers."""
+
+import dataclasses
+from typing import Literal
+
+from jaxformer.config.checks import suggestion
+from jaxformer.errors import ConfigError
+
+__all__ = ["ACCELERATORS", "Accelerator", "find_accelerator"]
+
+_GB, _TB, _TFLOPS = 10**9, 10**12, 10**12
+_GIB = 2**30
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Accelerator:
+    """One device as its maker describes it: a GPU, or a chip of a TPU.
+
+    Args:
+        name: what a plan calls it by, such as "H100".
+        platform: "cuda" or "tpu".
+        bfloat16: FLOP/s of dense bfloat16 products, without sparsity.
+        float32: FLOP/s of float32 products as JAX multiplies by default: TF32 on an NVIDIA GPU; on
+            a TPU one pass of bfloat16.
+        memory: bytes.
+        memory_bandwidth: bytes per second.
+        interconnect: bytes per second that a device sends to others of its host, or of its slice,
+            in one direction.
+        network: bytes per second that a device sends to other hosts, in one direction; a slice of
+            a TPU has its interconnect between hosts, too.
+        devices_per_host: devices that a host has at most.
+    """
+
+    name: str
+    platform: Literal["cuda", "tpu"]
+    bfloat16: float
+    float32: float
+    memory: int
+    memory_bandwidth: float
+    interconnect: float
+    network: float
+    devices_per_host: int
+
+    @property
+    def usable_memory(self) -> int:
+        """Bytes that JAX allocates from: of a GPU three quarters, unless it is told otherwise.
+
+        XLA_PYTHON_CLIENT_MEM_FRACTION tells it.
+        """
+        return self.memory * 3 // 4 if self.platform == "cuda" else self.memory
+
+
+def _gpu(
+    name: str, *, bfloat16: float, tf32: float, memory: int, bandwidth: float, nvlink: float,
+    network: float,
+) -> Accelerator:  # fmt: skip
+    """An NVIDIA GPU on a board of eight; `nvlink` is the sum of both directions, as published."""
+    return Accelerator(
+        name=name, platform="cuda", bfloat16=bfloat16 * _TFLOPS, float32=tf32 * _TFLOPS,
+        memory=memory * _GB, memory_bandwidth=bandwidth * _TB, interconnect=nvlink * _GB / 2,
+        network=network * _GB, devices_per_host=8,
+    )  # fmt: skip
+
+
+def _tpu(
+    name: str, *, bfloat16: float, memory: int, bandwidth: float, links: float, per_host: int
+) -> Accelerator:
+    """A TPU chip; `links` is the sum of its links in one direction, in Gbit/s, as published."""
+    return Accelerator(
+        name=name, platform="tpu", bfloat16=bfloat16 * _TFLOPS, float32=bfloat16 * _TFLOPS,
+        memory=memory, memory_bandwidth=bandwidth * _GB, interconnect=links / 8 * _GB,
+        network=links / 8 * _GB, devices_per_host=per_host,
+    )  # fmt: skip
+
+
+ACCELERATORS = {
+    accelerator.name: accelerator
+    for accelerator in (
+        # NVIDIA A100 Tensor Core GPU datasheet (2022), A100 80GB SXM; the network is that of the
+        # DGX A100 datasheet, eight adapters of 200 Gbit/s for eight GPUs.
+        _gpu("A100", bfloat16=312, tf32=156, memory=80, bandwidth=2.039, nvlink=600, network=25),
+        # NVIDIA H100 Tensor Core GPU datasheet (2023), H100 SXM; halves of its figures, which are
+        # with sparsity. DGX H100 datasheet: eight adapters of 400 Gbit/s.
+        _gpu("H100", bfloat16=989.5, tf32=494.5, memory=80, bandwidth=3.35, nvlink=900, network=50),
+        # NVIDIA H200 Tensor Core GPU datasheet (2024), H200 SXM; halves, as above.
+        _gpu("H200", bfloat16=989.5, tf32=494.5, memory=141, bandwidth=4.8, nvlink=900, network=50),
+        # NVIDIA HGX B200 (Blackwell architecture brief and DGX B200 datasheet, 2024), dense;
+        # memory 1,440 GB and bandwidth 64 TB/s for eight. DGX B200: eight adapters of 400 Gbit/s.
+        _gpu("B200", bfloat16=2250, tf32=1100, memory=180, bandwidth=8.0, nvlink=1800, network=50),
+        # Google Cloud TPU documentation, page "TPU v4": 275 TFLOPS, 32 GiB, 1200 GB/s, six links
+        # of 50 GB/s (Jouppi et al., "TPU v4", 2023, table 4).
+        _tpu("v4", bfloat16=275, memory=32 * _GIB, bandwidth=1200, links=2400, per_host=4),
+        # The same, page "TPU v5e": 197 TFLOPS, 16 GB (of which the compiler gives out 15.75 GiB),
+        # 819 GB/s, 1600 Gbit/s.
+        _tpu("v5e", bfloat16=197, memory=16 * _GIB, bandwidth=819, links=1600, per_host=8),
+        # The same, page "TPU v5p": 459 TFLOPS, 95 GB, 2765 GB/s, 4800 Gbit/s.
+        _tpu("v5p", bfloat16=459, memory=95 * _GIB, bandwidth=2765, links=4800, per_host=4),
+        # The same, page "TPU v6e": 918 TFLOPS, 32 GB, 1600 GB/s, 3200 Gbit/s.
+        _tpu("v6e", bfloat16=918, memory=32 * _GIB, bandwidth=1600, links=3200, per_host=8),
+    )
+}
+"""All accelerators, by name. Sizes of TPUs' memory are GiB there, of GPUs' GB."""
+
+
+def find_accelerator(name: str) -> Accelerator:
+    """Accelerator of a name, in capitals or not.
+
+    Raises:
+        ConfigError: there is none of that name.
+
+    Example:
+        >>> find_accelerator("h100").memory
+        80000000000
+    """
+    by_lower = {one.lower(): accelerator for one, accelerator in ACCELERATORS.items()}
+    if name.lower() not in by_lower:
+        raise ConfigError(
+            f"accelerator must be one of {', '.join(ACCELERATORS)}, got {name!r}"
+            f"{suggestion(name, ACCELERATORS)}"
+        )
+    return by_lower[name.lower()]

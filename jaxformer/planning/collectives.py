@@ -1,0 +1,153 @@
+"""Collectives of a compiled step: how often each is run, and with how many bytes."""
+
+import collections
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+__all__ = ["Collective", "read_collectives", "total_by_kind"]
+
+_KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+_COLLECTIVE = re.compile(
+    rf"= (?P<result>.*?) (?P<kind>{'|'.join(_KINDS)})(?P<start>-start)?\((?P<rest>.*)"
+)
+_SHAPE = re.compile(r"\b(pred|[sufc]\d+\w*|bf16)\[([\d,]*)\]")
+_COMPUTATION = re.compile(r"^(?:ENTRY )?%?(?P<name>[\w.\-]+) .*\{$")
+_WHILE = re.compile(r" while\(.*condition=%?(?P<condition>[\w.\-]+), body=%?(?P<body>[\w.\-]+)")
+_CALLED = re.compile(r"(?:calls|to_apply|body|branch_computations)=\{?((?:%?[\w.\-]+(?:, )?)+)")
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_CONSTANT = re.compile(r" = s32\[\]\S* constant\((\d+)\)")
+_CHANNEL = re.compile(r"channel_id=(\d+)")
+
+
+class Collective(NamedTuple):
+    """Collectives of one kind over groups of one size, of a step.
+
+    Args:
+        kind: such as "all-reduce".
+        group: devices in a group.
+        times: how often one is run in a step.
+        num_bytes: bytes of all their results on a device.
+    """
+
+    kind: str
+    group: int
+    times: int
+    num_bytes: int
+
+    @property
+    def traffic(self) -> float:
+        """Bytes that a device sends at least, as by rings."""
+        others = (self.group - 1) / self.group
+        factor = {
+            "all-reduce": 2 * others,
+            "reduce-scatter": self.group - 1,  # of which the result is one part
+            "collective-permute": 1,
+        }
+        return self.num_bytes * factor.get(self.kind, others)
+
+
+def read_collectives(hlo: str, num_devices: int) -> list[Collective]:
+    """Collectives of a compiled program, those in loops as often as the loops run.
+
+    A collective that is started, fused and finished in several places is told by its channel, and
+    counts once.
+
+    Args:
+        hlo: text of the optimized program.
+        num_devices: devices of the program, which are one group where it says nothing else.
+
+    Returns:
+        One for each kind and size of groups, the most bytes first.
+    """
+    bodies = _computations(hlo)
+    entry = next((name for name, lines in bodies.items() if lines[0].startswith("ENTRY")), None)
+    if entry is None:
+        return []
+    seen: set[str] = set()
+    found = _collectives_of(entry, bodies, num_devices, times=1, seen=seen)
+    return total_by_kind(found)
+
+
+def total_by_kind(collectives: Iterable[Collective]) -> list[Collective]:
+    """Sums of those of one kind and size of groups, the most bytes first."""
+    totals: dict[tuple[str, int], list[int]] = collections.defaultdict(lambda: [0, 0])
+    for one in collectives:
+        total = totals[one.kind, one.group]
+        total[0] += one.times
+        total[1] += one.num_bytes
+    summed = [Collective(*key, *total) for key, total in totals.items()]
+    return sorted(summed, key=lambda one: -one.num_bytes)
+
+
+def _computations(hlo: str) -> dict[str, list[str]]:
+    """Lines of each computation, its head among them."""
+    bodies: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in hlo.splitlines():
+        head = None if line.startswith(" ") else _COMPUTATION.match(line)
+        if head:
+            lines = bodies[head["name"]] = [line]
+        elif line.startswith("}"):
+            lines = []
+        else:
+            lines.append(line)
+    return bodies
+
+
+def _collectives_of(
+    name: str, bodies: Mapping[str, list[str]], num_devices: int, *, times: int, seen: set[str]
+) -> Iterator[Collective]:
+    """Collectives of a computation and of those that it calls."""
+    for line in bodies.get(name, ())[1:]:
+        if loop := _WHILE.search(line):
+            trips = _trip_count(line, bodies.get(loop["condition"], ()))
+            yield from _collectives_of(
+                loop["body"], bodies, num_devices, times=times * trips, seen=seen
+            )
+        elif found := _COLLECTIVE.search(line):
+            channel = _CHANNEL.search(line)
+            if channel is None or channel[1] not in seen:
+                seen.update([channel[1]] if channel else [])
+                group = _group_size(found["rest"], num_devices)
+                num_bytes = _num_bytes(found["result"], of_start=bool(found["start"]))
+                if group > 1:
+                    yield Collective(found["kind"], group, times, times * num_bytes)
+        elif called := _CALLED.search(line):
+            for other in called[1].split(", "):
+                yield from _collectives_of(
+                    other.lstrip("%"), bodies, num_devices, times=times, seen=seen
+                )
+
+
+def _trip_count(line: str, condition: Iterable[str]) -> int:
+    """How often a loop runs: as it says, or up to the one constant that its condition has."""
+    if known := _TRIPS.search(line):
+        return int(known[1])
+    constants = [int(one[1]) for text in condition if (one := _CONSTANT.search(text))]
+    return max(constants, default=1)
+
+
+def _num_bytes(result: str, *, of_start: bool) -> int:
+    """Bytes of a result; that of a start has its operand before it, in a tuple."""
+    sizes = [_size(kind, dimensions) for kind, dimensions in _SHAPE.findall(result)]
+    return max(sizes, default=0) if of_start else sum(sizes)
+
+
+def _size(kind: str, dimensions: str) -> int:
+    bits = 8 if kind == "pred" else int(re.findall(r"\d+", kind)[0])
+    count = math.prod(int(size) for size in dimensions.split(",") if size)
+    return max(1, bits // 8) * count
+
+
+def _group_size(rest: str, num_devices: int) -> int:
+    """Devices in a group, in any of the ways in which HLO writes replica_groups."""
+    if mesh := re.search(r"replica_groups=mesh\[(.*?)\] ?\{(.*?)\}", rest):
+        sizes = dict(re.findall(r"'([^']+)'=(\d+)", mesh[1]))
+        return math.prod(int(sizes[axis]) for axis in re.findall(r"'([^']+)'", mesh[2]))
+    if listed := re.search(r"replica_groups=\{\{([\d,]*)\}", rest):
+        return len(listed[1].split(","))
+    if iota := re.search(r"replica_groups=\[(\d+),(\d+)\]<=", rest):
+        return int(iota[2])
+    return num_devices

@@ -1,0 +1,152 @@
+"""The TPU's compiler, which runs on a machine without a TPU, on the real training step."""
+
+import importlib.util
+import os
+import re
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+
+from jaxformer.errors import ConfigError
+from jaxformer.planning.accelerators import Accelerator
+from jaxformer.planning.collectives import Collective, read_collectives
+from jaxformer.planning.settings import batch_rows, batch_shapes
+from jaxformer.runs import Task
+from jaxformer.runs.memory import state_shapes
+from jaxformer.training import make_optimizer, make_train_step
+from jaxformer.training.parallel import (
+    MeshRunner,
+    PmapRunner,
+    Runner,
+    SingleRunner,
+    num_hosts,
+    runner_kind,
+)
+
+__all__ = ["CompiledStep", "compile_step", "topology_devices"]
+
+# What libtpu reads when it is loaded: that there is no server to ask about the machine, who the
+# workers are, and that it need not log what it does not find.
+_ENVIRONMENT = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # a lock file is for processes that use the chips
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-4",  # of this machine, not of the plan; any will do
+    "TPU_STDERR_LOG_LEVEL": "3",
+    "TPU_MIN_LOG_LEVEL": "3",
+}
+
+
+class CompiledStep(NamedTuple):
+    """What the compiler says of a training step, in bytes on each device.
+
+    Args:
+        seconds: of compiling.
+        arguments: parameters, state of the optimizer, and the batch.
+        results: that are not in the place of an argument.
+        temporaries: gradients, activations and buffers.
+        program: the code.
+        collectives: that the program runs in a step.
+        failure: why it cannot be compiled, such as too little memory; None where it was.
+    """
+
+    seconds: float
+    arguments: int = 0
+    results: int = 0
+    temporaries: int = 0
+    program: int = 0
+    collectives: tuple[Collective, ...] = ()
+    failure: str | None = None
+
+    @property
+    def total(self) -> int:
+        """Bytes in all."""
+        return self.arguments + self.results + self.temporaries + self.program
+
+
+def topology_devices(accelerator: Accelerator, topology: str) -> Sequence[jax.Device]:
+    """Devices of a slice of a TPU, as the compiler knows them; none of them need be there.
+
+    Args:
+        accelerator: a TPU.
+        topology: chips in each direction, such as "4x4".
+
+    Raises:
+        ConfigError: the compiler is not installed, or there is no such slice.
+    """
+    if importlib.util.find_spec("libtpu") is None:
+        raise ConfigError(
+            f"a plan for the TPU {accelerator.name} is made by its compiler, which is missing; "
+            'pip install "jaxformer[tpu]"'
+        )
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    from jax.experimental import topologies
+
+    name = f"{accelerator.name}:{topology}"
+    try:
+        return topologies.get_topology_desc(platform="tpu", topology_name=name).devices
+    except (RuntimeError, ValueError) as error:  # RuntimeError: that of XLA
+        said = " ".join(str(error).split())
+        raise ConfigError(
+            f"topology must be the chips of a slice, such as 2x2, or 2x2x1 for v4 and v5p, got "
+            f"{topology!r} for {accelerator.name}: {said}"
+        ) from None
+
+
+def compile_step(task: Task, devices: Sequence[jax.Device]) -> CompiledStep:
+    """Compiles the training step of a task for devices, of which none need be there.
+
+    Args:
+        task: a planned task.
+        devices: those of `topology_devices`.
+
+    Raises:
+        ConfigError: the batch or the mesh does not divide over the devices.
+    """
+    config = task.config
+    runner = _runner(task, devices)
+    rows = batch_rows(config, runner.num_shards)
+    step = make_train_step(
+        task.loss(config.training.label_smoothing),
+        make_optimizer(config.optimizer, config.schedule),
+        seed=config.seed, accumulate_steps=config.training.accumulate_steps,
+        skip_bad_steps=config.training.skip_bad_steps, axis_name=runner.axis_name,
+    )  # fmt: skip
+    lowered = runner.compile_train(step).lower(
+        runner.template(state_shapes(task)), runner.batch_template(batch_shapes(config, rows))
+    )
+    start = time.monotonic()
+    try:
+        compiled = lowered.compile()
+    except RuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return CompiledStep(time.monotonic() - start, failure=_account(str(error)))
+    seconds, memory = time.monotonic() - start, compiled.memory_analysis()
+    return CompiledStep(
+        seconds=seconds,
+        arguments=memory.argument_size_in_bytes,
+        results=memory.output_size_in_bytes - memory.alias_size_in_bytes,
+        temporaries=memory.temp_size_in_bytes,
+        program=memory.generated_code_size_in_bytes,
+        collectives=tuple(read_collectives(compiled.as_text(), len(devices))),
+    )
+
+
+def _runner(task: Task, devices: Sequence[jax.Device]) -> Runner:
+    """The runner that training would have there."""
+    config = task.config
+    kind = runner_kind(config.training.runner, config.mesh, num_hosts(devices))
+    if kind == "single":
+        return SingleRunner(devices[0])
+    return MeshRunner(config.mesh, devices) if kind == "mesh" else PmapRunner(devices)
+
+
+def _account(message: str) -> str:
+    """The compiler's account of what does not fit, without its list of buffers."""
+    text = " ".join(message.split())
+    said = re.search(r"Ran out of memory.*?(?=\. That was not|Total hbm usage|Largest|$)", text)
+    return said[0].strip() if said else text[:300]

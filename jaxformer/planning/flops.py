@@ -1,0 +1,127 @@
+"""Floating-point operations of the matrix products of a training step, from the config alone."""
+
+from typing import NamedTuple
+
+from jaxformer.config import ModelConfig
+
+__all__ = ["Flops", "forward_flops", "step_flops"]
+
+
+class Flops(NamedTuple):
+    """FLOPs of matrix products, two for each multiplication and addition.
+
+    Args:
+        projections: of attention: queries, keys, values and output.
+        attention: scores, and sums of values, of all pairs of a query and a key. Pairs that a
+            causal mask or a window hides count as well: dense attention computes them, chunked
+            and kernel attention leave most of them out.
+        feed_forward: of the feed-forward layers.
+        output: logits, and what else is computed once and not in each layer.
+    """
+
+    projections: float
+    attention: float
+    feed_forward: float
+    output: float
+
+    @property
+    def total(self) -> float:
+        """Sum of all parts."""
+        return sum(self)
+
+    def plus(self, other: "Flops") -> "Flops":
+        """Sum of two, part by part."""
+        return Flops(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def times(self, factor: float) -> "Flops":
+        """All parts, each multiplied by a number."""
+        return Flops(*(factor * part for part in self))
+
+
+def forward_flops(model: ModelConfig, length: int, source_length: int | None = None) -> Flops:
+    """FLOPs of the forward pass of one row.
+
+    Args:
+        model: the model; vocab_size, and for a classifier num_classes, must be set.
+        length: tokens of the row; of an encoder-decoder, of the target.
+        source_length: tokens of the source of an encoder-decoder; as many when not given.
+
+    Example:
+        >>> model = ModelConfig(vocab_size=5, max_len=8, num_layers=2, d_model=4, num_heads=2)
+        >>> forward_flops(model, 3)
+        Flops(projections=768.0, attention=288.0, feed_forward=1536.0, output=120.0)
+    """
+    layers = _self_attention(model, length).plus(_feed_forward(model, length))
+    flops = layers.times(model.num_layers)
+    if model.architecture == "encoder_decoder":
+        source = length if source_length is None else source_length
+        encoder = _self_attention(model, source).plus(_feed_forward(model, source))
+        flops = flops.plus(encoder.times(model.encoder.num_layers))
+        cross = _attention(model, length, source)
+        flops = flops.plus(cross.times(model.num_layers))
+    return flops._replace(output=_output(model, length, source_length))
+
+
+def step_flops(
+    model: ModelConfig, rows: int, length: int, source_length: int | None = None
+) -> Flops:
+    """FLOPs of a training step: forward pass, backward pass, and what remat computes again.
+
+    The backward pass has two products for each one of the forward pass. "full" remat computes the
+    layers again, but for the last product of each, whose result no gradient needs where no norm
+    follows it; "dots" computes only the products within attention again.
+
+    Args:
+        model: as in `forward_flops`.
+        rows: of the batch, over all devices and micro-batches.
+        length: as in `forward_flops`.
+        source_length: as in `forward_flops`.
+    """
+    forward = forward_flops(model, length, source_length)
+    kernels = _feed_forward_kernels(model)
+    needed = kernels - 1 if model.norm_position == "pre" else kernels
+    again = {
+        "none": Flops(0, 0, 0, 0),
+        "dots": Flops(0, forward.attention, 0, 0),
+        "full": forward._replace(output=0, feed_forward=forward.feed_forward * needed / kernels),
+    }[model.remat]
+    return forward.times(3).plus(again).times(rows)
+
+
+def _self_attention(model: ModelConfig, length: int) -> Flops:
+    return _attention(model, length, length)
+
+
+def _attention(model: ModelConfig, queries: int, keys: int) -> Flops:
+    heads, width = model.num_heads, model.d_model
+    both = model.key_dim + model.value_dim
+    of_query = queries * width * heads * both  # the query's projection, and that of the output
+    of_key = keys * width * model.kv_heads * both
+    pairs = heads * queries * keys * both
+    return Flops(2.0 * (of_query + of_key), 2.0 * pairs, 0.0, 0.0)
+
+
+def _feed_forward(model: ModelConfig, length: int) -> Flops:
+    products = _feed_forward_kernels(model) * length * model.d_model * model.ff_dim
+    return Flops(0.0, 0.0, 2.0 * products, 0.0)
+
+
+def _feed_forward_kernels(model: ModelConfig) -> int:
+    return 3 if model.activation in ("swiglu", "geglu") else 2
+
+
+def _output(model: ModelConfig, length: int, source_length: int | None) -> float:
+    """Logits, the head of a masked language model, and projections behind narrow embeddings."""
+    width, embedded = model.d_model, length
+    if model.architecture == "encoder_decoder":
+        source = length if source_length is None else source_length
+        own = model.source_vocab_size is not None  # then the narrow table is the source's alone
+        embedded = source if own else length + source
+    products = 0 if model.table_dim == width else embedded * model.table_dim * width
+    if model.architecture == "encoder" and model.num_classes is not None:
+        return 2.0 * (products + width * model.num_classes)
+    assert model.vocab_size is not None  # a plan knows it
+    products += length * width * model.vocab_size
+    if model.architecture == "encoder":
+        products += length * width * width
+    return 2.0 * products

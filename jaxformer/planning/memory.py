@@ -1,0 +1,128 @@
+"""Bytes that a training step needs on each device: what is known, and what is estimated."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+from jaxformer.config import ExperimentConfig, ModelConfig
+from jaxformer.planning.settings import batch_rows, batch_shapes, planned_task
+from jaxformer.runs.memory import param_shapes, state_shapes
+from jaxformer.training.parallel import ROW_AXES, bytes_per_device
+
+__all__ = ["MemoryNeeds", "memory_needs", "state_needs"]
+
+
+class MemoryNeeds(NamedTuple):
+    """Bytes on each device.
+
+    Args:
+        parameters: exactly.
+        gradients: exactly; twice where micro-batches add to their sum.
+        optimizer: state of the optimizer, exactly.
+        activations: estimated, see `memory_needs`.
+    """
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    activations: int
+
+    @property
+    def state(self) -> int:
+        """What stays between steps."""
+        return self.parameters + self.optimizer
+
+    @property
+    def total(self) -> int:
+        """All together."""
+        return sum(self)
+
+
+def state_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNeeds:
+    """Bytes of parameters, gradients and optimizer on each device of a mesh, without activations.
+
+    Args:
+        config: the experiment.
+        sizes: number of devices along each axis of the mesh.
+    """
+    task = planned_task(config)
+    state, rules = state_shapes(task), config.mesh.rules
+    params = bytes_per_device(state.params, rules, sizes)
+    return MemoryNeeds(
+        parameters=params,
+        gradients=params * min(config.training.accumulate_steps, 2),
+        optimizer=bytes_per_device(state, rules, sizes) - params,
+        activations=0,
+    )
+
+
+def memory_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNeeds:
+    """Bytes that a step needs on each device of a mesh.
+
+    Activations are what JAX keeps of a micro-batch from the forward for the backward pass, found by
+    tracing both with the device's share of rows, heads and widths; and with remat, what one layer
+    keeps without it, since the backward pass has a layer's at a time. XLA may keep less, because it
+    computes what is cheap again. Attention is traced as where no kernel of a GPU serves.
+
+    Args:
+        config: the experiment.
+        sizes: number of devices along each axis of the mesh.
+    """
+    config = planned_task(config).config
+    shards = sizes[ROW_AXES[0]] * sizes[ROW_AXES[1]]
+    rows = batch_rows(config, shards) // shards // config.training.accumulate_steps
+    own = dataclasses.replace(config, model=_part_of_model(config.model, sizes["tensor"]))
+    activations = _kept(own, rows)
+    if config.model.remat != "none":
+        plain = dataclasses.replace(own.model, remat="none", layers=(), first_layers=())
+        activations += _kept_by_layer(dataclasses.replace(own, model=plain), rows)
+    needs = state_needs(config, sizes)
+    return needs._replace(activations=activations // sizes["sequence"])
+
+
+def _part_of_model(model: ModelConfig, parts: int) -> ModelConfig:
+    """The model that each of some devices computes, which heads and widths are split over."""
+    if parts == 1:
+        return model
+    vocab_size = model.vocab_size
+    if vocab_size is not None and vocab_size % parts == 0:
+        vocab_size //= parts
+    return dataclasses.replace(
+        model, vocab_size=vocab_size, num_heads=max(1, model.num_heads // parts),
+        num_kv_heads=max(1, model.kv_heads // parts), head_dim=model.key_dim,
+        value_head_dim=model.value_dim, d_ff=max(1, model.ff_dim // parts),
+    )  # fmt: skip
+
+
+def _kept_by_layer(config: ExperimentConfig, rows: int) -> int:
+    """Bytes that one layer keeps: the difference that a second one makes."""
+    one, two = (
+        dataclasses.replace(
+            config, model=dataclasses.replace(config.model, num_layers=n, num_encoder_layers=None)
+        )
+        for n in (1, 2)
+    )
+    of_one = _kept(one, rows)
+    share = 2 if config.model.architecture == "encoder_decoder" else 1  # one of each stack
+    return max(0, _kept(two, rows) - of_one) // share
+
+
+@functools.lru_cache(maxsize=256)
+def _kept(config: ExperimentConfig, rows: int) -> int:
+    """Bytes kept between the passes of a micro-batch, but for the parameters."""
+    task = planned_task(config)
+    loss = task.loss(config.training.label_smoothing)
+    batch = batch_shapes(config, rows)
+
+    def residuals(params: Any, batch: Any, rng: jax.Array) -> list[jax.Array]:
+        _, backward = jax.vjp(lambda params: loss(params, batch, rng)[0], params)
+        return jax.tree.leaves(backward)
+
+    rng = jax.eval_shape(lambda: jax.random.key(0))
+    jaxpr = jax.make_jaxpr(residuals)(param_shapes(task), batch, rng).jaxpr
+    inputs = set(map(id, jaxpr.invars))
+    kept: dict[int, Any] = {id(var): var.aval for var in jaxpr.outvars if id(var) not in inputs}
+    return sum(aval.size * aval.dtype.itemsize for aval in kept.values() if hasattr(aval, "dtype"))

@@ -1,0 +1,255 @@
+"""A plan of a training run on accelerators that need not be there: memory, time, and what fits."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+
+from jaxformer.config import ExperimentConfig
+from jaxformer.errors import ConfigError
+from jaxformer.planning.accelerators import Accelerator
+from jaxformer.planning.collectives import Collective
+from jaxformer.planning.compiler import CompiledStep, compile_step, topology_devices
+from jaxformer.planning.flops import Flops, step_flops
+from jaxformer.planning.memory import MemoryNeeds, memory_needs, state_needs
+from jaxformer.planning.settings import batch_rows, planned_task
+from jaxformer.planning.traffic import expected_collectives, memory_traffic, seconds_of
+from jaxformer.runs import Task
+from jaxformer.runs.memory import param_shapes
+from jaxformer.training.parallel import ROW_AXES, axis_sizes
+
+__all__ = ["Place", "Plan", "make_plan", "nearest_that_fits"]
+
+_REMATS = ("none", "dots", "full")
+_MOST_COMPILED = 4  # settings; each takes the compiler about a minute
+
+
+class Place(NamedTuple):
+    """Where a step would run.
+
+    Args:
+        accelerator: of which there are num_devices.
+        num_devices: devices; those of a TPU v4 are half a chip to its compiler.
+        share: of an accelerator that a device is.
+        devices: of a TPU, as its compiler knows them; None of GPUs.
+    """
+
+    accelerator: Accelerator
+    num_devices: int
+    share: float
+    devices: Sequence[jax.Device] | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a training run needs, and how long it takes at least.
+
+    Args:
+        task: what is trained, the vocabulary filled in.
+        place: accelerator, and number of devices.
+        sizes: devices along each axis of the mesh.
+        rows: of a batch.
+        num_params: numbers that are trained.
+        needs: bytes on each device, the activations estimated.
+        flops: of the matrix products of a step, on all devices.
+        collectives: of a step, as the compiler has put them in, or as they are expected.
+        compiled: what the compiler says of the step; None without one.
+        seconds: lower bounds of a step's time: of "compute", "memory" and "interconnect".
+    """
+
+    task: Task
+    place: Place
+    sizes: Mapping[str, int]
+    rows: int
+    num_params: int
+    needs: MemoryNeeds
+    flops: Flops
+    collectives: Sequence[Collective]
+    compiled: CompiledStep | None
+    seconds: Mapping[str, float]
+
+    @property
+    def config(self) -> ExperimentConfig:
+        """The experiment, the vocabulary filled in."""
+        return self.task.config
+
+    @property
+    def available(self) -> int:
+        """Bytes of a device that JAX allocates from."""
+        return int(self.place.accelerator.usable_memory * self.place.share)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the step fits into the memory of each device."""
+        if self.compiled is not None:
+            return self.compiled.failure is None
+        return self.needs.total <= self.available
+
+    @property
+    def tokens(self) -> int:
+        """Positions of a batch, padding included; of an encoder-decoder those of the targets."""
+        return self.rows * self.config.model.max_len
+
+    def step_seconds(self, utilization: float) -> float:
+        """Time of a step where products run at a share of the peak, and no bound is beaten."""
+        return max(self.seconds["compute"] / utilization, *self.seconds.values())
+
+
+def make_plan(
+    config: ExperimentConfig,
+    accelerator: Accelerator,
+    *,
+    num_devices: int | None = None,
+    topology: str | None = None,
+) -> Plan:
+    """Plans a training run; nothing of the model is allocated, and no data is read.
+
+    The step is compiled for a TPU by its compiler, of which memory and collectives are then exact.
+    Where JAX has not started, it should start on the CPU (`jax_platforms`), since a plan needs no
+    accelerator.
+
+    Args:
+        config: the experiment.
+        accelerator: one of `ACCELERATORS`.
+        num_devices: GPUs; as many as the mesh needs when not given.
+        topology: chips of a TPU in each direction, such as "4x4".
+
+    Raises:
+        ConfigError: the config, the number of devices and the batch contradict each other, the data
+            must be read to know the model, or the compiler is missing.
+    """
+    return _plan(config, _place(config, accelerator, num_devices, topology))
+
+
+def _place(
+    config: ExperimentConfig, accelerator: Accelerator, count: int | None, topology: str | None
+) -> Place:
+    if accelerator.platform == "tpu":
+        if topology is None or count is not None:
+            raise ConfigError(
+                f"a plan for TPUs needs their topology, got accelerator {accelerator.name} and "
+                + ("devices" if count is not None else "none")
+                + "; give --topology 2x2, or 2x2x1 for v4 and v5p"
+            )
+        devices = topology_devices(accelerator, topology)
+        chips = math.prod(int(size) for size in topology.split("x"))
+        return Place(accelerator, len(devices), chips / len(devices), devices)
+    if topology is not None:
+        raise ConfigError(
+            f"topology is for TPUs, got {topology!r} for {accelerator.name}; give --devices 8"
+        )
+    mesh = config.mesh
+    count = count or (mesh.data or 1) * mesh.fsdp * mesh.sequence * mesh.tensor
+    return Place(accelerator, count, 1.0, None)
+
+
+def _plan(config: ExperimentConfig, place: Place) -> Plan:
+    accelerator, count, share, devices = place
+    task = planned_task(config)
+    config = task.config
+    if config.training.runner == "single" and count > 1:
+        raise ConfigError(
+            f"training.runner 'single' uses one device, got {count}; remove it, or plan for one"
+        )
+    sizes = axis_sizes(config.mesh, count)
+    rows = batch_rows(config, sizes[ROW_AXES[0]] * sizes[ROW_AXES[1]])
+    needs = memory_needs(config, sizes)
+    step = None if devices is None else compile_step(task, devices)
+    if step is not None and step.failure is None:
+        collectives: Sequence[Collective] = step.collectives
+    else:
+        collectives = expected_collectives(config, needs, sizes, rows)
+    flops = step_flops(config.model, rows, config.model.max_len)
+    peak = accelerator.bfloat16 if config.model.dtype == "bfloat16" else accelerator.float32
+    moved = memory_traffic(needs, config.training.accumulate_steps)
+    return Plan(
+        task=task, place=place, sizes=sizes, rows=rows,
+        num_params=sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(param_shapes(task))),
+        needs=needs, flops=flops, collectives=collectives, compiled=step,
+        seconds={
+            "compute": flops.total / (count * peak * share),
+            "memory": moved / (accelerator.memory_bandwidth * share),
+            "interconnect": seconds_of(collectives, accelerator, share),
+        },
+    )  # fmt: skip
+
+
+def nearest_that_fits(plan: Plan) -> tuple[Plan, dict[str, Any]] | None:
+    """First setting that fits, of more remat, then more micro-batches, then more of fsdp.
+
+    Each is computed as the plan was; a number of micro-batches is left out where not even full
+    remat fits. Of settings for a TPU only such as are estimated to fit are compiled, and at most
+    four.
+
+    Args:
+        plan: one that does not fit.
+
+    Returns:
+        The plan that fits, and its settings that differ, by key; None where none was found.
+    """
+    for changes in itertools.islice(_estimated_to_fit(plan), _MOST_COMPILED):
+        candidate = _plan(_with(plan.config, changes), plan.place)
+        if candidate.fits:
+            return candidate, changes
+    return None
+
+
+def _estimated_to_fit(plan: Plan) -> Iterator[dict[str, Any]]:
+    """Changes to the config that are estimated to fit, in the order in which they are tried."""
+    config, sizes = plan.config, plan.sizes
+    policies = _REMATS[_REMATS.index(config.model.remat) :]
+    rows = plan.rows // (sizes["data"] * sizes["fsdp"])
+    counts = [config.training.accumulate_steps]
+    while rows % (2 * counts[-1]) == 0:
+        counts.append(2 * counts[-1])
+    parts = [sizes["fsdp"]]
+    if config.training.runner in ("auto", "mesh"):
+        while (sizes["data"] * sizes["fsdp"]) % (2 * parts[-1]) == 0:
+            parts.append(2 * parts[-1])
+    for part in parts:
+        # Where the least does not fit, the rest need not be traced.
+        if not _is_estimated_to_fit(plan, _changes(plan, part, counts[-1], policies[-1])):
+            continue
+        for count in counts:
+            if not _is_estimated_to_fit(plan, _changes(plan, part, count, policies[-1])):
+                continue
+            for policy in policies:
+                changes = _changes(plan, part, count, policy)
+                if changes and _is_estimated_to_fit(plan, changes):
+                    yield changes
+
+
+def _changes(plan: Plan, fsdp: int, accumulate_steps: int, remat: str) -> dict[str, Any]:
+    """Settings that differ from those of a plan, by key."""
+    config = plan.config
+    settings = {
+        "model.remat": (config.model.remat, remat),
+        "training.accumulate_steps": (config.training.accumulate_steps, accumulate_steps),
+        "mesh.fsdp": (plan.sizes["fsdp"], fsdp),
+    }
+    return {key: new for key, (old, new) in settings.items() if new != old}
+
+
+def _is_estimated_to_fit(plan: Plan, changes: Mapping[str, Any]) -> bool:
+    changed = _with(plan.config, changes)
+    try:
+        sizes = axis_sizes(changed.mesh, plan.place.num_devices)
+        if state_needs(changed, sizes).total > plan.available:  # before anything is traced
+            return False
+        return memory_needs(changed, sizes).total <= plan.available
+    except ConfigError:  # what the change does not divide
+        return False
+
+
+def _with(config: ExperimentConfig, changes: Mapping[str, Any]) -> ExperimentConfig:
+    """A config with other values of some keys; with another fsdp the data axis is what is left."""
+    for key, value in changes.items():
+        table, _, name = key.partition(".")
+        of_table = {name: value} | ({"data": None} if table == "mesh" else {})
+        config = dataclasses.replace(
+            config, **{table: dataclasses.replace(getattr(config, table), **of_table)}
+        )
+    return config

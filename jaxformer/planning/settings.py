@@ -1,0 +1,106 @@
+"""What a plan knows of an experiment without reading its data: the model, and its batches."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxformer import text
+from jaxformer.config import ExperimentConfig
+from jaxformer.errors import ConfigError
+from jaxformer.runs import Task, task_class
+
+__all__ = ["batch_rows", "batch_shapes", "planned_task"]
+
+
+def planned_task(config: ExperimentConfig) -> Task:
+    """Task of a config, whose vocabulary is that of the config, and which has no data.
+
+    A tokenizer that is trained has at most the tokens of tokenizer.vocab_size.
+
+    Args:
+        config: the experiment.
+
+    Raises:
+        ConfigError: only the data says what belongs into the config.
+    """
+    model = config.model
+    sizes: dict[str, Any] = {"vocab_size": _known(config, "vocab_size")}
+    if model.architecture == "encoder_decoder" and not config.tokenizer.joint:
+        sizes["source_vocab_size"] = _known(config, "source_vocab_size")
+    if model.architecture == "encoder" and not config.data.is_stream and model.num_classes is None:
+        raise _only_data_says("the number of classes", "--model.num-classes 5")
+    if config.tokenizer.word_vectors is not None and model.embedding_dim is None:
+        raise _only_data_says("the width of the word vectors", "--model.embedding-dim 300")
+    if model.layer_execution == "auto":
+        model = dataclasses.replace(model, layer_execution="scan")  # as on any accelerator
+    config = dataclasses.replace(config, model=dataclasses.replace(model, **sizes))
+    return task_class(config)(config=config, tokenizers=())
+
+
+def _known(config: ExperimentConfig, key: str) -> int:
+    """Number of tokens of a vocabulary."""
+    size: int | None = getattr(config.model, key)
+    if size is not None:
+        return size
+    tokenizer = config.tokenizer
+    if tokenizer.vocab_size is not None:
+        return tokenizer.vocab_size
+    if tokenizer.kind == "byte":
+        masked = config.model.architecture == "encoder" and config.data.is_stream
+        return text.byte_tokenizer().vocab_size + masked
+    flag = f"--model.{key.replace('_', '-')}"
+    raise _only_data_says(f"the vocabulary of a {tokenizer.kind} tokenizer", f"{flag} 256")
+
+
+def _only_data_says(what: str, flag: str) -> ConfigError:
+    return ConfigError(
+        f"a plan reads no data, which alone says {what}; give it with a flag, such as {flag}"
+    )
+
+
+def batch_rows(config: ExperimentConfig, num_shards: int) -> int:
+    """Rows of a batch over all devices; of those of unequal length, the one of the longest.
+
+    Args:
+        config: the experiment.
+        num_shards: parts that the rows are split into.
+
+    Raises:
+        ConfigError: the rows do not divide over the parts and micro-batches, or there are too few.
+    """
+    training, length = config.training, config.model.max_len
+    parts = num_shards * training.accumulate_steps
+    if training.batch_size is not None:
+        if training.batch_size % parts:
+            raise ConfigError(
+                "training.batch_size must be a multiple of the devices that rows are split over * "
+                f"accumulate_steps = {num_shards} * {training.accumulate_steps}, got "
+                f"{training.batch_size}; change one of them"
+            )
+        return training.batch_size
+    assert training.batch_tokens is not None  # the config requires one of the two
+    rows = training.batch_tokens // length // parts * parts
+    if rows == 0:
+        raise ConfigError(
+            "training.batch_tokens must be at least devices * accumulate_steps rows of max_len "
+            f"tokens, got batch_tokens={training.batch_tokens}, {num_shards} * "
+            f"{training.accumulate_steps} and max_len={length}; try {length * parts}"
+        )
+    return rows
+
+
+def batch_shapes(config: ExperimentConfig, rows: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """Arrays of a batch of rows of max_len tokens, by name."""
+    tokens = jax.ShapeDtypeStruct((rows, config.model.max_len), jnp.int32)
+    of_rows = jax.ShapeDtypeStruct((rows,), jnp.int32)
+    batch: dict[str, Any] = {"tokens": tokens, "labels": tokens}
+    if config.model.architecture == "encoder_decoder":
+        return batch | {"lengths": of_rows, "source_tokens": tokens, "source_lengths": of_rows}
+    if config.model.architecture == "encoder":
+        labels = tokens if config.data.is_stream else of_rows
+        return batch | {"lengths": of_rows, "labels": labels}
+    if config.data.packing == "documents":
+        batch |= {"segment_ids": tokens, "positions": tokens}
+    return batch

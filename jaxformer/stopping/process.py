@@ -1,0 +1,101 @@
+"""The signals of the process, where that is all jaxformer's, and what is said of a stopped one."""
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from jaxformer.stopping.signals import Stopped, StopSignals
+
+__all__ = ["finishing", "install", "is_cut_short", "saved_note", "say_stopped"]
+
+
+def saved_note(step: int | None = None, folder: str | os.PathLike[str] = "") -> str:
+    """What is saved of a training that a signal stops, and how to go on: see `StopSignals.note`.
+
+    Args:
+        step: of the newest checkpoint; 0 or None where there is none.
+        folder: run folder.
+
+    Example:
+        >>> saved_note(40, "runs/quickstart")
+        'at step 40, saved in runs/quickstart; the same command goes on from there'
+    """
+    if not step:
+        return "before it took a step; the same command goes on"
+    return f"at step {step}, saved in {os.fspath(folder)}; the same command goes on from there"
+
+
+_process: StopSignals | None = None
+"""Signals of this process, where it is all jaxformer's."""
+
+
+def is_cut_short() -> bool:
+    """Whether a signal has cut this process short, so that an error may be no more than that.
+
+    A library that `Stopped` goes through may make another error of it, or do without a result.
+    """
+    return _process is not None and _process.has_raised
+
+
+def install() -> StopSignals:
+    """Catches the signals of this process from now on; for the command line.
+
+    Within `cut_short` of the result, which does all its work, a signal raises `Stopped` in the main
+    thread, wherever that is, but in `finishing`.
+    """
+    global _process
+    _process = StopSignals(owns_process=True)
+    report = sys.unraisablehook
+
+    def report_others(unraisable: Any) -> None:
+        # Python has raised Stopped where nothing can catch it, such as in __del__.
+        if not issubclass(unraisable.exc_type, Stopped):
+            report(unraisable)
+
+    sys.unraisablehook = report_others
+    _process.catch()
+    _process.watch()
+    return _process
+
+
+def say_stopped(number: int, note: str) -> None:
+    """Writes the line that a signal has stopped a command, unless it has been written.
+
+    Args:
+        number: the signal.
+        note: as `StopSignals.note`.
+    """
+    signals = StopSignals() if _process is None else _process
+    signals.note = note
+    signals.say(number)
+
+
+@contextlib.contextmanager
+def finishing() -> Iterator[StopSignals]:
+    """Work that goes on after the first signal, until it comes to a place where it can stop.
+
+    Example:
+        >>> import signal
+        >>> with finishing() as signals:
+        ...     signal.raise_signal(signal.SIGTERM)
+        ...     done = signals.received
+        >>> done.name
+        'SIGTERM'
+    """
+    if _process is not None and threading.current_thread() is threading.main_thread():
+        signals = _process
+        signals.finish_first()
+        try:
+            yield signals
+        finally:
+            signals.may_cut_short()
+        return
+    signals = StopSignals()
+    signals.catch()
+    try:
+        yield signals
+    finally:
+        signals.restore()

@@ -1,0 +1,193 @@
+"""Files that survive a crash, a full disk and a stranger: written whole, read with care."""
+
+import contextlib
+import errno
+import os
+import pathlib
+import re
+import secrets
+import stat
+from typing import BinaryIO
+
+from jaxformer.errors import CheckpointError, StorageError
+
+__all__ = [
+    "append",
+    "is_draft",
+    "make_folder",
+    "open_regular",
+    "open_to_append",
+    "read_whole",
+    "remove_drafts",
+    "storage_error",
+    "sync_path",
+    "write_whole",
+]
+
+_DRAFT = re.compile(r"\.[0-9a-f]{16}\.tmp")
+
+
+def storage_error(path: str | pathlib.Path, error: OSError, doing: str = "written") -> StorageError:
+    """Makes the StorageError of a file that could not be written, or read."""
+    reason = error.strerror or str(error) or type(error).__name__
+    remedy = "free space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "mend that"
+    return StorageError(f"{path} cannot be {doing}: {reason}; {remedy}, and do the same again")
+
+
+def write_whole(path: str | pathlib.Path, content: str | bytes) -> None:
+    """Writes a file in one step: after a crash it is as before, or has all of the content.
+
+    A link at the path is replaced, not followed.
+
+    Args:
+        path: of the file, in a folder that exists.
+        content: text, which becomes UTF-8, or bytes.
+
+    Raises:
+        StorageError: the disk is full, or the file cannot be written for another reason.
+
+    Example:
+        >>> import tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "notes.txt")
+        >>> write_whole(path, "two words")
+        >>> read_whole(path)
+        b'two words'
+    """
+    path = pathlib.Path(path)
+    data = content.encode() if isinstance(content, str) else content
+    draft = path.with_name(f".{secrets.token_hex(8)}.tmp")  # as `is_draft` knows them
+    try:
+        # "x" makes a new file, so that nothing that lies there is written through.
+        with draft.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+        sync_path(path.parent)
+    except OSError as error:
+        raise storage_error(path, error) from None
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def make_folder(folder: pathlib.Path) -> None:
+    """Makes a folder that is written to, and those above it, where they are missing.
+
+    Raises:
+        StorageError: it cannot be made, or a link or another file is there.
+    """
+    try:
+        if folder.is_symlink():
+            raise OSError(errno.ELOOP, "it is a link, which could lead anywhere")
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(folder, error) from None
+
+
+def remove_drafts(folder: pathlib.Path) -> None:
+    """Removes from a folder what a killed `write_whole` has left; call it while no other writes."""
+    for path in folder.iterdir():
+        if is_draft(path.name):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def is_draft(name: str) -> bool:
+    """Tells whether a file name is that of a draft of `write_whole`, or of a run folder."""
+    return _DRAFT.fullmatch(name) is not None
+
+
+def sync_path(path: pathlib.Path) -> None:
+    """Puts a file, or the names in a folder, on disk; where the system cannot, that is no error.
+
+    Raises:
+        OSError: the disk is full, or fails.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def open_to_append(path: str | pathlib.Path) -> BinaryIO:
+    """Opens a file for `append`; makes it where it is missing.
+
+    Raises:
+        StorageError: the path is a link, or not a regular file, or cannot be written to.
+    """
+
+    def opener(path: str, flags: int) -> int:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+
+    try:
+        # Without a buffer, whose rest would be written, or fail to be, when it is closed.
+        file = open(path, "ab", buffering=0, opener=opener)
+    except OSError as error:
+        raise storage_error(path, _named(error)) from None
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise storage_error(path, OSError(errno.EINVAL, "it is not a regular file"))
+    return file
+
+
+def append(file: BinaryIO, data: bytes) -> None:
+    """Writes to the end of a file of `open_to_append`; StorageError where that fails."""
+    rest = memoryview(data)
+    try:
+        while rest:
+            rest = rest[file.write(rest) :]
+    except OSError as error:
+        raise storage_error(file.name, error) from None
+
+
+def open_regular(path: str | pathlib.Path) -> BinaryIO:
+    """Opens a regular file to read; links are followed.
+
+    Raises:
+        OSError: it cannot be opened, or is a folder, FIFO, socket or device, which one could wait
+            for without end, or read from without end.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would wait for a writer
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return open(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    kind = "FIFO" if stat.S_ISFIFO(mode) else "device"
+    raise OSError(errno.EINVAL, f"it is a {kind}, and no regular file", str(path))
+
+
+def read_whole(path: str | pathlib.Path, *, limit: int = 2**30) -> bytes:
+    """Reads a file of a run folder: a regular file, not a link, and not larger than it may be.
+
+    Args:
+        path: of the file.
+        limit: bytes that it may have at most.
+
+    Raises:
+        CheckpointError: the file is missing, a link, not a regular file, or too large.
+    """
+    try:
+        # O_NONBLOCK, because opening a FIFO would wait for a writer.
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise CheckpointError(f"{path} must be a file, got something else; remove it")
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {_named(error).strerror}") from None
+    if len(data) > limit:
+        raise CheckpointError(f"{path} must have at most {limit:,} bytes, got more")
+    return data
+
+
+def _named(error: OSError) -> OSError:
+    """The error, in words that say what the system means by a loop."""
+    if error.errno == errno.ELOOP:
+        return OSError(errno.ELOOP, "it is a link, which could lead anywhere")
+    return error

@@ -1,0 +1,165 @@
+"""`fit`: the whole of a training, from parameters and batches to checkpoints in a folder."""
+
+import contextlib
+import pathlib
+import signal
+from typing import Any, NamedTuple
+
+import jax
+import optax
+
+from jaxformer import stopping
+from jaxformer.config import LoopConfig
+from jaxformer.training.checkpoints import Checkpoints
+from jaxformer.training.data import TrainingData, check_data
+from jaxformer.training.evaluation import Evaluation
+from jaxformer.training.health import Health
+from jaxformer.training.lock import run_lock
+from jaxformer.training.loop import TrainingLoop
+from jaxformer.training.losses import LossFunction
+from jaxformer.training.metrics import MetricsWriter
+from jaxformer.training.parallel import Runner, is_first_process, make_runner, stop_agreement
+from jaxformer.training.progress import TrainingProgress
+from jaxformer.training.state import TrainState, check_optimizer
+from jaxformer.training.step import make_eval_step, make_train_step
+
+__all__ = ["FitResult", "fit"]
+
+
+class FitResult(NamedTuple):
+    """Result of `fit`.
+
+    Args:
+        step: number of optimizer steps taken in all.
+        params: parameters after that step, on one device.
+        evaluation: latest validation of this call; None where there was none.
+        stop_signal: SIGINT or SIGTERM if that stopped the training, else None.
+    """
+
+    step: int
+    params: Any
+    evaluation: Evaluation | None = None
+    stop_signal: signal.Signals | None = None
+
+
+def fit(
+    loss: LossFunction,
+    init_params: Any,
+    optimizer: optax.GradientTransformation,
+    data: TrainingData,
+    folder: str | pathlib.Path,
+    loop: LoopConfig,
+    *,
+    runner: Runner | None = None,
+    validation_loss: LossFunction | None = None,
+    learning_rate: optax.Schedule | None = None,
+    seed: int = 0,
+) -> FitResult:
+    """Trains up to `loop.steps`; resumes from the newest checkpoint in the folder if there is one.
+
+    A resumed run is bit for bit equal to an uninterrupted one (on a CPU, with the same number of
+    devices), as long as loss, optimizer, data and seed are the same.
+
+    Args:
+        loss: function of (params, batch, dropout_rng) to (loss_sum, weight_sum), both summed over
+            the rows of the batch; the mean loss is their quotient. dropout_rng is None in
+            validation.
+        init_params: initial parameters, a pytree of arrays; or a function of a PRNG key to them.
+        optimizer: any optax transformation.
+        data: training batches, and validation batches if there are any.
+        folder: run folder, created if missing, for checkpoints/, metrics.jsonl, tensorboard/, and
+            spikes/ with the batches of steps whose loss was far above that of those before.
+        loop: number of steps, intervals of metrics, validation and checkpoints, and how many steps
+            that are not finite may be skipped.
+        runner: where steps run, from `make_runner`; data-parallel over all devices when not given.
+        validation_loss: loss of the validation batches; `loss` when not given.
+        learning_rate: the optimizer's schedule, to record the learning rate with the metrics.
+        seed: seed of the parameters and of dropout.
+
+    Returns:
+        The parameters, and how training ended. On SIGINT or SIGTERM the step in progress is
+        finished and saved first; compiling and validation are cut short, as soon as Python gets
+        to it, and what was computed before is saved.
+
+    Raises:
+        ConfigError: the newest checkpoint is beyond `loop.steps`, the optimizer is not an optax
+            transformation, or the loss does not return two numbers.
+        DataError: batches cannot be indexed by step, or one is no pytree of arrays whose rows
+            divide over the devices.
+        CheckpointError: a checkpoint is damaged, or has other parameters; or another process
+            trains in the folder.
+        StorageError: a file cannot be written; the message says up to which step the run is saved.
+        TrainingError: the loss or a gradient is not finite, in more steps than
+            `loop.skip_bad_steps`; or the validation loss is not.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> def loss(params, batch, dropout_rng):
+        ...     error = batch["x"] @ params - batch["y"]
+        ...     return (error**2).sum(), error.size
+        >>> rng = np.random.default_rng(0)
+        >>> xs = rng.normal(size=(20, 8, 3)).astype(np.float32)
+        >>> data = TrainingData([{"x": x, "y": x @ np.float32([1, 2, 3])} for x in xs], unit="row")
+        >>> result = fit(
+        ...     loss, np.zeros(3, np.float32), optax.sgd(0.3), data, tempfile.mkdtemp(),
+        ...     LoopConfig(steps=20, log_every=20),
+        ... )  # doctest: +ELLIPSIS
+        step 20/20  loss ...
+        >>> result.params.round(1).tolist()
+        [1.0, 2.0, 3.0]
+    """
+    check_optimizer(optimizer)
+    check_data(data, loop.steps)
+    if runner is None:
+        runner = make_runner()
+    train_step = make_train_step(
+        loss, optimizer, seed=seed, accumulate_steps=loop.accumulate_steps,
+        skip_bad_steps=loop.skip_bad_steps, axis_name=runner.axis_name,
+    )  # fmt: skip
+    eval_step = make_eval_step(validation_loss or loss, axis_name=runner.axis_name)
+    folder = pathlib.Path(folder)
+    with (
+        run_lock(folder) if is_first_process() else contextlib.nullcontext(),
+        Checkpoints(folder / "checkpoints", keep=loop.keep_checkpoints) as checkpoints,
+    ):
+        start = checkpoints.step_to_resume(loop.steps)
+        state = _initial_state(init_params, optimizer, seed, runner)
+        if start:
+            state = checkpoints.restore(state)  # the initial state says shapes and placement
+        with (
+            MetricsWriter(folder, start, writes=is_first_process()) as metrics,
+            TrainingProgress(
+                start, loop.steps, unit=data.unit, is_quiet=not is_first_process()
+            ) as progress,
+            stopping.finishing() as signals,
+            stop_agreement(signals, is_shared=runner.host.count > 1) as agreement,
+        ):
+            if start:
+                progress.print(f"resuming at step {start} of {loop.steps}")
+            run = TrainingLoop(
+                config=loop, data=data, runner=runner, learning_rate=learning_rate, state=state,
+                train_step=runner.compile_train(train_step),
+                eval_step=runner.compile_eval(eval_step),
+                folder=folder, checkpoints=checkpoints, metrics=metrics, progress=progress,
+                signals=signals, agreement=agreement, step=start, last_saved=start,
+                health=Health(
+                    loss=loss, seed=seed, data=data, runner=runner, config=loop, folder=folder,
+                    print_line=progress.print,
+                ),
+            )  # fmt: skip
+            run.train()
+    stop_signal = run.stop_signal or signals.received
+    return FitResult(run.step, runner.one_copy(run.state.params), run.evaluation, stop_signal)
+
+
+def _initial_state(
+    init_params: Any, optimizer: optax.GradientTransformation, seed: int, runner: Runner
+) -> TrainState:
+    """State before the first step; compiled as a whole, since eagerly each leaf is a program."""
+
+    def create(start: Any) -> TrainState:
+        params = init_params(start) if callable(init_params) else start
+        return TrainState.create(params, optimizer)
+
+    return runner.create(create, jax.random.key(seed) if callable(init_params) else init_params)

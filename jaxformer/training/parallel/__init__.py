@@ -1,0 +1,56 @@
+"""Runners compile and run steps on devices; nothing else knows pmap, a mesh or a process.
+
+A runner has `axis_name`, the mapped axis that a step sums over (None where there is no such axis);
+`num_devices` and `num_local_devices`; `num_shards` and `num_local_shards`, the number of parts that
+the rows of a batch are split into; `host`, which of the rows are this host's; and `memory`, in
+bytes for each device. `Program`s come from `compile_train` and `compile_eval`.
+"""
+
+from jaxformer.training.parallel.agreement import StopAgreement, stop_agreement
+from jaxformer.training.parallel.devices import num_hosts
+from jaxformer.training.parallel.hosts import (
+    Launch,
+    is_first_process,
+    num_processes,
+    split_cpu,
+    start_hosts,
+    this_process,
+    wait_for_processes,
+)
+from jaxformer.training.parallel.mesh import MeshRunner, axis_sizes
+from jaxformer.training.parallel.messages import gather_texts, in_first_process, require_same
+from jaxformer.training.parallel.parts import ROW_AXES
+from jaxformer.training.parallel.placement import RULES, bytes_per_device
+from jaxformer.training.parallel.pmap import PmapRunner
+from jaxformer.training.parallel.program import Program
+from jaxformer.training.parallel.runners import Runner, make_runner, runner_kind
+from jaxformer.training.parallel.single import SingleRunner
+from jaxformer.training.parallel.watch import HostWatch
+
+__all__ = [
+    "ROW_AXES",
+    "RULES",
+    "HostWatch",
+    "Launch",
+    "MeshRunner",
+    "PmapRunner",
+    "Program",
+    "Runner",
+    "SingleRunner",
+    "StopAgreement",
+    "axis_sizes",
+    "bytes_per_device",
+    "gather_texts",
+    "in_first_process",
+    "is_first_process",
+    "make_runner",
+    "num_hosts",
+    "num_processes",
+    "require_same",
+    "runner_kind",
+    "split_cpu",
+    "start_hosts",
+    "stop_agreement",
+    "this_process",
+    "wait_for_processes",
+]

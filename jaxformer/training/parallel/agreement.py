@@ -1,0 +1,113 @@
+"""The processes of a job agree on where they stop, when one of them gets a signal."""
+
+import contextlib
+import itertools
+import signal
+import threading
+from collections.abc import Iterator
+
+import jax
+
+from jaxformer.stopping import StopSignals
+from jaxformer.training.parallel.messages import store, try_get
+
+__all__ = ["StopAgreement", "stop_agreement"]
+
+_TICK = 0.2  # seconds between two looks at whether a process has got a signal
+
+_numbers = itertools.count(1)
+
+
+class StopAgreement:
+    """Whether to stop, asked by all processes of a job at the same places, with the same answer.
+
+    A step of several processes needs all of them, so none may stop alone. Every process counts how
+    often it has asked. When one has got a signal, each tells its count, in a thread of its own,
+    and lets nobody ask in the meantime; all stop at the first place that none has passed. Until
+    then asking costs a comparison: no message, and no wait for a device.
+
+    Args:
+        signals: those of this process.
+        process: number of this process.
+        num_processes: how many there are; of a single one the signals alone decide.
+        key: of the job's store; the same in every process, and of no other agreement.
+    """
+
+    def __init__(self, signals: StopSignals, process: int, num_processes: int, key: str) -> None:
+        self._signals, self._process, self._key = signals, process, key
+        self._num_processes = num_processes
+        self._asking = threading.Lock()
+        self._closed = threading.Event()
+        self._count, self._told = 0, False
+        self._signal: signal.Signals | None = None
+        self._stop_at: int | None = None
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="stop agreement")
+        if num_processes > 1:
+            self._thread.start()
+
+    def reached(self) -> signal.Signals | None:
+        """The signal to stop after; None to go on."""
+        if self._num_processes == 1:
+            return self._signals.received
+        with self._asking:
+            self._count += 1
+            return None if self._stop_at is None or self._count < self._stop_at else self._signal
+
+    def close(self) -> None:
+        """Ends the agreement: this process asks no more."""
+        if self._num_processes == 1:
+            return
+        self._closed.set()
+        # The others may wait for this process's count, which another thread of it may just tell.
+        with contextlib.suppress(jax.errors.JaxRuntimeError), self._asking:
+            self._tell()
+
+    def _tell(self) -> None:
+        if not self._told:
+            self._told = True
+            store().key_value_set(f"{self._key}/counts/{self._process}", str(self._count))
+
+    def _watch(self) -> None:
+        asked = False
+        # Where the store is gone, so is its process, and that ends this one, too.
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            while not self._closed.wait(_TICK):
+                received = self._signals.received
+                if received is not None and not asked:
+                    asked = True
+                    key = f"{self._key}/asked/{self._process}"
+                    store().key_value_set(key, str(int(received)))
+                number = try_get(f"{self._key}/asked")
+                if number is not None:
+                    self._agree(signal.Signals(int(number)))
+                    return
+
+    def _agree(self, number: signal.Signals) -> None:
+        with self._asking:
+            self._tell()
+            while not self._closed.is_set():
+                counts = store().key_value_dir_get(f"{self._key}/counts/")
+                if len(counts) == self._num_processes:
+                    self._signal = number
+                    self._stop_at = max(int(count) for _, count in counts) + 1
+                    return
+                self._closed.wait(_TICK / 10)
+
+
+@contextlib.contextmanager
+def stop_agreement(signals: StopSignals, *, is_shared: bool) -> Iterator[StopAgreement]:
+    """An agreement of all processes of the job, which enter this in the same order.
+
+    Args:
+        signals: those of this process.
+        is_shared: whether they work together; else this one stops alone.
+    """
+    number = next(_numbers) if is_shared else 0
+    num_processes = jax.process_count() if is_shared else 1
+    agreement = StopAgreement(
+        signals, jax.process_index(), num_processes, f"jaxformer/stop/{number}"
+    )
+    try:
+        yield agreement
+    finally:
+        agreement.close()

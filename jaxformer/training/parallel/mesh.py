@@ -1,0 +1,266 @@
+"""Steps on a mesh of devices, over which parameters, rows and tokens are split."""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from jaxformer.config import MESH_AXES, MeshConfig
+from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.text import Host
+from jaxformer.training.parallel.checksums import checksum_range, drifted
+from jaxformer.training.parallel.devices import least_memory, one_at_a_time
+from jaxformer.training.parallel.parts import BATCH_SPEC, ROW_AXES
+from jaxformer.training.parallel.placement import bytes_per_device, partition_specs
+from jaxformer.training.parallel.program import Program
+
+__all__ = ["MeshRunner", "axis_sizes"]
+
+# Where the models' activations are, by the names that the modules give to their axes.
+_ACTIVATIONS = (("batch", ROW_AXES), ("sequence", "sequence"), ("heads", "tensor"))
+
+
+class MeshRunner:
+    """Runs steps by `jax.jit` on a mesh of devices, for models that outgrow one device.
+
+    The step is the one of a single device: XLA splits it as parameters and batches are split, and
+    puts in the communication. Dropout draws what a single device would.
+
+    Args:
+        config: the axes of the mesh, and rules for the parameters; data-parallel when not given.
+        devices: devices to use; all devices of all hosts when not given.
+
+    Raises:
+        ConfigError: the axes do not make up the number of devices, or hosts have unequal parts.
+
+    Example:
+        >>> runner = MeshRunner(MeshConfig(fsdp=1), jax.local_devices()[:1])
+        >>> runner.sizes
+        {'data': 1, 'fsdp': 1, 'sequence': 1, 'tensor': 1}
+    """
+
+    axis_name: str | None = None
+
+    def __init__(
+        self, config: MeshConfig | None = None, devices: Sequence[jax.Device] | None = None
+    ) -> None:
+        config = config or MeshConfig()
+        self._devices = list(devices) if devices is not None else jax.devices()
+        self._local = [d for d in self._devices if d.process_index == jax.process_index()]
+        self.num_devices, self.num_local_devices = len(self._devices), len(self._local)
+        self.sizes = axis_sizes(config, self.num_devices)
+        self._rules = config.rules
+        self._mesh = jax.make_mesh(
+            tuple(self.sizes.values()), MESH_AXES, devices=self._devices,
+            axis_types=(AxisType.Auto,) * len(MESH_AXES),
+        )  # fmt: skip
+        self.num_shards = math.prod(self.sizes[axis] for axis in ROW_AXES)
+        self.host, self.num_local_shards = _share_of_host(self._mesh, self.num_shards)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that there are for each device."""
+        return least_memory(self._local)
+
+    def num_bytes(self, shapes: Any) -> int:
+        """Bytes that a pytree of parameters or state takes on each device."""
+        return bytes_per_device(shapes, self._rules, self.sizes)
+
+    def create(self, make: Callable[[Any], Any], start: Any) -> Any:
+        """Computes a pytree of state where its parts will be; no device ever has the whole.
+
+        Args:
+            make: function of `start` to the state.
+            start: PRNG key, or parameters.
+        """
+        start = self.place(start)
+        shardings = self._shardings(jax.eval_shape(make, start))
+        return jax.jit(make, out_shardings=shardings)(start)
+
+    def place(self, tree: Any) -> Any:
+        """Copies a pytree to the devices, leaf by leaf.
+
+        A copy, because steps donate their state.
+        """
+        return jax.tree.map(_place_leaf, tree, self._shardings(tree))
+
+    def template(self, shapes: Any) -> Any:
+        """Adds shardings to a pytree of `jax.ShapeDtypeStruct`s, as a template for restoring."""
+        return jax.tree.map(
+            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+            shapes, self._shardings(shapes),
+        )  # fmt: skip
+
+    def _shardings(self, tree: Any) -> Any:
+        specs = partition_specs(tree, self._rules, self.sizes)
+        return jax.tree.map(functools.partial(NamedSharding, self._mesh), specs)
+
+    def compile_train(self, step: Callable[..., Any]) -> Program:
+        """Makes a program of a training step of (state, batch); the state passed in is donated."""
+
+        def placed_step(state: Any, batch: Any) -> tuple[Any, Any]:
+            with nn.logical_axis_rules(_ACTIVATIONS):
+                state, metrics = step(state, batch)
+            # Where it came from, so that the next step is the same program.
+            return self._constrain(state), self._constrain_all(metrics)
+
+        return self._program(jax.jit(placed_step, donate_argnums=0))
+
+    def compile_eval(self, step: Callable[..., Any]) -> Program:
+        """Makes a program of an evaluation step of (params, batch)."""
+
+        def placed_step(params: Any, batch: Any) -> Any:
+            with nn.logical_axis_rules(_ACTIVATIONS):
+                return self._constrain_all(step(params, batch))
+
+        return self._program(jax.jit(placed_step))
+
+    def _constrain(self, tree: Any) -> Any:
+        return jax.lax.with_sharding_constraint(tree, self._shardings(tree))
+
+    def _constrain_all(self, tree: Any) -> Any:
+        """Puts a pytree on every device."""
+        return jax.lax.with_sharding_constraint(tree, NamedSharding(self._mesh, PartitionSpec()))
+
+    def _program(self, function: Any) -> Program:
+        return Program(
+            function, self._put, one_at_a_time(self._local),
+            context=functools.partial(jax.set_mesh, self._mesh),
+        )  # fmt: skip
+
+    def _put(self, batch: Any) -> Any:
+        """Splits a host's rows of a batch over its devices, and tokens over "sequence"."""
+        return jax.tree_util.tree_map_with_path(self._put_leaf, batch)
+
+    def _put_leaf(self, path: tuple[Any, ...], leaf: Any) -> jax.Array:
+        leaf = np.asarray(leaf)
+        shape = (leaf.shape[0] * self.host.count, *leaf.shape[1:])
+        sharding = self._batch_sharding(path, shape)
+        return jax.make_array_from_process_local_data(sharding, leaf, shape)
+
+    def _batch_sharding(self, path: tuple[Any, ...], shape: tuple[int, ...]) -> NamedSharding:
+        """How an array of a batch is split: rows, and tokens over "sequence"."""
+        parts = self.sizes["sequence"]
+        if len(shape) > 1 and shape[1] % parts:
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            raise ShapeError(
+                f"mesh.sequence={parts} must divide the length of every sequence, got "
+                f"{shape[1]} of {name} {list(shape)} in a batch; change one of them"
+            )
+        spec = BATCH_SPEC if len(shape) > 1 else PartitionSpec(ROW_AXES)
+        return NamedSharding(self._mesh, spec)
+
+    def batch_template(self, shapes: Any) -> Any:
+        """Adds shardings to the shapes of a global batch, for `Program.lower`."""
+        return jax.tree_util.tree_map_with_path(
+            lambda path, leaf: jax.ShapeDtypeStruct(
+                leaf.shape, leaf.dtype, sharding=self._batch_sharding(path, leaf.shape)
+            ),
+            shapes,
+        )
+
+    def check_replicas(self, tree: Any) -> None:
+        """Checks that all devices hold the same bits of what they share.
+
+        Args:
+            tree: pytree of arrays on the mesh.
+
+        Raises:
+            TrainingError: two devices differ.
+        """
+        leaves = jax.tree.leaves(tree)
+        specs = tuple(leaf.sharding.spec for leaf in leaves)
+        if np.asarray(_checksum_ranges(self._mesh, specs)(leaves)).any():
+            raise drifted()
+
+    def one_copy(self, tree: Any) -> Any:
+        """Copies a pytree of state to one local device, leaf by leaf."""
+
+        def copy(leaf: jax.Array) -> jax.Array:
+            if not leaf.is_fully_addressable:
+                leaf = jax.device_put(leaf, NamedSharding(self._mesh, PartitionSpec()))
+                return leaf.addressable_data(0)
+            return jax.device_put(leaf, self._local[0])
+
+        return jax.tree.map(copy, tree)
+
+
+def _place_leaf(leaf: Any, sharding: NamedSharding) -> jax.Array:
+    """Copies an array, which every host has whole, to the devices; also those of other hosts."""
+    if sharding.is_fully_addressable:
+        return jax.device_put(jnp.copy(leaf), sharding)
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        data = _place_leaf(jax.random.key_data(leaf), sharding)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+    whole = np.asarray(leaf)
+    return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+
+
+def axis_sizes(config: MeshConfig, num_devices: int) -> dict[str, int]:
+    """Number of devices along each axis of a mesh.
+
+    Args:
+        config: the axes.
+        num_devices: devices in all.
+
+    Raises:
+        ConfigError: the axes do not make up the number of devices.
+
+    Example:
+        >>> axis_sizes(MeshConfig(fsdp=4), 8)
+        {'data': 2, 'fsdp': 4, 'sequence': 1, 'tensor': 1}
+    """
+    others = {axis: getattr(config, axis) for axis in MESH_AXES if axis != "data"}
+    count = math.prod(others.values())
+    data = config.data or max(num_devices // count, 1)
+    if data * count != num_devices:
+        text = " * ".join(f"{axis}={size}" for axis, size in (("data", data), *others.items()))
+        raise ConfigError(
+            f"the axes of the mesh must make up the number of devices, got {text} = "
+            f"{data * count} of {num_devices} devices; change the [mesh], or set training.devices"
+        )
+    return {"data": data, **others}
+
+
+def _share_of_host(mesh: Mesh, num_shards: int) -> tuple[Host, int]:
+    """Which of the parts that rows are split into are this host's, and how many."""
+    devices = mesh.devices.reshape(num_shards, -1)
+    shards: dict[int, set[int]] = {}
+    for shard, row in enumerate(devices):
+        for device in row:
+            shards.setdefault(device.process_index, set()).add(shard)
+    count = len(shards[jax.process_index()])
+    for process, own in shards.items():
+        first = min(own)
+        if own != set(range(first, first + count)) or first % count:
+            raise ConfigError(
+                "every host must have as many of the parts that rows of a batch are split into, "
+                f"side by side, got parts {sorted(own)} of {num_shards} on host {process}; change "
+                "mesh.data or mesh.fsdp"
+            )
+    return Host(min(shards[jax.process_index()]) // count, num_shards // count), count
+
+
+@functools.cache
+def _checksum_ranges(mesh: Mesh, specs: tuple[PartitionSpec, ...]) -> Callable[..., jax.Array]:
+    """Compiled function of leaves: largest minus smallest checksum over the devices that share."""
+
+    def ranges(leaves: list[jax.Array]) -> jax.Array:
+        found = []
+        for leaf, spec in zip(leaves, specs, strict=True):
+            shared = tuple(axis for axis in MESH_AXES if axis not in spec)
+            found.append(checksum_range(leaf, shared))
+        # Devices of other axes hold other parts, in which there may be a difference, too.
+        return jax.lax.pmax(jnp.stack(found), MESH_AXES)
+
+    return jax.jit(
+        jax.shard_map(
+            ranges, mesh=mesh, in_specs=(list(specs),), out_specs=PartitionSpec(), check_vma=False
+        )
+    )

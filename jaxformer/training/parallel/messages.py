@@ -1,0 +1,148 @@
+"""Short texts between the processes of a job, which need no device, and cannot wait for ever."""
+
+import collections
+import json
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax._src import distributed  # JAX has no public way to the job's key-value store
+
+from jaxformer import errors
+from jaxformer.errors import ConfigError, TrainingError
+
+__all__ = ["gather_texts", "in_first_process", "require_same", "store", "try_get"]
+
+_PATIENCE = 1800.0  # seconds that hosts may need longer than the first, such as to read data
+_SLICE = 500  # milliseconds; between two slices Python handles signals
+_MOST_NAMED = 3  # differences that a message names
+
+_calls: collections.Counter[str] = collections.Counter()
+
+
+def store() -> Any:
+    """The job's key-value store, which the first process serves."""
+    return distributed.global_state.client
+
+
+def try_get(key: str) -> str | None:
+    """First value under a key of the store; None where nobody has set one."""
+    found: list[tuple[str, str]] = store().key_value_dir_get(key + "/")
+    return min(found)[1] if found else None
+
+
+def gather_texts(name: str, text: str) -> list[str]:
+    """Texts of all processes, in their order, which every process must ask for.
+
+    Args:
+        name: what for; the same in every process.
+        text: of this process.
+
+    Returns:
+        One text for each process; of a single process its own.
+
+    Raises:
+        TrainingError: a process has not come here for half an hour.
+    """
+    count = jax.process_count()
+    if count == 1:
+        return [text]
+    _calls[name] += 1
+    key = f"jaxformer/{name}/{_calls[name]}"
+    store().key_value_set(f"{key}/{jax.process_index()}", text)
+    deadline = time.monotonic() + _PATIENCE
+    return [_wait_for(f"{key}/{process}", process, name, deadline) for process in range(count)]
+
+
+def _wait_for(key: str, process: int, name: str, deadline: float) -> str:
+    while True:
+        try:
+            return str(store().blocking_key_value_get(key, _SLICE))
+        except jax.errors.JaxRuntimeError as error:
+            if not str(error).startswith("DEADLINE_EXCEEDED"):
+                raise
+        if time.monotonic() > deadline:
+            raise TrainingError(
+                f"process {process} has not come to {name!r} within {_PATIENCE:.0f} s after this "
+                "one; read what it has printed, and start all again"
+            )
+
+
+def in_first_process(name: str, function: Callable[[], object]) -> None:
+    """Calls a function in the first process, for which the others wait.
+
+    Args:
+        name: what it does, such as "start the run folder"; the same in every process.
+        function: called in the first process only.
+
+    Raises:
+        ValueError: what the function raises; in the other processes, too, where it is of
+            `jaxformer.errors`.
+
+    Example:
+        >>> in_first_process("say hello", lambda: print("hello"))
+        hello
+    """
+    if jax.process_count() == 1:
+        function()
+        return
+    _calls[name] += 1
+    key = f"jaxformer/{name}/{_calls[name]}"
+    if jax.process_index():
+        kind, _, message = _wait_for(key, 0, name, time.monotonic() + _PATIENCE).partition(" ")
+        if kind:
+            raise getattr(errors, kind)(f"process 0 cannot {name}: {message}")
+        return
+    try:
+        function()
+    except ValueError as error:
+        if type(error).__name__ in errors.__all__:
+            store().key_value_set(key, f"{type(error).__name__} {error}")
+        raise
+    store().key_value_set(key, "")
+
+
+def require_same(name: str, values: Mapping[str, object]) -> None:
+    """Checks that all processes of a job have the same values; each must ask.
+
+    Args:
+        name: what they are; the same in every process.
+        values: by what they are called in a message; one that is missing in a process is None.
+
+    Raises:
+        ConfigError: processes differ; the same message in all of them.
+
+    Example:
+        >>> require_same("settings", {"seed": 0})
+    """
+    own = {key: str(value) for key, value in values.items()}
+    texts = gather_texts(name, json.dumps({"host": socket.gethostname(), "values": own}))
+    told = [json.loads(text) for text in texts]
+    keys = list(dict.fromkeys(key for one in told for key in one["values"]))
+    hosts = [one["host"] for one in told]
+    differences = [
+        f"{key} is {_who_has_what([one['values'].get(key) for one in told], hosts)}"
+        for key in keys
+        if len({one["values"].get(key) for one in told}) > 1
+    ]
+    if differences:
+        more = f"; and {len(differences) - _MOST_NAMED} more" * (len(differences) > _MOST_NAMED)
+        raise ConfigError(
+            f"all hosts must have the same {name}: {'; '.join(differences[:_MOST_NAMED])}{more}; "
+            "make them equal, and start all again"
+        )
+
+
+def _who_has_what(values: Sequence[str | None], hosts: Sequence[str]) -> str:
+    """Such as "3.12 on process 0 (a) and 1 (b), 3.13 on process 2 (c)"."""
+    groups: dict[str | None, list[str]] = {}
+    for process, (value, host) in enumerate(zip(values, hosts, strict=True)):
+        groups.setdefault(value, []).append(f"{process} ({host})")
+    texts = []
+    for value, members in groups.items():
+        named = ", ".join(members[:_MOST_NAMED])
+        more = f" and {len(members) - _MOST_NAMED} more" * (len(members) > _MOST_NAMED)
+        texts.append(f"{'not set' if value is None else value} on process {named}{more}")
+    return ", ".join(texts)

@@ -1,0 +1,53 @@
+"""Sums over tokens that a mesh of devices has split, computed by each device for its own part."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.sharding import PartitionSpec
+
+from jaxformer.functional.sharding import automatic_axes
+
+__all__ = ["BATCH_SPEC", "ROW_AXES", "num_parts", "sum_over_parts"]
+
+ROW_AXES = ("data", "fsdp")
+"""Axes of the mesh that the rows of a batch are split over."""
+
+BATCH_SPEC = PartitionSpec(ROW_AXES, "sequence")
+"""How an array `[B, T, ...]` of a batch is split."""
+
+
+def num_parts() -> int:
+    """Number of devices that share the program that is traced; 1 without a mesh."""
+    return math.prod(automatic_axes().values())
+
+
+def sum_over_parts(
+    function: Callable[..., Any], hidden: jax.Array, table: jax.Array, labels: jax.Array
+) -> Any:
+    """Sum over devices of what a function makes of each one's tokens.
+
+    XLA itself would sum the gradient of the table over the devices after every chunk of tokens, and
+    gather tokens to cut them into chunks.
+
+    Args:
+        function: of (hidden, table, labels) to a pytree of sums over the tokens.
+        hidden: float `[B, T, D]`.
+        table: float `[V, D]`.
+        labels: integer `[B, T]`.
+
+    Returns:
+        The sums; without a mesh what the function returns.
+    """
+    axes = {*ROW_AXES, "sequence"} & automatic_axes().keys()
+    if not axes:
+        return function(hidden, table, labels)
+
+    def own_part(*arrays: jax.Array) -> Any:
+        return jax.lax.psum(function(*arrays), tuple(sorted(axes)))
+
+    return jax.shard_map(
+        own_part, in_specs=(BATCH_SPEC, PartitionSpec(), BATCH_SPEC), out_specs=PartitionSpec(),
+        axis_names=axes,
+    )(hidden, table, labels)  # fmt: skip

@@ -1,0 +1,152 @@
+"""Where a mesh of devices has each parameter: rules on the parameters' paths.
+
+The rules of the library are those of Megatron-LM for the axis "tensor" (heads, the inner width of
+feed-forward layers, and the vocabulary are split), with the other dimension of every large kernel
+split over "fsdp". What no rule matches, such as norms, is on every device.
+"""
+
+import fnmatch
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import jax
+from jax.sharding import PartitionSpec
+
+from jaxformer.config import MeshRule
+from jaxformer.errors import ConfigError
+from jaxformer.training.state import TrainState
+
+__all__ = ["RULES", "bytes_per_device", "partition_specs"]
+
+_INTO_HEADS = ("fsdp", "tensor")  # kernels [..., D, N*H] and [..., D, F]
+_OUT_OF_HEADS = ("tensor", "fsdp")  # kernels [..., N*H, D] and [..., F, D]
+
+RULES = (
+    *(MeshRule(path=f"*{name}_kernel", axes=_INTO_HEADS) for name in ("query", "key", "value")),
+    *(MeshRule(path=f"*{name}_bias", axes=("tensor",)) for name in ("query", "key", "value")),
+    MeshRule(path="*attention/output_kernel", axes=_OUT_OF_HEADS),
+    *(MeshRule(path=f"*{name}_kernel", axes=_INTO_HEADS) for name in ("gate", "up")),
+    *(MeshRule(path=f"*{name}_bias", axes=("tensor",)) for name in ("gate", "up")),
+    MeshRule(path="*down_kernel", axes=_OUT_OF_HEADS),
+    # Vocabularies seldom have a size that anything divides.
+    MeshRule(path="*embedding/*embedding", axes=("tensor?", "fsdp")),
+)
+"""The library's rules, in order: of all that match a path the first one places it."""
+
+
+def partition_specs(tree: Any, rules: tuple[MeshRule, ...], sizes: Mapping[str, int]) -> Any:
+    """Decides how every leaf of a pytree is split.
+
+    What an optimizer keeps for a parameter, in the same shape, is split as the parameter; the rest
+    of its state is not split.
+
+    Args:
+        tree: a `TrainState`, or parameters; of arrays or `jax.ShapeDtypeStruct`s.
+        rules: the user's rules, which come before those of the library.
+        sizes: number of devices along each axis of the mesh.
+
+    Returns:
+        The same structure, of PartitionSpecs.
+
+    Raises:
+        ConfigError: an axis does not divide a dimension that a rule splits over it; or a rule of
+            the user's matches no parameter, or has more axes than a parameter.
+
+    Example:
+        >>> shapes = {"query_kernel": jax.ShapeDtypeStruct((12, 64, 32), "float32")}
+        >>> sizes = {"data": 1, "fsdp": 4, "sequence": 1, "tensor": 2}
+        >>> tuple(partition_specs(shapes, (), sizes)["query_kernel"])
+        (None, 'fsdp', 'tensor')
+    """
+    params = tree.params if isinstance(tree, TrainState) else tree
+    leaves = {_keys(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
+    _check_that_all_match(rules, leaves)
+    specs = {keys: _spec("/".join(keys), leaf.shape, rules, sizes) for keys, leaf in leaves.items()}
+
+    def spec_of(path: tuple[Any, ...], leaf: Any) -> PartitionSpec:
+        for keys in _endings(_keys(path)):
+            if keys in leaves and leaves[keys].shape == leaf.shape:
+                return specs[keys]
+        return PartitionSpec()
+
+    return jax.tree_util.tree_map_with_path(spec_of, tree)
+
+
+def bytes_per_device(tree: Any, rules: tuple[MeshRule, ...], sizes: Mapping[str, int]) -> int:
+    """Bytes that a pytree of parameters or state takes on each device of a mesh.
+
+    Args:
+        tree: as in `partition_specs`.
+        rules: as in `partition_specs`.
+        sizes: as in `partition_specs`. No device is needed.
+
+    Example:
+        >>> shapes = {"query_kernel": jax.ShapeDtypeStruct((12, 64, 32), "float32")}
+        >>> sizes = {"data": 1, "fsdp": 4, "sequence": 1, "tensor": 2}
+        >>> bytes_per_device(shapes, (), sizes) * 8 == 12 * 64 * 32 * 4
+        True
+    """
+
+    def num_bytes(leaf: Any, spec: PartitionSpec) -> int:
+        parts = math.prod(sizes[axis] for axis in spec if axis is not None)
+        return math.prod(leaf.shape) // parts * leaf.dtype.itemsize
+
+    specs = partition_specs(tree, rules, sizes)
+    return sum(jax.tree.leaves(jax.tree.map(num_bytes, tree, specs)))
+
+
+def _keys(path: tuple[Any, ...]) -> tuple[str, ...]:
+    return tuple(jax.tree_util.keystr((key,), simple=True) for key in path)
+
+
+def _endings(keys: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Ends of a path, the longest first."""
+    return (keys[start:] for start in range(len(keys) + 1))
+
+
+def _matches(rule: MeshRule, path: str) -> bool:
+    return fnmatch.fnmatchcase(path, rule.path)
+
+
+def _check_that_all_match(rules: tuple[MeshRule, ...], leaves: Iterable[tuple[str, ...]]) -> None:
+    paths = ["/".join(keys) for keys in leaves]
+    for rule in rules:
+        if not any(_matches(rule, path) for path in paths):
+            raise ConfigError(
+                f"mesh.rules has {rule.path!r}, which matches no parameter; the paths are "
+                f"{', '.join(paths[:8])}{' and more' if len(paths) > 8 else ''}"
+            )
+
+
+def _spec(
+    path: str, shape: tuple[int, ...], rules: tuple[MeshRule, ...], sizes: Mapping[str, int]
+) -> PartitionSpec:
+    """How one parameter is split, by the first rule that matches its path."""
+    rule = next((rule for rule in (*rules, *RULES) if _matches(rule, path)), None)
+    if rule is None:
+        return PartitionSpec()
+    if len(rule.axes) > len(shape):
+        raise ConfigError(
+            f"the mesh rule for {rule.path!r} has {len(rule.axes)} axes, {list(rule.axes)}, and "
+            f"matches {path}, whose shape is {list(shape)}; give it no more than {len(shape)}"
+        )
+    split: list[str | None] = [None] * (len(shape) - len(rule.axes))
+    for size, word in zip(shape[len(split) :], rule.axes, strict=True):
+        axis = word.removesuffix("?")
+        divides = not axis or size % sizes[axis] == 0
+        if not divides and word == axis:
+            raise ConfigError(
+                f"mesh.{axis}={sizes[axis]} must divide each dimension that is split over it, got "
+                f"{size} of {path} {list(shape)}; change one of them, or add to mesh.rules "
+                f'{{ path = "{rule.path}", axes = {_without(rule.axes, axis)} }}'
+            )
+        split.append(axis if axis and divides and sizes[axis] > 1 else None)
+    while split and split[-1] is None:  # as XLA writes it, so that a step's output equals its input
+        split.pop()
+    return PartitionSpec(*split)
+
+
+def _without(axes: tuple[str, ...], axis: str) -> str:
+    """The axes of a rule without one, as TOML."""
+    return "[" + ", ".join(f'"{"" if word == axis else word}"' for word in axes) + "]"

@@ -1,0 +1,137 @@
+"""Steps data-parallel by `jax.pmap`: every device holds all parameters."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from einops import rearrange
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxformer.errors import ConfigError
+from jaxformer.text import Host
+from jaxformer.training.parallel.checksums import checksum_range, drifted
+from jaxformer.training.parallel.devices import least_memory, num_hosts, one_at_a_time
+from jaxformer.training.parallel.program import Program
+from jaxformer.training.parallel.single import num_bytes
+
+__all__ = ["PmapRunner"]
+
+
+class PmapRunner:
+    """Runs steps data-parallel with `jax.pmap`: every device holds all parameters.
+
+    A batch's rows are cut evenly over the devices; state goes in and comes out replicated.
+
+    Args:
+        devices: devices to use, of one host; all when not given.
+
+    Raises:
+        ConfigError: the devices are on several hosts.
+
+    Example:
+        >>> PmapRunner(jax.local_devices()[:1]).axis_name
+        'batch'
+    """
+
+    axis_name: str = "batch"
+    host: Host = Host()
+
+    def __init__(self, devices: Sequence[jax.Device] | None = None) -> None:
+        self._devices = list(devices) if devices is not None else jax.devices()
+        if num_hosts(self._devices) > 1:
+            raise ConfigError(
+                f"pmap is for one host, got devices of {num_hosts(self._devices)}; choose the "
+                "runner 'mesh', or in Python MeshRunner()"
+            )
+        self.num_devices = self.num_local_devices = len(self._devices)
+        self.num_shards = self.num_local_shards = len(self._devices)
+        mesh = Mesh(np.asarray(self._devices), (self.axis_name,))
+        self._replicated = NamedSharding(mesh, PartitionSpec())
+        self._checksum_ranges = self._pmap(functools.partial(_checksum_ranges, self.axis_name))
+
+    @property
+    def memory(self) -> int:
+        """Bytes that there are for each device."""
+        return least_memory(self._devices)
+
+    def num_bytes(self, shapes: Any) -> int:
+        """Bytes that a pytree of parameters or state takes on each device."""
+        return num_bytes(shapes)
+
+    def create(self, make: Callable[[Any], Any], start: Any) -> Any:
+        """Computes a pytree of state by one program, and places it.
+
+        Args:
+            make: function of `start` to the state.
+            start: PRNG key, or parameters.
+        """
+        return self.place(jax.jit(make)(start))
+
+    def place(self, tree: Any) -> Any:
+        """Copies a pytree to the local devices, in the layout that pmap returns.
+
+        With any other layout the second step would compile anew. A copy, because steps donate
+        their state.
+        """
+        return jax.device_put(jax.tree.map(jnp.copy, tree), self._replicated)
+
+    def _split(self, batch: Any) -> Any:
+        """Splits the rows of a batch over the local devices."""
+        count = len(self._devices)
+        return jax.tree.map(lambda x: rearrange(x, "(d b) ... -> d b ...", d=count), batch)
+
+    def template(self, shapes: Any) -> Any:
+        """Shapes of a pytree of state, for `Program.lower`; the state has the whole anywhere."""
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), shapes)
+
+    def batch_template(self, shapes: Any) -> Any:
+        """Splits the shapes of a global batch over the devices, for `Program.lower`."""
+        count = self.num_devices
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(
+                (count, leaf.shape[0] // count, *leaf.shape[1:]), leaf.dtype
+            ),
+            shapes,
+        )
+
+    def compile_train(self, step: Callable[..., Any]) -> Program:
+        """Makes a program of a training step of (state, batch); the state passed in is donated."""
+        return Program(
+            self._pmap(step, donate_argnums=0), self._split, one_at_a_time(self._devices)
+        )
+
+    def compile_eval(self, step: Callable[..., Any]) -> Program:
+        """Makes a program of an evaluation step of (params, batch)."""
+        return Program(self._pmap(step), self._split, one_at_a_time(self._devices))
+
+    def _pmap(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        """Pmaps a function of a replicated and a split pytree, whose result is replicated."""
+        return jax.pmap(
+            function, axis_name=self.axis_name, in_axes=(None, 0), out_axes=None,
+            devices=self._devices, **options,
+        )  # fmt: skip
+
+    def check_replicas(self, tree: Any) -> None:
+        """Checks that all devices hold the same bits, which pmap itself never does.
+
+        Args:
+            tree: pytree of replicated arrays.
+
+        Raises:
+            TrainingError: two devices differ.
+        """
+        # pmap wants an argument that is split over the devices; the zeros are not used.
+        if np.asarray(self._checksum_ranges(tree, np.zeros(len(self._devices)))).any():
+            raise drifted()
+
+    def one_copy(self, tree: Any) -> Any:
+        """Returns a pytree of state on one local device, without copying."""
+        return jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)
+
+
+def _checksum_ranges(axis_name: str, tree: Any, _: jax.Array) -> jax.Array:
+    """Largest minus smallest checksum over the devices, of each leaf; 0 where they agree."""
+    return jnp.stack([checksum_range(leaf, axis_name) for leaf in jax.tree.leaves(tree)])

@@ -1,0 +1,88 @@
+"""Which runner a config has."""
+
+import jax
+
+from jaxformer.config import MeshConfig
+from jaxformer.errors import ConfigError
+from jaxformer.training.parallel.mesh import MeshRunner
+from jaxformer.training.parallel.pmap import PmapRunner
+from jaxformer.training.parallel.single import SingleRunner
+
+__all__ = ["Runner", "make_runner", "runner_kind"]
+
+Runner = SingleRunner | PmapRunner | MeshRunner
+
+
+def make_runner(
+    kind: str = "auto",
+    *,
+    mesh: MeshConfig | None = None,
+    devices: int | None = None,
+    batch_size: int | None = None,
+    accumulate_steps: int = 1,
+) -> Runner:
+    """Creates the runner of a config.
+
+    Args:
+        kind: "pmap", "mesh" or "single"; "auto" is a mesh where one is given, or where there are
+            several hosts, else pmap.
+        mesh: axes of the mesh, and rules for the parameters; the defaults count as not given.
+        devices: number of local devices to use; all when None.
+        batch_size: global rows per step, to check that they divide over devices and micro-batches;
+            None where the number differs by batch, and is checked with each.
+        accumulate_steps: micro-batches per step.
+
+    Returns:
+        The runner.
+
+    Raises:
+        ConfigError: there are not so many devices, or the batch does not divide, or the runner is
+            for one host and there are several.
+
+    Example:
+        >>> make_runner("single", batch_size=4, accumulate_steps=2).num_devices
+        1
+    """
+    available, hosts = jax.local_device_count(), jax.process_count()
+    if devices is not None and devices > available:
+        raise ConfigError(f"training.devices={devices}, but this machine has {available}")
+    if devices is not None and hosts > 1:
+        raise ConfigError(f"training.devices={devices} is for one host, got {hosts}; remove it")
+    if hosts > 1 and kind in ("pmap", "single"):
+        raise ConfigError(
+            f"training.runner={kind!r} is for one host, got {hosts} processes; choose 'mesh', "
+            "or leave it out"
+        )
+    kind = runner_kind(kind, mesh, hosts)
+    if kind == "single":
+        return SingleRunner()
+    used = None if devices is None else jax.local_devices()[:devices]
+    if kind == "mesh":
+        runner: Runner = MeshRunner(mesh, used)
+    else:
+        runner = PmapRunner(used)
+    if batch_size is not None and batch_size % (runner.num_shards * accumulate_steps):
+        parts = "devices" if isinstance(runner, PmapRunner) else "mesh.data * mesh.fsdp"
+        raise ConfigError(
+            f"training.batch_size must be a multiple of {parts} * accumulate_steps = "
+            f"{runner.num_shards} * {accumulate_steps}, got {batch_size}; change one of them, or "
+            "set training.devices"
+        )
+    return runner
+
+
+def runner_kind(kind: str, mesh: MeshConfig | None, hosts: int) -> str:
+    """Which runner "auto" is: "mesh" where one is set, or where there are several hosts.
+
+    Args:
+        kind: as in `make_runner`.
+        mesh: likewise.
+        hosts: number of hosts.
+
+    Example:
+        >>> runner_kind("auto", MeshConfig(fsdp=2), 1), runner_kind("auto", None, 1)
+        ('mesh', 'pmap')
+    """
+    if kind != "auto":
+        return kind
+    return "mesh" if mesh not in (None, MeshConfig()) or hosts > 1 else "pmap"

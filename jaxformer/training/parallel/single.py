@@ -1,0 +1,93 @@
+"""Steps on one device."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxformer.memory import device_memory
+from jaxformer.text import Host
+from jaxformer.training.parallel.program import Program
+
+__all__ = ["SingleRunner", "num_bytes"]
+
+
+class SingleRunner:
+    """Runs steps on one device, without any collective.
+
+    Args:
+        device: the device; JAX's default when not given.
+
+    Example:
+        >>> runner = SingleRunner()
+        >>> runner.axis_name, runner.num_devices
+        (None, 1)
+    """
+
+    axis_name: str | None = None
+    num_devices: int = 1
+    num_local_devices: int = 1
+    num_shards: int = 1
+    num_local_shards: int = 1
+    host: Host = Host()
+
+    def __init__(self, device: jax.Device | None = None) -> None:
+        self._device = device or jax.local_devices()[0]
+
+    @property
+    def memory(self) -> int:
+        """Bytes that there are for the device."""
+        return device_memory(self._device)
+
+    def num_bytes(self, shapes: Any) -> int:
+        """Bytes that a pytree of parameters or state takes on the device."""
+        return num_bytes(shapes)
+
+    def create(self, make: Callable[[Any], Any], start: Any) -> Any:
+        """Computes a pytree of state by one program, and places it.
+
+        Args:
+            make: function of `start` to the state.
+            start: PRNG key, or parameters.
+        """
+        return self.place(jax.jit(make)(start))
+
+    def place(self, tree: Any) -> Any:
+        """Copies a pytree to the device. A copy, because steps donate their state."""
+        return jax.device_put(jax.tree.map(jnp.copy, tree), self._device)
+
+    def template(self, shapes: Any) -> Any:
+        """Adds the device to a pytree of `jax.ShapeDtypeStruct`s, as a template for restoring."""
+        sharding = jax.sharding.SingleDeviceSharding(self._device)
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), shapes
+        )
+
+    def batch_template(self, shapes: Any) -> Any:
+        """Adds the device to the shapes of a batch, for `Program.lower`."""
+        return self.template(shapes)
+
+    def compile_train(self, step: Callable[..., Any]) -> Program:
+        """Makes a program of a training step of (state, batch); the state passed in is donated."""
+        return Program(jax.jit(step, donate_argnums=0), self._put)
+
+    def compile_eval(self, step: Callable[..., Any]) -> Program:
+        """Makes a program of an evaluation step of (params, batch)."""
+        return Program(jax.jit(step), self._put)
+
+    def _put(self, batch: Any) -> Any:
+        return jax.device_put(batch, self._device)
+
+    def check_replicas(self, tree: Any) -> None:
+        """Does nothing: there is one copy."""
+
+    def one_copy(self, tree: Any) -> Any:
+        """Returns a pytree of state on one device: the same pytree."""
+        return tree
+
+
+def num_bytes(shapes: Any) -> int:
+    """Bytes of a pytree of arrays or shapes; in Python's integers, which do not overflow."""
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))

@@ -1,0 +1,152 @@
+"""A watch over the processes of a job, so that none waits for one that is gone."""
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+import jax
+
+from jaxformer.stopping.ending import exit_now, write_line
+from jaxformer.training.parallel.aborts import on_abort
+from jaxformer.training.parallel.messages import store
+
+__all__ = ["HostWatch"]
+
+_GRACE = 1.0  # seconds in which a process may find the same error as another by itself
+_LEAVING = 10.0  # seconds that a process which ends with an error has for it
+_KEY = "jaxformer/watch"
+
+
+class HostWatch:
+    """Tells the other processes of a job that this one is alive, and ends it where one is not.
+
+    A process that fails leaves the others in a collective, out of which nothing brings them but the
+    end of their process. So the watch writes a line, and ends it: with the status of the process
+    that has ended with an error, or 1 for one that has not given a sign of life for so long.
+
+    Args:
+        timeout: seconds without a sign of life after which a process is taken for dead.
+        note: says what of the work is saved, for the line.
+    """
+
+    def __init__(self, timeout: float, note: Callable[[], str]) -> None:
+        self._timeout, self._note = timeout, note
+        self._tick = min(1.0, timeout / 10)
+        self._own, self._count = jax.process_index(), jax.process_count()
+        self._stopped, self._leaving = threading.Event(), threading.Event()
+        self._status = 1
+        self._answered = time.monotonic()
+        # Last sign of life, and when it came, by process.
+        self._last = {index: ("{}", self._answered) for index in range(self._count)}
+        self._aborts = contextlib.ExitStack()
+        self._aborts.enter_context(on_abort(self.say_lost))
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="hosts")
+        self._thread.start()
+
+    def fail(self, status: int, why: str) -> None:
+        """Tells the other processes that this one ends with an error, which they then do, too."""
+        self._status = status
+        self._leaving.set()
+        message = json.dumps({"status": status, "why": why[:1000], "host": socket.gethostname()})
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            store().key_value_set(f"{_KEY}/failed/{self._own}", message)
+            # The first process serves the store, out of which the others read this.
+            deadline = time.monotonic() + 5 * self._tick + _GRACE
+            while self._own == 0 and time.monotonic() < deadline:
+                if len(store().key_value_dir_get(f"{_KEY}/heard/")) >= self._count - 1:
+                    return
+                time.sleep(self._tick / 5)
+
+    def wait_for_verdict(self) -> None:
+        """Waits as long as it takes to find that another process is gone, which ends this one.
+
+        For an error that may be no more than that, such as of a broken connection.
+        """
+        time.sleep(self._timeout + 3 * self._tick)
+
+    def finish(self) -> None:
+        """Waits until the first process is done with all its work, and ends the watch."""
+        if self._own == 0:
+            store().key_value_set(f"{_KEY}/finished/0", "")
+        while not store().key_value_dir_get(f"{_KEY}/finished/"):
+            time.sleep(self._tick / 2)
+        self._stopped.set()
+        self._thread.join()
+        self._aborts.close()
+
+    def leave(self) -> None:
+        """Ends the process, unless all have finished, without JAX's barrier at the end."""
+        if not self._stopped.is_set():
+            exit_now(self._status)
+
+    def say_lost(self) -> NoReturn:
+        """Ends the process, which JAX aborts because the first process is gone."""
+        who = "process 0" if self._own else "a process"
+        self._end(1, f"{who} of the {self._count} is gone, or its host does not answer")
+
+    def _watch(self) -> None:
+        number = 0
+        while not self._stopped.wait(self._tick):
+            if self._leaving.is_set():
+                if self._stopped.wait(_LEAVING):
+                    return
+                self.leave()
+            number += 1
+            try:
+                self._look(number)
+            except jax.errors.JaxRuntimeError:
+                if time.monotonic() - self._answered > self._timeout and not self._stopped.is_set():
+                    self.say_lost()
+            else:
+                self._answered = time.monotonic()
+
+    def _look(self, number: int) -> None:
+        """Gives a sign of life, and looks for those of others."""
+        life = json.dumps({"number": number, "host": socket.gethostname()})
+        store().key_value_set(f"{_KEY}/alive/{self._own}", life, allow_overwrite=True)
+        for key, message in sorted(store().key_value_dir_get(f"{_KEY}/failed/")):
+            process = int(key.rpartition("/")[2])
+            if process != self._own:
+                self._follow(process, json.loads(message))
+        if self._own == 0:
+            self._look_for_dead()
+
+    def _follow(self, process: int, failure: dict[str, object]) -> None:
+        """Ends this process after another one has failed, unless it does so itself."""
+        store().key_value_set(f"{_KEY}/heard/{self._own}", "", allow_overwrite=True)
+        if self._leaving.wait(_GRACE):
+            return
+        who = f"process {process} of {self._count}, on {failure['host']}, has ended"
+        if process == 0 and failure.get("dead"):
+            who = "the job has ended"
+        self._end(int(str(failure["status"])), f"{who}: {failure['why']}")
+
+    def _look_for_dead(self) -> None:
+        now = time.monotonic()
+        for key, life in store().key_value_dir_get(f"{_KEY}/alive/"):
+            process = int(key.rpartition("/")[2])
+            if self._last[process][0] != life:
+                self._last[process] = life, now
+        for process, (life, since) in self._last.items():
+            if now - since > self._timeout:
+                host = json.loads(life).get("host", "an unknown host")
+                why = (
+                    f"process {process} of {self._count}, on {host}, has given no sign of life for "
+                    f"{self._timeout:.0f} s, and is taken for dead"
+                )
+                message = {"status": 1, "why": why, "host": socket.gethostname(), "dead": True}
+                store().key_value_set(f"{_KEY}/failed/0", json.dumps(message))
+                if self._count > 2:
+                    time.sleep(3 * self._tick)  # until the others have read it here
+                self._end(1, why)
+
+    def _end(self, status: int, why: str) -> NoReturn:
+        if self._leaving.is_set():  # it has said why
+            exit_now(self._status)
+        note = self._note()
+        write_line(f"jaxformer: error: {why}{'; ' if note else ''}{note}")
+        exit_now(status)

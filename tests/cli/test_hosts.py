@@ -1,0 +1,240 @@
+"""Several processes on this computer, as on several hosts: with two devices each, over loopback."""
+
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from jaxformer.cli import main
+from jaxformer.cli.hosts import pop_launch
+from jaxformer.training import Checkpoints, read_metrics
+from tests.cli.commands import one_line, write_config
+
+LIMIT = 240  # seconds, after which what hangs has failed
+HOST_TIMEOUT = 10  # seconds
+
+
+def tiny_config(folder, **changes):
+    """A config of 8 steps without dropout, evaluated and saved after 4 and 8."""
+    return write_config(
+        folder,
+        devices=("devices = 2\n", 'runner = "mesh"\n'),
+        dropout=("dropout_rate = 0.1", "dropout_rate = 0.0"),
+        layers=("num_layers = 2", "num_layers = 1"),
+        length=("max_len = 32", "max_len = 16"),
+        width=("d_model = 16", "d_model = 8"),
+        steps=("steps = 20", "steps = 8"),
+        log=("log_every = 5", "log_every = 1"),
+        evaluate=("eval_every = 10", "eval_every = 4"),
+        save=("checkpoint_every = 10", "checkpoint_every = 4"),
+        prompts=('["the c", "the d", "on"]', '["on"]'),
+        **changes,
+    )
+
+
+class Job:
+    """Two processes of `jaxformer train`, or the first; `flags` has more for each of them."""
+
+    def __init__(self, config, *words, flags=((), ()), alone=False):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, "-m", "jaxformer", "train", str(config),
+                 "--training.cpu-devices", "2", "--coordinator", f"127.0.0.1:{port}",
+                 "--num-processes", "2", "--process-id", str(process),
+                 "--host-timeout", str(HOST_TIMEOUT), *words, *flags[process]],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                env={**os.environ, "JAX_PLATFORMS": "cpu"},
+            )
+            for process in range(1 if alone else 2)
+        ]  # fmt: skip
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+            process.stderr.close()
+
+    def wait_for_steps(self, folder, count):
+        """Waits until so many steps are in the metrics."""
+        deadline = time.monotonic() + LIMIT
+        while len(read_metrics(folder)) < count:
+            assert time.monotonic() < deadline
+            assert [process.poll() for process in self.processes] == [None, None]
+            time.sleep(0.1)
+
+    def ends(self):
+        """(status, standard output, standard error) of each process."""
+        said = [process.communicate(timeout=LIMIT) for process in self.processes]
+        return [(process.returncode, *of) for process, of in zip(self.processes, said, strict=True)]
+
+
+def own_lines(text):
+    """Lines that are not written by the C++ of JAX, which reports its connections."""
+    return [line for line in text.splitlines() if not re.search(r"\[Gloo]|peer ranks", line)]
+
+
+def errors(text):
+    return [line for line in text.splitlines() if line.startswith("jaxformer: ")]
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_with_their_devices_which_resumes_their_run(tmp_path, capsys):
+    config = tiny_config(tmp_path)
+    with Job(config) as job:
+        (first, printed, _), (second, others, complaints) = job.ends()
+    assert (first, second) == (0, 0)
+    assert own_lines(others) == [] and errors(complaints) == []
+    assert "step 8: validation loss" in printed and "run folder:" in printed
+    main(["train", str(config), "--training.devices", "4", "--out", str(tmp_path / "one")])
+    together, alone = read_metrics(tmp_path / "run"), read_metrics(tmp_path / "one")
+    assert len(together) == len(alone) == 10
+    for ours, theirs in zip(together, alone, strict=True):
+        ours.pop("tokens_per_second", None), theirs.pop("tokens_per_second", None)
+        assert ours == pytest.approx(theirs, rel=1e-6, abs=1e-6)
+    more = ["--training.devices", "4", "--training.steps", "10"]
+    main(["train", str(config), *more])
+    main(["train", str(config), *more, "--out", str(tmp_path / "one")])
+    assert "resuming at step 8 of 10" in capsys.readouterr().out
+    together, alone = (read_metrics(tmp_path / name)[-1] for name in ("run", "one"))
+    assert together["step"] == alone["step"] == 10
+    assert together["validation_loss"] == pytest.approx(alone["validation_loss"], rel=1e-6)
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_process_stops_both_at_the_same_saved_step(tmp_path):
+    folder = tmp_path / "run"
+    with Job(tiny_config(tmp_path), "--training.steps", "100000") as job:
+        job.wait_for_steps(folder, 6)
+        job.processes[1].send_signal(signal.SIGTERM)
+        ends = job.ends()
+    assert [status for status, *_ in ends] == [143, 143]
+    steps = [re.findall(r"stopped by SIGTERM at step (\d+), saved in", text) for *_, text in ends]
+    assert len(steps[0]) == 1 and steps[0] == steps[1]
+    with Checkpoints(folder / "checkpoints", read_only=True) as checkpoints:
+        assert checkpoints.latest_step == int(steps[0][0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [1, 0])
+def test_processes_end_in_time_with_a_message_when_one_is_killed(tmp_path, killed):
+    folder = tmp_path / "run"
+    with Job(tiny_config(tmp_path), "--training.steps", "100000") as job:
+        job.wait_for_steps(folder, 8)
+        job.processes[killed].kill()
+        left, began = job.processes[1 - killed], time.monotonic()
+        _, text = left.communicate(timeout=LIMIT)
+        seconds = time.monotonic() - began
+    (line,) = errors(text)
+    assert left.returncode == 1 and seconds < 2 * HOST_TIMEOUT + 10
+    assert f"process {killed} " in line and "the run is saved up to step" in line
+
+
+def test_unequal_hosts_are_named_in_one_line_by_each(tmp_path):
+    config = tiny_config(tmp_path)
+    with Job(config, flags=((), ("--seed", "7", "--training.batch-size", "16"))) as job:
+        ends = job.ends()
+    assert [status for status, *_ in ends] == [2, 2]
+    for _, printed, text in ends:
+        (line,) = text.splitlines()
+        assert own_lines(printed) == []
+        assert "all hosts must have the same versions, devices and config: " in line
+        assert re.search(r"seed is not set on process 0 \(.+\), 7 on process 1", line)
+        assert re.search(r"training.batch_size is 8 on process 0 \(.+\), 16 on process 1", line)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--process-id", "1"], "got no --coordinator and no --num-processes"),
+        (["--num-processes", "two"], "--num-processes must be an integer, got 'two'"),
+        (["--process-id"], "--process-id must have a value, got none"),
+        (["--process-id", "1", "--process-id=2"], "--process-id must be given once"),
+        (["--host-timeout", "1"], "--host-timeout must be at least 5 seconds, got 1"),
+        (["--coordinator", "here", "--num-processes", "2", "--process-id", "0"],
+         "--coordinator must be HOST:PORT of the first process, the port from 1 to 65535"),
+        (["--coordinator", "here:0", "--num-processes", "2", "--process-id", "0"],
+         "--coordinator must be HOST:PORT"),
+        (["--coordinator", "here:1", "--num-processes", "2", "--process-id", "2"],
+         "--process-id must be from 0 to num_processes - 1 = 1, each in one process, got 2"),
+        (["--coordinator", "here:1", "--num-processes", "0", "--process-id", "0"],
+         "--num-processes must be at least 1, got 0"),
+    ],
+)  # fmt: skip
+def test_flags_of_the_launch_are_checked(tmp_path, capsys, words, message):
+    assert message in one_line(capsys, "train", write_config(tmp_path), *words)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_coordinator_that_does_not_answer_is_an_error_in_time(tmp_path, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        words = ["--coordinator", f"127.0.0.1:{port}", "--num-processes", "2"]
+        config, began = write_config(tmp_path), time.monotonic()
+        taken = one_line(capsys, "train", config, *words, "--process-id", "0")
+    assert f"port {port} cannot be opened on this host: " in taken
+    late = one_line(capsys, "train", config, *words, "--process-id", "1", "--start-timeout", "5")
+    assert "does not answer within 5 s" in late and time.monotonic() - began < 30
+
+
+@pytest.mark.slow
+def test_processes_that_do_not_come_are_an_error_in_time(tmp_path):
+    began = time.monotonic()
+    with Job(tiny_config(tmp_path), "--start-timeout", "5", alone=True) as job:
+        ((status, printed, text),) = job.ends()
+    (line,) = text.splitlines()
+    assert status == 2 and printed == "" and time.monotonic() - began < 90
+    assert re.search(r"the processes of --coordinator \S+ have not all come within \d+ s", line)
+
+
+def test_flags_of_the_launch_are_taken_out_of_those_of_the_config():
+    given = ["--coordinator=h:1", "--num_processes=1", "--process-id", "0", "--seed", "1"]
+    launch, rest = pop_launch(given)
+    assert launch == {"coordinator": "h:1", "num_processes": 1, "process_id": 0}
+    assert rest == ["--seed", "1"]
+
+
+def test_launch_files_are_whole():
+    folder = pathlib.Path(__file__).parents[2] / "experiments" / "launch"
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"slurm.sh", "tpu_pod.sh", "gke_jobset.yaml"}
+    for path in folder.iterdir():
+        text = path.read_text(encoding="utf-8")
+        assert "# CHANGE: " in text and "jaxformer" in text and "--host-timeout" in text
+    for path in folder.glob("*.sh"):
+        for linter in (["bash", "-n"], ["shellcheck"]):
+            if any(os.access(f"{at}/{linter[0]}", os.X_OK) for at in os.get_exec_path()):
+                done = subprocess.run([*linter, path], capture_output=True, text=True)
+                assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_jobset_has_the_fields_that_kubernetes_asks_for():
+    yaml = pytest.importorskip("yaml")
+    path = pathlib.Path(__file__).parents[2] / "experiments" / "launch" / "gke_jobset.yaml"
+    jobset = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert (jobset["apiVersion"], jobset["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
+    (replicated,) = jobset["spec"]["replicatedJobs"]
+    job = replicated["template"]["spec"]
+    assert job["completionMode"] == "Indexed" and job["backoffLimit"] == 0
+    assert job["parallelism"] == job["completions"]
+    pod = job["template"]["spec"]
+    assert pod["restartPolicy"] == "Never"
+    (container,) = pod["containers"]
+    assert container["command"][:2] == ["jaxformer", "train"]
+    assert all(isinstance(word, str) for word in container["command"])
+    resources = container["resources"]
+    assert resources["requests"] == resources["limits"] == {"google.com/tpu": "4"}
+    mounts = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounts == {volume["name"] for volume in pod["volumes"]}

@@ -1,0 +1,41 @@
+import pytest
+
+from jaxformer.cli import main
+from tests.cli.commands import one_line, output, write_config
+
+
+@pytest.fixture(scope="module")
+def plan_config(tmp_path_factory):
+    return write_config(tmp_path_factory.mktemp("plan"))
+
+
+def test_plan_reads_no_data_and_takes_flags_of_both(plan_config, capsys):
+    (plan_config.parent / "text.txt").unlink(missing_ok=True)
+    said = one_line(capsys, "plan", plan_config, "--accelerator", "H100")
+    assert "character tokenizer" in said and "--model.vocab-size" in said
+    words = ["--model.vocab-size", 31, "--accelerator", "H100", "--mesh.fsdp", 2]
+    said = output(capsys, "plan", plan_config, *words, "--devices", 8).out
+    assert "8 x H100; mesh data 4, fsdp 2" in said
+    assert "8 rows of 32 tokens" in said and ": fits" in said
+    assert not (plan_config.parent / "run").exists()
+
+
+def test_plan_that_does_not_fit_has_status_1_and_says_what_does(plan_config, capsys):
+    rows = 2**15 - 1  # odd, so that micro-batches are no help
+    words = ["--model.vocab-size", 31, "--accelerator", "A100", "--training.batch-size", rows]
+    words += ["--model.num-layers", 12, "--model.d-model", 64]
+    with pytest.raises(SystemExit) as stopped:
+        main(["plan", str(plan_config), *map(str, words)])
+    said = capsys.readouterr().out
+    assert stopped.value.code == 1
+    assert "does not fit" in said
+    assert said.partition("\nfits ")[2].split()[:2] == ["--model.remat", "dots:"]
+
+
+def test_mistakes_of_a_plan_are_one_line(plan_config, capsys):
+    plan = ["plan", plan_config, "--model.vocab-size", 31]
+    assert "H100" in one_line(capsys, *plan, "--accelerator", "H10")
+    assert "--accelerator" in one_line(capsys, *plan)
+    assert "utilization" in one_line(capsys, *plan, "--accelerator", "H100", "--utilization", 0)
+    assert "--modl.remat" in one_line(capsys, *plan, "--accelerator", "H100", "--modl.remat", "x")
+    assert "3" in one_line(capsys, *plan, "--accelerator", "H100", "--devices", 3)

@@ -1,0 +1,337 @@
+"""Ring attention over 2 to 8 fake devices against attention on one."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+
+from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.functional import (
+    dot_product_attention,
+    from_ring_order,
+    ring_attention,
+    ring_positions,
+    to_ring_order,
+)
+from jaxformer.functional.attention import ring_round
+from jaxformer.functional.attention.ring_order import HIDDEN, block_kinds
+from tests.functional import oracle
+from tests.functional.attention_cases import QUICK, assert_close, assert_same_bits, normal
+
+T = 48
+SPLIT = PartitionSpec(None, "sequence")
+
+
+def inputs_of(dtype=np.float32):
+    """Query, key, value and a cotangent: grouped heads, and values wider than keys."""
+    shapes = (2, T, 4, 3), (2, T, 2, 3), (2, T, 2, 5), (2, T, 4, 5)
+    return [normal(*shape, seed=i).astype(dtype) for i, shape in enumerate(shapes)]
+
+
+LENGTHS = {
+    "query_seq_lengths": np.array([T, 29], np.int32),
+    "key_value_seq_lengths": np.array([41, 29], np.int32),
+}
+IDS = np.sort(np.random.default_rng(3).integers(0, 4, (2, T), np.int32))
+SEGMENTS = {"query_segment_ids": IDS, "key_value_segment_ids": IDS}
+
+
+def on_ring(n, function):
+    """The function of arrays in order, computed on n devices in ring order."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:n]), ("sequence",))
+
+    def spec(name):
+        return PartitionSpec() if name.endswith(("lengths", "rng")) else SPLIT
+
+    @functools.partial(jax.jit, compiler_options=QUICK)
+    def mapped(arrays, options):
+        specs = (SPLIT,) * len(arrays), {name: spec(name) for name in options}
+        return jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=SPLIT)(arrays, options)
+
+    def call(arrays, options):
+        options = {
+            name: to_ring_order(array, n) if name.endswith("ids") else array
+            for name, array in options.items()
+        }
+        results = mapped(tuple(to_ring_order(array, n) for array in arrays), options)
+        return [from_ring_order(np.asarray(result), n) for result in jax.tree.leaves(results)]
+
+    return call
+
+
+def with_gradients(attend):
+    """Output, and the gradients of its inner product with a cotangent, of (arrays, options)."""
+
+    def evaluate(arrays, options):
+        *inputs, cotangent = arrays
+        output, pull = jax.vjp(lambda *inputs: attend(*inputs, **options), *inputs)
+        return output, *pull(cotangent)
+
+    return evaluate
+
+
+def assert_equals_one_device(got, arrays, options, static, forward, backward):
+    one = with_gradients(functools.partial(dot_product_attention, **static))
+    expected = jax.jit(one, compiler_options=QUICK)(arrays, options)
+    for name, one, other in zip("oqkv", got, expected, strict=True):
+        assert one.dtype == other.dtype
+        assert_close(one, other, forward if name == "o" else backward)
+
+
+CASES = {
+    "8 devices, causal": (8, {"is_causal": True, "implementation": "chunked"}),
+    "2 devices, window, soft cap, scale": (
+        2,
+        {"local_window_size": (17, 5), "softcap": 2.0, "scale": 0.7},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_ring_and_its_gradient_equal_one_device(case):
+    n, static = case
+    attend = functools.partial(ring_attention, axis_name="sequence", **static)
+    got = on_ring(n, with_gradients(attend))(inputs_of(), {})
+    assert_equals_one_device(got, inputs_of(), {}, static, 1e-6, 1e-5)
+
+
+def test_ring_and_its_gradient_equal_one_device_in_float64():
+    options = LENGTHS | SEGMENTS
+    static = {"is_causal": True, "local_window_size": (9, None)}
+    with jax.enable_x64(True):
+        arrays = inputs_of(np.float64)
+        attend = functools.partial(ring_attention, axis_name="sequence", **static)
+        got = on_ring(8, with_gradients(attend))(arrays, options)
+        assert_equals_one_device(got, arrays, options, static, 1e-14, 1e-13)
+
+
+def test_ring_in_half_precision_rounds_its_results_only():
+    arrays = inputs_of(jnp.bfloat16)
+    static = {"is_causal": True}
+    attend = functools.partial(ring_attention, axis_name="sequence", **static)
+    got = on_ring(2, with_gradients(attend))(arrays, {})
+    exact = with_gradients(functools.partial(dot_product_attention, **static))
+    expected = jax.jit(exact, compiler_options=QUICK)(
+        [np.asarray(array, np.float32) for array in arrays], {}
+    )
+    for one, other in zip(got, expected, strict=True):
+        assert one.dtype == jnp.bfloat16
+        other = np.asarray(other)
+        error = np.abs(one.astype(np.float32) - other)
+        once = np.abs(np.asarray(jnp.asarray(other, jnp.bfloat16), np.float32) - other)
+        assert (error <= once + 1e-5 * np.abs(other).max()).all()
+
+
+@pytest.fixture(scope="module")
+def padded():
+    """Non-causal attention on 8 devices, of rows with lengths and segments."""
+    attend = functools.partial(ring_attention, axis_name="sequence")
+    return on_ring(8, with_gradients(attend))
+
+
+def test_ring_of_padded_rows_and_its_gradient_equal_one_device(padded):
+    options = LENGTHS | SEGMENTS
+    got = padded(inputs_of(), options)
+    assert_equals_one_device(got, inputs_of(), options, {}, 1e-6, 1e-5)
+
+
+def test_ring_is_untouched_by_poison_in_padding(padded):
+    beyond = np.arange(T) >= LENGTHS["key_value_seq_lengths"][:, None]
+
+    def outcome(poison):
+        arrays = inputs_of()
+        for array in arrays[1:3]:
+            array[beyond] = poison
+        return padded(arrays, LENGTHS | SEGMENTS)
+
+    clean = outcome(0)
+    assert all(np.isfinite(result).all() for result in clean)
+    assert (clean[2][beyond] == 0).all()
+    assert_same_bits(outcome(np.nan), clean)
+
+
+def test_ring_gives_zeros_where_nothing_is_visible(padded):
+    arrays = inputs_of()
+    none = {name: np.array([0, T], np.int32) for name in LENGTHS}
+    results = padded(arrays, none | SEGMENTS)
+    assert all((result[0] == 0).all() and (result[1] != 0).any() for result in results)
+    hidden = SEGMENTS | {"key_value_segment_ids": IDS + np.array([[9], [0]], np.int32)}
+    results = padded(arrays, {name: np.array([T, T], np.int32) for name in LENGTHS} | hidden)
+    assert all((result[0] == 0).all() and (result[1] != 0).any() for result in results)
+
+
+# Work and memory.
+
+
+def visible_blocks(n, window):
+    """Blocks that device i computes in step s, [i, s], by the table that decides on skipping."""
+    kinds, counts = block_kinds(2 * n, 10, window), np.zeros((n, n), int)
+    for device, step in np.ndindex(n, n):
+        source = (device - step) % n
+        for mine in (device, 2 * n - 1 - device):
+            for theirs in (source, 2 * n - 1 - source):
+                counts[device, step] += kinds[mine - theirs + 2 * n - 1] != HIDDEN
+    return counts
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+def test_causal_work_is_the_same_on_every_device_in_every_step(n):
+    counts = visible_blocks(n, (None, 0))
+    assert (counts[:, 0] == 3).all()
+    assert (counts[:, 1:] == 2).all()
+
+
+def test_a_window_bounds_the_work_of_a_device():
+    assert visible_blocks(8, (None, None)).sum(axis=1).tolist() == [32] * 8
+    # The chunk of the queries itself, and the one before it, which the first chunk has not.
+    assert visible_blocks(8, (10, 0)).sum(axis=1).tolist() == [3] + [4] * 7
+
+
+def test_hidden_blocks_are_not_computed(monkeypatch):
+    computed = []
+
+    def counted(*args, **options):
+        jax.debug.callback(lambda: computed.append(1))
+        return dot_product_attention(*args, **options)
+
+    monkeypatch.setattr(ring_round, "dot_product_attention", counted)
+    attend = functools.partial(ring_attention, axis_name="sequence", is_causal=True)
+    causal = on_ring(4, lambda arrays, options: attend(*arrays[:3], **options))
+
+    def count(length, ids):
+        computed.clear()
+        causal(inputs_of(), {name: np.array([length, 1], np.int32) for name in LENGTHS} | {
+            name: np.broadcast_to(ids, (2, T)) for name in SEGMENTS
+        })  # fmt: skip
+        jax.effects_barrier()
+        return len(computed)
+
+    same, chunk = np.zeros(T, np.int32), T // 8
+    assert count(T, same) == 8 * 9 // 2
+    assert count(3 * chunk, same) == 3 * 4 // 2
+    assert count(T, np.arange(T, dtype=np.int32) // chunk) == 8
+
+
+def gradient_memory(n, length):
+    """Bytes of temporaries on each device in the gradient of causal attention."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:n]), ("sequence",))
+
+    def gradients(query, key, value):
+        attend = functools.partial(
+            ring_attention, axis_name="sequence", is_causal=True, implementation="dense"
+        )
+        output, pull = jax.vjp(attend, query, key, value)
+        return pull(output)
+
+    mapped = jax.shard_map(gradients, mesh=mesh, in_specs=SPLIT, out_specs=SPLIT)
+    shape = jax.ShapeDtypeStruct((1, length, 2, 64), np.float32)
+    lowered = jax.jit(mapped, compiler_options=QUICK).lower(*[shape] * 3)
+    return lowered.compile().memory_analysis().temp_size_in_bytes
+
+
+def test_memory_of_a_device_falls_with_the_number_of_devices():
+    # By more than 4. Differentiated through the loop, it falls by 2.6, and by 2 if that is remat.
+    assert gradient_memory(8, 1024) < gradient_memory(2, 1024) / 3
+
+
+# Order and positions.
+
+
+def test_ring_order_gives_device_i_the_chunks_i_and_2n_minus_1_minus_i():
+    positions = to_ring_order(np.arange(24), 3, axis=0).reshape(3, 2, 4)
+    for device in range(3):
+        for half, chunk in enumerate((device, 5 - device)):
+            assert positions[device, half].tolist() == list(range(4 * chunk, 4 * chunk + 4))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("array", [np, jnp])
+def test_ring_order_is_undone_by_its_inverse(array, axis):
+    x = array.arange(12 * 12 * 12).reshape(12, 12, 12)
+    there = to_ring_order(x, 3, axis=axis)
+    assert type(there) is type(x)
+    assert not (there == x).all()
+    assert (from_ring_order(there, 3, axis=axis) == x).all()
+
+
+def test_ring_positions_are_those_of_the_rows_in_ring_order():
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("sequence",))
+    positions = jax.shard_map(
+        lambda: ring_positions(6, axis_name="sequence"),
+        mesh=mesh, in_specs=(), out_specs=PartitionSpec("sequence"),
+    )()  # fmt: skip
+    assert positions.dtype == np.int32
+    assert positions.tolist() == to_ring_order(np.arange(T), 8, axis=0).tolist()
+
+
+# Other options.
+
+
+def test_ring_runs_on_any_mapped_axis():
+    query, key, value, _ = inputs_of()
+    by_device = [
+        to_ring_order(array, 2).reshape(2, 2, T // 2, *array.shape[2:]).swapaxes(0, 1)
+        for array in (query, key, value)
+    ]
+    attend = functools.partial(ring_attention, axis_name="i", is_causal=True)
+    mapped = jax.jit(jax.vmap(attend, axis_name="i"), compiler_options=QUICK)
+    output = np.asarray(mapped(*by_device))
+    output = from_ring_order(output.swapaxes(0, 1).reshape(2, T, 4, 5), 2)
+    assert_close(output, oracle.attention(query, key, value, is_causal=True), 1e-6)
+
+
+def test_ring_drops_the_same_weights_in_the_backward_pass():
+    with jax.enable_x64(True):
+        attend = functools.partial(ring_attention, axis_name="sequence", dropout_rate=0.5)
+        evaluate = on_ring(2, with_gradients(attend))
+        *inputs, cotangent = inputs_of(np.float64)
+        options = {"dropout_rng": jax.random.key(3)}
+        output, *gradients = evaluate([*inputs, cotangent], options)
+        directions = [normal(*array.shape, seed=9).astype(np.float64) for array in inputs]
+
+        def moved(step):
+            near = [x + step * d for x, d in zip(inputs, directions, strict=True)]
+            return np.sum(cotangent * evaluate([*near, cotangent], options)[0])
+
+        slope = (moved(1e-5) - moved(-1e-5)) / 2e-5
+        assert slope == pytest.approx(
+            sum(np.sum(g * d) for g, d in zip(gradients, directions, strict=True)), rel=1e-7
+        )
+        # Of equal weights, a row of the output is the mean of what its mask keeps, each 0 or 2.
+        equal = [np.zeros_like(inputs[0]), inputs[1], np.ones_like(inputs[2]), cotangent]
+        kept = evaluate(equal, options)[0]
+        assert kept.mean() == pytest.approx(1, abs=0.03)
+        assert kept.std() == pytest.approx(T**-0.5, rel=0.2)  # each key is dropped by itself
+        chunks = kept.reshape(2, 4, T // 4, *kept.shape[2:]).swapaxes(0, 1)
+        assert all((chunks[i] != chunks[j]).any() for i in range(4) for j in range(i))
+        assert (evaluate(equal, {"dropout_rng": jax.random.key(4)})[0] != kept).any()
+
+
+X = np.ones((1, 4, 2, 3), np.float32)
+REFUSED = {
+    "bias": ({"bias": np.zeros((4, 4), np.float32)}, ConfigError, "takes no bias"),
+    "mask": ({"mask": np.ones((4, 4), bool)}, ConfigError, "takes no mask"),
+    "offset": ({"query_offset": 0}, ConfigError, "takes no query_offset, got 0"),
+    "odd": ({name: X[:, :3] for name in ("query", "key", "value")}, ShapeError, "same even T"),
+    "cross": ({"query": X[:, :2]}, ShapeError, "same even T"),
+    "axis": ({"axis_name": "x"}, ConfigError, "must name a mapped axis, .*'x'"),
+    "name": ({"implementation": ["dense"]}, ConfigError, "implementation must be 'auto'"),
+    "cudnn": ({"implementation": "cudnn"}, ConfigError, "'cudnn' cannot serve this call"),
+    "length": ({"key_value_seq_lengths": 9}, ShapeError, r"must be in 0 \.\. 8, got 9"),
+    "rate": ({"dropout_rate": 0.5}, ConfigError, "needs a dropout_rng"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_ring_refuses_by_name_what_it_cannot_do(case):
+    wrong, error, message = case
+    arguments = {"query": X, "key": X, "value": X, "axis_name": "sequence"} | wrong
+
+    def call(_):
+        return ring_attention(**arguments)
+
+    with pytest.raises(error, match=message):
+        jax.eval_shape(jax.vmap(call, axis_name="sequence"), np.zeros(2))

@@ -1,0 +1,101 @@
+"""Ring attention of global arrays on a mesh, alone and in a model."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jaxformer.config import ModelConfig, RotaryConfig
+from jaxformer.functional import (
+    cross_entropy,
+    dot_product_attention,
+    from_ring_order,
+    sharded_ring_attention,
+    to_ring_order,
+)
+from jaxformer.models import Decoder
+from tests.functional.attention_cases import QUICK, assert_close, normal
+
+B, T = 4, 24
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    devices = np.array(jax.devices()).reshape(2, 2, 2)
+    return jax.sharding.Mesh(devices, ("data", "sequence", "tensor"))
+
+
+def test_sharded_ring_and_its_gradient_equal_one_device(mesh):
+    ids = np.sort(np.random.default_rng(0).integers(0, 3, (B, T), np.int32))
+    lengths = np.array([T, 20, 0, 7], np.int32)
+    options = {"query_segment_ids": ids, "key_value_segment_ids": ids}
+    static = {"is_causal": True, "query_seq_lengths": 22, "key_value_seq_lengths": lengths}
+    shapes = (B, T, 4, 3), (B, T, 2, 3), (B, T, 2, 5), (B, T, 4, 5)
+    arrays = [normal(*shape, seed=i) for i, shape in enumerate(shapes)]
+
+    def evaluate(attend, arrays, options):
+        *inputs, cotangent = arrays
+        output, pull = jax.vjp(lambda *inputs: attend(*inputs, **options, **static), *inputs)
+        return output, *pull(cotangent)
+
+    ring = functools.partial(
+        sharded_ring_attention, mesh=mesh, batch_axes="data", head_axes=("tensor",)
+    )
+    ordered = jax.tree.map(lambda x: to_ring_order(x, 2), (arrays, options))
+    evaluate_on = functools.partial(jax.jit, compiler_options=QUICK, static_argnums=0)
+    got = evaluate_on(evaluate)(ring, *ordered)
+    expected = evaluate_on(evaluate)(dot_product_attention, arrays, options)
+    assert got[0].sharding.spec[:3] == ("data", "sequence", "tensor")
+    for i, (one, other) in enumerate(zip(got, expected, strict=True)):
+        assert_close(from_ring_order(np.asarray(one), 2), other, 1e-5 if i else 1e-6)
+
+
+def test_sharded_ring_drops_other_weights_on_each_device(mesh):
+    ones = np.ones((B, T, 2, 3), np.float32)
+    attend = functools.partial(
+        sharded_ring_attention, mesh=mesh, batch_axes="data", head_axes="tensor", dropout_rate=0.5
+    )
+    attend = jax.jit(attend, compiler_options=QUICK)
+    output = attend(ones, ones, ones, dropout_rng=jax.random.key(0))
+    rows = {np.asarray(shard.data).tobytes() for shard in output.addressable_shards}
+    assert len(rows) == 8
+
+
+@pytest.mark.slow
+def test_a_model_with_its_sequence_on_a_ring_has_the_loss_and_gradient_of_one_device(mesh):
+    config = ModelConfig(
+        vocab_size=11, max_len=T, num_layers=1, d_model=8, num_heads=4, num_kv_heads=2,
+        positions=RotaryConfig(), local_window_size=9, dropout_rate=0.0,
+    )  # fmt: skip
+    tokens = np.random.default_rng(1).integers(0, 11, (B, T + 1), np.int32)
+    batch = {
+        "tokens": tokens[:, :-1],
+        "labels": tokens[:, 1:],
+        "positions": np.broadcast_to(np.arange(T, dtype=np.int32), (B, T)),
+        "segment_ids": np.sort(np.random.default_rng(2).integers(0, 3, (B, T), np.int32)),
+    }
+
+    def loss_of(model):
+        def loss(params, batch):
+            labels = batch["labels"]
+            inputs = {name: array for name, array in batch.items() if name != "labels"}
+            logits = model.apply({"params": params}, **inputs).logits
+            return cross_entropy(logits, labels)[0]
+
+        return jax.jit(jax.value_and_grad(loss), compiler_options=QUICK)
+
+    plain = Decoder(config)
+    init = jax.jit(plain.init, compiler_options=QUICK)
+    params = init(jax.random.key(0), batch["tokens"])["params"]
+    attend = functools.partial(sharded_ring_attention, mesh=mesh, batch_axes="data")
+    split = NamedSharding(mesh, PartitionSpec("data", "sequence"))
+    on_ring = jax.device_put(jax.tree.map(lambda x: to_ring_order(x, 2), batch), split)
+    replicated = jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
+    got = loss_of(Decoder(config, attention_fn=attend))(replicated, on_ring)
+    expected = loss_of(plain)(params, batch)
+    assert float(got[0]) == pytest.approx(float(expected[0]), rel=1e-6)
+    for one, other in zip(*map(jax.tree.leaves, (got[1], expected[1])), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * jnp.abs(other).max())

@@ -1,0 +1,90 @@
+"""What tables of wrong calls are made of, and how a row of them is called and named."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxformer import functional as F
+
+HUGE = 10**12  # elements that no machine has memory for
+OBJECTS = np.array([None, "a", 3.0], object)
+FLOAT8 = jnp.float8_e4m3fn
+
+
+def ones(*shape, dtype=np.float32):
+    return np.ones(shape, dtype)
+
+
+def ints(*shape):
+    return np.ones(shape, np.int32)
+
+
+class Traced:
+    """An argument whose value is not known, as under jit."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __repr__(self):
+        return f"Traced({self.value!r})"
+
+
+CACHE = F.KVCache.init(2, 6, num_kv_heads=2, head_dim=4)
+WINDOW = F.WindowCache.init(2, 3, num_kv_heads=2, head_dim=4)
+BOUND = {"KVCache.append": CACHE, "WindowCache.append": WINDOW}
+
+
+def function(name):
+    """A public function, or a method by its class: of a cache that is there, where it needs one."""
+    owner, _, method = name.rpartition(".")
+    found = getattr(F, owner or method)
+    if owner:
+        found = getattr(BOUND.get(name, found), method)
+    return found
+
+
+def call(name, arguments):
+    """Calls a function; under jax.jit where an argument is traced."""
+    traced = {}
+
+    def run(values):
+        given = {n: _filled(a, iter(values)) for n, a in arguments.items()}
+        masks = given.pop("masks", ())
+        if name.startswith("ring_"):  # for the devices of a mapped axis
+            mapped = jax.vmap(lambda _: function(name)(**given), axis_name="sequence")
+            return mapped(np.zeros(2))
+        return function(name)(*masks, **given)
+
+    traced = [_traced_value(a) for a in arguments.values() if _traced_value(a) is not None]
+    return jax.jit(run)(traced) if traced else run([])
+
+
+def _traced_value(argument):
+    if isinstance(argument, Traced):
+        return argument.value
+    if isinstance(argument, F.LinearScaling) and isinstance(argument.factor, Traced):
+        return argument.factor.value
+    return None
+
+
+def _filled(argument, values):
+    """The argument, with a tracer in place of what is traced."""
+    if isinstance(argument, Traced):
+        return next(values)
+    if isinstance(argument, F.LinearScaling) and isinstance(argument.factor, Traced):
+        return argument._replace(factor=next(values))
+    return argument
+
+
+def short(value):
+    """A value in the name of a test."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{list(value.shape)}"
+    return re.sub(r"\s+|0x\w+", " ", getattr(value, "__name__", repr(value)))[:50]
+
+
+def described(row):
+    name, wrong, _ = row
+    return f"{name}-" + "-".join(f"{n}={short(value)}" for n, value in wrong.items())

@@ -1,0 +1,80 @@
+"""Wrong calls of ring attention and of the order of its sequences."""
+
+import jax
+import numpy as np
+
+from tests.functional.wrong_calls import OBJECTS, ints, ones
+
+RING = {"query": ones(2, 6, 4, 8), "key": ones(2, 6, 2, 8), "value": ones(2, 6, 2, 7)}
+WHOLE = {"query": ones(2, 8, 4, 8), "key": ones(2, 8, 2, 8), "value": ones(2, 8, 2, 7)}
+THREE_KEY_HEADS = {"query": ones(2, 8, 6, 8), "key": ones(2, 8, 3, 8), "value": ones(2, 8, 3, 7)}
+MESH = jax.sharding.Mesh(np.array(jax.devices()[:2]).reshape(2, 1), ("sequence", "data"))
+
+# A right call of each function, which the wrong ones differ from in a few arguments.
+RIGHT = {
+    "from_ring_order": {"x": ints(2, 8), "num_devices": 2},
+    "ring_attention": {**RING, "axis_name": "sequence"},
+    "ring_positions": {"num_tokens": 4, "axis_name": "sequence"},
+    "sharded_ring_attention": {**WHOLE, "mesh": MESH},
+    "to_ring_order": {"x": ints(2, 8), "num_devices": 2},
+}
+
+ORDER = [
+    ({"x": None}, "x"),
+    ({"x": OBJECTS}, "x"),
+    ({"x": ints(2, 6)}, "x"),
+    ({"num_devices": 0}, "num_devices"),
+    ({"num_devices": 2.0}, "num_devices"),
+    ({"axis": 2}, "axis"),
+    ({"axis": 1.0}, "axis"),
+]
+
+CALLS = {
+    "to_ring_order": ORDER,
+    "from_ring_order": ORDER,
+    "ring_positions": [
+        ({"num_tokens": 3}, "num_tokens"),
+        ({"num_tokens": "4"}, "num_tokens"),
+        ({"axis_name": "tokens"}, "axis_name"),
+        ({"axis_name": None}, "axis_name"),
+    ],
+    "ring_attention": [
+        ({"query": OBJECTS}, "query"),
+        ({"key": ones(2, 6, 3, 8), "value": ones(2, 6, 3, 7)}, "query"),
+        ({"value": ones(2, 5, 2, 7)}, "value"),
+        ({"axis_name": ["sequence"]}, "axis_name"),
+        ({"bias": ones(6, 6)}, "bias"),
+        ({"mask": ones(6, 6, dtype=bool)}, "mask"),
+        ({"query_offset": 0}, "query_offset"),
+        ({"is_causal": 1}, "is_causal"),
+        ({"scale": "1"}, "scale"),
+        ({"softcap": -1.0}, "softcap"),
+        ({"local_window_size": -1}, "local_window_size"),
+        ({"query_segment_ids": ints(2, 6)}, "key_value_segment_id"),
+        ({"query_seq_lengths": [13, 1]}, "query_seq_length"),
+        ({"key_value_seq_lengths": ones(2)}, "key_value_seq_length"),
+        ({"dropout_rate": 1.0}, "dropout_rate"),
+        ({"dropout_rng": 3}, "dropout_rng"),
+        ({"implementation": "fast"}, "implementation"),
+    ],
+    "sharded_ring_attention": [
+        ({"query": ones(8, 4, 8)}, "query"),
+        ({"key": ones(2, 6, 2, 8)}, "key"),
+        ({"value": None}, "value"),
+        (RING, "T"),
+        ({"bias": ones(8, 8)}, "bias"),
+        ({"mask": ones(8, 8, dtype=bool)}, "mask"),
+        ({"query_offset": 0}, "query_offset"),
+        ({"mesh": "data"}, "mesh"),
+        ({"sequence_axis": "tokens"}, "sequence_axis"),
+        ({"batch_axes": "sequence"}, "batch_axes"),
+        ({"head_axes": ["data"]}, "head_axes"),
+        ({"head_axes": "sequence", "sequence_axis": "data", **THREE_KEY_HEADS}, "K"),
+        (
+            {"query_segment_ids": ints(2, 7), "key_value_segment_ids": ints(2, 8)},
+            "query_segment_id",
+        ),
+        ({"query_seq_lengths": [9, 1]}, "query_seq_length"),
+        ({"dropout_rate": 0.5}, "dropout_rng"),
+    ],
+}

@@ -1,0 +1,206 @@
+"""Generation and translation with modules of a user's own, which are not classes of the package."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from jaxformer.config import BeamSearchConfig, ModelConfig, SamplingConfig
+from jaxformer.errors import ConfigError
+from jaxformer.inference import generate, translate
+from jaxformer.inference.decodable import with_automatic_attention
+from jaxformer.models import Decoder, Encoder, EncoderDecoder, Transformer
+from tests.inference import random_translators
+from tests.inference.random_translators import END, SEPARATE, START, full_logits
+
+VOCAB, NEW = 13, 6
+CONFIG = ModelConfig(
+    vocab_size=VOCAB, max_len=16, num_layers=1, d_model=8, num_heads=2, init_std=0.5
+)
+PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8]]
+GREEDY = SamplingConfig(temperature=0)
+RNG = jax.random.key(7)
+BIAS = np.linspace(-2, 2, VOCAB).astype(np.float32)[np.arange(VOCAB) * 5 % VOCAB]
+
+
+def add(logits, bias):
+    return logits + jnp.broadcast_to(bias, logits.shape)
+
+
+class Wrapper(nn.Module):
+    """A decoder given as a field, and a learned bias on its logits."""
+
+    inner: Decoder
+
+    @property
+    def config(self):
+        return self.inner.config
+
+    def setup(self):
+        self.bias = self.param("bias", nn.initializers.zeros, (VOCAB,))
+
+    def __call__(self, tokens):
+        return self.logits(self.hidden_states(tokens).hidden)
+
+    def hidden_states(self, tokens, *, lengths=None, cache=None):
+        return self.inner.hidden_states(tokens, lengths=lengths, cache=cache)
+
+    def logits(self, hidden):
+        return add(self.inner.logits(hidden), self.bias)
+
+
+class Subclass(Transformer):
+    """A trunk with a head of its own."""
+
+    causal: bool = True
+
+    def logits(self, hidden):
+        return add(super().logits(hidden), BIAS)
+
+
+class Translator(nn.Module):
+    """An encoder-decoder made in setup, and a constant bias on its logits."""
+
+    config: ModelConfig
+
+    def setup(self):
+        self.inner = EncoderDecoder(self.config)
+
+    @property
+    def decoder(self):
+        return self.inner.decoder
+
+    def encode(self, source_tokens, **inputs):
+        return self.inner.encode(source_tokens, **inputs)
+
+    def logits(self, hidden):
+        return add(self.inner.logits(hidden), BIAS)
+
+
+@pytest.fixture(scope="module")
+def params():
+    return jax.jit(Decoder(CONFIG).init)(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))["params"]
+
+
+def greedy(logits_of, prompt):
+    tokens = list(prompt)
+    for _ in range(NEW):
+        tokens.append(int(logits_of(tokens).argmax()))
+    return tokens[len(prompt) :]
+
+
+@pytest.mark.parametrize("kind", ["wrapper", "subclass"])
+def test_own_decoder_continues_as_its_full_pass_would(params, kind):
+    model, own = Subclass(CONFIG), params
+    if kind == "wrapper":
+        model, own = Wrapper(Decoder(CONFIG)), {"inner": params, "bias": BIAS}
+    apply = jax.jit(lambda tokens: Decoder(CONFIG).apply({"params": params}, tokens).logits[0])
+
+    def logits_of(tokens):
+        padded = np.zeros((1, CONFIG.max_len), np.int32)
+        padded[0, : len(tokens)] = tokens
+        return np.asarray(apply(padded))[len(tokens) - 1]
+
+    expected = [greedy(lambda t: logits_of(t) + BIAS, prompt) for prompt in PROMPTS]
+    options = {"max_new_tokens": NEW, "sampling": GREEDY, "rng": RNG}
+    assert [row.tolist() for row in generate(model, own, PROMPTS, **options)] == expected
+    assert expected != [greedy(logits_of, prompt) for prompt in PROMPTS]
+
+
+def test_own_encoder_decoder_generates_and_translates_as_its_full_pass_would():
+    sources = [[2, 3, 4, 5], [7]]
+    params = {"inner": random_translators.random_params(SEPARATE)}
+    expected = [
+        greedy(lambda t, s=source: full_logits(SEPARATE, s, t)[-1] + BIAS, [START])
+        for source in sources
+    ]
+    model = Translator(SEPARATE)
+    rows = generate(
+        model, params, [[START]] * 2, sources=sources, max_new_tokens=NEW,
+        sampling=GREEDY, rng=RNG,
+    )  # fmt: skip
+    assert [row.tolist() for row in rows] == expected
+    found = translate(
+        model, params, sources, start_token=START, end_token=END,
+        search=BeamSearchConfig(beam_size=1), max_new_tokens=NEW,
+    )  # fmt: skip
+    until_end = [row[: row.index(END)] if END in row else row for row in expected]
+    assert [hypotheses[0].tokens.tolist() for hypotheses in found] == until_end
+    assert expected != [
+        greedy(lambda t, s=source: full_logits(SEPARATE, s, t)[-1], [START]) for source in sources
+    ]
+
+
+def test_attention_of_an_own_module_is_chosen_anew_for_decoding():
+    chunked = dataclasses.replace(SEPARATE, attention_implementation="chunked")
+    model = with_automatic_attention(Translator(chunked))
+    assert isinstance(model, Translator)
+    assert model.config == dataclasses.replace(chunked, attention_implementation="auto")
+
+
+class NoCache(Subclass):
+    def hidden_states(self, tokens, *, lengths=None):
+        return super().hidden_states(tokens, lengths=lengths)
+
+
+class LostCache(Subclass):
+    def hidden_states(self, tokens, *, cache=None, **inputs):
+        return super().hidden_states(tokens, **inputs)
+
+
+class OtherOutput(Subclass):
+    def hidden_states(self, tokens, **inputs):
+        return super().hidden_states(tokens, **inputs).hidden
+
+
+class NoLogits(nn.Module):
+    config: ModelConfig
+
+    def hidden_states(self, tokens, **inputs): ...
+
+
+class WithArray(Subclass):
+    table: jax.Array | None = None
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (None, ["generation needs a Decoder or an EncoderDecoder", "got None", "of your own"]),
+        (Decoder, ["generation needs", "got <class"]),
+        (nn.Dense(3), ["got a Dense", "needs a config"]),
+        (
+            Encoder(dataclasses.replace(CONFIG, architecture="encoder")),
+            ["got a Encoder", "of architecture 'decoder' or 'encoder_decoder'"],
+        ),
+        (NoLogits(CONFIG), ["must have a method logits", "got a NoLogits"]),
+        (NoCache(CONFIG), ["must take (tokens, *, lengths, cache)", "NoCache", "'cache'"]),
+        (LostCache(CONFIG), ["with the cache", "TransformerOutput without a cache"]),
+        (OtherOutput(CONFIG), ["with the cache", "from a OtherOutput"]),
+        (WithArray(CONFIG, table=np.ones(3)), ["must be hashable", "got a WithArray"]),
+        (
+            Wrapper(Decoder(dataclasses.replace(CONFIG, attention_implementation="chunked"))),
+            ["config as a field", "'chunked'", "Wrapper"],
+        ),
+    ],
+)
+def test_what_cannot_be_decoded_with_is_refused_by_name(params, model, words):
+    params = {"inner": params, "bias": BIAS} if isinstance(model, Wrapper) else params
+    with pytest.raises(ConfigError, match=r"^(hidden_states of )?model") as error:
+        generate(model, params, PROMPTS, max_new_tokens=NEW, rng=RNG)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_translation_refuses_a_module_without_decoder():
+    class Half(Translator):
+        decoder = None
+
+    with pytest.raises(ConfigError, match="model must have a decoder, .*got a Half"):
+        translate(
+            Half(SEPARATE), {"inner": random_translators.random_params(SEPARATE)}, [[2]],
+            start_token=START, end_token=END,
+        )  # fmt: skip

@@ -1,0 +1,78 @@
+"""Bytes on each device: those of arrays that are there, and of what JAX keeps."""
+
+import dataclasses
+
+import jax
+import pytest
+
+from jaxformer.config import AdamWConfig, MeshConfig, TokenizerConfig, TrainingConfig
+from jaxformer.errors import ConfigError
+from jaxformer.planning import memory_needs
+from jaxformer.planning.settings import batch_rows, batch_shapes, planned_task
+from jaxformer.training import MeshRunner, TrainState, make_optimizer
+from tests.small_config import assert_refused, model, small
+
+SIZES = {"data": 1, "fsdp": 2, "sequence": 1, "tensor": 2}
+
+
+def config(**changes):
+    sizes = {"vocab_size": 22, "max_len": 8, "d_model": 24, "num_heads": 4, "num_layers": 3}
+    mesh = MeshConfig(data=1, fsdp=2, tensor=2)
+    training = TrainingConfig(steps=7, batch_size=8)
+    return small(model=model(**sizes | changes), mesh=mesh, training=training)
+
+
+def test_state_has_the_bytes_of_arrays_on_a_mesh():
+    wanted = config()
+    task, optimizer = planned_task(wanted), make_optimizer(wanted.optimizer, wanted.schedule)
+    runner = MeshRunner(wanted.mesh, jax.devices()[:4])
+    state = runner.create(
+        lambda rng: TrainState.create(task.draw_params(rng), optimizer), jax.random.key(0)
+    )
+
+    def on_one_device(tree):
+        return sum(leaf.addressable_data(0).nbytes for leaf in jax.tree.leaves(tree))
+
+    needs = memory_needs(wanted, SIZES)
+    assert needs.parameters == needs.gradients == on_one_device(state.params)
+    assert needs.optimizer == on_one_device(state) - on_one_device(state.params)
+    assert needs.optimizer > 2 * needs.parameters
+
+
+@pytest.mark.once
+def test_activations_shrink_with_remat_and_with_every_split():
+    alone = dict.fromkeys(SIZES, 1)
+    whole = memory_needs(config(), alone).activations
+    for sizes in ({"fsdp": 2}, {"sequence": 2}):
+        assert 0.4 < memory_needs(config(), alone | sizes).activations / whole < 0.7
+    # Norms and residual sums are on every device of "tensor".
+    assert 0.4 < memory_needs(config(), alone | {"tensor": 2}).activations / whole < 0.9
+    deep = {"num_layers": 11}
+    none, dots, full = (
+        memory_needs(config(**deep, remat=remat), alone).activations
+        for remat in ("none", "dots", "full")
+    )
+    assert full < dots < none / 1.5
+
+
+def test_what_only_the_data_says_is_asked_for_by_its_flag():
+    word = TokenizerConfig(kind="word")
+    assert_refused(lambda: planned_task(small(tokenizer=word)), ["--model.vocab-size"])
+    assert planned_task(small()).config.model.vocab_size == 257  # bytes, and the end of text
+    limited = dataclasses.replace(word, vocab_size=99)
+    assert planned_task(small(tokenizer=limited)).config.model.vocab_size == 99
+
+
+def test_batches_of_pairs_have_rows_of_the_longest():
+    from jaxformer.config import DataConfig
+
+    pairs = small(
+        model=model(architecture="encoder_decoder", vocab_size=5),
+        data=DataConfig(source="pairs"),
+        optimizer=AdamWConfig(learning_rate=1e-3),
+        training=TrainingConfig(steps=7, batch_tokens=13 * 11, accumulate_steps=2),
+    )
+    assert batch_rows(pairs, 2) == 8
+    assert batch_shapes(pairs, 8)["source_tokens"].shape == (8, 13)
+    with pytest.raises(ConfigError, match="batch_tokens=143.*try 208"):
+        batch_rows(pairs, 8)

@@ -1,0 +1,74 @@
+"""Plans: what fits, the nearest setting that does, and the bounds of a step's time."""
+
+import dataclasses
+import importlib.util
+
+import pytest
+
+from jaxformer.config import MeshConfig, TrainingConfig
+from jaxformer.errors import ConfigError
+from jaxformer.planning import ACCELERATORS, find_accelerator, make_plan, nearest_that_fits
+from tests.small_config import model, small
+
+H100 = ACCELERATORS["H100"]
+
+
+def config(**changes):
+    sizes = {"vocab_size": 22, "max_len": 16, "d_model": 32, "num_heads": 4, "num_layers": 6}
+    training = TrainingConfig(steps=7, batch_size=8)
+    return small(model=model(**sizes), **{"training": training} | changes)
+
+
+def with_memory(num_bytes):
+    """An accelerator of which JAX takes so much."""
+    return dataclasses.replace(H100, memory=num_bytes * 4 // 3)
+
+
+@pytest.mark.once
+def test_first_setting_that_fits_is_found_in_order():
+    plan = make_plan(config(), with_memory(10**9), num_devices=8)
+    assert plan.fits
+    state = plan.needs.total - plan.needs.activations
+    tried = []
+    for available in (plan.needs.total - 1, state * 2 // 3):
+        too_small = make_plan(config(), with_memory(available), num_devices=8)
+        assert not too_small.fits
+        found, changes = nearest_that_fits(too_small)
+        assert found.fits and found.needs.total <= found.available
+        tried.append(changes)
+    assert tried[0] == {"model.remat": "dots"}
+    assert tried[1]["mesh.fsdp"] >= 2
+    assert nearest_that_fits(make_plan(config(), with_memory(1000), num_devices=8)) is None
+
+
+def test_bounds_follow_from_the_peaks():
+    plan = make_plan(config(mesh=MeshConfig(fsdp=2)), H100, num_devices=8)
+    assert plan.sizes == {"data": 4, "fsdp": 2, "sequence": 1, "tensor": 1}
+    assert plan.seconds["compute"] == plan.flops.total / (8 * H100.float32)
+    traffic = sum(one.traffic for one in plan.collectives)
+    assert plan.seconds["interconnect"] == pytest.approx(traffic / H100.interconnect)
+    kinds = {(one.kind, one.group) for one in plan.collectives}
+    assert kinds == {("all-reduce", 4), ("all-gather", 2), ("reduce-scatter", 2)}
+    assert plan.step_seconds(1.0) == max(plan.seconds.values())
+    assert plan.tokens == 8 * 16
+
+
+def test_pmap_sums_gradients_once_and_a_mesh_in_every_micro_batch():
+    training = TrainingConfig(steps=7, batch_size=32, accumulate_steps=2)
+    once = make_plan(config(training=training), H100, num_devices=2).collectives
+    on_mesh = dataclasses.replace(training, runner="mesh")
+    twice = make_plan(config(training=on_mesh), H100, num_devices=2).collectives
+    assert [one.times for one in once] == [1] and [one.times for one in twice] == [2]
+    assert twice[0].num_bytes == 2 * once[0].num_bytes
+
+
+def test_unknown_accelerators_and_places_are_refused():
+    with pytest.raises(ConfigError, match="must be one of A100.*did you mean 'H200'"):
+        find_accelerator("H20")
+    with pytest.raises(ConfigError, match="TPUs needs their topology"):
+        make_plan(config(), ACCELERATORS["v5e"], num_devices=4)
+    with pytest.raises(ConfigError, match="topology is for TPUs"):
+        make_plan(config(), H100, topology="2x2")
+    if importlib.util.find_spec("libtpu") is None:
+        with pytest.raises(ConfigError, match=r'pip install "jaxformer\[tpu\]"'):
+            make_plan(config(), ACCELERATORS["v5e"], topology="2x2")

@@ -1,0 +1,48 @@
+"""Runs whose model is split over a mesh."""
+
+import dataclasses
+
+import pytest
+
+from jaxformer import runs
+from jaxformer.config import MeshConfig
+from jaxformer.errors import ConfigError
+from jaxformer.training import read_metrics
+from tests.runs import tiny
+
+
+def experiment(folder, steps, mesh=None, **training):
+    text = tiny.write(folder.parent / "text.txt", ["one two three four five six"] * 30)
+    data = {"source": "files", "paths": (text,), "validation_fraction": 0.2}
+    training = {"steps": steps, "log_every": 1, "eval_every": 4, "devices": None} | training
+    made = tiny.config(
+        folder, architecture="decoder", data=data, model={"dropout_rate": 0.0}, training=training
+    )
+    return dataclasses.replace(made, mesh=mesh or MeshConfig())
+
+
+def test_run_goes_on_from_a_mesh_to_one_device_as_if_it_had_been_there(tmp_path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    tiny.train(experiment(one, 4, runner="single"))
+    tiny.train(experiment(other, 2, MeshConfig(fsdp=2, tensor=2), eval_every=2))
+    tiny.train(experiment(other, 4, runner="single", eval_every=2))
+    losses = [
+        [record["loss"] for record in read_metrics(folder / "run") if "loss" in record]
+        for folder in (one, other)
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    validation = [runs.open_run(folder / "run").evaluate().loss for folder in (one, other)]
+    assert validation[0] == pytest.approx(validation[1], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "training", "message"),
+    [
+        (MeshConfig(tensor=2), {"runner": "pmap"}, "no effect with training.runner='pmap'"),
+        (MeshConfig(tensor=4), {}, "must divide model.num_heads, .* tensor=4 and num_heads=2"),
+        (MeshConfig(sequence=8), {}, "sequence=8 and max_len=12; change one of them"),
+    ],
+)
+def test_mesh_that_cannot_split_the_model_is_refused(tmp_path, mesh, training, message):
+    with pytest.raises(ConfigError, match=message):
+        experiment(tmp_path, 4, mesh, **training)

@@ -1,0 +1,139 @@
+import warnings
+
+import jax
+import pytest
+
+from jaxformer.errors import ConfigError
+from jaxformer.stopping import StopSignals
+from jaxformer.training.parallel import agreement, hosts, make_runner, messages
+from jaxformer.training.parallel.agreement import StopAgreement
+
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_PROCID": "0",
+         "SLURM_LOCALID": "0"}  # fmt: skip
+
+
+class Store:
+    """The key-value store of a job, within one process."""
+
+    def __init__(self):
+        self.values = {}
+
+    def key_value_set(self, key, value, allow_overwrite=False):
+        assert allow_overwrite or key not in self.values
+        self.values[key] = value
+
+    def key_value_dir_get(self, key):
+        return [(name, value) for name, value in self.values.items() if name.startswith(key)]
+
+    def blocking_key_value_get(self, key, _):
+        return self.values[key]
+
+
+@pytest.fixture
+def store(monkeypatch):
+    made = Store()
+    for module in (agreement, messages):
+        monkeypatch.setattr(module, "store", lambda: made)
+    return made
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_all_stop_at_the_first_place_that_none_has_passed(store, ahead):
+    signals = [StopSignals(), StopSignals()]
+    both = [StopAgreement(signals[process], process, 2, "key") for process in range(2)]
+    asked = [[both[process].reached() for _ in range(3 + 2 * (process == ahead))]
+             for process in range(2)]  # fmt: skip
+    assert not any(map(any, asked))
+    signals[0].received = 15
+    for one in both:
+        one._thread.join(10)
+    places = []
+    for process in range(2):
+        place = len(asked[process]) + 1
+        while both[process].reached() is None:
+            place += 1
+        places.append(place)
+    assert places == [6, 6]
+    for one in both:
+        one.close()
+
+
+def test_nobody_waits_for_a_process_that_has_taken_its_last_step(store):
+    signals = [StopSignals(), StopSignals()]
+    both = [StopAgreement(signals[process], process, 2, "key") for process in range(2)]
+    for _ in range(4):
+        assert both[0].reached() is None
+    both[0].close()
+    signals[1].received = 15
+    both[1]._thread.join(10)
+    assert not both[1]._thread.is_alive()
+    assert [both[1].reached() for _ in range(4)] == [None] * 4  # as many as the other took
+    both[1].close()
+
+
+def test_a_process_alone_stops_at_once():
+    signals = StopSignals()
+    alone = StopAgreement(signals, 0, 1, "key")
+    assert alone.reached() is None
+    signals.received = 15
+    assert alone.reached() == 15
+
+
+@pytest.mark.parametrize(
+    ("variables", "size"),
+    [
+        ({}, 1),
+        ({**SLURM, "SLURM_NTASKS": "1"}, 1),
+        ({**SLURM, "SLURM_NTASKS": "16"}, 16),
+        ({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "16"}, 1),  # a batch script without srun
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, 1),  # a pod, but not of an indexed job
+    ],
+)
+def test_a_job_of_several_processes_is_found_by_its_variables(monkeypatch, variables, size):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert hosts._cluster_size() == size
+
+
+def test_an_unreadable_cluster_is_an_error_that_names_the_flags(monkeypatch):
+    for name, value in {**SLURM, "SLURM_NTASKS": "many"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match="SlurmCluster.* give --coordinator"):
+        hosts.start_hosts(hosts.Launch())
+
+
+@pytest.mark.parametrize("kind", ["pmap", "single"])
+def test_runners_of_one_host_are_refused_on_several(monkeypatch, kind):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(ConfigError, match=f"training.runner='{kind}' is for one host.*'mesh'"):
+        make_runner(kind)
+
+
+def test_differences_between_processes_are_named_with_who_has_what(monkeypatch, store):
+    monkeypatch.setattr(jax, "process_count", lambda: 3)
+    texts = ['{"host": "a", "values": {"jax": "1", "seed": "0"}}',
+             '{"host": "b", "values": {"jax": "1"}}',
+             '{"host": "c", "values": {"jax": "2"}}']  # fmt: skip
+    monkeypatch.setattr(messages, "gather_texts", lambda name, text: texts)
+    with pytest.raises(ConfigError) as raised:
+        messages.require_same("settings", {})
+    assert str(raised.value).startswith(
+        "all hosts must have the same settings: jax is 1 on process 0 (a), 1 (b), 2 on process "
+        "2 (c); seed is 0 on process 0 (a), not set on process 1 (b), 2 (c); "
+    )
+
+
+def test_what_the_first_process_cannot_do_is_the_error_of_all(monkeypatch, store):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+
+    def fail():
+        raise ConfigError("the disk is too small")
+
+    with pytest.raises(ConfigError, match="^the disk is too small"):
+        messages.in_first_process("begin", fail)
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    monkeypatch.setattr(messages, "_calls", type(messages._calls)())
+    with pytest.raises(ConfigError, match="^process 0 cannot begin: the disk is too small"):
+        messages.in_first_process("begin", fail)

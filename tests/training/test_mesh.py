@@ -1,0 +1,318 @@
+"""A mesh of devices: the numbers of one device, and no more of the model on each than must be."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jaxformer.config import AdamWConfig, MeshConfig, MeshRule, ModelConfig, ScheduleConfig
+from jaxformer.errors import ConfigError, ShapeError, TrainingError
+from jaxformer.models import Decoder, EncoderDecoder
+from jaxformer.training import (
+    Checkpoints,
+    MeshRunner,
+    PmapRunner,
+    SingleRunner,
+    TrainState,
+    language_model_loss,
+    make_optimizer,
+    make_runner,
+    make_train_step,
+)
+from jaxformer.training.parallel.placement import partition_specs
+
+ROWS, LENGTH, VOCAB, WIDTH = 16, 8, 22, 24
+LAYER = {"max_len": LENGTH, "num_layers": 2, "d_model": WIDTH, "num_heads": 4, "vocab_size": VOCAB}
+MODELS = {
+    "decoder": Decoder(ModelConfig(**LAYER, layer_execution="scan", activation="swiglu")),
+    "encoder_decoder": EncoderDecoder(
+        ModelConfig(**LAYER, architecture="encoder_decoder", layer_execution="loop")
+    ),
+}
+MESHES = {
+    "rows": MeshConfig(),
+    "fsdp": MeshConfig(fsdp=2),
+    "fsdp_tensor": MeshConfig(fsdp=2, tensor=2),
+    "all": MeshConfig(fsdp=2, tensor=2, sequence=2),
+}
+OPTIMIZER = make_optimizer(AdamWConfig(learning_rate=1e-2), ScheduleConfig())
+
+
+def batches(architecture, count):
+    """Batches whose rows have different numbers of labels, some none at all."""
+    rng = np.random.default_rng(0)
+    for _ in range(count):
+        lengths = rng.integers(1, LENGTH + 1, ROWS)
+        lengths[:3] = LENGTH  # so that padding is uneven over the devices
+        tokens = rng.integers(0, VOCAB, (3, ROWS, LENGTH), dtype=np.int32)
+        labels = np.where(np.arange(LENGTH) < lengths[:, None], tokens[0], -1)
+        labels[5] = -1
+        batch = {"tokens": tokens[1], "labels": labels}
+        if architecture == "encoder_decoder":
+            batch |= {"source_tokens": tokens[2], "source_lengths": lengths.astype(np.int32)}
+        yield batch
+
+
+def created(architecture, runner, optimizer=OPTIMIZER):
+    model, first = MODELS[architecture], next(batches(architecture, 1))
+    inputs = {name: array for name, array in first.items() if name != "labels"}
+
+    def create(rng):
+        return TrainState.create(model.init(rng, **inputs)["params"], optimizer)
+
+    return runner.create(create, jax.random.key(0))
+
+
+def trained(architecture, runner, steps=20, accumulate_steps=2, optimizer=OPTIMIZER):
+    """Losses of some steps, and the state after them."""
+    step = runner.compile_train(
+        make_train_step(
+            language_model_loss(MODELS[architecture]), optimizer, seed=0,
+            accumulate_steps=accumulate_steps, axis_name=runner.axis_name,
+        )
+    )  # fmt: skip
+    state, losses = created(architecture, runner, optimizer), []
+    for batch in batches(architecture, steps):
+        state, metrics = step(state, batch)
+        losses.append(float(metrics["loss"]))
+    return np.array(losses), state, step
+
+
+@functools.cache
+def losses_on_one_device(architecture):
+    return trained(architecture, SingleRunner())[0]  # of 20 steps, which cost little
+
+
+@functools.cache
+def gradients_on_one_device(architecture):
+    return gradients(architecture, SingleRunner())
+
+
+def gradients(architecture, runner):
+    """First gradients, as a step of plain gradient descent subtracts them."""
+    start = jax.device_get(created(architecture, runner).params)
+    _, after, _ = trained(architecture, runner, 1, optimizer=optax.sgd(1.0))
+    return jax.tree.map(np.subtract, start, jax.device_get(after.params))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "mesh"),
+    [
+        ("decoder", "all"),
+        pytest.param("encoder_decoder", "fsdp_tensor", marks=pytest.mark.once),
+    ],
+)
+def test_mesh_trains_as_one_device(architecture, mesh):
+    runner = MeshRunner(MESHES[mesh])
+    losses, state, step = trained(architecture, runner, steps=4)
+    np.testing.assert_allclose(losses, losses_on_one_device(architecture)[:4], rtol=1e-6)
+    assert step._function._cache_size() == 1  # the second step is the same program
+    runner.check_replicas(state.params)
+    if MESHES[mesh].sequence > 1:  # keys and values go round, rather than all to every device
+        batch = next(batches(architecture, 1))
+        with step._context():
+            program = step._function.lower(state, step._put(batch)).as_text()
+        assert "collective_permute" in program
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", MODELS)
+@pytest.mark.parametrize("devices", [1, 2, 4, 8])
+@pytest.mark.parametrize("kind", ["pmap", *MESHES])
+def test_every_runner_trains_as_one_device(architecture, devices, kind):
+    chosen = jax.local_devices()[:devices]
+    if kind == "pmap":
+        runner = PmapRunner(chosen)
+    elif devices % (MESHES[kind].fsdp * MESHES[kind].tensor * MESHES[kind].sequence):
+        pytest.skip("the mesh needs more devices")
+    else:
+        runner = MeshRunner(MESHES[kind], chosen)
+    losses, state, _ = trained(architecture, runner)
+    np.testing.assert_allclose(losses, losses_on_one_device(architecture), rtol=1e-6)
+    runner.check_replicas(state.params)
+    jax.tree.map(
+        lambda own, single: np.testing.assert_allclose(own, single, rtol=1e-5, atol=1e-6),
+        gradients(architecture, runner), gradients_on_one_device(architecture),
+    )  # fmt: skip
+
+
+def test_dropout_on_a_mesh_is_that_of_one_device():
+    def loss(params, batch, rng):
+        kept = jax.random.bernoulli(rng, 0.5, batch["x"].shape)
+        return (params * jnp.where(kept, batch["x"], 0)).sum(), jnp.float32(1)
+
+    batch = {"x": np.arange(1.0, 17.0, dtype=np.float32)}
+    losses = []
+    for runner in (SingleRunner(), MeshRunner()):
+        step = runner.compile_train(make_train_step(loss, optax.sgd(0.0), seed=1))
+        state = runner.place(TrainState.create(jnp.float32(1), optax.sgd(0.0)))
+        losses.append([float((out := step(state, batch))[1]["loss"]), float(out[0].params)])
+    assert losses[0] == losses[1]
+
+
+def test_no_device_has_more_than_its_share():
+    """Parameters of large kernels, and the optimizer's moments of them, are split by both axes."""
+    runner = MeshRunner(MeshConfig(fsdp=2, tensor=4))
+    state = created("decoder", runner)
+    layer = state.params["stack"]["layers"]
+    moment = state.opt_state[1][0].mu["stack"]["layers"]["attention"]["query_kernel"]
+    shards = {
+        "query": layer["attention"]["query_kernel"],
+        "output": layer["attention"]["output_kernel"],
+        "down": layer["feed_forward"]["down_kernel"],
+        "bias": layer["feed_forward"]["up_bias"],
+        "moment": moment,
+        "embedding": state.params["embedding"]["embedding"],
+        "norm": state.params["final_norm"]["scale"],
+    }
+    assert {name: leaf.addressable_shards[0].data.shape for name, leaf in shards.items()} == {
+        "query": (2, WIDTH // 2, WIDTH // 4),
+        "output": (2, WIDTH // 4, WIDTH // 2),
+        "down": (2, WIDTH, WIDTH // 2),
+        "bias": (2, WIDTH),
+        "moment": (2, WIDTH // 2, WIDTH // 4),
+        "embedding": (VOCAB, WIDTH // 2),  # 4 does not divide the vocabulary
+        "norm": (WIDTH,),
+    }
+    on_a_device = sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(state))
+    assert runner.num_bytes(jax.eval_shape(lambda: state)) == on_a_device
+
+
+def test_state_is_a_copy_of_what_it_is_made_from():
+    original = jnp.arange(8.0)
+    runner = MeshRunner()
+    step = runner.compile_train(lambda state, batch: (state + 1, batch.sum()))
+    for state in (runner.place(original), runner.create(lambda x: x, original)):
+        step(state, np.zeros(8))
+        assert original.tolist() == list(range(8))
+
+
+@pytest.mark.parametrize("way", ["to_pmap", pytest.param("from_pmap", marks=pytest.mark.once)])
+def test_checkpoint_of_a_runner_restores_on_another(tmp_path, way):
+    runners = [MeshRunner(MESHES["all"]), PmapRunner(jax.local_devices()[:2])]
+    assert_restores(tmp_path, *(runners if way == "to_pmap" else reversed(runners)))
+
+
+@pytest.mark.slow
+def test_checkpoint_of_any_runner_restores_on_any_other(tmp_path):
+    runners = [
+        SingleRunner(), *(PmapRunner(jax.local_devices()[:n]) for n in (1, 2, 8)),
+        *(MeshRunner(mesh) for mesh in MESHES.values()),
+        MeshRunner(MeshConfig(tensor=2), jax.local_devices()[:4]),
+    ]  # fmt: skip
+    for i, saves in enumerate(runners):
+        for j, loads in enumerate(runners):
+            assert_restores(tmp_path / f"{i}-{j}", saves, loads)
+
+
+def assert_restores(folder, saves, loads):
+    state = created("decoder", saves)
+    with Checkpoints(folder) as checkpoints:
+        checkpoints.save(state)
+        checkpoints.wait()
+        template = created("decoder", loads)
+        template = jax.tree.map(lambda leaf: leaf + 1, template)
+        restored = checkpoints.restore(template)
+    jax.tree.map(np.testing.assert_array_equal, *map(jax.device_get, (restored, state)))
+    for leaf, placed in zip(*map(jax.tree.leaves, (restored, loads.place(state))), strict=True):
+        assert leaf.sharding == placed.sharding
+
+
+def test_copies_that_drifted_apart_are_found():
+    runner = MeshRunner(MeshConfig(tensor=2))
+    placed = runner.place({"up_kernel": jnp.ones((4, 6)), "scale": jnp.full(2, jnp.nan)})
+    runner.check_replicas(placed)
+    kernel = placed["up_kernel"]
+    parts = [shard.data for shard in kernel.addressable_shards]
+    parts[5] = parts[5].at[0, 0].add(1e-7)  # one of the four copies of the right half
+    drifted = jax.make_array_from_single_device_arrays(kernel.shape, kernel.sharding, parts)
+    with pytest.raises(TrainingError, match="drifted apart"):
+        runner.check_replicas({**placed, "up_kernel": drifted})
+
+
+def test_rules_of_the_user_come_first():
+    rules = (MeshRule(path="*down_kernel", axes=("", "tensor")),)
+    shapes = {
+        "mlp": {
+            "down_kernel": jax.ShapeDtypeStruct((3, 8, 6), "float32"),
+            "up_kernel": jax.ShapeDtypeStruct((3, 6, 8), "float32"),
+        }
+    }
+    specs = partition_specs(shapes, rules, {"data": 1, "fsdp": 2, "sequence": 1, "tensor": 2})
+    assert specs["mlp"] == {
+        "down_kernel": PartitionSpec(None, None, "tensor"),
+        "up_kernel": PartitionSpec(None, "fsdp", "tensor"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (("*query", ("fsdp",)), r"'\*query', which matches no parameter; the paths are up_kernel"),
+        (("up*", ("fsdp", "", "", "")), r"has 4 axes.*matches up_kernel, whose shape is \[5, 9\]"),
+        (("up*", ("fsdp", "")), r"mesh.fsdp=2 must divide .* got 5 of up_kernel \[5, 9\]; .*"
+                                r'add to mesh.rules \{ path = "up\*", axes = \["", ""\] \}'),
+        (("up*", ("tensor?", "tensor")), "must name an axis once"),
+        (("up*", ("model",)), "must be of data, fsdp, sequence, tensor, or '' .* got 'model'"),
+    ],
+)  # fmt: skip
+def test_rules_that_cannot_be_are_refused(rule, message):
+    with pytest.raises(ConfigError, match=message):
+        partition_specs(
+            {"up_kernel": jax.ShapeDtypeStruct((5, 9), "float32")},
+            (MeshRule(path=rule[0], axes=rule[1]),),
+            {"data": 1, "fsdp": 2, "sequence": 1, "tensor": 2},
+        )
+
+
+@pytest.mark.parametrize(
+    ("mesh", "options", "message"),
+    [
+        (MeshConfig(fsdp=3), {}, "data=2 \\* fsdp=3 .* = 6 of 8 devices"),
+        (MeshConfig(data=4, fsdp=4), {}, "= 16 of 8 devices"),
+        (MeshConfig(fsdp=2), {"devices": 9}, "training.devices=9, but this machine has 8"),
+        (MeshConfig(fsdp=4), {"batch_size": 12},
+         r"multiple of mesh.data \* mesh.fsdp \* accumulate_steps = 8 \* 1, got 12"),
+    ],
+)  # fmt: skip
+def test_meshes_that_do_not_fit_are_refused(mesh, options, message):
+    with pytest.raises(ConfigError, match=message):
+        make_runner(mesh=mesh, **options)
+
+
+def test_sequences_that_the_axis_does_not_divide_are_refused():
+    runner = MeshRunner(MeshConfig(sequence=8))
+    step = runner.compile_eval(lambda params, batch: batch["tokens"].sum())
+    with pytest.raises(ShapeError, match=r"mesh.sequence=8 must divide .* got 12 of tokens"):
+        step(jnp.float32(0), {"tokens": np.zeros((1, 12))})
+
+
+def test_automatic_runner_is_a_mesh_where_one_is_set():
+    assert isinstance(make_runner(mesh=MeshConfig()), PmapRunner)
+    assert make_runner(mesh=MeshConfig(data=8)).sizes["data"] == 8
+    runner = make_runner(mesh=MeshConfig(tensor=2), devices=4, batch_size=2)
+    assert isinstance(runner, MeshRunner)
+    assert runner.sizes == {"data": 2, "fsdp": 1, "sequence": 1, "tensor": 2}
+    assert (runner.num_shards, runner.num_devices) == (2, 4)
+
+
+@pytest.mark.once
+def test_loss_in_chunks_on_a_mesh_is_that_of_one_device(monkeypatch):
+    losses = losses_on_one_device("decoder")
+    monkeypatch.setattr("jaxformer.training.losses._MAX_LOGITS", 1)
+    own, _, _ = trained("decoder", MeshRunner(MESHES["all"]), steps=3)
+    np.testing.assert_allclose(own, losses[:3], rtol=1e-6)
+
+
+def test_one_copy_is_whole():
+    runner = MeshRunner(MeshConfig(fsdp=2, tensor=2))
+    kernel = np.arange(24.0, dtype=np.float32).reshape(4, 6)
+    placed = runner.place({"up_kernel": kernel})
+    assert isinstance(placed["up_kernel"].sharding, NamedSharding)
+    copy = runner.one_copy(placed)["up_kernel"]
+    assert len(copy.devices()) == 1
+    np.testing.assert_array_equal(copy, kernel)
