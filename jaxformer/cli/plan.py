@@ -68,11 +68,10 @@ def plan(words: Sequence[str]) -> None:
 def _lines(made: "Plan", utilization: float) -> dict[str, str]:
     """Texts of a plan's lines, by name."""
     place, model, training, flops = made.place, made.config.model, made.config.training, made.flops
-    part = "" if place.share == 1 else f" ({place.share:g} of a chip each)"
     mesh = ", ".join(f"{axis} {size}" for axis, size in made.sizes.items())
     total = training.steps * made.step_seconds(utilization)
     return {
-        "devices": f"{place.num_devices} x {place.accelerator.name}{part}; mesh {mesh}",
+        "devices": f"{place.num_devices} x {place.accelerator.name}; mesh {mesh}",
         "model": f"{made.task.kind}; {made.num_params:,} parameters with {model.vocab_size:,} "
         f"tokens; {model.dtype}, remat {model.remat}",
         "step": f"{made.rows:,} rows of {model.max_len:,} tokens; micro-batches: "
@@ -88,8 +87,8 @@ def _lines(made: "Plan", utilization: float) -> dict[str, str]:
         "bounds": ", ".join(f"{name} {_time(one)}" for name, one in made.seconds.items()),
         "speed": _speed(made, utilization),
         "training": f"{training.steps:,} steps, {training.steps * made.tokens:.3g} tokens, in "
-        f"{_time(total)} at {utilization:.0%} of the peak, at best "
-        f"{_time(training.steps * made.step_seconds(1.0))}",
+        f"{_time(total)} at {utilization:.0%} of the peak, "
+        f"{_time(training.steps * made.step_seconds(1.0))} at all of it",
     }
 
 
@@ -111,6 +110,8 @@ def _memory_lines(made: "Plan") -> dict[str, str]:
         temporaries=compiled.temporaries,
         program=compiled.program,
     )
+    if compiled.host:
+        parts += f", on the host {readable_bytes(compiled.host)}"
     return {
         "compiled": f"{parts}; in {compiled.seconds:.0f} s",
         "memory": f"{readable_bytes(compiled.total)} of {available} on each device: fits",

@@ -1,6 +1,7 @@
 """Config of a mesh of devices: its axes, and the rules that place parameters on it."""
 
 import dataclasses
+from typing import Literal
 
 from jaxformer.config.checks import require, require_positive, require_types
 from jaxformer.errors import ConfigError
@@ -64,6 +65,8 @@ class MeshConfig:
         tensor: devices along the axis over which attention heads, the inner width of feed-forward
             layers and the vocabulary are split.
         sequence: devices along the axis over which the tokens of a sequence are split.
+        optimizer_state: where the optimizer's state is between its updates: on the "device", or in
+            the memory of its "host", from which each step fetches it and to which it returns.
         rules: rules that come before those of the library; of all rules that match a parameter
             the first places it.
 
@@ -84,6 +87,7 @@ class MeshConfig:
     fsdp: int = 1
     tensor: int = 1
     sequence: int = 1
+    optimizer_state: Literal["device", "host"] = "device"
     rules: tuple[MeshRule, ...] = ()
 
     def __post_init__(self) -> None:

@@ -307,4 +307,5 @@ class ModelConfig:
             vocab_size=self.vocab_size if own is None else own,
             num_encoder_layers=None,
             source_vocab_size=None,
+            tied_embeddings=self.tied_embeddings and own is None,  # of its own table nothing is
         )

@@ -9,7 +9,7 @@ from jaxformer.errors import ConfigError
 __all__ = ["ACCELERATORS", "Accelerator", "find_accelerator"]
 
 _GB, _TB, _TFLOPS = 10**9, 10**12, 10**12
-_GIB = 2**30
+_MIB, _GIB = 2**20, 2**30
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,10 +54,13 @@ def _gpu(
     name: str, *, bfloat16: float, tf32: float, memory: int, bandwidth: float, nvlink: float,
     network: float,
 ) -> Accelerator:  # fmt: skip
-    """An NVIDIA GPU on a board of eight; `nvlink` is the sum of both directions, as published."""
+    """An NVIDIA GPU on a board of eight; `nvlink` is the sum of both directions, as published.
+
+    `memory` is in MiB as nvidia-smi shows it: what is sold as 80 GB is nearly 80 GiB.
+    """
     return Accelerator(
         name=name, platform="cuda", bfloat16=bfloat16 * _TFLOPS, float32=tf32 * _TFLOPS,
-        memory=memory * _GB, memory_bandwidth=bandwidth * _TB, interconnect=nvlink * _GB / 2,
+        memory=memory * _MIB, memory_bandwidth=bandwidth * _TB, interconnect=nvlink * _GB / 2,
         network=network * _GB, devices_per_host=8,
     )  # fmt: skip
 
@@ -78,15 +81,36 @@ ACCELERATORS = {
     for accelerator in (
         # NVIDIA A100 Tensor Core GPU datasheet (2022), A100 80GB SXM; the network is that of the
         # DGX A100 datasheet, eight adapters of 200 Gbit/s for eight GPUs.
-        _gpu("A100", bfloat16=312, tf32=156, memory=80, bandwidth=2.039, nvlink=600, network=25),
+        _gpu(
+            "A100", bfloat16=312, tf32=156, memory=81_920, bandwidth=2.039, nvlink=600, network=25
+        ),
         # NVIDIA H100 Tensor Core GPU datasheet (2023), H100 SXM; halves of its figures, which are
         # with sparsity. DGX H100 datasheet: eight adapters of 400 Gbit/s.
-        _gpu("H100", bfloat16=989.5, tf32=494.5, memory=80, bandwidth=3.35, nvlink=900, network=50),
+        _gpu(
+            "H100",
+            bfloat16=989.5,
+            tf32=494.5,
+            memory=81_559,
+            bandwidth=3.35,
+            nvlink=900,
+            network=50,
+        ),
         # NVIDIA H200 Tensor Core GPU datasheet (2024), H200 SXM; halves, as above.
-        _gpu("H200", bfloat16=989.5, tf32=494.5, memory=141, bandwidth=4.8, nvlink=900, network=50),
+        _gpu(
+            "H200",
+            bfloat16=989.5,
+            tf32=494.5,
+            memory=143_771,
+            bandwidth=4.8,
+            nvlink=900,
+            network=50,
+        ),
         # NVIDIA HGX B200 (Blackwell architecture brief and DGX B200 datasheet, 2024), dense;
-        # memory 1,440 GB and bandwidth 64 TB/s for eight. DGX B200: eight adapters of 400 Gbit/s.
-        _gpu("B200", bfloat16=2250, tf32=1100, memory=180, bandwidth=8.0, nvlink=1800, network=50),
+        # bandwidth 64 TB/s for eight, of which the driver shows 7.7 TB/s each. DGX B200: eight
+        # adapters of 400 Gbit/s.
+        _gpu(
+            "B200", bfloat16=2250, tf32=1100, memory=183_359, bandwidth=7.7, nvlink=1800, network=50
+        ),
         # Google Cloud TPU documentation, page "TPU v4": 275 TFLOPS, 32 GiB, 1200 GB/s, six links
         # of 50 GB/s (Jouppi et al., "TPU v4", 2023, table 4).
         _tpu("v4", bfloat16=275, memory=32 * _GIB, bandwidth=1200, links=2400, per_host=4),
@@ -95,11 +119,11 @@ ACCELERATORS = {
         _tpu("v5e", bfloat16=197, memory=16 * _GIB, bandwidth=819, links=1600, per_host=8),
         # The same, page "TPU v5p": 459 TFLOPS, 95 GB, 2765 GB/s, 4800 Gbit/s.
         _tpu("v5p", bfloat16=459, memory=95 * _GIB, bandwidth=2765, links=4800, per_host=4),
-        # The same, page "TPU v6e": 918 TFLOPS, 32 GB, 1600 GB/s, 3200 Gbit/s.
-        _tpu("v6e", bfloat16=918, memory=32 * _GIB, bandwidth=1600, links=3200, per_host=8),
+        # The same, page "TPU v6e": 918 TFLOPS, 32 GB, 1638 GB/s, 800 GB/s in both directions.
+        _tpu("v6e", bfloat16=918, memory=32 * _GIB, bandwidth=1638, links=3200, per_host=8),
     )
 }
-"""All accelerators, by name. Sizes of TPUs' memory are GiB there, of GPUs' GB."""
+"""All accelerators, by name."""
 
 
 def find_accelerator(name: str) -> Accelerator:
@@ -110,7 +134,7 @@ def find_accelerator(name: str) -> Accelerator:
 
     Example:
         >>> find_accelerator("h100").memory
-        80000000000
+        85520809984
     """
     by_lower = {one.lower(): accelerator for one, accelerator in ACCELERATORS.items()}
     if name.lower() not in by_lower:

@@ -29,12 +29,14 @@ class Collective(NamedTuple):
         group: devices in a group.
         times: how often one is run in a step.
         num_bytes: bytes of all their results on a device.
+        on_a_host: devices of a group that share a host; all of it when not given.
     """
 
     kind: str
     group: int
     times: int
     num_bytes: int
+    on_a_host: int | None = None
 
     @property
     def traffic(self) -> float:
@@ -51,8 +53,8 @@ class Collective(NamedTuple):
 def read_collectives(hlo: str, num_devices: int) -> list[Collective]:
     """Collectives of a compiled program, those in loops as often as the loops run.
 
-    A collective that is started, fused and finished in several places is told by its channel, and
-    counts once.
+    Of a collective whose pieces are fused with other computations each piece has it, and the same
+    channel; it counts once. A reduce-scatter is an all-reduce within a fusion of that name.
 
     Args:
         hlo: text of the optimized program.
@@ -72,12 +74,15 @@ def read_collectives(hlo: str, num_devices: int) -> list[Collective]:
 
 def total_by_kind(collectives: Iterable[Collective]) -> list[Collective]:
     """Sums of those of one kind and size of groups, the most bytes first."""
-    totals: dict[tuple[str, int], list[int]] = collections.defaultdict(lambda: [0, 0])
+    totals: dict[tuple[str, int, int | None], list[int]] = collections.defaultdict(lambda: [0, 0])
     for one in collectives:
-        total = totals[one.kind, one.group]
+        total = totals[one.kind, one.group, one.on_a_host]
         total[0] += one.times
         total[1] += one.num_bytes
-    summed = [Collective(*key, *total) for key, total in totals.items()]
+    summed = [
+        Collective(kind, group, times, num_bytes, on_a_host)
+        for (kind, group, on_a_host), (times, num_bytes) in totals.items()
+    ]
     return sorted(summed, key=lambda one: -one.num_bytes)
 
 
@@ -97,8 +102,9 @@ def _computations(hlo: str) -> dict[str, list[str]]:
 
 
 def _collectives_of(
-    name: str, bodies: Mapping[str, list[str]], num_devices: int, *, times: int, seen: set[str]
-) -> Iterator[Collective]:
+    name: str, bodies: Mapping[str, list[str]], num_devices: int, *, times: int, seen: set[str],
+    fused: bool = False,
+) -> Iterator[Collective]:  # fmt: skip
     """Collectives of a computation and of those that it calls."""
     for line in bodies.get(name, ())[1:]:
         if loop := _WHILE.search(line):
@@ -107,18 +113,23 @@ def _collectives_of(
                 loop["body"], bodies, num_devices, times=times * trips, seen=seen
             )
         elif found := _COLLECTIVE.search(line):
-            channel = _CHANNEL.search(line)
+            # Outside fusions a channel says nothing: all collectives of shard_map have channel 1.
+            channel = _CHANNEL.search(line) if fused else None
             if channel is None or channel[1] not in seen:
                 seen.update([channel[1]] if channel else [])
                 group = _group_size(found["rest"], num_devices)
                 num_bytes = _num_bytes(found["result"], of_start=bool(found["start"]))
+                kind = found["kind"]
+                if kind == "all-reduce" and name.startswith("all-reduce-scatter"):
+                    kind, num_bytes = "reduce-scatter", num_bytes // group
                 if group > 1:
-                    yield Collective(found["kind"], group, times, times * num_bytes)
+                    yield Collective(kind, group, times, times * num_bytes)
         elif called := _CALLED.search(line):
             for other in called[1].split(", "):
                 yield from _collectives_of(
-                    other.lstrip("%"), bodies, num_devices, times=times, seen=seen
-                )
+                    other.lstrip("%"), bodies, num_devices, times=times, seen=seen,
+                    fused=fused or " fusion(" in line,
+                )  # fmt: skip
 
 
 def _trip_count(line: str, condition: Iterable[str]) -> int:
@@ -142,7 +153,9 @@ def _size(kind: str, dimensions: str) -> int:
 
 
 def _group_size(rest: str, num_devices: int) -> int:
-    """Devices in a group, in any of the ways in which HLO writes replica_groups."""
+    """Devices in a group, in any of the ways in which HLO writes them."""
+    if pairs := re.search(r"source_target_pairs=\{(\{[\d,{}]*\})\}", rest):
+        return _ring_size(dict(re.findall(r"\{(\d+),(\d+)\}", pairs[1])))
     if mesh := re.search(r"replica_groups=mesh\[(.*?)\] ?\{(.*?)\}", rest):
         sizes = dict(re.findall(r"'([^']+)'=(\d+)", mesh[1]))
         return math.prod(int(sizes[axis]) for axis in re.findall(r"'([^']+)'", mesh[2]))
@@ -151,3 +164,15 @@ def _group_size(rest: str, num_devices: int) -> int:
     if iota := re.search(r"replica_groups=\[(\d+),(\d+)\]<=", rest):
         return int(iota[2])
     return num_devices
+
+
+def _ring_size(targets: Mapping[str, str]) -> int:
+    """Devices in a ring, or a chain, of senders and receivers."""
+    first = next(iter(targets.keys() - targets.values()), next(iter(targets)))
+    size, device = 1, targets[first]
+    while device != first:
+        size += 1
+        if device not in targets:
+            break
+        device = targets[device]
+    return size

@@ -39,6 +39,10 @@ _ENVIRONMENT = {
 }
 
 
+# The two cores of a v4 chip are one device there by default ("megacore"), and here if so told.
+_CHIP_CONFIGS = {"v4": {"chip_config_name": "megacore"}}
+
+
 class CompiledStep(NamedTuple):
     """What the compiler says of a training step, in bytes on each device.
 
@@ -48,6 +52,7 @@ class CompiledStep(NamedTuple):
         results: that are not in the place of an argument.
         temporaries: gradients, activations and buffers.
         program: the code.
+        host: in the memory of its host; not part of the total.
         collectives: that the program runs in a step.
         failure: why it cannot be compiled, such as too little memory; None where it was.
     """
@@ -57,12 +62,13 @@ class CompiledStep(NamedTuple):
     results: int = 0
     temporaries: int = 0
     program: int = 0
+    host: int = 0
     collectives: tuple[Collective, ...] = ()
     failure: str | None = None
 
     @property
     def total(self) -> int:
-        """Bytes in all."""
+        """Bytes of the device in all."""
         return self.arguments + self.results + self.temporaries + self.program
 
 
@@ -87,7 +93,9 @@ def topology_devices(accelerator: Accelerator, topology: str) -> Sequence[jax.De
 
     name = f"{accelerator.name}:{topology}"
     try:
-        return topologies.get_topology_desc(platform="tpu", topology_name=name).devices
+        return topologies.get_topology_desc(
+            platform="tpu", topology_name=name, **_CHIP_CONFIGS.get(accelerator.name, {})
+        ).devices
     except (RuntimeError, ValueError) as error:  # RuntimeError: that of XLA
         said = " ".join(str(error).split())
         raise ConfigError(
@@ -132,6 +140,7 @@ def compile_step(task: Task, devices: Sequence[jax.Device]) -> CompiledStep:
         results=memory.output_size_in_bytes - memory.alias_size_in_bytes,
         temporaries=memory.temp_size_in_bytes,
         program=memory.generated_code_size_in_bytes,
+        host=memory.host_argument_size_in_bytes + memory.host_temp_size_in_bytes,
         collectives=tuple(read_collectives(compiled.as_text(), len(devices))),
     )
 

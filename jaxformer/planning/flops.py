@@ -12,9 +12,9 @@ class Flops(NamedTuple):
 
     Args:
         projections: of attention: queries, keys, values and output.
-        attention: scores, and sums of values, of all pairs of a query and a key. Pairs that a
-            causal mask or a window hides count as well: dense attention computes them, chunked
-            and kernel attention leave most of them out.
+        attention: scores, and sums of values, of all pairs of a query and a key, or of those in a
+            layer's window. Pairs that a causal mask hides count as well: dense attention computes
+            them, chunked and kernel attention leave most of them out.
         feed_forward: of the feed-forward layers.
         output: logits, and what else is computed once and not in each layer.
     """
@@ -51,12 +51,10 @@ def forward_flops(model: ModelConfig, length: int, source_length: int | None = N
         >>> forward_flops(model, 3)
         Flops(projections=768.0, attention=288.0, feed_forward=1536.0, output=120.0)
     """
-    layers = _self_attention(model, length).plus(_feed_forward(model, length))
-    flops = layers.times(model.num_layers)
+    flops = _layers(model, length)
     if model.architecture == "encoder_decoder":
         source = length if source_length is None else source_length
-        encoder = _self_attention(model, source).plus(_feed_forward(model, source))
-        flops = flops.plus(encoder.times(model.encoder.num_layers))
+        flops = flops.plus(_layers(model.encoder, source))
         cross = _attention(model, length, source)
         flops = flops.plus(cross.times(model.num_layers))
     return flops._replace(output=_output(model, length, source_length))
@@ -88,8 +86,17 @@ def step_flops(
     return forward.times(3).plus(again).times(rows)
 
 
-def _self_attention(model: ModelConfig, length: int) -> Flops:
-    return _attention(model, length, length)
+def _layers(model: ModelConfig, length: int) -> Flops:
+    """Layers of one stack, cross-attention aside."""
+    flops = _feed_forward(model, length).times(model.num_layers)
+    sides = 2 if model.architecture == "encoder" else 1
+    for layer in model.layer_overrides:
+        window = layer.local_window_size
+        window = model.local_window_size if window is None else window
+        seen = length if window is None else min(length, sides * window + 1)
+        own = _attention(model, length, length)
+        flops = flops.plus(own._replace(attention=own.attention * seen / length))
+    return flops
 
 
 def _attention(model: ModelConfig, queries: int, keys: int) -> Flops:

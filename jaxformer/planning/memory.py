@@ -1,13 +1,15 @@
 """Bytes that a training step needs on each device: what is known, and what is estimated."""
 
+import collections
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 
-from jaxformer.config import ExperimentConfig, ModelConfig
+from jaxformer.config import ExperimentConfig, MeshConfig, ModelConfig
 from jaxformer.planning.settings import batch_rows, batch_shapes, planned_task
 from jaxformer.runs.memory import param_shapes, state_shapes
 from jaxformer.training.parallel import ROW_AXES, bytes_per_device
@@ -23,12 +25,15 @@ class MemoryNeeds(NamedTuple):
         gradients: exactly; twice where micro-batches add to their sum.
         optimizer: state of the optimizer, exactly.
         activations: estimated, see `memory_needs`.
+        optimizer_on_host: whether the state of the optimizer is on the device for its update alone,
+            when there are no activations.
     """
 
     parameters: int
     gradients: int
     optimizer: int
     activations: int
+    optimizer_on_host: bool = False
 
     @property
     def state(self) -> int:
@@ -37,8 +42,10 @@ class MemoryNeeds(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All together."""
-        return sum(self)
+        """The most at a time."""
+        held = (self.optimizer, self.activations)
+        of_step = max(held) if self.optimizer_on_host else sum(held)
+        return self.parameters + self.gradients + of_step
 
 
 def state_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNeeds:
@@ -56,6 +63,7 @@ def state_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNee
         gradients=params * min(config.training.accumulate_steps, 2),
         optimizer=bytes_per_device(state, rules, sizes) - params,
         activations=0,
+        optimizer_on_host=config.mesh.optimizer_state == "host",
     )
 
 
@@ -65,7 +73,7 @@ def memory_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNe
     Activations are what JAX keeps of a micro-batch from the forward for the backward pass, found by
     tracing both with the device's share of rows, heads and widths; and with remat, what one layer
     keeps without it, since the backward pass has a layer's at a time. XLA may keep less, because it
-    computes what is cheap again. Attention is traced as where no kernel of a GPU serves.
+    computes what is cheap again. Automatic attention counts as the most that it keeps anywhere.
 
     Args:
         config: the experiment.
@@ -74,7 +82,9 @@ def memory_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNe
     config = planned_task(config).config
     shards = sizes[ROW_AXES[0]] * sizes[ROW_AXES[1]]
     rows = batch_rows(config, shards) // shards // config.training.accumulate_steps
-    own = dataclasses.replace(config, model=_part_of_model(config.model, sizes["tensor"]))
+    own = dataclasses.replace(
+        config, mesh=MeshConfig(), model=_part_of_model(config.model, sizes["tensor"])
+    )
     activations = _kept(own, rows)
     if config.model.remat != "none":
         plain = dataclasses.replace(own.model, remat="none", layers=(), first_layers=())
@@ -122,7 +132,13 @@ def _kept(config: ExperimentConfig, rows: int) -> int:
         return jax.tree.leaves(backward)
 
     rng = jax.eval_shape(lambda: jax.random.key(0))
-    jaxpr = jax.make_jaxpr(residuals)(param_shapes(task), batch, rng).jaxpr
-    inputs = set(map(id, jaxpr.invars))
-    kept: dict[int, Any] = {id(var): var.aval for var in jaxpr.outvars if id(var) not in inputs}
-    return sum(aval.size * aval.dtype.itemsize for aval in kept.values() if hasattr(aval, "dtype"))
+    params = param_shapes(task)
+    jaxpr = jax.make_jaxpr(residuals)(params, batch, rng).jaxpr
+    kept = {id(var): var.aval for var in jaxpr.outvars}  # where the same is kept twice, it is once
+    shapes = collections.Counter((aval.shape, aval.dtype) for aval in kept.values())
+    # Remat keeps its inputs under other names, of which parameters are there anyway.
+    shapes.subtract((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(params))
+    return sum(
+        max(count, 0) * math.prod(shape) * dtype.itemsize
+        for (shape, dtype), count in shapes.items()
+    )

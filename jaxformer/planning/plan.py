@@ -32,14 +32,12 @@ class Place(NamedTuple):
 
     Args:
         accelerator: of which there are num_devices.
-        num_devices: devices; those of a TPU v4 are half a chip to its compiler.
-        share: of an accelerator that a device is.
+        num_devices: devices.
         devices: of a TPU, as its compiler knows them; None of GPUs.
     """
 
     accelerator: Accelerator
     num_devices: int
-    share: float
     devices: Sequence[jax.Device] | None
 
 
@@ -52,7 +50,7 @@ class Plan:
         place: accelerator, and number of devices.
         sizes: devices along each axis of the mesh.
         rows: of a batch.
-        num_params: numbers that are trained.
+        num_params: numbers in the parameters.
         needs: bytes on each device, the activations estimated.
         flops: of the matrix products of a step, on all devices.
         collectives: of a step, as the compiler has put them in, or as they are expected.
@@ -79,7 +77,7 @@ class Plan:
     @property
     def available(self) -> int:
         """Bytes of a device that JAX allocates from."""
-        return int(self.place.accelerator.usable_memory * self.place.share)
+        return self.place.accelerator.usable_memory
 
     @property
     def fits(self) -> bool:
@@ -135,19 +133,23 @@ def _place(
                 + "; give --topology 2x2, or 2x2x1 for v4 and v5p"
             )
         devices = topology_devices(accelerator, topology)
-        chips = math.prod(int(size) for size in topology.split("x"))
-        return Place(accelerator, len(devices), chips / len(devices), devices)
+        return Place(accelerator, len(devices), devices)
     if topology is not None:
         raise ConfigError(
             f"topology is for TPUs, got {topology!r} for {accelerator.name}; give --devices 8"
         )
     mesh = config.mesh
     count = count or (mesh.data or 1) * mesh.fsdp * mesh.sequence * mesh.tensor
-    return Place(accelerator, count, 1.0, None)
+    return Place(accelerator, count, None)
 
 
 def _plan(config: ExperimentConfig, place: Place) -> Plan:
-    accelerator, count, share, devices = place
+    accelerator, count, devices = place
+    if config.model.attention_implementation == "cudnn" and accelerator.platform == "tpu":
+        raise ConfigError(
+            "model.attention_implementation 'cudnn' is for NVIDIA GPUs, got accelerator "
+            f"{accelerator.name}; choose 'auto'"
+        )
     task = planned_task(config)
     config = task.config
     if config.training.runner == "single" and count > 1:
@@ -161,7 +163,9 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
     if step is not None and step.failure is None:
         collectives: Sequence[Collective] = step.collectives
     else:
-        collectives = expected_collectives(config, needs, sizes, rows)
+        collectives = expected_collectives(
+            config, needs, sizes, rows, devices_per_host=accelerator.devices_per_host
+        )
     flops = step_flops(config.model, rows, config.model.max_len)
     peak = accelerator.bfloat16 if config.model.dtype == "bfloat16" else accelerator.float32
     moved = memory_traffic(needs, config.training.accumulate_steps)
@@ -170,9 +174,9 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
         num_params=sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(param_shapes(task))),
         needs=needs, flops=flops, collectives=collectives, compiled=step,
         seconds={
-            "compute": flops.total / (count * peak * share),
-            "memory": moved / (accelerator.memory_bandwidth * share),
-            "interconnect": seconds_of(collectives, accelerator, share),
+            "compute": flops.total / (count * peak),
+            "memory": moved / accelerator.memory_bandwidth,
+            "interconnect": seconds_of(collectives, accelerator),
         },
     )  # fmt: skip
 
@@ -230,6 +234,9 @@ def _changes(plan: Plan, fsdp: int, accumulate_steps: int, remat: str) -> dict[s
         "training.accumulate_steps": (config.training.accumulate_steps, accumulate_steps),
         "mesh.fsdp": (plan.sizes["fsdp"], fsdp),
     }
+    if config.mesh.data is not None:  # else it is what the other axes leave
+        data = plan.sizes["data"] * plan.sizes["fsdp"] // fsdp
+        settings["mesh.data"] = (config.mesh.data, data)
     return {key: new for key, (old, new) in settings.items() if new != old}
 
 
@@ -245,11 +252,13 @@ def _is_estimated_to_fit(plan: Plan, changes: Mapping[str, Any]) -> bool:
 
 
 def _with(config: ExperimentConfig, changes: Mapping[str, Any]) -> ExperimentConfig:
-    """A config with other values of some keys; with another fsdp the data axis is what is left."""
+    """A config with other values of some keys."""
+    tables: dict[str, dict[str, Any]] = {}
     for key, value in changes.items():
         table, _, name = key.partition(".")
-        of_table = {name: value} | ({"data": None} if table == "mesh" else {})
-        config = dataclasses.replace(
-            config, **{table: dataclasses.replace(getattr(config, table), **of_table)}
-        )
-    return config
+        tables.setdefault(table, {})[name] = value
+    replaced = {
+        table: dataclasses.replace(getattr(config, table), **values)
+        for table, values in tables.items()
+    }
+    return dataclasses.replace(config, **replaced)

@@ -17,7 +17,8 @@ __all__ = ["batch_rows", "batch_shapes", "planned_task"]
 def planned_task(config: ExperimentConfig) -> Task:
     """Task of a config, whose vocabulary is that of the config, and which has no data.
 
-    A tokenizer that is trained has at most the tokens of tokenizer.vocab_size.
+    A tokenizer that is trained has at most the tokens of tokenizer.vocab_size. Chunked attention
+    stands for the kernel of a GPU, which keeps as little, and cannot be traced without one.
 
     Args:
         config: the experiment.
@@ -35,6 +36,8 @@ def planned_task(config: ExperimentConfig) -> Task:
         raise _only_data_says("the width of the word vectors", "--model.embedding-dim 300")
     if model.layer_execution == "auto":
         model = dataclasses.replace(model, layer_execution="scan")  # as on any accelerator
+    if model.attention_implementation == "cudnn":
+        model = dataclasses.replace(model, attention_implementation="chunked")
     config = dataclasses.replace(config, model=dataclasses.replace(model, **sizes))
     return task_class(config)(config=config, tokenizers=())
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.planning.accelerators import Accelerator
@@ -25,61 +26,80 @@ def memory_traffic(needs: MemoryNeeds, accumulate_steps: int) -> int:
 
 
 def expected_collectives(
-    config: ExperimentConfig, needs: MemoryNeeds, sizes: Mapping[str, int], rows: int
-) -> list[Collective]:
+    config: ExperimentConfig, needs: MemoryNeeds, sizes: Mapping[str, int], rows: int, *,
+    devices_per_host: int,
+) -> list[Collective]:  # fmt: skip
     """Collectives of a step as a mesh needs them: what a program of a GPU should have.
 
-    Gradients are summed over "data"; with "fsdp" parameters are gathered in both passes, and
-    gradients summed into parts. Over "tensor" the outputs of attention and of the feed-forward
-    layer are summed, and their gradients; over "sequence" keys and values are gathered, and their
-    gradients summed into parts. All but data-parallel steps by pmap do so in every micro-batch.
+    Gradients are summed over "data" and "sequence"; with "fsdp" parameters are gathered in both
+    passes, and gradients summed into parts. Over "tensor" the outputs of attention and of the
+    feed-forward layer are summed, and their gradients. Over "sequence" keys and values go round as
+    in ring attention, in both passes, and their float32 gradients in the backward pass; those of
+    cross-attention are gathered. All but data-parallel steps by pmap do so in every micro-batch,
+    in the dtype of the computation.
 
     Args:
         config: the experiment, as of a planned task.
         needs: of a device.
-        sizes: number of devices along each axis of the mesh.
+        sizes: number of devices along each axis of the mesh, in its order.
         rows: of a batch.
+        devices_per_host: devices that share a host.
     """
     model, steps = config.model, config.training.accumulate_steps
-    # Devices of one host: with several, a data-parallel run has a mesh as well, and sums alike.
-    splits = runner_kind(config.training.runner, config.mesh, 1) == "mesh"
-    times = steps if splits else 1
-    gradients = needs.parameters  # of one micro-batch
+    hosts = -(-math.prod(sizes.values()) // devices_per_host)
+    splits = runner_kind(config.training.runner, config.mesh, hosts) == "mesh"
     width = jnp.dtype(model.dtype).itemsize
-    gathered = gradients * sizes["fsdp"] * width // jnp.dtype(model.param_dtype).itemsize
-    shards = sizes["data"] * sizes["fsdp"]
-    tokens = rows * model.max_len // (shards * steps)  # of a micro-batch, of a whole sequence
-    depth = model.num_layers
+    narrow = needs.parameters * width // jnp.dtype(model.param_dtype).itemsize
+    gradients, times = (narrow, steps) if splits else (needs.parameters, 1)
+    tokens = rows * model.max_len // (sizes["data"] * sizes["fsdp"] * steps)  # of whole sequences
+    depth, crosses, parts = model.num_layers, 0, sizes["sequence"]
     if model.architecture == "encoder_decoder":
-        depth += model.encoder.num_layers
-    hidden = tokens // sizes["sequence"] * model.d_model * width
+        depth, crosses = depth + model.encoder.num_layers, model.num_layers
+    hidden = tokens // parts * model.d_model * width
     keys = tokens * (model.kv_heads // sizes["tensor"] or 1) * width
     keys *= model.key_dim + model.value_dim
-    parts = sizes["sequence"]
+
+    def over(axes: tuple[str, ...], kind: str, times: int, num_bytes: int) -> Collective:
+        group = math.prod(sizes[axis] for axis in axes)
+        on_a_host = _on_a_host(sizes, axes, devices_per_host)
+        return Collective(kind, group, times, times * num_bytes, on_a_host)
+
+    sums = (4 * depth + 2 * crosses) * steps
     found = [
-        Collective("all-reduce", sizes["data"], times, times * gradients),
-        Collective("all-gather", sizes["fsdp"], 2 * steps, 2 * steps * gathered),
-        Collective("reduce-scatter", sizes["fsdp"], steps, steps * gradients),
-        Collective("all-reduce", sizes["tensor"], 4 * depth * steps, 4 * depth * steps * hidden),
-        Collective("all-gather", parts, depth * steps, depth * steps * keys),
-        Collective("reduce-scatter", parts, depth * steps, depth * steps * keys // parts),
+        over(("data", "sequence"), "all-reduce", times, gradients),
+        over(("fsdp",), "all-gather", 2 * steps, narrow * sizes["fsdp"]),
+        over(("fsdp",), "reduce-scatter", steps, gradients),
+        over(("tensor",), "all-reduce", sums, hidden),
+        # Each of the parts is sent as often as there are parts.
+        over(("sequence",), "collective-permute", depth * steps, keys * (2 + 4 // width)),
+        over(("sequence",), "all-gather", crosses * steps, keys),
+        over(("sequence",), "reduce-scatter", crosses * steps, keys // parts),
     ]
-    return total_by_kind(one for one in found if one.group > 1)
+    return total_by_kind(one for one in found if one.group > 1 and one.times)
 
 
-def seconds_of(collectives: Iterable[Collective], accelerator: Accelerator, share: float) -> float:
+def _on_a_host(sizes: Mapping[str, int], axes: tuple[str, ...], devices_per_host: int) -> int:
+    """Devices of a group over some axes of a mesh that are on one host."""
+    devices = np.arange(math.prod(sizes.values())).reshape(tuple(sizes.values()))
+    group = devices[tuple(slice(None) if axis in axes else 0 for axis in sizes)]
+    hosts = group.ravel() // devices_per_host
+    return int((hosts == hosts[0]).sum())
+
+
+def seconds_of(collectives: Iterable[Collective], accelerator: Accelerator) -> float:
     """Time of collectives, if nothing else is done meanwhile and all links are used.
 
-    Groups larger than a host go through the network. Smaller ones are taken to be within a host.
+    A group on several hosts is as fast as the adapters of its devices on one of them together, and
+    at most as fast as the links within a host.
 
     Args:
         collectives: of a step.
         accelerator: whose links there are.
-        share: of an accelerator that a device is.
     """
     seconds = []
     for one in collectives:
-        within = one.group <= accelerator.devices_per_host
-        speed = accelerator.interconnect if within else accelerator.network
-        seconds.append(one.traffic / (speed * share))
+        speed, mates = accelerator.interconnect, one.on_a_host or one.group
+        if mates < one.group:
+            speed = min(speed, accelerator.network * mates)
+        seconds.append(one.traffic / speed)
     return math.fsum(seconds)

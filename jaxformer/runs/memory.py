@@ -57,7 +57,12 @@ def require_training_memory(task: Task, runner: Runner) -> None:
         "a batch": tokens * config.training.accumulate_steps * 8,
         "inputs of the layers": tokens * width * config.model.num_layers,
     }
-    of_model = needs["parameters"] >= needs["a batch"] + needs["inputs of the layers"]
+    of_batch = needs["a batch"] + needs["inputs of the layers"]
+    of_model = needs["parameters"] >= of_batch
+    virtual = jax.default_backend() == "cpu"  # devices, which share one memory
+    if config.mesh.optimizer_state == "host" and not virtual:
+        # On the device for its update alone, when there is nothing of the batch.
+        needs["optimizer"] = max(needs["optimizer"] - of_batch, 0)
     size = "batch_size" if config.training.batch_size is not None else "batch_tokens"
     count = runner.num_local_devices
     where = f", on each of {count} devices," if count > 1 else ""
@@ -67,7 +72,7 @@ def require_training_memory(task: Task, runner: Runner) -> None:
             "lower model.d_model, model.num_layers or the vocabulary"
             if of_model
             else f"lower training.{size} or model.max_len, or raise training.accumulate_steps"
-        ) + ("; or use fewer training.devices" if count > 1 else ""),
+        ) + ("; or use fewer training.devices" if count > 1 and virtual else ""),
     )  # fmt: skip
 
 
@@ -80,4 +85,5 @@ def _tokens_per_device(task: Task, runner: Runner) -> int:
         assert training.batch_tokens is not None  # the config requires one of the two
         # Rounding to whole rows, and to rows for each device, may take a half each.
         total = training.batch_tokens // 4
-    return total // (runner.num_shards * training.accumulate_steps)
+    parts = runner.num_shards * runner.num_sequence_parts
+    return total // (parts * training.accumulate_steps)

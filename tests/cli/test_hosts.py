@@ -178,6 +178,7 @@ def test_flags_of_the_launch_are_checked(tmp_path, capsys, words, message):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.once
 def test_a_coordinator_that_does_not_answer_is_an_error_in_time(tmp_path, capsys):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -59,6 +59,7 @@ def test_run_goes_on_with_more_steps_bitwise(trained, tmp_path, capsys):
     jax.tree.map(np.testing.assert_array_equal, one.params, two.params)
 
 
+@pytest.mark.once
 def test_packed_documents_words_and_one_device_train_too(tmp_path, capsys):
     """The options that the other tests leave at their defaults, in one run."""
     split_lines(tmp_path)
@@ -90,6 +91,7 @@ def test_packed_documents_words_and_one_device_train_too(tmp_path, capsys):
     assert capsys.readouterr().out.startswith("the cat ")
 
 
+@pytest.mark.once
 def test_prompts_are_taken_from_the_validation_text(tmp_path, capsys):
     """And ids that the vocabulary has beyond the tokenizer's are never drawn."""
     split_lines(tmp_path)

@@ -52,7 +52,10 @@ def test_all_pages_are_written_and_nothing_that_they_name_is_missing(
     } <= files
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.once), (signal.SIGINT, 130)],
+)
 def test_signal_stops_the_command_without_a_page(
     number, status, translation_run, tmp_path, monkeypatch, capsys
 ):

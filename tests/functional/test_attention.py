@@ -69,13 +69,16 @@ def test_attention_and_its_gradient_equal_the_reference_in_float64(implementatio
     ("sizes", "static", "dtype"),
     [
         (GROUPED, {"is_causal": True}, np.float32),
-        (GROUPED, {"local_window_size": (2, 1)}, np.float32),
+        pytest.param(GROUPED, {"local_window_size": (2, 1)}, np.float32, marks=pytest.mark.once),
         (NESTED, {"local_window_size": (None, 3), "softcap": 3.0}, np.float32),
-        (PLAIN, {"is_causal": True, "local_window_size": (3, 0)}, np.float32),
-        (GROUPED, {"is_causal": True}, np.float16),
+        pytest.param(
+            PLAIN, {"is_causal": True, "local_window_size": (3, 0)}, np.float32,
+            marks=pytest.mark.once,
+        ),
+        pytest.param(GROUPED, {"is_causal": True}, np.float16, marks=pytest.mark.once),
         (NESTED, {"local_window_size": (2, 1)}, jnp.bfloat16),
     ],
-)
+)  # fmt: skip
 @EACH
 @hypothesis.given(data=st.data())
 @hypothesis.settings(max_examples=20, deadline=None)

@@ -22,7 +22,7 @@ RNG = jax.random.key(7)
 
 @pytest.fixture(scope="module")
 def params():
-    return jax.jit(Decoder(CONFIG).init)(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))["params"]
+    return option_sets.random_params(CONFIG)
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +185,7 @@ def test_impossible_ids_are_refused(params, options, message):
 def test_nan_logits_are_reported_by_step_and_row():
     """The embedding of a token that is generated on the way is NaN."""
     model = Decoder(dataclasses.replace(CONFIG, tied_embeddings=False))
-    params = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))["params"]
+    params = option_sets.random_params(model.config, seed=1)
     options = {"max_new_tokens": 6, "rng": RNG, "sampling": GREEDY}
     rows = [row.tolist() for row in generate(model, params, PROMPTS, **options)]
     damaged = next(t for t in rows[1][1:5] if t not in [*sum(PROMPTS, []), *rows[0]])

@@ -15,6 +15,7 @@ from jaxformer.inference.decodable import with_automatic_attention
 from jaxformer.models import Decoder, Encoder, EncoderDecoder, Transformer
 from tests.inference import random_translators
 from tests.inference.random_translators import END, SEPARATE, START, full_logits
+from tests.option_sets import random_params
 
 VOCAB, NEW = 13, 6
 CONFIG = ModelConfig(
@@ -82,7 +83,7 @@ class Translator(nn.Module):
 
 @pytest.fixture(scope="module")
 def params():
-    return jax.jit(Decoder(CONFIG).init)(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))["params"]
+    return random_params(CONFIG)
 
 
 def greedy(logits_of, prompt):

@@ -10,6 +10,7 @@ from einops import rearrange
 from jaxformer.config import ModelConfig, RotaryConfig, load_config
 from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.models import Decoder, init_cache
+from tests.option_sets import random_params
 
 LENGTH, VOCAB = 7, 11
 BASE = ModelConfig(
@@ -35,12 +36,15 @@ def apply(decoder, params, tokens, **arguments):
     return decoder.apply({"params": params}, tokens, **arguments)
 
 
-@pytest.fixture(scope="module", params=VARIANTS)
+@pytest.fixture(
+    scope="module",
+    params=["gpt2", "llama", pytest.param("original", marks=pytest.mark.once), "nameless"],
+)
 def model(request):
     """A looped model, its parameters, and its logits of TOKENS."""
     config = dataclasses.replace(BASE, layer_execution="loop", **VARIANTS[request.param])
     decoder = Decoder(config)
-    params = jax.jit(decoder.init)(jax.random.key(0), TOKENS)["params"]
+    params = random_params(decoder.config)
     return decoder, params, apply(decoder, params, TOKENS).logits
 
 
@@ -96,14 +100,9 @@ def test_cached_rows_of_unequal_length_equal_the_full_pass(model):
 
 
 def test_scanned_model_equals_the_looped_one(model):
-    decoder, params, _ = model
+    decoder, params, logits = model
     scanned = Decoder(dataclasses.replace(decoder.config, layer_execution="scan"))
-    own = jax.jit(scanned.init)(jax.random.key(0), TOKENS)["params"]
-    np.testing.assert_allclose(
-        apply(scanned, own, TOKENS).logits,
-        apply(decoder, own, TOKENS).logits,
-        atol=1e-5,
-    )
+    np.testing.assert_allclose(apply(scanned, params, TOKENS).logits, logits, atol=1e-5)
 
 
 def test_packed_documents_do_not_see_each_other(model):
@@ -133,7 +132,7 @@ def test_rotary_and_missing_positions_are_relative(model):
 def test_rotary_layouts_are_one_with_the_features_of_queries_and_keys_in_another_order():
     """Pairs 2i and 2i + 1 are i and i + H/2 once the even features come before the odd ones."""
     interleaved = Decoder(dataclasses.replace(BASE, positions=RotaryConfig(layout="interleaved")))
-    params = jax.jit(interleaved.init)(jax.random.key(0), TOKENS)["params"]
+    params = random_params(interleaved.config)
 
     def reorder(path, leaf):
         if not path[-1].key.startswith(("query_", "key_")):
@@ -149,7 +148,7 @@ def test_rotary_layouts_are_one_with_the_features_of_queries_and_keys_in_another
 
 def test_bfloat16_computes_in_bfloat16_and_keeps_parameters_float32():
     decoder = Decoder(dataclasses.replace(BASE, dtype="bfloat16"))
-    params = jax.jit(decoder.init)(jax.random.key(0), TOKENS)["params"]
+    params = random_params(decoder.config)
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
     hidden = jax.eval_shape(lambda p: decoder.apply({"params": p}, TOKENS).hidden, params)
     assert hidden.dtype == jnp.bfloat16
@@ -211,7 +210,7 @@ def test_unknown_tokens_are_refused_where_they_are_known_and_real(kind):
 
 def test_learned_position_beyond_the_table_is_nan_not_another_row():
     decoder = Decoder(dataclasses.replace(BASE, positions="learned"))
-    params = jax.jit(decoder.init)(jax.random.key(0), TOKENS)["params"]
+    params = random_params(decoder.config)
     output = apply(decoder, params, TOKENS[:2, :1], positions=jnp.array([[0], [16]]))
     assert bool(jnp.isfinite(output.logits[0]).all())
     assert bool(jnp.isnan(output.logits[1]).all())

@@ -82,7 +82,9 @@ def step(model, params, tokens, cache, cross_cache):
     return nn.apply(read, model)({"params": params})
 
 
-@pytest.fixture(scope="module", params=VARIANTS)
+@pytest.fixture(
+    scope="module", params=["paper", "modern", pytest.param("relative", marks=pytest.mark.once)]
+)
 def model(request):
     """A looped model, its parameters, and what it gives for unequal lengths."""
     model = EncoderDecoder(dataclasses.replace(BASE, **VARIANTS[request.param]))
@@ -454,3 +456,13 @@ def test_dropout_is_on_or_off_in_both_halves(method, deterministic):
         )  # fmt: skip
     # Of each half, the stack and the embeddings; of every block, its sublayers.
     assert dropping == [not deterministic] * (2 * 2 + 1 * 2 + 2 * 3)
+
+
+def test_source_may_have_narrow_embeddings_of_its_own_beside_a_tied_output():
+    config = dataclasses.replace(BASE, source_vocab_size=SOURCE_VOCAB, embedding_dim=5)
+    model = EncoderDecoder(config)
+    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), SOURCE, TOKENS)["params"])
+    tables = {leaf.shape for leaf in jax.tree.leaves(shapes) if VOCAB in leaf.shape}
+    assert tables == {(VOCAB, 12)}
+    tables = {leaf.shape for leaf in jax.tree.leaves(shapes) if SOURCE_VOCAB in leaf.shape}
+    assert tables == {(SOURCE_VOCAB, 5)}

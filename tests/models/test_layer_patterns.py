@@ -45,7 +45,7 @@ def config_of(name, **changes):
     return dataclasses.replace(BASE, **PATTERNS[name] | changes)
 
 
-@pytest.mark.parametrize("execution", ["scan", "loop"])
+@pytest.mark.parametrize("execution", ["scan", pytest.param("loop", marks=pytest.mark.once)])
 @pytest.mark.parametrize("name", PATTERNS)
 def test_encoder_with_a_pattern_equals_a_float64_reference(name, execution):
     config = config_of(name, architecture="encoder", layer_execution=execution, remat="dots")

@@ -46,7 +46,7 @@ def expected_weights(weights, mask):
     return masked / np.maximum(masked.sum(-1, keepdims=True), 1e-30)
 
 
-@pytest.mark.parametrize("execution", ["scan", "loop"])
+@pytest.mark.parametrize("execution", ["scan", pytest.param("loop", marks=pytest.mark.once)])
 @pytest.mark.parametrize(
     ("make", "config"),
     [
@@ -84,7 +84,7 @@ def test_bias_is_added_to_the_scores_of_every_layer():
     np.testing.assert_allclose(found, np.broadcast_to(weights, found.shape), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("window", [None, 2])
+@pytest.mark.parametrize("window", [pytest.param(None, marks=pytest.mark.once), 2])
 def test_masks_and_biases_go_with_a_cache(window):
     model = Decoder(dataclasses.replace(CONFIG, local_window_size=window))
     params = reference.draw_params(model, TOKENS)
@@ -171,7 +171,13 @@ def test_attention_function_is_called_in_its_layers_only(execution):
         assert len(calls) == 2  # layers 0 and 2
 
 
-@pytest.mark.parametrize("config", [CONFIG, dataclasses.replace(CONFIG, layers=PATTERN)])
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(CONFIG, marks=pytest.mark.once),
+        dataclasses.replace(CONFIG, layers=PATTERN),
+    ],
+)
 def test_attention_function_decodes_with_a_cache_what_it_computes_in_full(config):
     functions = softmax_with_sink if config is CONFIG else {"sink": softmax_with_sink}
     model, lengths = Decoder(config, attention_fn=functions), np.array([5, 3])
@@ -297,8 +303,15 @@ class Sowing(nn.Module):
         return FeedForward(self.config, self.sublayers, name="inner")(x)
 
 
-@pytest.mark.parametrize("execution", ["scan", "loop"])
-@pytest.mark.parametrize("layers", [(), PATTERN])
+@pytest.mark.parametrize(
+    ("execution", "layers"),
+    [
+        ("scan", ()),
+        ("loop", PATTERN),
+        pytest.param("scan", PATTERN, marks=pytest.mark.once),
+        pytest.param("loop", (), marks=pytest.mark.once),
+    ],
+)
 def test_what_blocks_sow_comes_out_of_every_layer(execution, layers):
     config = dataclasses.replace(
         CONFIG, layer_execution=execution, layers=layers, num_layers=5, remat="dots"

@@ -39,6 +39,33 @@ ENTRY %main (p: f32[3]) -> f32[3] {
 """
 
 
+# As XLA writes `shard_map`, whose collectives all have channel 1; and a reduce-scatter on a TPU.
+SHARDED = """HloModule jit_step
+%all-reduce-scatter.7 (input: f32[64]) -> f32[16] {
+  %all-reduce.3 = f32[64]{0} all-reduce(%input), channel_id=5, replica_groups={{0,1,2,3}}, \
+to_apply=%add
+}
+
+ENTRY %main (p: f32[3]) -> f32[3] {
+  %k = f32[10]{0} collective-permute(%p), channel_id=1, \
+source_target_pairs={{0,1},{1,0},{2,3},{3,2}}
+  %v = f32[6]{0} collective-permute(%p), channel_id=1, source_target_pairs={{0,1},{1,0},{2,3},{3,2}}
+  %c = f32[5]{0} collective-permute(%p), channel_id=1, source_target_pairs={{0,1},{1,2},{2,3}}
+  %s = f32[100]{0} all-reduce(%p), channel_id=1, replica_groups={{0,1},{2,3}}, to_apply=%add
+  %f = f32[16]{0} fusion(%p), kind=kCustom, calls=%all-reduce-scatter.7
+}
+"""
+
+
+def test_collectives_that_share_a_channel_all_count():
+    assert read_collectives(SHARDED, 4) == [
+        Collective("all-reduce", 2, 1, 400),
+        Collective("collective-permute", 2, 2, 64),
+        Collective("reduce-scatter", 4, 1, 64),
+        Collective("collective-permute", 4, 1, 20),
+    ]
+
+
 def test_collectives_count_once_for_each_turn_of_a_loop():
     gather, reduce, start = (
         Collective("all-gather", 4, 12, 12 * 128 * 512 * 2),

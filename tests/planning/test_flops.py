@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxformer.config import ModelConfig
+from jaxformer.config import LayerConfig, ModelConfig
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel
-from jaxformer.planning.flops import step_flops
+from jaxformer.planning.flops import forward_flops, step_flops
 from jaxformer.training import language_model_loss
 
 # Wide against the vocabulary and the length, so that products outweigh what is done elementwise,
@@ -41,7 +41,7 @@ def compiled_flops(kind, config):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] if name in ("remat_dots", "encoder") else [])
+        pytest.param(name, marks=() if name in ("decoder", "grouped_swiglu") else pytest.mark.once)
         for name in MODELS
     ],
 )
@@ -53,3 +53,15 @@ def test_formula_is_what_the_compiler_counts(name):
     counted = compiled_flops(kind, config)
     # XLA counts norms, activations and softmax as well.
     assert 0.965 < formula / counted < 1.02, formula / counted
+
+
+def test_windows_count_the_pairs_in_them():
+    sizes = {"vocab_size": 5, "max_len": 16, "d_model": 8, "num_heads": 2, "num_layers": 3}
+    whole = forward_flops(ModelConfig(**sizes), 16)
+    mixed = ModelConfig(
+        **sizes, local_window_size=7, layers=(LayerConfig(), LayerConfig(local_window_size=3))
+    )
+    layer = whole.attention / 3
+    assert forward_flops(mixed, 16) == whole._replace(attention=layer * (8 + 4 + 8) / 16)
+    encoder = ModelConfig(**sizes, architecture="encoder", local_window_size=3)
+    assert forward_flops(encoder, 16).attention == whole.attention * 7 / 16

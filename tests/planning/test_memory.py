@@ -39,6 +39,36 @@ def test_state_has_the_bytes_of_arrays_on_a_mesh():
     assert needs.optimizer > 2 * needs.parameters
 
 
+def test_optimizer_on_the_host_takes_no_room_beside_the_activations():
+    needs = memory_needs(config(), SIZES)
+    assert needs.total == sum(needs[:4])
+    mesh = dataclasses.replace(config().mesh, optimizer_state="host")
+    on_host = memory_needs(dataclasses.replace(config(), mesh=mesh), SIZES)
+    assert on_host[:4] == needs[:4]
+    larger = max(needs.optimizer, needs.activations)
+    assert on_host.total == needs.parameters + needs.gradients + larger
+
+
+def test_heads_are_split_over_as_many_devices_as_they_divide():
+    mesh = MeshConfig(data=1, tensor=4)
+    needs = memory_needs(
+        dataclasses.replace(config(), mesh=mesh), dict.fromkeys(SIZES, 1) | {"tensor": 4}
+    )
+    assert 0 < needs.activations < memory_needs(config(), dict.fromkeys(SIZES, 1)).activations
+
+
+@pytest.mark.once
+def test_remat_keeps_the_inputs_of_layers_and_not_the_parameters_again():
+    """Ten layers more have ten inputs more, `[B, T, D]` in float32, and ten of each kernel."""
+
+    def kept(num_layers):
+        made = config(num_layers=num_layers, remat="full", d_model=48)
+        return memory_needs(made, dict.fromkeys(SIZES, 1)).activations
+
+    inputs = 10 * 8 * 8 * 48 * 4
+    assert inputs <= kept(13) - kept(3) < 1.5 * inputs
+
+
 @pytest.mark.once
 def test_activations_shrink_with_remat_and_with_every_split():
     alone = dict.fromkeys(SIZES, 1)

@@ -8,6 +8,8 @@ import pytest
 from jaxformer.config import MeshConfig, TrainingConfig
 from jaxformer.errors import ConfigError
 from jaxformer.planning import ACCELERATORS, find_accelerator, make_plan, nearest_that_fits
+from jaxformer.planning import plan as planner
+from jaxformer.planning.traffic import seconds_of
 from tests.small_config import model, small
 
 H100 = ACCELERATORS["H100"]
@@ -62,6 +64,55 @@ def test_pmap_sums_gradients_once_and_a_mesh_in_every_micro_batch():
     assert twice[0].num_bytes == 2 * once[0].num_bytes
 
 
+def test_gradients_are_summed_in_every_micro_batch_where_hosts_make_a_mesh():
+    training = TrainingConfig(steps=7, batch_size=32, accumulate_steps=2)
+    (sums,) = make_plan(config(training=training), H100, num_devices=16).collectives
+    assert (sums.kind, sums.group, sums.times, sums.on_a_host) == ("all-reduce", 16, 2, 8)
+    # Eight adapters for the eight devices of a host.
+    assert seconds_of([sums], H100) == pytest.approx(sums.traffic / (8 * H100.network))
+
+
+def test_group_with_one_device_on_each_host_has_its_adapter_alone():
+    plan = make_plan(
+        config(training=TrainingConfig(steps=7, batch_size=16), mesh=MeshConfig(fsdp=8)), H100,
+        num_devices=16,
+    )  # fmt: skip
+    over_data, *_ = (one for one in plan.collectives if one.kind == "all-reduce")
+    assert (over_data.group, over_data.on_a_host) == (2, 1)
+    assert seconds_of([over_data], H100) == pytest.approx(over_data.traffic / H100.network)
+    gathers, *_ = (one for one in plan.collectives if one.kind == "all-gather")
+    assert seconds_of([gathers], H100) == pytest.approx(gathers.traffic / H100.interconnect)
+
+
+def test_tokens_split_over_devices_sum_gradients_and_pass_keys_round():
+    """Of the model's keys and values `[B, T, N, 2H]`: two rounds, and their gradients a third."""
+    mesh = MeshConfig(sequence=4)
+    plan = make_plan(config(mesh=mesh), H100, num_devices=8)
+    found = {one.kind: one for one in plan.collectives}
+    assert found.keys() == {"all-reduce", "collective-permute"}
+    assert (found["all-reduce"].group, found["all-reduce"].on_a_host) == (8, 8)
+    rows = 8 // 2
+    assert found["collective-permute"].num_bytes == 6 * 3 * (rows * 16 * 4 * 2 * 8) * 4
+
+
+def test_data_axis_that_is_set_is_part_of_what_fits():
+    mesh = MeshConfig(data=8)
+    plan = make_plan(config(mesh=mesh), H100, num_devices=8)
+    needed = plan.needs.parameters + plan.needs.gradients + plan.needs.optimizer
+    small_plan = make_plan(config(mesh=mesh), with_memory(needed // 2), num_devices=8)
+    found, changes = nearest_that_fits(small_plan)
+    assert found.fits and changes["mesh.data"] * changes["mesh.fsdp"] == 8
+
+
+def test_kernel_of_a_gpu_is_planned_without_one():
+    sizes = {"vocab_size": 22, "max_len": 16, "d_model": 32, "num_heads": 4, "num_layers": 2}
+    made = small(
+        model=model(**sizes, attention_implementation="cudnn", dtype="bfloat16"),
+        training=TrainingConfig(steps=7, batch_size=8),
+    )
+    assert make_plan(made, H100, num_devices=8).fits
+
+
 def test_unknown_accelerators_and_places_are_refused():
     with pytest.raises(ConfigError, match="must be one of A100.*did you mean 'H200'"):
         find_accelerator("H20")
@@ -69,6 +120,10 @@ def test_unknown_accelerators_and_places_are_refused():
         make_plan(config(), ACCELERATORS["v5e"], num_devices=4)
     with pytest.raises(ConfigError, match="topology is for TPUs"):
         make_plan(config(), H100, topology="2x2")
+    cudnn = dataclasses.replace(config().model, attention_implementation="cudnn", dtype="bfloat16")
+    place = planner.Place(ACCELERATORS["v5e"], 1, [])
+    with pytest.raises(ConfigError, match="'cudnn' is for NVIDIA GPUs, got accelerator v5e"):
+        planner._plan(dataclasses.replace(config(), model=cudnn), place)
     if importlib.util.find_spec("libtpu") is None:
         with pytest.raises(ConfigError, match=r'pip install "jaxformer\[tpu\]"'):
             make_plan(config(), ACCELERATORS["v5e"], topology="2x2")

@@ -65,6 +65,7 @@ def test_run_starts_from_weights_and_tokenizer_of_another(source, tmp_path):
     assert run.task.tokenizer.words == before.task.tokenizer.words
 
 
+@pytest.mark.once
 def test_start_is_resumed_bitwise_and_without_its_source(source, tmp_path):
     copy = tmp_path / "source"
     shutil.copytree(source, copy)

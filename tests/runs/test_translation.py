@@ -482,6 +482,7 @@ def test_label_smoothing_is_in_the_training_loss_alone(trained, run, evaluation,
     assert evaluation.loss * evaluation.predicted == pytest.approx(nats, rel=1e-5)
 
 
+@pytest.mark.once
 def test_translator_starts_from_another_with_both_tokenizers_and_its_vectors(
     trained, run, tmp_path
 ):

@@ -90,13 +90,14 @@ def test_resumed_run_is_bitwise_the_uninterrupted_one(tmp_path, uninterrupted):
     assert without_time(read_metrics(tmp_path)) == without_time(read_metrics(uninterrupted))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "optimizer",
     [
         SgdConfig(learning_rate=0.1, nesterov=True),
-        pytest.param(LionConfig(learning_rate=1e-3), marks=pytest.mark.once),
-        pytest.param(AdafactorConfig(learning_rate=0.1, momentum=0.5), marks=pytest.mark.once),
-        pytest.param(MuonConfig(learning_rate=1e-2), marks=pytest.mark.once),
+        LionConfig(learning_rate=1e-3),
+        AdafactorConfig(learning_rate=0.1, momentum=0.5),
+        MuonConfig(learning_rate=1e-2),
     ],
     ids=lambda optimizer: optimizer.name,
 )

@@ -1,6 +1,8 @@
 """A mesh of devices: the numbers of one device, and no more of the model on each than must be."""
 
+import dataclasses
 import functools
+import typing
 
 import jax
 import jax.numpy as jnp
@@ -182,6 +184,35 @@ def test_no_device_has_more_than_its_share():
     assert runner.num_bytes(jax.eval_shape(lambda: state)) == on_a_device
 
 
+def test_optimizer_state_on_the_host_trains_as_on_the_devices(tmp_path):
+    mesh = dataclasses.replace(MESHES["fsdp_tensor"], optimizer_state="host")
+    runner = MeshRunner(mesh)
+    losses, state, step = trained("decoder", runner, steps=4)
+    np.testing.assert_allclose(losses, losses_on_one_device("decoder")[:4], rtol=1e-6)
+    assert step._function._cache_size() == 1
+    assert memory_kinds(state.params) == {"device"} and memory_kinds(state.opt_state[0]) == set()
+    assert memory_kinds(state.opt_state[1]) == {"pinned_host"}
+    assert_restores(tmp_path / "onto the host", MeshRunner(MESHES["rows"]), runner)
+    assert_restores(tmp_path / "from the host", runner, SingleRunner())
+
+
+def memory_kinds(tree):
+    """Memories in which the arrays of a pytree are; numbers, such as counts, are on the device."""
+    return {leaf.sharding.memory_kind for leaf in jax.tree.leaves(tree) if leaf.ndim}
+
+
+def test_optimizer_state_stays_where_the_host_cannot_be_reached():
+    class Device(typing.NamedTuple):
+        process_index: int = 0
+        device_kind: str = "Chip"
+
+        def addressable_memories(self):
+            return [jax.local_devices()[0].memory("device")]
+
+    with pytest.raises(ConfigError, match="got Chip, which has device alone; remove it"):
+        MeshRunner(MeshConfig(optimizer_state="host"), [Device()])
+
+
 def test_state_is_a_copy_of_what_it_is_made_from():
     original = jnp.arange(8.0)
     runner = MeshRunner()
@@ -218,7 +249,9 @@ def assert_restores(folder, saves, loads):
         template = jax.tree.map(lambda leaf: leaf + 1, template)
         restored = checkpoints.restore(template)
     jax.tree.map(np.testing.assert_array_equal, *map(jax.device_get, (restored, state)))
-    for leaf, placed in zip(*map(jax.tree.leaves, (restored, loads.place(state))), strict=True):
+    for leaf, placed in zip(
+        *map(jax.tree.leaves, (restored, loads.place(jax.device_get(state)))), strict=True
+    ):
         assert leaf.sharding == placed.sharding
 
 

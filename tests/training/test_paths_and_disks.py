@@ -132,7 +132,7 @@ def test_full_disk_is_one_line_at_once_and_the_run_goes_on(tmp_path, monkeypatch
                 opened.save(random_state(2, size))
                 saved.ask_until_failed(opened)
         # A thread of the save that failed may end after the others.
-        late = ("absl", logging.WARNING, "/orbax/checkpoint/ocdbt_utils.py", 1, "Skipping", (), None)
+        late = ("absl", logging.WARNING, "/orbax/checkpoint/utils.py", 1, "Skipping", (), None)
         logging.getLogger("absl").handle(logging.LogRecord(*late))
         assert time.monotonic() - start < 10 and "; free space" in str(e.value)
         (mounted / "filler").unlink()

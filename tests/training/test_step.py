@@ -149,7 +149,7 @@ def test_infinite_gradient_of_a_finite_loss_is_bad_too():
     assert state.params.tolist() == [0.0]
 
 
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("tied", [pytest.param(True, marks=pytest.mark.once), False])
 def test_loss_of_many_logits_is_made_in_chunks_and_the_same(tied, monkeypatch):
     config = ModelConfig(
         vocab_size=tiny.VOCAB, max_len=tiny.LENGTH, num_layers=1, d_model=8, num_heads=2,

@@ -162,6 +162,7 @@ def test_numbers_stand_out_from_their_cells():
     assert dark == (1, 1, 1) and bright == (0, 0, 0)
 
 
+@pytest.mark.once
 def test_many_tokens_are_named_as_far_as_there_is_room():
     tokens = [f"t{i}" for i in range(60)]
     figure = attention_heatmaps(np.zeros((60, 60)), tokens)

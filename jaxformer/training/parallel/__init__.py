@@ -2,8 +2,9 @@
 
 A runner has `axis_name`, the mapped axis that a step sums over (None where there is no such axis);
 `num_devices` and `num_local_devices`; `num_shards` and `num_local_shards`, the number of parts that
-the rows of a batch are split into; `host`, which of the rows are this host's; and `memory`, in
-bytes for each device. `Program`s come from `compile_train` and `compile_eval`.
+the rows of a batch are split into; `num_sequence_parts`, into which each row is; `host`, which of
+the rows are this host's; and `memory`, in bytes for each device. `Program`s come from
+`compile_train` and `compile_eval`.
 """
 
 from jaxformer.training.parallel.agreement import StopAgreement, stop_agreement

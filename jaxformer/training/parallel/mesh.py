@@ -19,11 +19,13 @@ from jaxformer.training.parallel.devices import least_memory, one_at_a_time
 from jaxformer.training.parallel.parts import BATCH_SPEC, ROW_AXES
 from jaxformer.training.parallel.placement import bytes_per_device, partition_specs
 from jaxformer.training.parallel.program import Program
+from jaxformer.training.state import TrainState
 
 __all__ = ["MeshRunner", "axis_sizes"]
 
 # Where the models' activations are, by the names that the modules give to their axes.
 _ACTIVATIONS = (("batch", ROW_AXES), ("sequence", "sequence"), ("heads", "tensor"))
+_HOST_MEMORY = "pinned_host"  # as JAX names what devices can copy from and to directly
 
 
 class MeshRunner:
@@ -56,11 +58,15 @@ class MeshRunner:
         self.num_devices, self.num_local_devices = len(self._devices), len(self._local)
         self.sizes = axis_sizes(config, self.num_devices)
         self._rules = config.rules
+        self._offloads = config.optimizer_state == "host"
+        if self._offloads:
+            _require_host_memory(self._devices[0])
         self._mesh = jax.make_mesh(
             tuple(self.sizes.values()), MESH_AXES, devices=self._devices,
             axis_types=(AxisType.Auto,) * len(MESH_AXES),
         )  # fmt: skip
         self.num_shards = math.prod(self.sizes[axis] for axis in ROW_AXES)
+        self.num_sequence_parts = self.sizes["sequence"]
         self.host, self.num_local_shards = _share_of_host(self._mesh, self.num_shards)
 
     @property
@@ -69,7 +75,7 @@ class MeshRunner:
         return least_memory(self._local)
 
     def num_bytes(self, shapes: Any) -> int:
-        """Bytes that a pytree of parameters or state takes on each device."""
+        """Bytes that a pytree of parameters or state takes on each device, during its update."""
         return bytes_per_device(shapes, self._rules, self.sizes)
 
     def create(self, make: Callable[[Any], Any], start: Any) -> Any:
@@ -98,6 +104,15 @@ class MeshRunner:
         )  # fmt: skip
 
     def _shardings(self, tree: Any) -> Any:
+        """Where the leaves of a pytree are between steps."""
+        shardings = self._device_shardings(tree)
+        if not (self._offloads and isinstance(tree, TrainState)):
+            return shardings
+        on_host = jax.tree.map(_in_host_memory, tree.opt_state, shardings.opt_state)
+        return shardings._replace(opt_state=on_host)
+
+    def _device_shardings(self, tree: Any) -> Any:
+        """Where the leaves of a pytree are within a step."""
         specs = partition_specs(tree, self._rules, self.sizes)
         return jax.tree.map(functools.partial(NamedSharding, self._mesh), specs)
 
@@ -105,6 +120,8 @@ class MeshRunner:
         """Makes a program of a training step of (state, batch); the state passed in is donated."""
 
         def placed_step(state: Any, batch: Any) -> tuple[Any, Any]:
+            if self._offloads:
+                state = jax.device_put(state, self._device_shardings(state))
             with nn.logical_axis_rules(_ACTIVATIONS):
                 state, metrics = step(state, batch)
             # Where it came from, so that the next step is the same program.
@@ -122,7 +139,8 @@ class MeshRunner:
         return self._program(jax.jit(placed_step))
 
     def _constrain(self, tree: Any) -> Any:
-        return jax.lax.with_sharding_constraint(tree, self._shardings(tree))
+        tree = jax.lax.with_sharding_constraint(tree, self._device_shardings(tree))
+        return jax.device_put(tree, self._shardings(tree)) if self._offloads else tree
 
     def _constrain_all(self, tree: Any) -> Any:
         """Puts a pytree on every device."""
@@ -180,7 +198,7 @@ class MeshRunner:
             raise drifted()
 
     def one_copy(self, tree: Any) -> Any:
-        """Copies a pytree of state to one local device, leaf by leaf."""
+        """Copies a pytree of parameters to one local device, leaf by leaf."""
 
         def copy(leaf: jax.Array) -> jax.Array:
             if not leaf.is_fully_addressable:
@@ -189,6 +207,20 @@ class MeshRunner:
             return jax.device_put(leaf, self._local[0])
 
         return jax.tree.map(copy, tree)
+
+
+def _require_host_memory(device: jax.Device) -> None:
+    kinds = [memory.kind for memory in device.addressable_memories()]
+    if _HOST_MEMORY not in kinds:
+        raise ConfigError(
+            "mesh.optimizer_state='host' needs devices that can use the memory of their host, got "
+            f"{device.device_kind}, which has {', '.join(kinds)} alone; remove it"
+        )
+
+
+def _in_host_memory(leaf: Any, sharding: NamedSharding) -> NamedSharding:
+    """Where an array of an optimizer's state is; numbers, such as a count, stay where they are."""
+    return sharding.with_memory_kind(_HOST_MEMORY) if leaf.ndim else sharding
 
 
 def _place_leaf(leaf: Any, sharding: NamedSharding) -> jax.Array:

@@ -37,6 +37,7 @@ class PmapRunner:
     """
 
     axis_name: str = "batch"
+    num_sequence_parts: int = 1
     host: Host = Host()
 
     def __init__(self, devices: Sequence[jax.Device] | None = None) -> None:

@@ -31,6 +31,7 @@ class SingleRunner:
     num_local_devices: int = 1
     num_shards: int = 1
     num_local_shards: int = 1
+    num_sequence_parts: int = 1
     host: Host = Host()
 
     def __init__(self, device: jax.Device | None = None) -> None:

@@ -1,0 +1,85 @@
+"""Every shipped config: its training step compiles for a TPU, and lowers for an NVIDIA GPU."""
+
+import dataclasses
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from jaxformer.config import MeshConfig, load_config
+from jaxformer.errors import ConfigError
+from jaxformer.planning.settings import batch_rows, batch_shapes, planned_task
+from jaxformer.runs.memory import state_shapes
+from jaxformer.training import MeshRunner, SingleRunner, make_optimizer, make_train_step
+
+ROOT = pathlib.Path(__file__).parents[2]
+CONFIGS = sorted(path.stem for path in (ROOT / "configs").glob("*.toml"))
+FROM_DATA = {"vocab_size": 96, "source_vocab_size": 96, "num_classes": 6}  # where only it says so
+MESH = MeshConfig(fsdp=2, tensor=2)
+
+COMPILE = """
+import dataclasses, json, sys
+import jax
+jax.config.update("jax_platforms", "cpu")
+from jaxformer.planning import ACCELERATORS, make_plan
+from tests.planning.test_ready_configs import MESH, full_config
+config = full_config(sys.argv[1])
+if sys.argv[2] == "2x2":
+    config = dataclasses.replace(config, mesh=MESH)
+plan = make_plan(config, ACCELERATORS["v5e"], topology=sys.argv[2])
+print(json.dumps({"failure": plan.compiled.failure, "sizes": plan.sizes,
+                  "total": plan.compiled.total, "seconds": plan.compiled.seconds}))
+"""
+
+
+def full_config(name):
+    """A config of the folder, with the sizes that its data would give it."""
+    config = load_config(ROOT / "configs" / f"{name}.toml")
+    for key, size in FROM_DATA.items():
+        try:
+            return planned_task(config).config
+        except ConfigError:
+            model = dataclasses.replace(config.model, **{key: size})
+            config = dataclasses.replace(config, model=model)
+    return planned_task(config).config
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+@pytest.mark.parametrize("topology", ["1x1", "2x2"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_step_compiles_for_a_tpu(name, topology):
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE, name, topology], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": ""},
+    )  # fmt: skip
+    found = json.loads(done.stdout.splitlines()[-1])
+    print(name, topology, found)
+    assert found["failure"] is None and found["total"] < 16 * 2**30
+    assert found["sizes"]["tensor"] == (2 if topology == "2x2" else 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("runner", ["single", "mesh"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_step_lowers_for_a_gpu(name, runner):
+    task = planned_task(full_config(name))
+    config = task.config
+    runner = SingleRunner() if runner == "single" else MeshRunner(MESH, jax.local_devices()[:4])
+    step = make_train_step(
+        task.loss(config.training.label_smoothing),
+        make_optimizer(config.optimizer, config.schedule),
+        seed=config.seed, accumulate_steps=config.training.accumulate_steps,
+    )  # fmt: skip
+    program = runner.compile_train(step)
+    batch = batch_shapes(config, batch_rows(config, runner.num_shards))
+    with program._context():
+        exported = jax.export.export(program._function, platforms=["cuda"])(
+            runner.template(state_shapes(task)), runner.batch_template(batch)
+        )
+    assert exported.platforms == ("cuda",) and exported.nr_devices == runner.num_devices
