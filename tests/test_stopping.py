@@ -200,3 +200,16 @@ while True:
     status, seconds, _, error = run(in_command(work), signal.SIGTERM)
     assert status == 143 and seconds < 5
     assert error == "jaxformer: stopped by SIGTERM at step 3; the same command goes on\n"
+
+
+def test_c_code_that_shows_why_it_cannot_import_shows_nothing_of_a_signal():
+    """As NumPy's does for other libraries' extensions, before it makes an ImportError of it."""
+    shows = """
+    try:
+        raise {error}
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+"""
+    for error, seen in (("stopping.Stopped(15)", False), ("ValueError(7)", True)):
+        *_, said = run(in_command(textwrap.dedent(shows).format(error=error)))
+        assert ("Traceback" in said) == seen

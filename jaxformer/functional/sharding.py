@@ -8,8 +8,8 @@ __all__ = ["automatic_axes"]
 def automatic_axes() -> dict[str, int]:
     """Axes of the mesh over which jit splits a program by itself, and their sizes.
 
-    It is the mesh of `jax.set_mesh`. Within shard_map and pmap there is none: there a program is
-    one of a single device.
+    It is the mesh of `jax.set_mesh`, whose axes should be Auto. Within shard_map and pmap there is
+    none: there a program is one of a single device.
 
     Returns:
         The sizes of the axes by name; empty without a mesh.

@@ -36,6 +36,7 @@ def layer_contexts(
     *,
     attention_fn: AttentionFunctions,
     scheme_of: Callable[[LayerConfig], Positions],
+    return_weights: bool,
 ) -> list[AttentionContext]:
     """Attention context of each layer; layers with the same settings share one.
 
@@ -49,6 +50,7 @@ def layer_contexts(
         cache: one cache per layer, or None.
         attention_fn: computes self-attention, in all layers or by name.
         scheme_of: position scheme of a layer, the same module for equal settings.
+        return_weights: whether the weights will be asked for, which ring attention never has.
 
     Returns:
         num_layers contexts.
@@ -78,7 +80,7 @@ def layer_contexts(
                 rotation=rotations[id(scheme)],
             )
             context = _with_bias(context, scheme, positions.shape[1], layer_cache)
-            if layer_cache is None:
+            if layer_cache is None and not return_weights:
                 context = _over_a_ring(context, config, *positions.shape)
             contexts[key] = context
         result.append(contexts[key])
@@ -94,8 +96,11 @@ def _over_a_ring(
     split rows, tokens and heads is said by the logical axis rules, as of all activations.
     """
     rows, tokens, heads = map(_mesh_axes, ("batch", "sequence", "heads"))
-    computes_dot_products = context.attention_fn is dot_product_attention
-    if len(tokens) != 1 or _num_parts(tokens) == 1 or not computes_dot_products:
+    # cuDNN does not give the residual by which a ring merges blocks.
+    could = context.attention_fn is dot_product_attention and (
+        config.attention_implementation != "cudnn"
+    )
+    if len(tokens) != 1 or _num_parts(tokens) == 1 or not could:
         return context
     fits = num_rows % _num_parts(rows) == num_tokens % (2 * _num_parts(tokens)) == 0
     if not fits or context.mask is not None or context.bias is not None:
@@ -110,9 +115,11 @@ def _over_a_ring(
 
 
 def _mesh_axes(logical: str) -> tuple[str, ...]:
-    """Axes of the mesh that an axis of activations is split over, by its logical name."""
-    axes = dict(nn.get_logical_axis_rules()).get(logical) or ()
-    return (axes,) if isinstance(axes, str) else tuple(axes)
+    """Axes of the mesh that an axis of activations is split over, by the first rule of its name."""
+    rules = nn.get_logical_axis_rules()
+    axes = next((axes for name, axes in rules if name == logical), None) or ()
+    axes = (axes,) if isinstance(axes, str) else axes
+    return tuple(axis for axis in axes if axis in automatic_axes())
 
 
 def _num_parts(axes: tuple[str, ...]) -> int:

@@ -238,7 +238,7 @@ class Transformer(Model):
         )
         contexts = layer_contexts(
             self.config, shared, positions, cache,
-            attention_fn=self.attention_fn, scheme_of=self._scheme,
+            attention_fn=self.attention_fn, scheme_of=self._scheme, return_weights=return_weights,
         )  # fmt: skip
         output = self.stack(
             x, contexts, cache=cache, cross_cache=cross_cache, deterministic=deterministic,

@@ -55,7 +55,7 @@ class Plan:
         flops: of the matrix products of a step, on all devices.
         collectives: of a step, as the compiler has put them in, or as they are expected.
         compiled: what the compiler says of the step; None without one.
-        seconds: lower bounds of a step's time: of "compute", "memory" and "interconnect".
+        seconds: that a step takes by "compute", "memory" and "interconnect", each at its peak.
     """
 
     task: Task

@@ -48,14 +48,19 @@ def install() -> StopSignals:
     """
     global _process
     _process = StopSignals(owns_process=True)
-    report = sys.unraisablehook
+    report, show = sys.unraisablehook, sys.excepthook
 
     def report_others(unraisable: Any) -> None:
         # Python has raised Stopped where nothing can catch it, such as in __del__.
         if not issubclass(unraisable.exc_type, Stopped):
             report(unraisable)
 
-    sys.unraisablehook = report_others
+    def show_others(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        # C code that cannot import NumPy shows why before it makes an ImportError of it.
+        if not issubclass(kind, Stopped):
+            show(kind, error, trace)
+
+    sys.unraisablehook, sys.excepthook = report_others, show_others
     _process.catch()
     _process.watch()
     return _process

@@ -13,6 +13,7 @@ from jaxformer.functional import (
     cross_entropy,
     dot_product_attention,
     from_ring_order,
+    ring_attention,
     sharded_ring_attention,
     to_ring_order,
 )
@@ -62,6 +63,33 @@ def test_sharded_ring_drops_other_weights_on_each_device(mesh):
     output = attend(ones, ones, ones, dropout_rng=jax.random.key(0))
     rows = {np.asarray(shard.data).tobytes() for shard in output.addressable_shards}
     assert len(rows) == 8
+
+
+def test_ring_takes_lengths_and_keys_of_dropout_that_differ_over_other_axes(mesh):
+    x = [normal(2, T, 2, 3, seed=seed) for seed in range(3)]
+    lengths = np.array([[T, 7], [9, T]], np.int32)  # of the two devices of "data", 2 rows each
+
+    def attend(query, key, value, lengths, rate):
+        index = jax.lax.axis_index("data")
+        output = ring_attention(
+            query, key, value, axis_name="sequence", key_value_seq_lengths=lengths[0],
+            dropout_rate=rate, dropout_rng=jax.random.fold_in(jax.random.key(0), index),
+        )  # fmt: skip
+        return output[None]
+
+    split, results = PartitionSpec(None, "sequence"), []
+    for rate in (0.0, 0.5):
+        mapped = jax.shard_map(
+            functools.partial(attend, rate=rate), mesh=mesh,
+            in_specs=(split, split, split, PartitionSpec("data")),
+            out_specs=PartitionSpec("data", None, "sequence"),
+        )  # fmt: skip
+        ordered = [to_ring_order(array, 2) for array in x]
+        results.append(np.asarray(jax.jit(mapped, compiler_options=QUICK)(*ordered, lengths)))
+    for own, of_data in zip(results[0], lengths, strict=True):
+        expected = dot_product_attention(*x, key_value_seq_lengths=of_data)
+        assert_close(from_ring_order(own, 2), expected, 1e-6)
+    assert not np.allclose(results[1][0], results[1][1])
 
 
 @pytest.mark.slow

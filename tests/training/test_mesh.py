@@ -9,11 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jax.sharding import NamedSharding, PartitionSpec
+from flax import linen as nn
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxformer.config import AdamWConfig, MeshConfig, MeshRule, ModelConfig, ScheduleConfig
 from jaxformer.errors import ConfigError, ShapeError, TrainingError
 from jaxformer.models import Decoder, EncoderDecoder
+from jaxformer.models.contexts import _mesh_axes
+from jaxformer.text import Host
 from jaxformer.training import (
     Checkpoints,
     MeshRunner,
@@ -25,6 +28,8 @@ from jaxformer.training import (
     make_runner,
     make_train_step,
 )
+from jaxformer.training.parallel.layout import share_of_host
+from jaxformer.training.parallel.parts import sum_over_parts
 from jaxformer.training.parallel.placement import partition_specs
 
 ROWS, LENGTH, VOCAB, WIDTH = 16, 8, 22, 24
@@ -202,7 +207,7 @@ def memory_kinds(tree):
 
 
 def test_optimizer_state_stays_where_the_host_cannot_be_reached():
-    class Device(typing.NamedTuple):
+    class Chip(typing.NamedTuple):
         process_index: int = 0
         device_kind: str = "Chip"
 
@@ -210,7 +215,7 @@ def test_optimizer_state_stays_where_the_host_cannot_be_reached():
             return [jax.local_devices()[0].memory("device")]
 
     with pytest.raises(ConfigError, match="got Chip, which has device alone; remove it"):
-        MeshRunner(MeshConfig(optimizer_state="host"), [Device()])
+        MeshRunner(MeshConfig(optimizer_state="host"), [Chip()])
 
 
 def test_state_is_a_copy_of_what_it_is_made_from():
@@ -324,6 +329,87 @@ def test_sequences_that_the_axis_does_not_divide_are_refused():
         step(jnp.float32(0), {"tokens": np.zeros((1, 12))})
 
 
+@pytest.mark.parametrize(
+    ("changes", "inputs", "rings"),
+    [
+        ({}, {}, True),
+        ({"positions": "alibi"}, {}, False),
+        ({}, {"mask": np.ones((1, 1, LENGTH, LENGTH), bool)}, False),
+        ({}, {"return_weights": True}, False),
+        ({}, {"short": True}, False),  # 2 x 2 chunks do not divide it
+        ({"attention_implementation": "cudnn", "dtype": "bfloat16"}, {}, False),
+    ],
+)  # fmt: skip
+def test_ring_is_taken_where_it_serves(changes, inputs, rings):
+    model = Decoder(dataclasses.replace(MODELS["decoder"].config, num_layers=1, **changes))
+    inputs = dict(inputs)
+    tokens = jnp.zeros((2, LENGTH - 2 * inputs.pop("short", False)), jnp.int32)
+    plain = Decoder(dataclasses.replace(model.config, attention_implementation="auto"))
+    params = jax.eval_shape(lambda: plain.init(jax.random.key(0), tokens)["params"])
+    runner = MeshRunner(MeshConfig(sequence=2), jax.local_devices()[:4])
+    step = runner.compile_eval(
+        lambda params, batch: model.apply({"params": params}, batch["tokens"], **inputs).logits
+    )
+    shapes = {"tokens": jax.ShapeDtypeStruct(tokens.shape, jnp.int32)}
+    try:
+        program = step.lower(runner.template(params), runner.batch_template(shapes)).as_text()
+    except ConfigError as error:  # where there is no GPU
+        assert "it needs an NVIDIA GPU" in str(error)
+        assert changes["attention_implementation"] == "cudnn"
+        return
+    assert ("collective_permute" in program) == rings
+
+
+def test_rules_of_axes_are_read_as_flax_reads_them():
+    mesh = jax.make_mesh((2, 2), ("data", "sequence"), axis_types=(AxisType.Auto,) * 2)
+    rules = (("sequence", None), ("sequence", "sequence"), ("heads", "tensor"), ("batch", "data"))
+    with jax.set_mesh(mesh), nn.logical_axis_rules(rules):
+        assert _mesh_axes("sequence") == _mesh_axes("heads") == ()
+        assert _mesh_axes("batch") == ("data",)
+
+
+def test_masks_of_a_batch_have_rows_alone():
+    runner = MeshRunner(MeshConfig(sequence=2), jax.local_devices()[:4])
+    step = runner.compile_eval(lambda params, batch: batch["mask"].sum())
+    assert int(step(jnp.float32(0), {"mask": np.ones((2, 1, 6, 6), bool)})) == 72
+
+
+class Device(typing.NamedTuple):
+    process_index: int
+
+
+@pytest.mark.parametrize(
+    ("processes", "host", "parts"),
+    [
+        ([[0, 0], [0, 0], [1, 1], [1, 1]], Host(1, 2), (2, 3)),
+        ([[0], [1], [0], [1]], Host(1, 2), (1, 3)),  # as a torus of TPUs is laid out
+        ([[0, 1], [0, 1], [2, 3], [2, 3]], Host(0, 2), (0, 1)),  # two hosts have the same rows
+    ],
+)  # fmt: skip
+def test_hosts_have_the_rows_of_their_devices(processes, host, parts):
+    shards = np.empty((len(processes), len(processes[0])), object)
+    for place, process in np.ndenumerate(processes):
+        shards[place] = Device(process)
+    assert share_of_host(shards, 1) == (host, parts)
+
+
+def test_hosts_that_share_some_rows_alone_are_refused():
+    shards = np.empty((3, 1), object)
+    shards[:, 0] = [Device(0), Device(0), Device(1)]
+    with pytest.raises(ConfigError, match=r"got \[\(0, 1\), \(2,\)\] of 3 parts"):
+        share_of_host(shards, 0)
+
+
+def test_rows_of_a_host_go_to_its_parts_in_order():
+    """Also where they are not side by side; each sequence is split besides."""
+    runner = MeshRunner(MeshConfig(sequence=2), jax.local_devices()[:4])
+    rows = np.arange(24).reshape(4, 6)
+    runner._own_shards = (1, 0)
+    placed = runner._put({"tokens": rows})["tokens"]
+    np.testing.assert_array_equal(placed, rows[[2, 3, 0, 1]])
+    assert {shard.data.shape for shard in placed.addressable_shards} == {(2, 3)}
+
+
 def test_automatic_runner_is_a_mesh_where_one_is_set():
     assert isinstance(make_runner(mesh=MeshConfig()), PmapRunner)
     assert make_runner(mesh=MeshConfig(data=8)).sizes["data"] == 8
@@ -331,6 +417,18 @@ def test_automatic_runner_is_a_mesh_where_one_is_set():
     assert isinstance(runner, MeshRunner)
     assert runner.sizes == {"data": 2, "fsdp": 1, "sequence": 1, "tensor": 2}
     assert (runner.num_shards, runner.num_devices) == (2, 4)
+
+
+def test_loss_in_chunks_needs_no_axes_but_those_that_there_are():
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
+    arrays = jnp.ones((4, 3, 2)), jnp.ones((5, 2)), jnp.ones((4, 3), jnp.int32)
+
+    def total(hidden, table, labels):
+        return (hidden.sum() + table.sum() * 0 + labels.sum()).astype(jnp.float32)
+
+    with jax.set_mesh(mesh):
+        summed = jax.jit(lambda *arrays: sum_over_parts(total, *arrays))(*arrays)
+    assert float(summed) == 4 * 3 * 2 + 4 * 3
 
 
 @pytest.mark.once

@@ -8,6 +8,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxformer.errors import ConfigError, TrainingError
 from jaxformer.training import PmapRunner, SingleRunner, make_eval_step, make_runner, split_cpu
+from jaxformer.training.parallel.checksums import _checksum
 
 
 def test_default_runner_takes_every_device():
@@ -82,6 +83,33 @@ def test_replicas_that_agree_pass_and_drifted_ones_do_not():
     drifted = jax.make_array_from_single_device_arrays((2,), sharding, copies)
     with pytest.raises(TrainingError, match="drifted apart"):
         runner.check_replicas({"a": drifted})
+
+
+KERNEL = np.random.default_rng(0).normal(size=(4, 6))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (np.float32([1, 1]), np.float32([-1, -1])),
+        (np.float32(KERNEL), np.float32(-KERNEL)),
+        (np.float32(KERNEL), np.float32(2 * KERNEL)),
+        (np.float32(KERNEL), np.float32(KERNEL[::-1])),
+        (KERNEL.astype(jnp.bfloat16), (-KERNEL).astype(jnp.bfloat16)),
+        (np.complex64(KERNEL), np.complex64(KERNEL * 1j)),
+        (KERNEL > 0, KERNEL < 0),
+        (np.int8([3, 4]), np.int8([4, 3])),
+    ],
+)  # fmt: skip
+def test_checksums_tell_apart_what_a_sum_of_bits_would_not(one, other):
+    checksums = [int(jax.jit(_checksum)(array)) for array in (one, one.copy(), other)]
+    assert checksums[0] == checksums[1] != checksums[2]
+
+
+def test_checksums_take_all_of_a_wide_number_into_account():
+    with jax.enable_x64(True):
+        values = np.float64([1, 2, -1, np.nextafter(1, 2)])
+        assert len({int(_checksum(jnp.asarray(value))) for value in values}) == 4
 
 
 def test_programs_on_virtual_cpu_devices_run_one_at_a_time():

@@ -129,7 +129,11 @@ def ring_attention(
     """
     refuse_for_ring(bias, mask, query_offset)
     size = mapped_size(axis_name)
-    check_implementation(implementation)
+    if check_implementation(implementation) == "cudnn":
+        raise ConfigError(
+            "implementation='cudnn' cannot serve ring attention, which merges blocks by a residual "
+            "that cuDNN does not give; pass 'auto' or 'chunked'"
+        )
     options = AttentionOptions(
         scale=scale, is_causal=is_causal, query_offset=0, local_window_size=local_window_size,
         query_segment_ids=query_segment_ids, key_value_segment_ids=key_value_segment_ids,
@@ -153,7 +157,7 @@ def ring_attention(
     ring = Ring(axis_name, size, structure.window, inputs.static, implementation)
     queries = Queries(_in_halves(inputs.query), _ids_in_halves(structure.query_ids))
     keys = Keys(_in_halves(inputs.key), _in_halves(inputs.value), _ids_in_halves(structure.key_ids))
-    queries, keys = varying(ring, (queries, keys))
+    queries, keys, whole = varying(ring, (queries, keys, whole))
     output = _attend(ring, queries, keys, whole)
     output = rearrange(output, "half ... t n h -> ... (half t) n h")
     return output.astype(inputs.query.dtype)

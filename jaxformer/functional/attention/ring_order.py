@@ -3,7 +3,7 @@
 A sequence is cut into 2n chunks for n devices, and device i holds the chunks i and 2n - 1 - i. Of
 causal attention every device then computes 2n + 1 blocks of a chunk of queries and a chunk of keys,
 and two in each step of the ring but its own first, so that none waits for another; in the order as
-it is, the last device would compute 2n^2 - n times what the first does. Striped order (device i
+it is, the last device would compute 2n - 1 times what the first does. Striped order (device i
 holds the tokens i, i + n, ...; Brandon et al., "Striped Attention", 2023) is as even, but leaves a
 diagonal in every block: none can be skipped whole, by causality, window or segment, nor computed
 without a mask.

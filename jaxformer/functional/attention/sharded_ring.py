@@ -66,7 +66,7 @@ def sharded_ring_attention(
     their positions, `to_ring_order(np.arange(T), n, axis=0)`; what it returns is in ring order,
     too. No array is moved but keys and values on the ring. With `in_ring_order=False` sequences
     are in their own order, and every call exchanges queries, keys, values and results with ring
-    order, about as much as two steps of the ring move.
+    order, about as much as N / K + 1 steps of the ring move.
 
     Args:
         query: float `[B, T, N, H]`, in ring order unless in_ring_order is False.

@@ -18,7 +18,8 @@ from jaxformer.training.parallel.hosts import (
     this_process,
     wait_for_processes,
 )
-from jaxformer.training.parallel.mesh import MeshRunner, axis_sizes
+from jaxformer.training.parallel.layout import axis_sizes
+from jaxformer.training.parallel.mesh import MeshRunner
 from jaxformer.training.parallel.messages import gather_texts, in_first_process, require_same
 from jaxformer.training.parallel.parts import ROW_AXES
 from jaxformer.training.parallel.placement import RULES, bytes_per_device

@@ -11,9 +11,21 @@ __all__ = ["checksum_range", "drifted"]
 
 
 def _checksum(leaf: jax.Array) -> jax.Array:
-    """Sum of an array's bits as uint32; unlike floats, it compares NaNs, and 0 with -0."""
-    width = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}[leaf.dtype.itemsize]
-    return jax.lax.bitcast_convert_type(leaf, width).astype(jnp.uint32).sum(dtype=jnp.uint32)
+    """Sum of hashes of an array's bits and their places; it compares NaNs, and 0 with -0.
+
+    In a sum of the bits alone flipped signs, doublings and exchanged rows would cancel. The hash is
+    the finalizer of MurmurHash3 (Appleby, 2011), which changes each bit with every bit.
+    """
+    if jnp.iscomplexobj(leaf):
+        leaf = jnp.stack([leaf.real, leaf.imag])
+    if leaf.dtype == bool:
+        leaf = leaf.astype(jnp.uint8)
+    words = {1: jnp.uint8, 2: jnp.uint16}.get(leaf.dtype.itemsize, jnp.uint32)  # of 8 bytes two
+    bits = jax.lax.bitcast_convert_type(leaf, words).astype(jnp.uint32).ravel()
+    bits ^= jnp.arange(bits.size, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        bits = (bits ^ (bits >> shift)) * jnp.uint32(factor)
+    return (bits ^ (bits >> 16)).sum(dtype=jnp.uint32)
 
 
 def checksum_range(leaf: jax.Array, axis_names: Any) -> jax.Array:

@@ -13,15 +13,15 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxformer.config import MESH_AXES, MeshConfig
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.text import Host
 from jaxformer.training.parallel.checksums import checksum_range, drifted
 from jaxformer.training.parallel.devices import least_memory, one_at_a_time
+from jaxformer.training.parallel.layout import axis_sizes, share_of_host
 from jaxformer.training.parallel.parts import BATCH_SPEC, ROW_AXES
 from jaxformer.training.parallel.placement import bytes_per_device, partition_specs
 from jaxformer.training.parallel.program import Program
 from jaxformer.training.state import TrainState
 
-__all__ = ["MeshRunner", "axis_sizes"]
+__all__ = ["MeshRunner"]
 
 # Where the models' activations are, by the names that the modules give to their axes.
 _ACTIVATIONS = (("batch", ROW_AXES), ("sequence", "sequence"), ("heads", "tensor"))
@@ -32,14 +32,16 @@ class MeshRunner:
     """Runs steps by `jax.jit` on a mesh of devices, for models that outgrow one device.
 
     The step is the one of a single device: XLA splits it as parameters and batches are split, and
-    puts in the communication. Dropout draws what a single device would.
+    puts in the communication. Dropout draws what a single device would, but for the weights of
+    ring attention, of which each block draws its own.
 
     Args:
         config: the axes of the mesh, and rules for the parameters; data-parallel when not given.
         devices: devices to use; all devices of all hosts when not given.
 
     Raises:
-        ConfigError: the axes do not make up the number of devices, or hosts have unequal parts.
+        ConfigError: the axes do not make up the number of devices, hosts have unequal parts, or
+            devices cannot use the memory of their host.
 
     Example:
         >>> runner = MeshRunner(MeshConfig(fsdp=1), jax.local_devices()[:1])
@@ -67,7 +69,10 @@ class MeshRunner:
         )  # fmt: skip
         self.num_shards = math.prod(self.sizes[axis] for axis in ROW_AXES)
         self.num_sequence_parts = self.sizes["sequence"]
-        self.host, self.num_local_shards = _share_of_host(self._mesh, self.num_shards)
+        self.host, self._own_shards = share_of_host(
+            self._mesh.devices.reshape(self.num_shards, -1), jax.process_index()
+        )
+        self.num_local_shards = len(self._own_shards)
 
     @property
     def memory(self) -> int:
@@ -160,18 +165,26 @@ class MeshRunner:
         leaf = np.asarray(leaf)
         shape = (leaf.shape[0] * self.host.count, *leaf.shape[1:])
         sharding = self._batch_sharding(path, shape)
-        return jax.make_array_from_process_local_data(sharding, leaf, shape)
+        num_rows = leaf.shape[0] // self.num_local_shards
+
+        def shard(index: Any) -> np.ndarray:
+            """The rows of this host, and tokens of them, that are at some slices of the batch."""
+            place = self._own_shards.index((index[0].start or 0) // num_rows)
+            return leaf[(slice(place * num_rows, (place + 1) * num_rows), *index[1:])]
+
+        return jax.make_array_from_callback(shape, sharding, shard)
 
     def _batch_sharding(self, path: tuple[Any, ...], shape: tuple[int, ...]) -> NamedSharding:
         """How an array of a batch is split: rows, and tokens over "sequence"."""
         parts = self.sizes["sequence"]
-        if len(shape) > 1 and shape[1] % parts:
+        by_token = len(shape) > 1 and shape[1] != 1  # an axis of 1, as of a mask, is not split
+        if by_token and shape[1] % parts:
             name = jax.tree_util.keystr(path, simple=True, separator="/")
             raise ShapeError(
                 f"mesh.sequence={parts} must divide the length of every sequence, got "
                 f"{shape[1]} of {name} {list(shape)} in a batch; change one of them"
             )
-        spec = BATCH_SPEC if len(shape) > 1 else PartitionSpec(ROW_AXES)
+        spec = BATCH_SPEC if by_token else PartitionSpec(ROW_AXES)
         return NamedSharding(self._mesh, spec)
 
     def batch_template(self, shapes: Any) -> Any:
@@ -232,51 +245,6 @@ def _place_leaf(leaf: Any, sharding: NamedSharding) -> jax.Array:
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
     whole = np.asarray(leaf)
     return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
-
-
-def axis_sizes(config: MeshConfig, num_devices: int) -> dict[str, int]:
-    """Number of devices along each axis of a mesh.
-
-    Args:
-        config: the axes.
-        num_devices: devices in all.
-
-    Raises:
-        ConfigError: the axes do not make up the number of devices.
-
-    Example:
-        >>> axis_sizes(MeshConfig(fsdp=4), 8)
-        {'data': 2, 'fsdp': 4, 'sequence': 1, 'tensor': 1}
-    """
-    others = {axis: getattr(config, axis) for axis in MESH_AXES if axis != "data"}
-    count = math.prod(others.values())
-    data = config.data or max(num_devices // count, 1)
-    if data * count != num_devices:
-        text = " * ".join(f"{axis}={size}" for axis, size in (("data", data), *others.items()))
-        raise ConfigError(
-            f"the axes of the mesh must make up the number of devices, got {text} = "
-            f"{data * count} of {num_devices} devices; change the [mesh], or set training.devices"
-        )
-    return {"data": data, **others}
-
-
-def _share_of_host(mesh: Mesh, num_shards: int) -> tuple[Host, int]:
-    """Which of the parts that rows are split into are this host's, and how many."""
-    devices = mesh.devices.reshape(num_shards, -1)
-    shards: dict[int, set[int]] = {}
-    for shard, row in enumerate(devices):
-        for device in row:
-            shards.setdefault(device.process_index, set()).add(shard)
-    count = len(shards[jax.process_index()])
-    for process, own in shards.items():
-        first = min(own)
-        if own != set(range(first, first + count)) or first % count:
-            raise ConfigError(
-                "every host must have as many of the parts that rows of a batch are split into, "
-                f"side by side, got parts {sorted(own)} of {num_shards} on host {process}; change "
-                "mesh.data or mesh.fsdp"
-            )
-    return Host(min(shards[jax.process_index()]) // count, num_shards // count), count
 
 
 @functools.cache

@@ -47,7 +47,9 @@ def sum_over_parts(
     def own_part(*arrays: jax.Array) -> Any:
         return jax.lax.psum(function(*arrays), tuple(sorted(axes)))
 
+    rows = tuple(axis for axis in ROW_AXES if axis in axes)
+    split = PartitionSpec(rows, "sequence" if "sequence" in axes else None)
     return jax.shard_map(
-        own_part, in_specs=(BATCH_SPEC, PartitionSpec(), BATCH_SPEC), out_specs=PartitionSpec(),
+        own_part, in_specs=(split, PartitionSpec(), split), out_specs=PartitionSpec(),
         axis_names=axes,
     )(hidden, table, labels)  # fmt: skip
