@@ -6,6 +6,7 @@ And the runs that several files of tests look at, each trained once: (run folder
 import atexit
 import importlib.metadata
 import os
+import re
 import shutil
 import tempfile
 
@@ -31,6 +32,33 @@ jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_default_matmul_precision", "highest")
 jax.config.update("jax_traceback_in_locations_limit", 0)  # which nothing reads, and lowering writes
+
+
+_ASKS_FOR_A_SHARED_RUN = re.compile(
+    r"def \w+\([^)]*\b(translation_run|classification_run|masked_run|trained)\b"
+)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With --dist loadfile one worker gets all files that look at a shared run, and trains it."""
+    from xdist.scheduler import LoadFileScheduling
+
+    if config.getvalue("dist") != "loadfile":
+        return None
+    files = [*(config.rootpath / "tests").rglob("test_*.py")]
+    shared = {
+        path.relative_to(config.rootpath).as_posix()
+        for path in files
+        if _ASKS_FOR_A_SHARED_RUN.search(path.read_text(encoding="utf-8"))
+    }
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            return "files with a shared run" if file in shared else file
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")
