@@ -23,4 +23,5 @@ OUT="/shared/$USER/runs/quickstart"         # CHANGE: run folder, on a disk that
 source "$ENVIRONMENT/bin/activate"
 
 # Ends all tasks when one fails; after that the same job can be submitted again, and goes on.
-srun --kill-on-bad-exit=1 jaxformer train "$CONFIG" --out "$OUT" --host-timeout 60
+srun --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1 \
+  jaxformer train "$CONFIG" --out "$OUT" --host-timeout 60

@@ -9,7 +9,8 @@ ZONE="us-central2-b"                        # CHANGE: its zone
 PROJECT="my-project"                        # CHANGE: its project
 CONFIG="quickstart"                         # CHANGE: config, or name of a ready one
 OUT="/mnt/shared/runs/quickstart"           # CHANGE: run folder, on a disk that all hosts mount
-INSTALL='pip install --quiet "jaxformer[tpu]"'  # CHANGE: how jaxformer comes to the hosts
+PYTHON="python3"                            # CHANGE: Python of the hosts, 3.11 or newer
+INSTALL="$PYTHON -m pip install --quiet 'jaxformer[tpu]'"  # CHANGE: how jaxformer comes there
 
 on_all_hosts() {
   gcloud compute tpus tpu-vm ssh "$TPU" --zone="$ZONE" --project="$PROJECT" --worker=all \
@@ -17,5 +18,6 @@ on_all_hosts() {
 }
 
 on_all_hosts "$INSTALL"
-# The same command goes on after an interruption. With nohup in front and `&` behind, it outlives ssh.
-on_all_hosts "jaxformer train '$CONFIG' --out '$OUT' --host-timeout 60"
+# The same command goes on after an interruption. To outlive ssh: nohup in front, and behind it
+# >train.log 2>&1 </dev/null &
+on_all_hosts "$PYTHON -m jaxformer train '$CONFIG' --out '$OUT' --host-timeout 60"

@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import pathlib
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -109,13 +110,15 @@ def _fail(watch: "HostWatch", error: BaseException) -> None:
     if isinstance(error, stopping.Stopped):
         watch.fail(128 + error.signal, f"stopped by {error.signal.name}")
         return
-    try:
-        assert isinstance(error, Exception)
-        message, status = message_and_status(error)
-    except (Exception, AssertionError):  # none that the command line knows
-        if isinstance(error, RuntimeError) and not stopping.is_cut_short():
-            watch.wait_for_verdict()
-        message, status = f"{type(error).__name__}: {error}", 1
+    known = None
+    if isinstance(error, Exception):
+        with contextlib.suppress(Exception):  # what the command line does not know, it raises again
+            known = message_and_status(error)
+    # A save, too, fails where the connection to another process breaks.
+    broken = re.search("[Cc]onnection|peer", known[0]) if known else isinstance(error, RuntimeError)
+    if broken and not stopping.is_cut_short():
+        watch.wait_for_verdict()
+    message, status = known or (f"{type(error).__name__}: {error}", 1)
     watch.fail(status, " ".join(message.split()))
 
 

@@ -22,8 +22,9 @@ from jaxformer.runs.run import open_run
 from jaxformer.runs.task import Task
 from jaxformer.runs.trained import task_class
 from jaxformer.training import Checkpoints
+from jaxformer.training.checkpoint_manifest import checkpoint_fingerprint
 
-__all__ = ["source_folder", "start_params", "with_start"]
+__all__ = ["source_folder", "start_fingerprint", "start_params", "with_start"]
 
 # What may differ from the model that the weights were trained in: how it is computed, and what is
 # new with the run.
@@ -112,6 +113,18 @@ def start_params(task: Task) -> tuple[Any, str]:
     # An encoder that predicts tokens may have an output table too, which classes do not need.
     encoder = {name: source.params["encoder"][name] for name in drawn["encoder"]}
     return {**drawn, "encoder": encoder}, f"{report}; the scores of the classes start anew"
+
+
+def start_fingerprint(config: ExperimentConfig) -> str | None:
+    """What the weights that a new run starts from are known by; None where it has none.
+
+    Args:
+        config: as `with_start` returns it.
+    """
+    if config.init_from is None:
+        return None
+    folder, step = _folder_and_step(config.init_from)
+    return f"{config.init_from}, {checkpoint_fingerprint(folder / CHECKPOINTS / str(step))}"
 
 
 def _start_class(

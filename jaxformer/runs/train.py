@@ -15,7 +15,7 @@ from jaxformer.config import ExperimentConfig, changed_settings
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs import folder as files
 from jaxformer.runs.memory import require_training_memory
-from jaxformer.runs.start import source_folder, start_params, with_start
+from jaxformer.runs.start import source_folder, start_fingerprint, start_params, with_start
 from jaxformer.runs.task import Task
 from jaxformer.runs.trained import task_class
 from jaxformer.text import BucketedBatches
@@ -28,7 +28,12 @@ from jaxformer.training import (
     make_schedule,
 )
 from jaxformer.training.lock import LOCK, run_lock
-from jaxformer.training.parallel import in_first_process, is_first_process, require_same
+from jaxformer.training.parallel import (
+    gather_texts,
+    in_first_process,
+    is_first_process,
+    require_same,
+)
 
 __all__ = ["train_run"]
 
@@ -125,7 +130,9 @@ def _train(
     if config.init_from is not None and not trained:
         init_params, report = start_params(made)
         made = dataclasses.replace(made, report=(report, *made.report))
-    require_same("data", {"data": summary.fingerprint, "the newest checkpoint": trained})
+    starts = None if trained else start_fingerprint(config)
+    same = {"data": summary.fingerprint, "the newest checkpoint": trained, "init_from": starts}
+    require_same("data", same)
 
     def write() -> None:
         if resumes:
@@ -152,15 +159,23 @@ def _train(
 
 
 def _require_shared(folder: pathlib.Path) -> None:
-    """Raises CheckpointError where this host does not have the folder that the first has made."""
+    """Raises CheckpointError where this host does not have the folder that the first holds."""
+    held = gather_texts("lock of the run folder", _lock_text(folder))[0]
     deadline = time.monotonic() + _LAG
-    while not files.is_run(folder):
+    while not files.is_run(folder) or _lock_text(folder) != held:
         if is_first_process() or time.monotonic() > deadline:
             raise CheckpointError(
-                f"out={folder} must be on a file system that all hosts share; the first host has "
-                "made it, and this one does not have it"
+                f"out={folder} must be on a file system that all hosts share; this one does not "
+                "have the folder that the first host holds"
             )
         time.sleep(0.1)
+
+
+def _lock_text(folder: pathlib.Path) -> str:
+    """What the lock of a folder says of its holder, which that of a copy does not say."""
+    with contextlib.suppress(OSError):
+        return (folder / LOCK).read_text(errors="replace")
+    return ""
 
 
 def _step_to_resume(folder: pathlib.Path, steps: int) -> int:

@@ -17,9 +17,11 @@ __all__ = ["Batches", "Host", "Source", "evaluation_batches", "require_seed"]
 class Host:
     """Which of the hosts that share every global batch this one is; a single one if not given.
 
+    Hosts that have the same rows, because they split what is in them, count as one.
+
     Args:
-        index: index of this host, from 0; `jax.process_index()`.
-        count: how many hosts there are; `jax.process_count()`.
+        index: index of this host, from 0; with rows split over all hosts `jax.process_index()`.
+        count: how many hosts there are, likewise `jax.process_count()`.
 
     Raises:
         DataError: the index is negative, or not less than the count.

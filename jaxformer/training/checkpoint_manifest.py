@@ -1,6 +1,7 @@
 """Manifests of checkpoints: written with each, and compared with it before it is loaded."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
@@ -19,6 +20,7 @@ from jaxformer.storage import (
 __all__ = [
     "add_checkpoint_loss",
     "checkpoint_damage",
+    "checkpoint_fingerprint",
     "checkpoint_loss",
     "checkpoint_steps",
     "write_checkpoint_manifest",
@@ -67,6 +69,15 @@ def write_checkpoint_manifest(
     }
     manifest = Manifest.of(folder, about, ignore=_CHANGED_LATER, sync=True)
     write_manifest(folder / _MANIFEST, manifest)
+
+
+def checkpoint_fingerprint(folder: pathlib.Path) -> str:
+    """SHA-256 of a checkpoint's manifest, and so of all its files.
+
+    Args:
+        folder: the checkpoint, which has been verified.
+    """
+    return hashlib.sha256((folder / _MANIFEST).read_bytes()).hexdigest()
 
 
 def add_checkpoint_loss(folder: pathlib.Path, validation_loss: float) -> None:

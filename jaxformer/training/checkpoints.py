@@ -15,7 +15,7 @@ from jaxformer.storage import make_folder
 from jaxformer.training.checkpoint_arrays import load_arrays
 from jaxformer.training.checkpoint_index import CheckpointIndex
 from jaxformer.training.checkpoint_manifest import add_checkpoint_loss, write_checkpoint_manifest
-from jaxformer.training.parallel import is_first_process, wait_for_processes
+from jaxformer.training.parallel import in_first_process, is_first_process
 from jaxformer.training.plain_path import PlainPath
 from jaxformer.training.state import TrainState
 
@@ -300,11 +300,13 @@ def _items(state: TrainState) -> dict[str, Any]:
 
 def _clear_the_way(folder: pathlib.Path) -> None:
     """Verifies all checkpoints, and renames those that are damaged, so that steps are free."""
-    if is_first_process():
+
+    def clear() -> None:
         for draft in folder.glob(f"*{_DRAFT}"):  # of a killed process
             shutil.rmtree(draft, ignore_errors=True)
         CheckpointIndex(folder).set_damaged_aside()
-    wait_for_processes("jaxformer: checkpoints are verified")
+
+    in_first_process("verify the checkpoints", clear)  # no collective, which could time out
 
 
 def _without_failures(record: logging.LogRecord) -> bool:

@@ -31,7 +31,7 @@ class FitResult(NamedTuple):
 
     Args:
         step: number of optimizer steps taken in all.
-        params: parameters after that step, on one device.
+        params: parameters after that step, on one device; where a mesh splits them, on its devices.
         evaluation: latest validation of this call; None where there was none.
         stop_signal: SIGINT or SIGTERM if that stopped the training, else None.
     """
@@ -133,7 +133,7 @@ def fit(
                 start, loop.steps, unit=data.unit, is_quiet=not is_first_process()
             ) as progress,
             stopping.finishing() as signals,
-            stop_agreement(signals, is_shared=runner.host.count > 1) as agreement,
+            stop_agreement(signals, is_shared=runner.num_hosts > 1) as agreement,
         ):
             if start:
                 progress.print(f"resuming at step {start} of {loop.steps}")
@@ -149,8 +149,11 @@ def fit(
                 ),
             )  # fmt: skip
             run.train()
+            params = run.state.params
+            if runner.has_all_params:  # here, because all hosts take part, so that none may stop
+                params = runner.one_copy(params)
     stop_signal = run.stop_signal or signals.received
-    return FitResult(run.step, runner.one_copy(run.state.params), run.evaluation, stop_signal)
+    return FitResult(run.step, params, run.evaluation, stop_signal)
 
 
 def _initial_state(

@@ -135,7 +135,7 @@ class TrainingLoop:
         """
         if self.step > self.last_saved:
             self.check()
-        if self.runner.host.count > 1:
+        if self.runner.num_hosts > 1:
             return function(*args)
         save = functools.partial(contextvars.copy_context().run, self.save_checked)
         return self.signals.cut_short(function, *args, save=save)
@@ -189,7 +189,7 @@ class TrainingLoop:
         for index, batch in enumerate(self.data.validation()):
             check_rows(f"validation batch {index}", batch, self.runner.num_local_shards)
             yield batch
-            if self.runner.host.count > 1 and self.must_stop():
+            if self.runner.num_hosts > 1 and self.must_stop():
                 assert self.stop_signal is not None
                 raise stopping.Stopped(self.stop_signal)
 

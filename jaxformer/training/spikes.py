@@ -92,13 +92,13 @@ class LossSpikes:
     def _keep(self, step: int, loss: float, median: float) -> str:
         """Writes the batch of a spike, unless there are enough; says what became of it."""
         try:
-            if len(list(self._folder.glob("*.npz"))) >= _MOST_FILES:
+            host = "" if self._host.count == 1 else f"-host-{self._host.index}"
+            if len(list(self._folder.glob(f"*{host}.npz"))) >= _MOST_FILES:
                 return f"is not kept, as spikes/ has {_MOST_FILES} already"
             arrays = _named_arrays(self._batch_at(step))
             arrays |= {"loss": np.float64(loss), "median": np.float64(median)}
             file = io.BytesIO()
             np.savez(file, **arrays)
-            host = "" if self._host.count == 1 else f"-host-{self._host.index}"
             name = f"step-{step + 1}{host}.npz"
             self._folder.mkdir(exist_ok=True)
             write_whole(self._folder / name, file.getvalue())

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,8 +12,9 @@ import time
 
 import pytest
 
-from jaxformer.cli import main
+from jaxformer.cli import hosts, main
 from jaxformer.cli.hosts import pop_launch
+from jaxformer.errors import StorageError
 from jaxformer.training import Checkpoints, read_metrics
 from tests.cli.commands import one_line, write_config
 
@@ -39,9 +41,9 @@ def tiny_config(folder, **changes):
 
 
 class Job:
-    """Two processes of `jaxformer train`, or the first; `flags` has more for each of them."""
+    """Two processes of `jaxformer train`, or the first; flags and folders are for each of them."""
 
-    def __init__(self, config, *words, flags=((), ()), alone=False):
+    def __init__(self, config, *words, flags=((), ()), folders=(None, None), alone=False):
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
         self.processes = [
@@ -51,7 +53,7 @@ class Job:
                  "--num-processes", "2", "--process-id", str(process),
                  "--host-timeout", str(HOST_TIMEOUT), *words, *flags[process]],
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                env={**os.environ, "JAX_PLATFORMS": "cpu"},
+                cwd=folders[process], env={**os.environ, "JAX_PLATFORMS": "cpu"},
             )
             for process in range(1 if alone else 2)
         ]  # fmt: skip
@@ -113,9 +115,10 @@ def test_two_processes_train_as_one_with_their_devices_which_resumes_their_run(t
 
 
 @pytest.mark.slow
-def test_a_signal_to_one_process_stops_both_at_the_same_saved_step(tmp_path):
+@pytest.mark.parametrize("mesh", [(), ("--mesh.sequence", "4")], ids=["rows", "one row on both"])
+def test_a_signal_to_one_process_stops_both_at_the_same_saved_step(tmp_path, mesh):
     folder = tmp_path / "run"
-    with Job(tiny_config(tmp_path), "--training.steps", "100000") as job:
+    with Job(tiny_config(tmp_path), "--training.steps", "100000", *mesh) as job:
         job.wait_for_steps(folder, 6)
         job.processes[1].send_signal(signal.SIGTERM)
         ends = job.ends()
@@ -139,6 +142,42 @@ def test_processes_end_in_time_with_a_message_when_one_is_killed(tmp_path, kille
     (line,) = errors(text)
     assert left.returncode == 1 and seconds < 2 * HOST_TIMEOUT + 10
     assert f"process {killed} " in line and "the run is saved up to step" in line
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [
+        (StorageError("8: the checkpoint cannot be saved (Gloo: Connection reset by peer)"), True),
+        (StorageError("8: the checkpoint cannot be saved (No space left on device)"), False),
+        (RuntimeError("Gloo all-reduce failed"), True),
+        (KeyError("x"), False),
+    ],
+)
+def test_error_that_may_come_from_the_end_of_another_process_waits_for_that(error, waits):
+    asked, failed = [], []
+
+    class Watch:
+        def wait_for_verdict(self):
+            asked.append(True)
+
+        def fail(self, status, why):
+            failed.append((status, why))
+
+    hosts._fail(Watch(), error)
+    assert asked == [True] * waits and len(failed) == 1
+    assert failed[0][0] == 1 and str(error.args[0]) in failed[0][1]
+
+
+@pytest.mark.slow
+def test_copies_of_a_run_folder_are_not_taken_for_one_that_is_shared(tmp_path):
+    """As on hosts whose disks are their own: the second process resumes a copy."""
+    config, copy = tiny_config(tmp_path), tmp_path / "copy"
+    main(["train", str(config), "--training.devices", "2", "--training.steps", "4"])
+    shutil.copytree(tmp_path / "run", copy / "run")
+    with Job(config, "--out", "run", folders=(tmp_path, copy)) as job:
+        ends = job.ends()
+    assert [status for status, *_ in ends] == [2, 2]
+    assert "must be on a file system that all hosts share" in errors(ends[1][2])[0]
 
 
 def test_unequal_hosts_are_named_in_one_line_by_each(tmp_path):
@@ -165,6 +204,8 @@ def test_unequal_hosts_are_named_in_one_line_by_each(tmp_path):
         (["--host-timeout", "1"], "--host-timeout must be at least 5 seconds, got 1"),
         (["--coordinator", "here", "--num-processes", "2", "--process-id", "0"],
          "--coordinator must be HOST:PORT of the first process, the port from 1 to 65535"),
+        (["--coordinator", "10.0.0..1:1234", "--num-processes", "2", "--process-id", "1"],
+         "--coordinator must be HOST:PORT of the first process"),
         (["--coordinator", "here:0", "--num-processes", "2", "--process-id", "0"],
          "--coordinator must be HOST:PORT"),
         (["--coordinator", "here:1", "--num-processes", "2", "--process-id", "2"],

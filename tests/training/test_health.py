@@ -11,6 +11,7 @@ import pytest
 
 from jaxformer.config import LoopConfig
 from jaxformer.errors import ConfigError, TrainingError
+from jaxformer.text import Host
 from jaxformer.training import (
     Checkpoints,
     PmapRunner,
@@ -291,10 +292,10 @@ def test_a_spike_is_written_with_its_batch(tmp_path, capsys):
         np.testing.assert_allclose(kept["median"], np.median(losses[:26]), rtol=1e-5)
 
 
-def spikes_at(folder, numbers, batch_at=lambda step: {"x": np.ones(3)}):
+def spikes_at(folder, numbers, batch_at=lambda step: {"x": np.ones(3)}, host=Host()):
     """The lines printed of a run whose loss is 1, and 9 at some steps."""
     lines = []
-    spikes = LossSpikes(folder, batch_at, lines.append)
+    spikes = LossSpikes(folder, batch_at, lines.append, host)
     for step in range(max(numbers) + 1):
         spikes.compare(step, 9.0 if step in numbers else 1.0)
     return lines
@@ -311,6 +312,13 @@ def test_ten_batches_are_kept_at_most_and_the_next_are_said_to_be_dropped(tmp_pa
     assert ["is not kept, as spikes/ has 10 already" in line for line in lines] == (
         [False] * 10 + [True] * 2
     )
+
+
+def test_each_host_keeps_its_rows_of_as_many_batches(tmp_path):
+    for index in (1, 11):
+        lines = spikes_at(tmp_path, range(40, 480, 40), host=Host(index, 12))
+        assert sum("is in spikes/" in line for line in lines) == 10
+    assert len(list((tmp_path / "spikes").iterdir())) == 20
 
 
 def test_a_spike_that_cannot_be_written_costs_a_line(tmp_path):

@@ -1,3 +1,4 @@
+import threading
 import warnings
 
 import jax
@@ -5,7 +6,7 @@ import pytest
 
 from jaxformer.errors import ConfigError
 from jaxformer.stopping import StopSignals
-from jaxformer.training.parallel import agreement, hosts, make_runner, messages
+from jaxformer.training.parallel import agreement, hosts, make_runner, messages, watch
 from jaxformer.training.parallel.agreement import StopAgreement
 
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_PROCID": "0",
@@ -137,3 +138,28 @@ def test_what_the_first_process_cannot_do_is_the_error_of_all(monkeypatch, store
     monkeypatch.setattr(messages, "_calls", type(messages._calls)())
     with pytest.raises(ConfigError, match="^process 0 cannot begin: the disk is too small"):
         messages.in_first_process("begin", fail)
+
+
+def test_process_says_why_another_has_ended_before_the_first_may_go(monkeypatch, store):
+    """The store is the first one's; when that is gone, JAX aborts the process."""
+    said, heard = [], watch.HostWatch.__new__(watch.HostWatch)
+    heard._own, heard._count, heard._leaving = 1, 2, threading.Event()
+    heard._note = lambda: "no step of the run is saved"
+    monkeypatch.setattr(watch, "_GRACE", 0.01)
+    monkeypatch.setattr(watch, "store", lambda: store)
+    key = f"{watch._KEY}/heard/1"
+    monkeypatch.setattr(watch, "write_line", lambda line: said.append((line, key in store.values)))
+
+    def exit_now(status):
+        raise SystemExit(status if key in store.values else "not heard")
+
+    monkeypatch.setattr(watch, "exit_now", exit_now)
+    failure = {"status": 2, "host": "a", "why": "the disk is full"}
+    with pytest.raises(SystemExit) as ended:
+        heard._follow(0, failure)
+    assert ended.value.code == 2
+    ((line, was_heard),) = said
+    assert "process 0 of 2, on a, has ended: the disk is full; no step" in line and not was_heard
+    heard._leaving.set()  # ends for a reason of its own, which it says itself
+    heard._follow(0, failure)
+    assert len(said) == 1

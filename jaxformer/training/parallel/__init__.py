@@ -1,10 +1,11 @@
 """Runners compile and run steps on devices; nothing else knows pmap, a mesh or a process.
 
 A runner has `axis_name`, the mapped axis that a step sums over (None where there is no such axis);
-`num_devices` and `num_local_devices`; `num_shards` and `num_local_shards`, the number of parts that
-the rows of a batch are split into; `num_sequence_parts`, into which each row is; `host`, which of
-the rows are this host's; and `memory`, in bytes for each device. `Program`s come from
-`compile_train` and `compile_eval`.
+`num_devices` and `num_local_devices`, on `num_hosts`; `num_shards` and `num_local_shards`, the
+number of parts that the rows of a batch are split into; `num_sequence_parts`, into which each row
+is; `host`, which of the rows are this host's; `has_all_params`, whether each device has all
+parameters; and `memory`, in bytes for each device. `Program`s come from `compile_train` and
+`compile_eval`.
 """
 
 from jaxformer.training.parallel.agreement import StopAgreement, stop_agreement
@@ -16,7 +17,6 @@ from jaxformer.training.parallel.hosts import (
     split_cpu,
     start_hosts,
     this_process,
-    wait_for_processes,
 )
 from jaxformer.training.parallel.layout import axis_sizes
 from jaxformer.training.parallel.mesh import MeshRunner
@@ -54,5 +54,4 @@ __all__ = [
     "start_hosts",
     "stop_agreement",
     "this_process",
-    "wait_for_processes",
 ]

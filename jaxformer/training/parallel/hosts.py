@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 
 import jax
 from jax._src.clusters import ClusterEnv  # which says what `initialize` would find, without it
-from jax.experimental import multihost_utils
 
 from jaxformer.errors import ConfigError
 from jaxformer.stopping import ending
@@ -25,7 +24,6 @@ __all__ = [
     "split_cpu",
     "start_hosts",
     "this_process",
-    "wait_for_processes",
 ]
 
 # In these, JAX's question whether it is in Kubernetes needs a package and asks the cluster.
@@ -46,16 +44,6 @@ def this_process() -> int:
 def num_processes() -> int:
     """Number of processes in the job; 1 where there is none."""
     return jax.process_count()
-
-
-def wait_for_processes(reason: str) -> None:
-    """Waits until every process of the job has come here.
-
-    Args:
-        reason: what for; the same in every process.
-    """
-    if jax.process_count() > 1:
-        multihost_utils.sync_global_devices(reason)
 
 
 def split_cpu(count: int) -> None:
@@ -120,6 +108,10 @@ class Launch:
         if self.coordinator is None or self.num_processes is None or self.process_id is None:
             return
         host, _, port = self.coordinator.rpartition(":")
+        try:
+            host.encode("idna")  # as looking it up does
+        except UnicodeError:
+            host = ""
         if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
             raise ConfigError(
                 "--coordinator must be HOST:PORT of the first process, the port from 1 to 65535, "

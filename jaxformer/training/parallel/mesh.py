@@ -14,7 +14,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxformer.config import MESH_AXES, MeshConfig
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.training.parallel.checksums import checksum_range, drifted
-from jaxformer.training.parallel.devices import least_memory, one_at_a_time
+from jaxformer.training.parallel.devices import least_memory, num_hosts, one_at_a_time
 from jaxformer.training.parallel.layout import axis_sizes, share_of_host
 from jaxformer.training.parallel.parts import BATCH_SPEC, ROW_AXES
 from jaxformer.training.parallel.placement import bytes_per_device, partition_specs
@@ -69,6 +69,8 @@ class MeshRunner:
         )  # fmt: skip
         self.num_shards = math.prod(self.sizes[axis] for axis in ROW_AXES)
         self.num_sequence_parts = self.sizes["sequence"]
+        self.num_hosts = num_hosts(self._devices)
+        self.has_all_params = self.sizes["fsdp"] == self.sizes["tensor"] == 1
         self.host, self._own_shards = share_of_host(
             self._mesh.devices.reshape(self.num_shards, -1), jax.process_index()
         )

@@ -38,6 +38,8 @@ class PmapRunner:
 
     axis_name: str = "batch"
     num_sequence_parts: int = 1
+    num_hosts: int = 1
+    has_all_params: bool = True
     host: Host = Host()
 
     def __init__(self, devices: Sequence[jax.Device] | None = None) -> None:

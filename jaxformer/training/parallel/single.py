@@ -32,6 +32,8 @@ class SingleRunner:
     num_shards: int = 1
     num_local_shards: int = 1
     num_sequence_parts: int = 1
+    num_hosts: int = 1
+    has_all_params: bool = True
     host: Host = Host()
 
     def __init__(self, device: jax.Device | None = None) -> None:

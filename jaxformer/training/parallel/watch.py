@@ -117,13 +117,18 @@ class HostWatch:
 
     def _follow(self, process: int, failure: dict[str, object]) -> None:
         """Ends this process after another one has failed, unless it does so itself."""
+        ends_itself = self._leaving.wait(_GRACE)
+        if not ends_itself:
+            who = f"process {process} of {self._count}, on {failure['host']}, has ended"
+            if process == 0 and failure.get("dead"):
+                who = "the job has ended"
+            self._status = int(str(failure["status"]))
+            self._say(f"{who}: {failure['why']}")
+            self._leaving.set()
+        # Until all have heard of it process 0 stays: with its store gone JAX aborts this process.
         store().key_value_set(f"{_KEY}/heard/{self._own}", "", allow_overwrite=True)
-        if self._leaving.wait(_GRACE):
-            return
-        who = f"process {process} of {self._count}, on {failure['host']}, has ended"
-        if process == 0 and failure.get("dead"):
-            who = "the job has ended"
-        self._end(int(str(failure["status"])), f"{who}: {failure['why']}")
+        if not ends_itself:
+            exit_now(self._status)
 
     def _look_for_dead(self) -> None:
         now = time.monotonic()
@@ -147,6 +152,9 @@ class HostWatch:
     def _end(self, status: int, why: str) -> NoReturn:
         if self._leaving.is_set():  # it has said why
             exit_now(self._status)
+        self._say(why)
+        exit_now(status)
+
+    def _say(self, why: str) -> None:
         note = self._note()
         write_line(f"jaxformer: error: {why}{'; ' if note else ''}{note}")
-        exit_now(status)
