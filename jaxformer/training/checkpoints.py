@@ -242,7 +242,9 @@ class Checkpoints:
         self._response, self._failed = None, True
         shutil.rmtree(self._folder / f"{step}{_DRAFT}", ignore_errors=True)
         self._index.remove(step)
-        first_line = (str(reason).splitlines() or [type(reason).__name__])[0][:300]
+        first_line = (str(reason).splitlines() or [type(reason).__name__])[0]
+        if len(first_line) > 300:  # what is wrong stands at its end, after a path
+            first_line = f"{first_line[:100]} ... {first_line[-200:]}"
         return StorageError(
             f"{self._folder / str(step)}: the checkpoint cannot be saved ({first_line}); free "
             "space, or mend that, and the same command goes on"

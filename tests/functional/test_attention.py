@@ -147,7 +147,7 @@ def test_attention_agrees_with_jax_nn_where_both_are_defined(options):
 
 
 @EACH
-@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+@pytest.mark.parametrize("dtype", [pytest.param(jnp.float16, marks=pytest.mark.once), jnp.bfloat16])
 def test_attention_in_low_precision_rounds_only_its_results(dtype, implementation):
     options, static = {"bias": normal(5, 7)}, {"implementation": implementation}
     inputs = inputs_of(GROUPED, dtype)

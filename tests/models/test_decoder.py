@@ -74,7 +74,9 @@ def test_decoder_cannot_see_the_future(model):
     assert (influence[1:, 0] > 0).all()
 
 
-@pytest.mark.parametrize("chunks", [(1,) * LENGTH, (3, 4), (LENGTH,)])
+@pytest.mark.parametrize(
+    "chunks", [(1,) * LENGTH, (3, 4), pytest.param((LENGTH,), marks=pytest.mark.once)]
+)
 def test_cached_decoding_equals_the_full_pass(model, chunks):
     decoder, params, logits = model
     cache, start, pieces = init_cache(decoder.config, 3, 16), 0, []

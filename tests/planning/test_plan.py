@@ -95,6 +95,7 @@ def test_tokens_split_over_devices_sum_gradients_and_pass_keys_round():
     assert found["collective-permute"].num_bytes == 6 * 3 * (rows * 16 * 4 * 2 * 8) * 4
 
 
+@pytest.mark.once
 def test_data_axis_that_is_set_is_part_of_what_fits():
     mesh = MeshConfig(data=8)
     plan = make_plan(config(mesh=mesh), H100, num_devices=8)

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -40,13 +41,13 @@ print(json.dumps({"failure": plan.compiled.failure, "sizes": plan.sizes,
 def full_config(name):
     """A config of the folder, with the sizes that its data would give it."""
     config = load_config(ROOT / "configs" / f"{name}.toml")
-    for key, size in FROM_DATA.items():
+    while True:
         try:
             return planned_task(config).config
-        except ConfigError:
-            model = dataclasses.replace(config.model, **{key: size})
+        except ConfigError as error:  # names the flag of what only the data says
+            key = re.search(r"--model\.([\w-]+)", str(error))[1].replace("-", "_")
+            model = dataclasses.replace(config.model, **{key: FROM_DATA[key]})
             config = dataclasses.replace(config, model=model)
-    return planned_task(config).config
 
 
 @pytest.mark.slow

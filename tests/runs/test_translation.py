@@ -334,6 +334,7 @@ def test_search_that_could_not_be_scored_is_refused_before_training(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.once
 def test_run_in_parts_equals_the_run_at_once_and_guards_its_data(trained, tmp_path):
     """50 steps, then 100, give the bits of 100 steps; then a word of the data is another."""
     whole = full_config(tmp_path)

@@ -148,6 +148,7 @@ def test_fewer_steps_than_trained_are_refused(uninterrupted):
         train(uninterrupted, 3)
 
 
+@pytest.mark.once
 def test_divergence_stops_the_run_and_names_the_step(tmp_path):
     with pytest.raises(
         TrainingError,

@@ -189,6 +189,7 @@ def test_no_device_has_more_than_its_share():
     assert runner.num_bytes(jax.eval_shape(lambda: state)) == on_a_device
 
 
+@pytest.mark.once
 def test_optimizer_state_on_the_host_trains_as_on_the_devices(tmp_path):
     mesh = dataclasses.replace(MESHES["fsdp_tensor"], optimizer_state="host")
     runner = MeshRunner(mesh)

@@ -146,6 +146,12 @@ def test_full_disk_is_one_line_at_once_and_the_run_goes_on(tmp_path, monkeypatch
     assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
 
 
+def test_reason_is_named_behind_the_longest_path(tmp_path):
+    with Checkpoints(tmp_path / "checkpoints") as opened:
+        error = opened._failure(2, OSError(f'Error writing "{"a" * 4000}": No space left'))
+    assert "(Error writing" in str(error) and '": No space left); free space' in str(error)
+
+
 def random_state(step, size):
     numbers = jax.device_put(np.random.default_rng(step).normal(size=size).astype(np.float32))
     return saved.state(step)._replace(params={"kernel": numbers}, opt_state=(numbers,))
