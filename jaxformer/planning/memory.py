@@ -134,7 +134,7 @@ def _kept(config: ExperimentConfig, rows: int) -> int:
     rng = jax.eval_shape(lambda: jax.random.key(0))
     params = param_shapes(task)
     jaxpr = jax.make_jaxpr(residuals)(params, batch, rng).jaxpr
-    kept = {id(var): var.aval for var in jaxpr.outvars}  # where the same is kept twice, it is once
+    kept: dict[int, Any] = {id(var): var.aval for var in jaxpr.outvars}  # the same twice is once
     shapes = collections.Counter((aval.shape, aval.dtype) for aval in kept.values())
     # Remat keeps its inputs under other names, of which parameters are there anyway.
     shapes.subtract((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(params))
