@@ -66,7 +66,7 @@ class Checkpoints:
             _clear_the_way(folder)
         self._index = CheckpointIndex(folder)
         self._plain = PlainPath(folder)
-        logging.getLogger("absl").addFilter(_without_failures)
+        _orbax_log.hold_back()
         if not read_only:
             # All that stand are good; the first process has found that out for the others.
             self._index.trust_all()
@@ -104,7 +104,7 @@ class Checkpoints:
             with contextlib.suppress(Exception):  # a failed save, which `_finish` has raised
                 self._checkpointer.close()
         if not self._failed:  # threads of a failed save may log even now
-            logging.getLogger("absl").removeFilter(_without_failures)
+            _orbax_log.let_through()
         self._plain.close()
 
     # Which checkpoints there are.
@@ -311,6 +311,26 @@ def _clear_the_way(folder: pathlib.Path) -> None:
     in_first_process("verify the checkpoints", clear)  # no collective, which could time out
 
 
-def _without_failures(record: logging.LogRecord) -> bool:
-    """Log filter: what Orbax logs of its failures, with tracebacks, is raised as an error."""
-    return record.levelno < logging.WARNING or "orbax" not in record.pathname
+class _OrbaxLog(logging.Filter):
+    """Holds back what Orbax logs of failures, with tracebacks: they are raised as errors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._num_open = 0  # folders of checkpoints that log
+        logging.getLogger("absl").addFilter(self)
+
+    def hold_back(self) -> None:
+        """Counts a folder whose failures are raised."""
+        self._num_open += 1
+
+    def let_through(self) -> None:
+        """Counts that it is closed: with none, the log of Orbax is as it was."""
+        self._num_open -= 1
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is logged."""
+        of_failure = record.levelno >= logging.WARNING and "orbax" in record.pathname
+        return not (of_failure and self._num_open)
+
+
+_orbax_log = _OrbaxLog()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jaxformer.errors import CheckpointError, StorageError
-from jaxformer.training import Checkpoints, MetricsWriter, read_metrics
+from jaxformer.training import Checkpoints, MetricsWriter, checkpoints, read_metrics
 from jaxformer.training.checkpoint_manifest import checkpoint_damage
 from tests.training import saved
 
@@ -132,8 +132,7 @@ def test_full_disk_is_one_line_at_once_and_the_run_goes_on(tmp_path, monkeypatch
                 opened.save(random_state(2, size))
                 saved.ask_until_failed(opened)
         # A thread of the save that failed may end after the others.
-        late = ("absl", logging.WARNING, "/orbax/checkpoint/utils.py", 1, "Skipping", (), None)
-        logging.getLogger("absl").handle(logging.LogRecord(*late))
+        logging.getLogger("absl").handle(orbax_warning())
         assert time.monotonic() - start < 10 and "; free space" in str(e.value)
         (mounted / "filler").unlink()
         with Checkpoints(folder, keep=5) as opened:
@@ -144,6 +143,24 @@ def test_full_disk_is_one_line_at_once_and_the_run_goes_on(tmp_path, monkeypatch
         assert saved.steps(folder) == ["1", "2"]
     # Orbax logs its tracebacks, which a terminal would show.
     assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
+
+
+def test_warnings_of_orbax_are_held_back_until_the_last_folder_is_closed(tmp_path, monkeypatch):
+    held = checkpoints._OrbaxLog()
+    monkeypatch.setattr(checkpoints, "_orbax_log", held)
+    saved.save(tmp_path / "checkpoints", 1)
+    assert held.filter(orbax_warning())
+    with Checkpoints(tmp_path / "checkpoints"):
+        with Checkpoints(tmp_path / "checkpoints", read_only=True):
+            assert not held.filter(orbax_warning())
+        assert not held.filter(orbax_warning())
+    assert held.filter(orbax_warning())
+    logging.getLogger("absl").removeFilter(held)
+
+
+def orbax_warning():
+    where = "/orbax/checkpoint/utils.py", 1
+    return logging.LogRecord("absl", logging.WARNING, *where, "Skipping", (), None)
 
 
 def test_reason_is_named_behind_the_longest_path(tmp_path):

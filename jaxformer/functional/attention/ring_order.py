@@ -135,7 +135,7 @@ def exchange_to_ring_order(x: jax.Array, *, axis_name: str, axis: int) -> jax.Ar
         This device's slice in ring order, of the same shape.
 
     Example:
-        >>> split = jnp.arange(8).reshape(2, 4)
+        >>> split = rearrange(jnp.arange(8), "(d t) -> d t", d=2)
         >>> jax.vmap(
         ...     lambda x: exchange_to_ring_order(x, axis_name="sequence", axis=0),
         ...     axis_name="sequence",
