@@ -73,6 +73,30 @@ class Configs:
 
 
 @dataclasses.dataclass(frozen=True)
+class ParamsMesh:
+    """Devices that the parameters are split over, as in training.
+
+    When not given, one device has them all, where there is room.
+    """
+
+    fsdp: int | None = None
+    """Devices over which the parameters are split by their rows."""
+
+    tensor: int | None = None
+    """Devices over which the attention heads, feed-forward layers and vocabulary are split."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Opening:
+    """How a run is opened."""
+
+    step: int | None = None
+    """Checkpoint to use; the one with the lowest validation loss when not given."""
+
+    mesh: ParamsMesh = ParamsMesh()
+
+
+@dataclasses.dataclass(frozen=True)
 class Generate:
     """Continue a prompt with a trained run; the text streams to standard output.
 
@@ -95,8 +119,7 @@ class Generate:
     seed: int = 0
     """Seed of the random draws."""
 
-    step: int | None = None
-    """Checkpoint to use; the one with the lowest validation loss when not given."""
+    opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,8 +155,7 @@ class Translate:
     seed: int = 0
     """Seed of the random draws."""
 
-    step: int | None = None
-    """Checkpoint to use; the one with the lowest validation loss when not given."""
+    opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,8 +181,7 @@ class Predict:
     num_best: int = 3
     """How many predictions to print for each mask or text, the likeliest first."""
 
-    step: int | None = None
-    """Checkpoint to use; the one with the lowest validation loss when not given."""
+    opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,8 +199,7 @@ class Evaluate:
     """Files to measure it on instead, read as its training data was: text files, a TSV file of
     pairs or an aligned file of each language, or TSV files of text, tab, label."""
 
-    step: int | None = None
-    """Checkpoint to use; the one with the lowest validation loss when not given."""
+    opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,8 +250,7 @@ class PlotPositions:
     """How many positions, or distances, to draw; the model's max_len, at most 64, when not
     given."""
 
-    step: int | None = None
-    """Checkpoint to use; the one with the lowest validation loss when not given."""
+    opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,8 +272,7 @@ class PlotAttention:
     output: pathlib.Path = pathlib.Path("attention.html")
     """File to write, .html."""
 
-    step: int | None = None
-    """Checkpoint to use; the one with the lowest validation loss when not given."""
+    opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
 
 
 @dataclasses.dataclass(frozen=True)

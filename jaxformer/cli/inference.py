@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jaxformer import errors
 from jaxformer.cli.commands import Generate, Predict, Translate
+from jaxformer.cli.opening import open_for
 from jaxformer.cli.terminal import show
 from jaxformer.config import BeamSearchConfig, SamplingConfig, SearchOptions
 
@@ -22,7 +23,7 @@ _CHUNK = 64  # lines between two moves of the progress bar
 
 def generate(command: Generate) -> None:
     """Prints a prompt, and streams its continuation."""
-    run = _open(command, "generate")
+    run = open_for(command, "generate")
     pieces = run.generate_stream(
         command.prompt,
         max_new_tokens=command.max_new_tokens,
@@ -38,7 +39,7 @@ def generate(command: Generate) -> None:
 
 def translate(command: Translate) -> None:
     """Prints the translations of a sentence, or of every line of input."""
-    run = _open(command, "translate")
+    run = open_for(command, "translate")
     if command.temperature == 0:
         if command.seed != 0:
             raise errors.ConfigError(
@@ -92,7 +93,7 @@ def _translate_by_draws(run: "Run", command: Translate) -> None:
 
 def predict(command: Predict) -> None:
     """Prints the predictions for a text, or for every line of input."""
-    run = _open(command, "fill_masks", "classify")
+    run = open_for(command, "fill_masks", "classify")
     if command.num_best < 1:
         raise errors.ConfigError(f"--num-best must be positive, got {command.num_best}")
     lines = _Lines(command.text, command.file, "predicted for", run.task.check_prompt)
@@ -210,12 +211,3 @@ def _require_input_size(size: int, name: str) -> None:
 def _on_one_line(text: str) -> str:
     """Escapes line breaks, which a model may generate, so that a result stays one line."""
     return text.replace("\n", "\\n").replace("\r", "\\r")
-
-
-def _open(command: Generate | Translate | Predict, *abilities: str) -> "Run":
-    """Opens the run of a command, whose task must have one of these methods."""
-    from jaxformer import runs
-
-    run = runs.open_run(command.run, command.step)
-    run.require(*abilities)
-    return run

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from jaxformer import errors
 from jaxformer.cli.commands import Plot, PlotAttention, PlotLoss, PlotPositions
 from jaxformer.cli.figures import cannot_draw, write_figure
+from jaxformer.cli.opening import open_for
 from jaxformer.cli.terminal import lasting_output, show
 from jaxformer.storage import write_whole
 
@@ -121,7 +122,7 @@ def _distinct_names(folders: Sequence[pathlib.Path]) -> list[str]:
 def _plot_positions(command: PlotPositions) -> None:
     from jaxformer import runs
 
-    run = runs.open_run(command.run, command.step)
+    run = open_for(command)
     length = (
         min(run.config.model.max_len, _DEFAULT_LENGTH) if command.length is None else command.length
     )
@@ -151,9 +152,9 @@ def _draw(positions: "Positions", title: str) -> "Figure":
 
 
 def _plot_attention(command: PlotAttention) -> None:
-    from jaxformer import runs, viz
+    from jaxformer import viz
 
-    run = runs.open_run(command.run, command.step)
+    run = open_for(command)
     maps = run.attention(command.text, target=command.target)
     page = viz.attention_page(maps, title=f"Attention of {run.folder.resolve().name}")
     write_whole(_behind_links(command.output), page)

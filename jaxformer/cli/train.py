@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from jaxformer.cli.commands import Evaluate
 from jaxformer.cli.figures import cannot_draw, write_figure
 from jaxformer.cli.hosts import pop_launch, several_hosts
+from jaxformer.cli.opening import open_for
 from jaxformer.cli.overrides import implied_settings, override_config
 from jaxformer.cli.terminal import flush, for_terminal, lasting_output, show, width
 from jaxformer.config import ExperimentConfig, changed_settings, load_config
-from jaxformer.errors import DataError, StorageError
+from jaxformer.errors import ConfigError, DataError, StorageError
 from jaxformer.stopping import saved_note, say_stopped
 from jaxformer.storage import write_whole
 
@@ -54,8 +55,9 @@ def _train(config: ExperimentConfig, launch: dict[str, Any], implied: Sequence[s
             flush()  # so that the line is the last one
             say_stopped(result.stop_signal, for_terminal(saved_note(result.step, folder)))
             sys.exit(128 + result.stop_signal)
+        result = result._replace(params=None)  # so that there is room for those of the best step
         if is_first:
-            _report(runs.open_run(folder), result)
+            _report(folder, result)
 
 
 def _print_start(task: "Task") -> None:
@@ -85,11 +87,19 @@ def _changed_paragraphs(config: ExperimentConfig) -> list[str]:
     ]  # fmt: skip
 
 
-def _report(run: "Run", result: "FitResult") -> None:
+def _report(folder: pathlib.Path, result: "FitResult") -> None:
     """Reports on a finished training run: its best checkpoint, loss curve, samples, run folder."""
     import jax
 
+    from jaxformer import runs
+
     show()
+    try:
+        run = runs.open_run(folder)
+    except ConfigError as error:  # the devices of one host have no room for it
+        show(f"no samples, because {error}")
+        show(f"run folder: {folder}")
+        return
     if result.evaluation is None or run.step != result.step:
         show(f"the best checkpoint is that of step {run.step}, of {result.step}")
         _print_evaluation(run)
@@ -146,6 +156,4 @@ def _draw_loss_curve(run: "Run") -> str:
 
 def evaluate(command: Evaluate) -> None:
     """Prints the metrics of a run on its validation data, or on other data."""
-    from jaxformer import runs
-
-    _print_evaluation(runs.open_run(command.run, command.step), command.data)
+    _print_evaluation(open_for(command), command.data)

@@ -18,11 +18,12 @@ from jaxformer.errors import ConfigError
 from jaxformer.runs.classification import ClassificationTask
 from jaxformer.runs.folder import CHECKPOINTS, read_run_config
 from jaxformer.runs.masked import MaskedTask
-from jaxformer.runs.run import open_run
+from jaxformer.runs.memory import param_shapes
 from jaxformer.runs.task import Task
 from jaxformer.runs.trained import task_class
-from jaxformer.training import Checkpoints
+from jaxformer.training import Checkpoints, SingleRunner
 from jaxformer.training.checkpoint_manifest import checkpoint_fingerprint
+from jaxformer.training.parallel import Runner
 
 __all__ = ["source_folder", "start_fingerprint", "start_params", "with_start"]
 
@@ -91,11 +92,12 @@ def with_start(
     return dataclasses.replace(_filled(config, source.model), init_from=f"{folder}@{step}")
 
 
-def start_params(task: Task) -> tuple[Any, str]:
+def start_params(task: Task, runner: Runner) -> tuple[Any, str]:
     """Parameters that a new run starts from, and a line that says whose they are.
 
     Args:
         task: before the first step, the init_from of its config set.
+        runner: of the training. Where it splits parameters, no device ever has them all.
 
     Raises:
         CheckpointError: the checkpoint is missing or damaged, or has other parameters.
@@ -103,15 +105,18 @@ def start_params(task: Task) -> tuple[Any, str]:
     assert task.config.init_from is not None
     folder, step = _folder_and_step(task.config.init_from)
     kind = _start_class(type(task), task.config, read_run_config(folder))
-    source = open_run(folder, step, task=kind)
+    source = kind.load(folder, read_run_config(folder))
+    loads = SingleRunner() if runner.has_all_params else runner
+    with Checkpoints(folder / CHECKPOINTS, read_only=True) as checkpoints:
+        params = checkpoints.restore_params(loads.template(param_shapes(source)), step)
     report = f"starting from the weights and tokenizers of {folder} at step {step}"
     if not isinstance(task, ClassificationTask):
-        return source.params, report
-    if isinstance(source.task, ClassificationTask) and source.task.classes == task.classes:
-        return source.params, report
-    drawn = jax.jit(task.draw_params)(jax.random.key(task.config.seed))
+        return params, report
+    if isinstance(source, ClassificationTask) and source.classes == task.classes:
+        return params, report
+    drawn = loads.create(task.draw_params, jax.random.key(task.config.seed))
     # An encoder that predicts tokens may have an output table too, which classes do not need.
-    encoder = {name: source.params["encoder"][name] for name in drawn["encoder"]}
+    encoder = {name: params["encoder"][name] for name in drawn["encoder"]}
     return {**drawn, "encoder": encoder}, f"{report}; the scores of the classes start anew"
 
 

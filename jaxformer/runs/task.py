@@ -243,9 +243,15 @@ class Task(abc.ABC):
         data = self.evaluation_data(self.validation, runner)
         return data._replace(batches=self.training_batches(runner))
 
-    def evaluate(self, params: Any, validation: Any) -> Evaluation:
-        """Measures the loss and the scores on encoded validation data, on one device."""
-        runner = SingleRunner()
+    def evaluate(self, params: Any, validation: Any, runner: Runner | None = None) -> Evaluation:
+        """Measures the loss and the scores on encoded validation data.
+
+        Args:
+            params: parameters.
+            validation: as `load_validation` or `read_validation` gives it.
+            runner: of the devices that the parameters are on; of one device when not given.
+        """
+        runner = runner or SingleRunner()
         data = self.evaluation_data(validation, runner)
         assert data.validation is not None
         eval_step = runner.compile_eval(make_eval_step(self.loss(0.0)))

@@ -128,7 +128,7 @@ def _train(
         files.check_same_run(folder, config, summary)
     init_params: Any = made.init_params
     if config.init_from is not None and not trained:
-        init_params, report = start_params(made)
+        init_params, report = start_params(made, runner)
         made = dataclasses.replace(made, report=(report, *made.report))
     starts = None if trained else start_fingerprint(config)
     same = {"data": summary.fingerprint, "the newest checkpoint": trained, "init_from": starts}

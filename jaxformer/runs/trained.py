@@ -19,7 +19,8 @@ from jaxformer.runs.masked import MaskedTask
 from jaxformer.runs.task import Task
 from jaxformer.runs.task_values import LogLikelihood
 from jaxformer.runs.translation import TranslationTask
-from jaxformer.training import Evaluation
+from jaxformer.training import Evaluation, SingleRunner
+from jaxformer.training.parallel import Runner
 
 __all__ = ["Texts", "TrainedTask", "task_class"]
 
@@ -50,12 +51,14 @@ class TrainedTask:
         task: what the model does, with its config and tokenizers.
         params: parameters of the checkpoint that was opened.
         step: of that checkpoint.
+        runner: of the devices that the parameters are on.
     """
 
     folder: pathlib.Path
     task: Task
     params: Any
     step: int
+    runner: Runner = dataclasses.field(default_factory=SingleRunner)
 
     def __repr__(self) -> str:
         return f"<Run of {type(self.task).__name__} in {self.folder}, step {self.step}>"
@@ -92,7 +95,7 @@ class TrainedTask:
         return self._call(ability, [texts], **options)[0]
 
     def evaluate(self, data: Sequence[str | pathlib.Path] | None = None) -> Evaluation:
-        """Measures the model on one device.
+        """Measures the model, on the devices that its parameters are on.
 
         Args:
             data: files to read as the config's data is read: text files, or tables of pairs or of
@@ -103,11 +106,12 @@ class TrainedTask:
             DataError: a file cannot be used.
         """
         if data is None:
-            return self.task.evaluate(self.params, self.task.load_validation(self.folder))
+            validation = self.task.load_validation(self.folder)
+            return self.task.evaluate(self.params, validation, self.runner)
         if isinstance(data, str | pathlib.Path):
             raise DataError(f"data must be a list of files, got {str(data)!r}; put it in []")
         validation = self.task.read_validation(list(map(str, data)))
-        result = self.task.evaluate(self.params, validation)
+        result = self.task.evaluate(self.params, validation, self.runner)
         counts = getattr(validation, "counts", None)  # of rows, some of which may be unusable
         read = () if counts is None else (str(counts),)
         return result._replace(details=(*read, *result.details))

@@ -199,9 +199,11 @@ class TranslationTask(TableTask):
 
         return data._replace(scores=scores)
 
-    def evaluate(self, params: Any, validation: EncodedRows) -> Evaluation:
-        """Measures the loss, and translates the sources, on one device."""
-        result, pairs = super().evaluate(params, validation), validation.rows
+    def evaluate(
+        self, params: Any, validation: EncodedRows, runner: Runner | None = None
+    ) -> Evaluation:
+        """Measures the loss, and translates the sources."""
+        result, pairs = super().evaluate(params, validation, runner), validation.rows
         assert isinstance(pairs, text.Pairs)
         best = [hypotheses[0] for hypotheses in self.translate(params, pairs.sources[:_MOST])]
         translations, references = [one.text for one in best], pairs.targets[:_MOST]

@@ -151,7 +151,7 @@ def fit(
             run.train()
             params = run.state.params
             if runner.has_all_params:  # here, because all hosts take part, so that none may stop
-                params = runner.one_copy(params)
+                params = runner.on_one_host(params)
     stop_signal = run.stop_signal or signals.received
     return FitResult(run.step, params, run.evaluation, stop_signal)
 

@@ -141,7 +141,7 @@ class Health:
         )
         try:
             return diagnose(
-                self.loss, self.runner.one_copy(params), self._batch(step), seed=self.seed,
+                self.loss, self.runner.on_one_host(params), self._batch(step), seed=self.seed,
                 step=step, runner=self.runner, accumulate_steps=self.config.accumulate_steps,
             )  # fmt: skip
         except Exception as error:  # such as a loss that needs several rows; must not hide the rest

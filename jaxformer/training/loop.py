@@ -177,7 +177,7 @@ class TrainingLoop:
             where = f"the first validation batch with such a loss is {result.bad_batch}, from 0"
             raise diverged("validation loss", self.step, self.last_saved, where)
         if data.scores is not None:
-            params = self.runner.one_copy(self.state.params)
+            params = self.runner.on_one_host(self.state.params)
             result = result._replace(scores=self.may_be_cut_short(data.scores, params))
         self.metrics.write(self.step, **result.figures)
         self.progress.print(f"step {self.step}: validation loss {result}")

@@ -24,7 +24,7 @@ def test_configs_are_listed_with_what_they_are_for(capsys, monkeypatch):
     assert list(lines) == list(ready_configs())
     assert lines["quickstart"] == (
         "A small decoder on the English text that ships inside Python: its own documentation. "
-        "Time: 3 to 4 minutes on 2 CPU cores."
+        "Time: 2 to 5 minutes on 2 CPU cores."
     )
     assert all("Time: " in line and line.endswith(".") for line in lines.values())
 

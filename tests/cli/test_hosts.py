@@ -14,9 +14,11 @@ import pytest
 
 from jaxformer.cli import hosts, main
 from jaxformer.cli.hosts import pop_launch
+from jaxformer.config import TranslationConfig, config_to_toml
 from jaxformer.errors import StorageError
 from jaxformer.training import Checkpoints, read_metrics
 from tests.cli.commands import one_line, write_config
+from tests.runs import test_translation, tiny
 
 LIMIT = 240  # seconds, after which what hangs has failed
 HOST_TIMEOUT = 10  # seconds
@@ -112,6 +114,33 @@ def test_two_processes_train_as_one_with_their_devices_which_resumes_their_run(t
     together, alone = (read_metrics(tmp_path / name)[-1] for name in ("run", "one"))
     assert together["step"] == alone["step"] == 10
     assert together["validation_loss"] == pytest.approx(alone["validation_loss"], rel=1e-6)
+
+
+@pytest.mark.slow
+def test_model_that_is_split_over_both_processes_is_scored_sampled_and_started_from(tmp_path):
+    """Each process decodes with its own devices, and reads no more than its part of a start."""
+    tiny.write(tmp_path / "pairs.tsv", test_translation.LINES)
+    made = test_translation.config(
+        tmp_path, translation=TranslationConfig(metrics_pairs=3),
+        training={"devices": None, "steps": 4, "eval_every": 4, "checkpoint_every": 4},
+    )  # fmt: skip
+    config = tmp_path / "tiny.toml"
+    config.write_text(config_to_toml(made), encoding="utf-8")
+    with Job(config, "--mesh.fsdp", "4") as job:
+        ends = job.ends()
+    assert [status for status, *_ in ends] == [0, 0], ends
+    assert errors(ends[0][2]) == [] and "\n--- " in ends[0][1]
+    main(["train", str(config), "--mesh.fsdp", "4", "--training.devices", "4",
+          "--out", str(tmp_path / "one")])  # fmt: skip
+    together, alone = (read_metrics(tmp_path / name)[-1] for name in ("run", "one"))
+    for name in ("validation_loss", "bleu", "chrf", "exact"):
+        assert together[name] == pytest.approx(alone[name], rel=1e-5), name
+    with Job(config, "--mesh.fsdp", "4", "--init-from", str(tmp_path / "run"), "--out",
+             str(tmp_path / "next"), "--optimizer.learning-rate", "1e-30") as job:  # fmt: skip
+        ends = job.ends()
+    assert [status for status, *_ in ends] == [0, 0], ends
+    after = read_metrics(tmp_path / "next")[-1]["validation_loss"]
+    assert after == pytest.approx(together["validation_loss"], rel=1e-5)
 
 
 @pytest.mark.slow

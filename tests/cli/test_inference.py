@@ -232,7 +232,7 @@ def test_run_of_another_kind_is_refused_with_what_it_is(
     decoder = runs.Run(tmp_path, task, None, 0)
     open_run = runs.open_run
     monkeypatch.setattr(
-        runs, "open_run", lambda path, step: decoder if path == tmp_path else open_run(path, step)
+        runs, "open_run", lambda path, *_, **__: decoder if path == tmp_path else open_run(path)
     )
     kinds = {
         "an encoder-decoder, which translates": translator,

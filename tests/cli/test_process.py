@@ -10,7 +10,7 @@ from jaxformer.cli import main
 
 
 def test_interrupt_exits_130_without_a_traceback(monkeypatch, capsys, trained):
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("jaxformer.runs.open_run", interrupted)

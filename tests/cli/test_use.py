@@ -62,6 +62,22 @@ def test_generate_streams_the_prompt_and_its_continuation(trained, capsys):
     assert texts[0] == texts[1] and texts[3] == texts[4] and texts[2] != texts[3]
 
 
+def test_parameters_may_be_split_over_devices(trained, capsys):
+    folder = trained[0] / "run"
+    printed = []
+    for flags in (), ("--mesh.fsdp", "2", "--mesh.tensor", "2"):
+        main(["evaluate", str(folder), *flags])
+        main(["generate", str(folder), "--prompt", "the c", "--temperature", "0", *flags])
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert "needs 9 devices of one host, got 8; lower mesh.fsdp or mesh.tensor" in one_line(
+        capsys, "evaluate", folder, "--mesh.fsdp", "9"
+    )
+    assert "fsdp must be positive, got fsdp=0" in one_line(
+        capsys, "evaluate", folder, "--mesh.fsdp", "0"
+    )
+
+
 def test_generate_samples_as_the_run_says_where_it_is_not_told_otherwise(trained, capsys):
     """The command and Python alike; a flag and a keyword replace one setting each."""
     run, asked = open_run(trained[0] / "run"), []

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from jaxformer import runs
-from jaxformer.config import SamplesConfig
+from jaxformer.config import MeshConfig, MeshRule, SamplesConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.models import MaskedLanguageModel
 from jaxformer.runs.start import start_params
-from jaxformer.training import SingleRunner
+from jaxformer.training import SingleRunner, make_runner
 from tests.runs import test_classification, tiny
 
 TEXT = ["the cat sat on the mat; the dog sat on the log."] * 30
@@ -166,18 +166,23 @@ def test_classifier_starts_from_the_encoder_of_a_masked_language_model(run, tmp_
     tiny.assert_stood_still(encoder, classifier["encoder"])
     assert runs.open_run(made.out).task.tokenizer.words == run.task.tokenizer.words
 
-    def started(config):
+    def started(config, runner):
         config = dataclasses.replace(config, init_from=f"{made.out}@1", out=str(tmp_path / "new"))
-        return start_params(runs.ClassificationTask.prepare(config, pathlib.Path(made.out)))
+        return start_params(runs.ClassificationTask.prepare(config, pathlib.Path(made.out)), runner)
 
-    params, report = started(made)
+    params, report = started(made, SingleRunner())
     jax.tree.map(np.testing.assert_array_equal, params, classifier)
     lines = [line.replace("\tsky", "\theaven") for line in test_classification.LINES]
     data = test_classification.config(tmp_path, lines).data
-    params, report = started(dataclasses.replace(made, data=data, seed=1))
-    jax.tree.map(np.testing.assert_array_equal, params["encoder"], classifier["encoder"])
-    assert (params["class_kernel"] != classifier["class_kernel"]).all()
-    assert report.endswith("; the scores of the classes start anew")
+    rules = (MeshRule(path="class_kernel", axes=("fsdp", "")),)
+    for runner in SingleRunner(), make_runner(mesh=MeshConfig(fsdp=2, rules=rules), devices=2):
+        params, report = started(dataclasses.replace(made, data=data, seed=1), runner)
+        jax.tree.map(np.testing.assert_array_equal, params["encoder"], classifier["encoder"])
+        kernels = jax.device_get((params["class_kernel"], classifier["class_kernel"]))
+        assert (kernels[0] != kernels[1]).all()
+        assert report.endswith("; the scores of the classes start anew")
+    table = params["encoder"]["embedding"]["embedding"]
+    assert table.addressable_shards[0].data.size == table.size // 2
     back = dataclasses.replace(run.config, init_from=made.out, out=str(tmp_path / "new"))
     with pytest.raises(ConfigError, match="which holds a classifier, .*, for a masked language"):
         runs.train_run(back)

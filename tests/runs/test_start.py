@@ -12,13 +12,16 @@ from jaxformer import runs
 from jaxformer.config import (
     LayerConfig,
     LearnedConfig,
+    MeshConfig,
     RotaryConfig,
     SinusoidalConfig,
     config_to_toml,
 )
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.runs.start import start_params, with_start
+from jaxformer.runs.start import start_fingerprint, start_params, with_start
+from jaxformer.training import SingleRunner, make_runner
 from tests.runs import tiny
+from tests.training import saved
 
 OWN = [f"the {animal} sat on the {place}" for animal in ("cat", "dog") for place in ("mat", "log")]
 OTHER = [
@@ -86,9 +89,46 @@ def test_start_is_resumed_bitwise_and_without_its_source(source, tmp_path):
 
 def test_chosen_step_is_started_from(source, tmp_path):
     made = with_start(starting(config(tmp_path), f"{source}@2"), runs.LanguageModelTask, None)
-    params, report = start_params(runs.LanguageModelTask.prepare(made, source))
+    task = runs.LanguageModelTask.prepare(made, source)
+    params, report = start_params(task, SingleRunner())
     assert report.endswith(" at step 2")
     jax.tree.map(np.testing.assert_array_equal, params, runs.open_run(source, 2).params)
+
+
+def test_hosts_know_by_a_fingerprint_that_they_start_from_other_weights(
+    source, tmp_path, monkeypatch
+):
+    """Here a host's own copy, at the same path, has another bit in it, and is whole."""
+    found = []
+    for host in ("one", "two"):
+        shutil.copytree(source, tmp_path / host / "source")
+        monkeypatch.chdir(tmp_path / host)
+        step = tmp_path / host / "source/checkpoints/4"
+        if host == "two":
+            saved.flip(saved.data_file(step))
+            saved.sign(step)
+        made = starting(config(tmp_path), "source")
+        found.append(start_fingerprint(with_start(made, runs.LanguageModelTask, None)))
+    assert found[0] != found[1] and all(one.startswith("source@4, ") for one in found)
+    assert start_fingerprint(config(tmp_path)) is None
+
+
+@pytest.mark.once
+def test_start_on_a_mesh_is_on_no_device_as_a_whole(source, tmp_path):
+    before = runs.open_run(source)
+    made = starting(config(tmp_path, training={"devices": 4}), source)
+    made = dataclasses.replace(tiny.standing_still(made), mesh=MeshConfig(fsdp=2, tensor=2))
+    filled = with_start(made, runs.LanguageModelTask, None)
+    task = runs.LanguageModelTask.prepare(filled, source)
+    params, _ = start_params(task, make_runner(mesh=made.mesh, devices=4))
+    kernel = params["stack"]["layers"]["feed_forward"]["up_kernel"]
+    assert kernel.addressable_shards[0].data.size == kernel.size // 4
+    jax.tree.map(np.testing.assert_array_equal, params, before.params)
+    result = runs.train_run(made)
+    assert result.evaluation.loss == pytest.approx(before.evaluate().loss, rel=1e-6)
+    trained = result.params["stack"]["layers"]["feed_forward"]["up_kernel"]
+    assert trained.sharding == kernel.sharding
+    tiny.assert_stood_still(before.params, result.params)
 
 
 @pytest.mark.parametrize(

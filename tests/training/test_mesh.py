@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import typing
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +9,12 @@ import numpy as np
 import optax
 import pytest
 from flax import linen as nn
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AxisType
 
-from jaxformer.config import AdamWConfig, MeshConfig, MeshRule, ModelConfig, ScheduleConfig
-from jaxformer.errors import ConfigError, ShapeError, TrainingError
+from jaxformer.config import AdamWConfig, MeshConfig, ModelConfig, ScheduleConfig
+from jaxformer.errors import ConfigError, TrainingError
 from jaxformer.models import Decoder, EncoderDecoder
 from jaxformer.models.contexts import _mesh_axes
-from jaxformer.text import Host
 from jaxformer.training import (
     Checkpoints,
     MeshRunner,
@@ -25,12 +23,9 @@ from jaxformer.training import (
     TrainState,
     language_model_loss,
     make_optimizer,
-    make_runner,
     make_train_step,
 )
-from jaxformer.training.parallel.layout import share_of_host
 from jaxformer.training.parallel.parts import sum_over_parts
-from jaxformer.training.parallel.placement import partition_specs
 
 ROWS, LENGTH, VOCAB, WIDTH = 16, 8, 22, 24
 LAYER = {"max_len": LENGTH, "num_layers": 2, "d_model": WIDTH, "num_heads": 4, "vocab_size": VOCAB}
@@ -207,18 +202,6 @@ def memory_kinds(tree):
     return {leaf.sharding.memory_kind for leaf in jax.tree.leaves(tree) if leaf.ndim}
 
 
-def test_optimizer_state_stays_where_the_host_cannot_be_reached():
-    class Chip(typing.NamedTuple):
-        process_index: int = 0
-        device_kind: str = "Chip"
-
-        def addressable_memories(self):
-            return [jax.local_devices()[0].memory("device")]
-
-    with pytest.raises(ConfigError, match="got Chip, which has device alone; remove it"):
-        MeshRunner(MeshConfig(optimizer_state="host"), [Chip()])
-
-
 def test_state_is_a_copy_of_what_it_is_made_from():
     original = jnp.arange(8.0)
     runner = MeshRunner()
@@ -273,63 +256,6 @@ def test_copies_that_drifted_apart_are_found():
         runner.check_replicas({**placed, "up_kernel": drifted})
 
 
-def test_rules_of_the_user_come_first():
-    rules = (MeshRule(path="*down_kernel", axes=("", "tensor")),)
-    shapes = {
-        "mlp": {
-            "down_kernel": jax.ShapeDtypeStruct((3, 8, 6), "float32"),
-            "up_kernel": jax.ShapeDtypeStruct((3, 6, 8), "float32"),
-        }
-    }
-    specs = partition_specs(shapes, rules, {"data": 1, "fsdp": 2, "sequence": 1, "tensor": 2})
-    assert specs["mlp"] == {
-        "down_kernel": PartitionSpec(None, None, "tensor"),
-        "up_kernel": PartitionSpec(None, "fsdp", "tensor"),
-    }
-
-
-@pytest.mark.parametrize(
-    ("rule", "message"),
-    [
-        (("*query", ("fsdp",)), r"'\*query', which matches no parameter; the paths are up_kernel"),
-        (("up*", ("fsdp", "", "", "")), r"has 4 axes.*matches up_kernel, whose shape is \[5, 9\]"),
-        (("up*", ("fsdp", "")), r"mesh.fsdp=2 must divide .* got 5 of up_kernel \[5, 9\]; .*"
-                                r'add to mesh.rules \{ path = "up\*", axes = \["", ""\] \}'),
-        (("up*", ("tensor?", "tensor")), "must name an axis once"),
-        (("up*", ("model",)), "must be of data, fsdp, sequence, tensor, or '' .* got 'model'"),
-    ],
-)  # fmt: skip
-def test_rules_that_cannot_be_are_refused(rule, message):
-    with pytest.raises(ConfigError, match=message):
-        partition_specs(
-            {"up_kernel": jax.ShapeDtypeStruct((5, 9), "float32")},
-            (MeshRule(path=rule[0], axes=rule[1]),),
-            {"data": 1, "fsdp": 2, "sequence": 1, "tensor": 2},
-        )
-
-
-@pytest.mark.parametrize(
-    ("mesh", "options", "message"),
-    [
-        (MeshConfig(fsdp=3), {}, "data=2 \\* fsdp=3 .* = 6 of 8 devices"),
-        (MeshConfig(data=4, fsdp=4), {}, "= 16 of 8 devices"),
-        (MeshConfig(fsdp=2), {"devices": 9}, "training.devices=9, but this machine has 8"),
-        (MeshConfig(fsdp=4), {"batch_size": 12},
-         r"multiple of mesh.data \* mesh.fsdp \* accumulate_steps = 8 \* 1, got 12"),
-    ],
-)  # fmt: skip
-def test_meshes_that_do_not_fit_are_refused(mesh, options, message):
-    with pytest.raises(ConfigError, match=message):
-        make_runner(mesh=mesh, **options)
-
-
-def test_sequences_that_the_axis_does_not_divide_are_refused():
-    runner = MeshRunner(MeshConfig(sequence=8))
-    step = runner.compile_eval(lambda params, batch: batch["tokens"].sum())
-    with pytest.raises(ShapeError, match=r"mesh.sequence=8 must divide .* got 12 of tokens"):
-        step(jnp.float32(0), {"tokens": np.zeros((1, 12))})
-
-
 @pytest.mark.parametrize(
     ("changes", "inputs", "rings"),
     [
@@ -369,57 +295,6 @@ def test_rules_of_axes_are_read_as_flax_reads_them():
         assert _mesh_axes("batch") == ("data",)
 
 
-def test_masks_of_a_batch_have_rows_alone():
-    runner = MeshRunner(MeshConfig(sequence=2), jax.local_devices()[:4])
-    step = runner.compile_eval(lambda params, batch: batch["mask"].sum())
-    assert int(step(jnp.float32(0), {"mask": np.ones((2, 1, 6, 6), bool)})) == 72
-
-
-class Device(typing.NamedTuple):
-    process_index: int
-
-
-@pytest.mark.parametrize(
-    ("processes", "host", "parts"),
-    [
-        ([[0, 0], [0, 0], [1, 1], [1, 1]], Host(1, 2), (2, 3)),
-        ([[0], [1], [0], [1]], Host(1, 2), (1, 3)),  # as a torus of TPUs is laid out
-        ([[0, 1], [0, 1], [2, 3], [2, 3]], Host(0, 2), (0, 1)),  # two hosts have the same rows
-    ],
-)  # fmt: skip
-def test_hosts_have_the_rows_of_their_devices(processes, host, parts):
-    shards = np.empty((len(processes), len(processes[0])), object)
-    for place, process in np.ndenumerate(processes):
-        shards[place] = Device(process)
-    assert share_of_host(shards, 1) == (host, parts)
-
-
-def test_hosts_that_share_some_rows_alone_are_refused():
-    shards = np.empty((3, 1), object)
-    shards[:, 0] = [Device(0), Device(0), Device(1)]
-    with pytest.raises(ConfigError, match=r"got \[\(0, 1\), \(2,\)\] of 3 parts"):
-        share_of_host(shards, 0)
-
-
-def test_rows_of_a_host_go_to_its_parts_in_order():
-    """Also where they are not side by side; each sequence is split besides."""
-    runner = MeshRunner(MeshConfig(sequence=2), jax.local_devices()[:4])
-    rows = np.arange(24).reshape(4, 6)
-    runner._own_shards = (1, 0)
-    placed = runner._put({"tokens": rows})["tokens"]
-    np.testing.assert_array_equal(placed, rows[[2, 3, 0, 1]])
-    assert {shard.data.shape for shard in placed.addressable_shards} == {(2, 3)}
-
-
-def test_automatic_runner_is_a_mesh_where_one_is_set():
-    assert isinstance(make_runner(mesh=MeshConfig()), PmapRunner)
-    assert make_runner(mesh=MeshConfig(data=8)).sizes["data"] == 8
-    runner = make_runner(mesh=MeshConfig(tensor=2), devices=4, batch_size=2)
-    assert isinstance(runner, MeshRunner)
-    assert runner.sizes == {"data": 2, "fsdp": 1, "sequence": 1, "tensor": 2}
-    assert (runner.num_shards, runner.num_devices) == (2, 4)
-
-
 def test_loss_in_chunks_needs_no_axes_but_those_that_there_are():
     mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
     arrays = jnp.ones((4, 3, 2)), jnp.ones((5, 2)), jnp.ones((4, 3), jnp.int32)
@@ -438,13 +313,3 @@ def test_loss_in_chunks_on_a_mesh_is_that_of_one_device(monkeypatch):
     monkeypatch.setattr("jaxformer.training.losses._MAX_LOGITS", 1)
     own, _, _ = trained("decoder", MeshRunner(MESHES["all"]), steps=3)
     np.testing.assert_allclose(own, losses[:3], rtol=1e-6)
-
-
-def test_one_copy_is_whole():
-    runner = MeshRunner(MeshConfig(fsdp=2, tensor=2))
-    kernel = np.arange(24.0, dtype=np.float32).reshape(4, 6)
-    placed = runner.place({"up_kernel": kernel})
-    assert isinstance(placed["up_kernel"].sharding, NamedSharding)
-    copy = runner.one_copy(placed)["up_kernel"]
-    assert len(copy.devices()) == 1
-    np.testing.assert_array_equal(copy, kernel)

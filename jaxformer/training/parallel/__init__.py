@@ -25,7 +25,12 @@ from jaxformer.training.parallel.parts import ROW_AXES
 from jaxformer.training.parallel.placement import RULES, bytes_per_device
 from jaxformer.training.parallel.pmap import PmapRunner
 from jaxformer.training.parallel.program import Program
-from jaxformer.training.parallel.runners import Runner, make_runner, runner_kind
+from jaxformer.training.parallel.runners import (
+    Runner,
+    make_inference_runner,
+    make_runner,
+    runner_kind,
+)
 from jaxformer.training.parallel.single import SingleRunner
 from jaxformer.training.parallel.watch import HostWatch
 
@@ -45,6 +50,7 @@ __all__ = [
     "gather_texts",
     "in_first_process",
     "is_first_process",
+    "make_inference_runner",
     "make_runner",
     "num_hosts",
     "num_processes",

@@ -8,7 +8,7 @@ from jaxformer.config import MESH_AXES, MeshConfig
 from jaxformer.errors import ConfigError
 from jaxformer.text import Host
 
-__all__ = ["axis_sizes", "share_of_host"]
+__all__ = ["axis_sizes", "inference_mesh", "share_of_host"]
 
 
 def axis_sizes(config: MeshConfig, num_devices: int) -> dict[str, int]:
@@ -35,6 +35,28 @@ def axis_sizes(config: MeshConfig, num_devices: int) -> dict[str, int]:
             f"{data * count} of {num_devices} devices; change the [mesh], or set training.devices"
         )
     return {"data": data, **others}
+
+
+def inference_mesh(trained_on: MeshConfig, num_devices: int) -> MeshConfig:
+    """Mesh by which the devices of one host split parameters where nothing is trained.
+
+    As in training, if there are so many devices, else by the axis "fsdp" over all.
+
+    Args:
+        trained_on: the mesh of training.
+        num_devices: devices of the host.
+
+    Example:
+        >>> mesh = inference_mesh(MeshConfig(data=8, fsdp=2, tensor=2), 4)
+        >>> mesh.data, mesh.fsdp, mesh.tensor
+        (1, 2, 2)
+        >>> inference_mesh(MeshConfig(fsdp=16), 4).fsdp
+        4
+    """
+    fsdp, tensor = trained_on.fsdp, trained_on.tensor
+    if not 1 < fsdp * tensor <= num_devices:
+        fsdp, tensor = num_devices, 1
+    return MeshConfig(data=1, fsdp=fsdp, tensor=tensor, rules=trained_on.rules)
 
 
 def share_of_host(shards: np.ndarray, process: int) -> tuple[Host, tuple[int, ...]]:

@@ -15,9 +15,13 @@ from jaxformer.config import MESH_AXES, MeshConfig
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.training.parallel.checksums import checksum_range, drifted
 from jaxformer.training.parallel.devices import least_memory, num_hosts, one_at_a_time
-from jaxformer.training.parallel.layout import axis_sizes, share_of_host
+from jaxformer.training.parallel.layout import axis_sizes, inference_mesh, share_of_host
 from jaxformer.training.parallel.parts import BATCH_SPEC, ROW_AXES
-from jaxformer.training.parallel.placement import bytes_per_device, partition_specs
+from jaxformer.training.parallel.placement import (
+    bytes_per_device,
+    check_rules,
+    partition_specs,
+)
 from jaxformer.training.parallel.program import Program
 from jaxformer.training.state import TrainState
 
@@ -59,7 +63,7 @@ class MeshRunner:
         self._local = [d for d in self._devices if d.process_index == jax.process_index()]
         self.num_devices, self.num_local_devices = len(self._devices), len(self._local)
         self.sizes = axis_sizes(config, self.num_devices)
-        self._rules = config.rules
+        self._config, self._rules = config, config.rules
         self._offloads = config.optimizer_state == "host"
         if self._offloads:
             _require_host_memory(self._devices[0])
@@ -76,6 +80,12 @@ class MeshRunner:
         )
         self.num_local_shards = len(self._own_shards)
 
+    @classmethod
+    def for_inference(cls, trained_on: MeshConfig, devices: Sequence[jax.Device]) -> "MeshRunner":
+        """Creates a runner that splits parameters over devices of one host."""
+        config = inference_mesh(trained_on, len(devices))
+        return cls(config, devices[: config.fsdp * config.tensor])
+
     @property
     def memory(self) -> int:
         """Bytes that there are for each device."""
@@ -91,9 +101,13 @@ class MeshRunner:
         Args:
             make: function of `start` to the state.
             start: PRNG key, or parameters.
+
+        Raises:
+            ConfigError: a rule matches none of the parameters.
         """
-        start = self.place(start)
-        shardings = self._shardings(jax.eval_shape(make, start))
+        shapes = jax.eval_shape(make, start)
+        check_rules(shapes, self._rules)
+        start, shardings = self.place(start), self._shardings(shapes)
         return jax.jit(make, out_shardings=shardings)(start)
 
     def place(self, tree: Any) -> Any:
@@ -212,16 +226,23 @@ class MeshRunner:
         if np.asarray(_checksum_ranges(self._mesh, specs)(leaves)).any():
             raise drifted()
 
-    def one_copy(self, tree: Any) -> Any:
-        """Copies a pytree of parameters to one local device, leaf by leaf."""
+    def on_one_host(self, params: Any) -> Any:
+        """Returns parameters on one device; where the mesh splits them, over this host's devices.
 
-        def copy(leaf: jax.Array) -> jax.Array:
-            if not leaf.is_fully_addressable:
-                leaf = jax.device_put(leaf, NamedSharding(self._mesh, PartitionSpec()))
-                return leaf.addressable_data(0)
-            return jax.device_put(leaf, self._local[0])
+        Devices of several hosts send each other one array at a time, so that all hosts must call
+        this, and each device must have room for the largest array beside its share.
+        """
+        if self.has_all_params:
+            return jax.tree.map(lambda leaf: leaf.addressable_data(0), params)
+        if self.num_hosts == 1:
+            return params
+        inner = MeshRunner.for_inference(self._config, self._local)
+        whole = NamedSharding(self._mesh, PartitionSpec())
 
-        return jax.tree.map(copy, tree)
+        def gather(leaf: jax.Array, sharding: NamedSharding) -> jax.Array:
+            return jax.device_put(jax.device_put(leaf, whole).addressable_data(0), sharding)
+
+        return jax.tree.map(gather, params, inner._shardings(params))
 
 
 def _require_host_memory(device: jax.Device) -> None:
@@ -240,7 +261,8 @@ def _in_host_memory(leaf: Any, sharding: NamedSharding) -> NamedSharding:
 
 def _place_leaf(leaf: Any, sharding: NamedSharding) -> jax.Array:
     """Copies an array, which every host has whole, to the devices; also those of other hosts."""
-    if sharding.is_fully_addressable:
+    is_everywhere = isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
+    if sharding.is_fully_addressable or is_everywhere:
         return jax.device_put(jnp.copy(leaf), sharding)
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         data = _place_leaf(jax.random.key_data(leaf), sharding)

@@ -17,7 +17,7 @@ from jaxformer.config import MeshRule
 from jaxformer.errors import ConfigError
 from jaxformer.training.state import TrainState
 
-__all__ = ["RULES", "bytes_per_device", "partition_specs"]
+__all__ = ["RULES", "bytes_per_device", "check_rules", "partition_specs"]
 
 _INTO_HEADS = ("fsdp", "tensor")  # kernels [..., D, N*H] and [..., D, F]
 _OUT_OF_HEADS = ("tensor", "fsdp")  # kernels [..., N*H, D] and [..., F, D]
@@ -29,7 +29,8 @@ RULES = (
     *(MeshRule(path=f"*{name}_kernel", axes=_INTO_HEADS) for name in ("gate", "up")),
     *(MeshRule(path=f"*{name}_bias", axes=("tensor",)) for name in ("gate", "up")),
     MeshRule(path="*down_kernel", axes=_OUT_OF_HEADS),
-    # Vocabularies seldom have a size that anything divides.
+    # Vocabularies seldom have a size that anything divides, nor have word vectors of a file.
+    MeshRule(path="*embedding/frozen_embedding", axes=("tensor?", "fsdp?")),
     MeshRule(path="*embedding/*embedding", axes=("tensor?", "fsdp")),
 )
 """The library's rules, in order: of all that match a path the first one places it."""
@@ -50,8 +51,8 @@ def partition_specs(tree: Any, rules: tuple[MeshRule, ...], sizes: Mapping[str, 
         The same structure, of PartitionSpecs.
 
     Raises:
-        ConfigError: an axis does not divide a dimension that a rule splits over it; or a rule of
-            the user's matches no parameter, or has more axes than a parameter.
+        ConfigError: an axis does not divide a dimension that a rule splits over it, or a rule of
+            the user's has more axes than a parameter that it matches.
 
     Example:
         >>> shapes = {"query_kernel": jax.ShapeDtypeStruct((12, 64, 32), "float32")}
@@ -59,9 +60,7 @@ def partition_specs(tree: Any, rules: tuple[MeshRule, ...], sizes: Mapping[str, 
         >>> tuple(partition_specs(shapes, (), sizes)["query_kernel"])
         (None, 'fsdp', 'tensor')
     """
-    params = tree.params if isinstance(tree, TrainState) else tree
-    leaves = {_keys(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
-    _check_that_all_match(rules, leaves)
+    leaves = _params_by_path(tree)
     specs = {keys: _spec("/".join(keys), leaf.shape, rules, sizes) for keys, leaf in leaves.items()}
 
     def spec_of(path: tuple[Any, ...], leaf: Any) -> PartitionSpec:
@@ -81,6 +80,9 @@ def bytes_per_device(tree: Any, rules: tuple[MeshRule, ...], sizes: Mapping[str,
         rules: as in `partition_specs`.
         sizes: as in `partition_specs`. No device is needed.
 
+    Raises:
+        ConfigError: as in `check_rules` and `partition_specs`.
+
     Example:
         >>> shapes = {"query_kernel": jax.ShapeDtypeStruct((12, 64, 32), "float32")}
         >>> sizes = {"data": 1, "fsdp": 4, "sequence": 1, "tensor": 2}
@@ -92,8 +94,30 @@ def bytes_per_device(tree: Any, rules: tuple[MeshRule, ...], sizes: Mapping[str,
         parts = math.prod(sizes[axis] for axis in spec if axis is not None)
         return math.prod(leaf.shape) // parts * leaf.dtype.itemsize
 
+    check_rules(tree, rules)
     specs = partition_specs(tree, rules, sizes)
     return sum(jax.tree.leaves(jax.tree.map(num_bytes, tree, specs)))
+
+
+def check_rules(tree: Any, rules: Iterable[MeshRule]) -> None:
+    """Raises ConfigError where a rule of the user's matches none of a model's parameters.
+
+    Args:
+        tree: a `TrainState` or parameters, of the whole model.
+        rules: the user's rules.
+    """
+    paths = ["/".join(keys) for keys in _params_by_path(tree)]
+    for rule in rules:
+        if not any(_matches(rule, path) for path in paths):
+            raise ConfigError(
+                f"mesh.rules has {rule.path!r}, which matches no parameter; the paths are "
+                f"{', '.join(paths[:8])}{' and more' if len(paths) > 8 else ''}"
+            )
+
+
+def _params_by_path(tree: Any) -> dict[tuple[str, ...], Any]:
+    params = tree.params if isinstance(tree, TrainState) else tree
+    return {_keys(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
 
 
 def _keys(path: tuple[Any, ...]) -> tuple[str, ...]:
@@ -107,16 +131,6 @@ def _endings(keys: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 def _matches(rule: MeshRule, path: str) -> bool:
     return fnmatch.fnmatchcase(path, rule.path)
-
-
-def _check_that_all_match(rules: tuple[MeshRule, ...], leaves: Iterable[tuple[str, ...]]) -> None:
-    paths = ["/".join(keys) for keys in leaves]
-    for rule in rules:
-        if not any(_matches(rule, path) for path in paths):
-            raise ConfigError(
-                f"mesh.rules has {rule.path!r}, which matches no parameter; the paths are "
-                f"{', '.join(paths[:8])}{' and more' if len(paths) > 8 else ''}"
-            )
 
 
 def _spec(

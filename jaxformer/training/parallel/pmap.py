@@ -130,9 +130,9 @@ class PmapRunner:
         if np.asarray(self._checksum_ranges(tree, np.zeros(len(self._devices)))).any():
             raise drifted()
 
-    def one_copy(self, tree: Any) -> Any:
-        """Returns a pytree of state on one local device, without copying."""
-        return jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)
+    def on_one_host(self, params: Any) -> Any:
+        """Returns parameters on one local device, without copying."""
+        return jax.tree.map(lambda leaf: leaf.addressable_data(0), params)
 
 
 def _checksum_ranges(axis_name: str, tree: Any, _: jax.Array) -> jax.Array:

@@ -1,14 +1,18 @@
 """Which runner a config has."""
 
+import dataclasses
+import math
+from typing import Any
+
 import jax
 
-from jaxformer.config import MeshConfig
+from jaxformer.config import MESH_AXES, MeshConfig
 from jaxformer.errors import ConfigError
 from jaxformer.training.parallel.mesh import MeshRunner
 from jaxformer.training.parallel.pmap import PmapRunner
 from jaxformer.training.parallel.single import SingleRunner
 
-__all__ = ["Runner", "make_runner", "runner_kind"]
+__all__ = ["Runner", "make_inference_runner", "make_runner", "runner_kind"]
 
 Runner = SingleRunner | PmapRunner | MeshRunner
 
@@ -69,6 +73,42 @@ def make_runner(
             "set training.devices"
         )
     return runner
+
+
+def make_inference_runner(
+    shapes: Any, trained_on: MeshConfig, mesh: MeshConfig | None = None
+) -> SingleRunner | MeshRunner:
+    """Creates the runner of a model that is used and not trained, on devices of this host.
+
+    Args:
+        shapes: shapes and dtypes of the parameters.
+        trained_on: the mesh that the parameters were trained on.
+        mesh: axes of the mesh to use, `data` 1 when not given. Without a mesh, the parameters are
+            on one device, where there is room for them twice, as decoding needs; else they are
+            split as in training, if there are so many devices, or by `fsdp` over all.
+
+    Raises:
+        ConfigError: there are not so many devices, or an axis does not divide a parameter.
+
+    Example:
+        >>> shapes = {"scale": jax.ShapeDtypeStruct((8,), "float32")}
+        >>> type(make_inference_runner(shapes, MeshConfig(fsdp=4))).__name__
+        'SingleRunner'
+    """
+    devices = jax.local_devices()
+    if mesh is None:
+        single = SingleRunner()
+        if len(devices) == 1 or 2 * single.num_bytes(shapes) <= single.memory:
+            return single
+        return MeshRunner.for_inference(trained_on, devices)
+    sizes = dataclasses.replace(mesh, data=mesh.data or 1)
+    count = math.prod(getattr(sizes, axis) for axis in MESH_AXES)
+    if count > len(devices):
+        raise ConfigError(
+            f"the mesh to open a run on needs {count} devices of one host, got {len(devices)}; "
+            "lower mesh.fsdp or mesh.tensor"
+        )
+    return SingleRunner() if count == 1 else MeshRunner(sizes, devices[:count])
 
 
 def runner_kind(kind: str, mesh: MeshConfig | None, hosts: int) -> str:

@@ -86,9 +86,9 @@ class SingleRunner:
     def check_replicas(self, tree: Any) -> None:
         """Does nothing: there is one copy."""
 
-    def one_copy(self, tree: Any) -> Any:
-        """Returns a pytree of state on one device: the same pytree."""
-        return tree
+    def on_one_host(self, params: Any) -> Any:
+        """Returns parameters on one device, where they are."""
+        return params
 
 
 def num_bytes(shapes: Any) -> int:

@@ -1,0 +1,35 @@
+"""Opening the run that a command is about."""
+
+from typing import TYPE_CHECKING
+
+from jaxformer.cli.commands import (
+    Evaluate,
+    Generate,
+    PlotAttention,
+    PlotPositions,
+    Predict,
+    Translate,
+)
+from jaxformer.config import MeshConfig
+
+if TYPE_CHECKING:
+    from jaxformer.runs import Run
+
+__all__ = ["open_for"]
+
+
+def open_for(
+    command: Generate | Translate | Predict | Evaluate | PlotPositions | PlotAttention,
+    *abilities: str,
+) -> "Run":
+    """Opens the run of a command, whose task must have one of these methods, if any are given."""
+    from jaxformer import runs
+
+    fsdp, tensor = command.opening.mesh.fsdp, command.opening.mesh.tensor
+    mesh = None
+    if not (fsdp is None and tensor is None):
+        mesh = MeshConfig(fsdp=1 if fsdp is None else fsdp, tensor=1 if tensor is None else tensor)
+    run = runs.open_run(command.run, command.opening.step, mesh=mesh)
+    if abilities:
+        run.require(*abilities)
+    return run

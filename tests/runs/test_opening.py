@@ -1,0 +1,116 @@
+"""Runs opened on several devices: every result is that of one, and none has the whole model."""
+
+import jax
+import numpy as np
+import pytest
+
+from jaxformer import runs
+from jaxformer.config import MeshConfig
+from jaxformer.errors import ConfigError
+from jaxformer.training import SingleRunner
+from jaxformer.training.parallel import make_inference_runner
+
+TEXTS = ["one three", "two one two"]
+
+
+def opened(folder, mesh):
+    """A run on one device, and on a mesh."""
+    one, many = runs.open_run(folder), runs.open_run(folder, mesh=mesh)
+    shares = [
+        shape.size / leaf.addressable_shards[0].data.size
+        for leaf, shape in zip(*map(jax.tree.leaves, (many.params, one.params)), strict=True)
+    ]
+    assert max(shares) == mesh.fsdp * mesh.tensor  # kernels are split over all devices
+    return one, many
+
+
+def assert_evaluates_alike(one, many):
+    alone, together = one.evaluate(), many.evaluate()
+    assert together.loss == pytest.approx(alone.loss, rel=1e-6)
+    assert together.scores == pytest.approx(alone.scores, rel=1e-6)
+    assert together.details == alone.details
+
+
+@pytest.mark.once
+def test_translator_on_a_mesh_translates_as_on_one_device(translation_run):
+    one, many = opened(translation_run[0], MeshConfig(fsdp=2, tensor=2))
+    assert_evaluates_alike(one, many)
+    for found, expected in zip(many.translate(TEXTS), one.translate(TEXTS), strict=True):
+        assert [one.text for one in found] == [one.text for one in expected]
+        assert [one.score for one in found] == pytest.approx([one.score for one in expected], 1e-5)
+    drawn = [run.sample_translations(TEXTS, temperature=0.7) for run in (one, many)]
+    assert drawn[0] == drawn[1]
+    for ours, theirs in zip(one.attention(TEXTS[0]), many.attention(TEXTS[0]), strict=True):
+        np.testing.assert_allclose(ours.weights, theirs.weights, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.once
+def test_classifier_on_a_mesh_labels_as_on_one_device(classification_run):
+    one, many = opened(classification_run[0], MeshConfig(fsdp=4))
+    assert_evaluates_alike(one, many)
+    for ours, theirs in zip(one.classify(TEXTS), many.classify(TEXTS), strict=True):
+        assert [label.name for label in ours] == [label.name for label in theirs]
+        probabilities = [[label.probability for label in found] for found in (ours, theirs)]
+        assert probabilities[0] == pytest.approx(probabilities[1], rel=1e-5)
+
+
+@pytest.mark.once
+def test_masked_language_model_on_a_mesh_fills_in_as_on_one_device(masked_run):
+    one, many = opened(masked_run[0], MeshConfig(tensor=2))
+    assert_evaluates_alike(one, many)
+    masked = "the [MASK] sat"
+    ours, theirs = one.fill_masks(masked), many.fill_masks(masked)
+    assert [[fill.text for fill in best] for best in ours] == [
+        [fill.text for fill in best] for best in theirs
+    ]
+    states = [run.hidden_states(["the cat sat"])[0] for run in (one, many)]
+    np.testing.assert_allclose(*states, rtol=1e-5, atol=1e-5)
+
+
+SHAPES = {"mlp": {"up_kernel": jax.ShapeDtypeStruct((64, 96), np.float32)}}
+SIZE = 64 * 96 * 4
+
+
+@pytest.mark.parametrize(
+    ("trained_on", "memory", "sizes"),
+    [
+        (MeshConfig(), 2 * SIZE, None),
+        (MeshConfig(fsdp=2, tensor=2), 2 * SIZE, None),
+        (MeshConfig(data=4, fsdp=2, tensor=2), 2 * SIZE - 1, {"fsdp": 2, "tensor": 2}),
+        (MeshConfig(), SIZE, {"fsdp": 8, "tensor": 1}),
+        (MeshConfig(fsdp=16), SIZE, {"fsdp": 8, "tensor": 1}),  # more devices than there are
+    ],
+)
+def test_parameters_are_split_where_one_device_has_no_room_for_them_twice(
+    monkeypatch, trained_on, memory, sizes
+):
+    monkeypatch.setattr("jaxformer.training.parallel.single.device_memory", lambda _: memory)
+    runner = make_inference_runner(SHAPES, trained_on)
+    if sizes is None:
+        assert isinstance(runner, SingleRunner)
+    else:
+        assert runner.sizes == {"data": 1, "sequence": 1} | sizes
+
+
+def test_mesh_of_one_device_is_that_device():
+    assert isinstance(make_inference_runner(SHAPES, MeshConfig(fsdp=2), MeshConfig()), SingleRunner)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "message"),
+    [
+        (MeshConfig(fsdp=3, tensor=3), "needs 9 devices of one host, got 8; lower mesh.fsdp"),
+        (MeshConfig(tensor=5), r"mesh.tensor=5 must divide .* got 96 of mlp/up_kernel \[64, 96\]"),
+    ],
+)
+def test_meshes_that_cannot_hold_the_parameters_are_refused(mesh, message):
+    with pytest.raises(ConfigError, match=message):
+        make_inference_runner(SHAPES, MeshConfig(), mesh).template(SHAPES)
+
+
+def test_run_that_no_device_has_room_for_is_refused(masked_run, monkeypatch):
+    memory = "jaxformer.training.parallel.{}_memory".format
+    monkeypatch.setattr(memory("single.device"), lambda _: 2**10)
+    monkeypatch.setattr(memory("mesh.least"), lambda _: 2**10)
+    with pytest.raises(ConfigError, match=r"opening .* needs at least .* \(parameters .*\), got 1"):
+        runs.open_run(masked_run[0])

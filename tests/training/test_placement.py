@@ -1,0 +1,164 @@
+"""Where a mesh has parameters and rows: rules, axes, hosts, and what cannot be placed."""
+
+import typing
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jaxformer.config import MeshConfig, MeshRule
+from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.text import Host
+from jaxformer.training import MeshRunner, PmapRunner, make_runner
+from jaxformer.training.parallel import bytes_per_device
+from jaxformer.training.parallel.layout import share_of_host
+from jaxformer.training.parallel.placement import partition_specs
+
+
+def test_optimizer_state_stays_where_the_host_cannot_be_reached():
+    class Chip(typing.NamedTuple):
+        process_index: int = 0
+        device_kind: str = "Chip"
+
+        def addressable_memories(self):
+            return [jax.local_devices()[0].memory("device")]
+
+    with pytest.raises(ConfigError, match="got Chip, which has device alone; remove it"):
+        MeshRunner(MeshConfig(optimizer_state="host"), [Chip()])
+
+
+def test_rules_of_the_user_come_first():
+    rules = (MeshRule(path="*down_kernel", axes=("", "tensor")),)
+    shapes = {
+        "mlp": {
+            "down_kernel": jax.ShapeDtypeStruct((3, 8, 6), "float32"),
+            "up_kernel": jax.ShapeDtypeStruct((3, 6, 8), "float32"),
+        }
+    }
+    specs = partition_specs(shapes, rules, {"data": 1, "fsdp": 2, "sequence": 1, "tensor": 2})
+    assert specs["mlp"] == {
+        "down_kernel": PartitionSpec(None, None, "tensor"),
+        "up_kernel": PartitionSpec(None, "fsdp", "tensor"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (("*query", ("fsdp",)), r"'\*query', which matches no parameter; the paths are up_kernel"),
+        (("up*", ("fsdp", "", "", "")), r"has 4 axes.*matches up_kernel, whose shape is \[5, 9\]"),
+        (("up*", ("fsdp", "")), r"mesh.fsdp=2 must divide .* got 5 of up_kernel \[5, 9\]; .*"
+                                r'add to mesh.rules \{ path = "up\*", axes = \["", ""\] \}'),
+        (("up*", ("tensor?", "tensor")), "must name an axis once"),
+        (("up*", ("model",)), "must be of data, fsdp, sequence, tensor, or '' .* got 'model'"),
+    ],
+)  # fmt: skip
+def test_rules_that_cannot_be_are_refused(rule, message):
+    with pytest.raises(ConfigError, match=message):
+        bytes_per_device(
+            {"up_kernel": jax.ShapeDtypeStruct((5, 9), "float32")},
+            (MeshRule(path=rule[0], axes=rule[1]),),
+            {"data": 1, "fsdp": 2, "sequence": 1, "tensor": 2},
+        )
+
+
+@pytest.mark.parametrize(
+    ("mesh", "options", "message"),
+    [
+        (MeshConfig(fsdp=3), {}, "data=2 \\* fsdp=3 .* = 6 of 8 devices"),
+        (MeshConfig(data=4, fsdp=4), {}, "= 16 of 8 devices"),
+        (MeshConfig(fsdp=2), {"devices": 9}, "training.devices=9, but this machine has 8"),
+        (MeshConfig(fsdp=4), {"batch_size": 12},
+         r"multiple of mesh.data \* mesh.fsdp \* accumulate_steps = 8 \* 1, got 12"),
+    ],
+)  # fmt: skip
+def test_meshes_that_do_not_fit_are_refused(mesh, options, message):
+    with pytest.raises(ConfigError, match=message):
+        make_runner(mesh=mesh, **options)
+
+
+def test_sequences_that_the_axis_does_not_divide_are_refused():
+    runner = MeshRunner(MeshConfig(sequence=8))
+    step = runner.compile_eval(lambda params, batch: batch["tokens"].sum())
+    with pytest.raises(ShapeError, match=r"mesh.sequence=8 must divide .* got 12 of tokens"):
+        step(jnp.float32(0), {"tokens": np.zeros((1, 12))})
+
+
+def test_masks_of_a_batch_have_rows_alone():
+    runner = MeshRunner(MeshConfig(sequence=2), jax.local_devices()[:4])
+    step = runner.compile_eval(lambda params, batch: batch["mask"].sum())
+    assert int(step(jnp.float32(0), {"mask": np.ones((2, 1, 6, 6), bool)})) == 72
+
+
+class Device(typing.NamedTuple):
+    process_index: int
+
+
+@pytest.mark.parametrize(
+    ("processes", "host", "parts"),
+    [
+        ([[0, 0], [0, 0], [1, 1], [1, 1]], Host(1, 2), (2, 3)),
+        ([[0], [1], [0], [1]], Host(1, 2), (1, 3)),  # as a torus of TPUs is laid out
+        ([[0, 1], [0, 1], [2, 3], [2, 3]], Host(0, 2), (0, 1)),  # two hosts have the same rows
+    ],
+)  # fmt: skip
+def test_hosts_have_the_rows_of_their_devices(processes, host, parts):
+    shards = np.empty((len(processes), len(processes[0])), object)
+    for place, process in np.ndenumerate(processes):
+        shards[place] = Device(process)
+    assert share_of_host(shards, 1) == (host, parts)
+
+
+def test_hosts_that_share_some_rows_alone_are_refused():
+    shards = np.empty((3, 1), object)
+    shards[:, 0] = [Device(0), Device(0), Device(1)]
+    with pytest.raises(ConfigError, match=r"got \[\(0, 1\), \(2,\)\] of 3 parts"):
+        share_of_host(shards, 0)
+
+
+def test_rows_of_a_host_go_to_its_parts_in_order():
+    """Also where they are not side by side; each sequence is split besides."""
+    runner = MeshRunner(MeshConfig(sequence=2), jax.local_devices()[:4])
+    rows = np.arange(24).reshape(4, 6)
+    runner._own_shards = (1, 0)
+    placed = runner._put({"tokens": rows})["tokens"]
+    np.testing.assert_array_equal(placed, rows[[2, 3, 0, 1]])
+    assert {shard.data.shape for shard in placed.addressable_shards} == {(2, 3)}
+
+
+def test_automatic_runner_is_a_mesh_where_one_is_set():
+    assert isinstance(make_runner(mesh=MeshConfig()), PmapRunner)
+    assert make_runner(mesh=MeshConfig(data=8)).sizes["data"] == 8
+    runner = make_runner(mesh=MeshConfig(tensor=2), devices=4, batch_size=2)
+    assert isinstance(runner, MeshRunner)
+    assert runner.sizes == {"data": 2, "fsdp": 1, "sequence": 1, "tensor": 2}
+    assert (runner.num_shards, runner.num_devices) == (2, 4)
+
+
+def test_rules_of_the_user_place_what_a_run_starts_from():
+    """A key has no parameters, and other weights may lack those that a rule is for."""
+    rules = (MeshRule(path="mlp/down_kernel", axes=("", "fsdp")),)
+    runner = MeshRunner(MeshConfig(fsdp=2, rules=rules), jax.local_devices()[:2])
+
+    def create(start):
+        head = jax.random.normal(start["rng"], (4, 6))
+        return {"mlp": {"down_kernel": head}, "scale": start["scale"]}
+
+    made = runner.create(create, {"rng": jax.random.key(0), "scale": np.ones(3, np.float32)})
+    assert made["mlp"]["down_kernel"].sharding.spec == PartitionSpec(None, "fsdp")
+    with pytest.raises(ConfigError, match="'mlp/down_kernel', which matches no parameter"):
+        runner.create(lambda rng: {"scale": jax.random.normal(rng, (3,))}, jax.random.key(0))
+
+
+def test_parameters_for_one_host_are_whole_or_split_as_they_are():
+    kernel = np.arange(24.0, dtype=np.float32).reshape(4, 6)
+    whole = MeshRunner(MeshConfig())
+    copy = whole.on_one_host(whole.place({"up_kernel": kernel}))["up_kernel"]
+    assert len(copy.devices()) == 1
+    np.testing.assert_array_equal(copy, kernel)
+    split = MeshRunner(MeshConfig(fsdp=2, tensor=2))
+    placed = split.place({"up_kernel": kernel})["up_kernel"]
+    assert isinstance(placed.sharding, NamedSharding)
+    assert split.on_one_host({"up_kernel": placed})["up_kernel"] is placed
