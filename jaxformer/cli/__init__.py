@@ -21,6 +21,7 @@ from jaxformer.cli.mistakes import exit_for_mistake
 from jaxformer.cli.parsing import parse
 from jaxformer.cli.plan import plan
 from jaxformer.cli.plot import plot
+from jaxformer.cli.prepare import prepare
 from jaxformer.cli.terminal import drop_output, flush, open_missing_streams, show, warnings_as_lines
 from jaxformer.cli.train import evaluate, train
 from jaxformer.cli.verify import verify
@@ -50,6 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # `train CONFIG` takes flags for that config's values, which `Command` does not know.
         if len(words) >= 2 and words[0] == "train" and not words[1].startswith("-"):
             train(words[1], words[2:])
+            return
+        if len(words) >= 2 and words[0] == "prepare" and not words[1].startswith("-"):
+            prepare(words[1], words[2:])
+            flush()
             return
         if words[:1] == ["plan"] and words[1:] not in ([], ["-h"], ["--help"]):
             plan(words[1:])

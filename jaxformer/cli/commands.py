@@ -19,6 +19,7 @@ __all__ = [
     "PlotLoss",
     "PlotPositions",
     "Predict",
+    "Prepare",
     "Train",
     "Translate",
     "Verify",
@@ -37,6 +38,19 @@ class Train:
     config: tyro.conf.Positional[str]
     """Config file, or the name of a ready config, such as quickstart; jaxformer configs lists
     them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepare:
+    """Read, split and tokenize the data of a config, as jaxformer train does before its first step.
+
+    Text of more than 64 MiB becomes token files, in memory that does not grow with it; what a run
+    that was stopped has done is kept. Any key of the config can be overridden behind its path:
+    jaxformer prepare CONFIG --data.paths "corpus/*.jsonl.gz" --data.cache /data/tokens
+    """
+
+    config: tyro.conf.Positional[str]
+    """Config file, or the name of a ready config."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -292,6 +306,7 @@ class Plot:
 Command = (
     Annotated[Configs, tyro.conf.subcommand("configs")]
     | Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Prepare, tyro.conf.subcommand("prepare")]
     | Annotated[Plan, tyro.conf.subcommand("plan")]
     | Annotated[Generate, tyro.conf.subcommand("generate")]
     | Annotated[Translate, tyro.conf.subcommand("translate")]

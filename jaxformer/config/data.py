@@ -146,15 +146,22 @@ class DataConfig:
             encoder-decoder: "pairs", from paths; "phrasebook", the English-Kannada one in this
             package; or the synthetic "copy", "reverse" and "sort". Labelled texts for an encoder
             that classifies: "labelled", from paths; or "phrasebook", with its topics.
-        paths: "files": text files or glob patterns, UTF-8, each file one document. "pairs": a
-            file of source, tab, target; or a file of sources and one of targets, line by line.
-            "labelled": files of text, tab, label. Names that end in .gz are unpacked.
+        paths: "files": files or glob patterns: of text, UTF-8, each file one document; of JSON
+            Lines (.jsonl), each line one; or of Parquet (.parquet), each row one. "pairs": a file
+            of source, tab, target; or a file of sources and one of targets, line by line.
+            "labelled": files of text, tab, label. Names that end in .gz or .zst are unpacked.
+        field: "files": key of the text in a line of JSON, or column of it in a Parquet file.
+        errors: "files": "strict" ends at what cannot be read, such as a line that is not UTF-8;
+            "skip" leaves it out, counts it, and names the first.
         validation_fraction: share of the data for validation, from the end of a fixed random
             order: of the characters of "files" and "python", of the rows of "pairs" and "labelled";
-            not used when validation_paths are given.
+            not used when validation_paths are given. Of "files" with more than 64 MiB of text,
+            documents are drawn by their hash, long ones by the megabyte.
         validation_paths: files with validation data.
         packing: "windows" cuts the stream of all documents into windows; "documents" does too, but
             tokens attend to their own document only, in which positions restart at 0.
+        cache: folder for tokens, which another run on the same text finds there;
+            $XDG_CACHE_HOME/jaxformer, or else ~/.cache/jaxformer, when not given.
         mask_rate: share of the tokens that an encoder has to predict.
         num_buckets: number of lengths that batches of pairs and labelled texts are padded to; each
             is compiled once, so fewer start sooner, and more pad less.
@@ -163,8 +170,11 @@ class DataConfig:
 
     source: SourceName = "files"
     paths: tuple[str, ...] = ()
+    field: str = "text"
+    errors: Literal["strict", "skip"] = "strict"
     validation_fraction: float = 0.1
     validation_paths: tuple[str, ...] = ()
+    cache: str | None = None
     packing: Literal["windows", "documents"] = "windows"
     mask_rate: float = 0.15
     num_buckets: int = 8
@@ -172,7 +182,7 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         require_types(self)
-        require_paths(self, "paths", "validation_paths")
+        require_paths(self, "paths", "validation_paths", "cache")
         source = SOURCES[self.source]
         for name in ("paths", "validation_paths"):
             value = getattr(self, name)
@@ -200,6 +210,17 @@ class DataConfig:
             "num_buckets must be in 1 .. 8",
             num_buckets=self.num_buckets,
         )
+        for name in ("field", "errors"):
+            if getattr(self, name) != getattr(type(self), name) and self.source != "files":
+                raise ConfigError(
+                    f"data.{name} is for data.source 'files', got source={self.source!r} and "
+                    f"{name}={getattr(self, name)!r}; remove it"
+                )
+        if self.cache is not None and not self.is_stream:
+            raise ConfigError(
+                f"data.cache is for data that is a stream of text, got source={self.source!r}; "
+                "remove it"
+            )
         if self.packing != "windows" and not self.is_stream:
             streams = _listed(key for key, other in SOURCES.items() if "stream" in other.yields)
             raise ConfigError(

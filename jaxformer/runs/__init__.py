@@ -16,7 +16,7 @@ from jaxformer.runs.streams import StreamTask
 from jaxformer.runs.tables import TableTask
 from jaxformer.runs.task import Task
 from jaxformer.runs.task_values import LogLikelihood, LossLabels, Split
-from jaxformer.runs.train import train_run
+from jaxformer.runs.train import prepare_task, train_run
 from jaxformer.runs.trained import task_class
 from jaxformer.runs.translation import Translation, TranslationTask
 from jaxformer.runs.verify import Verified, verify_run
@@ -45,6 +45,7 @@ __all__ = [
     "open_run",
     "read_run_config",
     "task_class",
+    "prepare_task",
     "train_run",
     "verify_run",
 ]

@@ -51,7 +51,7 @@ _GROWING = (CHECKPOINTS, "metrics.jsonl", "metrics.superseded.jsonl", "samples.t
 _MAY_CHANGE = ("training.steps", "training.log_every", "training.eval_every",
                "training.checkpoint_every", "training.keep_checkpoints",
                "training.skip_bad_steps", "training.runner", "training.devices",
-               "training.cpu_devices", "mesh.", "samples.", "out")  # fmt: skip
+               "training.cpu_devices", "mesh.", "samples.", "out", "data.cache")  # fmt: skip
 
 
 def is_run(folder: pathlib.Path) -> bool:

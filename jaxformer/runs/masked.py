@@ -13,7 +13,7 @@ from jaxformer.config import ExperimentConfig
 from jaxformer.errors import DataError
 from jaxformer.models import AttentionMap, MaskedLanguageModel
 from jaxformer.runs.forward import apply_model, encoder_attention, padded_batches
-from jaxformer.runs.prepare import train_tokenizer
+from jaxformer.runs.prepare import cache_dir, train_tokenizer
 from jaxformer.runs.streams import StreamTask, StreamText
 from jaxformer.runs.task_values import Split
 from jaxformer.training import TrainingData, language_model_loss
@@ -68,7 +68,8 @@ class MaskedTask(StreamTask):
         wanted = config.tokenizer
         if wanted.vocab_size is not None:
             wanted = dataclasses.replace(wanted, vocab_size=wanted.vocab_size - 1)
-        return (text.with_mask(train_tokenizer(wanted, *cls.training_texts(data))),)
+        texts = cls.training_texts(data)
+        return (text.with_mask(train_tokenizer(wanted, *texts, cache_dir(config.data))),)
 
     def default_prompts(self, documents: Sequence[str]) -> tuple[str, ...]:
         """Starts of lines with the last word, or character, masked."""

@@ -1,22 +1,33 @@
 """What tasks prepare their texts with: tokenizers, vocabulary sizes, checks and samples."""
 
+import contextlib
 import hashlib
+import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxformer import text
-from jaxformer.config import ModelConfig, TokenizerConfig
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.config import DataConfig, ModelConfig, TokenizerConfig
+from jaxformer.errors import ConfigError, DataError, StorageError
+from jaxformer.storage import make_folder, write_whole
 
 __all__ = [
+    "cache_dir",
     "encode_each",
     "evenly_chosen",
     "fill_vocab_size",
     "fingerprint",
     "train_tokenizer",
 ]
+
+_MUCH_TEXT = 2**24  # characters, on which a tokenizer is trained for seconds
+
+
+def cache_dir(config: DataConfig) -> pathlib.Path | None:
+    """Folder for tokens; None where the user has no home, and the config names none."""
+    return text.default_cache_dir() if config.cache is None else pathlib.Path(config.cache)
 
 
 def encode_each(
@@ -35,9 +46,35 @@ def encode_each(
 
 
 def train_tokenizer(
+    config: TokenizerConfig,
+    train_text: Sequence[str],
+    validation_text: Sequence[str],
+    cache: pathlib.Path | None = None,
+) -> text.Tokenizer:
+    """Trains on the training text; characters are taken from all, since none may be unknown.
+
+    Args:
+        config: which tokenizer.
+        train_text: the training text.
+        validation_text: the validation text.
+        cache: folder in which a tokenizer of much text is found again; None for none.
+    """
+    if cache is None or sum(map(len, train_text)) < _MUCH_TEXT:
+        return _train_tokenizer(config, train_text, validation_text)
+    key = fingerprint((repr(config),), train_text, validation_text)[:32]
+    path = cache / "tokenizers" / f"{key}.json"
+    with contextlib.suppress(DataError):  # it is missing, or damaged
+        return text.Tokenizer.load(path)
+    tokenizer = _train_tokenizer(config, train_text, validation_text)
+    with contextlib.suppress(StorageError):  # it is trained again the next time
+        make_folder(path.parent)
+        write_whole(path, tokenizer.to_json())
+    return tokenizer
+
+
+def _train_tokenizer(
     config: TokenizerConfig, train_text: Sequence[str], validation_text: Sequence[str]
 ) -> text.Tokenizer:
-    """Trains on the training text; characters are taken from all, since none may be unknown."""
     if config.kind == "byte":
         return text.byte_tokenizer()
     if config.kind == "character":

@@ -2,18 +2,24 @@
 
 import abc
 import dataclasses
+import functools
 import math
 import pathlib
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterator, Sequence
+from typing import Self
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs.data_summary import DataSummary
-from jaxformer.runs.folder import VALIDATION
-from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.prepare import fingerprint
+from jaxformer.runs.stream_text import (
+    StreamText,
+    encode_text,
+    load_text,
+    read_files,
+    save_text,
+)
 from jaxformer.runs.task import Task
 from jaxformer.runs.task_values import Split
 from jaxformer.training import TrainingData
@@ -25,63 +31,57 @@ __all__ = ["StreamTask", "StreamText"]
 _PROMPTS = 3
 
 
-class StreamText(NamedTuple):
-    """Documents, and the stream of tokens that they are together."""
-
-    documents: Sequence[str]
-    stream: text.TokenStream
-
-    @property
-    def num_bytes(self) -> int:
-        """UTF-8 bytes of all documents."""
-        return sum(len(document.encode()) for document in self.documents)
-
-
 class StreamTask(Task):
     """A task on documents; `read` returns a list of them for training and one for validation."""
 
     @classmethod
     def read(cls, config: ExperimentConfig) -> Split:
         """Reads the files that the config names, or Python's documentation."""
-        data = config.data
+        data, by_character = config.data, config.tokenizer.kind == "character"
+        read = functools.partial(read_files, data, characters=by_character)
         if data.source == "python":
             documents = text.python_documents()
-        elif data.paths:
-            documents = text.read_documents(data.paths)
-        else:
+            if not data.validation_paths:
+                return Split(*text.split_documents(documents, data.validation_fraction))
+            return Split(documents, _whole(read(data.validation_paths, 0)))
+        if not data.paths:
             raise ConfigError(
                 "data.source 'files' needs data.paths: text files or globs; for example "
                 "--data.paths my_text.txt"
             )
         if not data.validation_paths:
-            return Split(*text.split_documents(documents, data.validation_fraction))
-        validation = text.read_documents(data.validation_paths)
-        if shared := set(documents) & set(validation):
+            corpus = read(data.paths, data.validation_fraction)
+            if corpus.documents is None:
+                return Split(*corpus.parts)
+            return Split(*text.split_documents(corpus.documents, data.validation_fraction))
+        train, validation = _whole(read(data.paths, 0)), _whole(read(data.validation_paths, 0))
+        if shared := _shared(train, validation):
             raise DataError(
                 "data.validation_paths must hold other text than data.paths, got a document in "
                 f"both, which begins {min(shared)[:40]!r}; take it out of one"
             )
-        return Split(documents, validation)
+        return Split(train, validation)
 
     @classmethod
     def training_texts(cls, split: Split) -> tuple[Sequence[str], Sequence[str]]:
-        """All documents."""
-        return split.train, split.validation
+        """All documents, or what was drawn of a corpus."""
+        train, validation = (_sample(part) for part in (split.train, split.validation))
+        return train, validation
 
     def with_data(self, data: Split) -> Self:
         """Encodes the documents, or finds their tokens in the cache."""
-        cache = text.default_cache_dir()
-        train = text.cached_stream(data.train, self.tokenizer, cache)
-        validation = text.cached_stream(data.validation, self.tokenizer, cache)
+        train = encode_text(data.train, self.tokenizer, self.config.data)
+        validation = encode_text(data.validation, self.tokenizer, self.config.data)
         summary = DataSummary(
-            fingerprint=fingerprint(data.train, data.validation),
-            documents=len(data.train),
-            train_tokens=int(train.tokens.size),
-            validation_tokens=int(validation.tokens.size),
+            fingerprint=_fingerprint(data),
+            documents=train.num_documents,
+            train_tokens=train.stream.tokens.size,
+            validation_tokens=validation.stream.tokens.size,
         )
+        prompts = self.default_prompts(_sample(data.validation))
         return dataclasses.replace(
-            self, config=self.with_prompts(self.default_prompts(data.validation)), train=train,
-            validation=StreamText(data.validation, validation), summary=summary,
+            self, config=self.with_prompts(prompts), train=train.stream, validation=validation,
+            summary=summary, report=(*self.report, *_reports(data, train.folder)),
         )  # fmt: skip
 
     def default_prompts(self, documents: Sequence[str]) -> tuple[str, ...]:
@@ -119,24 +119,50 @@ class StreamTask(Task):
         )  # fmt: skip
 
     def save(self, folder: pathlib.Path) -> None:
-        """Writes tokenizer and validation documents."""
+        """Writes tokenizer and validation text."""
         super().save(folder)
-        write_json(folder / VALIDATION, self.validation.documents)
+        save_text(folder, self.validation)
 
     def load_validation(self, folder: pathlib.Path) -> StreamText:
-        """Reads and encodes the validation documents."""
-
-        def documents(value: Any) -> list[str]:
-            if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-                raise TypeError("it must be a list of texts")
-            return value
-
-        return self.encode_documents(read_json(folder / VALIDATION, documents))
+        """Reads the validation text."""
+        return load_text(folder, self.tokenizer)
 
     def read_validation(self, paths: Sequence[str]) -> StreamText:
-        """Reads and encodes text files, each a document."""
-        return self.encode_documents(text.read_documents(paths))
+        """Reads and encodes files, as those of the config are read."""
+        data = self.config.data
+        return encode_text(_whole(read_files(data, paths, 0)), self.tokenizer, data)
 
-    def encode_documents(self, documents: Sequence[str]) -> StreamText:
-        """Makes one stream of documents."""
-        return StreamText(documents, text.build_stream(documents, self.tokenizer))
+
+def _whole(corpus: text.Corpus) -> Sequence[str] | text.CorpusPart:
+    """The documents, or the part of a corpus that has all."""
+    return corpus.parts[0] if corpus.documents is None else corpus.documents
+
+
+def _sample(part: Sequence[str] | text.CorpusPart) -> Sequence[str]:
+    return part.sample if isinstance(part, text.CorpusPart) else part
+
+
+def _shared(*parts: Sequence[str] | text.CorpusPart) -> set[str]:
+    """Documents of both parts, where they are in memory."""
+    first, second = (set() if isinstance(part, text.CorpusPart) else set(part) for part in parts)
+    return first & second
+
+
+def _fingerprint(data: Split) -> str:
+    parts = [
+        (part.corpus.fingerprint,) if isinstance(part, text.CorpusPart) else part
+        for part in (data.train, data.validation)
+    ]
+    return fingerprint(*parts)
+
+
+def _reports(data: Split, folder: pathlib.Path | None) -> Iterator[str]:
+    """What became of a corpus, a line each."""
+    if isinstance(data.train, text.CorpusPart):
+        corpus = data.train.corpus
+        unit = "document" if corpus.num_documents == 1 else "documents"
+        yield f"{corpus.num_documents:,} {unit}, {corpus.num_bytes:,} bytes; tokens in {folder}"
+        if corpus.skipped:
+            shown = "; ".join(corpus.skipped_shown)
+            unit = "record" if corpus.skipped == 1 else "records"
+            yield f"left out {corpus.skipped:,} {unit} that cannot be read: {shown}"

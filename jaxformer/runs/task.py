@@ -18,7 +18,7 @@ from jaxformer.errors import ConfigError, DataError
 from jaxformer.modules import LayerExecution, layer_execution
 from jaxformer.runs.data_summary import DataSummary, load_summary
 from jaxformer.runs.forward import hidden_states
-from jaxformer.runs.prepare import encode_each, fill_vocab_size, train_tokenizer
+from jaxformer.runs.prepare import cache_dir, encode_each, fill_vocab_size, train_tokenizer
 from jaxformer.runs.task_values import LossLabels, Split
 from jaxformer.runs.word_vectors import StartVectors
 from jaxformer.training import Evaluation, SingleRunner, TrainingData, evaluate, make_eval_step
@@ -193,7 +193,8 @@ class Task(abc.ABC):
     @classmethod
     def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:
         """Trains the tokenizers of a new run."""
-        return (train_tokenizer(config.tokenizer, *cls.training_texts(data)),)
+        texts = cls.training_texts(data)
+        return (train_tokenizer(config.tokenizer, *texts, cache_dir(config.data)),)
 
     @classmethod
     def load_tokenizers(

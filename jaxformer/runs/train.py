@@ -35,9 +35,30 @@ from jaxformer.training.parallel import (
     require_same,
 )
 
-__all__ = ["train_run"]
+__all__ = ["prepare_task", "train_run"]
 
 _LAG = 30.0  # seconds until a network file system shows what another host has made
+
+
+def prepare_task(config: ExperimentConfig, *, task: type[Task] | None = None) -> Task:
+    """Prepares the data of an experiment, as `train_run` does before the first step.
+
+    Args:
+        config: the experiment.
+        task: what is trained; the built-in task that the config means when not given.
+
+    Returns:
+        The task, in whose config all that the data decides is filled in.
+
+    Raises:
+        ConfigError: the config is impossible with this data, or with the run that it starts from.
+        CheckpointError: the run that it starts from is missing or damaged.
+        StorageError: tokens cannot be written.
+        DataError: the data cannot be used, or a prompt of the samples does not fit.
+    """
+    kind = task_class(config) if task is None else task
+    config = with_start(config, kind, None)
+    return kind.prepare(config, source_folder(config))
 
 
 def train_run(

@@ -2,7 +2,14 @@
 
 from jaxformer.text.batches import Batches, Host, Source, evaluation_batches
 from jaxformer.text.buckets import BucketedBatches, bucketed_evaluation_batches
-from jaxformer.text.corpora import python_documents, read_documents, split_documents
+from jaxformer.text.corpora import (
+    python_documents,
+    read_documents,
+    split_documents,
+    text_files,
+)
+from jaxformer.text.corpus import Corpus, CorpusPart, scan_corpus
+from jaxformer.text.corpus_records import recorded_corpus
 from jaxformer.text.corruption import MaskedBatches, mask_tokens, masked_evaluation_batches
 from jaxformer.text.files import read_lines
 from jaxformer.text.labelled import Labelled, encode_labelled
@@ -17,6 +24,7 @@ from jaxformer.text.packing import (
 )
 from jaxformer.text.pairs import Pairs, encode_pairs, encode_source
 from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
+from jaxformer.text.preparing import PreparedCorpus, prepare_corpus
 from jaxformer.text.row_counts import RowCounts
 from jaxformer.text.stream_decoder import StreamDecoder
 from jaxformer.text.synthetic import synthetic_pairs
@@ -78,5 +86,12 @@ __all__ = [
     "train_character",
     "train_word",
     "translation_scores",
+    "Corpus",
+    "CorpusPart",
+    "PreparedCorpus",
+    "prepare_corpus",
+    "recorded_corpus",
+    "scan_corpus",
+    "text_files",
     "with_mask",
 ]

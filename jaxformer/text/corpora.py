@@ -10,10 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.files import read_text, start_of_paths
+from jaxformer.memory import host_memory
+from jaxformer.text.corpus import scan_corpus
+from jaxformer.text.files import start_of_paths
 from jaxformer.text.tables import require_fraction
 
-__all__ = ["python_documents", "read_documents", "split_documents"]
+__all__ = ["python_documents", "read_documents", "split_documents", "text_files"]
 
 # Shorter paragraphs, such as headings, repeat often without giving validation text away.
 _MIN_PARAGRAPH = 40
@@ -37,23 +39,22 @@ def python_documents() -> list[str]:
     return [topics[name] for name in sorted(topics)]
 
 
-def read_documents(paths: Sequence[str]) -> list[str]:
-    r"""Reads text files, each a document.
+def read_documents(paths: Sequence[str], *, field: str = "text") -> list[str]:
+    r"""Reads documents, each whole: text files, and the lines of JSON Lines files.
 
     A byte order mark at the start is left out, and every line ending becomes a newline character
-    (`\r\n` and `\r` to `\n`); all else stays as it is in the file. Files whose names end in `.gz`
-    are unpacked.
+    (`\r\n` and `\r` to `\n`); all else stays as it is in the file.
 
     Args:
-        paths: files, or glob patterns, in which `**` stands for any folders. The files of a
-            pattern are in the order of their names, and a file that is named twice is read once.
+        paths: files, or glob patterns, as in `text_files`.
+        field: key of the text in a line of JSON, or column of it in a Parquet file.
 
     Returns:
         The texts, at least one.
 
     Raises:
         DataError: there is no path, a pattern matches no file, or a file is missing, empty, a
-            folder, not UTF-8, or a damaged `.gz` file.
+            folder, not UTF-8, damaged, or not of its kind; or all are larger than the memory.
 
     Example:
         >>> import tempfile
@@ -62,10 +63,40 @@ def read_documents(paths: Sequence[str]) -> list[str]:
         ...     read_documents([f"{folder}/**/*.txt"])
         ['Hello.\n']
     """
+    corpus = scan_corpus(
+        text_files(paths), validation_fraction=0, field=field, in_memory=host_memory()
+    )
+    if corpus.documents is None:
+        raise DataError(
+            f"documents must be smaller than the memory, got {corpus.num_bytes:,} bytes; read some"
+        )
+    return list(corpus.documents)
+
+
+def text_files(paths: Sequence[str]) -> list[pathlib.Path]:
+    """Lists the files that paths and patterns stand for, each once.
+
+    Args:
+        paths: files, or glob patterns, in which `**` stands for any folders. The files of a
+            pattern are in the order of their names, and a file that is named twice is read once.
+
+    Returns:
+        The files, at least one.
+
+    Raises:
+        DataError: there is no path, or a pattern matches no file.
+
+    Example:
+        >>> text_files(["a.txt", "./a.txt"])
+        [PosixPath('a.txt')]
+    """
     if isinstance(paths, str) or not paths:
         raise DataError(f"paths must be a list of text files or patterns, got {paths!r}; name one")
-    files = {_place(file): file for path in paths for file in _matches(path)}
-    return [_read(file) for file in files.values()]
+    files: dict[str, pathlib.Path] = {}
+    for path in paths:
+        for file in _matches(path):
+            files.setdefault(_place(file), file)
+    return list(files.values())
 
 
 def _place(file: pathlib.Path) -> str:
@@ -136,15 +167,6 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:  # such as a loop of links
         return False
-
-
-def _read(file: pathlib.Path) -> str:
-    if file.is_dir():
-        raise DataError(f"a path must be a file, got the folder '{file}'; try '{file}/**/*.txt'")
-    text = read_text(file)
-    if not text.strip("\ufeff \t\r\n"):
-        raise DataError(f"a text file must have text, got the empty '{file}'; leave it out")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def split_documents(

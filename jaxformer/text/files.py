@@ -9,11 +9,10 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from jaxformer.errors import DataError
-from jaxformer.memory import host_memory
+from jaxformer.errors import ConfigError, DataError
 from jaxformer.storage import open_regular
 
-__all__ = ["read_lines", "read_text", "start_of_paths"]
+__all__ = ["opened", "read_lines", "start_of_paths"]
 
 _MARK = "\ufeff"  # The byte order mark.
 _MAX_LINE = 2**24  # bytes; a row of a table, or a word vector, has some thousand at most
@@ -21,30 +20,18 @@ _MAX_LINE = 2**24  # bytes; a row of a table, or a word vector, has some thousan
 # the memory. Small files may, since the same word over and over is text, too.
 _MAX_UNPACKED = 200  # times the size of the file
 _ALWAYS_UNPACKED = 2**26  # bytes
-
-
-def read_text(file: pathlib.Path) -> str:
-    """Returns the text of a UTF-8 file, which is unpacked if its name ends in `.gz`.
-
-    A byte order mark at the start is left out; line endings stay as they are.
-
-    Raises:
-        DataError: the file is missing, not a regular file, larger than the memory, not UTF-8, a
-            damaged `.gz` file, or one of more than 64 MiB and 200 times its size unpacked.
-    """
-    with _opened(file) as stream:
-        data = stream.read()
-    return _decoded(data, file, offset=0).removeprefix(_MARK)
+_FED = 4096  # bytes of a .zst file that are unpacked at a time, to 140 MB at the very most
 
 
 def read_lines(file: pathlib.Path) -> Iterator[str]:
-    r"""Yields the lines of what `read_text` returns, reading no more than one at a time.
+    r"""Yields the lines of a UTF-8 file, reading no more than one at a time.
 
-    A line ends at `\n` or `\r\n` and at no other character: two files that were written line by
-    line stay aligned though a sentence holds a U+2028. One of more than 16 MiB is an error.
+    The file is unpacked if its name ends in `.gz` or `.zst`, and a byte order mark at its start is
+    left out. A line ends at `\n` or `\r\n` and at no other character: two files that were written
+    line by line stay aligned though a sentence holds a U+2028. One of more than 16 MiB is an error.
     """
     offset = 0
-    with _opened(file) as stream:
+    with opened(file) as stream:
         while line := stream.readline(_MAX_LINE + 1):
             if len(line) > _MAX_LINE:
                 raise DataError(
@@ -58,20 +45,19 @@ def read_lines(file: pathlib.Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _opened(file: pathlib.Path) -> Iterator[BinaryIO | io.BufferedReader]:
-    """Opens a file, and gives clear errors of opening and of reading it."""
+def opened(file: pathlib.Path) -> Iterator[BinaryIO | io.BufferedReader]:
+    """Opens a file, unpacked if its name ends in `.gz` or `.zst`.
+
+    Gives clear errors of opening and of reading it.
+    """
     try:
         with open_regular(file) as plain:
-            size = os.fstat(plain.fileno()).st_size
-            if size > host_memory():
-                raise DataError(
-                    f"a file must be smaller than the memory, got {size:,} bytes in '{file}'; "
-                    "split it"
-                )
+            limit = max(_ALWAYS_UNPACKED, _MAX_UNPACKED * os.fstat(plain.fileno()).st_size)
             if file.name.endswith(".gz"):
-                limit = max(_ALWAYS_UNPACKED, _MAX_UNPACKED * size)
                 with gzip.GzipFile(fileobj=plain) as packed:
                     yield io.BufferedReader(_Bounded(packed, file, limit))
+            elif file.name.endswith(".zst"):
+                yield io.BufferedReader(_Bounded(_Zstandard(plain, file), file, limit))
             else:
                 yield plain
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -98,10 +84,55 @@ def start_of_paths() -> str:
         return "; it starts from a working folder that has been deleted"
 
 
-class _Bounded(io.RawIOBase):
-    """What a gzip file unpacks to, up to a limit in bytes; more is a DataError."""
+class _Zstandard:
+    """What a file that is packed by Zstandard unpacks to, of any number of frames."""
 
-    def __init__(self, packed: gzip.GzipFile, file: pathlib.Path, limit: int) -> None:
+    def __init__(self, plain: BinaryIO, file: pathlib.Path) -> None:
+        try:
+            import zstandard
+        except ImportError:
+            raise ConfigError(
+                f"'{file}' needs zstandard, which is missing; pip install \"jaxformer[data]\""
+            ) from None
+        self._library: Any = zstandard
+        self._plain, self._file = plain, file
+        self._frame: Any = None
+        self._left = b""
+
+    def read(self, size: int) -> bytes:
+        """Returns up to so many bytes; none at the end."""
+        while not self._left and (packed := self._plain.read(_FED)):
+            self._left = self._unpacked(packed)
+        if not self._left and self._frame is not None:
+            raise self._damaged("it ends within a frame")
+        data, self._left = self._left[:size], self._left[size:]
+        return data
+
+    def _unpacked(self, packed: bytes) -> bytes:
+        parts = []
+        while packed:
+            if self._frame is None:
+                self._frame = self._library.ZstdDecompressor().decompressobj()
+            try:
+                parts.append(self._frame.decompress(packed))
+            except self._library.ZstdError as error:
+                raise self._damaged(error) from None
+            packed = b""
+            if self._frame.eof:
+                packed, self._frame = self._frame.unused_data, None
+        return b"".join(parts)
+
+    def _damaged(self, reason: object) -> DataError:
+        return DataError(
+            f"a .zst file must be a whole Zstandard file, got the damaged '{self._file}': "
+            f"{reason}; get it again, or drop .zst from its name if it is plain text"
+        )
+
+
+class _Bounded(io.RawIOBase):
+    """What a file unpacks to, up to a limit in bytes; more is a DataError."""
+
+    def __init__(self, packed: gzip.GzipFile | _Zstandard, file: pathlib.Path, limit: int) -> None:
         self._packed, self._file, self._limit = packed, file, limit
         self._read = 0
 
@@ -115,7 +146,7 @@ class _Bounded(io.RawIOBase):
         self._read += len(data)
         if self._read > self._limit:
             raise DataError(
-                f"a .gz file must unpack to at most {_MAX_UNPACKED} times its size, or "
+                f"a packed file must unpack to at most {_MAX_UNPACKED} times its size, or "
                 f"{_ALWAYS_UNPACKED:,} bytes, got more in '{self._file}'; unpack it yourself if "
                 "you trust it"
             )

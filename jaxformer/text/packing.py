@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxformer.errors import DataError
+from jaxformer.text.sharded_tokens import ShardedTokens
 from jaxformer.text.tokenizers import Tokenizer
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "build_stream",
     "cached_stream",
     "default_cache_dir",
+    "token_dtype",
 ]
 
 IGNORE = -1
@@ -34,7 +36,7 @@ class TokenStream:
     """The tokens of all documents, one after the other.
 
     Args:
-        tokens: uint16 or int32 [tokens]; may be memory-mapped.
+        tokens: uint16 or int32 [tokens]; may be memory-mapped, and in several files.
         offsets: int64 [documents], where each document starts, in tokens.
 
     Raises:
@@ -45,7 +47,7 @@ class TokenStream:
         3
     """
 
-    tokens: np.ndarray
+    tokens: np.ndarray | ShardedTokens
     offsets: np.ndarray
 
     def __post_init__(self) -> None:
@@ -82,11 +84,15 @@ def build_stream(documents: Sequence[str], tokenizer: Tokenizer) -> TokenStream:
     if len(documents) > 1 and tokenizer.end_of_text is not None:
         encoded = [np.append(tokens, tokenizer.end_of_text) for tokens in encoded]
     lengths = [tokens.size for tokens in encoded]
-    # The smaller one halves the cache file, and what of it is in memory.
-    dtype = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
+    dtype = token_dtype(tokenizer)
     tokens = np.concatenate([np.zeros(0, dtype), *encoded], dtype=dtype, casting="unsafe")
     offsets = np.cumsum([0, *lengths], dtype=np.int64)[:-1]
     return TokenStream(tokens, offsets)
+
+
+def token_dtype(tokenizer: Tokenizer) -> np.dtype:
+    """Type of stored tokens: the smaller one halves their file, and what of it is in memory."""
+    return np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32)
 
 
 def default_cache_dir() -> pathlib.Path | None:
@@ -141,7 +147,7 @@ def cached_stream(
     stream = build_stream(documents, tokenizer)
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
-        _write(cache_dir / f"{key}.tokens.npy", stream.tokens)
+        _write(cache_dir / f"{key}.tokens.npy", np.asarray(stream.tokens))
         _write(cache_dir / f"{key}.index.npy", np.append(_checksum(stream), stream.offsets))
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         with contextlib.suppress(OSError, ValueError):
@@ -184,7 +190,7 @@ def _read_cache(cache_dir: pathlib.Path, key: str) -> TokenStream | None:
 
 
 def _checksum(stream: TokenStream) -> int:
-    return zlib.crc32(stream.offsets.data, zlib.crc32(stream.tokens.data))
+    return zlib.crc32(stream.offsets.data, zlib.crc32(np.asarray(stream.tokens).data))
 
 
 def _write(path: pathlib.Path, array: np.ndarray) -> None:

@@ -12,7 +12,7 @@ from tokenizers import decoders, models
 from jaxformer.errors import DataError
 from jaxformer.storage import open_regular
 from jaxformer.text.byte_level import SPACE, byte_token_text
-from jaxformer.text.pieces import PIECES_PER_CALL, pieces, require_known, require_texts
+from jaxformer.text.pieces import calls, require_known, require_texts
 from jaxformer.text.stream_decoder import StreamDecoder
 
 __all__ = ["END_OF_TEXT", "MASK", "UNKNOWN", "Tokenizer"]
@@ -174,10 +174,8 @@ class Tokenizer:
         require_texts(texts)
         if self._characters is not None:
             require_known(texts, self._characters)
-        work = [(i, piece) for i, text in enumerate(texts) for piece in pieces(text)]
         ids: list[list[np.ndarray]] = [[] for _ in texts]
-        for start in range(0, len(work), PIECES_PER_CALL):
-            group = work[start : start + PIECES_PER_CALL]
+        for group in calls(texts):
             with _panics_as_errors("the tokenizer cannot encode the text"):
                 encodings = self._tokenizer.encode_batch_fast(
                     [piece for _, piece in group], add_special_tokens=False

@@ -79,7 +79,11 @@ def trained(tmp_path_factory):
     train(folder, "phrasebook_en_kn", "encoder_decoder", "pairs", rows)
     train(folder, "phrasebook_topics", "encoder", "labelled", rows)
     train(folder, "masked_python", "encoder", "files", TEXT)
-    for copy, of in {"poems": "quickstart", "narrow": "phrasebook_en_kn"}.items():
+    for copy, of in {
+        "poems": "quickstart",
+        "large": "quickstart",
+        "narrow": "phrasebook_en_kn",
+    }.items():
         shutil.copytree(folder / "runs" / of, folder / "runs" / copy)
     return folder
 
@@ -109,9 +113,9 @@ def test_python_cells_run_and_print_what_follows_them(page, capsys, trained, mon
 @pytest.mark.once
 @pytest.mark.parametrize("page", [page for page in pages_with("bash") if commands(page.values[0])])
 def test_commands_run(page, trained, monkeypatch):
-    """Those of `train` are read with the configs and flags that they name; all others run."""
+    """Of `train` and `prepare` configs and flags are read, all others run."""
     for command, *words in commands(page):
-        if command == "train":
+        if command in ("train", "prepare"):
             _, flags = pop_launch(words[1:])
             override_config(load_config(words[0]), flags, prog="jaxformer train")
             continue

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from jaxformer import text
+from jaxformer.runs.stream_text import encode_text
 from jaxformer.training import SingleRunner
 from tests.runs import tiny
 
@@ -27,5 +28,6 @@ def test_bytes_of_text_are_those_that_are_predicted(
     data = {"source": "files", "paths": (path,), "packing": packing}
     task = tiny.prepare(tiny.config(tmp_path, architecture="decoder", data=data))
     task = dataclasses.replace(task, tokenizers=(tokenizer,))
-    found = task.evaluation_data(task.encode_documents(documents), SingleRunner())
+    validation = encode_text(documents, tokenizer, task.config.data)
+    found = task.evaluation_data(validation, SingleRunner())
     assert found.validation_bytes == expected

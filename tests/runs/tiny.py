@@ -115,3 +115,8 @@ def finish(config):
         if path is not None:
             pathlib.Path(path).unlink()
     return folder / "run", out.getvalue()
+
+
+def leaf(params):
+    """All parameters as one array."""
+    return np.concatenate([np.ravel(one) for one in jax.tree.leaves(jax.device_get(params))])

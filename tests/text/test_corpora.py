@@ -68,7 +68,7 @@ def test_packed_files_are_unpacked(tmp_path):
         (["empty.txt"], "must have text, got the empty 'empty.txt'; leave it out"),
         (["mark.txt"], "must have text, got the empty 'mark.txt'"),
         (["plain.gz"], "whole gzip file, got the damaged 'plain.gz': Not a gzipped file"),
-        (["latin.txt"], "must be UTF-8, got the byte 0xE9 at offset 7 of 'latin.txt'; convert"),
+        (["latin.txt"], "must be UTF-8, got the byte 0xE9 in 'latin.txt', line 1, byte 7; convert"),
     ],
 )
 def test_reading_names_what_is_wrong(tmp_path, monkeypatch, paths, rule):

@@ -1,0 +1,97 @@
+"""Preparing gigabytes of text: speed against the tokenizer alone, memory, and the second start.
+
+    python experiments/benchmarks/prepare.py --gigabytes 5 --folder /tmp/corpus
+
+The text is made of the words of Python's documentation, as often as they are there, in JSON Lines.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+from jaxformer.text import Tokenizer, python_documents
+
+VOCABULARY = 32_768
+ALONE = 40_000_000  # characters that the tokenizer alone is timed on
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gigabytes", type=float, default=5.0)
+    parser.add_argument("--folder", type=pathlib.Path, required=True)
+    options = parser.parse_args()
+    folder = options.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    size = write_text(folder / "text.jsonl", options.gigabytes * 1e9)
+    flags = [
+        "--data.source", "files", "--data.paths", str(folder / "text.jsonl"), "--data.cache",
+        str(folder / "cache"), "--data.validation-fraction", "0.001",
+        "--tokenizer.vocab-size", str(VOCABULARY),
+    ]  # fmt: skip
+    first = timed("prepare", *flags)
+    print(f"prepare: {size / 1e9:.2f} GB, {report(first)}; {size / 1e6 / first[0]:.2f} MB/s")
+    print(f"prepare again: {report(timed('prepare', *flags))}")
+    steps = ["--training.steps", "1", "--training.batch-size", "4", "--model.num-layers", "1"]
+    steps += ["--training.eval-every", "1000", "--out", str(folder / "run"), *flags]
+    print(f"train for one step: {report(timed('train', *steps))}")
+    print(f"tokenizer alone: {alone(folder):.2f} MB/s")
+
+
+def write_text(path, size):
+    """Writes documents of 100 to 4,000 words; returns the bytes of their text."""
+    rng = np.random.default_rng(0)
+    words = np.array(" ".join(python_documents()).split(" "))
+    parts = [" ".join(rng.choice(words, int(rng.integers(50, 500)))) for _ in range(8192)]
+    written = 0
+    with path.open("w") as file:
+        while written < size:
+            chosen = rng.integers(len(parts), size=int(rng.integers(2, 9)))
+            text = "\n".join(parts[i] for i in chosen)
+            written += len(text.encode())
+            file.write(json.dumps({"text": text}) + "\n")
+    return written
+
+
+def timed(command, *flags):
+    """Seconds that a command takes, and the most memory that it has, in bytes."""
+    words = [sys.executable, "-m", "jaxformer", command, "quickstart", *flags]
+    start = time.monotonic()
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, words
+    return time.monotonic() - start, usage.ru_maxrss * 1024
+
+
+def report(figures):
+    seconds, memory = figures
+    return f"{seconds:.1f} s, {memory / 2**20:.0f} MiB of memory at most"
+
+
+def alone(folder):
+    """Megabytes a second of the `tokenizers` library, in pieces of 8,192 characters."""
+    (path,) = (folder / "cache/tokenizers").iterdir()
+    tokenizer = Tokenizer.load(path)._tokenizer
+    with (folder / "text.jsonl").open() as file:
+        lines = itertools.islice(file, 20_000)
+        text = "\n".join(json.loads(line)["text"] for line in lines)[:ALONE]
+    pieces = [text[i : i + 8192] for i in range(0, len(text), 8192)]
+    seconds = []
+    for _ in range(3):
+        start = time.monotonic()
+        for i in range(0, len(pieces), 64):
+            found = tokenizer.encode_batch_fast(pieces[i : i + 64], add_special_tokens=False)
+            assert all(one.ids for one in found)
+        seconds.append(time.monotonic() - start)
+    return len(text.encode()) / 1e6 / min(seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Progress over bytes of text: a bar in a terminal, else a line now and then."""
+
+import sys
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import TransferSpeedColumn as SpeedColumn
+
+from jaxformer.training.parallel import is_first_process
+
+__all__ = ["ByteProgress"]
+
+_PATIENCE = 2.0  # seconds of work that need no word
+_LINES = 30.0  # seconds between two lines
+
+
+class ByteProgress:
+    """Shows how far some work is, its bytes per second and the time left, on standard error.
+
+    Work of a few seconds shows nothing. On several hosts the first shows its own.
+
+    Args:
+        doing: what is done, such as "tokenizing".
+        total: bytes in all.
+        console: where to show it.
+
+    Example:
+        >>> with ByteProgress("tokenizing", 2**20) as progress:
+        ...     progress.update(2**19)
+    """
+
+    def __init__(self, doing: str, total: int, console: Console | None = None) -> None:
+        self._console = console or Console(
+            file=sys.stderr, highlight=False, quiet=not is_first_process()
+        )
+        self._doing, self._total = doing, total
+        self._began = self._said = time.monotonic()
+        self._start: int | None = None
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True),
+            SpeedColumn(), TimeRemainingColumn(), console=self._console, transient=True,
+            disable=not self._console.is_terminal,
+        )  # fmt: skip
+        self._task = self._bar.add_task(doing, total=total)
+        self._is_shown = False
+
+    def __enter__(self) -> "ByteProgress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def update(self, done: int) -> None:
+        """Moves the bar, or prints a line where there is none.
+
+        Args:
+            done: bytes that are done, those of an earlier call of the program included.
+        """
+        now = time.monotonic()
+        if self._start is None:
+            self._start = done
+        if now - self._began < _PATIENCE:
+            return
+        if not self._bar.disable:
+            if not self._is_shown:
+                self._is_shown = True
+                self._bar.start()
+            self._bar.update(self._task, completed=done)
+        elif now - self._said >= _LINES:
+            self._said = now
+            speed = (done - self._start) / (now - self._began)
+            left = (self._total - done) / speed if speed else 0
+            self._console.print(
+                f"{self._doing}: {done / 2**20:,.0f} of {self._total / 2**20:,.0f} MiB, "
+                f"{speed / 2**20:,.1f} MiB/s, {left:,.0f} s left",
+                markup=False, soft_wrap=True,
+            )  # fmt: skip

@@ -1,0 +1,144 @@
+"""Text as a stream of tokens: documents in memory, or a prepared corpus; and in a run folder."""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxformer import text
+from jaxformer.config import DataConfig
+from jaxformer.errors import CheckpointError, ConfigError, DataError
+from jaxformer.runs.byte_progress import ByteProgress
+from jaxformer.runs.json_files import read_json, write_json
+from jaxformer.runs.prepare import cache_dir
+from jaxformer.storage import write_whole
+from jaxformer.text.token_shards import npy_bytes
+
+__all__ = ["StreamText", "encode_text", "load_text", "read_files", "save_text"]
+
+_VALIDATION = "validation.json"
+_TOKENS, _STARTS = "validation_tokens.npy", "validation_documents.npy"
+
+
+class StreamText(NamedTuple):
+    """Text, and the stream of tokens that it is.
+
+    Args:
+        stream: the tokens.
+        num_bytes: of the text, in UTF-8.
+        num_documents: how many there are.
+        documents: the text, where it is in memory.
+        folder: where the tokens are, of a corpus.
+    """
+
+    stream: text.TokenStream
+    num_bytes: int
+    num_documents: int
+    documents: Sequence[str] | None = None
+    folder: pathlib.Path | None = None
+
+
+def read_files(
+    config: DataConfig,
+    paths: Sequence[str],
+    validation_fraction: float,
+    *,
+    characters: bool = False,
+) -> text.Corpus:
+    """Looks through the files of a config, or remembers what was found in them.
+
+    Args:
+        config: how they are read.
+        paths: files and patterns.
+        validation_fraction: share of the text for validation.
+        characters: whether the sample of a corpus must have every character.
+    """
+    files = text.text_files(paths)
+    sizes = [file.stat().st_size for file in files if file.is_file()]
+    with ByteProgress("reading", sum(sizes)) as progress:
+        return text.recorded_corpus(
+            files, cache_dir(config), validation_fraction=validation_fraction, field=config.field,
+            errors=config.errors, characters=characters, on_progress=progress.update,
+        )  # fmt: skip
+
+
+def encode_text(
+    part: Sequence[str] | text.CorpusPart, tokenizer: text.Tokenizer, config: DataConfig
+) -> StreamText:
+    """Encodes text, or finds its tokens in the cache.
+
+    Args:
+        part: documents, or a part of a corpus.
+        tokenizer: tokenizer that encodes it.
+        config: of the data, which says where the cache is.
+
+    Raises:
+        ConfigError: there is no folder for the tokens of a corpus.
+        DataError: the text cannot be encoded, or there is too little.
+        StorageError: the tokens of a corpus cannot be written.
+    """
+    folder = cache_dir(config)
+    if not isinstance(part, text.CorpusPart):
+        stream = text.cached_stream(part, tokenizer, folder)
+        num_bytes = sum(len(document.encode()) for document in part)
+        return StreamText(stream, num_bytes, len(part), part)
+    if folder is None:
+        raise ConfigError(
+            f"the tokens of {part.corpus.num_bytes:,} bytes of text need a folder, and there is no "
+            "home folder; set data.cache"
+        )
+    with ByteProgress("tokenizing", part.corpus.num_bytes) as progress:
+        found = text.prepare_corpus(part.corpus, tokenizer, folder, on_progress=progress.update)
+    stream, counts = found.train, found.train_counts
+    if part.is_validation:
+        if found.validation is None:
+            raise DataError(
+                "validation must have text, got none of "
+                f"{part.corpus.num_documents:,} documents with "
+                f"validation_fraction={part.corpus.validation_fraction}; raise it"
+            )
+        stream, counts = found.validation, found.validation_counts
+    return StreamText(stream, counts.num_bytes, counts.documents, None, found.folder)
+
+
+def save_text(folder: pathlib.Path, validation: StreamText) -> None:
+    """Writes validation text into a new run folder: documents, or the tokens of a corpus."""
+    if validation.documents is not None:
+        write_json(folder / _VALIDATION, validation.documents)
+        return
+    for name, array in (
+        (_TOKENS, np.asarray(validation.stream.tokens)),
+        (_STARTS, validation.stream.offsets),
+    ):
+        write_whole(folder / name, npy_bytes(array))
+    write_json(folder / _VALIDATION, {"num_bytes": validation.num_bytes})
+
+
+def load_text(folder: pathlib.Path, tokenizer: text.Tokenizer) -> StreamText:
+    """Reads what `save_text` wrote; documents are encoded.
+
+    Raises:
+        CheckpointError: a file is missing or damaged.
+    """
+
+    def checked(value: Any) -> list[str] | int:
+        if isinstance(value, dict):
+            return int(value["num_bytes"])
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise TypeError("it must be a list of texts")
+        return value
+
+    found = read_json(folder / _VALIDATION, checked)
+    if isinstance(found, list):
+        stream = text.build_stream(found, tokenizer)
+        return StreamText(stream, sum(len(one.encode()) for one in found), len(found), found)
+    try:
+        tokens = np.load(folder / _TOKENS, mmap_mode="r", allow_pickle=False)
+        starts = np.load(folder / _STARTS, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{folder} is damaged: its validation tokens cannot be read: {error}; restore the run "
+            "folder, or train it anew"
+        ) from None
+    return StreamText(text.TokenStream(tokens, starts), found, starts.size)

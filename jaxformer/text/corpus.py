@@ -1,0 +1,268 @@
+"""Text that is larger than memory: files that are looked through once, and then read in pieces."""
+
+import dataclasses
+import hashlib
+import heapq
+import os
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from jaxformer.errors import DataError
+from jaxformer.storage import open_regular
+from jaxformer.text.document_files import BadRecords, Errors, Piece, read_pieces
+
+__all__ = ["Corpus", "CorpusPart", "FileState", "Place", "scan_corpus"]
+
+_IN_MEMORY = 2**26  # bytes; text up to this is read as a whole
+_SAMPLE = 2**25  # bytes of training text that a tokenizer is trained on
+_LINES = 2**18  # bytes of validation text that prompts are taken from
+_HASHES = 2**64
+
+
+class FileState(NamedTuple):
+    """A file as it was when it was looked through.
+
+    Args:
+        path: its path, without links.
+        size: bytes.
+        modified: when, in nanoseconds.
+        content: SHA-256 of its bytes.
+    """
+
+    path: str
+    size: int
+    modified: int
+    content: str
+
+
+class Place(NamedTuple):
+    """Where in a corpus the next piece begins: index of the file, and place in that."""
+
+    file: int = 0
+    within: int = 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Corpus:
+    """The text of files, of which any share is for validation.
+
+    Which side a piece of text is on depends on the piece alone: a document, or of a longer one
+    about a megabyte. So the same document is never on both.
+
+    Args:
+        files: the files.
+        field: key of the text in JSON, or column of it.
+        errors: what becomes of what cannot be read.
+        validation_fraction: share of the text for validation, from 0 to less than 1.
+        num_documents: how many there are, those for validation included.
+        num_bytes: bytes of their text, in UTF-8.
+        skipped: how many records were left out.
+        skipped_shown: the first of them.
+        documents: all documents, where they are small enough to be kept; else None.
+        sample: pieces for training, drawn evenly, on which a tokenizer is trained.
+        validation_sample: likewise of those for validation, some lines.
+    """
+
+    files: tuple[FileState, ...]
+    field: str
+    errors: Errors
+    validation_fraction: float
+    num_documents: int
+    num_bytes: int
+    skipped: int
+    skipped_shown: tuple[str, ...]
+    documents: tuple[str, ...] | None = None
+    sample: tuple[str, ...] = ()
+    validation_sample: tuple[str, ...] = ()
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the files' content, and of what decides how it is read and split."""
+        digest = hashlib.sha256(f"{self.field}\0{self.errors}\0{self.validation_fraction}".encode())
+        for file in self.files:
+            digest.update(bytes.fromhex(file.content))
+        return digest.hexdigest()
+
+    @property
+    def parts(self) -> "tuple[CorpusPart, CorpusPart]":
+        """The text for training and for validation."""
+        return CorpusPart(self, is_validation=False), CorpusPart(self, is_validation=True)
+
+    def pieces(self, start: Place) -> Iterator[tuple[Piece, bool, Place]]:
+        """Reads the text.
+
+        Args:
+            start: `Place()`, or that behind an earlier piece.
+
+        Yields:
+            A piece, whether it is for validation, and the place behind it.
+
+        Raises:
+            DataError: a file has changed, or cannot be read.
+        """
+        bad = BadRecords(self.errors)
+        for index in range(start.file, len(self.files)):
+            state = self.files[index]
+            path = pathlib.Path(state.path)
+            _require_unchanged(state)
+            within = start.within if index == start.file else 0
+            for piece in read_pieces(path, bad, field=self.field, start=within):
+                side, _ = _draws(piece.text.encode())
+                yield piece, side < self.validation_fraction, Place(index, piece.end)
+            _require_unchanged(state)
+
+
+class CorpusPart(NamedTuple):
+    """The text of a corpus for training, or that for validation."""
+
+    corpus: Corpus
+    is_validation: bool
+
+    @property
+    def sample(self) -> tuple[str, ...]:
+        """Pieces of it, drawn evenly."""
+        corpus = self.corpus
+        return corpus.validation_sample if self.is_validation else corpus.sample
+
+
+def scan_corpus(
+    files: Sequence[pathlib.Path],
+    *,
+    validation_fraction: float,
+    field: str = "text",
+    errors: Errors = "strict",
+    characters: bool = False,
+    in_memory: int | None = None,
+    on_progress: Callable[[int], None] = lambda size: None,
+) -> Corpus:
+    r"""Looks through files of text once.
+
+    Args:
+        files: the files, each once.
+        validation_fraction: share of the text for validation.
+        field: key of the text in JSON, or column of it.
+        errors: "strict", or "skip" to leave out and count what cannot be read.
+        characters: whether the sample must have every character, for a tokenizer of characters.
+        in_memory: bytes of text up to which the documents are kept; 64 MiB when not given.
+        on_progress: called with the number of bytes of the files that are done.
+
+    Returns:
+        The corpus.
+
+    Raises:
+        DataError: a file cannot be read, or has changed meanwhile.
+
+    Example:
+        >>> import tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.jsonl")
+        >>> _ = path.write_text('{"text": "one"}\n{"text": "two"}\n')
+        >>> corpus = scan_corpus([path], validation_fraction=0.5)
+        >>> corpus.num_documents, corpus.num_bytes, corpus.documents
+        (2, 6, ('one', 'two'))
+    """
+    bad, states = BadRecords(errors), []
+    in_memory = _IN_MEMORY if in_memory is None else in_memory
+    kept: list[Piece] | None = []
+    samples = {False: _Sample(_SAMPLE), True: _Sample(_LINES)}
+    seen: set[str] = set()
+    num_documents = num_bytes = done = 0
+    for file in files:
+        if file.is_dir():
+            raise DataError(
+                f"a path must be a file, got the folder '{file}'; try '{file}/**/*.txt'"
+            )
+        before, is_empty = _stat(file), True
+        for piece in read_pieces(file, bad, field=field):
+            is_empty = False
+            num_documents += piece.is_start
+            data = piece.text.encode()
+            num_bytes += len(data)
+            if characters:
+                seen.update(piece.text)
+            side, drawn = _draws(data)
+            samples[side < validation_fraction].add(piece.text, len(data), drawn)
+            if kept is not None:
+                kept.append(piece)
+                kept = kept if num_bytes <= in_memory else None
+            on_progress(done + min(piece.end, before[0]))
+        if is_empty:
+            raise DataError(f"a text file must have text, got the empty '{file}'; leave it out")
+        states.append(_state(file, before))
+        done += before[0]
+        on_progress(done)
+    return Corpus(
+        files=tuple(states), field=field, errors=errors, validation_fraction=validation_fraction,
+        num_documents=num_documents, num_bytes=num_bytes, skipped=bad.count,
+        skipped_shown=tuple(bad.shown), documents=None if kept is None else _joined(kept),
+        sample=samples[False].texts + (("".join(sorted(seen)),) if characters else ()),
+        validation_sample=samples[True].texts,
+    )  # fmt: skip
+
+
+def _joined(pieces: Sequence[Piece]) -> tuple[str, ...]:
+    """The documents that pieces make up."""
+    documents: list[list[str]] = []
+    for piece in pieces:
+        if piece.is_start:
+            documents.append([])
+        documents[-1].append(piece.text)
+    return tuple(map("".join, documents))
+
+
+class _Sample:
+    """Texts drawn evenly, of so many bytes in all: those with the smallest numbers."""
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+        self._drawn: list[tuple[float, int, str]] = []  # a heap with the largest number first
+
+    def add(self, text: str, size: int, number: float) -> None:
+        """Draws a text of so many bytes, or not."""
+        heapq.heappush(self._drawn, (-number, size, text))
+        self._left -= size
+        while self._left < 0 and len(self._drawn) > 1:
+            self._left += heapq.heappop(self._drawn)[1]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What was drawn, in an order that depends on the texts alone."""
+        return tuple(text for _, _, text in sorted(self._drawn))
+
+
+def _draws(data: bytes) -> tuple[float, float]:
+    """Two numbers from 0 to 1 that depend on a text alone: for its side, and for the samples."""
+    digest = hashlib.blake2b(data, digest_size=16).digest()
+    side, drawn = (int.from_bytes(half, "little") / _HASHES for half in (digest[:8], digest[8:]))
+    return side, drawn
+
+
+def _stat(file: str | pathlib.Path) -> tuple[int, int]:
+    """Size and time of change of a file; of one that cannot be read, reading says why."""
+    try:
+        found = os.stat(file)
+    except (OSError, ValueError):
+        return -1, -1
+    return found.st_size, found.st_mtime_ns
+
+
+def _state(file: pathlib.Path, before: tuple[int, int]) -> FileState:
+    """State of a file that was just read; an error where it has changed meanwhile."""
+    digest = hashlib.sha256()
+    with open_regular(file) as stream:
+        while data := stream.read(2**20):
+            digest.update(data)
+    if _stat(file) != before:
+        raise _changed(file)
+    return FileState(os.path.realpath(file), *before, digest.hexdigest())
+
+
+def _require_unchanged(state: FileState) -> None:
+    if _stat(state.path) != (state.size, state.modified):
+        raise _changed(state.path)
+
+
+def _changed(file: str | pathlib.Path) -> DataError:
+    return DataError(
+        f"'{file}' has changed while it was read; let it be complete, and do the same again"
+    )

@@ -1,0 +1,219 @@
+"""Preparing a corpus: its tokens, in shards on disk, made by all cores in constant memory."""
+
+import collections
+import concurrent.futures
+import hashlib
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxformer.storage import make_folder, remove_drafts
+from jaxformer.text.corpus import Corpus, Place
+from jaxformer.text.packing import TokenStream, token_dtype
+from jaxformer.text.token_shards import PartCounts, ShardRecord, TokenShards
+from jaxformer.text.tokenizers import Tokenizer
+
+__all__ = ["PreparedCorpus", "prepare_corpus"]
+
+_LAYOUT = 1  # of the folder; part of its name
+_SHARDS = 256  # number of shards, unless they would be smaller or larger than this:
+_SMALLEST, _LARGEST = (
+    2**22,
+    2**25,
+)  # bytes of text; a few seconds of work, and some 300 MB of memory
+_GROUP = 2**21  # characters that are encoded by a call
+_AHEAD = 2  # groups that are encoded while others are read and written
+
+
+class PreparedCorpus(NamedTuple):
+    """A corpus as tokens.
+
+    Args:
+        train: tokens for training, memory-mapped; each document ends with the end of text.
+        validation: those for validation; None where there are none.
+        train_counts: how much text they are of.
+        validation_counts: likewise.
+        folder: where they are.
+    """
+
+    train: TokenStream
+    validation: TokenStream | None
+    train_counts: PartCounts
+    validation_counts: PartCounts
+    folder: pathlib.Path
+
+
+class _Unit(NamedTuple):
+    """A piece of text, and whether a document of its part of the corpus begins and ends with it."""
+
+    text: str
+    is_validation: bool
+    begins: bool
+    ends: bool
+
+
+def prepare_corpus(
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    cache_dir: pathlib.Path,
+    *,
+    shard_size: int | None = None,
+    on_progress: Callable[[int], None] = lambda size: None,
+) -> PreparedCorpus:
+    """Encodes a corpus into token files, or maps those that are there.
+
+    A process that ends early, however it does, loses the shard that it was at; the next call goes
+    on behind the last one. Several processes at once make the same files.
+
+    Args:
+        corpus: the text.
+        tokenizer: tokenizer that encodes it.
+        cache_dir: a folder; that of the corpus in it is named after the text and the tokenizer.
+        shard_size: bytes of text in a shard; 4 to 32 MiB, by the size of the text, when not given.
+        on_progress: called with the number of bytes of text that are done.
+
+    Returns:
+        The tokens.
+
+    Raises:
+        DataError: a file of text has changed, or a token file is damaged.
+        StorageError: a token file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from jaxformer.text import byte_tokenizer, scan_corpus
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "a.txt").write_text("some text")
+        >>> corpus = scan_corpus([folder / "a.txt"], validation_fraction=0)
+        >>> prepared = prepare_corpus(corpus, byte_tokenizer(), folder / "cache")
+        >>> prepared.train.tokens[:4].tolist(), prepared.train_counts.num_bytes
+        ([115, 111, 109, 101], 9)
+    """
+    if shard_size is None:
+        shard_size = min(max(corpus.num_bytes // _SHARDS, _SMALLEST), _LARGEST)
+    folder = cache_dir / "corpora" / _key(corpus, tokenizer, shard_size)
+    shards = TokenShards(folder)
+    records = shards.records()
+    if not records or records[-1].end is not None:
+        make_folder(folder)
+        remove_drafts(folder)
+        place: Place | None = records[-1].end if records else Place()
+        while place is not None:
+            before = _num_bytes(records)
+            record, arrays = _shard(corpus, tokenizer, place, shard_size, before, on_progress)
+            shards.write(len(records), record, arrays)
+            records.append(record)
+            place = record.end
+    on_progress(_num_bytes(records))
+    validation = sum((record.validation for record in records), PartCounts())
+    return PreparedCorpus(
+        train=TokenStream(*shards.part("train", records)),
+        validation=TokenStream(*shards.part("validation", records)) if validation.tokens else None,
+        train_counts=sum((record.train for record in records), PartCounts()),
+        validation_counts=validation,
+        folder=folder,
+    )
+
+
+def _key(corpus: Corpus, tokenizer: Tokenizer, shard_size: int) -> str:
+    parts = (str(_LAYOUT), str(shard_size), corpus.fingerprint, tokenizer.to_json())
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def _num_bytes(records: list[ShardRecord]) -> int:
+    return sum(record.train.num_bytes + record.validation.num_bytes for record in records)
+
+
+def _shard(
+    corpus: Corpus, tokenizer: Tokenizer, start: Place, size: int, done: int,
+    on_progress: Callable[[int], None],
+) -> tuple[ShardRecord, dict[str, tuple[np.ndarray, np.ndarray]]]:  # fmt: skip
+    """Encodes the text of one shard, from a place on, before which so many bytes are done."""
+    stop: list[Place] = []
+    sides = {"train": _Side(tokenizer), "validation": _Side(tokenizer)}
+    for unit, tokens in _encoded(_units(corpus, start, size, stop), tokenizer):
+        done += sides["validation" if unit.is_validation else "train"].add(unit, tokens)
+        on_progress(done)
+    end = stop[0] if stop else None
+    record = ShardRecord(sides["train"].counts, sides["validation"].counts, end)
+    return record, {name: side.arrays for name, side in sides.items()}
+
+
+class _Side:
+    """What of a shard is for training, or for validation."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._dtype = token_dtype(tokenizer)
+        end = tokenizer.end_of_text
+        self._end = np.array([] if end is None else [end], self._dtype)
+        self._tokens = [np.zeros(0, self._dtype)]
+        self._begins: list[int] = []
+        self.counts = PartCounts()
+
+    def add(self, unit: _Unit, tokens: np.ndarray) -> int:
+        """Adds a piece; returns its bytes."""
+        if unit.begins:
+            self._begins.append(self.counts.tokens)
+        added = [tokens.astype(self._dtype), *([self._end] if unit.ends else [])]
+        self._tokens += added
+        num_bytes = len(unit.text.encode())
+        self.counts += PartCounts(sum(one.size for one in added), int(unit.begins), num_bytes)
+        return num_bytes
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens, and where documents begin among them: int64."""
+        return np.concatenate(self._tokens), np.array(self._begins, np.int64)
+
+
+def _units(corpus: Corpus, start: Place, size: int, stop: list[Place]) -> Iterator[_Unit]:
+    """Pieces from a place on, of about `size` bytes; adds to `stop` where they end before the text.
+
+    A document ends where another begins, where it goes on in the other part, and with the shard.
+    """
+    held: _Unit | None = None
+    for piece, is_validation, place in corpus.pieces(start):
+        begins = held is None or piece.is_start or held.is_validation != is_validation
+        if held is not None:
+            yield held._replace(ends=begins)
+        held = _Unit(piece.text, is_validation, begins, ends=True)
+        size -= len(piece.text.encode())
+        if size <= 0:
+            stop.append(place)
+            break
+    if held is not None:
+        yield held
+
+
+def _encoded(units: Iterator[_Unit], tokenizer: Tokenizer) -> Iterator[tuple[_Unit, np.ndarray]]:
+    """Encodes pieces in their order, groups of them ahead of what is taken."""
+
+    def encode(group: list[_Unit]) -> list[tuple[_Unit, np.ndarray]]:
+        tokens = tokenizer.encode_documents([unit.text for unit in group])
+        return list(zip(group, tokens, strict=True))
+
+    waiting: collections.deque[concurrent.futures.Future[list[tuple[_Unit, np.ndarray]]]]
+    waiting = collections.deque()
+    with concurrent.futures.ThreadPoolExecutor(_AHEAD) as pool:
+        for group in _groups(units):
+            waiting.append(pool.submit(encode, group))
+            if len(waiting) > _AHEAD:
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()
+
+
+def _groups(units: Iterator[_Unit]) -> Iterator[list[_Unit]]:
+    """Pieces of about as many characters as are encoded by a call."""
+    group: list[_Unit] = []
+    size = 0
+    for unit in units:
+        group.append(unit)
+        size += len(unit.text)
+        if size >= _GROUP:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

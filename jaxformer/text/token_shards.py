@@ -1,0 +1,161 @@
+"""Token files of a prepared corpus: shards, memory-mapped, and what they were made of."""
+
+import dataclasses
+import io
+import json
+import pathlib
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxformer.errors import DataError
+from jaxformer.storage import write_whole
+from jaxformer.text.corpus import Place
+from jaxformer.text.sharded_tokens import ShardedTokens
+
+__all__ = ["PartCounts", "ShardRecord", "TokenShards", "npy_bytes"]
+
+_PARTS = ("train", "validation")
+_AGAIN = "remove that folder, and it is prepared again"
+
+
+@dataclasses.dataclass(frozen=True)
+class PartCounts:
+    """Counts of one part of a shard: for training, or for validation.
+
+    Args:
+        tokens: how many there are, with those that end documents.
+        documents: how many begin in it.
+        num_bytes: bytes of their text in UTF-8.
+    """
+
+    tokens: int = 0
+    documents: int = 0
+    num_bytes: int = 0
+
+    def __add__(self, other: "PartCounts") -> "PartCounts":
+        return PartCounts(
+            self.tokens + other.tokens,
+            self.documents + other.documents,
+            self.num_bytes + other.num_bytes,
+        )
+
+
+class ShardRecord(NamedTuple):
+    """What a shard holds, and where in the corpus the next one begins.
+
+    Args:
+        train: counts of what is for training.
+        validation: likewise.
+        end: the place behind it; None for the last shard.
+    """
+
+    train: PartCounts
+    validation: PartCounts
+    end: Place | None
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenShards:
+    """The folder of a prepared corpus.
+
+    Args:
+        folder: of the files: of shard 7 and each part the tokens in `00007.train.npy` and where
+            documents begin in `00007.train.documents.npy`, and its record in `00007.json`.
+    """
+
+    folder: pathlib.Path
+
+    def record(self, index: int) -> ShardRecord | None:
+        """The record of a shard, None where it is not there as a whole.
+
+        Raises:
+            DataError: it is damaged.
+        """
+        path = self.folder / f"{index:05}.json"
+        try:
+            values = json.loads(path.read_bytes())
+            train, validation = (PartCounts(**values[part]) for part in _PARTS)
+            end = values["end"]
+            record = ShardRecord(train, validation, None if end is None else Place(*end))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"'{path}' is damaged: {error}; {_AGAIN}") from None
+        return record
+
+    def records(self) -> list[ShardRecord]:
+        """The records of the shards from the first on, up to one that is missing."""
+        found: list[ShardRecord] = []
+        while (record := self.record(len(found))) is not None:
+            found.append(record)
+            if record.end is None:
+                break
+        return found
+
+    def write(
+        self, index: int, record: ShardRecord, arrays: dict[str, tuple[np.ndarray, np.ndarray]]
+    ) -> None:
+        """Writes a shard, its record last, so that it is there as a whole or not at all.
+
+        Args:
+            index: of the shard.
+            record: what it holds.
+            arrays: of each part the tokens and where documents begin.
+
+        Raises:
+            StorageError: a file cannot be written.
+        """
+        for part in _PARTS:
+            for path, array in zip(self._paths(index, part), arrays[part], strict=True):
+                write_whole(path, npy_bytes(array))
+        values = {
+            part: vars(counts)
+            for part, counts in zip(_PARTS, (record.train, record.validation), strict=True)
+        }
+        end = None if record.end is None else list(record.end)
+        write_whole(self.folder / f"{index:05}.json", json.dumps({**values, "end": end}))
+
+    def part(self, name: str, records: list[ShardRecord]) -> tuple[ShardedTokens, np.ndarray]:
+        """Maps the tokens of a part, and reads where its documents begin: int64 [documents].
+
+        Raises:
+            DataError: a file is missing, damaged, or of another size.
+        """
+        tokens, documents, start = [], [np.zeros(0, np.int64)], 0
+        for index, record in enumerate(records):
+            counts: PartCounts = getattr(record, name)
+            paths = self._paths(index, name)
+            found = [_mapped(path) for path in paths]
+            sizes = counts.tokens, counts.documents
+            for path, array, size in zip(paths, found, sizes, strict=True):
+                if array.shape != (size,):
+                    raise DataError(
+                        f"'{path}' must have {size:,} numbers, got {array.shape}; {_AGAIN}"
+                    )
+            tokens.append(found[0])
+            documents.append(found[1] + start)
+            start += counts.tokens
+        return ShardedTokens(tokens), np.concatenate(documents)
+
+    def _paths(self, index: int, part: str) -> tuple[pathlib.Path, pathlib.Path]:
+        stem = self.folder / f"{index:05}.{part}"
+        return stem.with_name(f"{stem.name}.npy"), stem.with_name(f"{stem.name}.documents.npy")
+
+
+def npy_bytes(array: np.ndarray) -> bytes:
+    """The content of an `.npy` file with an array."""
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=False)
+    return file.getvalue()
+
+
+def _mapped(path: pathlib.Path) -> np.ndarray:
+    """Maps a file; one of no numbers, which cannot be mapped, is read."""
+    try:
+        if path.stat().st_size <= 128:
+            return np.load(path, allow_pickle=False)
+        return np.lib.format.open_memmap(path, mode="r")
+    except Exception as error:  # NumPy raises half a dozen kinds, depending on what is wrong
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"'{path}' cannot be read ({reason}); {_AGAIN}") from None

@@ -1,0 +1,165 @@
+"""Runs on text that is larger than memory, as here every text is."""
+
+import json
+
+import numpy as np
+import pytest
+
+from jaxformer import runs, text
+from jaxformer.cli import main
+from jaxformer.config import config_to_toml
+from jaxformer.errors import CheckpointError, ConfigError, DataError, StorageError
+from jaxformer.text import corpus as corpora
+from tests.cli.commands import one_line
+from tests.runs import tiny
+
+WORDS = ["cat", "dog", "mat", "log", "sat", "ran", "on", "to", "the", "a"]
+RNG = np.random.default_rng(0)
+TEXTS = [" ".join(RNG.choice(WORDS, 30)) + "." for _ in range(40)]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_fits_the_memory(monkeypatch):
+    monkeypatch.setattr(corpora, "_IN_MEMORY", 0)
+
+
+def write_lines(path, texts):
+    path.write_text("".join(json.dumps({"body": one}) + "\n" for one in texts), encoding="utf-8")
+    return str(path)
+
+
+def experiment(folder, architecture="decoder", data=None, **changes):
+    path = write_lines(folder / "text.jsonl", TEXTS)
+    data = {"source": "files", "paths": (path,), "field": "body", "validation_fraction": 0.3,
+            "cache": str(folder / "cache")} | (data or {})  # fmt: skip
+    changes["training"] = {"steps": 4, "eval_every": 4} | changes.get("training", {})
+    changes["model"] = {"dropout_rate": 0.0} | changes.get("model", {})
+    return tiny.config(folder, architecture=architecture, data=data, **changes)
+
+
+@pytest.mark.parametrize(
+    "architecture", ["decoder", pytest.param("encoder", marks=pytest.mark.once)]
+)
+def test_run_is_trained_opened_and_resumed(tmp_path, architecture):
+    made = experiment(tmp_path, architecture)
+    reports = tiny.train(made)
+    assert any(f"40 documents, {sum(map(len, TEXTS)):,} bytes; tokens in" in one for one in reports)
+    run = runs.open_run(made.out)
+    evaluation = run.evaluate()
+    assert [evaluation.loss] == pytest.approx(
+        list(tiny.figures(tmp_path, "validation_loss").values()), rel=1e-6
+    )
+    if architecture == "decoder":
+        validation = run.task.load_validation(run.folder)
+        assert evaluation.bits_per_byte == pytest.approx(
+            evaluation.loss * evaluation.predicted / np.log(2) / validation.num_bytes, rel=0.02
+        )
+        assert run.evaluate([made.data.paths[0]]).predicted > evaluation.predicted
+    whole = runs.train_run(experiment(tmp_path, architecture, training={"steps": 6}))
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    again = runs.train_run(experiment(alone, architecture, training={"steps": 6}))
+    np.testing.assert_array_equal(*(tiny.leaf(result.params) for result in (whole, again)))
+
+
+def test_nothing_is_read_or_trained_again(tmp_path, monkeypatch):
+    made = experiment(tmp_path, tokenizer={"kind": "bpe", "vocab_size": 300})
+    monkeypatch.setattr("jaxformer.runs.prepare._MUCH_TEXT", 0)
+    first = runs.prepare_task(made)
+    monkeypatch.setattr(corpora, "read_pieces", None)
+    monkeypatch.setattr(text, "train_bpe", None)
+    again = runs.prepare_task(made)
+    assert again.summary == first.summary and again.report == first.report
+    np.testing.assert_array_equal(again.train.tokens, first.train.tokens)
+
+
+def test_another_text_is_not_gone_on_with(tmp_path):
+    tiny.train(experiment(tmp_path))
+    made = experiment(tmp_path, training={"steps": 6})
+    write_lines(tmp_path / "text.jsonl", [*TEXTS, "a dog"])
+    with pytest.raises(CheckpointError, match="was trained on another text"):
+        runs.train_run(made)
+
+
+def test_tokens_may_be_elsewhere_when_a_run_goes_on(tmp_path):
+    tiny.train(experiment(tmp_path))
+    data = {"cache": str(tmp_path / "other")}
+    assert runs.train_run(experiment(tmp_path, data=data, training={"steps": 6})).step == 6
+
+
+def test_damaged_validation_tokens_are_named(tmp_path):
+    made = experiment(tmp_path)
+    tiny.train(made)
+    path = tmp_path / "run" / "validation_tokens.npy"
+    path.write_bytes(path.read_bytes()[:-2])
+    with pytest.raises(CheckpointError, match="validation_tokens.npy"):
+        runs.open_run(made.out)
+
+
+def test_validation_may_have_files_of_its_own(tmp_path):
+    validation = write_lines(tmp_path / "validation.jsonl", TEXTS[:5])
+    paths = {"paths": (write_lines(tmp_path / "train.jsonl", TEXTS[5:]),)}
+    made = experiment(
+        tmp_path, data={"validation_paths": (validation,), "validation_fraction": 0.1} | paths
+    )
+    task = runs.prepare_task(made)
+    assert (task.summary.documents, task.validation.num_documents) == (35, 5)
+    assert task.validation.num_bytes == sum(map(len, TEXTS[:5]))
+
+
+def test_characters_are_taken_from_all_text(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpora, "_SAMPLE", 100)
+    task = runs.prepare_task(experiment(tmp_path, tokenizer={"kind": "character"}))
+    assert set(task.tokenizer.words) == set("".join(TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        ({"field": "text"}, DataError, r"line 1, must have a text under 'text' \(data.field\)"),
+        ({"validation_fraction": 1e-9}, DataError, "validation must have text, got none of 40"),
+        ({"cache": "/dev/null/x"}, StorageError, "/dev/null/x.* cannot be"),
+    ],
+)
+def test_what_cannot_be_prepared_is_one_line(tmp_path, data, error, message):
+    with pytest.raises(error, match=message) as found:
+        runs.prepare_task(experiment(tmp_path, data=data))
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            {"source": "python", "paths": (), "field": "body"},
+            "data.field is for data.source",
+        ),
+        ({"source": "python", "paths": (), "errors": "skip"}, "data.errors is for data.source"),
+        ({"errors": "ignore"}, "errors"),
+        ({"cache": "a\0b"}, "cache must have no NUL"),
+    ],
+)
+def test_settings_that_nothing_reads_are_refused(tmp_path, data, message):
+    if data.get("source") == "python":
+        data = {"field": "text"} | data
+    with pytest.raises(ConfigError, match=message):
+        experiment(tmp_path, data=data)
+
+
+def test_command_says_what_is_there_and_what_was_left_out(tmp_path, capsys):
+    made = experiment(tmp_path, data={"errors": "skip"})
+    with (tmp_path / "text.jsonl").open("ab") as file:
+        file.write(b'{"body": "\xff"}\n')
+    config = tmp_path / "tiny.toml"
+    config.write_text(config_to_toml(made), encoding="utf-8")
+    main(["prepare", str(config)])
+    first, left_out, counts = capsys.readouterr().out.splitlines()
+    assert first.startswith("40 documents, ") and str(tmp_path / "cache" / "corpora") in first
+    assert left_out.startswith("left out 1 record that cannot be read: text must be UTF-8, got")
+    train, validation = (int(counts.split()[i].replace(",", "")) for i in (0, 4))
+    assert train > validation > 0
+    assert not (tmp_path / "run").exists()
+    main(["prepare", str(config), "--data.validation-fraction", "0.5"])
+    assert int(capsys.readouterr().out.splitlines()[-1].split()[0].replace(",", "")) < train
+    assert "line 41" in one_line(capsys, "prepare", config, "--data.errors", "strict")
+    assert "quickstart" in one_line(capsys, "prepare", "quickstar")
