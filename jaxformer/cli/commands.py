@@ -13,6 +13,7 @@ __all__ = [
     "Configs",
     "Evaluate",
     "Generate",
+    "Inspect",
     "Plan",
     "Plot",
     "PlotAttention",
@@ -37,6 +38,25 @@ class Train:
     config: tyro.conf.Positional[str]
     """Config file, or the name of a ready config, such as quickstart; jaxformer configs lists
     them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspect:
+    """Show what a model will see in training, before any: the data, and the batch of a step.
+
+    The data is prepared as jaxformer train prepares it for a new run: lengths, words and bytes per
+    token, what validation and training share, and rows of the batch, decoded. Keys of the config
+    can be overridden as in jaxformer train. No model is made, and no run folder.
+    """
+
+    config: tyro.conf.Positional[str]
+    """Config file, or the name of a ready config."""
+
+    step: int = 0
+    """Step of the batch, from 0: the one that training takes at that step on these devices."""
+
+    rows: int = 3
+    """How many rows of the batch to show."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -293,6 +313,7 @@ Command = (
     Annotated[Configs, tyro.conf.subcommand("configs")]
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Plan, tyro.conf.subcommand("plan")]
+    | Annotated[Inspect, tyro.conf.subcommand("inspect")]
     | Annotated[Generate, tyro.conf.subcommand("generate")]
     | Annotated[Translate, tyro.conf.subcommand("translate")]
     | Annotated[Predict, tyro.conf.subcommand("predict")]

@@ -4,18 +4,22 @@ import abc
 import dataclasses
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
+
+import numpy as np
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs.data_summary import DataSummary
+from jaxformer.runs.data_view import DataView, TextColumn
 from jaxformer.runs.folder import VALIDATION
 from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.prepare import fingerprint
 from jaxformer.runs.task import Task
 from jaxformer.runs.task_values import Split
+from jaxformer.text.corpora import LONG, long_lines, paragraphs
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
@@ -118,6 +122,25 @@ class StreamTask(Task):
             validation=lambda: text.evaluation_batches(windows, rows, host=runner.host),
         )  # fmt: skip
 
+    def data_view(self) -> DataView:
+        """Describes the documents, and the paragraphs and lines that both parts may have."""
+        lengths = np.diff(self.train.offsets, append=self.train.tokens.size)
+        if self.split is None:
+            return DataView(train=lengths.size, lengths={"documents": lengths})
+        train, validation = self.split.train, self.split.validation
+        of = f"of {LONG} characters or more"
+        return DataView(
+            train=len(train),
+            validation=len(validation),
+            columns=(TextColumn("documents", self.tokenizer, train, validation),),
+            lengths={"documents": lengths},
+            shared={
+                "documents": (train, validation),
+                f"paragraphs {of}": (_parts(paragraphs, train), _parts(paragraphs, validation)),
+                f"lines {of}": (_parts(long_lines, train), _parts(long_lines, validation)),
+            },
+        )
+
     def save(self, folder: pathlib.Path) -> None:
         """Writes tokenizer and validation documents."""
         super().save(folder)
@@ -140,3 +163,8 @@ class StreamTask(Task):
     def encode_documents(self, documents: Sequence[str]) -> StreamText:
         """Makes one stream of documents."""
         return StreamText(documents, text.build_stream(documents, self.tokenizer))
+
+
+def _parts(cut: Callable[[str], Iterator[str]], documents: Sequence[str]) -> Iterator[str]:
+    """Parts of all documents."""
+    return (part for document in documents for part in cut(document))
