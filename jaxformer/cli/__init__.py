@@ -17,6 +17,7 @@ from jaxformer.cli.commands import (
 )
 from jaxformer.cli.configs import configs
 from jaxformer.cli.inference import generate, predict, translate
+from jaxformer.cli.inspection import inspect
 from jaxformer.cli.mistakes import exit_for_mistake
 from jaxformer.cli.parsing import parse
 from jaxformer.cli.plan import plan
@@ -27,6 +28,9 @@ from jaxformer.cli.train import evaluate, train
 from jaxformer.cli.verify import verify
 
 __all__ = ["main"]
+
+# Commands that take flags of a config beside their own, which `Command` does not know.
+_WITH_OVERRIDES = {"plan": plan, "inspect": inspect}
 
 
 @warnings_as_lines()
@@ -56,8 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             prepare(words[1], words[2:])
             flush()
             return
-        if words[:1] == ["plan"] and words[1:] not in ([], ["-h"], ["--help"]):
-            plan(words[1:])
+        if words[1:] not in ([], ["-h"], ["--help"]) and words[0] in _WITH_OVERRIDES:
+            _WITH_OVERRIDES[words[0]](words[1:])
             flush()
             return
         command = parse(

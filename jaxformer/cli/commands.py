@@ -13,6 +13,7 @@ __all__ = [
     "Configs",
     "Evaluate",
     "Generate",
+    "Inspect",
     "Plan",
     "Plot",
     "PlotAttention",
@@ -51,6 +52,25 @@ class Prepare:
 
     config: tyro.conf.Positional[str]
     """Config file, or the name of a ready config."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspect:
+    """Show what a model will see in training, before any: the data, and the batch of a step.
+
+    The data is prepared as jaxformer train prepares it for a new run: lengths, words and bytes per
+    token, what validation and training share, and rows of the batch, decoded. Keys of the config
+    can be overridden as in jaxformer train. No model is made, and no run folder.
+    """
+
+    config: tyro.conf.Positional[str]
+    """Config file, or the name of a ready config."""
+
+    step: int = 0
+    """Step of the batch, from 0: the one that training takes at that step on these devices."""
+
+    rows: int = 3
+    """How many rows of the batch to show."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -308,6 +328,7 @@ Command = (
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Prepare, tyro.conf.subcommand("prepare")]
     | Annotated[Plan, tyro.conf.subcommand("plan")]
+    | Annotated[Inspect, tyro.conf.subcommand("inspect")]
     | Annotated[Generate, tyro.conf.subcommand("generate")]
     | Annotated[Translate, tyro.conf.subcommand("translate")]
     | Annotated[Predict, tyro.conf.subcommand("predict")]

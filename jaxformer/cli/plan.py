@@ -1,14 +1,13 @@
 """jaxformer plan."""
 
 import sys
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jaxformer.cli.commands import Plan as PlanCommand
 from jaxformer.cli.overrides import override_config
 from jaxformer.cli.parsing import parse
-from jaxformer.cli.terminal import show, width
+from jaxformer.cli.terminal import show_named
 from jaxformer.config import load_config
 from jaxformer.errors import ConfigError
 from jaxformer.memory import readable_bytes
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from jaxformer.planning import Plan
 
 __all__ = ["plan"]
-
-_INDENT = 13  # columns of the names of lines
 
 
 def plan(words: Sequence[str]) -> None:
@@ -48,18 +45,18 @@ def plan(words: Sequence[str]) -> None:
         config, accelerator, num_devices=command.devices, topology=command.topology
     )
     for name, text in _lines(made, command.utilization).items():
-        _show_line(name, text)
+        show_named(name, text)
     if made.fits:
         return
     found = planning.nearest_that_fits(made)
     if found is None:
         text = "none with more remat, more micro-batches or more fsdp; take more devices"
-        _show_line("fits", text)
+        show_named("fits", text)
     else:
         fitting, changes = found
         flags = " ".join(f"--{key.replace('_', '-')} {new}" for key, new in changes.items())
         total = fitting.needs.total if fitting.compiled is None else fitting.compiled.total
-        _show_line(
+        show_named(
             "fits", f"{flags}: {readable_bytes(total)}, {_speed(fitting, command.utilization)}"
         )
     sys.exit(1)
@@ -148,12 +145,3 @@ def _time(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds * 1000:.3g} ms"
-
-
-def _show_line(name: str, text: str) -> None:
-    show(
-        textwrap.fill(
-            f"{name:<{_INDENT}}{text}", width(), subsequent_indent=" " * min(_INDENT, width() // 2),
-            break_long_words=False, break_on_hyphens=False,
-        )
-    )  # fmt: skip

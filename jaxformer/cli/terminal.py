@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 import warnings
 from collections.abc import Iterator
 from typing import Any, TextIO
@@ -20,6 +21,7 @@ __all__ = [
     "lasting_output",
     "open_missing_streams",
     "show",
+    "show_named",
     "warnings_as_lines",
     "width",
 ]
@@ -28,6 +30,7 @@ __all__ = [
 # C0 but for newline and tab, DEL, C1, and the marks, embeddings, overrides and isolates of bidi.
 _CONTROLS = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _LEAST_WIDTH = 20  # columns
+_INDENT = 13  # columns of the names of lines
 
 
 def for_terminal(text: str) -> str:
@@ -70,6 +73,16 @@ def show(
         print(shown, end=end, file=stream, flush=True)
     except OSError:
         drop_output(stream)
+
+
+def show_named(name: str, text: str) -> None:
+    """Prints a paragraph as wide as the terminal, behind its name."""
+    show(
+        textwrap.fill(
+            f"{name:<{_INDENT}}{text}", width(), subsequent_indent=" " * min(_INDENT, width() // 2),
+            break_long_words=False, break_on_hyphens=False,
+        )
+    )  # fmt: skip
 
 
 def flush() -> None:

@@ -1,7 +1,9 @@
 """Runs: a task, trained in a folder, and opened to generate, translate, predict, evaluate."""
 
 from jaxformer.runs.classification import ClassificationTask, ClassScore
+from jaxformer.runs.data_view import DataView, TextColumn
 from jaxformer.runs.folder import read_run_config
+from jaxformer.runs.inspection import BatchReport, DataReport, inspect_data
 from jaxformer.runs.language_model import LanguageModelTask
 from jaxformer.runs.masked import Fill, MaskedTask
 from jaxformer.runs.positions import (
@@ -16,16 +18,21 @@ from jaxformer.runs.streams import StreamTask
 from jaxformer.runs.tables import TableTask
 from jaxformer.runs.task import Task
 from jaxformer.runs.task_values import LogLikelihood, LossLabels, Split
+from jaxformer.runs.text_figures import LengthHistogram, SharedTexts, TextFigures
 from jaxformer.runs.train import prepare_task, train_run
 from jaxformer.runs.trained import task_class
 from jaxformer.runs.translation import Translation, TranslationTask
 from jaxformer.runs.verify import Verified, verify_run
 
 __all__ = [
+    "BatchReport",
     "ClassScore",
     "ClassificationTask",
+    "DataReport",
+    "DataView",
     "Fill",
     "LanguageModelTask",
+    "LengthHistogram",
     "LogLikelihood",
     "LossLabels",
     "MaskedTask",
@@ -34,13 +41,17 @@ __all__ = [
     "PositionTable",
     "Positions",
     "Run",
+    "SharedTexts",
     "Split",
     "StreamTask",
     "TableTask",
     "Task",
+    "TextColumn",
+    "TextFigures",
     "Translation",
     "TranslationTask",
     "Verified",
+    "inspect_data",
     "model_positions",
     "open_run",
     "read_run_config",

@@ -50,6 +50,7 @@ class ClassificationTask(TableTask):
     kind: ClassVar[str] = "a classifier, which labels texts"
     unit: ClassVar[str] = "text"
     table: ClassVar[type[text.Table]] = text.Labelled
+    marks: ClassVar[str] = "the label is predicted"
 
     @property
     def model(self) -> SequenceClassifier:
@@ -103,6 +104,14 @@ class ClassificationTask(TableTask):
         config = dataclasses.replace(self.config, model=model)
         numbered = dataclasses.replace(self, config=config, classes=classes)
         return super(ClassificationTask, numbered).with_data(data)
+
+    def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
+        """Texts and their labels."""
+        shown = super().row_texts(batch, count)
+        return [
+            {"label": self.classes[label], **row}
+            for row, label in zip(shown, batch["labels"], strict=False)
+        ]
 
     def encode_rows(
         self, rows: text.Labelled, counts: text.RowCounts

@@ -1,6 +1,7 @@
 """The task of a decoder: a causal language model, which continues text."""
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -12,6 +13,7 @@ from jaxformer.config import SamplingConfig
 from jaxformer.errors import DataError
 from jaxformer.inference import check_prompts, generate_stream
 from jaxformer.models import AttentionMap, Decoder
+from jaxformer.runs.data_view import real_tokens
 from jaxformer.runs.forward import (
     apply_model,
     label_log_likelihoods,
@@ -19,6 +21,7 @@ from jaxformer.runs.forward import (
     with_weights,
 )
 from jaxformer.runs.prepare import encode_each
+from jaxformer.runs.row_texts import CAUSAL_MARKS, causal_text
 from jaxformer.runs.streams import StreamTask, StreamText
 from jaxformer.runs.task_values import LogLikelihood
 from jaxformer.training import TrainingData, language_model_loss
@@ -33,6 +36,7 @@ class LanguageModelTask(StreamTask):
     """A decoder on documents; the methods beyond those of every task are those of `Run`."""
 
     kind: ClassVar[str] = "a language model, which continues text"
+    marks: ClassVar[str] = CAUSAL_MARKS
 
     @property
     def model(self) -> Decoder:
@@ -47,6 +51,18 @@ class LanguageModelTask(StreamTask):
         """Windows of the stream, or packed documents, as the config says."""
         kind = {"windows": text.Windows, "documents": text.PackedDocuments}
         return kind[self.config.data.packing](stream, self.max_len)
+
+    def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
+        """Windows, with what is read and not predicted, and where documents end."""
+        rows = zip(batch["tokens"], batch["labels"], self._segments(batch), strict=True)
+        return [
+            {"text": causal_text(self.tokenizer, *row)} for row in itertools.islice(rows, count)
+        ]
+
+    def _segments(self, batch: Any) -> np.ndarray:
+        """Number of the document that each token is of, 0 in padding: integers `[B, T]`."""
+        segments: np.ndarray = batch.get("segment_ids", real_tokens(batch).astype(np.int32))
+        return segments
 
     def evaluation_data(self, validation: StreamText, runner: Runner) -> TrainingData:
         """Makes batches of all windows, and counts the bytes that they predict."""

@@ -1,6 +1,7 @@
 """The task of an encoder that predicts masked tokens."""
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,8 +13,10 @@ from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import DataError
 from jaxformer.models import AttentionMap, MaskedLanguageModel
+from jaxformer.runs.data_view import real_tokens
 from jaxformer.runs.forward import apply_model, encoder_attention, padded_batches
 from jaxformer.runs.prepare import cache_dir, train_tokenizer
+from jaxformer.runs.row_texts import MASKED_MARKS, masked_text
 from jaxformer.runs.streams import StreamTask, StreamText
 from jaxformer.runs.task_values import Split
 from jaxformer.training import TrainingData, language_model_loss
@@ -47,6 +50,7 @@ class MaskedTask(StreamTask):
 
     kind: ClassVar[str] = "a masked language model, which fills in [MASK]"
     unit: ClassVar[str] = "masked token"
+    marks: ClassVar[str] = MASKED_MARKS
 
     @property
     def model(self) -> MaskedLanguageModel:
@@ -100,6 +104,14 @@ class MaskedTask(StreamTask):
             return text.masked_evaluation_batches(batches, host=runner.host, **self._masking())
 
         return data._replace(validation=masked)
+
+    def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
+        """Windows with the answers of their masked tokens."""
+        rows = zip(batch["tokens"], batch["labels"], real_tokens(batch), strict=True)
+        return [
+            {"text": masked_text(self.tokenizer, tokens[real], labels[real])}
+            for tokens, labels, real in itertools.islice(rows, count)
+        ]
 
     def _masking(self) -> dict[str, Any]:
         tokenizer = self.tokenizer

@@ -5,13 +5,16 @@ import dataclasses
 import functools
 import math
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Self
+
+import numpy as np
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs.data_summary import DataSummary
+from jaxformer.runs.data_view import DataView, TextColumn
 from jaxformer.runs.prepare import fingerprint
 from jaxformer.runs.stream_text import (
     StreamText,
@@ -22,6 +25,7 @@ from jaxformer.runs.stream_text import (
 )
 from jaxformer.runs.task import Task
 from jaxformer.runs.task_values import Split
+from jaxformer.text.corpora import LONG, long_lines, paragraphs
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
@@ -118,6 +122,29 @@ class StreamTask(Task):
             validation=lambda: text.evaluation_batches(windows, rows, host=runner.host),
         )  # fmt: skip
 
+    def data_view(self) -> DataView:
+        """Describes the documents, and the paragraphs and lines that both parts may have."""
+        lengths = np.diff(self.train.offsets, append=self.train.tokens.size)
+        if self.split is None:
+            return DataView(train=lengths.size, lengths={"documents": lengths})
+        train, validation = _sample(self.split.train), _sample(self.split.validation)
+        of = f"of {LONG} characters or more"
+        shared: dict[str, tuple[Iterable[str], Iterable[str]]] = {
+            f"paragraphs {of}": (_parts(paragraphs, train), _parts(paragraphs, validation)),
+            f"lines {of}": (_parts(long_lines, train), _parts(long_lines, validation)),
+        }
+        if isinstance(self.split.train, text.CorpusPart):  # whose documents are on one side each
+            shared = {f"{name}, in samples of both": both for name, both in shared.items()}
+        else:
+            shared = {"documents": (train, validation), **shared}
+        return DataView(
+            train=self.summary.documents,
+            validation=self.validation.num_documents,
+            columns=(TextColumn("documents", self.tokenizer, train, validation),),
+            lengths={"documents": lengths},
+            shared=shared,
+        )
+
     def save(self, folder: pathlib.Path) -> None:
         """Writes tokenizer and validation text."""
         super().save(folder)
@@ -166,3 +193,8 @@ def _reports(data: Split, folder: pathlib.Path | None) -> Iterator[str]:
             shown = "; ".join(corpus.skipped_shown)
             unit = "record" if corpus.skipped == 1 else "records"
             yield f"left out {corpus.skipped:,} {unit} that cannot be read: {shown}"
+
+
+def _parts(cut: Callable[[str], Iterator[str]], documents: Sequence[str]) -> Iterator[str]:
+    """Parts of all documents."""
+    return (part for document in documents for part in cut(document))

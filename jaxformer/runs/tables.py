@@ -12,6 +12,7 @@ import numpy as np
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.runs.data_summary import DataSummary
+from jaxformer.runs.data_view import DataView, TextColumn
 from jaxformer.runs.folder import VALIDATION
 from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.prepare import evenly_chosen, fingerprint
@@ -154,6 +155,27 @@ class TableTask(Task):
         batches()  # raises now what would be raised at the first evaluation
         return batches
 
+    def data_view(self) -> DataView:
+        """Describes the first column, which the tokenizer encodes, and the lengths of the rows."""
+        train, validation = self.train.rows, self.validation.rows
+        names = train.inputs
+        shared = {name: (getattr(train, name), getattr(validation, name)) for name in names}
+        if len(names) > 1:
+            shared[train.unit] = (_lines(train), _lines(validation))
+        texts, validation_texts = _columns(train)[0], _columns(validation)[0]
+        return DataView(
+            unit=train.unit,
+            train=len(train),
+            validation=len(validation),
+            columns=(TextColumn(names[0], self.tokenizer, texts, validation_texts),),
+            lengths={train.unit: self.lengths("tokens")},
+            shared=shared,
+        )
+
+    def lengths(self, name: str) -> np.ndarray:
+        """Sizes of an array of the training examples: integers `[rows]`."""
+        return np.array([example[name].size for example in self.train.examples])
+
     def num_bytes(self, rows: Any) -> int | None:
         """UTF-8 bytes of the text that is predicted; None where that is no measure."""
         return None
@@ -185,3 +207,8 @@ def _columns(table: text.Table) -> list[tuple[str, ...]]:
     """The columns of a table, in order."""
     names = [field.name for field in dataclasses.fields(table) if field.name != "lines"]
     return [getattr(table, name) for name in names]
+
+
+def _lines(table: text.Table) -> list[str]:
+    """The rows of a table, with tabs between the columns."""
+    return ["\t".join(row) for row in zip(*_columns(table), strict=True)]

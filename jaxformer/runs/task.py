@@ -17,6 +17,7 @@ from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.modules import LayerExecution, layer_execution
 from jaxformer.runs.data_summary import DataSummary, load_summary
+from jaxformer.runs.data_view import ViewedTask
 from jaxformer.runs.forward import hidden_states
 from jaxformer.runs.prepare import cache_dir, encode_each, fill_vocab_size, train_tokenizer
 from jaxformer.runs.task_values import LossLabels, Split
@@ -33,7 +34,7 @@ SOURCE_TOKENIZER = "source_tokenizer.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Task(abc.ABC):
+class Task(ViewedTask, abc.ABC):
     """What a run does. A task of one's own is a subclass of this or of one below it.
 
     `prepare` makes one from a config before training, `load` from a run folder. The built-in tasks
@@ -56,6 +57,8 @@ class Task(abc.ABC):
         vectors: what the embeddings start from.
         train: encoded training data; None in a run that was opened.
         validation: encoded validation data, likewise.
+        split: what `read` has returned, before training; None once it begins, and in a run that
+            was opened.
     """
 
     config: ExperimentConfig
@@ -65,6 +68,7 @@ class Task(abc.ABC):
     vectors: StartVectors = StartVectors(None, ())
     train: Any = None
     validation: Any = None
+    split: Split | None = None
 
     kind: ClassVar[str] = "a task of its own"
     unit: ClassVar[str] = "token"
@@ -100,7 +104,7 @@ class Task(abc.ABC):
                 task.check_prompt(prompt)
             except DataError as error:
                 raise DataError(f"samples.prompts has {prompt!r}: {error}") from None
-        return dataclasses.replace(task, report=(*task.report, *vectors.report))
+        return dataclasses.replace(task, report=(*task.report, *vectors.report), split=data)
 
     @classmethod
     def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:

@@ -29,13 +29,14 @@ from jaxformer.training import (
 )
 from jaxformer.training.lock import LOCK, run_lock
 from jaxformer.training.parallel import (
+    Runner,
     gather_texts,
     in_first_process,
     is_first_process,
     require_same,
 )
 
-__all__ = ["prepare_task", "train_run"]
+__all__ = ["prepare_task", "train_run", "training_runner"]
 
 _LAG = 30.0  # seconds until a network file system shows what another host has made
 
@@ -109,6 +110,18 @@ def train_run(
         return _train(config, folder, task, on_start)
 
 
+def training_runner(config: ExperimentConfig) -> Runner:
+    """Creates the runner that a config is trained by; raises what `make_runner` does."""
+    training = config.training
+    return make_runner(
+        training.runner,
+        mesh=config.mesh,
+        devices=training.devices,
+        batch_size=training.batch_size,
+        accumulate_steps=training.accumulate_steps,
+    )
+
+
 def _versions() -> dict[str, object]:
     """What all hosts must have alike, besides the config and the data."""
     return {
@@ -131,16 +144,11 @@ def _train(
     if resumes:
         files.read_run_config(folder)  # verified before anything is made of it
         trained = _step_to_resume(folder, training.steps)
-    runner = make_runner(
-        training.runner,
-        mesh=config.mesh,
-        devices=training.devices,
-        batch_size=training.batch_size,
-        accumulate_steps=training.accumulate_steps,
-    )
+    runner = training_runner(config)
     kind = task_class(config) if task is None else task
     config = with_start(config, kind, folder if resumes else None)
     made = kind.prepare(config, folder if resumes else source_folder(config))
+    made = dataclasses.replace(made, split=None)  # whose texts need not stay in memory
     require_training_memory(made, runner)
     config, data = made.config, made.training_data(runner)
     shapes = data.batches.shapes if isinstance(data.batches, BucketedBatches) else ()

@@ -15,6 +15,7 @@ from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference import Hypothesis, generate, translate_stream
 from jaxformer.inference.beam_search import length_divisors
 from jaxformer.models import AttentionMap, EncoderDecoder
+from jaxformer.runs.data_view import DataView, TextColumn, real_tokens
 from jaxformer.runs.forward import (
     apply_model,
     label_log_likelihoods,
@@ -23,6 +24,7 @@ from jaxformer.runs.forward import (
 )
 from jaxformer.runs.known_words import KnownWords
 from jaxformer.runs.prepare import encode_each, fill_vocab_size, train_tokenizer
+from jaxformer.runs.row_texts import plain_text
 from jaxformer.runs.tables import EncodedRows, TableTask
 from jaxformer.runs.task import SOURCE_TOKENIZER
 from jaxformer.runs.task_values import LogLikelihood, Split
@@ -62,6 +64,7 @@ class TranslationTask(TableTask):
 
     kind: ClassVar[str] = "an encoder-decoder, which translates"
     table: ClassVar[type[text.Table]] = text.Pairs
+    marks: ClassVar[str] = "the targets are predicted, the sources are not; ‖ is the end of text"
 
     @property
     def model(self) -> EncoderDecoder:
@@ -164,6 +167,34 @@ class TranslationTask(TableTask):
         """Encodes pairs; drops those that are too long."""
         source, target = self.tokenizers
         return text.encode_pairs(rows, source, target, self.max_len, counts)
+
+    def data_view(self) -> DataView:
+        """Describes the pairs, source and target each by itself."""
+        columns = tuple(
+            TextColumn(
+                name, tokenizer, getattr(self.train.rows, name), getattr(self.validation.rows, name)
+            )
+            for name, tokenizer in zip(("sources", "targets"), self.tokenizers, strict=True)
+        )
+        lengths = {"sources": self.lengths("source_tokens"), "targets": self.lengths("labels")}
+        return super().data_view()._replace(columns=columns, lengths=lengths)
+
+    def real_tokens(self, batch: Any) -> dict[str, np.ndarray]:
+        """Which positions of the sources and of the targets are tokens."""
+        sources = real_tokens(batch, "source_tokens", "source_lengths")
+        return {"sources": sources, "targets": real_tokens(batch)}
+
+    def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
+        """Sources and targets."""
+        (sources, are_real), labels = self.real_tokens(batch).values(), batch["labels"]
+        ids = batch["source_tokens"]
+        return [
+            {
+                "source": plain_text(self.tokenizers[0], ids[row, sources[row]]),
+                "target": plain_text(self.tokenizer, labels[row, are_real[row]]),
+            }
+            for row in np.flatnonzero(are_real.any(axis=1))[:count]
+        ]
 
     @property
     def embedding_path(self) -> tuple[str, ...]:

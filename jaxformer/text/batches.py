@@ -64,6 +64,9 @@ class Batches:
     end of one and the start of the next, and may be larger than the source. On several hosts each
     has its rows of the same global batch, one after the other: host 0 the first.
 
+    Attributes:
+        batches_per_epoch: how many there are, which need not be whole.
+
     Args:
         source: items to make batches of, such as `Windows` or `PackedDocuments`.
         batch_size: rows in the global batch.
@@ -81,9 +84,12 @@ class Batches:
         (2, 4)
     """
 
+    batches_per_epoch: float
+
     def __init__(self, source: Source, batch_size: int, *, seed: int, host: Host = Host()) -> None:
         _require_batches(source, batch_size, host)
         require_seed(seed)
+        self.batches_per_epoch = len(source) / batch_size
         self._rows = grain.MapDataset.source(source).seed(seed).shuffle().repeat()
         self._batch_size = batch_size
         self._host = host

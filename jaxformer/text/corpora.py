@@ -15,10 +15,18 @@ from jaxformer.text.corpus import scan_corpus
 from jaxformer.text.files import start_of_paths
 from jaxformer.text.tables import require_fraction
 
-__all__ = ["python_documents", "read_documents", "split_documents", "text_files"]
+__all__ = [
+    "LONG",
+    "long_lines",
+    "paragraphs",
+    "python_documents",
+    "read_documents",
+    "split_documents",
+    "text_files",
+]
 
-# Shorter paragraphs, such as headings, repeat often without giving validation text away.
-_MIN_PARAGRAPH = 40
+# Shorter paragraphs and lines, such as headings, repeat often without giving validation text away.
+LONG = 40
 _MAX_FOLDERS = 20_000  # some seconds; "/**" would take hours
 _BLANK_LINES = re.compile(r"(\n\s*\n)")
 
@@ -198,7 +206,7 @@ def split_documents(
     order = np.random.default_rng(seed).permutation(len(documents))
     training, validation = _split_at_fraction([documents[i] for i in order], validation_fraction)
     if len(documents) > 1:
-        repeated = {paragraph for document in validation for paragraph in _paragraphs(document)}
+        repeated = {paragraph for document in validation for paragraph in paragraphs(document)}
         training = [_without_paragraphs(document, repeated) for document in training]
         training = [document for document in training if document.strip()]
     if not training or not validation:
@@ -235,11 +243,18 @@ def _nearest_break(document: str, index: int, *, first: bool, last: bool) -> int
     return min(breaks, key=lambda at: abs(at - index), default=index)
 
 
-def _paragraphs(document: str) -> Iterator[str]:
-    """Yields the text between blank lines where it is long enough to matter."""
+def paragraphs(document: str) -> Iterator[str]:
+    """Yields the text between blank lines where it is long enough to matter: 40 characters."""
     for part in _BLANK_LINES.split(document)[::2]:
-        if len(part.strip()) >= _MIN_PARAGRAPH:
+        if len(part.strip()) >= LONG:
             yield part.strip()
+
+
+def long_lines(document: str) -> Iterator[str]:
+    """Yields the lines that are long enough to matter, without the spaces around them."""
+    for line in document.split("\n"):
+        if len(line.strip()) >= LONG:
+            yield line.strip()
 
 
 def _without_paragraphs(document: str, dropped: set[str]) -> str:

@@ -80,6 +80,9 @@ class MaskedBatches:
     at the end of a packed document, nothing is chosen. The labels are of no other use: those of
     the chosen tokens take their place. All other arrays stay.
 
+    Attributes:
+        batches_per_epoch: as of the incoming batches; None where they do not say.
+
     Args:
         batches: batches with "tokens" and "labels" [rows, T], such as `Batches`.
         seed: seed of the choice, at least 0.
@@ -102,6 +105,8 @@ class MaskedBatches:
         array([1, 1])
     """
 
+    batches_per_epoch: float | None
+
     def __init__(
         self,
         batches: _BatchSource,
@@ -114,6 +119,7 @@ class MaskedBatches:
         host: Host = Host(),
     ) -> None:
         require_seed(seed)
+        self.batches_per_epoch = getattr(batches, "batches_per_epoch", None)
         self._batches = batches
         self._seed = seed
         self._mask_token = mask_token

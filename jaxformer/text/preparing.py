@@ -19,10 +19,7 @@ __all__ = ["PreparedCorpus", "prepare_corpus"]
 
 _LAYOUT = 1  # of the folder; part of its name
 _SHARDS = 256  # number of shards, unless they would be smaller or larger than this:
-_SMALLEST, _LARGEST = (
-    2**22,
-    2**25,
-)  # bytes of text; a few seconds of work, and some 300 MB of memory
+_SMALLEST, _LARGEST = 2**22, 2**25  # bytes of text: seconds of work, and 300 MB of memory
 _GROUP = 2**21  # characters that are encoded by a call
 _AHEAD = 2  # groups that are encoded while others are read and written
 

@@ -52,17 +52,18 @@ def train(folder, name, architecture, source, lines, **changes):
     """Trains for two steps in runs/NAME."""
     data = {"source": source, "paths": (tiny.write(folder / f"{name}.txt", lines),)}
     data |= {"validation_fraction": 0.2}
-    (folder / name).mkdir()
+    place = folder / "trained" / name  # not the name alone, which stands for a ready config
+    place.mkdir(parents=True)
     tiny.train(
         tiny.config(
-            folder / name,
+            place,
             architecture=architecture,
             data=data,
             training=FEW_STEPS,
             **{"model": {"max_len": 64}} | changes,
         )
     )
-    (folder / name / "run").rename(folder / "runs" / name)
+    (place / "run").rename(folder / "runs" / name)
 
 
 @pytest.fixture(scope="module")

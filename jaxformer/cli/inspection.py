@@ -1,0 +1,177 @@
+"""jaxformer inspect."""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jaxformer.cli.commands import Inspect
+from jaxformer.cli.overrides import implied_settings, override_config
+from jaxformer.cli.parsing import parse
+from jaxformer.cli.terminal import for_terminal, show, show_named, width
+from jaxformer.config import load_config
+
+if TYPE_CHECKING:
+    from jaxformer.runs import BatchReport, DataReport, LengthHistogram, SharedTexts, TextFigures
+
+__all__ = ["inspect"]
+
+_MARGIN = 2  # columns before bars and rows
+_MOST_LINES = 8  # of a row's text
+_EXAMPLE = 60  # characters that are shown of a shared text
+_ESCAPES = str.maketrans({"\n": "\\n", "\t": "\\t"})
+
+
+def inspect(words: Sequence[str]) -> None:
+    """Prints what a model will see in training.
+
+    Args:
+        words: config, flags of this command, and flags of the config.
+    """
+    command, overrides = parse(
+        Inspect, args=list(words), prog="jaxformer inspect", return_unknown_args=True
+    )
+    loaded = load_config(command.config)
+    config = override_config(loaded, overrides, prog=f"jaxformer train {command.config}")
+    if config.training.cpu_devices is not None:
+        from jaxformer.training.parallel import split_cpu
+
+        split_cpu(config.training.cpu_devices)
+    from jaxformer import runs
+
+    report = runs.inspect_data(config, command.step, rows=command.rows)
+    show_named("model", report.kind)
+    for index, line in enumerate((*implied_settings(loaded, config, overrides), *report.report)):
+        show_named("" if index else "data", line)
+    _show_data(report)
+    for lengths in report.lengths:
+        _show_lengths(lengths)
+    for index, shared in enumerate(report.shared):
+        _show_shared("" if index else "shared", shared)
+    _show_batch(report.batch)
+
+
+def _show_data(report: "DataReport") -> None:
+    """Prints what is trained on, how often, and how its words become tokens."""
+    # Of texts in columns, the last is what is predicted, and its tokens are counted.
+    columns = [one.name for one in report.lengths]
+    of_last = f" of the {columns[-1]}" if len(columns) > 1 else ""
+    for name, count, tokens in (
+        ("training", report.train, report.train_tokens),
+        ("validation", report.validation, report.validation_tokens),
+    ):
+        unit = report.unit.removesuffix("s") if count == 1 else report.unit
+        parts = [] if count is None else [f"{count:,} {unit}"]
+        parts += [f"{tokens:,} tokens{of_last}"] if tokens else []
+        if parts:
+            show_named(name, ", ".join(parts))
+    if (per_epoch := report.steps_per_epoch) is not None:
+        show_named(
+            "epoch",
+            f"{_number(per_epoch)} steps; the {report.steps:,} steps of training.steps are "
+            f"{_number(report.steps / per_epoch)} epochs",
+        )
+    for index, text in enumerate(report.texts):
+        show_named("" if index else "text", _figures(text))
+
+
+def _figures(text: "TextFigures") -> str:
+    """Tokens per word, bytes per token and unknown words of some texts."""
+    parts = [f"{text.tokens / text.words:.2f} tokens per word"] if text.words else []
+    if text.tokens:
+        parts.append(f"{text.num_bytes / text.tokens:.2f} bytes per token")
+        if text.unknown is not None:
+            parts.append(f"{_share(text.unknown, text.tokens)} unknown")
+    sample = f" (of a sample of {text.characters:,} characters)" if text.is_sample else ""
+    return f"{text.part} {text.name}: {', '.join(parts)}{sample}"
+
+
+def _show_lengths(lengths: "LengthHistogram") -> None:
+    """Prints a histogram, with bars of text."""
+    if lengths.shortest == lengths.longest:
+        return show_named("lengths", f"training {lengths.name}: {lengths.longest:,} tokens each")
+    show_named(
+        "lengths",
+        f"training {lengths.name}, in tokens: {lengths.shortest:,} to {lengths.longest:,}, "
+        f"median {_number(lengths.median)}",
+    )
+    labels = [f"{a:,}" if a == b else f"{a:,}-{b:,}" for a, b, _ in lengths.bins]
+    counts = [f"{count:,}" for *_, count in lengths.bins]
+    before, after = max(map(len, labels)), max(map(len, counts))
+    room = max(1, width() - _MARGIN - before - after - 4)
+    highest = max(count for *_, count in lengths.bins)
+    for label, count, (*_, size) in zip(labels, counts, lengths.bins, strict=True):
+        bar = "#" * -(-room * size // highest)  # at least one for any text
+        show(f"{'':{_MARGIN}}{label:>{before}}  {count:>{after}}  {bar}".rstrip())
+
+
+def _show_shared(name: str, shared: "SharedTexts") -> None:
+    """Prints how many validation texts are training texts, too, with a few of them."""
+    share = f" ({_share(shared.shared, shared.total)})" if shared.shared else ""
+    show_named(
+        name,
+        f"{shared.shared:,} of {shared.total:,} validation {shared.name} are also in the training "
+        f"data{share}",
+    )
+    for example in shared.examples:
+        shown = _escaped(example)
+        cut = f"{shown[:_EXAMPLE]}..." if len(shown) > _EXAMPLE else shown
+        show_named("", f"- {cut}")
+
+
+def _show_batch(batch: "BatchReport") -> None:
+    """Prints the arrays of a batch, what is in them, and a few rows."""
+    arrays = "; ".join(f"{name} {what}" for name, what in batch.arrays.items())
+    show_named("batch", f"of step {batch.step:,}: {arrays}")
+    for name, (real, total) in batch.tokens.items():
+        text = f"{_share(real, total)} of the {total:,} positions are tokens"
+        show_named(name, f"{text}, {_share(total - real, total)} padding")
+    if batch.predicted is not None:
+        count, total = batch.predicted
+        share = f"{count:,} of {total:,} labels ({_share(count, total)})"
+        show_named("loss", f"{share} count, each is a {batch.unit}")
+    if batch.documents_per_row is not None:
+        show_named("packing", f"{_number(batch.documents_per_row)} documents in a row, on average")
+    if batch.rows and batch.marks:
+        show_named("marks", batch.marks)
+    for index, row in enumerate(batch.rows):
+        show(f"row {index}")
+        for name, text in row.items():
+            _show_text(f"{name}: {text}" if len(row) > 1 else text)
+
+
+def _show_text(text: str) -> None:
+    """Prints a text of a row, without the middle of a long one."""
+    lines = _wrapped(_escaped(text), width() - _MARGIN - 1)
+    if len(lines) > _MOST_LINES:
+        left_out = f"... {len(lines) - _MOST_LINES + 1:,} more lines ..."
+        lines = [*lines[: _MOST_LINES - 2], left_out, lines[-1]]
+    for line in lines:
+        show(f"{'':{_MARGIN}}{line}".rstrip())
+
+
+def _escaped(text: str) -> str:
+    r"""A text in one line: line breaks as \n, other control characters as codes."""
+    return for_terminal(text.translate(_ESCAPES))
+
+
+def _wrapped(text: str, columns: int) -> list[str]:
+    """Cuts a text into lines, behind spaces where there are any, and loses none of them."""
+    lines = [""]
+    for word in re.findall(rf"[^ ]{{1,{columns}}} ?| ", text):
+        if len(lines[-1]) + len(word.rstrip() or word) > columns:
+            lines.append("")
+        lines[-1] += word
+    return lines
+
+
+def _share(part: int, whole: int) -> str:
+    """A share in percent, which is 0% or 100% only where it is exactly that."""
+    percent = 100 * part / max(1, whole)
+    if 0 < percent < 0.01:
+        return "<0.01%"
+    return ">99.9%" if 99.9 < percent < 100 else f"{percent:.3g}%"
+
+
+def _number(value: float) -> str:
+    """A number with one decimal, where it is not whole or large."""
+    return f"{value:,.0f}" if value == int(value) or value >= 1000 else f"{value:,.3g}"

@@ -1,0 +1,112 @@
+"""What a task says of its data and its batches, for `inspect_data`."""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from jaxformer import text
+from jaxformer.runs.row_texts import plain_text
+
+__all__ = ["DataView", "TextColumn", "ViewedTask", "real_tokens"]
+
+
+class TextColumn(NamedTuple):
+    """Texts that one tokenizer encodes.
+
+    Args:
+        name: plural name of the texts, such as "documents" or "sources".
+        tokenizer: tokenizer that encodes them.
+        train: training texts.
+        validation: validation texts.
+    """
+
+    name: str
+    tokenizer: text.Tokenizer
+    train: Sequence[str]
+    validation: Sequence[str]
+
+
+class DataView(NamedTuple):
+    """Prepared data, as far as a task describes it; what it leaves out is not reported.
+
+    Args:
+        unit: plural name of the documents or rows, such as "pairs".
+        train: number of training documents or rows; None where it is not known.
+        validation: number of validation documents or rows, likewise.
+        columns: texts whose words, bytes and tokens are counted.
+        lengths: by name, the tokens of each training text: integers `[texts]`.
+        shared: by name, training and validation texts, which should have none in common. They are
+            iterated over once.
+    """
+
+    unit: str = "documents"
+    train: int | None = None
+    validation: int | None = None
+    columns: tuple[TextColumn, ...] = ()
+    lengths: Mapping[str, np.ndarray] = {}
+    shared: Mapping[str, tuple[Iterable[str], Iterable[str]]] = {}
+
+
+class ViewedTask:
+    """The part of a task that `inspect_data` asks; every task is one.
+
+    A task of one's own may override these methods, and need not: the defaults tell what can be
+    known of any batch with token ids under "tokens".
+
+    Attributes:
+        marks: how to read the texts of `row_texts`, in one line.
+    """
+
+    tokenizers: tuple[text.Tokenizer, ...]
+    marks: ClassVar[str] = ""
+
+    def data_view(self) -> DataView:
+        """Describes the prepared data."""
+        return DataView()
+
+    def real_tokens(self, batch: Any) -> dict[str, np.ndarray]:
+        """Which positions of a batch are tokens, and not padding: bool `[B, T]` by name."""
+        return {"tokens": real_tokens(batch)} if _has_tokens(batch) else {}
+
+    def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
+        """Texts of the first rows of a batch, by name, such as "source" and "target".
+
+        Args:
+            batch: training batch.
+            count: number of rows; fewer where the others are padding.
+        """
+        if not _has_tokens(batch):
+            return []
+        rows = zip(batch["tokens"], real_tokens(batch), strict=True)
+        shown = itertools.islice(((ids, real) for ids, real in rows if real.any()), count)
+        return [{"text": plain_text(self.tokenizers[-1], ids[real])} for ids, real in shown]
+
+
+def real_tokens(
+    batch: dict[str, np.ndarray], tokens: str = "tokens", lengths: str = "lengths"
+) -> np.ndarray:
+    """Which positions of a batch are tokens, and not padding: bool `[B, T]`.
+
+    Args:
+        batch: batch with token ids `[B, T]`. Its lengths say how many are real; without them, its
+            segment ids, which are 0 in padding; or its labels, which are `IGNORE` there.
+        tokens: name of the token ids.
+        lengths: name of the lengths, integers `[B]`.
+    """
+    ids = batch[tokens]
+    if lengths in batch:
+        return np.arange(ids.shape[1]) < batch[lengths][:, None]
+    if "segment_ids" in batch:
+        return batch["segment_ids"] != 0
+    labels = batch.get("labels")
+    if labels is not None and labels.shape == ids.shape:
+        return labels != text.IGNORE
+    return np.ones(ids.shape, bool)
+
+
+def _has_tokens(batch: Any) -> bool:
+    """Whether a batch is a dict with token ids `[B, T]`."""
+    tokens = batch.get("tokens") if isinstance(batch, dict) else None
+    return isinstance(tokens, np.ndarray) and tokens.ndim == 2 and tokens.dtype.kind in "iu"

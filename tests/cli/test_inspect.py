@@ -1,0 +1,88 @@
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.commands import TEXT, one_line, output, write_config
+
+
+@pytest.fixture(scope="module")
+def inspected(tmp_path_factory):
+    return write_config(tmp_path_factory.mktemp("inspect"))
+
+
+def test_inspect_prints_figures_and_rows_and_makes_no_run_folder(inspected, capsys):
+    before = sorted(inspected.parent.iterdir())
+    said = output(capsys, "inspect", inspected, "--rows", 2, "--training.batch-size", 16).out
+    assert sorted(inspected.parent.iterdir()) == before
+    lines = said.splitlines()
+    train = 0.8 * len(TEXT)  # 32 of the 40 lines
+    assert f"training     1 document, {train:,.0f} tokens" in lines
+    windows = -(-(train - 1) // 32)
+    assert lines[3].startswith(f"epoch        {windows / 16:.3g} steps; the 20 steps of ")
+    # A line of TEXT has 48 characters and 12 words
+    assert "text         training documents: 4.00 tokens per word, 1.00 bytes per token" in lines
+    assert "             8 of 8 validation lines of 40 characters or more" in said
+    assert "             - the cat sat on the mat; the dog sat on the log." in lines
+    assert "tokens       100% of the 512 positions are tokens, 0% padding" in lines
+    assert "loss         512 of 512 labels (100%) count, each is a token" in lines
+    assert lines[lines.index("row 1") - 2] == "row 0" and "row 2" not in lines
+    row = lines[lines.index("row 0") + 1]
+    plain = row.strip().replace("‹", "").replace("›", "").replace("\\n", "\n")
+    assert row.startswith("  ‹") and plain in TEXT and 31 <= len(plain) <= 33
+
+
+def test_step_chooses_the_batch_and_may_be_beyond_the_last(inspected, capsys):
+    first, later, again = (
+        output(capsys, "inspect", inspected, "--step", step).out for step in (0, 1000, 1000)
+    )
+    every = output(capsys, "inspect", inspected, "--rows", 10**30).out
+    assert every.count("\nrow ") == 8 and every.startswith(first.partition("row 0")[0])
+    assert later == again and "of step 1,000:" in later
+    assert first.partition("row 0")[2] != later.partition("row 0")[2]
+
+
+@pytest.mark.parametrize("columns", [40, 130])
+def test_lines_are_as_wide_as_the_terminal(inspected, capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    flags = ["--model.max-len", 1200, "--tokenizer.kind", "byte"]
+    said = output(capsys, "inspect", inspected, *flags).out
+    assert 0.9 * columns < max(map(len, said.splitlines())) <= columns
+    assert " more lines ..." in said
+
+
+def test_control_characters_are_codes_and_pairs_and_labels_have_names(inspected, capsys, tmp_path):
+    rows = [f"s\x1b[31m{i} a\tt{i}" for i in range(9)]
+    (tmp_path / "rows.tsv").write_text("\n".join(rows), encoding="utf-8")
+    flags = ["--data.paths", tmp_path / "rows.tsv", "--training.batch-tokens", 64]
+    said = output(capsys, "inspect", "reverse", *flags, "--training.devices", 1).out
+    assert "data.source" in said and "\x1b" not in said
+    assert "  source: s \\x1b [31m" in said and "  target: t" in said
+    assert " validation pairs are also in the training data" in said
+    flags = ["--training.devices", 1, "--rows", 1]
+    said = output(capsys, "inspect", "phrasebook_topics", *flags).out
+    assert "  label: " in said and "  text: " in said and "row 1" not in said
+
+
+def test_mistakes_of_inspect_are_one_line(inspected, capsys):
+    said = one_line(capsys, "inspect", inspected, "--step", "-1")
+    assert "step must be at least 0, got -1" in said
+    assert "rows must be at least 0" in one_line(capsys, "inspect", inspected, "--rows", "-1")
+    assert "--step" in one_line(capsys, "inspect", inspected, "--step", "x")
+    assert one_line(capsys, "inspect", "quikstart") == one_line(capsys, "train", "quikstart")
+    wrong = [inspected, "--training.steps", "x"]
+    assert "--training.steps" in one_line(capsys, "inspect", *wrong)
+    wrong = [inspected, "--modl.remat", "x"]
+    assert one_line(capsys, "inspect", *wrong) == one_line(capsys, "train", *wrong)
+
+
+def test_help_of_inspect_needs_no_jax():
+    code = (
+        "import sys\n"
+        "from jaxformer.cli import main\n"
+        "try:\n    main(['inspect', '--help'])\n"
+        "except SystemExit as stopped:\n    assert not stopped.code\n"
+        "assert not {'jax', 'numpy'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "--step INT" in done.stdout and "before any" in done.stdout

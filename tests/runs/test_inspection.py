@@ -1,0 +1,207 @@
+"""What `inspect_data` says of data and batches, against what is counted here by hand."""
+
+import re
+
+import numpy as np
+import pytest
+
+from jaxformer import runs
+from jaxformer.errors import ConfigError
+from jaxformer.runs.text_figures import length_histogram, text_figures
+from jaxformer.text import Labelled, byte_tokenizer
+from tests.runs import test_classification, test_masked, test_translation, tiny
+
+LONG = "a line of forty characters or more stands in both parts"
+DOCUMENTS = ["one two three", f"four five\n{LONG}\nsix", "seven", "é eight nine ten"] * 2
+VALIDATION = [f"eleven\n\n{LONG}", "twelve\nthirteen fourteen fifteen and so on for a while"]
+
+
+def stream_config(folder, **data):
+    """Documents in files of their own, of characters, each of which has an end of text."""
+    for part, documents in (("train", DOCUMENTS), ("validation", VALIDATION)):
+        (folder / part).mkdir()
+        for index, document in enumerate(documents):
+            (folder / part / f"{index}.txt").write_text(document, encoding="utf-8")
+    paths = {"paths": (f"{folder}/train/*",), "validation_paths": (f"{folder}/validation/*",)}
+    return tiny.config(
+        folder, architecture="decoder", tokenizer={"kind": "character"},
+        data={"source": "files", **paths, **data},
+    )  # fmt: skip
+
+
+def batch_of_training(config, step, task=None):
+    """The batch that `train_run` hands to the loop, which does not begin."""
+    batches = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jaxformer.runs.train.fit", lambda *args, **_: batches.append(args[3]))
+        runs.train_run(config, task=task)
+    return batches[0].batches[step]
+
+
+@pytest.mark.parametrize("packing", ["windows", "documents"])
+def test_decoder_report_counts_documents_words_bytes_and_the_batch_of_training(tmp_path, packing):
+    config = stream_config(tmp_path, packing=packing)
+    report = runs.inspect_data(config, 5, rows=8)
+    assert not (tmp_path / "run").exists()
+    size = sum(len(document) + 1 for document in DOCUMENTS)  # each has an end
+    assert (report.unit, report.train, report.validation) == ("documents", 8, 2)
+    assert report.train_tokens == size
+    assert report.validation_tokens == sum(len(document) + 1 for document in VALIDATION)
+    assert report.steps_per_epoch == -(-(size - 1) // 12) / 8
+    train, validation = report.texts
+    assert (train.words, train.tokens) == (2 * (3 + 14 + 1 + 4), size - 8)
+    assert train.num_bytes == train.tokens + 2  # é has two bytes
+    assert train.unknown is None and not train.is_sample
+    assert (validation.part, validation.words) == ("validation", 1 + 11 + 10)
+    (lengths,) = report.lengths
+    assert (lengths.shortest, lengths.longest) == (6, len(DOCUMENTS[1]) + 1)
+    assert sum(count for *_, count in lengths.bins) == 8
+    shared = {one.name.split()[0]: one for one in report.shared}
+    assert (shared["documents"].shared, shared["documents"].total) == (0, 2)
+    assert (shared["paragraphs"].shared, shared["paragraphs"].total) == (0, 2)
+    assert (shared["lines"].shared, shared["lines"].total) == (1, 2)
+    assert shared["lines"].examples == (LONG,)
+
+    batch = batch_of_training(config, 5)
+    assert report.batch.predicted == (int((batch["labels"] != -1).sum()), 8 * 12)
+    assert report.batch.tokens["tokens"][1] == 8 * 12
+    decode, end = tiny.prepare(config).tokenizer.decode, batch["tokens"].max()
+    documents = []
+    for row, said in enumerate(report.batch.rows):
+        shown, before = "", True  # that the token is not predicted
+        tokens, labels = batch["tokens"][row], batch["labels"][row]
+        real = batch["segment_ids"][row] != 0 if packing == "documents" else labels != -1
+        documents.append(1 + int((tokens[real][:-1] == end).sum()))
+        for token, label in zip(tokens[real], labels[real], strict=True):
+            text = "‖" if token == end else decode([token])
+            shown += f"‹{text}›" if before else text
+            before = label == -1
+        shown += "" if before else "‖" if label == end else decode([label])
+        assert said == {"text": shown}
+    if packing == "documents":
+        assert report.batch.documents_per_row == np.mean(documents) > 1
+    else:
+        assert report.batch.documents_per_row is None
+
+
+def test_masked_windows_have_their_answers(tmp_path):
+    config = test_masked.config(tmp_path)
+    (row, *_), batch = runs.inspect_data(config, 3).batch.rows, batch_of_training(config, 3)
+    tokenizer = tiny.prepare(config).tokenizer
+    tokens, labels = (batch[name][0, : batch["lengths"][0]] for name in ("tokens", "labels"))
+    marks = re.findall("«(.*?)=(.*?)»", row["text"])
+    chosen = labels != -1
+    assert [answer for _, answer in marks] == tokenizer.token_texts(labels[chosen])
+    read = [
+        "MASK" if i == tokenizer.mask else tokenizer.token_texts([i])[0] for i in tokens[chosen]
+    ]
+    assert [shown for shown, _ in marks] == read and "MASK" in read
+    answered = re.sub("«.*?=(.*?)»", r"\1", row["text"])
+    assert answered == tokenizer.decode(np.where(chosen, labels, tokens))
+
+
+def test_pairs_are_shown_with_lengths_padding_and_what_is_shared(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("\n".join(test_translation.LINES), encoding="utf-8")
+    other = [test_translation.LINES[0], "one two\tzwei eins", "six six\tsechs sechs"]
+    paths = (tiny.write(tmp_path / "validation.tsv", other),)
+    config = test_translation.config(tmp_path, data={"validation_paths": paths})
+    report = runs.inspect_data(config, 1, rows=99)
+    shared = {one.name: one.shared for one in report.shared}
+    assert shared == {"sources": 1, "targets": 1, "pairs": 1}
+    assert report.shared[2].examples == (test_translation.LINES[0],)
+    pairs = dict(test_translation.pairs())
+    sources, targets = report.lengths
+    assert (sources.name, targets.name, targets.shortest, targets.longest) == (
+        "sources", "targets", 4, 5,
+    )  # fmt: skip
+    assert targets.bins == ((4, 4, 20), (5, 5, 20))  # three or four words and the end of text
+    assert report.texts[0].tokens == report.texts[0].words == 140
+    batch = batch_of_training(config, 1)
+    real = [int((batch["source_tokens"][row] != 0).sum()) for row in range(len(batch["lengths"]))]
+    assert report.batch.tokens["sources"] == (sum(real), batch["source_tokens"].size)
+    assert len(report.batch.rows) == (batch["lengths"] > 0).sum()
+    for row, size in zip(report.batch.rows, batch["lengths"], strict=False):
+        assert pairs[row["source"].removesuffix("‖")] == row["target"].removesuffix("‖")
+        assert len(row["target"].split()) + 1 == size and row["target"].endswith("‖")
+
+
+def test_labelled_texts_are_shown_with_their_label(tmp_path):
+    config = test_classification.config(tmp_path)
+    report = runs.inspect_data(config, 2, rows=99)
+    batch = batch_of_training(config, 2)
+    assert report.batch.predicted == ((batch["labels"] != -1).sum(), batch["labels"].size)
+    assert report.steps_per_epoch == int(report.steps_per_epoch) > 1
+    assert report.report[0].startswith("training on 45 texts (63 texts read, 60 kept; ")
+    found = [(row["text"], row["label"]) for row in report.batch.rows]
+    assert len(found) == len(set(found)) == (batch["lengths"] > 0).sum()
+    assert {(" ".join(text.split()), label) for text, label in test_classification.labelled()} >= {
+        *found
+    }
+
+
+class Own(runs.TableTask):
+    """Rows of a user's own, whose labels are one for each token."""
+
+    table, kind = Labelled, "a task of its own"
+    model = sample = None
+
+    @classmethod
+    def read(cls, config):
+        rows = Labelled(tuple("a a b c".split()), tuple("x y x y".split()))
+        return runs.Split(rows.take(range(3)), rows.take([1, 3]))
+
+    def loss(self, label_smoothing):
+        raise AssertionError("nothing is trained")
+
+    def encode_rows(self, rows, counts):
+        tokens = self.tokenizer.encode_documents(rows.texts)
+        return [{"tokens": ids, "labels": ids * 0} for ids in tokens], rows, counts
+
+
+class OwnBatches(runs.LanguageModelTask):
+    """A built-in task with batches of a user's own."""
+
+    def training_batches(self, runner):
+        return [{"pairs": {"x": np.zeros((2, 3), np.float32)}}] * 4
+
+
+def test_task_of_ones_own_leaves_out_what_it_does_not_say(tmp_path):
+    config = tiny.config(tmp_path, architecture="encoder", data={"source": "labelled"})
+    report = runs.inspect_data(config, task=Own)
+    assert (report.unit, report.train, report.validation) == ("texts", 3, 2)
+    assert [(one.shared, one.total) for one in report.shared] == [(1, 2)]
+    assert sorted(row["text"] for row in report.batch.rows) == ["a", "a", "b"]
+    assert report.batch.marks == "" and report.texts[1].unknown == 1
+
+    report = runs.inspect_data(stream_config(tmp_path), task=OwnBatches)
+    assert report.steps_per_epoch is None and report.train == 8
+    assert report.batch.arrays == {"pairs.x": "float32[2, 3]"}
+    assert report.batch.rows == () and report.batch.predicted is None
+
+
+def test_many_characters_are_sampled_over_all_texts():
+    texts = ["ab cd", "x y z"] * 10
+    figures = text_figures("documents", "training", texts, byte_tokenizer(), most=19)
+    # Every sixth, which are of the first kind, and the last of them is cut: "ab c".
+    assert (figures.num_texts, figures.characters, figures.words) == (4, 19, 8)
+    assert figures.is_sample and figures.tokens == figures.num_bytes == 19
+    assert not text_figures("documents", "training", texts, byte_tokenizer(), most=100).is_sample
+
+
+@pytest.mark.parametrize(
+    "lengths", [[0, 0, 3], [7], [1, 2, 3, 10**6], list(range(90, 1000, 7)), [0, 1, 400, 0]]
+)
+def test_bins_hold_every_length_once(lengths):
+    made = length_histogram("texts", np.array(lengths))
+    assert len(made.bins) <= 13
+    for first, last, count in made.bins:
+        assert sum(first <= length <= last for length in lengths) == count
+    assert sum(count for *_, count in made.bins) == len(lengths)
+    assert made.median == np.median(lengths)
+
+
+@pytest.mark.parametrize("wrong", [{"step": -1}, {"rows": -2}])
+def test_negative_arguments_are_refused(tmp_path, wrong):
+    ((name, value),) = wrong.items()
+    with pytest.raises(ConfigError, match=f"{name} must be at least 0, got {value}; try 0"):
+        runs.inspect_data(stream_config(tmp_path), **wrong)
