@@ -156,7 +156,7 @@ class DataConfig:
         validation_fraction: share of the data for validation, from the end of a fixed random
             order: of the characters of "files" and "python", of the rows of "pairs" and "labelled";
             not used when validation_paths are given. Of "files" with more than 64 MiB of text,
-            documents are drawn by their hash, long ones by the megabyte.
+            documents are drawn by their hash; of text files, parts of 128 KiB.
         validation_paths: files with validation data.
         packing: "windows" cuts the stream of all documents into windows; "documents" does too, but
             tokens attend to their own document only, in which positions restart at 0.

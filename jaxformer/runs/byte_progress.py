@@ -60,13 +60,14 @@ class ByteProgress:
         now = time.monotonic()
         if self._start is None:
             self._start = done
+        if not self._bar.disable:
+            self._bar.update(self._task, completed=done)  # from the first on, for the speed
         if now - self._began < _PATIENCE:
             return
         if not self._bar.disable:
             if not self._is_shown:
                 self._is_shown = True
                 self._bar.start()
-            self._bar.update(self._task, completed=done)
         elif now - self._said >= _LINES:
             self._said = now
             speed = (done - self._start) / (now - self._began)

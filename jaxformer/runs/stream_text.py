@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxformer import text
 from jaxformer.config import DataConfig
-from jaxformer.errors import CheckpointError, ConfigError, DataError
+from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs.byte_progress import ByteProgress
 from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.prepare import cache_dir
@@ -92,12 +92,7 @@ def encode_text(
         found = text.prepare_corpus(part.corpus, tokenizer, folder, on_progress=progress.update)
     stream, counts = found.train, found.train_counts
     if part.is_validation:
-        if found.validation is None:
-            raise DataError(
-                "validation must have text, got none of "
-                f"{part.corpus.num_documents:,} documents with "
-                f"validation_fraction={part.corpus.validation_fraction}; raise it"
-            )
+        assert found.validation is not None  # or there was no sample of it
         stream, counts = found.validation, found.validation_counts
     return StreamText(stream, counts.num_bytes, counts.documents, None, found.folder)
 

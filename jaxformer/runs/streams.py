@@ -56,6 +56,11 @@ class StreamTask(Task):
         if not data.validation_paths:
             corpus = read(data.paths, data.validation_fraction)
             if corpus.documents is None:
+                if not corpus.validation_sample:
+                    raise DataError(
+                        f"validation must have text, got none of {corpus.num_bytes:,} bytes with "
+                        f"validation_fraction={data.validation_fraction}; raise it"
+                    )
                 return Split(*corpus.parts)
             return Split(*text.split_documents(corpus.documents, data.validation_fraction))
         train, validation = _whole(read(data.paths, 0)), _whole(read(data.validation_paths, 0))

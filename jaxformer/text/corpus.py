@@ -47,8 +47,8 @@ class Place(NamedTuple):
 class Corpus:
     """The text of files, of which any share is for validation.
 
-    Which side a piece of text is on depends on the piece alone: a document, or of a longer one
-    about a megabyte. So the same document is never on both.
+    Which side a piece of text is on depends on the piece alone: a document, or of a text file at
+    most 128 KiB. So the same document is never on both.
 
     Args:
         files: the files.

@@ -13,7 +13,7 @@ __all__ = ["BadRecords", "Errors", "Piece", "read_pieces"]
 
 Errors = Literal["strict", "skip"]
 
-_PIECE = 2**20  # bytes of a text file that are read at a time
+_PIECE = 2**17  # bytes of a text file that are read at a time
 _MAX_RECORD = 2**26  # bytes of a line of JSON, or of a text file without a place to cut it at
 _SHOWN = 5  # records that could not be read and are named
 _CONVERT = "convert it with: iconv -f LATIN1 -t UTF-8"
@@ -65,7 +65,7 @@ class BadRecords:
 def read_pieces(
     file: pathlib.Path, bad: BadRecords, *, field: str = "text", start: int = 0
 ) -> Iterator[Piece]:
-    r"""Reads the documents of a file, about a megabyte at a time.
+    r"""Reads the documents of a file, a text file in pieces of at most 128 KiB.
 
     A text file is one document; each line of a JSON Lines file (`.jsonl`, `.ndjson`) and each row
     of a Parquet file (`.parquet`, with pyarrow) is one. Text is UTF-8; `\r\n` and `\r` become `\n`.
@@ -125,7 +125,7 @@ def _blocks(
 def _to_last_cut(
     stream: BinaryIO | io.BufferedReader, left: bytes, file: pathlib.Path, offset: int
 ) -> tuple[bytes, bytes] | None:
-    """Reads to the last place to cut in the next megabyte, or the first behind it.
+    """Reads to the last place to cut in the next 128 KiB, or the first behind it.
 
     Returns:
         What is before that place, and what was read behind it; None at the end of the file.

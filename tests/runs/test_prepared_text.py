@@ -117,7 +117,11 @@ def test_characters_are_taken_from_all_text(tmp_path, monkeypatch):
     ("data", "error", "message"),
     [
         ({"field": "text"}, DataError, r"line 1, must have a text under 'text' \(data.field\)"),
-        ({"validation_fraction": 1e-9}, DataError, "validation must have text, got none of 40"),
+        (
+            {"validation_fraction": 1e-9},
+            DataError,
+            r"validation must have text, got none of",
+        ),
         ({"cache": "/dev/null/x"}, StorageError, "/dev/null/x.* cannot be"),
     ],
 )

@@ -86,9 +86,7 @@ def test_records_are_documents(tmp_path, name):
     assert pieces(file, field="body", start=found[3].end) == found[4:]
 
 
-def test_half_a_megabyte_without_a_place_to_cut_is_one_piece_and_more_is_an_error(
-    tmp_path, monkeypatch
-):
+def test_a_part_without_a_place_to_cut_is_one_piece_up_to_a_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(document_files, "_PIECE", 10)
     monkeypatch.setattr(document_files, "_MAX_RECORD", 100)
     (tmp_path / "a.txt").write_text("x" * 95 + " y" * 20)
