@@ -13,7 +13,7 @@ from jaxformer.runs.byte_progress import ByteProgress
 from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.prepare import cache_dir
 from jaxformer.storage import write_whole
-from jaxformer.text.token_shards import npy_bytes
+from jaxformer.text.token_shards import npy_parts
 
 __all__ = ["StreamText", "encode_text", "load_text", "read_files", "save_text"]
 
@@ -102,11 +102,8 @@ def save_text(folder: pathlib.Path, validation: StreamText) -> None:
     if validation.documents is not None:
         write_json(folder / _VALIDATION, validation.documents)
         return
-    for name, array in (
-        (_TOKENS, np.asarray(validation.stream.tokens)),
-        (_STARTS, validation.stream.offsets),
-    ):
-        write_whole(folder / name, npy_bytes(array))
+    write_whole(folder / _TOKENS, npy_parts(validation.stream.tokens))
+    write_whole(folder / _STARTS, npy_parts(validation.stream.offsets))
     write_json(folder / _VALIDATION, {"num_bytes": validation.num_bytes})
 
 

@@ -7,6 +7,7 @@ import pathlib
 import re
 import secrets
 import stat
+from collections.abc import Iterable
 from typing import BinaryIO
 
 from jaxformer.errors import CheckpointError, StorageError
@@ -34,14 +35,15 @@ def storage_error(path: str | pathlib.Path, error: OSError, doing: str = "writte
     return StorageError(f"{path} cannot be {doing}: {reason}; {remedy}, and do the same again")
 
 
-def write_whole(path: str | pathlib.Path, content: str | bytes) -> None:
+def write_whole(path: str | pathlib.Path, content: str | bytes | Iterable[bytes]) -> None:
     """Writes a file in one step: after a crash it is as before, or has all of the content.
 
     A link at the path is replaced, not followed.
 
     Args:
         path: of the file, in a folder that exists.
-        content: text, which becomes UTF-8, or bytes.
+        content: text, which becomes UTF-8, or bytes; or parts of them, which need not be in memory
+            at the same time.
 
     Raises:
         StorageError: the disk is full, or the file cannot be written for another reason.
@@ -54,12 +56,14 @@ def write_whole(path: str | pathlib.Path, content: str | bytes) -> None:
         b'two words'
     """
     path = pathlib.Path(path)
-    data = content.encode() if isinstance(content, str) else content
+    content = content.encode() if isinstance(content, str) else content
+    parts = (content,) if isinstance(content, bytes) else content
     draft = path.with_name(f".{secrets.token_hex(8)}.tmp")  # as `is_draft` knows them
     try:
         # "x" makes a new file, so that nothing that lies there is written through.
         with draft.open("xb") as file:
-            file.write(data)
+            for part in parts:
+                file.write(part)
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)

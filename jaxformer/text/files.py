@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from jaxformer.errors import ConfigError, DataError
+from jaxformer.memory import host_memory
 from jaxformer.storage import open_regular
 
 __all__ = ["opened", "read_lines", "start_of_paths"]
@@ -32,6 +33,10 @@ def read_lines(file: pathlib.Path) -> Iterator[str]:
     """
     offset = 0
     with opened(file) as stream:
+        if (size := os.stat(file).st_size) > host_memory():  # since rows are kept
+            raise DataError(
+                f"a file must be smaller than the memory, got {size:,} bytes in '{file}'; split it"
+            )
         while line := stream.readline(_MAX_LINE + 1):
             if len(line) > _MAX_LINE:
                 raise DataError(

@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import pathlib
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -13,9 +14,10 @@ from jaxformer.storage import write_whole
 from jaxformer.text.corpus import Place
 from jaxformer.text.sharded_tokens import ShardedTokens
 
-__all__ = ["PartCounts", "ShardRecord", "TokenShards", "npy_bytes"]
+__all__ = ["PartCounts", "ShardRecord", "TokenShards", "npy_parts"]
 
 _PARTS = ("train", "validation")
+_PART = 2**20  # numbers of a file that are written at a time
 _AGAIN = "remove that folder, and it is prepared again"
 
 
@@ -108,7 +110,7 @@ class TokenShards:
         """
         for part in _PARTS:
             for path, array in zip(self._paths(index, part), arrays[part], strict=True):
-                write_whole(path, npy_bytes(array))
+                write_whole(path, npy_parts(array))
         values = {
             part: vars(counts)
             for part, counts in zip(_PARTS, (record.train, record.validation), strict=True)
@@ -143,11 +145,15 @@ class TokenShards:
         return stem.with_name(f"{stem.name}.npy"), stem.with_name(f"{stem.name}.documents.npy")
 
 
-def npy_bytes(array: np.ndarray) -> bytes:
-    """The content of an `.npy` file with an array."""
-    file = io.BytesIO()
-    np.save(file, array, allow_pickle=False)
-    return file.getvalue()
+def npy_parts(array: np.ndarray | ShardedTokens) -> Iterator[bytes]:
+    """The content of an `.npy` file with an array of one axis, in parts."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": array.dtype.str, "fortran_order": False, "shape": (array.size,)}
+    )
+    yield header.getvalue()
+    for start in range(0, array.size, _PART):
+        yield array[start : start + _PART].tobytes()
 
 
 def _mapped(path: pathlib.Path) -> np.ndarray:

@@ -6,7 +6,7 @@ import pytest
 import zstandard
 
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.text import files
+from jaxformer.text import files, read_documents
 from jaxformer.text.document_files import BadRecords, read_pieces
 
 CONTENT = b"\xef\xbb\xbfa\r\n\n b\rc\xe2\x80\xa8d\x0ce\n\xef\xbb\xbf\nlast"
@@ -136,6 +136,20 @@ def test_endless_line_is_not_read_into_memory(tmp_path, monkeypatch):
     assert next(lines) == "six---"
     with pytest.raises(DataError, match="at most 7 bytes, got more in .* from offset 7 on"):
         next(lines)
+
+
+def test_table_larger_than_the_memory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "host_memory", lambda: 10)
+    (tmp_path / "a.tsv").write_bytes(b"0123456789a")
+    with pytest.raises(DataError, match="smaller than the memory, got 11 bytes"):
+        next(files.read_lines(tmp_path / "a.tsv"))
+
+
+def test_documents_larger_than_the_memory_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("jaxformer.text.corpora.host_memory", lambda: 10)
+    (tmp_path / "a.txt").write_bytes(b"0123456789a")
+    with pytest.raises(DataError, match="smaller than the memory, got 11 bytes"):
+        read_documents([str(tmp_path / "a.txt")])
 
 
 @pytest.mark.parametrize("package, name", [("zstandard", "a.zst"), ("pyarrow", "a.parquet")])
