@@ -1,6 +1,6 @@
 """Preparing gigabytes of text: speed against the tokenizer alone, memory, and the second start.
 
-    python experiments/benchmarks/prepare.py --gigabytes 5 --folder /tmp/corpus
+    python experiments/benchmarks/prepare.py --gigabytes 5 # in a folder of its own, or --folder F
 
 The text is made of the words of Python's documentation, as often as they are there, in JSON Lines.
 """
@@ -12,11 +12,12 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
 
-from jaxformer.text import Tokenizer, prepare_corpus, python_documents, scan_corpus
+from jaxformer.text import prepare_corpus, python_documents, scan_corpus, train_bpe
 
 VOCABULARY = 32_768
 LINES = 6000  # of the text, on which preparing is timed against the tokenizer alone
@@ -25,9 +26,9 @@ LINES = 6000  # of the text, on which preparing is timed against the tokenizer a
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gigabytes", type=float, default=5.0)
-    parser.add_argument("--folder", type=pathlib.Path, required=True)
+    parser.add_argument("--folder", type=pathlib.Path)
     options = parser.parse_args()
-    folder = options.folder
+    folder = options.folder or pathlib.Path(tempfile.mkdtemp())
     folder.mkdir(parents=True, exist_ok=True)
     size = write_text(folder / "text.jsonl", options.gigabytes * 1e9)
     flags = [
@@ -80,12 +81,12 @@ def report(figures):
 
 def by_turns(folder):
     """Speed of preparing some megabytes, as a share of that of the `tokenizers` library alone."""
-    (path,) = (folder / "cache/tokenizers").iterdir()
-    tokenizer, part = Tokenizer.load(path), folder / "part.jsonl"
+    part = folder / "part.jsonl"
     with (folder / "text.jsonl").open() as file:
         part.write_text("".join(itertools.islice(file, LINES)))
-    corpus = scan_corpus([part], validation_fraction=0.001, in_memory=0)
-    text = "\n".join(json.loads(line)["text"] for line in part.open())
+    corpus = scan_corpus([part], validation_fraction=0, in_memory=0)
+    tokenizer = train_bpe(corpus.sample, VOCABULARY)
+    text = "\n".join(json.loads(line)["text"] for line in part.read_text().splitlines())
     pieces = [text[i : i + 8192] for i in range(0, len(text), 8192)]
     shares = []
     for turn in range(3):

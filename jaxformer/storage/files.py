@@ -7,6 +7,7 @@ import pathlib
 import re
 import secrets
 import stat
+import time
 from collections.abc import Iterable
 from typing import BinaryIO
 
@@ -89,12 +90,18 @@ def make_folder(folder: pathlib.Path) -> None:
         raise storage_error(folder, error) from None
 
 
-def remove_drafts(folder: pathlib.Path) -> None:
-    """Removes from a folder what a killed `write_whole` has left; call it while no other writes."""
+def remove_drafts(folder: pathlib.Path, *, older_than: float = 0) -> None:
+    """Removes from a folder what a killed `write_whole` has left.
+
+    Args:
+        folder: in which no other process writes, or none for so long.
+        older_than: seconds since a draft was last written to.
+    """
     for path in folder.iterdir():
         if is_draft(path.name):
             with contextlib.suppress(OSError):
-                path.unlink()
+                if time.time() - path.stat().st_mtime >= older_than:
+                    path.unlink()
 
 
 def is_draft(name: str) -> bool:

@@ -20,6 +20,7 @@ __all__ = ["PreparedCorpus", "prepare_corpus"]
 _LAYOUT = 1  # of the folder; part of its name
 _SHARDS = 256  # number of shards, unless they would be smaller or larger than this:
 _SMALLEST, _LARGEST = 2**22, 2**25  # bytes of text: seconds of work, and 300 MB of memory
+_ABANDONED = 3600.0  # seconds; a younger draft may be that of another process
 _GROUP = 2**21  # characters that are encoded by a call
 _AHEAD = 2  # groups that are encoded while others are read and written
 
@@ -95,7 +96,7 @@ def prepare_corpus(
     records = shards.records()
     if not records or records[-1].end is not None:
         make_folder(folder)
-        remove_drafts(folder)
+        remove_drafts(folder, older_than=_ABANDONED)
         place: Place | None = records[-1].end if records else Place()
         while place is not None:
             before = _num_bytes(records)

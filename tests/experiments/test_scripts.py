@@ -1,6 +1,6 @@
 """Every script under experiments/ runs by the commands of its docstring, and gives its table.
 
-But for `run_all.py`, which `test_run_all.py` runs.
+But for `run_all.py`, which `test_run_all.py` runs, and what needs the TPU's compiler.
 """
 
 import ast
@@ -36,6 +36,10 @@ SCRIPTS = {
         r"Cross-entropy of a large vocabulary.*\n(.*\n){3}  time chunked / dense: .*",
     ),
     "benchmarks/import_time.py": ("--repeats 1", r"jaxformer: min [\d.]+ s.*\nratio: of minima .*"),
+    "benchmarks/prepare.py": (
+        "--gigabytes 0.001",
+        r"prepare: 0.00 GB, .*MB/s\n(.*\n){2}speed .* by turns: \d+%, \d+%, \d+%",
+    ),
     "benchmarks/train_step.py": (
         "--size tiny --repeats 1 --matmul-size 64",
         r"plain: min .* tokens/s\n.* of matmul peak .*\ntime jaxformer / plain: min [\d.]+, .*",
@@ -48,6 +52,8 @@ SCRIPTS = {
     ),
     "seeds/transformer_from_scratch.py": ("--steps 2", r"Vocabulary\n(.*\n){14} +with +14"),
 }  # fmt: skip
+
+ELSEWHERE = ["seeds/run_all.py", "benchmarks/tpu_decoding.py"]
 
 
 def commands(script):
@@ -65,7 +71,7 @@ def test_every_script_is_known():
         for path in FOLDER.rglob("*.py")
         if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
     ]
-    assert sorted(scripts) == sorted([*SCRIPTS, "seeds/run_all.py"])
+    assert sorted(scripts) == sorted([*SCRIPTS, *ELSEWHERE])
 
 
 @pytest.mark.once

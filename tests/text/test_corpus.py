@@ -325,6 +325,19 @@ def test_damaged_token_files_are_named(tmp_path, name, damage, message):
         text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=1000)
 
 
+def test_files_that_another_process_writes_are_left_alone(tmp_path):
+    corpus = scan(tmp_path, documents(60))
+    folder = text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=1000).folder
+    (folder / "00001.json").unlink()
+    young, old = (folder / f".{digit * 16}.tmp" for digit in "01")
+    for draft in (young, old):
+        draft.write_bytes(b"")
+    os.utime(old, (1, 1))
+    prepared = text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=1000)
+    assert_holds(prepared, *sides(corpus))
+    assert young.exists() and not old.exists()
+
+
 def test_other_tokenizers_have_other_files(tmp_path):
     corpus = scan(tmp_path, documents(9))
     other = text.train_bpe(corpus.sample, 300)
