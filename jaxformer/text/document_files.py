@@ -132,17 +132,18 @@ def _to_last_cut(
     """
     data, size = left, _PIECE
     while True:
-        data += stream.read(size - len(data))
+        if len(data) < size:
+            data += stream.read(size - len(data))
         if len(data) < size:  # the end of the file
             return (data, b"") if data else None
-        if end := _last_cut(data):
+        if end := _last_cut(data[:size]):
             return data[:end], data[end:]
         if size >= _MAX_RECORD:
             raise DataError(
                 f"a text file must have a line break or a space in any {_MAX_RECORD:,} bytes, got "
                 f"none in '{file}' from byte {offset:,} on; is it a text file?"
             )
-        size += _PIECE
+        size = min(2 * size, _MAX_RECORD)
 
 
 def _last_cut(data: bytes) -> int:

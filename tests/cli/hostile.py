@@ -98,7 +98,7 @@ SAID = {
     "NUL in out": "must have no NUL",
     "all files of the machine": "at most 20,000 folders",
     "FIFO as text": "it is a FIFO",
-    "gzip bomb as text": "must unpack to at most",
+    "gzip bomb as text": "must have a line break or a space",
     "nothing but spaces": "must have text",
     "run of itself": "must be another run than out",
 }

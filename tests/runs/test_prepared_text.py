@@ -40,7 +40,7 @@ def experiment(folder, architecture="decoder", data=None, **changes):
 @pytest.mark.parametrize(
     "architecture", ["decoder", pytest.param("encoder", marks=pytest.mark.once)]
 )
-def test_run_is_trained_opened_and_resumed(tmp_path, architecture):
+def test_run_is_trained_and_opened(tmp_path, architecture):
     data = {"packing": "documents"} if architecture == "decoder" else {}
     made = experiment(tmp_path, architecture, data)
     reports = tiny.train(made)
@@ -56,11 +56,15 @@ def test_run_is_trained_opened_and_resumed(tmp_path, architecture):
         measured = list(tiny.figures(tmp_path, "bits_per_byte").values())
         assert [evaluation.bits_per_byte] == pytest.approx(measured, rel=1e-6)
         assert run.evaluate([made.data.paths[0]]).predicted > evaluation.predicted
-    whole = runs.train_run(experiment(tmp_path, architecture, data, training={"steps": 6}))
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    again = runs.train_run(experiment(alone, architecture, data, training={"steps": 6}))
-    np.testing.assert_array_equal(*(tiny.leaf(result.params) for result in (whole, again)))
+
+
+@pytest.mark.once
+def test_run_goes_on_as_if_it_had_not_stopped(tmp_path):
+    (tmp_path / "whole").mkdir()
+    whole = runs.train_run(experiment(tmp_path / "whole", training={"steps": 6}))
+    runs.train_run(experiment(tmp_path))
+    resumed = runs.train_run(experiment(tmp_path, training={"steps": 6}))
+    np.testing.assert_array_equal(*(tiny.leaf(result.params) for result in (whole, resumed)))
 
 
 def test_nothing_is_read_or_trained_again(tmp_path, monkeypatch):
