@@ -35,7 +35,7 @@ def chunked_cross_entropy(
     they add 0 to the table's (where dense logits add 0 * NaN).
 
     Where jit shards the tokens by itself, the table's gradient is summed over devices once for
-    every chunk; within a mapped function (`jax.shard_map`, `jax.pmap`) it is summed once at most.
+    every chunk; within a mapped function it is summed once at most.
 
     Args:
         hidden: float `[..., D]`.

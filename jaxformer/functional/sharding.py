@@ -8,7 +8,7 @@ __all__ = ["automatic_axes"]
 def automatic_axes() -> dict[str, int]:
     """Axes of the mesh over which jit splits a program by itself, and their sizes.
 
-    It is the mesh of `jax.set_mesh`, whose axes should be Auto. Within shard_map and pmap there is
+    It is the mesh of `jax.set_mesh`, whose axes should be Auto. Within a mapped function there is
     none: there a program is one of a single device.
 
     Returns:
