@@ -14,6 +14,8 @@ from jaxformer.errors import ConfigError
 from tests.cli import hostile
 from tests.cli.commands import write_config
 
+pytestmark = pytest.mark.once  # reads hundreds of command lines
+
 SECONDS = 60  # far more than any takes on a quiet machine
 STATUSES = {0, 1, 2, 130, 141, 143}
 

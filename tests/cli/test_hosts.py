@@ -209,6 +209,7 @@ def test_copies_of_a_run_folder_are_not_taken_for_one_that_is_shared(tmp_path):
     assert "must be on a file system that all hosts share" in errors(ends[1][2])[0]
 
 
+@pytest.mark.once
 def test_unequal_hosts_are_named_in_one_line_by_each(tmp_path):
     config = tiny_config(tmp_path)
     with Job(config, flags=((), ("--seed", "7", "--training.batch-size", "16"))) as job:

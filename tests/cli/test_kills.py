@@ -192,6 +192,7 @@ def kill_until_done(case, out, seed, kills):
     return count
 
 
+@pytest.mark.once
 def test_run_stopped_again_and_again_ends_as_one_that_was_not(cases, tmp_path):
     """Killed while its folder is made, by a signal while it compiles, and while it saves.
 

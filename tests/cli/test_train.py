@@ -48,6 +48,7 @@ def test_training_learns(trained):
     assert losses[-1] < 0.8 * losses[0]
 
 
+@pytest.mark.once
 def test_run_goes_on_with_more_steps_bitwise(trained, tmp_path, capsys):
     """20 + 10 steps in two commands, of which the first is that of all tests, equal 30 in one."""
     shutil.copytree(trained[0] / "run", tmp_path / "parts")

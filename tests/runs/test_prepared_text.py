@@ -78,6 +78,7 @@ def test_nothing_is_read_or_trained_again(tmp_path, monkeypatch):
     np.testing.assert_array_equal(again.train.tokens, first.train.tokens)
 
 
+@pytest.mark.once
 def test_another_text_is_not_gone_on_with(tmp_path):
     tiny.train(experiment(tmp_path))
     made = experiment(tmp_path, training={"steps": 6})
@@ -86,6 +87,7 @@ def test_another_text_is_not_gone_on_with(tmp_path):
         runs.train_run(made)
 
 
+@pytest.mark.once
 def test_tokens_may_be_elsewhere_when_a_run_goes_on(tmp_path):
     tiny.train(experiment(tmp_path))
     data = {"cache": str(tmp_path / "other")}

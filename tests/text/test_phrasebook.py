@@ -29,6 +29,7 @@ def test_phrasebook_is_large_enough_to_learn_from_and_small_enough_to_bundle():
     assert sum(len((folder / name).read_bytes()) for name in names) < 3_500_000
 
 
+@pytest.mark.once
 def test_files_are_what_the_grammar_builds():
     folder = importlib.resources.files("jaxformer.text.phrasebook")
     for name, rows in zip(("train.tsv", "validation.tsv"), build_phrasebook(), strict=True):

@@ -13,6 +13,8 @@ from tests.viz.drawing import (
     pixels,
 )
 
+pytestmark = pytest.mark.once  # figures do not depend on the Python
+
 QUERIES, KEYS = ["ich", "heiße", "Jürgen"], ["my", "name", "is", "$a$", "\n"]
 
 
