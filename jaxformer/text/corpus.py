@@ -3,37 +3,21 @@
 import dataclasses
 import hashlib
 import heapq
-import os
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from jaxformer.errors import DataError
-from jaxformer.storage import open_regular
-from jaxformer.text.document_files import BadRecords, Errors, Piece, read_pieces
+from jaxformer.text.bad_records import BadRecords, Errors
+from jaxformer.text.document_files import Piece, read_pieces
+from jaxformer.text.file_states import FileState, file_stamp, read_state, require_unchanged
 
-__all__ = ["Corpus", "CorpusPart", "FileState", "Place", "scan_corpus"]
+__all__ = ["Corpus", "CorpusPart", "Place", "scan_corpus"]
 
 _IN_MEMORY = 2**26  # bytes; text up to this is read as a whole
 _SAMPLE = 2**25  # bytes of training text that a tokenizer is trained on
 _LINES = 2**18  # bytes of validation text that prompts are taken from
 _HASHES = 2**64
-
-
-class FileState(NamedTuple):
-    """A file as it was when it was looked through.
-
-    Args:
-        path: its path, without links.
-        size: bytes.
-        modified: when, in nanoseconds.
-        content: SHA-256 of its bytes.
-    """
-
-    path: str
-    size: int
-    modified: int
-    content: str
 
 
 class Place(NamedTuple):
@@ -105,12 +89,12 @@ class Corpus:
         for index in range(start.file, len(self.files)):
             state = self.files[index]
             path = pathlib.Path(state.path)
-            _require_unchanged(state)
+            require_unchanged(state)
             within = start.within if index == start.file else 0
             for piece in read_pieces(path, bad, field=self.field, start=within):
                 side, _ = _draws(piece.text.encode())
                 yield piece, side < self.validation_fraction, Place(index, piece.end)
-            _require_unchanged(state)
+            require_unchanged(state)
 
 
 class CorpusPart(NamedTuple):
@@ -172,7 +156,7 @@ def scan_corpus(
             raise DataError(
                 f"a path must be a file, got the folder '{file}'; try '{file}/**/*.txt'"
             )
-        before, is_empty = _stat(file), True
+        before, is_empty = file_stamp(file), True
         for piece in read_pieces(file, bad, field=field):
             is_empty = False
             num_documents += piece.is_start
@@ -188,7 +172,7 @@ def scan_corpus(
             on_progress(done + min(piece.end, before[0]))
         if is_empty:
             raise DataError(f"a text file must have text, got the empty '{file}'; leave it out")
-        states.append(_state(file, before))
+        states.append(read_state(file, before))
         done += before[0]
         on_progress(done)
     return Corpus(
@@ -235,34 +219,3 @@ def _draws(data: bytes) -> tuple[float, float]:
     digest = hashlib.blake2b(data, digest_size=16).digest()
     side, drawn = (int.from_bytes(half, "little") / _HASHES for half in (digest[:8], digest[8:]))
     return side, drawn
-
-
-def _stat(file: str | pathlib.Path) -> tuple[int, int]:
-    """Size and time of change of a file; of one that cannot be read, reading says why."""
-    try:
-        found = os.stat(file)
-    except (OSError, ValueError):
-        return -1, -1
-    return found.st_size, found.st_mtime_ns
-
-
-def _state(file: pathlib.Path, before: tuple[int, int]) -> FileState:
-    """State of a file that was just read; an error where it has changed meanwhile."""
-    digest = hashlib.sha256()
-    with open_regular(file) as stream:
-        while data := stream.read(2**20):
-            digest.update(data)
-    if _stat(file) != before:
-        raise _changed(file)
-    return FileState(os.path.realpath(file), *before, digest.hexdigest())
-
-
-def _require_unchanged(state: FileState) -> None:
-    if _stat(state.path) != (state.size, state.modified):
-        raise _changed(state.path)
-
-
-def _changed(file: str | pathlib.Path) -> DataError:
-    return DataError(
-        f"'{file}' has changed while it was read; let it be complete, and do the same again"
-    )

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxformer.storage import make_folder, write_whole
-from jaxformer.text.corpus import Corpus, FileState, scan_corpus
-from jaxformer.text.document_files import Errors
+from jaxformer.text.bad_records import Errors
+from jaxformer.text.corpus import Corpus, scan_corpus
+from jaxformer.text.file_states import FileState, file_stamp
 
 __all__ = ["recorded_corpus"]
 
@@ -67,12 +68,8 @@ def recorded_corpus(
 def _key(files: Sequence[pathlib.Path], *options: Any) -> str:
     digest = hashlib.sha256(repr((_LAYOUT, options)).encode())
     for file in files:
-        try:
-            found = os.stat(file)
-            state = found.st_size, found.st_mtime_ns
-        except (OSError, ValueError):  # which reading it reports
-            state = -1, -1
-        digest.update(repr((os.path.realpath(file), state)).encode(errors="surrogateescape"))
+        stamp = os.path.realpath(file), file_stamp(file)
+        digest.update(repr(stamp).encode(errors="surrogateescape"))
     return digest.hexdigest()[:32]
 
 

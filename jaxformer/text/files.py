@@ -13,9 +13,21 @@ from jaxformer.errors import ConfigError, DataError
 from jaxformer.memory import host_memory
 from jaxformer.storage import open_regular
 
-__all__ = ["opened", "read_lines", "start_of_paths"]
+__all__ = [
+    "BYTE_ORDER_MARK",
+    "CONVERT",
+    "line_at",
+    "not_utf8",
+    "opened",
+    "read_lines",
+    "skip_bytes",
+    "start_of_paths",
+    "unix_lines",
+]
 
-_MARK = "\ufeff"  # The byte order mark.
+BYTE_ORDER_MARK = "\ufeff"
+CONVERT = "convert it with: iconv -f LATIN1 -t UTF-8"
+_READ = 2**17  # bytes that are read at a time
 _MAX_LINE = 2**24  # bytes; a row of a table, or a word vector, has some thousand at most
 # Text is packed to a third or a tenth of its size; what unpacks to more than this is made to fill
 # the memory. Small files may, since the same word over and over is text, too.
@@ -43,8 +55,12 @@ def read_lines(file: pathlib.Path) -> Iterator[str]:
                     f"a line must have at most {_MAX_LINE:,} bytes, got more in '{file}' from "
                     f"offset {offset:,} on; put line breaks into the file"
                 )
-            text = _decoded(line, file, offset)
-            text = text if offset else text.removeprefix(_MARK)
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as error:
+                wrong = not_utf8(error, file, offset + error.start)
+                raise DataError(f"{wrong}; {CONVERT}") from None
+            text = text if offset else text.removeprefix(BYTE_ORDER_MARK)
             offset += len(line)
             yield text.removesuffix("\n").removesuffix("\r")
 
@@ -159,12 +175,33 @@ class _Bounded(io.RawIOBase):
         return len(data)
 
 
-def _decoded(data: bytes, file: pathlib.Path, offset: int) -> str:
-    """Decodes bytes that are at an offset of a file."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"a text file must be UTF-8, got the byte 0x{data[error.start]:02X} at offset "
-            f"{offset + error.start} of '{file}'; convert it with: iconv -f LATIN1 -t UTF-8"
-        ) from None
+def not_utf8(error: UnicodeDecodeError, file: pathlib.Path, byte: int) -> str:
+    """Says which byte of a file, unpacked, is not UTF-8, and in which line it is."""
+    return (
+        f"text must be UTF-8, got the byte 0x{error.object[error.start]:02X} in '{file}', line "
+        f"{line_at(file, byte):,}, byte {byte:,}"
+    )
+
+
+def line_at(file: pathlib.Path, byte: int) -> int:
+    """Number of the line that a byte of a file, unpacked, is in, from 1."""
+    line = 1
+    with opened(file) as stream:
+        while byte > 0 and (data := stream.read(min(byte, _READ))):
+            line += data.count(b"\n")
+            byte -= len(data)
+    return line
+
+
+def skip_bytes(stream: BinaryIO | io.BufferedReader, count: int) -> None:
+    """Goes on to a byte of a file that was just opened, which reads what a packed one has."""
+    if stream.seekable():
+        stream.seek(count)
+        return
+    while count and (data := stream.read(min(count, _READ))):
+        count -= len(data)
+
+
+def unix_lines(text: str) -> str:
+    r"""A text in which `\r\n` and `\r` are `\n`."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")

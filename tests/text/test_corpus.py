@@ -13,8 +13,9 @@ import zstandard
 from jaxformer import text
 from jaxformer.errors import DataError
 from jaxformer.text import corpus as corpora
-from jaxformer.text import document_files, preparing
-from jaxformer.text.document_files import BadRecords, read_pieces
+from jaxformer.text import document_files, preparing, record_files
+from jaxformer.text.bad_records import BadRecords
+from jaxformer.text.document_files import read_pieces
 
 RNG = np.random.default_rng(0)
 WORDS = ["one", "two", "drei\u00a0", "naïve", "猫が", "a-b", "x = 1;", "…"]
@@ -88,7 +89,8 @@ def test_records_are_documents(tmp_path, name):
 
 def test_a_part_without_a_place_to_cut_is_one_piece_up_to_a_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(document_files, "_PIECE", 10)
-    monkeypatch.setattr(document_files, "_MAX_RECORD", 100)
+    monkeypatch.setattr(document_files, "MAX_RECORD", 100)
+    monkeypatch.setattr(record_files, "MAX_RECORD", 100)
     (tmp_path / "a.txt").write_text("x" * 95 + " y" * 20)
     assert pieces(tmp_path / "a.txt")[0].text == "x" * 95 + " y" * 2
     (tmp_path / "a.txt").write_text("short " + "x" * 200)
@@ -111,7 +113,7 @@ BAD = {
     "broken.jsonl": (b'{"text": "a"}\n{"text": \n{"text": "b"}', "line 2, must be JSON: Expecting"),
     "key.jsonl": (b'{"text": "a"}\n{"body": "x"}\n{"text": "b"}', r"has the keys \['body'\]"),
     "list.jsonl": (b'{"text": "a"}\n["text"]\n{"text": "b"}', "it has list"),
-    "number.jsonl": (b'{"text": "a"}\n{"text": 3}\n{"text": "b"}', "got int there"),
+    "number.jsonl": (b'{"text": "a"}\n{"text": 3}\n{"text": "b"}', "got 3 there"),
     "half.jsonl": (b'{"text": "a"}\n{"text": "\\ud800"}\n{"text": "b"}', "half of a surrogate"),
 }
 
@@ -133,7 +135,7 @@ def test_parquet_errors_name_the_columns_and_the_row(tmp_path):
     file = write_parquet(tmp_path / "a.parquet", ["a", None, "b"])
     with pytest.raises(DataError, match="must have the column 'body' .* got text"):
         pieces(file, field="body")
-    with pytest.raises(DataError, match="row 2, must have a text in 'text', got None"):
+    with pytest.raises(DataError, match="row 2, must have a text under 'text' .* got None"):
         pieces(file)
     (tmp_path / "b.parquet").write_bytes(b"text")
     with pytest.raises(DataError, match="cannot be read as Parquet"):

@@ -7,7 +7,8 @@ import zstandard
 
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.text import files, read_documents
-from jaxformer.text.document_files import BadRecords, read_pieces
+from jaxformer.text.bad_records import BadRecords
+from jaxformer.text.document_files import read_pieces
 
 CONTENT = b"\xef\xbb\xbfa\r\n\n b\rc\xe2\x80\xa8d\x0ce\n\xef\xbb\xbf\nlast"
 LINES = ["a", "", " b\rc\u2028d\x0ce", "\ufeff", "last"]

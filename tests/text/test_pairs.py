@@ -71,7 +71,7 @@ def test_pairs_are_read_from_two_files_line_by_line(folder):
         (["short", "blanks"], "got 'short' and 'blanks': 2 pairs .*; each line of one must trans"),
         (["short", "missing"], "got 'missing': No such file or directory; check its spelling"),
         (["cut.gz"], "whole gzip file, got the damaged 'cut.gz'"),
-        (["latin"], "must be UTF-8, got the byte 0xE9 at offset 2 of 'latin'"),
+        (["latin"], "must be UTF-8, got the byte 0xE9 in 'latin', line 1, byte 2"),
     ],
 )
 def test_reading_names_what_is_wrong(folder, paths, rule):

@@ -1,0 +1,146 @@
+"""Values in files of records: the lines of JSON Lines files, the rows of Parquet files."""
+
+import functools
+import json
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.text.bad_records import BadRecords
+from jaxformer.text.files import BYTE_ORDER_MARK, CONVERT, line_at, not_utf8, opened, skip_bytes
+
+__all__ = ["MAX_RECORD", "Record", "has_records", "read_records"]
+
+MAX_RECORD = 2**26  # bytes of a line of JSON
+_ROWS = 256  # of a Parquet file that are read at a time
+
+
+class Record(NamedTuple):
+    """A value in a file.
+
+    Args:
+        value: the value.
+        where: says which file and line it is in.
+        end: where the next record begins: byte in the unpacked file, or row of a Parquet file.
+    """
+
+    value: Any
+    where: Callable[[], str]
+    end: int
+
+
+def has_records(file: pathlib.Path) -> bool:
+    """Whether a file has records, by its name: `.jsonl`, `.ndjson` or `.parquet`, also packed."""
+    return _plain_name(file).endswith((".jsonl", ".ndjson", ".parquet"))
+
+
+def read_records(
+    file: pathlib.Path,
+    bad: BadRecords,
+    *,
+    field: str,
+    kind: type,
+    noun: str,
+    start: int = 0,
+) -> Iterator[Record]:
+    """Reads one field of every record of a file.
+
+    Args:
+        file: JSON Lines file, also packed as `.gz` or `.zst`, or a Parquet file.
+        bad: takes what is no record, or lacks the field.
+        field: key in the object of a line, or column.
+        kind: type of the values.
+        noun: what they are, such as "a text", for messages.
+        start: where to begin: the `end` of the record before.
+
+    Yields:
+        The values of that type, blank lines left out.
+
+    Raises:
+        DataError: the file is missing or damaged, a line is too long, or there is no such column.
+        ConfigError: a package that reads the file is missing.
+    """
+    if _plain_name(file).endswith(".parquet"):
+        records = _parquet(file, field, start)
+    else:
+        records = _json_lines(file, bad, field, noun, start)
+    for record in records:
+        if isinstance(record.value, kind):
+            yield record
+        else:
+            bad.add(
+                f"{record.where()}, must have {noun} under {field!r} (data.field), got "
+                f"{record.value!r:.40} there"
+            )
+
+
+def _plain_name(file: pathlib.Path) -> str:
+    return file.name.lower().removesuffix(".gz").removesuffix(".zst")
+
+
+def _json_lines(
+    file: pathlib.Path, bad: BadRecords, field: str, noun: str, start: int
+) -> Iterator[Record]:
+    offset = start
+    with opened(file) as stream:
+        skip_bytes(stream, start)
+        while line := stream.readline(MAX_RECORD + 1):
+            if len(line) > MAX_RECORD:
+                raise DataError(
+                    f"a line must have at most {MAX_RECORD:,} bytes, got more in '{file}', line "
+                    f"{line_at(file, offset):,}, from byte {offset:,} on; is it a JSON Lines file?"
+                )
+            begin, offset = offset, offset + len(line)
+            if not line.strip():
+                continue
+            where = functools.partial(_line_of, file, begin)
+            try:
+                found = json.loads(line.decode().removeprefix(BYTE_ORDER_MARK))
+            except UnicodeDecodeError as error:
+                bad.add(not_utf8(error, file, begin + error.start), CONVERT)
+            except (ValueError, RecursionError) as error:
+                reason = str(error) or "it is nested too deep"
+                bad.add(f"{where()}, must be JSON: {reason}")
+            else:
+                if isinstance(found, dict) and field in found:
+                    yield Record(found[field], where, offset)
+                else:
+                    keys = f"the keys {sorted(found)[:8]}" if isinstance(found, dict) else None
+                    bad.add(
+                        f"{where()}, must have {noun} under {field!r} (data.field), it has "
+                        f"{keys or type(found).__name__}"
+                    )
+
+
+def _line_of(file: pathlib.Path, byte: int) -> str:
+    return f"'{file}', line {line_at(file, byte):,}"
+
+
+def _row_of(file: pathlib.Path, row: int) -> str:
+    return f"'{file}', row {row:,}"
+
+
+def _parquet(file: pathlib.Path, field: str, start: int) -> Iterator[Record]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise ConfigError(
+            f"'{file}' needs pyarrow, which is missing; pip install \"jaxformer[data]\""
+        ) from None
+    row = 0
+    try:
+        table: Any = parquet.ParquetFile(file)
+        names = table.schema_arrow.names
+        if field not in names:
+            raise DataError(
+                f"'{file}' must have the column {field!r} (data.field), got {', '.join(names[:8])}"
+            )
+        for batch in table.iter_batches(batch_size=_ROWS, columns=[field]):
+            for value in batch.column(0).to_pylist():
+                row += 1
+                if row > start:
+                    yield Record(value, functools.partial(_row_of, file, row), row)
+    except (OSError, ArrowException) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"'{file}' cannot be read as Parquet: {reason}") from None
