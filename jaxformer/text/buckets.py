@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import ConfigError
 from jaxformer.text.batches import Host, require_seed
-from jaxformer.text.packing import IGNORE
+from jaxformer.text.example_arrays import ExampleArrays, example_lengths
 
 __all__ = ["BucketedBatches", "bucketed_evaluation_batches"]
 
@@ -160,18 +160,12 @@ def _pad(
 ) -> dict[str, np.ndarray]:
     """Pads a host's rows of a batch to the batch's length."""
     rows = batch.rows // host.count
-    items = [examples[i] for i in batch.members[host.index * rows : (host.index + 1) * rows]]
-    padded = {}
-    # Where this host has filler only, the first example still says which arrays there are.
-    for name, array in examples[0].items():
-        shape = (rows, batch.length)[: 1 + array.ndim]
-        padded[name] = np.full(shape, IGNORE if name == "labels" else 0, array.dtype)
-        for row, item in enumerate(items):
-            if array.ndim:
-                padded[name][row, : item[name].size] = item[name]
-            else:
-                padded[name][row] = item[name]
-    return padded
+    members = batch.members[host.index * rows : (host.index + 1) * rows]
+    if not isinstance(examples, ExampleArrays):
+        # Where this host has filler only, the first example still says which arrays there are.
+        examples = ExampleArrays.of([examples[i] for i in members] or [examples[0]])
+        members = np.arange(len(members))
+    return examples.padded(members, rows, batch.length)
 
 
 def _buckets(
@@ -193,7 +187,7 @@ def _buckets(
             f"num_buckets must be at least 1 and at most {_MAX_BUCKETS}, got {num_buckets}; each "
             "is a shape that a step is compiled for"
         )
-    lengths = _lengths(examples)
+    lengths = example_lengths(examples)
     longest = int(lengths.max())
     if batch_tokens < longest * multiple_of:
         raise ConfigError(
@@ -207,38 +201,6 @@ def _buckets(
         _Bucket(edge, _rows(edge, batch_tokens, multiple_of), np.flatnonzero(bucket_of == i))
         for i, edge in enumerate(edges)
     ]
-
-
-def _lengths(examples: Sequence[dict[str, np.ndarray]]) -> np.ndarray:
-    """Returns the length of each example, or says which one cannot be batched with the first."""
-    if len(examples) == 0:
-        raise DataError("batches must have at least one example, got none; add text")
-    layout = _layout(examples[0])
-    axes = [array.ndim for array in examples[0].values()]
-    if "labels" not in layout or max(axes) != 1 or examples[0]["labels"].dtype.kind != "i":
-        raise DataError(
-            "an example must have labels of signed integers, an array with one axis, and none "
-            f"with more, got {layout}; make labels int32, with {IGNORE} where there is none"
-        )
-    lengths = np.zeros(len(examples), np.int64)
-    for i in range(len(examples)):
-        example = examples[i]
-        if _layout(example) != layout:
-            raise DataError(
-                f"every example must have the arrays of the first, {layout}, got "
-                f"{_layout(example)} in example {i}; give all the same names, axes and dtypes"
-            )
-        lengths[i] = max(array.size for array in example.values() if array.ndim)
-        if lengths[i] == 0:
-            raise DataError(
-                f"every example must have at least one token, got none in example {i}; leave it out"
-            )
-    return lengths
-
-
-def _layout(example: dict[str, np.ndarray]) -> dict[str, tuple[np.dtype, int]]:
-    """Dtype and number of axes of each array."""
-    return {name: (array.dtype, array.ndim) for name, array in example.items()}
 
 
 def _rows(length: int, batch_tokens: int, multiple_of: int) -> int:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import heapq
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -10,6 +9,7 @@ from typing import NamedTuple
 from jaxformer.errors import DataError
 from jaxformer.text.bad_records import BadRecords, Errors
 from jaxformer.text.document_files import Piece, read_pieces
+from jaxformer.text.even_samples import EvenSample, text_draws
 from jaxformer.text.file_states import FileState, file_stamp, read_state, require_unchanged
 
 __all__ = ["Corpus", "CorpusPart", "Place", "scan_corpus"]
@@ -17,7 +17,6 @@ __all__ = ["Corpus", "CorpusPart", "Place", "scan_corpus"]
 _IN_MEMORY = 2**26  # bytes; text up to this is read as a whole
 _SAMPLE = 2**25  # bytes of training text that a tokenizer is trained on
 _LINES = 2**18  # bytes of validation text that prompts are taken from
-_HASHES = 2**64
 
 
 class Place(NamedTuple):
@@ -92,7 +91,7 @@ class Corpus:
             require_unchanged(state)
             within = start.within if index == start.file else 0
             for piece in read_pieces(path, bad, field=self.field, start=within):
-                side, _ = _draws(piece.text.encode())
+                side, _ = text_draws(piece.text.encode())
                 yield piece, side < self.validation_fraction, Place(index, piece.end)
             require_unchanged(state)
 
@@ -148,7 +147,7 @@ def scan_corpus(
     bad, states = BadRecords(errors), []
     in_memory = _IN_MEMORY if in_memory is None else in_memory
     kept: list[Piece] | None = []
-    samples = {False: _Sample(_SAMPLE), True: _Sample(_LINES)}
+    samples = {False: EvenSample[str](_SAMPLE), True: EvenSample[str](_LINES)}
     seen: set[str] = set()
     num_documents = num_bytes = done = 0
     for file in files:
@@ -164,7 +163,7 @@ def scan_corpus(
             num_bytes += len(data)
             if characters:
                 seen.update(piece.text)
-            side, drawn = _draws(data)
+            side, drawn = text_draws(data)
             samples[side < validation_fraction].add(piece.text, len(data), drawn)
             if kept is not None:
                 kept.append(piece)
@@ -179,8 +178,8 @@ def scan_corpus(
         files=tuple(states), field=field, errors=errors, validation_fraction=validation_fraction,
         num_documents=num_documents, num_bytes=num_bytes, skipped=bad.count,
         skipped_shown=tuple(bad.shown), documents=None if kept is None else _joined(kept),
-        sample=samples[False].texts + (("".join(sorted(seen)),) if characters else ()),
-        validation_sample=samples[True].texts,
+        sample=samples[False].values + (("".join(sorted(seen)),) if characters else ()),
+        validation_sample=samples[True].values,
     )  # fmt: skip
 
 
@@ -192,30 +191,3 @@ def _joined(pieces: Sequence[Piece]) -> tuple[str, ...]:
             documents.append([])
         documents[-1].append(piece.text)
     return tuple(map("".join, documents))
-
-
-class _Sample:
-    """Texts drawn evenly, of so many bytes in all: those with the smallest numbers."""
-
-    def __init__(self, size: int) -> None:
-        self._left = size
-        self._drawn: list[tuple[float, int, str]] = []  # a heap with the largest number first
-
-    def add(self, text: str, size: int, number: float) -> None:
-        """Draws a text of so many bytes, or not."""
-        heapq.heappush(self._drawn, (-number, size, text))
-        self._left -= size
-        while self._left < 0 and len(self._drawn) > 1:
-            self._left += heapq.heappop(self._drawn)[1]
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """What was drawn, in an order that depends on the texts alone."""
-        return tuple(text for _, _, text in sorted(self._drawn))
-
-
-def _draws(data: bytes) -> tuple[float, float]:
-    """Two numbers from 0 to 1 that depend on a text alone: for its side, and for the samples."""
-    digest = hashlib.blake2b(data, digest_size=16).digest()
-    side, drawn = (int.from_bytes(half, "little") / _HASHES for half in (digest[:8], digest[8:]))
-    return side, drawn

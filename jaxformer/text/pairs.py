@@ -1,9 +1,9 @@
 """Sentences in two languages: reading pairs, and the tokens to train on."""
 
 import dataclasses
+import itertools
 import pathlib
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -41,21 +41,19 @@ class Pairs(Table):
     targets: tuple[str, ...]
 
     @classmethod
-    def read(cls, paths: Sequence[str]) -> tuple[Self, RowCounts]:
+    def rows(cls, paths: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
         r"""Reads pairs from one file with two columns, or from two files line by line.
-
-        What is dropped, and how lines end, is as for `Table.read`.
 
         Args:
             paths: a TSV file, each line of which is source, tab, target; or two files, the sources
                 and the targets.
 
-        Returns:
-            The pairs, at least one, and how many were read and dropped.
+        Yields:
+            The line of a pair, and its source and target.
 
         Raises:
-            DataError: there are not one or two paths, a file is missing, damaged or not UTF-8, two
-                files have different numbers of lines, or no pair is left.
+            DataError: there are not one or two paths, a file is missing, damaged or not UTF-8, or
+                two files have different numbers of lines.
 
         Example:
             >>> import tempfile
@@ -71,17 +69,27 @@ class Pairs(Table):
                 f"got {paths!r}; name one or two"
             )
         if len(paths) == 1:
-            return super().read(paths)
-        sources, targets = (list(read_lines(pathlib.Path(path))) for path in paths)
-        if len(sources) != len(targets):
-            raise DataError(
-                "two files of pairs must have the same number of lines, got "
-                f"{len(sources):,} in '{paths[0]}' and {len(targets):,} in '{paths[1]}'; "
-                "give files that are aligned line by line"
-            )
-        rows = ((str(i), row) for i, row in enumerate(zip(sources, targets, strict=True), 1))
-        remedy = "each line of one must translate that line of the other"
-        return cls._from_rows(rows, paths, remedy=remedy)
+            yield from super().rows(paths)
+            return
+        lines = [read_lines(pathlib.Path(path)) for path in paths]
+        for i, row in enumerate(itertools.zip_longest(*lines), 1):
+            if None in row:
+                counts = [
+                    i - 1 + (first is not None) + sum(1 for _ in rest)
+                    for first, rest in zip(row, lines, strict=True)
+                ]
+                raise DataError(
+                    "two files of pairs must have the same number of lines, got "
+                    f"{counts[0]:,} in '{paths[0]}' and {counts[1]:,} in '{paths[1]}'; "
+                    "give files that are aligned line by line"
+                )
+            yield str(i), row
+
+    @classmethod
+    def _remedy(cls, paths: Sequence[str]) -> str:
+        if len(paths) == 2:
+            return "each line of one must translate that line of the other"
+        return super()._remedy(paths)
 
 
 def encode_pairs(

@@ -91,9 +91,35 @@ class Table:
             >>> labelled.texts, labelled.labels, str(counts)
             (('Great!',), ('good',), '2 texts read, 1 kept; 1 misaligned (line 2)')
         """
+        kept, counts = cls._kept(cls.rows(paths))
+        if kept is None:
+            got = " and ".join(f"'{file}'" for file in paths)
+            raise DataError(
+                f"at least one of the {cls.unit} must be usable, got {got}: {counts}; "
+                f"{cls._remedy(paths)}"
+            )
+        return kept, counts
+
+    @classmethod
+    def rows(cls, paths: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+        """Reads files row by row; override it for files of another kind.
+
+        Args:
+            paths: the files; their rows follow each other.
+
+        Yields:
+            The line of a row, as in `lines`, and its columns; they need not be as many as the
+            table has, and may have spaces around them.
+
+        Raises:
+            DataError: there is no path, or a file is missing, damaged or not UTF-8.
+        """
         if isinstance(paths, str) or not paths:
             raise DataError(f"paths must be a list of TSV files, got {paths!r}; name one")
-        return cls._from_rows(_tsv_rows(paths), paths, remedy=f"each line must be {cls.layout}")
+        for path in paths:
+            file = f"{path}:" if len(paths) > 1 else ""
+            for i, line in enumerate(read_lines(pathlib.Path(path)), 1):
+                yield f"{file}{i}", line.split("\t")
 
     def split(
         self, validation_fraction: float, counts: RowCounts, *, seed: int = 0
@@ -165,19 +191,13 @@ class Table:
         return [field.name for field in dataclasses.fields(cls) if field.name != "lines"]
 
     @classmethod
-    def _from_rows(
-        cls, rows: Iterable[tuple[str, Sequence[str]]], files: Sequence[str], *, remedy: str
-    ) -> tuple[Self, RowCounts]:
-        """Keeps the rows that have text in every column, without the spaces around it.
+    def _remedy(cls, paths: Sequence[str]) -> str:
+        """End of a message: how the lines of the files must look."""
+        return f"each line must be {cls.layout}"
 
-        Args:
-            rows: line and columns of each row.
-            files: files that they are from, for the error message.
-            remedy: layout that a row should have, for the error message.
-
-        Raises:
-            DataError: no row is left.
-        """
+    @classmethod
+    def _kept(cls, rows: Iterable[tuple[str, Sequence[str]]]) -> tuple[Self | None, RowCounts]:
+        """The rows that have text in every column, without the spaces around it; None for none."""
         names = cls._column_names()
         kept: list[tuple[str, ...]] = []
         dropped: dict[str, list[str]] = {"empty": [], "misaligned": []}
@@ -195,20 +215,9 @@ class Table:
         for reason, where in dropped.items():
             counts = counts.drop(reason, where)
         if not kept:
-            got = " and ".join(f"'{file}'" for file in files)
-            raise DataError(
-                f"at least one of the {cls.unit} must be usable, got {got}: {counts}; {remedy}"
-            )
+            return None, counts
         lines, *texts_by_column = zip(*kept, strict=True)
         return cls(lines=lines, **dict(zip(names, texts_by_column, strict=True))), counts
-
-
-def _tsv_rows(paths: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yields the line and the columns of each row."""
-    for path in paths:
-        file = f"{path}:" if len(paths) > 1 else ""
-        for i, line in enumerate(read_lines(pathlib.Path(path)), 1):
-            yield f"{file}{i}", line.split("\t")
 
 
 def require_same_length(**columns: Sequence[str]) -> None:
