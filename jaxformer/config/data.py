@@ -216,10 +216,9 @@ class DataConfig:
                     f"data.{name} is for data.source 'files', got source={self.source!r} and "
                     f"{name}={getattr(self, name)!r}; remove it"
                 )
-        if self.cache is not None and not self.is_stream:
+        if self.cache is not None and not source.paths:
             raise ConfigError(
-                f"data.cache is for data that is a stream of text, got source={self.source!r}; "
-                "remove it"
+                f"data.cache is for data from files, got source={self.source!r}; remove it"
             )
         if self.packing != "windows" and not self.is_stream:
             streams = _listed(key for key, other in SOURCES.items() if "stream" in other.yields)

@@ -14,7 +14,8 @@ from jaxformer.errors import ConfigError, DataError
 from jaxformer.models import AttentionMap, SequenceClassifier
 from jaxformer.runs.forward import apply_model, encoder_attention, padded_batches
 from jaxformer.runs.json_files import read_json, write_json
-from jaxformer.runs.tables import EncodedRows, TableTask
+from jaxformer.runs.row_data import EncodedRows
+from jaxformer.runs.tables import TableTask
 from jaxformer.runs.task_values import Split
 from jaxformer.training import classification_loss
 from jaxformer.training.losses import LossFunction
@@ -88,12 +89,10 @@ class ClassificationTask(TableTask):
 
     def with_data(self, data: Split) -> Self:
         """Numbers the classes, and encodes the texts."""
-        known = data.train
+        known = _labels(data.train)
         if not self.config.data.validation_paths:  # of one source, a split of which may be uneven
-            known = text.Labelled(
-                known.texts + data.validation.texts, known.labels + data.validation.labels
-            )
-        classes, model = known.classes, self.config.model
+            known += data.validation.labels
+        classes, model = text.Labelled(known, known).classes, self.config.model
         if model.num_classes not in (None, len(classes)):
             raise ConfigError(
                 f"model.num_classes must be the number of labels, {len(classes)} "
@@ -118,6 +117,10 @@ class ClassificationTask(TableTask):
     ) -> tuple[Any, text.Labelled, text.RowCounts]:
         """Encodes texts and labels; drops texts that are too long."""
         return text.encode_labelled(rows, self.tokenizer, self.classes, self.max_len, counts)
+
+    def encoding_key(self) -> tuple[str, ...]:
+        """The tokenizer, the classes, and the most tokens of a text."""
+        return "labelled", str(self.max_len), self.tokenizer.to_json(), *self.classes
 
     def scores(self, validation: EncodedRows) -> Callable[[Any], dict[str, float]]:
         """The accuracy."""
@@ -172,6 +175,19 @@ class ClassificationTask(TableTask):
     def attention(self, params: Any, one: str) -> list[AttentionMap]:
         """Attention weights of a text."""
         return encoder_attention(self.model, params, self.tokenizer, self.encode(one))
+
+
+def _labels(rows: text.Labelled | text.RowCorpus) -> tuple[str, ...]:
+    """The labels of rows, of a corpus each once."""
+    if isinstance(rows, text.Labelled):
+        return rows.labels
+    labels = rows.distinct["labels"]
+    if labels is None:
+        raise DataError(
+            "labels must be of at most 10,000 classes, got more; see that the label is behind the "
+            "tab"
+        )
+    return labels
 
 
 def _class_logits(model: Any, tokens: jax.Array, lengths: jax.Array) -> jax.Array:

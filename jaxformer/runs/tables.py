@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -16,30 +16,16 @@ from jaxformer.runs.data_view import DataView, TextColumn
 from jaxformer.runs.folder import VALIDATION
 from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.prepare import evenly_chosen, fingerprint
+from jaxformer.runs.row_data import EncodedRows, prepared_rows, split_files, table_of
 from jaxformer.runs.task import Task
 from jaxformer.runs.task_values import Split
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
 
-__all__ = ["EncodedRows", "Example", "TableTask"]
+__all__ = ["EncodedRows", "TableTask"]
 
 _PROMPTS = 3
-Example = dict[str, np.ndarray]
-
-
-class EncodedRows(NamedTuple):
-    """Rows of text as arrays.
-
-    Args:
-        examples: for each row, arrays with one axis or none, "tokens" and "labels" among them.
-        rows: what they are made of.
-        counts: of the rows that were read, and dropped, up to here.
-    """
-
-    examples: list[Example]
-    rows: text.Table
-    counts: text.RowCounts
 
 
 class TableTask(Task):
@@ -63,55 +49,72 @@ class TableTask(Task):
             counts: of the rows so far.
 
         Returns:
-            The arguments of `EncodedRows`: examples, the rows that they are made of, and the
-            counts, with those dropped that are too long.
+            The examples, a dict of arrays for each row with "tokens" and "labels" among them; the
+            rows that they are made of; and the counts, with those dropped that are too long.
         """
+
+    def encoding_key(self) -> tuple[str, ...] | None:
+        """All that `encode_rows` depends on beside the rows, for rows that are kept on disk.
+
+        None, as here, where it is not known: then each process that trains encodes them anew.
+        """
+        return None
 
     @classmethod
     def split_rows(cls, config: ExperimentConfig) -> Split:
         """Reads the files that the config names, and takes a part of the rows for validation."""
-        data = config.data
-        train, counts = cls.table.read(data.paths)
-        if data.validation_paths:
-            validation, validation_counts = cls.table.read(data.validation_paths)
-            return Split(train, validation, counts, validation_counts)
-        return Split(*train.split(data.validation_fraction, counts))
+        characters = config.tokenizer.kind == "character"
+        return split_files(cls.table, config.data, characters=characters)
 
     @classmethod
     def training_texts(cls, split: Split) -> tuple[Sequence[str], Sequence[str]]:
         """The first column."""
-        return _columns(split.train)[0], _columns(split.validation)[0]
+        return table_of(split.train).columns[0], split.validation.columns[0]
 
     def with_data(self, data: Split) -> Self:
         """Encodes the rows, and counts what is dropped."""
-        train, validation = (
-            self._encoded(rows, counts)
-            for rows, counts in (
-                (data.train, data.train_counts),
-                (data.validation, data.validation_counts),
-            )
-        )
-        unit, first, shown = train.rows.unit, train.rows.inputs[0], _columns(validation.rows)[0]
+        train = self._encoded(data.train, data.train_counts)
+        validation = self._encoded(data.validation, data.validation_counts)
+        unit, first, shown = train.rows.unit, train.rows.inputs[0], validation.rows.columns[0]
         report = [
-            f"training on {len(train.rows):,} {unit} ({train.counts})",
-            f"validating on {len(validation.rows):,} {unit} ({validation.counts})",
+            f"training on {len(train.examples):,} {unit} ({train.counts})",
+            f"validating on {len(validation.examples):,} {unit} ({validation.counts})",
         ]
-        if shared := text.count_shared(_columns(train.rows)[0], shown):
-            report.append(f"{shared:,} validation {first} are also in the training {unit}")
+        content = train.rows.columns
+        if isinstance(data.train, text.RowCorpus):
+            report.append(f"tokens in {train.folder}")
+            content = [(data.train.fingerprint,)]
+        if shared := text.count_shared(train.rows.columns[0], shown):
+            of = f"{unit}, of a sample of {len(train.rows):,}" if train.folder else unit
+            report.append(f"{shared:,} validation {first} are also in the training {of}")
         summary = DataSummary(
-            fingerprint=fingerprint(*_columns(train.rows), *_columns(validation.rows)),
-            documents=len(train.rows),
-            train_tokens=sum(example["tokens"].size for example in train.examples),
-            validation_tokens=sum(example["tokens"].size for example in validation.examples),
+            fingerprint=fingerprint(*content, *validation.rows.columns),
+            documents=len(train.examples),
+            train_tokens=int(train.examples.sizes("tokens").sum()),
+            validation_tokens=int(validation.examples.sizes("tokens").sum()),
         )
         return dataclasses.replace(
             self, config=self.with_prompts(evenly_chosen(shown, _PROMPTS)), train=train,
             validation=validation, summary=summary, report=tuple(report),
         )  # fmt: skip
 
-    def _encoded(self, rows: text.Table, counts: text.RowCounts | None = None) -> EncodedRows:
+    def _encoded(
+        self, rows: text.Table | text.RowCorpus, counts: text.RowCounts | None = None
+    ) -> EncodedRows:
+        if isinstance(rows, text.RowCorpus):
+            return prepared_rows(rows, self.encode_rows, self._known_key(), self.config.data)
         counts = text.RowCounts(rows.unit, len(rows)) if counts is None else counts
-        return EncodedRows(*self.encode_rows(rows, counts))
+        examples, kept, counts = self.encode_rows(rows, counts)
+        return EncodedRows(text.ExampleArrays.of(examples), kept, counts)
+
+    def _known_key(self) -> tuple[str, ...] | None:
+        """`encoding_key`, unless it is that of a class whose `encode_rows` is overridden."""
+        for kind in type(self).__mro__:
+            if "encoding_key" in vars(kind):
+                return self.encoding_key()
+            if "encode_rows" in vars(kind):
+                break
+        return None
 
     def training_batches(self, runner: Runner) -> BatchSource:
         """Makes batches of rows of about one length."""
@@ -133,7 +136,9 @@ class TableTask(Task):
             validation_bytes=self.num_bytes(validation.rows), scores=self.scores(validation),
         )  # fmt: skip
 
-    def _buckets(self, examples: list[Example], runner: Runner) -> Callable[[], Iterator[Example]]:
+    def _buckets(
+        self, examples: text.ExampleArrays, runner: Runner
+    ) -> Callable[[], Iterator[dict[str, np.ndarray]]]:
         """Makes what iterates over examples once.
 
         A batch has the tokens of a micro-batch, which are known to fit in memory, or one example
@@ -141,7 +146,7 @@ class TableTask(Task):
         """
         training = self.config.training
         assert training.batch_tokens is not None
-        longest = max(array.size for example in examples for array in example.values())
+        longest = int(examples.lengths.max())
         batches = functools.partial(
             text.bucketed_evaluation_batches,
             examples,
@@ -162,10 +167,12 @@ class TableTask(Task):
         shared = {name: (getattr(train, name), getattr(validation, name)) for name in names}
         if len(names) > 1:
             shared[train.unit] = (_lines(train), _lines(validation))
-        texts, validation_texts = _columns(train)[0], _columns(validation)[0]
+        if self.train.folder is not None:
+            shared = {f"{name}, in a sample": both for name, both in shared.items()}
+        texts, validation_texts = train.columns[0], validation.columns[0]
         return DataView(
             unit=train.unit,
-            train=len(train),
+            train=len(self.train.examples),
             validation=len(validation),
             columns=(TextColumn(names[0], self.tokenizer, texts, validation_texts),),
             lengths={train.unit: self.lengths("tokens")},
@@ -174,7 +181,8 @@ class TableTask(Task):
 
     def lengths(self, name: str) -> np.ndarray:
         """Sizes of an array of the training examples: integers `[rows]`."""
-        return np.array([example[name].size for example in self.train.examples])
+        sizes: np.ndarray = self.train.examples.sizes(name)
+        return sizes
 
     def num_bytes(self, rows: Any) -> int | None:
         """UTF-8 bytes of the text that is predicted; None where that is no measure."""
@@ -187,7 +195,7 @@ class TableTask(Task):
     def save(self, folder: pathlib.Path) -> None:
         """Writes tokenizers and validation rows."""
         super().save(folder)
-        rows = zip(*_columns(self.validation.rows), strict=True)
+        rows = zip(*self.validation.rows.columns, strict=True)
         write_json(folder / VALIDATION, [list(row) for row in rows])
 
     def load_validation(self, folder: pathlib.Path) -> EncodedRows:
@@ -203,12 +211,6 @@ class TableTask(Task):
         return self._encoded(*self.table.read(paths))
 
 
-def _columns(table: text.Table) -> list[tuple[str, ...]]:
-    """The columns of a table, in order."""
-    names = [field.name for field in dataclasses.fields(table) if field.name != "lines"]
-    return [getattr(table, name) for name in names]
-
-
 def _lines(table: text.Table) -> list[str]:
     """The rows of a table, with tabs between the columns."""
-    return ["\t".join(row) for row in zip(*_columns(table), strict=True)]
+    return ["\t".join(row) for row in zip(*table.columns, strict=True)]

@@ -24,8 +24,9 @@ from jaxformer.runs.forward import (
 )
 from jaxformer.runs.known_words import KnownWords
 from jaxformer.runs.prepare import encode_each, fill_vocab_size, train_tokenizer
+from jaxformer.runs.row_data import EncodedRows, table_of
 from jaxformer.runs.row_texts import plain_text
-from jaxformer.runs.tables import EncodedRows, TableTask
+from jaxformer.runs.tables import TableTask
 from jaxformer.runs.task import SOURCE_TOKENIZER
 from jaxformer.runs.task_values import LogLikelihood, Split
 from jaxformer.training import Evaluation, TrainingData, language_model_loss
@@ -104,7 +105,7 @@ class TranslationTask(TableTask):
     @classmethod
     def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:
         """Trains one tokenizer for both languages, or one for each."""
-        train, validation, wanted = data.train, data.validation, config.tokenizer
+        train, validation, wanted = table_of(data.train), data.validation, config.tokenizer
         if wanted.joint:
             tokenizer = train_tokenizer(
                 wanted, train.sources + train.targets, validation.sources + validation.targets
@@ -141,7 +142,9 @@ class TranslationTask(TableTask):
     def prepare(cls, config: ExperimentConfig, folder: pathlib.Path | None = None) -> Self:
         """Prepares the pairs, and collects the words of the sources and of the run in folder."""
         task = super().prepare(config, folder)
-        words = KnownWords.collect(task.train.rows.sources, task.tokenizers[0])
+        words = KnownWords()  # not known of pairs that are not in memory
+        if task.train.folder is None:
+            words = KnownWords.collect(task.train.rows.sources, task.tokenizers[0])
         if folder is not None:
             words = words.union(KnownWords.load(folder))
         return dataclasses.replace(task, known_words=words)
@@ -167,6 +170,10 @@ class TranslationTask(TableTask):
         """Encodes pairs; drops those that are too long."""
         source, target = self.tokenizers
         return text.encode_pairs(rows, source, target, self.max_len, counts)
+
+    def encoding_key(self) -> tuple[str, ...]:
+        """The tokenizers, and the most tokens of a sentence."""
+        return "pairs", str(self.max_len), *(one.to_json() for one in self.tokenizers)
 
     def data_view(self) -> DataView:
         """Describes the pairs, source and target each by itself."""

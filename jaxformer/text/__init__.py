@@ -11,6 +11,7 @@ from jaxformer.text.corpora import (
 from jaxformer.text.corpus import Corpus, CorpusPart, scan_corpus
 from jaxformer.text.corpus_records import recorded_corpus
 from jaxformer.text.corruption import MaskedBatches, mask_tokens, masked_evaluation_batches
+from jaxformer.text.example_arrays import ExampleArrays
 from jaxformer.text.files import read_lines
 from jaxformer.text.labelled import Labelled, encode_labelled
 from jaxformer.text.packing import (
@@ -24,7 +25,9 @@ from jaxformer.text.packing import (
 )
 from jaxformer.text.pairs import Pairs, encode_pairs, encode_source
 from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
+from jaxformer.text.prepared_rows import PreparedRows, prepare_rows
 from jaxformer.text.preparing import PreparedCorpus, prepare_corpus
+from jaxformer.text.row_corpus import RowCorpus, scan_rows
 from jaxformer.text.row_counts import RowCounts
 from jaxformer.text.stream_decoder import StreamDecoder
 from jaxformer.text.synthetic import synthetic_pairs
@@ -88,10 +91,15 @@ __all__ = [
     "translation_scores",
     "Corpus",
     "CorpusPart",
+    "ExampleArrays",
     "PreparedCorpus",
+    "PreparedRows",
+    "RowCorpus",
     "prepare_corpus",
+    "prepare_rows",
     "recorded_corpus",
     "scan_corpus",
+    "scan_rows",
     "text_files",
     "with_mask",
 ]

@@ -12,7 +12,7 @@ import numpy as np
 from jaxformer.storage import make_folder, remove_drafts
 from jaxformer.text.corpus import Corpus, Place
 from jaxformer.text.packing import TokenStream, token_dtype
-from jaxformer.text.token_shards import PartCounts, ShardRecord, TokenShards
+from jaxformer.text.token_shards import ABANDONED, PartCounts, ShardRecord, TokenShards
 from jaxformer.text.tokenizers import Tokenizer
 
 __all__ = ["PreparedCorpus", "prepare_corpus"]
@@ -20,7 +20,6 @@ __all__ = ["PreparedCorpus", "prepare_corpus"]
 _LAYOUT = 1  # of the folder; part of its name
 _SHARDS = 256  # number of shards, unless they would be smaller or larger than this:
 _SMALLEST, _LARGEST = 2**22, 2**25  # bytes of text: seconds of work, and 300 MB of memory
-_ABANDONED = 3600.0  # seconds; a younger draft may be that of another process
 _GROUP = 2**21  # characters that are encoded by a call
 _AHEAD = 2  # groups that are encoded while others are read and written
 
@@ -96,7 +95,7 @@ def prepare_corpus(
     records = shards.records()
     if not records or records[-1].end is not None:
         make_folder(folder)
-        remove_drafts(folder, older_than=_ABANDONED)
+        remove_drafts(folder, older_than=ABANDONED)
         place: Place | None = records[-1].end if records else Place()
         while place is not None:
             before = _num_bytes(records)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from jaxformer.errors import DataError
 
-__all__ = ["RowCounts", "fitting_rows"]
+__all__ = ["NoRowsError", "RowCounts", "fitting_rows"]
 
 # Why a row is dropped, by the field of `RowCounts` that counts it.
 _REASONS = {
@@ -72,6 +72,24 @@ class RowCounts:
         dropped = {**self.first_dropped, reason: shown}
         return dataclasses.replace(self, first_dropped=dropped, **{reason: count})
 
+    def with_drops_of(self, other: "RowCounts") -> "RowCounts":
+        """The counts with rows that another step has dropped of those that these have kept.
+
+        Example:
+            >>> read = RowCounts("pairs", read=7).drop("empty", ["2"])
+            >>> print(read.with_drops_of(RowCounts("pairs", read=6).drop("too_long", ["5"])))
+            7 pairs read, 5 kept; 1 empty (line 2), 1 too long (line 5)
+        """
+        shown = {
+            reason: (*self.first_dropped.get(reason, ()), *other.first_dropped.get(reason, ()))
+            for reason in _REASONS
+        }
+        return dataclasses.replace(
+            self,
+            first_dropped={reason: lines[:_SHOWN] for reason, lines in shown.items() if lines},
+            **{reason: getattr(self, reason) + getattr(other, reason) for reason in _REASONS},
+        )
+
     def __str__(self) -> str:
         dropped = ", ".join(
             f"{getattr(self, field):,} {reason}{self._lines(field)}"
@@ -87,6 +105,19 @@ class RowCounts:
             return ""
         more = [] if len(lines) == getattr(self, field) else ["..."]
         return f" (line{'s' if lines[1:] else ''} {', '.join(lines + more)})"
+
+
+class NoRowsError(DataError):
+    """No row of a table is left.
+
+    Args:
+        counts: counts of the rows, all dropped.
+        message: what is wrong with them.
+    """
+
+    def __init__(self, counts: RowCounts, message: str) -> None:
+        super().__init__(message)
+        self.counts = counts
 
 
 def fitting_rows(
@@ -110,7 +141,7 @@ def fitting_rows(
         The indices of the rows to keep, and the counts with those dropped.
 
     Raises:
-        DataError: no row is left.
+        NoRowsError: no row is left.
     """
     empty = [i for i, size in enumerate(sizes) if min(size) == ends]
     too_long = [i for i, size in enumerate(sizes) if min(size) > ends and max(size) > max_len]
@@ -120,9 +151,10 @@ def fitting_rows(
     kept = [i for i in range(len(sizes)) if i not in dropped]
     if not kept:
         shortest = min((max(sizes[i]) for i in too_long), default=None)
-        raise DataError(
+        raise NoRowsError(
+            counts,
             f"at least one of the {counts.unit} must have tokens, and at most max_len={max_len}, "
             f"got none of {len(sizes):,}: {counts}; "
-            + (f"raise max_len to at least {shortest}" if shortest else "use another tokenizer")
+            + (f"raise max_len to at least {shortest}" if shortest else "use another tokenizer"),
         )
     return kept, counts

@@ -57,7 +57,7 @@ class Table:
     lines: tuple[str, ...] = dataclasses.field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
-        columns = {name: getattr(self, name) for name in self._column_names()}
+        columns = {name: getattr(self, name) for name in self.column_names()}
         rows = next(map(len, columns.values()), 0)
         object.__setattr__(self, "lines", self.lines or tuple(map(str, range(1, rows + 1))))
         require_same_length(**columns, lines=self.lines)
@@ -91,7 +91,7 @@ class Table:
             >>> labelled.texts, labelled.labels, str(counts)
             (('Great!',), ('good',), '2 texts read, 1 kept; 1 misaligned (line 2)')
         """
-        kept, counts = cls._kept(cls.rows(paths))
+        kept, counts = cls.of_rows(cls.rows(paths))
         if kept is None:
             got = " and ".join(f"'{file}'" for file in paths)
             raise DataError(
@@ -181,13 +181,19 @@ class Table:
             A table of these rows, in the order of the indices.
         """
         chosen = list(indices)
-        fields = {name: getattr(self, name) for name in (*self._column_names(), "lines")}
+        fields = {name: getattr(self, name) for name in (*self.column_names(), "lines")}
         return dataclasses.replace(
             self, **{name: tuple(field[i] for i in chosen) for name, field in fields.items()}
         )
 
+    @property
+    def columns(self) -> list[tuple[str, ...]]:
+        """The columns, in order."""
+        return [getattr(self, name) for name in self.column_names()]
+
     @classmethod
-    def _column_names(cls) -> list[str]:
+    def column_names(cls) -> list[str]:
+        """Names of the columns, in order."""
         return [field.name for field in dataclasses.fields(cls) if field.name != "lines"]
 
     @classmethod
@@ -196,9 +202,16 @@ class Table:
         return f"each line must be {cls.layout}"
 
     @classmethod
-    def _kept(cls, rows: Iterable[tuple[str, Sequence[str]]]) -> tuple[Self | None, RowCounts]:
-        """The rows that have text in every column, without the spaces around it; None for none."""
-        names = cls._column_names()
+    def of_rows(cls, rows: Iterable[tuple[str, Sequence[str]]]) -> tuple[Self | None, RowCounts]:
+        """Makes a table of the rows that have text in every column.
+
+        Args:
+            rows: line and columns of each; the spaces around a text are left out.
+
+        Returns:
+            The table, None where no row can be used; and how many were read and dropped.
+        """
+        names = cls.column_names()
         kept: list[tuple[str, ...]] = []
         dropped: dict[str, list[str]] = {"empty": [], "misaligned": []}
         read = 0

@@ -14,11 +14,21 @@ from jaxformer.storage import write_whole
 from jaxformer.text.corpus import Place
 from jaxformer.text.sharded_tokens import ShardedTokens
 
-__all__ = ["PartCounts", "ShardRecord", "TokenShards", "npy_parts"]
+__all__ = [
+    "ABANDONED",
+    "PREPARE_AGAIN",
+    "PartCounts",
+    "ShardRecord",
+    "TokenShards",
+    "mapped_array",
+    "npy_parts",
+]
+
+ABANDONED = 3600.0  # seconds; a younger draft may be that of another process
 
 _PARTS = ("train", "validation")
 _PART = 2**20  # numbers of a file that are written at a time
-_AGAIN = "remove that folder, and it is prepared again"
+PREPARE_AGAIN = "remove that folder, and it is prepared again"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +93,7 @@ class TokenShards:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"'{path}' is damaged: {error}; {_AGAIN}") from None
+            raise DataError(f"'{path}' is damaged: {error}; {PREPARE_AGAIN}") from None
         return record
 
     def records(self) -> list[ShardRecord]:
@@ -128,12 +138,12 @@ class TokenShards:
         for index, record in enumerate(records):
             counts: PartCounts = getattr(record, name)
             paths = self._paths(index, name)
-            found = [_mapped(path) for path in paths]
+            found = [mapped_array(path) for path in paths]
             sizes = counts.tokens, counts.documents
             for path, array, size in zip(paths, found, sizes, strict=True):
                 if array.shape != (size,):
                     raise DataError(
-                        f"'{path}' must have {size:,} numbers, got {array.shape}; {_AGAIN}"
+                        f"'{path}' must have {size:,} numbers, got {array.shape}; {PREPARE_AGAIN}"
                     )
             tokens.append(found[0])
             documents.append(found[1] + start)
@@ -156,7 +166,7 @@ def npy_parts(array: np.ndarray | ShardedTokens) -> Iterator[bytes]:
         yield array[start : start + _PART].tobytes()
 
 
-def _mapped(path: pathlib.Path) -> np.ndarray:
+def mapped_array(path: pathlib.Path) -> np.ndarray:
     """Maps a file; one of no numbers, which cannot be mapped, is read."""
     try:
         if path.stat().st_size <= 128:
@@ -164,4 +174,4 @@ def _mapped(path: pathlib.Path) -> np.ndarray:
         return np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # NumPy raises half a dozen kinds, depending on what is wrong
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"'{path}' cannot be read ({reason}); {_AGAIN}") from None
+        raise DataError(f"'{path}' cannot be read ({reason}); {PREPARE_AGAIN}") from None

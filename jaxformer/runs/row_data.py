@@ -1,0 +1,115 @@
+"""Rows of text as training examples: in memory, or prepared on disk where they are larger."""
+
+import atexit
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from jaxformer import text
+from jaxformer.config import DataConfig
+from jaxformer.errors import ConfigError
+from jaxformer.runs.byte_progress import ByteProgress
+from jaxformer.runs.prepare import cache_dir, fingerprint
+from jaxformer.runs.task_values import Split
+from jaxformer.storage import make_folder
+
+__all__ = ["EncodedRows", "prepared_rows", "split_files", "table_of"]
+
+_IN_MEMORY = 2**26  # bytes of files; more are read in pieces
+_LAYOUT = "1"  # of the folder; part of its name
+
+
+class EncodedRows(NamedTuple):
+    """Rows of text as arrays.
+
+    Args:
+        examples: for each row, arrays with one axis or none, "tokens" and "labels" among them.
+        rows: what they are made of; of prepared rows, a sample.
+        counts: of the rows that were read, and dropped, up to here.
+        folder: where prepared rows are; None where they are in memory.
+    """
+
+    examples: text.ExampleArrays
+    rows: text.Table
+    counts: text.RowCounts
+    folder: pathlib.Path | None = None
+
+
+def table_of(rows: text.Table | text.RowCorpus) -> Any:
+    """The rows; of those of a corpus, which are not in memory, a sample."""
+    return rows.sample if isinstance(rows, text.RowCorpus) else rows
+
+
+def split_files(table: type[text.Table], config: DataConfig, *, characters: bool) -> Split:
+    """Reads the files that a config names, and takes a part of the rows for validation.
+
+    Files of more than 64 MiB are looked through, and their training rows stay on disk.
+
+    Args:
+        table: the kind of rows.
+        config: of the data.
+        characters: whether the sample of a corpus must have every character.
+    """
+    sizes = [path.stat().st_size for path in map(pathlib.Path, config.paths) if path.is_file()]
+    validation = counts = None
+    if config.validation_paths:
+        validation, counts = table.read(config.validation_paths)
+    if sum(sizes) <= _IN_MEMORY:
+        train, train_counts = table.read(config.paths)
+        if validation is not None:
+            return Split(train, validation, train_counts, counts)
+        return Split(*train.split(config.validation_fraction, train_counts))
+    fraction = 0 if config.validation_paths else config.validation_fraction
+    with ByteProgress("reading", sum(sizes)) as progress:
+        corpus = text.scan_rows(
+            table, config.paths, validation_fraction=fraction, characters=characters,
+            cache_dir=cache_dir(config), on_progress=progress.update,
+        )  # fmt: skip
+    if validation is None:
+        if corpus.validation is None:
+            raise ConfigError(
+                f"validation must have {table.unit}, got none of {corpus.counts.kept:,} with "
+                f"validation_fraction={fraction}; raise it"
+            )
+        validation = corpus.validation
+    return Split(corpus, validation, corpus.counts, counts)
+
+
+def prepared_rows(
+    corpus: text.RowCorpus,
+    encode: Callable[[Any, text.RowCounts], Any],
+    key: Sequence[str] | None,
+    config: DataConfig,
+) -> EncodedRows:
+    """Encodes the rows of a corpus, or finds their arrays in the cache.
+
+    Args:
+        corpus: the rows.
+        encode: makes examples of rows, as `TableTask.encode_rows`.
+        key: all that `encode` depends on; None where that is not known, and the arrays are for
+            this process alone.
+        config: of the data, which says where the cache is.
+
+    Raises:
+        ConfigError: there is no folder for the arrays.
+        DataError: the rows cannot be encoded, or none is left.
+        StorageError: the arrays cannot be written.
+    """
+    cache = cache_dir(config)
+    if cache is None:
+        raise ConfigError(
+            f"the tokens of {corpus.num_bytes:,} bytes of {corpus.table.unit} need a folder, and "
+            "there is no home folder; set data.cache"
+        )
+    parent = cache / "corpora"
+    if key is None:
+        make_folder(parent)
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="own-", dir=parent))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    else:
+        folder = parent / fingerprint((_LAYOUT, corpus.fingerprint), key)[:32]
+    with ByteProgress("tokenizing", corpus.num_bytes) as progress:
+        found = text.prepare_rows(corpus, encode, folder, on_progress=progress.update)
+    return EncodedRows(found.examples, corpus.sample, found.counts, folder)

@@ -1,0 +1,178 @@
+"""Preparing rows: the arrays of their examples, in shards on disk, made in constant memory."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from jaxformer.errors import DataError
+from jaxformer.storage import make_folder, remove_drafts, write_whole
+from jaxformer.text.example_arrays import Example, ExampleArrays, RaggedArray
+from jaxformer.text.row_corpus import RowCorpus, RowPiece
+from jaxformer.text.row_counts import NoRowsError, RowCounts
+from jaxformer.text.tables import Table
+from jaxformer.text.token_shards import ABANDONED, PREPARE_AGAIN, mapped_array, npy_parts
+
+__all__ = ["PreparedRows", "prepare_rows"]
+
+_SHARDS = 256  # number of shards, unless they would be smaller or larger than this:
+_SMALLEST, _LARGEST = 2**22, 2**23  # bytes of text; a shard's examples take ten times that
+
+Encode = Callable[[Table, RowCounts], tuple[Sequence[Example], Table, RowCounts]]
+"""Rows and counts to their examples, the rows that these are of, and the counts with drops."""
+
+
+class PreparedRows(NamedTuple):
+    """The training rows of a corpus as examples.
+
+    Args:
+        examples: the examples, memory-mapped.
+        counts: how many rows were read, and dropped for any reason.
+    """
+
+    examples: ExampleArrays
+    counts: RowCounts
+
+
+class _Shard(NamedTuple):
+    """The record of a shard.
+
+    Args:
+        arrays: of each name, whether its arrays have an axis.
+        num_examples: how many there are.
+        counts: counts of its rows.
+        num_bytes: bytes of text that were read for it.
+        end: number of the row behind it; None for the last shard.
+    """
+
+    arrays: dict[str, bool]
+    num_examples: int
+    counts: RowCounts
+    num_bytes: int
+    end: int | None
+
+
+def prepare_rows(
+    corpus: RowCorpus,
+    encode: Encode,
+    folder: pathlib.Path,
+    *,
+    shard_size: int | None = None,
+    on_progress: Callable[[int], None] = lambda size: None,
+) -> PreparedRows:
+    r"""Encodes the training rows of a corpus into files, or maps those that are there.
+
+    A process that ends early, however it does, loses the shard that it was at; the next call goes
+    on behind the last one.
+
+    Args:
+        corpus: the rows.
+        encode: makes examples of rows, as `encode_pairs` does with its tokenizers.
+        folder: of the files, for this corpus, `encode` and shard_size alone.
+        shard_size: bytes of text in a shard; 4 to 8 MiB, by the size of the text, when not given.
+        on_progress: called with the number of bytes of text that are done.
+
+    Returns:
+        The examples and the counts.
+
+    Raises:
+        DataError: a file of rows has changed, no row is left, or a file in the folder is damaged.
+        StorageError: a file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from jaxformer.text import Pairs, byte_tokenizer, encode_pairs, scan_rows
+        >>> folder, bytes_ = pathlib.Path(tempfile.mkdtemp()), byte_tokenizer()
+        >>> _ = (folder / "a.tsv").write_text("one\teins\ntwo\tzwei\n")
+        >>> corpus = scan_rows(Pairs, [str(folder / "a.tsv")], validation_fraction=0)
+        >>> encode = lambda rows, counts: encode_pairs(rows, bytes_, bytes_, 8, counts)
+        >>> prepared = prepare_rows(corpus, encode, folder / "cache")
+        >>> prepared.examples[1]["source_tokens"].tolist(), str(prepared.counts)
+        ([116, 119, 111, 256], '2 pairs read, 2 kept')
+    """
+    if shard_size is None:
+        shard_size = min(max(corpus.num_bytes // _SHARDS, _SMALLEST), _LARGEST)
+    shards = _read_records(folder)
+    if not shards or shards[-1].end is not None:
+        make_folder(folder)
+        remove_drafts(folder, older_than=ABANDONED)
+        start = shards[-1].end if shards else 0
+        assert start is not None
+        for piece in corpus.pieces(shard_size, start):
+            on_progress(sum(shard.num_bytes for shard in shards))
+            shards.append(_write(folder, len(shards), piece, encode))
+    on_progress(sum(shard.num_bytes for shard in shards))
+    counts = corpus.counts
+    for shard in shards:
+        counts = counts.with_drops_of(shard.counts)
+    parts = [_part(folder, i, shard) for i, shard in enumerate(shards) if shard.num_examples]
+    if not parts:
+        raise NoRowsError(
+            counts,
+            f"at least one of the {counts.unit} must be usable for training, got none: {counts}; "
+            "raise max_len, or lower validation_fraction",
+        )
+    return PreparedRows(ExampleArrays(parts), counts)
+
+
+def _write(folder: pathlib.Path, index: int, piece: RowPiece, encode: Encode) -> _Shard:
+    """Encodes a piece and writes its shard, the record last."""
+    examples: Sequence[Example] = []
+    counts = piece.counts
+    if piece.rows is not None:
+        try:
+            examples, _, counts = encode(piece.rows, counts)
+        except NoRowsError as error:  # such as the last row, where it is too long
+            counts = error.counts
+    arrays: dict[str, bool] = {}
+    if examples:
+        (part,) = ExampleArrays.of(examples).parts
+        for name, array in part.items():
+            arrays[name] = array.offsets is not None
+            values, offsets = _paths(folder, index, name)
+            write_whole(values, npy_parts(array.values))
+            if array.offsets is not None:
+                write_whole(offsets, npy_parts(array.offsets))
+    shard = _Shard(arrays, len(examples), counts, piece.num_bytes, piece.end)
+    values_of = {**shard._asdict(), "counts": dataclasses.asdict(counts)}
+    write_whole(folder / f"{index:05}.json", json.dumps(values_of))
+    return shard
+
+
+def _read_records(folder: pathlib.Path) -> list[_Shard]:
+    """Records of the shards from the first on, up to one that is missing."""
+    found: list[_Shard] = []
+    while not found or found[-1].end is not None:
+        path = folder / f"{len(found):05}.json"
+        try:
+            values = json.loads(path.read_bytes())
+            counts = values["counts"]
+            shown = {reason: tuple(lines) for reason, lines in counts["first_dropped"].items()}
+            counts = RowCounts(**{**counts, "first_dropped": shown})
+            found.append(_Shard(**{**values, "counts": counts}))
+        except FileNotFoundError:
+            break
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"'{path}' is damaged: {error}; {PREPARE_AGAIN}") from None
+    return found
+
+
+def _part(folder: pathlib.Path, index: int, shard: _Shard) -> dict[str, RaggedArray]:
+    """Maps the arrays of a shard."""
+    part = {}
+    for name, has_axis in shard.arrays.items():
+        values, offsets = _paths(folder, index, name)
+        array = RaggedArray(mapped_array(values), mapped_array(offsets) if has_axis else None)
+        ends_right = array.offsets is None or array.offsets[-1] == array.values.size
+        if len(array) != shard.num_examples or not ends_right:
+            raise DataError(
+                f"'{values}' must be of {shard.num_examples:,} examples, got {len(array):,}; "
+                f"{PREPARE_AGAIN}"
+            )
+        part[name] = array
+    return part
+
+
+def _paths(folder: pathlib.Path, index: int, name: str) -> tuple[pathlib.Path, pathlib.Path]:
+    return folder / f"{index:05}.{name}.npy", folder / f"{index:05}.{name}.offsets.npy"
