@@ -23,7 +23,7 @@ from jaxformer.runs.forward import (
     with_weights,
 )
 from jaxformer.runs.known_words import KnownWords
-from jaxformer.runs.prepare import encode_each, fill_vocab_size, train_tokenizer
+from jaxformer.runs.prepare import cache_dir, encode_each, fill_vocab_size, train_tokenizer
 from jaxformer.runs.row_data import EncodedRows, table_of
 from jaxformer.runs.row_texts import plain_text
 from jaxformer.runs.tables import TableTask
@@ -106,14 +106,14 @@ class TranslationTask(TableTask):
     def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:
         """Trains one tokenizer for both languages, or one for each."""
         train, validation, wanted = table_of(data.train), data.validation, config.tokenizer
+        cache = cache_dir(config.data)
         if wanted.joint:
-            tokenizer = train_tokenizer(
-                wanted, train.sources + train.targets, validation.sources + validation.targets
-            )
+            both = train.sources + train.targets, validation.sources + validation.targets
+            tokenizer = train_tokenizer(wanted, *both, cache)
             return tokenizer, tokenizer
         return (
-            train_tokenizer(wanted, train.sources, validation.sources),
-            train_tokenizer(wanted, train.targets, validation.targets),
+            train_tokenizer(wanted, train.sources, validation.sources, cache),
+            train_tokenizer(wanted, train.targets, validation.targets, cache),
         )
 
     @classmethod

@@ -1,0 +1,124 @@
+"""Runs on pairs and labelled texts that are larger than memory, as here all are."""
+
+import numpy as np
+import pytest
+
+from jaxformer import runs, text
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.runs import row_data
+from jaxformer.text import row_corpus
+from tests.runs import tiny
+
+WORDS = "one two three four five six".split()
+RNG = np.random.default_rng(0)
+TEXTS = list(dict.fromkeys(" ".join(RNG.choice(WORDS, 3)) for _ in range(80)))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_fits_the_memory(monkeypatch):
+    monkeypatch.setattr(row_data, "_IN_MEMORY", 0)
+
+
+def experiment(folder, source, **changes):
+    second = {"pairs": lambda one: one[::-1], "labelled": lambda one: one.split()[0]}[source]
+    path = tiny.write(folder / "rows.tsv", [f"{one}\t{second(one)}" for one in TEXTS])
+    data = {"source": source, "paths": (path,), "validation_fraction": 0.2,
+            "cache": str(folder / "cache")} | changes.pop("data", {})  # fmt: skip
+    changes["training"] = {"steps": 4, "eval_every": 4} | changes.get("training", {})
+    changes["model"] = {"dropout_rate": 0.0, "max_len": 32}
+    changes["tokenizer"] = {"kind": "byte"} | changes.get("tokenizer", {})
+    architecture = {"pairs": "encoder_decoder", "labelled": "encoder"}[source]
+    return tiny.config(folder, architecture=architecture, data=data, **changes)
+
+
+@pytest.mark.parametrize("source", ["pairs", pytest.param("labelled", marks=pytest.mark.once)])
+def test_run_is_trained_and_opened(tmp_path, source):
+    made = experiment(tmp_path, source)
+    reports = tiny.train(made)
+    assert any("tokens in" in one for one in reports)
+    assert any(f"{len(TEXTS)} {'pairs' if source == 'pairs' else 'texts'} read" in one
+               for one in reports)  # fmt: skip
+    run = runs.open_run(made.out)
+    assert [run.evaluate().loss] == pytest.approx(
+        list(tiny.figures(tmp_path, "validation_loss").values()), rel=1e-5
+    )
+    rows = runs.prepare_task(made)
+    assert run.task.load_validation(run.folder).rows.columns == rows.validation.rows.columns
+    if source == "labelled":
+        assert run.task.classes == tuple(sorted(WORDS))
+    else:
+        assert run.task.unseen_words(["seven"]) == []  # not known, and so not said
+
+
+@pytest.mark.once
+def test_run_goes_on_as_if_it_had_not_stopped(tmp_path):
+    (tmp_path / "whole").mkdir()
+    whole = runs.train_run(experiment(tmp_path / "whole", "labelled", training={"steps": 6}))
+    runs.train_run(experiment(tmp_path, "labelled"))
+    resumed = runs.train_run(experiment(tmp_path, "labelled", training={"steps": 6}))
+    np.testing.assert_array_equal(*(tiny.leaf(result.params) for result in (whole, resumed)))
+
+
+@pytest.mark.parametrize("kind", ["byte", "character", "word"])
+def test_examples_are_those_of_the_rows(tmp_path, kind):
+    made = experiment(tmp_path, "pairs", tokenizer={"kind": kind, "joint": False})
+    task = runs.prepare_task(made)
+    sources = [task.tokenizers[0].decode(one["source_tokens"]) for one in task.train.examples]
+    known = set(task.validation.rows.sources)
+    assert sources == [one for one in TEXTS if one not in known] and known < set(TEXTS)
+    assert task.summary.documents == len(sources)
+
+
+def test_rows_are_neither_read_nor_encoded_again(tmp_path, monkeypatch):
+    made = experiment(tmp_path, "pairs")
+    first = runs.prepare_task(made)
+    monkeypatch.setattr(row_corpus, "_scan", None)
+    monkeypatch.setattr(row_corpus.RowCorpus, "pieces", None)
+    again = runs.prepare_task(made)
+    assert again.summary == first.summary and again.report == first.report
+    with pytest.raises(TypeError):  # other tokens need other files
+        runs.prepare_task(experiment(tmp_path, "pairs", tokenizer={"kind": "word"}))
+
+
+def test_rows_of_an_own_task_are_encoded_anew(tmp_path):
+    class Shouting(runs.TranslationTask):
+        def encode_rows(self, rows, counts):
+            loud = text.Pairs(tuple(map(str.upper, rows.sources)), rows.targets, lines=rows.lines)
+            return super().encode_rows(loud, counts)
+
+    made = experiment(tmp_path, "pairs")
+    plain = runs.prepare_task(made)
+    loud = [runs.prepare_task(made, task=Shouting) for _ in range(2)]
+    folders = {task.train.folder for task in (plain, *loud)}
+    assert len(folders) == 3
+    first = [task.tokenizer.decode(task.train.examples[0]["source_tokens"]) for task in loud]
+    assert first == [plain.tokenizer.decode(plain.train.examples[0]["source_tokens"]).upper()] * 2
+
+
+def test_validation_may_have_files_of_its_own(tmp_path):
+    path = tiny.write(tmp_path / "validation.tsv", [f"{TEXTS[0]}\t{TEXTS[0]}", "seven\teight"])
+    made = experiment(
+        tmp_path, "pairs", data={"validation_paths": (path,), "validation_fraction": 0.1}
+    )
+    task = runs.prepare_task(made)
+    assert task.summary.documents == len(TEXTS)
+    assert task.validation.rows.sources == (TEXTS[0], "seven")
+    assert any("1 validation sources are also in the training pairs, of a sample of" in line
+               for line in task.report)  # fmt: skip
+
+
+def test_inspect_describes_rows_on_disk(tmp_path):
+    report = runs.inspect_data(experiment(tmp_path, "pairs"))
+    assert report.train == report.train == len(TEXTS) - report.validation
+    assert [shared.name for shared in report.shared] == [
+        "sources, in a sample", "targets, in a sample", "pairs, in a sample",
+    ]  # fmt: skip
+    assert all(one.shared == 0 for one in report.shared)
+
+
+def test_what_cannot_be_prepared_is_one_line(tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match="validation must have pairs, got none of .*; raise it"):
+        runs.prepare_task(experiment(tmp_path, "pairs", data={"validation_fraction": 1e-9}))
+    monkeypatch.setattr(row_corpus, "_DISTINCT", 3)
+    with pytest.raises(DataError, match="at most 10,000 classes"):
+        runs.prepare_task(experiment(tmp_path, "labelled"))
