@@ -164,7 +164,7 @@ def test_sides_that_are_empty_or_too_large_are_refused(tmp_path, monkeypatch):
     ("name", "damage", "message"),
     [
         ("00001.tokens.npy", os.unlink, r"00001.tokens.npy' cannot be read \(.*\); remove that"),
-        ("00001.labels.npy", lambda path: os.truncate(path, 200), "labels.npy' cannot be read"),
+        ("00001.labels.npy", lambda path: os.truncate(path, 140), "labels.npy' cannot be read"),
         ("00000.lengths.npy", lambda path: np.save(path, np.arange(2)), "must be of .*, got 2;"),
         ("00000.tokens.npy", lambda path: np.save(path, np.arange(2)), "must be of .* examples"),
         ("00001.json", lambda path: path.write_text("{"), "00001.json' is damaged: .*; remove"),
