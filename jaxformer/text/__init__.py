@@ -2,6 +2,8 @@
 
 from jaxformer.text.batches import Batches, Host, Source, evaluation_batches
 from jaxformer.text.buckets import BucketedBatches, bucketed_evaluation_batches
+from jaxformer.text.chat_templates import ChatTemplate, Message
+from jaxformer.text.conversations import Conversations, encode_conversations
 from jaxformer.text.corpora import (
     python_documents,
     read_documents,
@@ -40,6 +42,7 @@ from jaxformer.text.vocabularies import (
     train_character,
     train_word,
     with_mask,
+    with_special_tokens,
 )
 from jaxformer.text.word_vectors import WordVectors, read_word_vectors
 from jaxformer.text.words import split_words
@@ -48,8 +51,11 @@ __all__ = [
     "IGNORE",
     "Batches",
     "BucketedBatches",
+    "ChatTemplate",
+    "Conversations",
     "Host",
     "MaskedBatches",
+    "Message",
     "Labelled",
     "PackedDocuments",
     "Pairs",
@@ -70,6 +76,7 @@ __all__ = [
     "cached_stream",
     "count_shared",
     "default_cache_dir",
+    "encode_conversations",
     "encode_labelled",
     "encode_pairs",
     "encode_source",
@@ -102,4 +109,5 @@ __all__ = [
     "scan_rows",
     "text_files",
     "with_mask",
+    "with_special_tokens",
 ]

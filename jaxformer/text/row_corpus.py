@@ -48,6 +48,7 @@ class RowCorpus:
     Args:
         table: the kind of table.
         paths: the files, as `Table.read` takes them.
+        options: options of `Table.rows`.
         files: their states.
         validation_fraction: share of the rows for validation, from 0 to less than 1.
         counts: how many rows were read, and dropped for what they are.
@@ -60,6 +61,7 @@ class RowCorpus:
 
     table: type[Table]
     paths: tuple[str, ...]
+    options: dict[str, Any]
     files: tuple[FileState, ...]
     validation_fraction: float
     counts: RowCounts
@@ -71,7 +73,7 @@ class RowCorpus:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the files' content, and of how it is read and split."""
-        options = (self.table.__qualname__, self.validation_fraction)
+        options = (self.table.__qualname__, self.options, self.validation_fraction)
         digest = hashlib.sha256(repr(options).encode())
         for file in self.files:
             digest.update(bytes.fromhex(file.content))
@@ -94,7 +96,7 @@ class RowCorpus:
             for name in self.table.inputs
         ]
         rows: Iterator[tuple[str, Sequence[str]]]
-        rows = itertools.islice(self.table.rows(self.paths), start, None)
+        rows = itertools.islice(self.table.rows(self.paths, **self.options), start, None)
         while taken := _take(rows, size):
             start += len(taken)
             found, _ = self.table.of_rows(taken)
@@ -139,6 +141,7 @@ def scan_rows(
     characters: bool = False,
     cache_dir: pathlib.Path | None = None,
     on_progress: Callable[[int], None] = lambda size: None,
+    **options: Any,
 ) -> RowCorpus:
     r"""Looks through files of rows once, or finds what was found in them before.
 
@@ -149,6 +152,7 @@ def scan_rows(
         characters: whether the sample must have every character, for a tokenizer of characters.
         cache_dir: folder of the records of earlier scans; None where there is none.
         on_progress: called with the number of bytes of text that are done.
+        **options: those of `Table.rows`, where the kind of table has any.
 
     Returns:
         The corpus.
@@ -171,9 +175,9 @@ def scan_rows(
     """
     return recorded_scan(
         [pathlib.Path(path) for path in paths],
-        (table.__module__, table.__qualname__, validation_fraction, characters),
+        (table.__module__, table.__qualname__, options, validation_fraction, characters),
         cache_dir,
-        scan=lambda: _scan(table, paths, validation_fraction, characters, on_progress),
+        scan=lambda: _scan(table, paths, options, validation_fraction, characters, on_progress),
         pack=_packed,
         unpack=lambda values: _unpacked(table, values),
     )
@@ -182,6 +186,7 @@ def scan_rows(
 def _scan(
     table: type[Table],
     paths: Sequence[str],
+    options: dict[str, Any],
     validation_fraction: float,
     characters: bool,
     on_progress: Callable[[int], None],
@@ -190,7 +195,7 @@ def _scan(
     stamps = {path: file_stamp(path) for path in paths}
     found = _Found(table, validation_fraction)
     counts, num_bytes, seen = RowCounts(table.unit, 0), 0, set[str]()
-    rows = iter(table.rows(paths))
+    rows = iter(table.rows(paths, **options))
     while taken := list(itertools.islice(rows, _ROWS)):
         usable, of_taken = table.of_rows(taken)
         counts = dataclasses.replace(counts, read=counts.read + of_taken.read)
@@ -212,6 +217,7 @@ def _scan(
     return RowCorpus(
         table=table,
         paths=tuple(paths),
+        options=options,
         files=tuple(read_state(pathlib.Path(path), stamps[path]) for path in paths),
         validation_fraction=validation_fraction,
         counts=counts,
@@ -284,6 +290,7 @@ def _to_tuples(rows: Table | None) -> list[tuple[str, ...]]:
 def _packed(corpus: RowCorpus) -> dict[str, Any]:
     return {
         "paths": corpus.paths,
+        "options": corpus.options,
         "files": corpus.files,
         "validation_fraction": corpus.validation_fraction,
         "counts": dataclasses.asdict(corpus.counts),
@@ -301,6 +308,7 @@ def _unpacked(table: type[Table], values: dict[str, Any]) -> RowCorpus:
     return RowCorpus(
         table=table,
         paths=tuple(values["paths"]),
+        options=values["options"],
         files=tuple(FileState(*state) for state in values["files"]),
         validation_fraction=values["validation_fraction"],
         counts=RowCounts(**{**counts, "first_dropped": shown}),

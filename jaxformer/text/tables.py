@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -66,7 +66,7 @@ class Table:
         return len(self.lines)
 
     @classmethod
-    def read(cls, paths: Sequence[str]) -> tuple[Self, RowCounts]:
+    def read(cls, paths: Sequence[str], **options: Any) -> tuple[Self, RowCounts]:
         r"""Reads the rows of TSV files: in each line the columns, with tabs between them.
 
         The files are UTF-8, and unpacked if their names end in `.gz`. Only `\n` and `\r\n` end a
@@ -75,6 +75,7 @@ class Table:
 
         Args:
             paths: the files; their lines follow each other.
+            **options: those of `rows`, where a kind of table has any.
 
         Returns:
             The table, of at least one row, and how many rows were read and dropped.
@@ -91,7 +92,7 @@ class Table:
             >>> labelled.texts, labelled.labels, str(counts)
             (('Great!',), ('good',), '2 texts read, 1 kept; 1 misaligned (line 2)')
         """
-        kept, counts = cls.of_rows(cls.rows(paths))
+        kept, counts = cls.of_rows(cls.rows(paths, **options))
         if kept is None:
             got = " and ".join(f"'{file}'" for file in paths)
             raise DataError(

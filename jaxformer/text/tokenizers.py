@@ -77,6 +77,17 @@ class Tokenizer:
         """Id that stands for a token to be predicted, if there is one: see `with_mask`."""
         return self._tokenizer.token_to_id(MASK)
 
+    def special_id(self, name: str) -> int | None:
+        """Id of a special token by its name, if there is one.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> byte_tokenizer().special_id("<|endoftext|>"), byte_tokenizer().special_id("a")
+            (256, None)
+        """
+        found: int | None = self._tokenizer.token_to_id(name)
+        return found if found in self._special else None
+
     @property
     def words(self) -> dict[str, int]:
         """The tokens of a word or character tokenizer with their ids, the special ones left out.

@@ -11,7 +11,14 @@ from jaxformer.text.pieces import pieces, require_texts
 from jaxformer.text.tokenizers import END_OF_TEXT, MASK, UNKNOWN, Tokenizer
 from jaxformer.text.words import WORDS
 
-__all__ = ["byte_tokenizer", "train_bpe", "train_character", "train_word", "with_mask"]
+__all__ = [
+    "byte_tokenizer",
+    "train_bpe",
+    "train_character",
+    "train_word",
+    "with_mask",
+    "with_special_tokens",
+]
 
 # What byte pairs are merged within: English contractions, words, numbers and signs, each with the
 # space before it, and other space.
@@ -186,8 +193,25 @@ def with_mask(tokenizer: Tokenizer) -> Tokenizer:
             f"a tokenizer must not have the token {MASK} yet, got one that has it as id "
             f"{tokenizer.mask}; use it as it is"
         )
+    return with_special_tokens(tokenizer, [MASK])
+
+
+def with_special_tokens(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer:
+    """Adds special tokens, which are never read from text.
+
+    Args:
+        tokenizer: tokenizer to add them to; it stays as it is.
+        names: names of the tokens; those that it has are not added.
+
+    Returns:
+        A tokenizer with these tokens, the new ones behind all others.
+
+    Example:
+        >>> with_special_tokens(byte_tokenizer(), ["<|im_start|>", "<|im_end|>"]).vocab_size
+        259
+    """
     copy = tokenizers.Tokenizer.from_str(tokenizer.to_json())
-    copy.add_special_tokens([MASK])
+    copy.add_special_tokens(list(names))
     return Tokenizer(copy)
 
 

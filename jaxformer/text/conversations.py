@@ -1,0 +1,218 @@
+"""Conversations: reading them, and the tokens to train on, with a loss on the answers only."""
+
+import dataclasses
+import itertools
+import json
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from jaxformer.errors import DataError
+from jaxformer.text.bad_records import BadRecords, Errors
+from jaxformer.text.chat_templates import ASSISTANT, ChatTemplate, Message
+from jaxformer.text.example_arrays import Example
+from jaxformer.text.packing import IGNORE
+from jaxformer.text.record_files import has_records, read_records
+from jaxformer.text.row_counts import RowCounts, fitting_rows
+from jaxformer.text.tables import Table
+
+__all__ = ["Conversations", "encode_conversations"]
+
+_FIELD = "messages"
+
+
+@dataclasses.dataclass(frozen=True)
+class Conversations(Table):
+    r"""Conversations, each with the message that its first answer is to.
+
+    In a file of JSON Lines each line is an object with `messages`, a list of objects with `role`
+    and `content`; in a Parquet file they are a column. At least one message must be an answer, of
+    the role "assistant", and another must be before the first of them.
+
+    Args:
+        prompts: content of the message before the first answer.
+        conversations: JSON of the messages.
+        lines: where each conversation was read: its number in the files; 1, 2, 3 and so on if not
+            given.
+
+    Raises:
+        DataError: there are not as many of one as of the other.
+
+    Example:
+        >>> import tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "chat.jsonl")
+        >>> question, answer = {"role": "user", "content": "2+2?"}, "four"
+        >>> messages = [question, {"role": "assistant", "content": answer}]
+        >>> _ = path.write_text(json.dumps({"messages": messages}))
+        >>> found, counts = Conversations.read([str(path)])
+        >>> found.prompts, found.messages[0] == messages
+        (('2+2?',), True)
+    """
+
+    unit = "conversations"
+    layout = 'an object such as {"messages": [{"role": "user", "content": "Hello!"}, ...]}'
+    inputs = ("prompts",)
+
+    prompts: tuple[str, ...]
+    conversations: tuple[str, ...]
+
+    @classmethod
+    def of(cls, conversations: Sequence[Sequence[Message]]) -> Self:
+        """Makes a table of conversations, each with an answer."""
+        rows = [(str(i), _row(list(one))) for i, one in enumerate(conversations, 1)]
+        found, counts = cls.of_rows(rows)
+        if found is None or len(found) < len(conversations):
+            raise DataError(f"every message of a conversation must have text: {counts}")
+        return found
+
+    @classmethod
+    def rows(
+        cls, paths: Sequence[str], *, errors: Errors = "strict"
+    ) -> Iterator[tuple[str, Sequence[str]]]:
+        """Reads conversations from JSON Lines or Parquet files.
+
+        Args:
+            paths: the files; their names end in `.jsonl`, `.ndjson` or `.parquet`, the first two
+                also with `.gz` or `.zst` behind it.
+            errors: "strict", or "skip" to leave out what is no conversation.
+
+        Yields:
+            The number of a conversation, its prompt and its JSON; no columns for one left out.
+
+        Raises:
+            DataError: there is no path, a file is missing, damaged or of another kind, or one of
+                the lines is no conversation.
+        """
+        if isinstance(paths, str) or not paths:
+            raise DataError(f"paths must be a list of JSON Lines files, got {paths!r}; name one")
+        number = 0
+        for path in map(pathlib.Path, paths):
+            if not has_records(path):
+                raise DataError(
+                    f"conversations are read from .jsonl or .parquet files, got '{path}'; each "
+                    f"line must be {cls.layout}"
+                )
+            bad, left_out = BadRecords(errors), 0
+            for row in itertools.chain(_rows(path, bad), [None]):
+                for _ in range(bad.count - left_out):
+                    number += 1
+                    yield str(number), ()
+                left_out = bad.count
+                if row is not None:
+                    number += 1
+                    yield str(number), row
+
+    @property
+    def messages(self) -> list[list[Message]]:
+        """The messages of each conversation."""
+        return [json.loads(one) for one in self.conversations]
+
+    @property
+    def num_answer_bytes(self) -> int:
+        """UTF-8 bytes of all answers."""
+        return sum(
+            len(one["content"].encode())
+            for messages in self.messages
+            for one in messages
+            if one["role"] == ASSISTANT
+        )
+
+
+def encode_conversations(
+    conversations: Conversations, template: ChatTemplate, max_len: int, counts: RowCounts
+) -> tuple[list[Example], Conversations, RowCounts]:
+    """Encodes conversations as training examples of a decoder.
+
+    Each example is a dict of int32 arrays:
+
+    - tokens: [T], the conversation but for its last token;
+    - labels: [T], the token after each where that is of an answer or ends one, else `IGNORE`.
+
+    Args:
+        conversations: conversations to encode.
+        template: how messages become tokens.
+        max_len: the most tokens that T may be; longer conversations are dropped.
+        counts: counts of the conversations so far.
+
+    Returns:
+        The examples, at least one; the conversations that they are made of; and the counts with
+        those dropped.
+
+    Raises:
+        DataError: no conversation is left, or the tokenizer cannot encode one.
+
+    Example:
+        >>> from jaxformer.text import byte_tokenizer
+        >>> messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "bc"}]
+        >>> examples, _, _ = encode_conversations(
+        ...     Conversations.of([messages]), ChatTemplate(byte_tokenizer(), "plain"), 99,
+        ...     RowCounts("conversations", 1),
+        ... )
+        >>> examples[0]["labels"][-4:].tolist()
+        [-1, 98, 99, 256]
+    """
+    encoded = template.encode(conversations.messages)
+    # What is behind the end of the last answer is never predicted.
+    ends = [int(np.flatnonzero(one.is_answer)[-1]) for one in encoded]
+    kept, counts = fitting_rows(
+        conversations.lines, [(end,) for end in ends], max_len, counts, ends=0
+    )
+    examples = [
+        {
+            "tokens": encoded[i].tokens[: ends[i]],
+            "labels": np.where(encoded[i].is_answer, encoded[i].tokens, np.int32(IGNORE))[
+                1 : ends[i] + 1
+            ],
+        }
+        for i in kept
+    ]
+    return examples, conversations.take(kept), counts
+
+
+def _rows(path: pathlib.Path, bad: BadRecords) -> Iterator[tuple[str, str]]:
+    """Prompt and JSON of the conversations of a file."""
+    for record in read_records(path, bad, field=_FIELD, kind=list, noun="messages"):
+        try:
+            yield _row(record.value)
+        except DataError as error:
+            bad.add(f"{record.where()}, is no conversation: {error}")
+
+
+def _row(messages: list[Any]) -> tuple[str, str]:
+    """The prompt and the JSON of a conversation.
+
+    Raises:
+        DataError: it is none.
+    """
+    keys = ("role", "content")
+    before: str | None = None
+    prompt: str | None = None
+    for index, message in enumerate(messages):
+        if not isinstance(message, dict):
+            raise DataError(f"message {index} must be an object, got {message!r:.40}")
+        for key in keys:
+            if not isinstance(message.get(key), str) or not message[key].strip():
+                raise DataError(
+                    f"message {index} must have text under {key!r}, got {message.get(key)!r:.40}"
+                )
+        others = sorted(key for key in message if key not in keys and message[key] is not None)
+        if others:  # such as calls of tools, which would be lost
+            raise DataError(
+                f"message {index} must have role and content alone, got {', '.join(others)}, too"
+            )
+        if message["role"] == ASSISTANT and prompt is None:
+            if before is None:
+                raise DataError("the first message must be of another role than 'assistant'")
+            prompt = before
+        before = message["content"]
+    if prompt is None:
+        raise DataError("it must have a message of the role 'assistant', the answer")
+    plain = [{key: message[key] for key in keys} for message in messages]
+    try:
+        text = json.dumps(plain, ensure_ascii=False)
+        text.encode()
+    except UnicodeEncodeError:
+        raise DataError("it has half of a surrogate pair") from None
+    return prompt, text
