@@ -9,15 +9,15 @@ from jaxformer.errors import ConfigError
 
 __all__ = ["SOURCES", "DataConfig", "SyntheticConfig", "TokenizerConfig"]
 
-Yields = Literal["stream", "pairs", "labelled"]
+Yields = Literal["stream", "conversations", "pairs", "labelled"]
 
 
 class Source(NamedTuple):
     """Properties of a data source: what it yields, and which settings it reads.
 
     Args:
-        yields: a "stream" of text, "pairs" of texts, or "labelled" texts; where there are several,
-            the model's architecture decides.
+        yields: a "stream" of text, "conversations", "pairs" of texts, or "labelled" texts; where
+            there are several, the model's architecture decides.
         paths: keys of `DataConfig` that name its files.
         splits: whether it gives validation_fraction of itself; if not, it has a split of its own.
         synthetic: whether it generates sequences of symbols, by data.synthetic.
@@ -37,9 +37,10 @@ _FILES = ("paths", "validation_paths")
 SOURCES: dict[str, Source] = {
     "python": Source(("stream",), paths=("validation_paths",), splits=True),
     "files": Source(("stream",), paths=_FILES, splits=True),
+    "conversations": Source(("conversations",), paths=_FILES, splits=True),
     "pairs": Source(("pairs",), paths=_FILES, splits=True),
     "labelled": Source(("labelled",), paths=_FILES, splits=True),
-    "phrasebook": Source(("pairs", "labelled")),
+    "phrasebook": Source(("pairs", "labelled", "conversations")),
     "copy": Source(("pairs",), synthetic=True),
     "reverse": Source(("pairs",), synthetic=True),
     "sort": Source(("pairs",), synthetic=True),
@@ -142,22 +143,29 @@ class DataConfig:
 
     Args:
         source: text for a decoder, or for an encoder that predicts masked tokens: "python", the
-            documentation that ships with Python, or "files", from paths. Pairs for an
-            encoder-decoder: "pairs", from paths; "phrasebook", the English-Kannada one in this
-            package; or the synthetic "copy", "reverse" and "sort". Labelled texts for an encoder
-            that classifies: "labelled", from paths; or "phrasebook", with its topics.
+            documentation that ships with Python, or "files", from paths. Conversations for a
+            decoder that answers: "conversations", from paths; or "phrasebook", questions for its
+            translations. Pairs for an encoder-decoder: "pairs", from paths; "phrasebook", the
+            English-Kannada one in this package; or the synthetic "copy", "reverse" and "sort".
+            Labelled texts for an encoder that classifies: "labelled", from paths; or "phrasebook",
+            with its topics.
         paths: "files": files or glob patterns: of text, UTF-8, each file one document; of JSON
-            Lines (.jsonl), each line one; or of Parquet (.parquet), each row one. "pairs": a file
+            Lines (.jsonl), each line one; or of Parquet (.parquet), each row one.
+            "conversations": JSON Lines or Parquet files, each line or row of which has messages,
+            objects with role and content; those of the role assistant are answers. "pairs": a file
             of source, tab, target; or a file of sources and one of targets, line by line.
             "labelled": files of text, tab, label. Names that end in .gz or .zst are unpacked.
         field: "files": key of the text in a line of JSON, or column of it in a Parquet file.
-        errors: "files": "strict" ends at what cannot be read, such as a line that is not UTF-8;
-            "skip" leaves it out, counts it, and names the first.
+        errors: "files" and "conversations": "strict" ends at what cannot be read, such as a line
+            that is not UTF-8; "skip" leaves it out, counts it, and names the first.
         validation_fraction: share of the data for validation, from the end of a fixed random
             order: of the characters of "files" and "python", of the rows of "pairs" and "labelled";
             not used when validation_paths are given. Of "files" with more than 64 MiB of text,
             documents are drawn by their hash; of text files, parts of 128 KiB.
         validation_paths: files with validation data.
+        template: how conversations become tokens: "chatml", with the special tokens
+            `<|im_start|>` and `<|im_end|>` around each message; or "plain", with headlines of
+            ordinary text, for a tokenizer that has no such tokens.
         packing: "windows" cuts the stream of all documents into windows; "documents" does too, but
             tokens attend to their own document only, in which positions restart at 0.
         cache: folder for tokens, which another run on the same text finds there;
@@ -175,6 +183,7 @@ class DataConfig:
     validation_fraction: float = 0.1
     validation_paths: tuple[str, ...] = ()
     cache: str | None = None
+    template: Literal["chatml", "plain"] = "chatml"
     packing: Literal["windows", "documents"] = "windows"
     mask_rate: float = 0.15
     num_buckets: int = 8
@@ -210,11 +219,11 @@ class DataConfig:
             "num_buckets must be in 1 .. 8",
             num_buckets=self.num_buckets,
         )
-        for name in ("field", "errors"):
-            if getattr(self, name) != getattr(type(self), name) and self.source != "files":
+        for name, sources in (("field", ["files"]), ("errors", ["files", "conversations"])):
+            if getattr(self, name) != getattr(type(self), name) and self.source not in sources:
                 raise ConfigError(
-                    f"data.{name} is for data.source 'files', got source={self.source!r} and "
-                    f"{name}={getattr(self, name)!r}; remove it"
+                    f"data.{name} is for data.source {_listed(sources)}, got "
+                    f"source={self.source!r} and {name}={getattr(self, name)!r}; remove it"
                 )
         if self.cache is not None and not source.paths:
             raise ConfigError(

@@ -11,7 +11,7 @@ from jaxformer.config.checks import (
     require_shares,
     require_types,
 )
-from jaxformer.config.data import SOURCES, DataConfig, TokenizerConfig
+from jaxformer.config.data import SOURCES, DataConfig, TokenizerConfig, Yields
 from jaxformer.config.decoding import SamplesConfig, TranslationConfig
 from jaxformer.config.kinds import resolve_kinds
 from jaxformer.config.loop import LoopConfig
@@ -25,8 +25,8 @@ __all__ = ["ExperimentConfig", "TrainingConfig", "source_of_paths"]
 _MAX_CPU_DEVICES = 1024  # each has threads of its own
 
 # What a data source must yield to train each architecture.
-_TRAINED_ON: dict[str, set[str]] = {
-    "decoder": {"stream"},
+_TRAINED_ON: dict[str, set[Yields]] = {
+    "decoder": {"stream", "conversations"},
     "encoder": {"stream", "labelled"},
     "encoder_decoder": {"pairs"},
 }
@@ -147,6 +147,17 @@ class ExperimentConfig:
         self._check_unused_settings()
         self._check_mesh()
 
+    @property
+    def data_kind(self) -> Yields:
+        """Data of the source that trains this architecture."""
+        (kind,) = _TRAINED_ON[self.model.architecture] & set(SOURCES[self.data.source].yields)
+        return kind
+
+    @property
+    def has_one_length(self) -> bool:
+        """Whether all sequences have one length: windows of a stream, or packed conversations."""
+        return self.data_kind in ("stream", "conversations")
+
     def _check_data(self) -> None:
         architecture, source = self.model.architecture, self.data.source
         usable = [
@@ -157,11 +168,11 @@ class ExperimentConfig:
                 f"model.architecture {architecture!r} is trained on data.source "
                 f"{', '.join(usable)}, got {source!r}"
             )
-        wanted = "batch_size" if self.data.is_stream else "batch_tokens"
+        wanted = "batch_size" if self.has_one_length else "batch_tokens"
         if getattr(self.training, wanted) is None:
             raise ConfigError(
                 f"data.source {source!r} needs training.{wanted}, got none: its sequences have "
-                + ("one length" if self.data.is_stream else "unequal lengths")
+                + ("one length" if self.has_one_length else "unequal lengths")
             )
         if self.data.is_stream and self.model.num_classes is not None:
             raise ConfigError(
@@ -183,7 +194,7 @@ class ExperimentConfig:
                     f"mesh.tensor must divide model.{name}, since heads are split over it, got "
                     f"tensor={mesh.tensor} and {name}={value}; change one of them"
                 )
-        if self.data.is_stream and model.max_len % mesh.sequence:
+        if self.has_one_length and model.max_len % mesh.sequence:
             raise ConfigError(
                 "mesh.sequence must divide model.max_len, the length of the sequences, got "
                 f"sequence={mesh.sequence} and max_len={model.max_len}; change one of them"
@@ -198,7 +209,12 @@ class ExperimentConfig:
             "data.mask_rate": (
                 self.data.mask_rate != DataConfig.mask_rate, architecture != "encoder" or not stream
             ),
-            "data.num_buckets": (self.data.num_buckets != DataConfig.num_buckets, stream),
+            "data.num_buckets": (
+                self.data.num_buckets != DataConfig.num_buckets, self.has_one_length
+            ),
+            "data.template": (
+                self.data.template != DataConfig.template, self.data_kind != "conversations"
+            ),
             "model.logit_softcap": (self.model.logit_softcap is not None, classifies),
             "tokenizer.joint": (not self.tokenizer.joint, architecture != "encoder_decoder"),
             "translation": (

@@ -52,7 +52,9 @@ def _known(config: ExperimentConfig, key: str) -> int:
         return tokenizer.vocab_size
     if tokenizer.kind == "byte":
         masked = config.model.architecture == "encoder" and config.data.is_stream
-        return text.byte_tokenizer().vocab_size + masked
+        added = len(text.ChatTemplate.special_tokens[config.data.template])
+        added = added if config.data_kind == "conversations" else int(masked)
+        return text.byte_tokenizer().vocab_size + added
     flag = f"--model.{key.replace('_', '-')}"
     raise _only_data_says(f"the vocabulary of a {tokenizer.kind} tokenizer", f"{flag} 256")
 
@@ -104,6 +106,6 @@ def batch_shapes(config: ExperimentConfig, rows: int) -> dict[str, jax.ShapeDtyp
     if config.model.architecture == "encoder":
         labels = tokens if config.data.is_stream else of_rows
         return batch | {"lengths": of_rows, "labels": labels}
-    if config.data.packing == "documents":
+    if config.data.packing == "documents" or config.data_kind == "conversations":
         batch |= {"segment_ids": tokens, "positions": tokens}
     return batch

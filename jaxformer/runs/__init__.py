@@ -1,6 +1,7 @@
 """Runs: a task, trained in a folder, and opened to generate, translate, predict, evaluate."""
 
 from jaxformer.runs.classification import ClassificationTask, ClassScore
+from jaxformer.runs.conversation import ConversationTask
 from jaxformer.runs.data_view import DataView, TextColumn
 from jaxformer.runs.folder import read_run_config
 from jaxformer.runs.inspection import BatchReport, DataReport, inspect_data
@@ -28,6 +29,7 @@ __all__ = [
     "BatchReport",
     "ClassScore",
     "ClassificationTask",
+    "ConversationTask",
     "DataReport",
     "DataView",
     "Fill",

@@ -42,7 +42,9 @@ def table_of(rows: text.Table | text.RowCorpus) -> Any:
     return rows.sample if isinstance(rows, text.RowCorpus) else rows
 
 
-def split_files(table: type[text.Table], config: DataConfig, *, characters: bool) -> Split:
+def split_files(
+    table: type[text.Table], config: DataConfig, *, characters: bool, **options: Any
+) -> Split:
     """Reads the files that a config names, and takes a part of the rows for validation.
 
     Files of more than 64 MiB are looked through, and their training rows stay on disk.
@@ -51,13 +53,14 @@ def split_files(table: type[text.Table], config: DataConfig, *, characters: bool
         table: the kind of rows.
         config: of the data.
         characters: whether the sample of a corpus must have every character.
+        **options: those of the table's `rows`, where it has any.
     """
     sizes = [path.stat().st_size for path in map(pathlib.Path, config.paths) if path.is_file()]
     validation = counts = None
     if config.validation_paths:
-        validation, counts = table.read(config.validation_paths)
+        validation, counts = table.read(config.validation_paths, **options)
     if sum(sizes) <= _IN_MEMORY:
-        train, train_counts = table.read(config.paths)
+        train, train_counts = table.read(config.paths, **options)
         if validation is not None:
             return Split(train, validation, train_counts, counts)
         return Split(*train.split(config.validation_fraction, train_counts))
@@ -65,7 +68,7 @@ def split_files(table: type[text.Table], config: DataConfig, *, characters: bool
     with ByteProgress("reading", sum(sizes)) as progress:
         corpus = text.scan_rows(
             table, config.paths, validation_fraction=fraction, characters=characters,
-            cache_dir=cache_dir(config), on_progress=progress.update,
+            cache_dir=cache_dir(config), on_progress=progress.update, **options,
         )  # fmt: skip
     if validation is None:
         if corpus.validation is None:

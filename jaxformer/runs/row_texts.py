@@ -115,6 +115,8 @@ def _each(tokenizer: Tokenizer, ids: np.ndarray) -> Iterator[str]:
     for index in range(ids.size):
         if ids[index] == tokenizer.end_of_text:
             yield stream.flush() + _END
+        elif not tokenizer.ordinary_ids(ids[[index]]):  # another special token
+            yield stream.flush() + tokenizer.token_texts(ids[[index]])[0]
         else:
             piece = stream.push(ids[[index]])
             yield piece if index + 1 < ids.size else piece + stream.flush()

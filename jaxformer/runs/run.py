@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Unpack, overload
 
 from jaxformer.config import (
@@ -22,6 +22,7 @@ from jaxformer.runs.options import seed_key, with_options
 from jaxformer.runs.task import Task
 from jaxformer.runs.trained import Texts, TrainedTask, task_class
 from jaxformer.runs.translation import Translation
+from jaxformer.text import Message
 from jaxformer.training import Checkpoints
 from jaxformer.training.parallel import make_inference_runner
 
@@ -83,10 +84,37 @@ class Run(TrainedTask):
         """Continues a text as `generate` does, yielding pieces as they come."""
         return self._continue("generate_stream", prompt, max_new_tokens, seed, sampling)
 
+    def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        max_new_tokens: int | None = None,
+        seed: int = 0,
+        **sampling: Unpack[SamplingOptions],
+    ) -> str:
+        """Answers a conversation.
+
+        Args:
+            messages: dicts with "role" ("user", "assistant", or another that the run was trained
+                on, such as "system") and "content", the last one the message to answer.
+            max_new_tokens: longest answer; what fits the context when not given.
+            seed: seed of the draws.
+            **sampling: as in `generate`.
+
+        Returns:
+            The answer.
+
+        Raises:
+            ConfigError: the model was not trained on conversations, or an option is unknown or
+                impossible.
+            DataError: there is no message, one is malformed, or they are too long.
+        """
+        return self._continue("chat", messages, max_new_tokens, seed, sampling)
+
     def _continue(
         self,
         ability: str,
-        prompt: str,
+        prompt: str | Sequence[Message],
         max_new_tokens: int | None,
         seed: int,
         sampling: SamplingOptions,

@@ -136,11 +136,13 @@ def _start_class(
     task: type[Task], config: ExperimentConfig, source: ExperimentConfig
 ) -> type[Task]:
     """Class that a run is opened with that a task can start from."""
-    own, other = ((one.model.architecture, one.data.is_stream) for one in (config, source))
+    own, other = ((one.model.architecture, one.data_kind) for one in (config, source))
     if own == other:
         return task
-    if own == ("encoder", False) and other == ("encoder", True):
+    if own == ("encoder", "labelled") and other == ("encoder", "stream"):
         return MaskedTask
+    if own[0] == other[0] == "decoder":
+        return task_class(source)
     raise ConfigError(
         f"init_from must be a run of the same kind, or for a classifier a masked language model, "
         f"got {config.init_from}, which holds {task_class(source).kind}, for {task.kind}; choose "
@@ -157,7 +159,7 @@ def _check_same_model(
         allowed += _OF_ROTARY
     if not isinstance(config.model.positions, LearnedConfig):  # whose table has max_len rows
         allowed += ("max_len",)
-    if config.data.is_stream != source.data.is_stream:
+    if config.model.architecture == "encoder" and config.data_kind != source.data_kind:
         allowed += ("logit_softcap",)  # of logits of tokens, which a classifier does not make
     differences = {
         f"model.{key}": pair

@@ -94,9 +94,13 @@ class TableTask(Task):
             validation_tokens=int(validation.examples.sizes("tokens").sum()),
         )
         return dataclasses.replace(
-            self, config=self.with_prompts(evenly_chosen(shown, _PROMPTS)), train=train,
+            self, config=self.with_prompts(self.default_prompts(shown)), train=train,
             validation=validation, summary=summary, report=tuple(report),
         )  # fmt: skip
+
+    def default_prompts(self, texts: Sequence[str]) -> tuple[str, ...]:
+        """Three of the validation texts of the first column."""
+        return evenly_chosen(texts, _PROMPTS)
 
     def _encoded(
         self, rows: text.Table | text.RowCorpus, counts: text.RowCounts | None = None

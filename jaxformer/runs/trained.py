@@ -14,6 +14,7 @@ from jaxformer.errors import ConfigError, DataError
 from jaxformer.memory import host_memory, require_memory
 from jaxformer.models import AttentionMap
 from jaxformer.runs.classification import ClassificationTask
+from jaxformer.runs.conversation import ConversationTask
 from jaxformer.runs.language_model import LanguageModelTask
 from jaxformer.runs.masked import MaskedTask
 from jaxformer.runs.task import Task
@@ -28,18 +29,19 @@ __all__ = ["Texts", "TrainedTask", "task_class"]
 # Sequence[str], too.
 Texts = list[str] | tuple[str, ...]
 
-# The built-in tasks, by the model's architecture and whether the data is a stream of text.
-_TASKS: dict[tuple[str, bool], type[Task]] = {
-    ("decoder", True): LanguageModelTask,
-    ("encoder", True): MaskedTask,
-    ("encoder", False): ClassificationTask,
-    ("encoder_decoder", False): TranslationTask,
+# The built-in tasks, by the model's architecture and the kind of data.
+_TASKS: dict[tuple[str, str], type[Task]] = {
+    ("decoder", "stream"): LanguageModelTask,
+    ("decoder", "conversations"): ConversationTask,
+    ("encoder", "stream"): MaskedTask,
+    ("encoder", "labelled"): ClassificationTask,
+    ("encoder_decoder", "pairs"): TranslationTask,
 }
 
 
 def task_class(config: ExperimentConfig) -> type[Task]:
     """Tells which built-in task a config means."""
-    return _TASKS[config.model.architecture, config.data.is_stream]
+    return _TASKS[config.model.architecture, config.data_kind]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

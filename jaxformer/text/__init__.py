@@ -3,7 +3,7 @@
 from jaxformer.text.batches import Batches, Host, Source, evaluation_batches
 from jaxformer.text.buckets import BucketedBatches, bucketed_evaluation_batches
 from jaxformer.text.chat_templates import ChatTemplate, Message
-from jaxformer.text.conversations import Conversations, encode_conversations
+from jaxformer.text.conversations import Conversations, check_messages, encode_conversations
 from jaxformer.text.corpora import (
     python_documents,
     read_documents,
@@ -16,6 +16,7 @@ from jaxformer.text.corruption import MaskedBatches, mask_tokens, masked_evaluat
 from jaxformer.text.example_arrays import ExampleArrays
 from jaxformer.text.files import read_lines
 from jaxformer.text.labelled import Labelled, encode_labelled
+from jaxformer.text.packed_examples import PackedExamples
 from jaxformer.text.packing import (
     IGNORE,
     PackedDocuments,
@@ -58,6 +59,7 @@ __all__ = [
     "Message",
     "Labelled",
     "PackedDocuments",
+    "PackedExamples",
     "Pairs",
     "RowCounts",
     "Phrase",
@@ -74,6 +76,7 @@ __all__ = [
     "build_stream",
     "byte_tokenizer",
     "cached_stream",
+    "check_messages",
     "count_shared",
     "default_cache_dir",
     "encode_conversations",

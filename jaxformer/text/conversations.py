@@ -14,13 +14,15 @@ from jaxformer.text.bad_records import BadRecords, Errors
 from jaxformer.text.chat_templates import ASSISTANT, ChatTemplate, Message
 from jaxformer.text.example_arrays import Example
 from jaxformer.text.packing import IGNORE
+from jaxformer.text.pieces import require_texts
 from jaxformer.text.record_files import has_records, read_records
 from jaxformer.text.row_counts import RowCounts, fitting_rows
 from jaxformer.text.tables import Table
 
-__all__ = ["Conversations", "encode_conversations"]
+__all__ = ["Conversations", "check_messages", "encode_conversations"]
 
 _FIELD = "messages"
+_KEYS = ("role", "content")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +129,7 @@ def encode_conversations(
 
     Each example is a dict of int32 arrays:
 
-    - tokens: [T], the conversation but for its last token;
+    - tokens: [T], the conversation up to the end of its last answer;
     - labels: [T], the token after each where that is of an answer or ends one, else `IGNORE`.
 
     Args:
@@ -150,24 +152,20 @@ def encode_conversations(
         ...     Conversations.of([messages]), ChatTemplate(byte_tokenizer(), "plain"), 99,
         ...     RowCounts("conversations", 1),
         ... )
-        >>> examples[0]["labels"][-4:].tolist()
-        [-1, 98, 99, 256]
+        >>> examples[0]["labels"][-5:].tolist()
+        [-1, 98, 99, 256, -1]
     """
     encoded = template.encode(conversations.messages)
-    # What is behind the end of the last answer is never predicted.
-    ends = [int(np.flatnonzero(one.is_answer)[-1]) for one in encoded]
+    # Nothing is predicted behind the end of the last answer.
+    sizes = [int(np.flatnonzero(one.is_answer)[-1]) + 1 for one in encoded]
     kept, counts = fitting_rows(
-        conversations.lines, [(end,) for end in ends], max_len, counts, ends=0
+        conversations.lines, [(size,) for size in sizes], max_len, counts, ends=0
     )
-    examples = [
-        {
-            "tokens": encoded[i].tokens[: ends[i]],
-            "labels": np.where(encoded[i].is_answer, encoded[i].tokens, np.int32(IGNORE))[
-                1 : ends[i] + 1
-            ],
-        }
-        for i in kept
-    ]
+    examples = []
+    for i in kept:
+        tokens, is_answer = (array[: sizes[i]] for array in encoded[i])
+        following = np.where(is_answer, tokens, np.int32(IGNORE))[1:]
+        examples.append({"tokens": tokens, "labels": np.append(following, np.int32(IGNORE))})
     return examples, conversations.take(kept), counts
 
 
@@ -186,33 +184,29 @@ def _row(messages: list[Any]) -> tuple[str, str]:
     Raises:
         DataError: it is none.
     """
-    keys = ("role", "content")
-    before: str | None = None
-    prompt: str | None = None
+    check_messages(messages)
+    answers = [i for i, message in enumerate(messages) if message["role"] == ASSISTANT]
+    if not answers:
+        raise DataError(f"one message must be of the role {ASSISTANT!r}, the answer, got none")
+    if answers[0] == 0:
+        raise DataError(f"the first message must be of another role than {ASSISTANT!r}")
+    plain = [{key: message[key] for key in _KEYS} for message in messages]
+    return messages[answers[0] - 1]["content"], json.dumps(plain, ensure_ascii=False)
+
+
+def check_messages(messages: Sequence[Any]) -> None:
+    """Raises DataError where a message is not made of a role and a content, both text."""
     for index, message in enumerate(messages):
         if not isinstance(message, dict):
-            raise DataError(f"message {index} must be an object, got {message!r:.40}")
-        for key in keys:
-            if not isinstance(message.get(key), str) or not message[key].strip():
-                raise DataError(
-                    f"message {index} must have text under {key!r}, got {message.get(key)!r:.40}"
-                )
-        others = sorted(key for key in message if key not in keys and message[key] is not None)
+            raise DataError(f"message {index} must be a dict, got {message!r:.40}")
+        for key in _KEYS:
+            value = message.get(key)
+            if not isinstance(value, str) or not value.strip():
+                raise DataError(f"message {index} must have text under {key!r}, got {value!r:.40}")
+            require_texts([value])
+        others = sorted(key for key in message if key not in _KEYS and message[key] is not None)
         if others:  # such as calls of tools, which would be lost
             raise DataError(
-                f"message {index} must have role and content alone, got {', '.join(others)}, too"
+                f"message {index} must have a role and a content alone, got {', '.join(others)}, "
+                "too; leave them out"
             )
-        if message["role"] == ASSISTANT and prompt is None:
-            if before is None:
-                raise DataError("the first message must be of another role than 'assistant'")
-            prompt = before
-        before = message["content"]
-    if prompt is None:
-        raise DataError("it must have a message of the role 'assistant', the answer")
-    plain = [{key: message[key] for key in keys} for message in messages]
-    try:
-        text = json.dumps(plain, ensure_ascii=False)
-        text.encode()
-    except UnicodeEncodeError:
-        raise DataError("it has half of a surrogate pair") from None
-    return prompt, text

@@ -44,10 +44,11 @@ class PackedExamples:
 
     def __init__(self, examples: Sequence[Example], length: int) -> None:
         lengths = example_lengths(examples)
-        if int(lengths.max()) > length:
+        longest = int(np.argmax(lengths))
+        if lengths[longest] > length:
             raise DataError(
-                f"an example must have at most length={length} tokens, got {int(lengths.max())} "
-                f"in example {int(lengths.argmax())}; leave it out, or raise length"
+                f"an example must have at most length={length} tokens, got {lengths[longest]} in "
+                f"example {longest}; leave it out, or raise length"
             )
         self.length = length
         self._examples = examples

@@ -1,0 +1,203 @@
+"""Tasks of a decoder, which predicts the next token: generation, likelihoods, attention."""
+
+import abc
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from jaxformer import text
+from jaxformer.config import SamplingConfig
+from jaxformer.errors import DataError
+from jaxformer.inference import check_prompts, generate_stream
+from jaxformer.models import AttentionMap, Decoder
+from jaxformer.runs.data_view import real_tokens
+from jaxformer.runs.forward import (
+    apply_model,
+    label_log_likelihoods,
+    self_attention_map,
+    with_weights,
+)
+from jaxformer.runs.prepare import encode_each
+from jaxformer.runs.row_texts import CAUSAL_MARKS, causal_text
+from jaxformer.runs.task import Task
+from jaxformer.runs.task_values import LogLikelihood
+from jaxformer.training import language_model_loss
+from jaxformer.training.losses import LossFunction
+
+__all__ = ["CausalTask"]
+
+
+class CausalTask(Task):
+    """A task of a decoder; the methods beyond those of every task are those of `Run`.
+
+    Attributes:
+        behind_prompt: what is between a prompt and what the model writes, where both are shown.
+    """
+
+    marks: ClassVar[str] = CAUSAL_MARKS
+    behind_prompt: ClassVar[str] = ""
+
+    @property
+    def model(self) -> Decoder:
+        """The decoder."""
+        return Decoder(self.config.model)
+
+    def loss(self, label_smoothing: float) -> LossFunction:
+        """Cross-entropy of every next token."""
+        return language_model_loss(self.model, label_smoothing=label_smoothing)
+
+    def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
+        """Windows, with what is read and not predicted, and where documents end."""
+        rows = zip(batch["tokens"], batch["labels"], self._segments(batch), strict=True)
+        return [
+            {"text": causal_text(self.tokenizer, *row)} for row in itertools.islice(rows, count)
+        ]
+
+    def _segments(self, batch: Any) -> np.ndarray:
+        """Number of the document that each token is of, 0 in padding: integers `[B, T]`."""
+        segments: np.ndarray = batch.get("segment_ids", real_tokens(batch).astype(np.int32))
+        return segments
+
+    @abc.abstractmethod
+    def encode_prompt(self, prompt: str) -> list[int]:
+        """Encodes a prompt, at least one token.
+
+        Raises:
+            DataError: it is empty, or cannot be encoded.
+        """
+
+    @property
+    def stop_tokens(self) -> tuple[int, ...]:
+        """Tokens that end what is generated."""
+        end = self.tokenizer.end_of_text
+        return () if end is None else (end,)
+
+    def generate(
+        self,
+        params: Any,
+        prompt: str,
+        *,
+        rng: jax.Array,
+        sampling: SamplingConfig,
+        max_new_tokens: int | None = None,
+    ) -> str:
+        """Continues a text."""
+        pieces = self.generate_stream(
+            params, prompt, rng=rng, sampling=sampling, max_new_tokens=max_new_tokens
+        )
+        return "".join(pieces)
+
+    def generate_stream(
+        self,
+        params: Any,
+        prompt: str,
+        *,
+        rng: jax.Array,
+        sampling: SamplingConfig,
+        max_new_tokens: int | None = None,
+    ) -> Iterator[str]:
+        """Continues a text, piece by piece."""
+        ids = self.encode_prompt(prompt)
+        yield from self.continue_tokens(
+            params, ids, rng=rng, sampling=sampling, max_new_tokens=max_new_tokens
+        )
+
+    def continue_tokens(
+        self,
+        params: Any,
+        ids: list[int],
+        *,
+        rng: jax.Array,
+        sampling: SamplingConfig,
+        max_new_tokens: int | None = None,
+    ) -> Iterator[str]:
+        """Continues tokens with text, piece by piece."""
+        decoder = self.tokenizer.stream()
+        decoder.push(ids)  # so that spaces between prompt and continuation are right
+        for (new,) in generate_stream(
+            self.model,
+            params,
+            [ids],
+            max_new_tokens=self._new_tokens(ids, max_new_tokens),
+            rng=rng,
+            sampling=sampling,
+            stop_tokens=self.stop_tokens,
+            vocab_size=self.tokenizer.vocab_size,
+        ):
+            yield decoder.push(new)
+        yield decoder.flush()
+
+    def _new_tokens(self, ids: list[int], wanted: int | None) -> int:
+        return max(1, self.max_len - len(ids)) if wanted is None else wanted
+
+    def check_prompt(self, prompt: str) -> None:
+        """Raises DataError where a prompt and its continuation do not fit the context."""
+        ids = self.encode_prompt(prompt)
+        new = self._new_tokens(ids, self.config.samples.max_new_tokens)
+        check_prompts(self.config.model, [ids], new)
+
+    def sample(self, params: Any, prompt: str, rng: jax.Array) -> str:
+        """Continues a prompt as the config's samples say; returns it with its continuation."""
+        samples = self.config.samples
+        return (
+            prompt
+            + self.behind_prompt
+            + self.generate(
+                params, prompt, rng=rng, sampling=samples, max_new_tokens=samples.max_new_tokens
+            )
+        )
+
+    def encode(self, one: str) -> np.ndarray:
+        """Encodes a text, the spaces around it included: int32 [tokens]."""
+        return self.checked_length(self.tokenizer.encode(one), one)
+
+    def log_likelihood(
+        self, params: Any, texts: Sequence[str], *, prompts: Sequence[str] | None = None
+    ) -> list[LogLikelihood]:
+        """Scores texts, each behind its prompt, or but for its first token."""
+        if prompts is None:
+            before = [0] * len(texts)
+            sequences = encode_each(texts, self._scored)
+        else:
+            read = encode_each(prompts, lambda prompt: np.array(self.encode_prompt(prompt)))
+            before = [ids.size - 1 for ids in read]
+            sequences = encode_each(texts, self._scored, read)
+        rows = []
+        for ids, start in zip(sequences, before, strict=True):
+            labels = ids[1:].copy()
+            labels[:start] = text.IGNORE
+            rows.append({"tokens": ids[:-1], "labels": labels})
+        sums = label_log_likelihoods(self.model, params, rows, self.max_len)
+        return [
+            LogLikelihood(nats, int((row["labels"] != text.IGNORE).sum()))
+            for nats, row in zip(sums, rows, strict=True)
+        ]
+
+    def _scored(self, one: str, prompt: np.ndarray | None = None) -> np.ndarray:
+        """Tokens of a text behind its prompt: the last is predicted, and need not be read."""
+        ids = self.tokenizer.encode(one)
+        if prompt is not None:
+            if not ids.size:
+                raise DataError(f"a text behind a prompt must have tokens, got {one!r}; write one")
+            ids = np.concatenate([prompt, ids]).astype(np.int32)
+        if not 2 <= ids.size <= self.max_len + 1:
+            raise DataError(
+                f"a text to score must have 2 to max_len + 1 = {self.max_len + 1} tokens, its "
+                f"prompt included, got {ids.size} for {one[:20]!r}; "
+                + ("shorten it" if ids.size > 1 else "write more, or give a prompt")
+            )
+        return ids
+
+    def attention(self, params: Any, one: str) -> list[AttentionMap]:
+        """Attention weights of a text, in which each token sees itself and those before it."""
+        ids = self.encode(one)
+        output = apply_model(self.model, with_weights, params, tokens=ids[None])
+        weights = output.weights.self_attention
+        likeliest = output.logits[0, -1, : self.tokenizer.vocab_size].argmax()
+        next_ids = np.append(ids[1:], likeliest)
+        return [
+            self_attention_map("decoder self-attention", weights, self.tokenizer, ids, next_ids)
+        ]

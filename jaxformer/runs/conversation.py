@@ -1,0 +1,178 @@
+"""The task of a decoder that answers: conversations, of which the answers are predicted."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import jax
+
+from jaxformer import text
+from jaxformer.config import ExperimentConfig, SamplingConfig
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.runs.causal import CausalTask
+from jaxformer.runs.data_view import DataView, TextColumn
+from jaxformer.runs.prepare import cache_dir, evenly_chosen, train_tokenizer
+from jaxformer.runs.row_data import EncodedRows, split_files, table_of
+from jaxformer.runs.tables import TableTask
+from jaxformer.runs.task_values import Split
+from jaxformer.training import TrainingData
+from jaxformer.training.data import BatchSource
+from jaxformer.training.parallel import Runner
+
+__all__ = ["ConversationTask"]
+
+_PROMPTS, _CANDIDATES = 3, 30
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ConversationTask(CausalTask, TableTask):
+    """A decoder on conversations, which learns the answers and writes others.
+
+    Conversations are packed into rows as wholes, and do not attend to each other.
+    """
+
+    kind: ClassVar[str] = "a chat model, which answers"
+    table: ClassVar[type[text.Table]] = text.Conversations
+    behind_prompt: ClassVar[str] = "\n"
+
+    @property
+    def template(self) -> text.ChatTemplate:
+        """How messages become tokens."""
+        return text.ChatTemplate(self.tokenizer, self.config.data.template)
+
+    @classmethod
+    def read(cls, config: ExperimentConfig) -> Split:
+        """Reads conversations from files, or asks for the translations of the phrasebook."""
+        data = config.data
+        if data.source == "phrasebook":
+            book = text.load_phrasebook()
+            train, validation = map(_about_phrases, (book.train, book.validation))
+            return Split(train, validation)
+        if not data.paths:
+            raise ConfigError(
+                "data.source 'conversations' needs data.paths: JSON Lines files, each line "
+                f"{text.Conversations.layout}; for example --data.paths chat.jsonl"
+            )
+        characters = config.tokenizer.kind == "character"
+        return split_files(cls.table, data, characters=characters, errors=data.errors)
+
+    @classmethod
+    def training_texts(cls, split: Split) -> tuple[Sequence[str], Sequence[str]]:
+        """The content of all messages."""
+        return _contents(table_of(split.train)), _contents(split.validation)
+
+    @classmethod
+    def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:
+        """Trains the tokenizer, and adds the special tokens of the template."""
+        names = text.ChatTemplate.special_tokens[config.data.template]
+        wanted = config.tokenizer
+        if wanted.vocab_size is not None:
+            wanted = dataclasses.replace(wanted, vocab_size=wanted.vocab_size - len(names))
+        texts = cls.training_texts(data)
+        tokenizer = train_tokenizer(wanted, *texts, cache_dir(config.data))
+        return (text.with_special_tokens(tokenizer, names),)
+
+    def encode_rows(
+        self, rows: text.Conversations, counts: text.RowCounts
+    ) -> tuple[Any, text.Conversations, text.RowCounts]:
+        """Encodes conversations; drops those that are too long."""
+        return text.encode_conversations(rows, self.template, self.max_len, counts)
+
+    def encoding_key(self) -> tuple[str, ...]:
+        """The tokenizer, the template, and the most tokens of a conversation."""
+        template = self.config.data.template
+        return "conversations", template, str(self.max_len), self.tokenizer.to_json()
+
+    def training_batches(self, runner: Runner) -> BatchSource:
+        """Makes batches of packed rows, in another order in every epoch."""
+        config = self.config
+        assert config.training.batch_size is not None  # the config requires it of packed rows
+        packed = text.PackedExamples(self.train.examples, self.max_len)
+        return text.Batches(packed, config.training.batch_size, seed=config.seed, host=runner.host)
+
+    def evaluation_data(self, validation: EncodedRows, runner: Runner) -> TrainingData:
+        """Makes batches of all packed rows, in their order."""
+        training = self.config.training
+        assert training.batch_size is not None
+        packed = text.PackedExamples(validation.examples, self.max_len)
+        rows = math.lcm(training.batch_size // training.accumulate_steps, runner.num_shards)
+        return TrainingData(
+            batches=(), unit=self.unit,
+            validation=lambda: text.evaluation_batches(packed, rows, host=runner.host),
+            validation_bytes=self.num_bytes(validation.rows),
+        )  # fmt: skip
+
+    def num_bytes(self, rows: Any) -> int:
+        """UTF-8 bytes of the answers."""
+        return rows.num_answer_bytes
+
+    def default_prompts(self, texts: Sequence[str]) -> tuple[str, ...]:
+        """Three of the questions that leave room for an answer."""
+        fitting = [
+            one
+            for one in evenly_chosen(texts, _CANDIDATES)
+            if len(self.encode_prompt(one)) <= self.max_len // 2
+        ]
+        return evenly_chosen(fitting, _PROMPTS)
+
+    def data_view(self) -> DataView:
+        """Describes the content of all messages, and the lengths of the conversations."""
+        train, validation = _contents(self.train.rows), _contents(self.validation.rows)
+        column = TextColumn("messages", self.tokenizer, train, validation)
+        return super().data_view()._replace(columns=(column,))
+
+    @property
+    def stop_tokens(self) -> tuple[int, ...]:
+        """The token that ends an answer."""
+        return (self.template.end_of_answer,)
+
+    def encode_prompt(self, prompt: str) -> list[int]:
+        """Encodes the message of a user, and the beginning of the answer."""
+        return self.encode_messages([{"role": "user", "content": prompt}])
+
+    def encode_messages(self, messages: Sequence[text.Message]) -> list[int]:
+        """Encodes messages, and the beginning of the answer to them.
+
+        Raises:
+            DataError: there is none, or one is not made of a role and a content.
+        """
+        if not messages:
+            raise DataError("an answer needs a message that it is to, got none")
+        text.check_messages(messages)
+        ids: list[int] = self.template.encode_prompt(messages).tolist()
+        return ids
+
+    def chat(
+        self,
+        params: Any,
+        messages: Sequence[text.Message],
+        *,
+        rng: jax.Array,
+        sampling: SamplingConfig,
+        max_new_tokens: int | None = None,
+    ) -> str:
+        """Answers a conversation."""
+        pieces = self.continue_tokens(
+            params, self.encode_messages(messages), rng=rng, sampling=sampling,
+            max_new_tokens=max_new_tokens,
+        )  # fmt: skip
+        return "".join(pieces)
+
+
+def _contents(conversations: text.Conversations) -> list[str]:
+    """The content of every message."""
+    return [one["content"] for messages in conversations.messages for one in messages]
+
+
+def _about_phrases(phrases: Sequence[text.Phrase]) -> text.Conversations:
+    """Conversations in which somebody asks for the translation of each phrase."""
+    return text.Conversations.of(
+        [
+            [
+                {"role": "user", "content": f'How do you say "{phrase.english}" in Kannada?'},
+                {"role": "assistant", "content": phrase.kannada},
+            ]
+            for phrase in phrases
+        ]
+    )
