@@ -1,0 +1,160 @@
+"""Runs on conversations: trained on the answers, opened, and asked."""
+
+import json
+
+import numpy as np
+import pytest
+
+from jaxformer import runs, text
+from jaxformer.config import load_config
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.models import Decoder
+from jaxformer.runs import row_data
+from tests.cli.commands import output
+from tests.runs import tiny
+
+WORDS = "one two three four five six".split()
+RNG = np.random.default_rng(0)
+QUESTIONS = list(dict.fromkeys(" ".join(RNG.choice(WORDS, 2)) for _ in range(60)))
+
+
+def messages(question):
+    return [
+        {"role": "user", "content": question},
+        {"role": "assistant", "content": question.split()[0]},
+    ]
+
+
+def experiment(folder, **changes):
+    lines = [json.dumps({"messages": messages(one)}) for one in QUESTIONS]
+    path = tiny.write(folder / "chat.jsonl", lines)
+    data = {"source": "conversations", "paths": (path,), "validation_fraction": 0.2,
+            "cache": str(folder / "cache")} | changes.pop("data", {})  # fmt: skip
+    training = {"steps": 4, "eval_every": 4, "batch_size": 4, "batch_tokens": None}
+    changes["training"] = training | changes.get("training", {})
+    changes["model"] = {"dropout_rate": 0.0, "max_len": 24} | changes.get("model", {})
+    made = tiny.config(folder, architecture="decoder", data={"num_buckets": 8, **data}, **changes)
+    return made
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run of conversations in its folder, and what was said of the data."""
+    folder = tmp_path_factory.mktemp("chat")
+    return folder, tiny.train(experiment(folder))
+
+
+def test_run_is_trained_and_opened(trained):
+    folder, reports = trained
+    assert f"({len(QUESTIONS)} conversations read, " in reports[0]
+    run = runs.open_run(folder / "run")
+    assert isinstance(run.task, runs.ConversationTask)
+    found = run.evaluate()
+    assert [found.loss] == pytest.approx(list(tiny.figures(folder, "validation_loss").values()))
+    assert [found.bits_per_byte] == pytest.approx(
+        list(tiny.figures(folder, "bits_per_byte").values())
+    )
+    validation = run.task.load_validation(run.folder)
+    # The word of each answer, and its end.
+    assert found.predicted == 2 * len(validation.rows)
+    assert len(run.config.samples.prompts) == 3
+    assert set(run.config.samples.prompts) <= set(validation.rows.prompts)
+
+
+def test_answers_are_what_the_model_finds_likeliest_behind_the_question(trained):
+    run = runs.open_run(trained[0] / "run")
+    question = "two six"
+    ids = run.task.template.encode_prompt(messages(question)[:1])
+    expected = []
+    for _ in range(3):
+        logits = Decoder(run.config.model).apply({"params": run.params}, np.array(ids)[None]).logits
+        best = int(logits[0, -1, : run.task.tokenizer.vocab_size].argmax())
+        if best == run.task.template.end_of_answer:
+            break
+        expected.append(best)
+        ids = [*ids, best]
+    options = {"max_new_tokens": 3, "temperature": 0.0}
+    answer = run.generate(question, **options)
+    assert answer == run.task.decode(expected)
+    assert run.chat(messages(question)[:1], **options) == answer
+    # What was said before counts.
+    before = run.task.encode_messages([*messages("one one"), *messages(question)[:1]])
+    assert len(before) > len(run.task.encode_messages(messages(question)[:1]))
+    with pytest.raises(DataError, match="needs a message that it is to, got none"):
+        run.chat([])
+    with pytest.raises(DataError, match="message 0 must have text under 'role', got None"):
+        run.chat([{"content": "one"}])
+    with pytest.raises(ConfigError, match="a chat model, which answers"):
+        run.translate("one")
+
+
+def test_generate_shows_the_answer_on_a_line_of_its_own(trained, capsys):
+    words = ("generate", trained[0] / "run", "--prompt", "two six", "--max-new-tokens", 1)
+    assert output(capsys, *words).out.startswith("two six\n")
+
+
+@pytest.mark.once
+def test_run_goes_on_as_if_it_had_not_stopped(tmp_path, trained):
+    whole = runs.train_run(experiment(tmp_path, training={"steps": 6}))
+    (tmp_path / "again").mkdir()
+    runs.train_run(experiment(tmp_path / "again"))
+    resumed = runs.train_run(experiment(tmp_path / "again", training={"steps": 6}))
+    np.testing.assert_array_equal(*(tiny.leaf(result.params) for result in (whole, resumed)))
+
+
+def test_conversations_on_disk_are_packed_as_those_in_memory(tmp_path, monkeypatch):
+    made = experiment(tmp_path, tokenizer={"kind": "byte"}, model={"max_len": 70})
+    in_memory = runs.prepare_task(made)
+    monkeypatch.setattr(row_data, "_IN_MEMORY", 0)
+    on_disk = runs.prepare_task(made)
+    assert on_disk.train.folder is not None
+    for task in (in_memory, on_disk):
+        decoded = {task.decode(one["tokens"]) for one in task.train.examples}
+        rows = set(task.validation.rows.prompts)
+        assert decoded == {
+            f"user\n{one}\nassistant\n{one.split()[0]}" for one in QUESTIONS if one not in rows
+        }
+
+
+@pytest.mark.once
+def test_run_starts_from_a_language_model_with_the_plain_template(tmp_path):
+    (tmp_path / "text.txt").write_text("user assistant # : one two three four five six " * 20)
+    base = tiny.config(
+        tmp_path, architecture="decoder", training={"steps": 1, "eval_every": 1},
+        data={"source": "files", "paths": (str(tmp_path / "text.txt"),)},
+        model={"dropout_rate": 0.0, "max_len": 24},
+    )  # fmt: skip
+    runs.train_run(base)
+    (tmp_path / "chat").mkdir()
+    options = {"init_from": str(tmp_path / "run"), "training": {"steps": 1, "eval_every": 1}}
+    with pytest.raises(DataError, match="'chatml' needs a tokenizer with .*'plain'"):
+        runs.prepare_task(experiment(tmp_path / "chat", **options))
+    made = tiny.standing_still(experiment(tmp_path / "chat", data={"template": "plain"}, **options))
+    tiny.train(made)
+    params = [runs.open_run(folder).params for folder in (tmp_path / "run", made.out)]
+    tiny.assert_stood_still(*params)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"source": "files", "template": "plain"}, "data.template has no effect with"),
+        ({"field": "chat"}, "data.field is for data.source 'files', got source='conversations'"),
+        ({"packing": "documents"}, "data.packing is for data.source"),
+        ({"num_buckets": 2}, "data.num_buckets has no effect"),
+    ],
+)
+def test_settings_that_nothing_reads_are_refused(tmp_path, data, message):
+    with pytest.raises(ConfigError, match=message):
+        experiment(tmp_path, data=data)
+
+
+def test_phrasebook_becomes_questions_and_answers():
+    config = load_config("configs/phrasebook_chat.toml")
+    split = runs.ConversationTask.read(config)
+    assert split.validation.prompts[0].startswith('How do you say "')
+    book = text.load_phrasebook()
+    assert [one[1]["content"] for one in split.train.messages[:3]] == [
+        phrase.kannada for phrase in book.train[:3]
+    ]
+    assert len(split.train) == len(book.train)
