@@ -131,7 +131,7 @@ PAIRS = {
         (lambda: DataConfig(num_buckets=9), ["num_buckets must be in 1 .. 8, got num_buckets=9"]),
         (
             lambda: DataConfig(source="copy", paths=("a",)),
-            ["read by data.source 'files', 'pairs' and 'labelled' only", "source='copy'", "('a',)"],
+            ["read by data.source 'files', 'conversations', 'pairs' and 'labelled' only", "source='copy'", "('a',)"],
         ),
         (
             lambda: DataConfig(source="phrasebook", validation_paths=("a",)),
@@ -246,7 +246,7 @@ PAIRS = {
                 ],
             )
             for architecture, sources in {
-                "decoder": ("pairs", "labelled", "phrasebook", "copy", "reverse", "sort"),
+                "decoder": ("pairs", "labelled", "copy", "reverse", "sort"),
                 "encoder": ("pairs", "copy", "reverse", "sort"),
                 "encoder_decoder": ("python", "files", "labelled"),
             }.items()
@@ -335,19 +335,19 @@ def test_configs_accept_values_at_their_bounds():
 @pytest.mark.parametrize(
     ("architecture", "sources"),
     [
-        ("decoder", ["python", "files"]),
+        ("decoder", ["python", "files", "conversations", "phrasebook"]),
         ("encoder", ["python", "files", "labelled", "phrasebook"]),
         ("encoder_decoder", ["pairs", "phrasebook", "copy", "reverse", "sort"]),
     ],
 )
 def test_every_architecture_has_its_sources(architecture, sources):
     for source in sources:
-        stream = source in ("python", "files")
+        one_length = architecture == "decoder" or source in ("python", "files")
         config = small(
             model=model(architecture=architecture), data=DataConfig(source=source),
-            training=TrainingConfig(steps=7, **{"batch_size" if stream else "batch_tokens": 9}),
+            training=TrainingConfig(steps=7, **{"batch_size" if one_length else "batch_tokens": 9}),
         )  # fmt: skip
-        assert config.data.is_stream == stream
+        assert config.has_one_length == one_length
 
 
 def test_settings_that_have_an_effect_are_accepted():

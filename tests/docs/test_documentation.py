@@ -4,6 +4,7 @@ To run cells and commands takes minutes, so these tests are marked once; .ci/run
 Python.
 """
 
+import json
 import pathlib
 import re
 import shlex
@@ -50,7 +51,8 @@ TEXT = ["the assert statement is a statement"] * 40
 
 def train(folder, name, architecture, source, lines, **changes):
     """Trains for two steps in runs/NAME."""
-    data = {"source": source, "paths": (tiny.write(folder / f"{name}.txt", lines),)}
+    suffix = "jsonl" if source == "conversations" else "txt"
+    data = {"source": source, "paths": (tiny.write(folder / f"{name}.{suffix}", lines),)}
     data |= {"validation_fraction": 0.2}
     place = folder / "trained" / name  # not the name alone, which stands for a ready config
     place.mkdir(parents=True)
@@ -80,6 +82,11 @@ def trained(tmp_path_factory):
     train(folder, "phrasebook_en_kn", "encoder_decoder", "pairs", rows)
     train(folder, "phrasebook_topics", "encoder", "labelled", rows)
     train(folder, "masked_python", "encoder", "files", TEXT)
+    chats = [
+        {"messages": [{"role": "user", "content": one}, {"role": "assistant", "content": one}]}
+        for one in ("one", "two", "one two", "two one") * 4
+    ]
+    train(folder, "phrasebook_chat", "decoder", "conversations", map(json.dumps, chats))
     for copy, of in {
         "poems": "quickstart",
         "large": "quickstart",
