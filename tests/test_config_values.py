@@ -131,7 +131,11 @@ PAIRS = {
         (lambda: DataConfig(num_buckets=9), ["num_buckets must be in 1 .. 8, got num_buckets=9"]),
         (
             lambda: DataConfig(source="copy", paths=("a",)),
-            ["read by data.source 'files', 'conversations', 'pairs' and 'labelled' only", "source='copy'", "('a',)"],
+            [
+                "read by data.source 'files', 'conversations', 'pairs' and 'labelled' only",
+                "source='copy'",
+                "('a',)",
+            ],
         ),
         (
             lambda: DataConfig(source="phrasebook", validation_paths=("a",)),

@@ -11,7 +11,6 @@ from jaxformer.cli.commands import (
     Generate,
     Plot,
     Predict,
-    Train,
     Translate,
     Verify,
 )
@@ -30,7 +29,7 @@ from jaxformer.cli.verify import verify
 __all__ = ["main"]
 
 # Commands that take flags of a config beside their own, which `Command` does not know.
-_WITH_OVERRIDES = {"plan": plan, "inspect": inspect}
+_WITH_OVERRIDES = {"train": train, "prepare": prepare, "plan": plan, "inspect": inspect}
 
 
 @warnings_as_lines()
@@ -52,14 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             show(f"jaxformer {__version__}")
             flush()
             return
-        # `train CONFIG` takes flags for that config's values, which `Command` does not know.
-        if len(words) >= 2 and words[0] == "train" and not words[1].startswith("-"):
-            train(words[1], words[2:])
-            return
-        if len(words) >= 2 and words[0] == "prepare" and not words[1].startswith("-"):
-            prepare(words[1], words[2:])
-            flush()
-            return
         if words[1:] not in ([], ["-h"], ["--help"]) and words[0] in _WITH_OVERRIDES:
             _WITH_OVERRIDES[words[0]](words[1:])
             flush()
@@ -73,8 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         if isinstance(command, Configs):
             configs(command)
-        elif isinstance(command, Train):
-            train(command.config, [])
         elif isinstance(command, Generate):
             generate(command)
         elif isinstance(command, Translate):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jaxformer.cli.commands import Inspect
-from jaxformer.cli.overrides import implied_settings, override_config
+from jaxformer.cli.overrides import implied_settings, override_config, split_cpu_for
 from jaxformer.cli.parsing import parse
 from jaxformer.cli.terminal import for_terminal, show, show_named, width
 from jaxformer.config import load_config
@@ -32,10 +32,7 @@ def inspect(words: Sequence[str]) -> None:
     )
     loaded = load_config(command.config)
     config = override_config(loaded, overrides, prog=f"jaxformer train {command.config}")
-    if config.training.cpu_devices is not None:
-        from jaxformer.training.parallel import split_cpu
-
-        split_cpu(config.training.cpu_devices)
+    split_cpu_for(config)
     from jaxformer import runs
 
     report = runs.inspect_data(config, command.step, rows=command.rows)

@@ -17,13 +17,37 @@ from jaxformer.config.kinds import Kinds, kinds_of
 from jaxformer.config.schema import source_of_paths
 from jaxformer.errors import ConfigError
 
-__all__ = ["implied_settings", "override_config"]
+__all__ = ["config_path", "implied_settings", "override_config", "split_cpu_for"]
 
 # Keys of the model that are arrays of tables.
 _ARRAY_KEYS = ("layers", "first_layers")
 
 # Keys of what a config says of its own data, and of no other.
 _OF_OWN_DATA = ("data.source", "data.validation_paths", "samples.prompts")
+
+
+def config_path(kind: type, words: Sequence[str], *, prog: str) -> tuple[str, list[str]]:
+    """Takes the config from the words of a command that has no flags of its own.
+
+    Args:
+        kind: the command, which has a config.
+        words: the config, and flags of the config, `--help` among them.
+        prog: name of the command, for the help.
+
+    Returns:
+        The config, and the flags.
+    """
+    if not words[0].startswith("-"):
+        return words[0], list(words[1:])
+    return parse(kind, args=list(words), prog=prog).config, []
+
+
+def split_cpu_for(config: ExperimentConfig) -> None:
+    """Splits the CPU into as many devices as a config asks for, before JAX starts."""
+    if config.training.cpu_devices is not None:
+        from jaxformer.training.parallel import split_cpu
+
+        split_cpu(config.training.cpu_devices)
 
 
 def override_config(

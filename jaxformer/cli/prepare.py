@@ -2,20 +2,27 @@
 
 from collections.abc import Sequence
 
-from jaxformer.cli.overrides import override_config
+from jaxformer.cli.commands import Prepare
+from jaxformer.cli.overrides import config_path, implied_settings, override_config
 from jaxformer.cli.terminal import show
 from jaxformer.config import load_config
 
 __all__ = ["prepare"]
 
 
-def prepare(path: str, overrides: Sequence[str]) -> None:
-    """Prepares the data of a config with its overrides, and says what became of it."""
-    config = override_config(load_config(path), overrides, prog=f"jaxformer prepare {path}")
+def prepare(words: Sequence[str]) -> None:
+    """Prepares the data of a config with its overrides, and says what became of it.
+
+    Args:
+        words: config, and flags of the config.
+    """
+    path, overrides = config_path(Prepare, words, prog="jaxformer prepare")
+    loaded = load_config(path)
+    config = override_config(loaded, overrides, prog=f"jaxformer prepare {path}")
     from jaxformer import runs
 
     task = runs.prepare_task(config)
-    for line in task.report:
+    for line in (*implied_settings(loaded, config, overrides), *task.report):
         show(line)
     summary = task.summary
     show(

@@ -7,11 +7,11 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from jaxformer.cli.commands import Evaluate
+from jaxformer.cli.commands import Evaluate, Train
 from jaxformer.cli.figures import cannot_draw, write_figure
 from jaxformer.cli.hosts import pop_launch, several_hosts
 from jaxformer.cli.opening import open_for
-from jaxformer.cli.overrides import implied_settings, override_config
+from jaxformer.cli.overrides import config_path, implied_settings, override_config, split_cpu_for
 from jaxformer.cli.terminal import flush, for_terminal, lasting_output, show, width
 from jaxformer.config import ExperimentConfig, changed_settings, load_config
 from jaxformer.errors import ConfigError, DataError, StorageError
@@ -25,13 +25,17 @@ if TYPE_CHECKING:
 __all__ = ["evaluate", "train"]
 
 
-def train(path: str, overrides: Sequence[str]) -> None:
+def train(words: Sequence[str]) -> None:
     """Trains, or resumes, the run of a config with its overrides, and reports on the result.
 
     On several hosts all call this, and the first one reports. No training ends because of what is
     said about it: it goes on where standard output is gone.
+
+    Args:
+        words: config, and flags of the config.
     """
     with lasting_output():
+        path, overrides = config_path(Train, words, prog="jaxformer train")
         launch, overrides = pop_launch(overrides)
         loaded = load_config(path)
         config = override_config(loaded, overrides, prog=f"jaxformer train {path}")
@@ -39,10 +43,7 @@ def train(path: str, overrides: Sequence[str]) -> None:
 
 
 def _train(config: ExperimentConfig, launch: dict[str, Any], implied: Sequence[str]) -> None:
-    if config.training.cpu_devices is not None:
-        from jaxformer.training.parallel import split_cpu
-
-        split_cpu(config.training.cpu_devices)
+    split_cpu_for(config)
     assert config.out is not None  # load_config fills it in
     folder = pathlib.Path(config.out)
     with several_hosts(launch, folder) as is_first:
@@ -97,7 +98,7 @@ def _report(folder: pathlib.Path, result: "FitResult") -> None:
     try:
         run = runs.open_run(folder)
     except ConfigError as error:  # the devices of one host have no room for it
-        show(f"no samples, because {error}")
+        show(f"neither samples nor a loss curve, because {error}")
         show(f"run folder: {folder}")
         return
     if result.evaluation is None or run.step != result.step:

@@ -56,9 +56,9 @@ __all__ = [
     "inspect_data",
     "model_positions",
     "open_run",
+    "prepare_task",
     "read_run_config",
     "task_class",
-    "prepare_task",
     "train_run",
     "verify_run",
 ]
