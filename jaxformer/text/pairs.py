@@ -179,10 +179,13 @@ def encode_source(text: str, tokenizer: Tokenizer, max_len: int) -> np.ndarray:
 def _example(
     source: np.ndarray, target: np.ndarray, source_end: int, target_end: int
 ) -> dict[str, np.ndarray]:
+    # What the decoder reads and what it predicts are views of one array.
+    end = np.array([target_end], np.int32)
+    between = np.concatenate([end, target, end])
     return {
-        "source_tokens": np.append(source, np.int32(source_end)),
-        "tokens": np.insert(target, 0, target_end),
-        "labels": np.append(target, np.int32(target_end)),
+        "source_tokens": np.concatenate([source, np.array([source_end], np.int32)]),
+        "tokens": between[:-1],
+        "labels": between[1:],
         "source_lengths": np.array(source.size + 1, np.int32),
         "lengths": np.array(target.size + 1, np.int32),
     }
