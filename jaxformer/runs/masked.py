@@ -191,9 +191,11 @@ class MaskedTask(StreamTask):
 class _WindowsWithLengths(text.Windows):
     """Windows that say how many of their tokens are real: an encoder attends to what is behind."""
 
-    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
-        item = super().__getitem__(index)
-        return {**item, "lengths": np.array((item["labels"] != text.IGNORE).sum(), np.int32)}
+    def gather(self, indices: Sequence[int]) -> dict[str, np.ndarray]:
+        """Sequences as `Windows.gather` gives them, with `lengths`, int32 [rows]."""
+        rows = super().gather(indices)
+        lengths = (rows["labels"] != text.IGNORE).sum(axis=1, dtype=np.int32)
+        return {**rows, "lengths": lengths}
 
 
 def _logits_at(

@@ -1,6 +1,6 @@
 """Text to NumPy arrays of tokens: tokenizers, corpora, pairs, labels, batches; and back: scores."""
 
-from jaxformer.text.batches import Batches, Host, Source, evaluation_batches
+from jaxformer.text.batches import Batches, Host, evaluation_batches
 from jaxformer.text.buckets import BucketedBatches, bucketed_evaluation_batches
 from jaxformer.text.corpora import (
     python_documents,
@@ -26,6 +26,7 @@ from jaxformer.text.pairs import Pairs, encode_pairs, encode_source
 from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
 from jaxformer.text.preparing import PreparedCorpus, prepare_corpus
 from jaxformer.text.row_counts import RowCounts
+from jaxformer.text.sources import GatheringSource, Source
 from jaxformer.text.stream_decoder import StreamDecoder
 from jaxformer.text.synthetic import synthetic_pairs
 from jaxformer.text.tables import Table, count_shared
@@ -45,6 +46,7 @@ __all__ = [
     "IGNORE",
     "Batches",
     "BucketedBatches",
+    "GatheringSource",
     "Host",
     "MaskedBatches",
     "Labelled",

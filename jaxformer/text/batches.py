@@ -2,15 +2,14 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Protocol
 
-import grain
 import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.text.packing import IGNORE
+from jaxformer.text.sources import ShuffledRows, Source, gather_rows
 
-__all__ = ["Batches", "Host", "Source", "evaluation_batches", "require_seed"]
+__all__ = ["Batches", "Host", "evaluation_batches", "require_seed"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,19 +40,6 @@ class Host:
                 f"index={self.index} and count={self.count}; use jax.process_index() and "
                 "jax.process_count()"
             )
-
-
-class Source(Protocol):
-    """Random-access data to make batches of: dicts of arrays, all of the same shapes.
-
-    Example:
-        >>> from jaxformer.text import Windows, build_stream, byte_tokenizer
-        >>> source: Source = Windows(build_stream(["abc"], byte_tokenizer()), length=2)
-    """
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int) -> dict[str, np.ndarray]: ...
 
 
 class Batches:
@@ -90,15 +76,14 @@ class Batches:
         _require_batches(source, batch_size, host)
         require_seed(seed)
         self.batches_per_epoch = len(source) / batch_size
-        self._rows = grain.MapDataset.source(source).seed(seed).shuffle().repeat()
+        self._rows = ShuffledRows(source, seed)
         self._batch_size = batch_size
         self._host = host
 
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
         if step < 0:
             raise IndexError(f"step must be at least 0, got {step}")
-        rows = _host_rows(step, self._batch_size, self._host)
-        return _stack([self._rows[row] for row in rows])
+        return self._rows.gather(_host_rows(step, self._batch_size, self._host))
 
 
 def evaluation_batches(
@@ -130,11 +115,17 @@ def evaluation_batches(
     # Labels to ignore weigh nothing in a loss, so the rows that fill up do not change it.
     filler = {
         name: np.full_like(array, IGNORE if name == "labels" else 0)
-        for name, array in source[0].items()
+        for name, array in gather_rows(source, [0]).items()
     }
+
+    def batch(rows: range) -> dict[str, np.ndarray]:
+        present = rows[: max(0, len(source) - rows.start)]
+        parts = [gather_rows(source, present)] if present else []
+        parts += [filler] * (len(rows) - len(present))
+        return {name: np.concatenate([part[name] for part in parts]) for name in filler}
+
     steps = range(-(-len(source) // batch_size))
-    rows = (_host_rows(step, batch_size, host) for step in steps)
-    return (_stack([source[i] if i < len(source) else filler for i in batch]) for batch in rows)
+    return (batch(_host_rows(step, batch_size, host)) for step in steps)
 
 
 def require_seed(seed: int) -> None:
@@ -149,10 +140,6 @@ def _host_rows(step: int, batch_size: int, host: Host) -> range:
     # Contiguous rows, not every count-th: the hosts' parts in a row are the global batch.
     start = step * batch_size + host.index * per_host
     return range(start, start + per_host)
-
-
-def _stack(items: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    return {name: np.stack([item[name] for item in items]) for name in items[0]}
 
 
 def _require_batches(source: Source, batch_size: int, host: Host) -> None:
