@@ -13,7 +13,14 @@ import time
 
 import numpy as np
 
-from jaxformer.text import Batches, MaskedBatches, PackedDocuments, TokenStream, Windows
+from jaxformer.text import (
+    Batches,
+    MaskedBatches,
+    Mixture,
+    PackedDocuments,
+    TokenStream,
+    Windows,
+)
 from jaxformer.text.sharded_tokens import ShardedTokens
 
 VOCABULARY = 50_257
@@ -66,6 +73,11 @@ def compare(streams, rows, length, steps, repeats):
     for name, stream in streams.items():
         for cut in (Windows, PackedDocuments):
             kinds[f"{cut.__name__}, {name}"] = Batches(cut(stream, length), rows, seed=0)
+    mixture = Mixture(
+        {name: PackedDocuments(stream, length) for name, stream in streams.items()},
+        dict(zip(streams, (0.7, 0.3), strict=True)),
+    )
+    kinds["PackedDocuments, mixture of these"] = Batches(mixture, rows, seed=0)
     plain = kinds["Windows, one file"]
     kinds["MaskedBatches of Windows, one file"] = MaskedBatches(
         plain, seed=0, mask_token=VOCABULARY, vocab_size=VOCABULARY + 1

@@ -93,14 +93,14 @@ class MaskedTask(StreamTask):
         batches = super().training_batches(runner)
         return text.MaskedBatches(batches, host=runner.host, **self._masking())
 
-    def evaluation_data(self, validation: StreamText, runner: Runner) -> TrainingData:
+    def stream_evaluation(self, validation: StreamText, runner: Runner) -> TrainingData:
         """Makes batches of all windows, masked the same each time."""
-        data = super().evaluation_data(validation, runner)
+        data = super().stream_evaluation(validation, runner)
         plain = data.validation
         assert plain is not None
 
         def masked() -> Iterator[dict[str, np.ndarray]]:
-            batches = iter(plain())
+            batches: Any = plain()
             return text.masked_evaluation_batches(batches, host=runner.host, **self._masking())
 
         return data._replace(validation=masked)

@@ -11,7 +11,7 @@ class Split(NamedTuple):
     """What `Task.read` returns: the data before it is encoded.
 
     Args:
-        train: documents, or a `text.Table`.
+        train: documents, part of a corpus, the text of a mixture, or a `text.Table`.
         validation: likewise.
         train_counts: of the rows that were read and dropped, where there are rows.
         validation_counts: likewise.

@@ -13,6 +13,7 @@ from jaxformer.text.corpus_records import recorded_corpus
 from jaxformer.text.corruption import MaskedBatches, mask_tokens, masked_evaluation_batches
 from jaxformer.text.files import read_lines
 from jaxformer.text.labelled import Labelled, encode_labelled
+from jaxformer.text.mixture import Mixture
 from jaxformer.text.packing import (
     IGNORE,
     PackedDocuments,
@@ -50,6 +51,7 @@ __all__ = [
     "Host",
     "MaskedBatches",
     "Labelled",
+    "Mixture",
     "PackedDocuments",
     "Pairs",
     "RowCounts",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from jaxformer.errors import DataError
+from jaxformer.text.mixture import MixedRows, Mixture
 from jaxformer.text.packing import IGNORE
 from jaxformer.text.sources import ShuffledRows, Source, gather_rows
 
@@ -51,10 +52,13 @@ class Batches:
     has its rows of the same global batch, one after the other: host 0 the first.
 
     Attributes:
-        batches_per_epoch: how many there are, which need not be whole.
+        batches_per_epoch: how many there are, which need not be whole; None for a mixture, each
+            source of which has epochs of its own: `Mixture.epochs`.
 
     Args:
-        source: items to make batches of, such as `Windows` or `PackedDocuments`.
+        source: items to make batches of, such as `Windows` or `PackedDocuments`; or a mixture of
+            such sources, which each batch has its rows of, so that it holds for them what is said
+            here of one source.
         batch_size: rows in the global batch.
         seed: seed of the order, at least 0.
         host: this host, of those that share the batch.
@@ -70,20 +74,44 @@ class Batches:
         (2, 4)
     """
 
-    batches_per_epoch: float
+    batches_per_epoch: float | None
 
-    def __init__(self, source: Source, batch_size: int, *, seed: int, host: Host = Host()) -> None:
-        _require_batches(source, batch_size, host)
+    def __init__(
+        self, source: Source | Mixture, batch_size: int, *, seed: int, host: Host = Host()
+    ) -> None:
+        _require_rows(batch_size, host)
         require_seed(seed)
-        self.batches_per_epoch = len(source) / batch_size
-        self._rows = ShuffledRows(source, seed)
+        self._rows: MixedRows | ShuffledRows
+        if isinstance(source, Mixture):
+            self.batches_per_epoch = None
+            self._rows = MixedRows(source, seed)
+        else:
+            _require_items(source)
+            self.batches_per_epoch = len(source) / batch_size
+            self._rows = ShuffledRows(source, seed)
         self._batch_size = batch_size
         self._host = host
 
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
+        return self._rows.gather(self._rows_of(step))
+
+    def source_names(self, step: int) -> list[str] | None:
+        """Names of the sources of a mixture that the rows of a batch are from, one for each row.
+
+        Args:
+            step: of the batch.
+
+        Returns:
+            The names; None where the batches are not of a mixture.
+        """
+        if not isinstance(self._rows, MixedRows):
+            return None
+        return [name for name, _ in self._rows.mixture.places(self._rows_of(step))]
+
+    def _rows_of(self, step: int) -> range:
         if step < 0:
             raise IndexError(f"step must be at least 0, got {step}")
-        return self._rows.gather(_host_rows(step, self._batch_size, self._host))
+        return _host_rows(step, self._batch_size, self._host)
 
 
 def evaluation_batches(
@@ -111,7 +139,8 @@ def evaluation_batches(
         >>> [batch["labels"][:, 0].tolist() for batch in evaluation_batches(windows, 2)]
         [[98, 99], [100, -1]]
     """
-    _require_batches(source, batch_size, host)
+    _require_items(source)
+    _require_rows(batch_size, host)
     # Labels to ignore weigh nothing in a loss, so the rows that fill up do not change it.
     filler = {
         name: np.full_like(array, IGNORE if name == "labels" else 0)
@@ -142,10 +171,14 @@ def _host_rows(step: int, batch_size: int, host: Host) -> range:
     return range(start, start + per_host)
 
 
-def _require_batches(source: Source, batch_size: int, host: Host) -> None:
-    """Raises DataError where no batch can be made."""
+def _require_items(source: Source) -> None:
+    """Raises DataError where a source is empty."""
     if len(source) == 0:
         raise DataError("a source of batches must have at least one item, got none; add text")
+
+
+def _require_rows(batch_size: int, host: Host) -> None:
+    """Raises DataError where hosts cannot share batches of so many rows."""
     if batch_size < 1 or batch_size % host.count:
         raise DataError(
             "batch_size must be a positive multiple of host.count, got "

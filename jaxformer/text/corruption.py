@@ -1,6 +1,6 @@
 """Masked language modelling: hiding tokens, and the labels that restore them."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -127,6 +127,11 @@ class MaskedBatches:
         self._ordinary = _ordinary_tokens(mask_token, vocab_size, rate, special)
         self._host = host
 
+    def source_names(self, step: int) -> list[str] | None:
+        """Names of the sources that rows are from, as of the incoming batches; or None."""
+        names = getattr(self._batches, "source_names", None)
+        return None if names is None else names(step)
+
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
         batch = self._batches[step]
         rng = _generator([self._seed, step], self._host.index * batch["tokens"].size)
@@ -134,7 +139,7 @@ class MaskedBatches:
 
 
 def masked_evaluation_batches(
-    batches: Iterator[dict[str, np.ndarray]],
+    batches: Iterable[dict[str, np.ndarray]],
     *,
     seed: int,
     mask_token: int,

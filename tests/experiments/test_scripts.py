@@ -21,7 +21,7 @@ SEEDS = sorted((FOLDER / "seeds").glob("*.py"))
 SCRIPTS = {
     "benchmarks/batches.py": (
         "--tokens 5000 --length 16 --batch-size 4 --steps 1 --repeats 1",
-        r"4 rows of 16 tokens\n(.*\n){5}16 rows of 128 .*\n(.*\n){4}  MaskedBatches .* eats",
+        r"4 rows of 16 tokens\n(.*\n){6}16 rows of 128 .*\n(.*\n){5}  MaskedBatches .* eats",
     ),
     "benchmarks/checkpoints.py": (
         "--size tiny --steps 1 --repeats 1 --gigabytes 0.001",
