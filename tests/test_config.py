@@ -11,6 +11,7 @@ from jaxformer.config import (
     DataConfig,
     ExperimentConfig,
     LayerConfig,
+    MixtureSourceConfig,
     ModelConfig,
     RotaryConfig,
     SamplesConfig,
@@ -255,6 +256,56 @@ def test_config_with_every_key_set_is_read_back_equal(load):
     unset = [f.name for f in dataclasses.fields(config) if getattr(config, f.name) is None]
     assert not unset
     assert load(config_to_toml(config)) == config
+
+
+MIXTURE = """
+[data]
+validation_fraction = 0.05
+
+[[data.mixture]]
+name = "encyclopedia"
+paths = ["wiki/*.jsonl.gz"]
+weight = 3
+
+[[data.mixture]]
+name = "code"
+paths = ["code/**/*.py"]
+weight = 0.5
+field = "body"
+"""
+
+
+def test_mixture_is_read_and_written(load):
+    config = load(SMALLEST + MIXTURE)
+    assert config.data.source == "files" and config.data.mixture == (
+        MixtureSourceConfig(name="encyclopedia", paths=("wiki/*.jsonl.gz",), weight=3.0),
+        MixtureSourceConfig(name="code", paths=("code/**/*.py",), weight=0.5, field="body"),
+    )
+    assert load(config_to_toml(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (
+            "weight = 3",
+            "weight = 0",
+            r"\[data.mixture\[0\]\] source 'encyclopedia' of data.mixture",
+        ),
+        ("weight = 3", "", r"missing key data.mixture\[0\].weight \(a number\)"),
+        ("weight = 3", "wieght = 3", r"unknown key data.mixture\[0\].wieght.*mean 'weight'"),
+        ('"code"', '"encyclopedia"', r"\[data\] .* names of their own, got 'encyclopedia' 2 times"),
+        (
+            "[data]",
+            '[data]\npaths = ["a"]',
+            r"\[data\] data.paths cannot be set beside data.mixture",
+        ),
+    ],
+)
+def test_wrong_mixtures_are_refused_in_one_line(load, before, after, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        load(SMALLEST + MIXTURE.replace(before, after, 1))
+    assert "\n" not in str(error.value)
 
 
 def test_config_written_before_there_were_these_options_still_loads(load):

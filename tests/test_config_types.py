@@ -20,6 +20,7 @@ from jaxformer.config import (
     LoopConfig,
     MeshConfig,
     MeshRule,
+    MixtureSourceConfig,
     MuonConfig,
     NoPositionsConfig,
     RelativeConfig,
@@ -48,6 +49,7 @@ INSTANCES = [
     Llama3ScalingConfig(
         factor=8.0, original_max_len=9, low_freq_factor=1.0, high_freq_factor=4.0
     ),
+    MixtureSourceConfig(name="code", paths=("a",), weight=1.0),
     AlibiConfig(), RelativeConfig(), SinusoidalConfig(), LearnedConfig(), NoPositionsConfig(),
 ]  # fmt: skip
 

@@ -13,6 +13,7 @@ from jaxformer.config import (
     LionConfig,
     MeshConfig,
     MeshRule,
+    MixtureSourceConfig,
     MuonConfig,
     SamplesConfig,
     SamplingConfig,
@@ -38,6 +39,11 @@ PAIRS = {
 }  # fmt: skip
 
 
+def part(**changes):
+    """A source of a mixture."""
+    return MixtureSourceConfig(**{"name": "web", "paths": ("web/*.txt",), "weight": 1.0} | changes)
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -52,6 +58,40 @@ PAIRS = {
         (lambda: DataConfig(source="web"), ["source must be one of python, files"]),
         (lambda: DataConfig(validation_fraction=0.0), ["between 0 and 1", "=0.0"]),
         (lambda: DataConfig(validation_fraction=1.0), ["between 0 and 1", "=1.0"]),
+        (lambda: part(name=""), ["1 to 60 printable characters", "name=''"]),
+        (lambda: part(name="a\nb"), ["printable", "name='a\\nb'"]),
+        (lambda: part(name="a" * 61), ["1 to 60 printable characters"]),
+        (lambda: part(paths=()), ["source 'web' of data.mixture must have paths", "paths=()"]),
+        (lambda: part(paths="a"), ["source 'web' of data.mixture must have paths", "paths='a'"]),
+        (lambda: part(paths=("a\0",)), ["paths must have no NUL"]),
+        *(
+            (
+                lambda weight=weight: part(weight=weight),
+                ["source 'web' of data.mixture", "positive and finite", f"weight={weight}"],
+            )
+            for weight in (0.0, -1.0, math.inf, NAN)
+        ),
+        (
+            lambda: DataConfig(mixture=(part(), part(weight=2.0))),
+            ["data.mixture must have names of their own", "'web' 2 times", "rename one"],
+        ),
+        (
+            lambda: DataConfig(paths=("a.txt",), mixture=(part(),)),
+            ["data.paths cannot be set beside data.mixture", "paths=('a.txt',)", "remove it"],
+        ),
+        (
+            lambda: DataConfig(validation_paths=("a.txt",), mixture=(part(),)),
+            ["data.validation_paths cannot be set beside data.mixture", "from each source"],
+        ),
+        (
+            lambda: DataConfig(field="body", mixture=(part(),)),
+            ["data.field cannot be set beside data.mixture", "field='body'"],
+        ),
+        (
+            lambda: DataConfig(source="python", mixture=(part(),)),
+            ["data.mixture is for data.source 'files', got source='python'"],
+        ),
+        (lambda: DataConfig(mixture=("web",)), ["must be a tuple of MixtureSourceConfigs"]),
         (lambda: AdamWConfig(learning_rate=0.0), ["learning_rate must be positive"]),
         (lambda: AdamWConfig(learning_rate=NAN), ["learning_rate must be positive"]),
         (lambda: AdamWConfig(learning_rate=1.0, eps=0.0), ["eps must be positive"]),

@@ -15,7 +15,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from jaxformer.config import ExperimentConfig, LayerConfig
+from jaxformer.config import ExperimentConfig, LayerConfig, MeshRule, MixtureSourceConfig
 from jaxformer.config.checks import field_types
 from jaxformer.config.kinds import kinds_of
 
@@ -26,6 +26,8 @@ def sections() -> Iterator[tuple[str, type]]:
     for name, hint in field_types(ExperimentConfig).items():
         yield from _tables(name, hint)
     yield "[[model.layers]], [[model.first_layers]]", LayerConfig
+    yield "[[data.mixture]]", MixtureSourceConfig
+    yield "[[mesh.rules]]", MeshRule
 
 
 def _tables(key: str, hint: Any) -> Iterator[tuple[str, type]]:

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import typing
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,11 +20,8 @@ from jaxformer.errors import ConfigError
 
 __all__ = ["config_path", "implied_settings", "override_config", "split_cpu_for"]
 
-# Keys of the model that are arrays of tables.
-_ARRAY_KEYS = ("layers", "first_layers")
-
 # Keys of what a config says of its own data, and of no other.
-_OF_OWN_DATA = ("data.source", "data.validation_paths", "samples.prompts")
+_OF_OWN_DATA = ("data.source", "data.mixture", "data.validation_paths", "samples.prompts")
 
 
 def config_path(kind: type, words: Sequence[str], *, prog: str) -> tuple[str, list[str]]:
@@ -84,9 +82,10 @@ def override_config(
     rest = list(words)
     default = _with_chosen_kinds(config, "", rest)
     # tyro would give every table of an array flags of its own.
-    layers = {name: getattr(config.model, name) for name in _ARRAY_KEYS}
-    for name in _ARRAY_KEYS:
-        object.__setattr__(default.model, name, ())
+    arrays: dict[str, dict[str, Any]] = {}
+    for table, name in _array_keys():
+        arrays.setdefault(table, {})[name] = getattr(getattr(config, table), name)
+        object.__setattr__(getattr(default, table), name, ())
     _refuse_unknown(default, rest, prog)
     changed = parse(
         ExperimentConfig,
@@ -100,7 +99,13 @@ def override_config(
         ),
         config=(tyro.conf.AvoidSubcommands,),
     )
-    return dataclasses.replace(changed, model=dataclasses.replace(changed.model, **layers))
+    return dataclasses.replace(
+        changed,
+        **{
+            table: dataclasses.replace(getattr(changed, table), **values)
+            for table, values in arrays.items()
+        },
+    )
 
 
 def implied_settings(
@@ -131,8 +136,21 @@ def _for_other_data(config: ExperimentConfig, words: Sequence[str]) -> Experimen
         samples = dataclasses.replace(samples, prompts=())
         data = dataclasses.replace(data, source=source, synthetic=SyntheticConfig())
     return dataclasses.replace(
-        config, samples=samples, data=dataclasses.replace(data, paths=(), validation_paths=())
+        config,
+        samples=samples,
+        data=dataclasses.replace(data, paths=(), mixture=(), validation_paths=()),
     )
+
+
+def _array_keys() -> list[tuple[str, str]]:
+    """Table and name of each key of an experiment that is an array of tables."""
+    return [
+        (table, name)
+        for table, kind in field_types(ExperimentConfig).items()
+        if dataclasses.is_dataclass(kind)
+        for name, hint in field_types(typing.cast(type, kind)).items()
+        if typing.get_origin(hint) is tuple and dataclasses.is_dataclass(typing.get_args(hint)[0])
+    ]
 
 
 def _given_keys(words: Sequence[str]) -> set[str]:
@@ -162,13 +180,13 @@ def _flag_values(config: Any, prefix: str) -> Iterator[tuple[str, Any]]:
         if dataclasses.is_dataclass(value):
             yield from _flag_values(value, f"{key}.")
         if not dataclasses.is_dataclass(value) or kinds_of(hint) is not None:
-            if name not in _ARRAY_KEYS:
+            if tuple(key.split(".")) not in _array_keys():
                 yield key, value
 
 
 def _refuse_arrays(words: Sequence[str]) -> None:
     for word in words:
-        for key in (f"model.{name}" for name in _ARRAY_KEYS):
+        for key in map(".".join, _array_keys()):
             if word.startswith("--") and _key(word).startswith(key):
                 raise ConfigError(
                     f"{key} is an array of tables, which flags cannot change, got {word}; write "

@@ -18,6 +18,7 @@ from jaxformer.config.files import (
 from jaxformer.config.layers import LayerConfig
 from jaxformer.config.loop import LoopConfig
 from jaxformer.config.mesh import MESH_AXES, MeshConfig, MeshRule
+from jaxformer.config.mixture import MixtureSourceConfig
 from jaxformer.config.model import ModelConfig
 from jaxformer.config.optimizers import (
     AdafactorConfig,
@@ -61,6 +62,7 @@ __all__ = [
     "Llama3ScalingConfig",
     "MeshConfig",
     "MeshRule",
+    "MixtureSourceConfig",
     "ModelConfig",
     "MuonConfig",
     "NoPositionsConfig",

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from jaxformer.config.checks import require, require_paths, require_positive, require_types
+from jaxformer.config.mixture import MixtureSourceConfig
 from jaxformer.errors import ConfigError
 
 __all__ = ["SOURCES", "DataConfig", "SyntheticConfig", "TokenizerConfig"]
@@ -21,12 +22,14 @@ class Source(NamedTuple):
         paths: keys of `DataConfig` that name its files.
         splits: whether it gives validation_fraction of itself; if not, it has a split of its own.
         synthetic: whether it generates sequences of symbols, by data.synthetic.
+        mixes: whether its files may be those of several sources, by data.mixture.
     """
 
     yields: tuple[Yields, ...]
     paths: tuple[str, ...] = ()
     splits: bool = False
     synthetic: bool = False
+    mixes: bool = False
 
 
 _MAX_SYMBOLS = 10**8  # of synthetic tasks; some gigabytes of memory
@@ -36,7 +39,7 @@ _FILES = ("paths", "validation_paths")
 # Every check of a source and every message about it derives from its line here.
 SOURCES: dict[str, Source] = {
     "python": Source(("stream",), paths=("validation_paths",), splits=True),
-    "files": Source(("stream",), paths=_FILES, splits=True),
+    "files": Source(("stream",), paths=_FILES, splits=True, mixes=True),
     "conversations": Source(("conversations",), paths=_FILES, splits=True),
     "pairs": Source(("pairs",), paths=_FILES, splits=True),
     "labelled": Source(("labelled",), paths=_FILES, splits=True),
@@ -174,6 +177,8 @@ class DataConfig:
         num_buckets: number of lengths that batches of pairs and labelled texts are padded to; each
             is compiled once, so fewer start sooner, and more pad less.
         synthetic: settings of the synthetic tasks.
+        mixture: "files": several sources in place of paths, each with a share of the sequences and
+            epochs of its own.
     """
 
     source: SourceName = "files"
@@ -188,6 +193,7 @@ class DataConfig:
     mask_rate: float = 0.15
     num_buckets: int = 8
     synthetic: SyntheticConfig = SyntheticConfig()
+    mixture: tuple[MixtureSourceConfig, ...] = ()
 
     def __post_init__(self) -> None:
         require_types(self)
@@ -240,6 +246,37 @@ class DataConfig:
             raise ConfigError(
                 f"data.synthetic is for data.source {tasks}, got source={self.source!r}; remove it"
             )
+        if self.mixture:
+            self._check_mixture()
+
+    def _check_mixture(self) -> None:
+        """Checks that the mixture is what the source reads, and has a name for each of its own."""
+        mixing = _listed(key for key, other in SOURCES.items() if other.mixes)
+        if not SOURCES[self.source].mixes:
+            raise ConfigError(
+                f"data.mixture is for data.source {mixing}, got source={self.source!r}; remove it, "
+                "or change source"
+            )
+        if any(type(source) is not MixtureSourceConfig for source in self.mixture):
+            raise ConfigError(
+                f"data.mixture must be a tuple of MixtureSourceConfigs, got {self.mixture!r}"
+            )
+        names = [source.name for source in self.mixture]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigError(
+                f"sources of data.mixture must have names of their own, got {repeated[0]!r} "
+                f"{names.count(repeated[0])} times; rename one"
+            )
+        for name, remedy in (
+            ("paths", "make them a source of the mixture"),
+            ("validation_paths", "validation_fraction is taken from each source"),
+            ("field", "each source has a field of its own"),
+        ):
+            if (value := getattr(self, name)) != getattr(type(self), name):
+                raise ConfigError(
+                    f"data.{name} cannot be set beside data.mixture, got {name}={value!r}; "
+                    f"remove it: {remedy}"
+                )
 
     @property
     def is_stream(self) -> bool:

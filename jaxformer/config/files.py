@@ -138,7 +138,11 @@ def _are_configs(value: Any) -> TypeGuard[tuple[Any, ...]]:
 
 
 def toml_value(value: Any) -> str:
-    """TOML of a plain value, or of a tuple of them."""
+    """TOML of a plain value or a config, or of a tuple of them."""
+    if _is_config(value):
+        values = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+        shown = (f"{name} = {toml_value(one)}" for name, one in values if one is not None)
+        return f"{{ {', '.join(shown)} }}"
     if isinstance(value, tuple):
         return f"[{', '.join(map(toml_value, value))}]"
     # JSON's strings, numbers and booleans are TOML's, but for DEL, which TOML wants escaped.

@@ -44,7 +44,8 @@ class BatchReport:
         predicted: (labels that count in the loss, all labels); None where there are none.
         unit: what a label is, such as "masked token".
         documents_per_row: mean number of documents that a row keeps apart; None where it does not.
-        rows: texts of the first rows, by name, such as "source" and "target".
+        rows: texts of the first rows, by name, such as "source" and "target"; of a mixture,
+            "source" is the name of the source that the row is from.
         marks: how to read these texts.
     """
 
@@ -71,7 +72,8 @@ class DataReport:
         train_tokens: tokens of the training data; of pairs, of the targets.
         validation_tokens: tokens of the validation data, likewise.
         steps: that the config trains for.
-        steps_per_epoch: steps in which each training row is seen once; None where it is not known.
+        steps_per_epoch: steps in which each training row is seen once; None where it is not known,
+            and of a mixture, whose report has the epochs of each source.
         texts: words, bytes and tokens of training and validation texts.
         lengths: of training texts.
         shared: what validation and training data have in common.
@@ -126,6 +128,10 @@ def inspect_data(
     data, training = made.training_data(runner), made.config.training
     parts = runner.num_local_shards * training.accumulate_steps
     batch = _inspect_batch(made, data, batch_at(data.batches, step, parts), step, rows)
+    if names := _source_names(data, step):
+        named = zip(names, batch.rows, strict=False)
+        shown = tuple({"source": name, **row} for name, row in named)
+        batch = dataclasses.replace(batch, rows=shown)
     view, summary = DataView(), made.summary
     with contextlib.suppress(*_NOT_SAID):
         view = made.data_view()
@@ -144,6 +150,12 @@ def inspect_data(
         shared=tuple(shared_texts(name, *both) for name, both in view.shared.items()),
         batch=batch,
     )
+
+
+def _source_names(data: TrainingData, step: int) -> list[str] | None:
+    """Sources of a mixture that the rows of a batch are from; None where there are none."""
+    names = getattr(data.batches, "source_names", None)
+    return None if names is None else names(step)
 
 
 def _texts(view: DataView) -> Iterator[TextFigures]:

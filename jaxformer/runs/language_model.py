@@ -24,9 +24,9 @@ class LanguageModelTask(CausalTask, StreamTask):
         kind = {"windows": text.Windows, "documents": text.PackedDocuments}
         return kind[self.config.data.packing](stream, self.max_len)
 
-    def evaluation_data(self, validation: StreamText, runner: Runner) -> TrainingData:
+    def stream_evaluation(self, validation: StreamText, runner: Runner) -> TrainingData:
         """Makes batches of all windows, and counts the bytes that they predict."""
-        data = super().evaluation_data(validation, runner)
+        data = super().stream_evaluation(validation, runner)
         # Tokens that nothing comes before are not predicted, and cost the model nothing.
         tokens, unpredicted = validation.stream.tokens, self.windows(validation.stream).unpredicted
         free = sum(self.tokenizer.byte_length(int(tokens[i])) for i in unpredicted)

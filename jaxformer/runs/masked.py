@@ -93,14 +93,14 @@ class MaskedTask(StreamTask):
         batches = super().training_batches(runner)
         return text.MaskedBatches(batches, host=runner.host, **self._masking())
 
-    def evaluation_data(self, validation: StreamText, runner: Runner) -> TrainingData:
+    def stream_evaluation(self, validation: StreamText, runner: Runner) -> TrainingData:
         """Makes batches of all windows, masked the same each time."""
-        data = super().evaluation_data(validation, runner)
+        data = super().stream_evaluation(validation, runner)
         plain = data.validation
         assert plain is not None
 
         def masked() -> Iterator[dict[str, np.ndarray]]:
-            batches = iter(plain())
+            batches: Any = plain()
             return text.masked_evaluation_batches(batches, host=runner.host, **self._masking())
 
         return data._replace(validation=masked)
@@ -191,9 +191,11 @@ class MaskedTask(StreamTask):
 class _WindowsWithLengths(text.Windows):
     """Windows that say how many of their tokens are real: an encoder attends to what is behind."""
 
-    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
-        item = super().__getitem__(index)
-        return {**item, "lengths": np.array((item["labels"] != text.IGNORE).sum(), np.int32)}
+    def gather(self, indices: Sequence[int]) -> dict[str, np.ndarray]:
+        """Sequences as `Windows.gather` gives them, with `lengths`, int32 [rows]."""
+        rows = super().gather(indices)
+        lengths = (rows["labels"] != text.IGNORE).sum(axis=1, dtype=np.int32)
+        return {**rows, "lengths": lengths}
 
 
 def _logits_at(

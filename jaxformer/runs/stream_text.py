@@ -1,7 +1,7 @@
 """Text as a stream of tokens: documents in memory, or a prepared corpus; and in a run folder."""
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +17,7 @@ from jaxformer.text.token_shards import npy_parts
 
 __all__ = ["StreamText", "encode_text", "load_text", "read_files", "save_text"]
 
-_VALIDATION = "validation.json"
-_TOKENS, _STARTS = "validation_tokens.npy", "validation_documents.npy"
+_VALIDATION = "validation"  # stem of the files; "validation_0" is that of a mixture's first source
 
 
 class StreamText(NamedTuple):
@@ -97,40 +96,79 @@ def encode_text(
     return StreamText(stream, counts.num_bytes, counts.documents, None, found.folder)
 
 
-def save_text(folder: pathlib.Path, validation: StreamText) -> None:
-    """Writes validation text into a new run folder: documents, or the tokens of a corpus."""
+def save_text(folder: pathlib.Path, validation: StreamText | Mapping[str, StreamText]) -> None:
+    """Writes validation text into a new run folder: documents, or the tokens of a corpus.
+
+    Args:
+        folder: the run folder.
+        validation: the text; of a mixture, that of each source by its name.
+    """
+    if isinstance(validation, StreamText):
+        return _save_stream(folder / _VALIDATION, validation)
+    write_json(_with_end(folder / _VALIDATION, ".json"), {"sources": list(validation)})
+    for index, one in enumerate(validation.values()):
+        _save_stream(folder / f"{_VALIDATION}_{index}", one)
+
+
+def _save_stream(stem: pathlib.Path, validation: StreamText) -> None:
+    """Writes one stream, or its documents, into files of a stem."""
     if validation.documents is not None:
-        write_json(folder / _VALIDATION, validation.documents)
+        write_json(_with_end(stem, ".json"), validation.documents)
         return
-    write_whole(folder / _TOKENS, npy_parts(validation.stream.tokens))
-    write_whole(folder / _STARTS, npy_parts(validation.stream.offsets))
-    write_json(folder / _VALIDATION, {"num_bytes": validation.num_bytes})
+    write_whole(_with_end(stem, "_tokens.npy"), npy_parts(validation.stream.tokens))
+    write_whole(_with_end(stem, "_documents.npy"), npy_parts(validation.stream.offsets))
+    write_json(_with_end(stem, ".json"), {"num_bytes": validation.num_bytes})
 
 
-def load_text(folder: pathlib.Path, tokenizer: text.Tokenizer) -> StreamText:
+def _with_end(stem: pathlib.Path, end: str) -> pathlib.Path:
+    return stem.with_name(stem.name + end)
+
+
+def load_text(
+    folder: pathlib.Path, tokenizer: text.Tokenizer
+) -> StreamText | dict[str, StreamText]:
     """Reads what `save_text` wrote; documents are encoded.
 
     Raises:
         CheckpointError: a file is missing or damaged.
     """
+    found = _read_record(folder / _VALIDATION)
+    if not isinstance(found, tuple):
+        return _load_stream(folder / _VALIDATION, found, tokenizer)
+    stems = [folder / f"{_VALIDATION}_{index}" for index in range(len(found))]
+    return {
+        name: _load_stream(stem, _read_record(stem), tokenizer)
+        for name, stem in zip(found, stems, strict=True)
+    }
 
-    def checked(value: Any) -> list[str] | int:
+
+def _read_record(stem: pathlib.Path) -> list[str] | int | tuple[str, ...]:
+    """Reads documents, the number of bytes of tokens, or the names of the sources of a mixture."""
+
+    def checked(value: Any) -> list[str] | int | tuple[str, ...]:
+        if isinstance(value, dict) and "sources" in value:
+            return tuple(map(str, value["sources"]))
         if isinstance(value, dict):
             return int(value["num_bytes"])
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
             raise TypeError("it must be a list of texts")
         return value
 
-    found = read_json(folder / _VALIDATION, checked)
-    if isinstance(found, list):
-        stream = text.build_stream(found, tokenizer)
-        return StreamText(stream, sum(len(one.encode()) for one in found), len(found), found)
+    return read_json(_with_end(stem, ".json"), checked)
+
+
+def _load_stream(stem: pathlib.Path, record: Any, tokenizer: text.Tokenizer) -> StreamText:
+    """Encodes documents, or maps the tokens beside the number of their bytes."""
+    if isinstance(record, list):
+        stream = text.build_stream(record, tokenizer)
+        num_bytes = sum(len(one.encode()) for one in record)
+        return StreamText(stream, num_bytes, len(record), record)
     try:
-        tokens = np.load(folder / _TOKENS, mmap_mode="r", allow_pickle=False)
-        starts = np.load(folder / _STARTS, allow_pickle=False)
+        tokens = np.load(_with_end(stem, "_tokens.npy"), mmap_mode="r", allow_pickle=False)
+        starts = np.load(_with_end(stem, "_documents.npy"), allow_pickle=False)
     except (OSError, ValueError) as error:
         raise CheckpointError(
-            f"{folder} is damaged: its validation tokens cannot be read: {error}; restore the run "
-            "folder, or train it anew"
+            f"{stem.parent} is damaged: its validation tokens cannot be read: {error}; restore the "
+            "run folder, or train it anew"
         ) from None
-    return StreamText(text.TokenStream(tokens, starts), found, starts.size)
+    return StreamText(text.TokenStream(tokens, starts), record, starts.size)

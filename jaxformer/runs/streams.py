@@ -1,21 +1,32 @@
-"""Tasks whose data is one stream of tokens, cut into windows of one length."""
+"""Tasks whose data is a stream of tokens, or a mixture of several, in windows of one length."""
 
 import abc
 import dataclasses
 import functools
 import math
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Self
 
 import numpy as np
 
 from jaxformer import text
-from jaxformer.config import ExperimentConfig
+from jaxformer.config import DataConfig, ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs.data_summary import DataSummary
 from jaxformer.runs.data_view import DataView, TextColumn
-from jaxformer.runs.prepare import fingerprint
+from jaxformer.runs.mixed_text import (
+    MixedText,
+    TextPart,
+    all_texts,
+    has_corpus,
+    mixture_report,
+    naming_source,
+    read_mixture,
+    shared_documents,
+    split_fingerprint,
+    tokenizer_texts,
+)
 from jaxformer.runs.stream_text import (
     StreamText,
     encode_text,
@@ -27,7 +38,7 @@ from jaxformer.runs.task import Task
 from jaxformer.runs.task_values import Split
 from jaxformer.text.corpora import LONG, long_lines, paragraphs
 from jaxformer.training import TrainingData
-from jaxformer.training.data import BatchSource
+from jaxformer.training.data import BatchSource, joined_validation
 from jaxformer.training.parallel import Runner
 
 __all__ = ["StreamTask", "StreamText"]
@@ -36,7 +47,11 @@ _PROMPTS = 3
 
 
 class StreamTask(Task):
-    """A task on documents; `read` returns a list of them for training and one for validation."""
+    """A task on documents; `read` returns a list of them for training and one for validation.
+
+    Of a mixture it returns two `MixedText`s, and the streams in `train` and `validation` are by the
+    name of their source.
+    """
 
     @classmethod
     def read(cls, config: ExperimentConfig) -> Split:
@@ -48,21 +63,19 @@ class StreamTask(Task):
             if not data.validation_paths:
                 return Split(*text.split_documents(documents, data.validation_fraction))
             return Split(documents, _whole(read(data.validation_paths, 0)))
+        if data.mixture:
+            return read_mixture(
+                data,
+                functools.partial(_read_split, characters=by_character),
+                characters=by_character,
+            )
         if not data.paths:
             raise ConfigError(
                 "data.source 'files' needs data.paths: text files or globs; for example "
                 "--data.paths my_text.txt"
             )
         if not data.validation_paths:
-            corpus = read(data.paths, data.validation_fraction)
-            if corpus.documents is None:
-                if not corpus.validation_sample:
-                    raise DataError(
-                        f"validation must have text, got none of {corpus.num_bytes:,} bytes with "
-                        f"validation_fraction={data.validation_fraction}; raise it"
-                    )
-                return Split(*corpus.parts)
-            return Split(*text.split_documents(corpus.documents, data.validation_fraction))
+            return _read_split(data, characters=by_character)
         train, validation = _whole(read(data.paths, 0)), _whole(read(data.validation_paths, 0))
         if shared := _shared(train, validation):
             raise DataError(
@@ -74,24 +87,63 @@ class StreamTask(Task):
     @classmethod
     def training_texts(cls, split: Split) -> tuple[Sequence[str], Sequence[str]]:
         """All documents, or what was drawn of a corpus."""
-        train, validation = (_sample(part) for part in (split.train, split.validation))
-        return train, validation
+        return tokenizer_texts(split.train), tokenizer_texts(split.validation)
 
     def with_data(self, data: Split) -> Self:
         """Encodes the documents, or finds their tokens in the cache."""
-        train = encode_text(data.train, self.tokenizer, self.config.data)
-        validation = encode_text(data.validation, self.tokenizer, self.config.data)
+        train, validation = self._encoded(data.train), self._encoded(data.validation)
         summary = DataSummary(
-            fingerprint=_fingerprint(data),
-            documents=train.num_documents,
-            train_tokens=train.stream.tokens.size,
-            validation_tokens=validation.stream.tokens.size,
+            fingerprint=split_fingerprint(data),
+            documents=sum(one.num_documents for one in _streams(train)),
+            train_tokens=sum(one.stream.tokens.size for one in _streams(train)),
+            validation_tokens=sum(one.stream.tokens.size for one in _streams(validation)),
         )
-        prompts = self.default_prompts(_sample(data.validation))
-        return dataclasses.replace(
-            self, config=self.with_prompts(prompts), train=train.stream, validation=validation,
-            summary=summary, report=(*self.report, *_reports(data, train.folder)),
+        prompts = self.default_prompts(tokenizer_texts(data.validation))
+        streams: text.TokenStream | dict[str, text.TokenStream]
+        if isinstance(train, StreamText):
+            streams = train.stream
+        else:
+            streams = {name: one.stream for name, one in train.items()}
+        made = dataclasses.replace(
+            self, config=self.with_prompts(prompts), train=streams, validation=validation,
+            summary=summary,
         )  # fmt: skip
+        report = (*self.report, *made._mixture_reports(data), *_reports(data, train))
+        return dataclasses.replace(made, report=report)
+
+    def _encoded(self, part: TextPart | MixedText) -> StreamText | dict[str, StreamText]:
+        """Encodes a part of the text; of a mixture, that of each source, by its name."""
+        if not isinstance(part, MixedText):
+            return encode_text(part, self.tokenizer, self.config.data)
+        streams = {}
+        for name, one in part.parts.items():
+            with naming_source(name):
+                streams[name] = encode_text(one, self.tokenizer, self.config.data)
+        return streams
+
+    def _mixture_reports(self, data: Split) -> Iterator[str]:
+        """Lines on the sources of a mixture, and on what they share."""
+        if isinstance(self.train, Mapping):
+            training = self.config.training
+            assert training.batch_size is not None  # the config requires it of streams
+            yield from mixture_report(
+                self._mixture(), self.train, steps=training.steps, batch_size=training.batch_size
+            )
+            yield from shared_documents(data.train, data.validation)
+
+    def _mixture(self) -> text.Mixture:
+        """The windows of the sources, with their weights."""
+        for name, stream in self.train.items():
+            if stream.tokens.size <= self.max_len:
+                raise DataError(
+                    f"source {name!r} of data.mixture must have more than model.max_len = "
+                    f"{self.max_len} tokens for training, which are a sequence, got "
+                    f"{stream.tokens.size}; add text, or leave it out"
+                )
+        return text.Mixture(
+            {name: self.windows(stream) for name, stream in self.train.items()},
+            {source.name: source.weight for source in self.config.data.mixture},
+        )
 
     def default_prompts(self, documents: Sequence[str]) -> tuple[str, ...]:
         """The starts of three lines, short enough for any context."""
@@ -109,15 +161,26 @@ class StreamTask(Task):
         """Cuts a stream into sequences of one length."""
 
     def training_batches(self, runner: Runner) -> BatchSource:
-        """Makes batches of windows, in another order in every epoch."""
-        config = self.config
+        """Makes batches of windows, or of those of a mixture, each epoch in another order."""
+        config, mixed = self.config, isinstance(self.train, Mapping)
+        source = self._mixture() if mixed else self.windows(self.train)
         assert config.training.batch_size is not None  # the config requires it of streams
-        return text.Batches(
-            self.windows(self.train), config.training.batch_size, seed=config.seed, host=runner.host
-        )
+        return text.Batches(source, config.training.batch_size, seed=config.seed, host=runner.host)
 
-    def evaluation_data(self, validation: StreamText, runner: Runner) -> TrainingData:
-        """Makes batches of all windows, in their order."""
+    def evaluation_data(
+        self, validation: StreamText | Mapping[str, StreamText], runner: Runner
+    ) -> TrainingData:
+        """Makes batches of all windows, in their order; of a mixture, source after source.
+
+        Each source begins a batch, so that its loss is told apart without another forward pass.
+        """
+        if isinstance(validation, StreamText):
+            return self.stream_evaluation(validation, runner)
+        sources = {name: self.stream_evaluation(one, runner) for name, one in validation.items()}
+        return joined_validation(sources)
+
+    def stream_evaluation(self, validation: StreamText, runner: Runner) -> TrainingData:
+        """Makes batches of all windows of one stream, in their order."""
         training, windows = self.config.training, self.windows(validation.stream)
         assert training.batch_size is not None
         # The rows of a micro-batch, which are known to fit in memory.
@@ -129,22 +192,23 @@ class StreamTask(Task):
 
     def data_view(self) -> DataView:
         """Describes the documents, and the paragraphs and lines that both parts may have."""
-        lengths = np.diff(self.train.offsets, append=self.train.tokens.size)
+        streams = self.train.values() if isinstance(self.train, Mapping) else [self.train]
+        lengths = np.concatenate([np.diff(one.offsets, append=one.tokens.size) for one in streams])
         if self.split is None:
             return DataView(train=lengths.size, lengths={"documents": lengths})
-        train, validation = _sample(self.split.train), _sample(self.split.validation)
+        train, validation = all_texts(self.split.train), all_texts(self.split.validation)
         of = f"of {LONG} characters or more"
         shared: dict[str, tuple[Iterable[str], Iterable[str]]] = {
             f"paragraphs {of}": (_parts(paragraphs, train), _parts(paragraphs, validation)),
             f"lines {of}": (_parts(long_lines, train), _parts(long_lines, validation)),
         }
-        if isinstance(self.split.train, text.CorpusPart):  # whose documents are on one side each
+        if has_corpus(self.split.train):  # whose documents are on one side each
             shared = {f"{name}, in samples of both": both for name, both in shared.items()}
         else:
             shared = {"documents": (train, validation), **shared}
         return DataView(
             train=self.summary.documents,
-            validation=self.validation.num_documents,
+            validation=sum(one.num_documents for one in _streams(self.validation)),
             columns=(TextColumn("documents", self.tokenizer, train, validation),),
             lengths={"documents": lengths},
             shared=shared,
@@ -155,8 +219,8 @@ class StreamTask(Task):
         super().save(folder)
         save_text(folder, self.validation)
 
-    def load_validation(self, folder: pathlib.Path) -> StreamText:
-        """Reads the validation text."""
+    def load_validation(self, folder: pathlib.Path) -> StreamText | dict[str, StreamText]:
+        """Reads the validation text; of a mixture, that of each source by its name."""
         return load_text(folder, self.tokenizer)
 
     def read_validation(self, paths: Sequence[str]) -> StreamText:
@@ -165,35 +229,46 @@ class StreamTask(Task):
         return encode_text(_whole(read_files(data, paths, 0)), self.tokenizer, data)
 
 
+def _read_split(data: DataConfig, *, characters: bool) -> Split:
+    """Reads the files of data.paths, a share of whose text is for validation."""
+    corpus = read_files(data, data.paths, data.validation_fraction, characters=characters)
+    if corpus.documents is not None:
+        return Split(*text.split_documents(corpus.documents, data.validation_fraction))
+    if not corpus.validation_sample:
+        raise DataError(
+            f"validation must have text, got none of {corpus.num_bytes:,} bytes with "
+            f"validation_fraction={data.validation_fraction}; raise it"
+        )
+    return Split(*corpus.parts)
+
+
 def _whole(corpus: text.Corpus) -> Sequence[str] | text.CorpusPart:
     """The documents, or the part of a corpus that has all."""
     return corpus.parts[0] if corpus.documents is None else corpus.documents
 
 
-def _sample(part: Sequence[str] | text.CorpusPart) -> Sequence[str]:
-    return part.sample if isinstance(part, text.CorpusPart) else part
+def _streams(encoded: StreamText | Mapping[str, StreamText]) -> Iterable[StreamText]:
+    """The one stream, or those of the sources of a mixture."""
+    return [encoded] if isinstance(encoded, StreamText) else encoded.values()
 
 
-def _shared(*parts: Sequence[str] | text.CorpusPart) -> set[str]:
+def _shared(*parts: TextPart) -> set[str]:
     """Documents of both parts, where they are in memory."""
     first, second = (set() if isinstance(part, text.CorpusPart) else set(part) for part in parts)
     return first & second
 
 
-def _fingerprint(data: Split) -> str:
-    parts = [
-        (part.corpus.fingerprint,) if isinstance(part, text.CorpusPart) else part
-        for part in (data.train, data.validation)
-    ]
-    return fingerprint(*parts)
-
-
-def _reports(data: Split, folder: pathlib.Path | None) -> Iterator[str]:
-    """What became of a corpus, a line each."""
-    if isinstance(data.train, text.CorpusPart):
+def _reports(data: Split, train: StreamText | Mapping[str, StreamText]) -> Iterator[str]:
+    """What became of each corpus, a line each."""
+    if not isinstance(train, StreamText):
+        for name, one in train.items():
+            for line in _reports(Split(data.train.parts[name], None), one):
+                yield f"{name}: {line}"
+    elif isinstance(data.train, text.CorpusPart):
         corpus = data.train.corpus
         unit = "document" if corpus.num_documents == 1 else "documents"
-        yield f"{corpus.num_documents:,} {unit}, {corpus.num_bytes:,} bytes; tokens in {folder}"
+        where = f"tokens in {train.folder}"
+        yield f"{corpus.num_documents:,} {unit}, {corpus.num_bytes:,} bytes; {where}"
         if corpus.skipped:
             shown = "; ".join(corpus.skipped_shown)
             unit = "record" if corpus.skipped == 1 else "records"

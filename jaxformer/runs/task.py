@@ -261,7 +261,9 @@ class Task(ViewedTask, abc.ABC):
         assert data.validation is not None
         eval_step = runner.compile_eval(make_eval_step(self.loss(0.0)))
         result = evaluate(eval_step, params, data.validation(), data.validation_bytes, data.unit)
-        return result if data.scores is None else result._replace(scores=data.scores(params))
+        if data.scores is None:
+            return result
+        return result._replace(scores={**result.scores, **data.scores(params)})
 
     @classmethod
     def loss_labels(cls, config: ExperimentConfig) -> LossLabels:

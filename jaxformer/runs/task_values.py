@@ -11,8 +11,8 @@ class Split(NamedTuple):
     """What `Task.read` returns: the data before it is encoded.
 
     Args:
-        train: documents, or a `text.Table`; or a `text.CorpusPart` or `text.RowCorpus`, which is
-            larger than memory.
+        train: documents, the text of a mixture, or a `text.Table`; or a `text.CorpusPart` or
+            `text.RowCorpus`, which is larger than memory.
         validation: likewise.
         train_counts: of the rows that were read and dropped, where there are rows.
         validation_counts: likewise.

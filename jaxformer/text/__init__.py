@@ -1,6 +1,6 @@
 """Text to NumPy arrays of tokens: tokenizers, corpora, pairs, labels, batches; and back: scores."""
 
-from jaxformer.text.batches import Batches, Host, Source, evaluation_batches
+from jaxformer.text.batches import Batches, Host, evaluation_batches
 from jaxformer.text.buckets import BucketedBatches, bucketed_evaluation_batches
 from jaxformer.text.chat_templates import ChatTemplate, Message
 from jaxformer.text.conversations import Conversations, check_messages, encode_conversations
@@ -16,6 +16,7 @@ from jaxformer.text.corruption import MaskedBatches, mask_tokens, masked_evaluat
 from jaxformer.text.example_arrays import ExampleArrays
 from jaxformer.text.files import read_lines
 from jaxformer.text.labelled import Labelled, encode_labelled
+from jaxformer.text.mixture import Mixture
 from jaxformer.text.packed_examples import PackedExamples
 from jaxformer.text.packing import (
     IGNORE,
@@ -32,6 +33,7 @@ from jaxformer.text.prepared_rows import PreparedRows, prepare_rows
 from jaxformer.text.preparing import PreparedCorpus, prepare_corpus
 from jaxformer.text.row_corpus import RowCorpus, scan_rows
 from jaxformer.text.row_counts import RowCounts
+from jaxformer.text.sources import GatheringSource, Source
 from jaxformer.text.stream_decoder import StreamDecoder
 from jaxformer.text.synthetic import synthetic_pairs
 from jaxformer.text.tables import Table, count_shared
@@ -57,10 +59,12 @@ __all__ = [
     "Corpus",
     "CorpusPart",
     "ExampleArrays",
+    "GatheringSource",
     "Host",
     "Labelled",
     "MaskedBatches",
     "Message",
+    "Mixture",
     "PackedDocuments",
     "PackedExamples",
     "Pairs",

@@ -2,15 +2,15 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Protocol
 
-import grain
 import numpy as np
 
 from jaxformer.errors import DataError
+from jaxformer.text.mixture import MixedRows, Mixture
 from jaxformer.text.packing import IGNORE
+from jaxformer.text.sources import ShuffledRows, Source, gather_rows
 
-__all__ = ["Batches", "Host", "Source", "evaluation_batches", "require_seed"]
+__all__ = ["Batches", "Host", "evaluation_batches", "require_seed"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,19 +43,6 @@ class Host:
             )
 
 
-class Source(Protocol):
-    """Random-access data to make batches of: dicts of arrays, all of the same shapes.
-
-    Example:
-        >>> from jaxformer.text import Windows, build_stream, byte_tokenizer
-        >>> source: Source = Windows(build_stream(["abc"], byte_tokenizer()), length=2)
-    """
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int) -> dict[str, np.ndarray]: ...
-
-
 class Batches:
     """Batches of a training run: `batches[step]` for any step, in any order.
 
@@ -65,10 +52,13 @@ class Batches:
     has its rows of the same global batch, one after the other: host 0 the first.
 
     Attributes:
-        batches_per_epoch: how many there are, which need not be whole.
+        batches_per_epoch: how many there are, which need not be whole; None for a mixture, each
+            source of which has epochs of its own: `Mixture.epochs`.
 
     Args:
-        source: items to make batches of, such as `Windows` or `PackedDocuments`.
+        source: items to make batches of, such as `Windows` or `PackedDocuments`; or a mixture of
+            such sources, which each batch has its rows of, so that it holds for them what is said
+            here of one source.
         batch_size: rows in the global batch.
         seed: seed of the order, at least 0.
         host: this host, of those that share the batch.
@@ -84,21 +74,44 @@ class Batches:
         (2, 4)
     """
 
-    batches_per_epoch: float
+    batches_per_epoch: float | None
 
-    def __init__(self, source: Source, batch_size: int, *, seed: int, host: Host = Host()) -> None:
-        _require_batches(source, batch_size, host)
+    def __init__(
+        self, source: Source | Mixture, batch_size: int, *, seed: int, host: Host = Host()
+    ) -> None:
+        _require_rows(batch_size, host)
         require_seed(seed)
-        self.batches_per_epoch = len(source) / batch_size
-        self._rows = grain.MapDataset.source(source).seed(seed).shuffle().repeat()
+        self._rows: MixedRows | ShuffledRows
+        if isinstance(source, Mixture):
+            self.batches_per_epoch = None
+            self._rows = MixedRows(source, seed)
+        else:
+            _require_items(source)
+            self.batches_per_epoch = len(source) / batch_size
+            self._rows = ShuffledRows(source, seed)
         self._batch_size = batch_size
         self._host = host
 
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
+        return self._rows.gather(self._rows_of(step))
+
+    def source_names(self, step: int) -> list[str] | None:
+        """Names of the sources of a mixture that the rows of a batch are from, one for each row.
+
+        Args:
+            step: of the batch.
+
+        Returns:
+            The names; None where the batches are not of a mixture.
+        """
+        if not isinstance(self._rows, MixedRows):
+            return None
+        return [name for name, _ in self._rows.mixture.places(self._rows_of(step))]
+
+    def _rows_of(self, step: int) -> range:
         if step < 0:
             raise IndexError(f"step must be at least 0, got {step}")
-        rows = _host_rows(step, self._batch_size, self._host)
-        return _stack([self._rows[row] for row in rows])
+        return _host_rows(step, self._batch_size, self._host)
 
 
 def evaluation_batches(
@@ -126,15 +139,22 @@ def evaluation_batches(
         >>> [batch["labels"][:, 0].tolist() for batch in evaluation_batches(windows, 2)]
         [[98, 99], [100, -1]]
     """
-    _require_batches(source, batch_size, host)
+    _require_items(source)
+    _require_rows(batch_size, host)
     # Labels to ignore weigh nothing in a loss, so the rows that fill up do not change it.
     filler = {
         name: np.full_like(array, IGNORE if name == "labels" else 0)
-        for name, array in source[0].items()
+        for name, array in gather_rows(source, [0]).items()
     }
+
+    def batch(rows: range) -> dict[str, np.ndarray]:
+        present = rows[: max(0, len(source) - rows.start)]
+        parts = [gather_rows(source, present)] if present else []
+        parts += [filler] * (len(rows) - len(present))
+        return {name: np.concatenate([part[name] for part in parts]) for name in filler}
+
     steps = range(-(-len(source) // batch_size))
-    rows = (_host_rows(step, batch_size, host) for step in steps)
-    return (_stack([source[i] if i < len(source) else filler for i in batch]) for batch in rows)
+    return (batch(_host_rows(step, batch_size, host)) for step in steps)
 
 
 def require_seed(seed: int) -> None:
@@ -151,14 +171,14 @@ def _host_rows(step: int, batch_size: int, host: Host) -> range:
     return range(start, start + per_host)
 
 
-def _stack(items: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    return {name: np.stack([item[name] for item in items]) for name in items[0]}
-
-
-def _require_batches(source: Source, batch_size: int, host: Host) -> None:
-    """Raises DataError where no batch can be made."""
+def _require_items(source: Source) -> None:
+    """Raises DataError where a source is empty."""
     if len(source) == 0:
         raise DataError("a source of batches must have at least one item, got none; add text")
+
+
+def _require_rows(batch_size: int, host: Host) -> None:
+    """Raises DataError where hosts cannot share batches of so many rows."""
     if batch_size < 1 or batch_size % host.count:
         raise DataError(
             "batch_size must be a positive multiple of host.count, got "

@@ -1,6 +1,6 @@
 """Masked language modelling: hiding tokens, and the labels that restore them."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -127,6 +127,11 @@ class MaskedBatches:
         self._ordinary = _ordinary_tokens(mask_token, vocab_size, rate, special)
         self._host = host
 
+    def source_names(self, step: int) -> list[str] | None:
+        """Names of the sources that rows are from, as of the incoming batches; or None."""
+        names = getattr(self._batches, "source_names", None)
+        return None if names is None else names(step)
+
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
         batch = self._batches[step]
         rng = _generator([self._seed, step], self._host.index * batch["tokens"].size)
@@ -134,7 +139,7 @@ class MaskedBatches:
 
 
 def masked_evaluation_batches(
-    batches: Iterator[dict[str, np.ndarray]],
+    batches: Iterable[dict[str, np.ndarray]],
     *,
     seed: int,
     mask_token: int,
@@ -224,11 +229,16 @@ def _corrupt(
     first = np.argsort(np.where(choosable, order, np.inf), axis=-1)
     chosen = np.zeros(tokens.shape, bool)
     np.put_along_axis(chosen, first, np.arange(tokens.shape[-1]) < count, axis=-1)
-    choices = np.flatnonzero(ordinary)
-    others = choices[(other * choices.size).astype(np.int64)]
-    fates = [chosen & (fate < 0.8), chosen & (fate < 0.9)]
-    corrupted = np.select(fates, [np.full_like(others, mask_token), others], tokens)
-    return corrupted.astype(np.int32), np.where(chosen, tokens, IGNORE).astype(np.int32)
+    # What becomes of a token is worked out for those that are chosen alone, a few of all.
+    places = np.nonzero(chosen)
+    fates, choices = fate[places], np.flatnonzero(ordinary)
+    others = choices[(other[places] * choices.size).astype(np.int64)]
+    corrupted, labels = tokens.astype(np.int32), np.full(tokens.shape, IGNORE, np.int32)
+    labels[places] = tokens[places]
+    corrupted[places] = np.select(
+        [fates < 0.8, fates < 0.9], [np.full_like(others, mask_token), others], labels[places]
+    )
+    return corrupted, labels
 
 
 def _require_tokens(tokens: np.ndarray, vocab_size: int, where: np.ndarray | None) -> None:

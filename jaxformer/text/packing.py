@@ -235,6 +235,9 @@ class Windows:
             raise DataError(f"length must be at least 1 token, got {length}; try 256")
         self.stream = stream
         self.length = length
+        # A plain view of a memory map, whose own class makes every slice slow.
+        tokens = stream.tokens
+        self._tokens = tokens.view(np.ndarray) if isinstance(tokens, np.ndarray) else tokens
 
     @property
     def unpredicted(self) -> np.ndarray:
@@ -245,19 +248,41 @@ class Windows:
         return -(-(self.stream.tokens.size - 1) // self.length)
 
     def __getitem__(self, index: int) -> dict[str, np.ndarray]:
-        start, end = self._span(index)
-        tokens = np.zeros(self.length, np.int32)
-        labels = np.full(self.length, IGNORE, np.int32)
-        tokens[: end - start] = self.stream.tokens[start:end]
-        labels[: end - start] = self.stream.tokens[start + 1 : end + 1]
+        return {name: rows[0] for name, rows in self.gather([index]).items()}
+
+    def gather(self, indices: Sequence[int]) -> dict[str, np.ndarray]:
+        """Sequences of these indices: `tokens` and `labels`, int32 [rows, length].
+
+        Args:
+            indices: of the sequences.
+
+        Raises:
+            IndexError: an index is negative, or not less than the length.
+        """
+        starts = self._starts(indices)
+        # With the label of the last token, and in the type of the stored tokens: it is converted
+        # once, for all rows.
+        spans = np.zeros((starts.size, self.length + 1), self._tokens.dtype)
+        for span, start in zip(spans, starts.tolist(), strict=True):
+            found = self._tokens[start : start + self.length + 1]
+            span[: found.size] = found
+        tokens, labels = spans[:, :-1].astype(np.int32), spans[:, 1:].astype(np.int32)
+        sizes = self._sizes(starts)
+        for row in np.flatnonzero(sizes < self.length):
+            tokens[row, sizes[row] :] = 0
+            labels[row, sizes[row] :] = IGNORE
         return {"tokens": tokens, "labels": labels}
 
-    def _span(self, index: int) -> tuple[int, int]:
-        """Start and end of a sequence's tokens in the stream."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"index must be at least 0 and less than {len(self)}, got {index}")
-        start = index * self.length
-        return start, min(start + self.length, self.stream.tokens.size - 1)
+    def _starts(self, indices: Sequence[int]) -> np.ndarray:
+        """Where sequences start in the stream, in tokens: int64 [rows]."""
+        for index in indices:
+            if not 0 <= index < len(self):
+                raise IndexError(f"index must be at least 0 and less than {len(self)}, got {index}")
+        return np.asarray(indices, np.int64) * self.length
+
+    def _sizes(self, starts: np.ndarray) -> np.ndarray:
+        """How many tokens sequences have before they are filled up: int64 [rows]."""
+        return np.minimum(self.length, self._tokens.size - 1 - starts)
 
 
 class PackedDocuments(Windows):
@@ -291,17 +316,33 @@ class PackedDocuments(Windows):
         """Indices of tokens that are never a target: the first of each document."""
         return self.stream.offsets
 
-    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
-        item = super().__getitem__(index)
-        start, end = self._span(index)
-        # The document of each token, and of the last one's label.
-        document = np.searchsorted(self.stream.offsets, np.arange(start, end + 1), side="right")
-        crosses = np.diff(document) > 0
-        begins = np.append(True, crosses[:-1])
-        order = np.arange(end - start)
-        segment_ids = np.zeros(self.length, np.int32)
-        positions = np.zeros(self.length, np.int32)
-        segment_ids[: end - start] = np.cumsum(begins)
-        positions[: end - start] = order - np.maximum.accumulate(np.where(begins, order, 0))
-        item["labels"][: end - start][crosses] = IGNORE
-        return item | {"segment_ids": segment_ids, "positions": positions}
+    def gather(self, indices: Sequence[int]) -> dict[str, np.ndarray]:
+        """Sequences as `Windows.gather` gives them, with their segments and positions."""
+        rows = super().gather(indices)
+        starts = self._starts(indices)
+        sizes = self._sizes(starts)
+        begins = self._begins(starts, sizes)
+        rows["labels"][begins[:, 1:]] = IGNORE  # the first token of another document
+        begins = begins[:, :-1]
+        order = np.arange(self.length, dtype=np.int32)
+        segment_ids = np.cumsum(begins, axis=1, dtype=np.int32)
+        segment_ids += 1
+        positions = order - np.maximum.accumulate(np.where(begins, order, 0), axis=1)
+        for row in np.flatnonzero(sizes < self.length):
+            segment_ids[row, sizes[row] :] = 0
+            positions[row, sizes[row] :] = 0
+        return {**rows, "segment_ids": segment_ids, "positions": positions}
+
+    def _begins(self, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """Where documents begin behind the first token of sequences: bool [rows, length + 1]."""
+        offsets = self.stream.offsets
+        first, last = (
+            np.searchsorted(offsets, at, side="right") for at in (starts, starts + sizes)
+        )
+        counts = last - first
+        # Row and index of each document that begins in one of the sequences.
+        rows = np.repeat(np.arange(starts.size), counts)
+        documents = np.arange(rows.size) + np.repeat(last - np.cumsum(counts), counts)
+        begins = np.zeros((starts.size, self.length + 1), bool)
+        begins[rows, offsets[documents] - starts[rows]] = True
+        return begins

@@ -1,5 +1,7 @@
 """Tokens in several memory-mapped files, sliced as one array."""
 
+import bisect
+import itertools
 from typing import Any
 
 import numpy as np
@@ -20,9 +22,10 @@ class ShardedTokens:
     """
 
     def __init__(self, arrays: list[np.ndarray]) -> None:
-        self._arrays = arrays
-        self._ends = np.cumsum([array.size for array in arrays], dtype=np.int64)
-        self.size = int(self._ends[-1]) if arrays else 0
+        # Plain views of memory maps, whose own class makes every slice slow.
+        self._arrays = [array.view(np.ndarray) for array in arrays]
+        self._ends = list(itertools.accumulate(array.size for array in arrays))
+        self.size = self._ends[-1] if arrays else 0
         self.dtype = arrays[0].dtype if arrays else np.dtype(np.uint16)
 
     def __len__(self) -> int:
@@ -35,15 +38,15 @@ class ShardedTokens:
         start, stop, step = index.indices(self.size)
         if step != 1:
             raise IndexError(f"tokens are sliced one after the other, got step={step}")
-        first = int(np.searchsorted(self._ends, start, side="right"))
         parts = []
-        for array, end in zip(self._arrays[first:], self._ends[first:], strict=True):
+        for index in range(bisect.bisect_right(self._ends, start), len(self._arrays)):
             if start >= stop:
                 break
-            begin = int(end) - array.size
+            array, end = self._arrays[index], self._ends[index]
+            begin = end - array.size
             parts.append(array[start - begin : stop - begin])
-            start = min(int(end), stop)
-        return np.concatenate([np.zeros(0, self.dtype), *parts])
+            start = min(end, stop)
+        return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, self.dtype), *parts])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self[:], dtype)

@@ -1,6 +1,6 @@
 """Training and validation batches, and the checks that they pass before they reach a device."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -8,10 +8,22 @@ import numpy as np
 
 from jaxformer.errors import DataError
 
-__all__ = ["BatchSource", "HostBatch", "TrainingData", "batch_at", "check_data"]
+__all__ = [
+    "BatchSource",
+    "HostBatch",
+    "TrainingData",
+    "ValidationBatches",
+    "batch_at",
+    "check_data",
+    "joined_validation",
+]
 
 HostBatch = dict[str, Any]
 """Arrays by name, or any other pytree of arrays that the loss takes."""
+
+
+ValidationBatches = Iterable[Any] | Mapping[str, Iterable[Any]]
+"""Validation batches; or those of each part of the data, by the name of the part."""
 
 
 class BatchSource(Protocol):
@@ -27,7 +39,8 @@ class TrainingData(NamedTuple):
         batches: `batches[step]` is this host's rows of the batch of any step, the same each time:
             a pytree of arrays `[rows, ...]`. It can be a list of all batches.
         validation: returns an iterable of this host's validation batches, each time from the
-            first; None to train without validation.
+            first; None to train without validation. Or returns a dict of such iterables: the
+            validation loss is that of all batches, and that of each part is a score, "loss NAME".
         validation_bytes: UTF-8 bytes of the text that the validation batches predict, for bits
             per byte; None where they do not predict all of it.
         unit: what one label is, such as "token", "masked token" or "text".
@@ -43,10 +56,29 @@ class TrainingData(NamedTuple):
     """
 
     batches: BatchSource
-    validation: Callable[[], Iterable[Any]] | None = None
+    validation: Callable[[], ValidationBatches] | None = None
     validation_bytes: int | None = None
     unit: str = "token"
     scores: Callable[[Any], dict[str, float]] | None = None
+
+
+def joined_validation(parts: Mapping[str, TrainingData]) -> TrainingData:
+    """Validation data of several parts, whose losses are told apart; no training batches.
+
+    Args:
+        parts: data with validation batches, by name; with one unit, and without scores.
+    """
+
+    def validation() -> dict[str, Any]:
+        return {name: data.validation() for name, data in parts.items() if data.validation}
+
+    sizes = [data.validation_bytes for data in parts.values()]
+    return TrainingData(
+        batches=(),
+        validation=validation,
+        validation_bytes=None if None in sizes else sum(size for size in sizes if size),
+        unit=next(data.unit for data in parts.values()),
+    )
 
 
 def check_data(data: TrainingData, steps: int) -> None:

@@ -1,7 +1,7 @@
 """Validation: the loss on validation data, and other metrics."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from jaxformer.errors import DataError
+from jaxformer.training.data import ValidationBatches
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -64,7 +65,7 @@ class Evaluation(NamedTuple):
 def evaluate(
     eval_step: Callable[..., Any],
     params: Any,
-    batches: Iterable[Any],
+    batches: ValidationBatches,
     num_bytes: int | None = None,
     unit: str = "token",
 ) -> Evaluation:
@@ -73,7 +74,8 @@ def evaluate(
     Args:
         eval_step: function of (params, batch) to (loss_sum, weight_sum).
         params: parameters.
-        batches: validation batches.
+        batches: validation batches; or those of each part of the data by its name, whose losses
+            then are scores, "loss NAME", by the same forward passes.
         num_bytes: UTF-8 bytes of the text that the batches predict, for bits per byte.
         unit: what one label is, as in `Evaluation`.
 
@@ -81,9 +83,13 @@ def evaluate(
         The evaluation. Its loss does not depend on how the data is cut into batches.
 
     Raises:
-        DataError: there is no batch, or the weight of all batches is 0.
+        DataError: there is no batch, or the weight of all batches is 0, or that of a part.
     """
-    sums = [eval_step(params, batch) for batch in batches]
+    parts = batches if isinstance(batches, Mapping) else {"": batches}
+    sums, ends = [], []
+    for part in parts.values():
+        sums += [eval_step(params, batch) for batch in part]
+        ends.append(len(sums))
     if not sums:
         raise DataError(
             "validation must have at least one batch, got none; return a new iterator each time"
@@ -92,11 +98,20 @@ def evaluate(
     losses, weights = np.asarray(jax.device_get(sums), np.float64).T
     if weights.sum() == 0:
         raise DataError("validation must have something that counts, got a weight of 0 in all")
+    scores = {}
+    if isinstance(batches, Mapping):
+        for name, start, end in zip(parts, [0, *ends], ends, strict=False):
+            if weights[start:end].sum() == 0:
+                raise DataError(
+                    f"validation must have something that counts, got a weight of 0 in {name!r}"
+                )
+            scores[f"loss {name}"] = float(losses[start:end].sum() / weights[start:end].sum())
     finite = np.isfinite(losses) & np.isfinite(weights)
     return Evaluation(
         loss=losses.sum() / weights.sum(),
         predicted=int(weights[finite].sum()),
         bits_per_byte=None if num_bytes is None else losses.sum() / math.log(2) / num_bytes,
         unit=unit,
+        scores=scores,
         bad_batch=None if finite.all() else int(np.argmin(finite)),
     )

@@ -3,11 +3,12 @@
 import contextvars
 import dataclasses
 import functools
+import itertools
 import math
 import pathlib
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -17,7 +18,7 @@ from jaxformer import stopping
 from jaxformer.config import LoopConfig
 from jaxformer.errors import StorageError
 from jaxformer.training.checkpoints import Checkpoints
-from jaxformer.training.data import TrainingData, batch_at, check_rows
+from jaxformer.training.data import TrainingData, ValidationBatches, batch_at, check_rows
 from jaxformer.training.evaluation import Evaluation, evaluate
 from jaxformer.training.health import Health, diverged
 from jaxformer.training.metrics import MetricsWriter
@@ -178,16 +179,24 @@ class TrainingLoop:
             raise diverged("validation loss", self.step, self.last_saved, where)
         if data.scores is not None:
             params = self.runner.on_one_host(self.state.params)
-            result = result._replace(scores=self.may_be_cut_short(data.scores, params))
+            scores = self.may_be_cut_short(data.scores, params)
+            result = result._replace(scores={**result.scores, **scores})
         self.metrics.write(self.step, **result.figures)
         self.progress.print(f"step {self.step}: validation loss {result}")
         self.evaluation, self.validation_loss = result, result.loss
         self.unlogged_since = time.monotonic()  # so that this time does not count as training
 
-    def _validation_batches(self) -> Iterator[Any]:
+    def _validation_batches(self) -> ValidationBatches:
+        """The batches of the data, or of its parts, which are numbered through."""
         assert self.data.validation is not None
-        for index, batch in enumerate(self.data.validation()):
-            check_rows(f"validation batch {index}", batch, self.runner.num_local_shards)
+        found, numbers = self.data.validation(), itertools.count()
+        if isinstance(found, Mapping):
+            return {name: self._checked(part, numbers) for name, part in found.items()}
+        return self._checked(found, numbers)
+
+    def _checked(self, batches: Iterable[Any], numbers: Iterator[int]) -> Iterator[Any]:
+        for batch in batches:
+            check_rows(f"validation batch {next(numbers)}", batch, self.runner.num_local_shards)
             yield batch
             if self.runner.num_hosts > 1 and self.must_stop():
                 assert self.stop_signal is not None

@@ -12,6 +12,9 @@ from jaxformer.config import (
     LayerConfig,
     LinearScalingConfig,
     LionConfig,
+    MeshConfig,
+    MeshRule,
+    MixtureSourceConfig,
     NoPositionsConfig,
     OptimizerConfig,
     PositionsConfig,
@@ -171,6 +174,34 @@ def test_other_data_is_said_in_toml():
     assert line == 'data.source = "labelled", not "phrasebook", because data.paths are given'
 
 
+MIXTURE = tuple(
+    MixtureSourceConfig(name=name, paths=(f"{name}/*.txt",), weight=weight)
+    for name, weight in (("web", 3.0), ("code", 0.5))
+)
+
+
+def test_flags_leave_the_mixture_as_it_is_and_other_data_takes_its_place():
+    loaded = dataclasses.replace(
+        LOADED, data=dataclasses.replace(LOADED.data, source="files", paths=(), mixture=MIXTURE)
+    )
+    assert override("--training.steps 5", loaded).data == loaded.data
+    words = ["--data.paths", "my.txt"]
+    config = override_config(loaded, words, prog="")
+    assert (config.data.paths, config.data.mixture) == (("my.txt",), ())
+    (line,) = implied_settings(loaded, config, words)
+    assert line == (
+        'data.mixture = [], not [{ name = "web", paths = ["web/*.txt"], weight = 3.0, field = '
+        '"text" }, { name = "code", paths = ["code/*.txt"], weight = 0.5, field = "text" }], '
+        "because data.paths are given"
+    )
+
+
+def test_flags_leave_the_rules_of_the_mesh_as_they_are():
+    mesh = MeshConfig(rules=(MeshRule(path="*/embedding", axes=("", "fsdp")),))
+    config = dataclasses.replace(LOADED, mesh=mesh)
+    assert override("--mesh.fsdp 2", config).mesh == dataclasses.replace(mesh, fsdp=2)
+
+
 def test_flags_leave_layers_as_they_are():
     layers = (LayerConfig(local_window_size=3), LayerConfig(positions="alibi"))
     config = dataclasses.replace(LOADED, model=dataclasses.replace(LOADED.model, layers=layers))
@@ -222,12 +253,14 @@ def test_flag_of_early_stopping_takes_a_bool_or_never(flag, value):
         *(
             (
                 flag,
-                [f"model.{key} is an array of tables", f"write [[model.{key}]] into a TOML"],
+                [f"{key} is an array of tables", f"write [[{key}]] into a TOML"],
             )
             for flag, key in (
-                ("--model.layers 3", "layers"),
-                ("--model.layers.0.local-window-size 3", "layers"),
-                ("--model.first-layers=3", "first_layers"),
+                ("--model.layers 3", "model.layers"),
+                ("--model.layers.0.local-window-size 3", "model.layers"),
+                ("--model.first-layers=3", "model.first_layers"),
+                ("--mesh.rules.0.path x", "mesh.rules"),
+                ("--data.mixture.0.weight 3", "data.mixture"),
             )
         ),
     ],
@@ -257,5 +290,6 @@ def test_help_shows_the_keys_of_the_loaded_kinds_and_names_the_others(capsys):
     for shown in ("--model.positions.base FLOAT", "(default: 77.0)", "scaling.factor FLOAT"):
         assert shown in words
     others = ("positions.num-buckets", "optimizer.nesterov")
-    for hidden in (*others, "model.layers", "model.first-layers", "rotary-config"):
+    arrays = ("model.layers", "model.first-layers", "mesh.rules", "data.mixture")
+    for hidden in (*others, *arrays, "rotary-config"):
         assert hidden not in words

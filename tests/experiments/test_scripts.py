@@ -19,6 +19,10 @@ SEEDS = sorted((FOLDER / "seeds").glob("*.py"))
 
 # Options that make a script quick, and what its last lines have.
 SCRIPTS = {
+    "benchmarks/batches.py": (
+        "--tokens 5000 --length 16 --batch-size 4 --steps 1 --repeats 1",
+        r"4 rows of 16 tokens\n(.*\n){6}16 rows of 128 .*\n(.*\n){5}  MaskedBatches .* eats",
+    ),
     "benchmarks/checkpoints.py": (
         "--size tiny --steps 1 --repeats 1 --gigabytes 0.001",
         r"saving: a save adds .* of 100 steps\nverifying 0.00 GiB: min [\d.]+ s, .* s a GiB",

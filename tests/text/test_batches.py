@@ -11,6 +11,7 @@ from jaxformer.text import (
     Windows,
     evaluation_batches,
 )
+from jaxformer.text.sharded_tokens import ShardedTokens
 
 SIZE, LENGTH = 127, 3  # 42 sequences.
 STREAM = TokenStream(np.arange(1, SIZE + 1), np.arange(0, SIZE, 11))
@@ -58,10 +59,58 @@ def test_every_epoch_has_each_item_once_in_another_order(batch_size):
     assert orders[0].tolist() != sorted(orders[0].tolist())
 
 
+def test_order_stays_that_of_earlier_versions():
+    batches = Batches(WINDOWS, 5, seed=7)
+    assert first_tokens(batches, [0, 10**6]) == [85, 28, 1, 25, 88, 13, 64, 58, 25, 4]
+
+
+class OneByOne:
+    """A source without `gather`."""
+
+    def __init__(self, source):
+        self.source = source
+
+    def __len__(self):
+        return len(self.source)
+
+    def __getitem__(self, index):
+        return self.source[index]
+
+
+@pytest.mark.parametrize("source", [WINDOWS, PackedDocuments(STREAM, 17)])
+def test_batches_that_are_gathered_are_those_of_single_items(source):
+    batches, others = Batches(source, 12, seed=7), Batches(OneByOne(source), 12, seed=7)
+    for step in (0, 3, 17):
+        assert_equal(batches[step], others[step])
+    evaluations = (evaluation_batches(one, 12) for one in (source, OneByOne(source)))
+    for batch, other in zip(*evaluations, strict=True):
+        assert_equal(batch, other)
+
+
+def test_items_that_a_subclass_changes_are_not_gathered_without_the_change():
+    class Lengths(Windows):
+        def __getitem__(self, index):
+            return {**super().__getitem__(index), "index": np.array(index)}
+
+    batch = Batches(Lengths(STREAM, LENGTH), 5, seed=7)[2]
+    np.testing.assert_array_equal(batch["index"], (batch["tokens"][:, 0] - 1) // LENGTH)
+
+
+@pytest.mark.parametrize("index", [-1, 42, 100])
+def test_windows_refuse_an_index_that_they_do_not_have(index):
+    with pytest.raises(IndexError, match=f"less than 42, got {index}"):
+        WINDOWS.gather([0, index])
+
+
+SHARDS = ShardedTokens([STREAM.tokens[:31], STREAM.tokens[31:31], STREAM.tokens[31:]])
+SHARDED = PackedDocuments(TokenStream(SHARDS, STREAM.offsets), LENGTH)
+
+
+@pytest.mark.parametrize("source", [WINDOWS, SHARDED])
 @pytest.mark.parametrize("num_hosts", [1, 2, 4])
-def test_hosts_rows_make_up_the_global_batch(num_hosts):
-    whole = Batches(WINDOWS, 12, seed=7)
-    hosts = [Batches(WINDOWS, 12, seed=7, host=Host(h, num_hosts)) for h in range(num_hosts)]
+def test_hosts_rows_make_up_the_global_batch(source, num_hosts):
+    whole = Batches(PackedDocuments(STREAM, LENGTH) if source is SHARDED else source, 12, seed=7)
+    hosts = [Batches(source, 12, seed=7, host=Host(h, num_hosts)) for h in range(num_hosts)]
     for step in (0, 3, 17):  # Step 3 has the end of an epoch and the start of the next.
         parts = [host[step] for host in hosts]
         assert all(len(part["tokens"]) == 12 // num_hosts for part in parts)

@@ -248,3 +248,15 @@ def test_masked_batches_refuse_labels_of_whole_rows():
 
     with pytest.raises(ShapeError, match=r"shape \(5, 7\), got bool of shape \(5,\); a batch"):
         MaskedBatches(Classes(), seed=0, **OPTIONS)[0]
+
+
+def test_what_is_masked_stays_that_of_earlier_versions():
+    windows = Windows(TokenStream(np.arange(1, 128), np.array([0])), 3)
+    batches = Batches(windows, 5, seed=7)
+    batch = MaskedBatches(batches, seed=2, mask_token=128, vocab_size=129, rate=0.5)[3]
+    assert batch["tokens"].tolist() == [
+        [128, 128, 51], [128, 65, 128], [55, 128, 128], [128, 125, 128], [128, 107, 128],
+    ]  # fmt: skip
+    assert batch["labels"].tolist() == [
+        [49, 50, -1], [64, -1, 66], [-1, 56, 57], [124, -1, 126], [106, -1, 108],
+    ]  # fmt: skip

@@ -1,0 +1,56 @@
+"""Config of a source of a mixture: its files, and its share of what is trained on."""
+
+import dataclasses
+import math
+
+from jaxformer.config.checks import require, require_paths, require_types
+from jaxformer.errors import ConfigError
+
+__all__ = ["MixtureSourceConfig"]
+
+_MAX_NAME = 60  # characters, in tables and names of metrics
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MixtureSourceConfig:
+    """A source of a mixture.
+
+    Args:
+        name: what it is called in reports and metrics.
+        paths: its files or glob patterns, as data.paths.
+        weight: its share of the sequences that are trained on, by the sum of all weights.
+        field: key of the text in JSON Lines, or column of it in Parquet.
+
+    Raises:
+        ConfigError: the name is empty, too long or not printable, there is no path, or the weight
+            is not positive and finite.
+
+    Example:
+        >>> MixtureSourceConfig(name="code", paths=("code/**/*.py",), weight=1).field
+        'text'
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    weight: float
+    field: str = "text"
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        require(
+            0 < len(self.name) <= _MAX_NAME and self.name.isprintable() and bool(self.name.strip()),
+            f"name of a source of data.mixture must be 1 to {_MAX_NAME} printable characters",
+            name=self.name,
+        )
+        where = f"source {self.name!r} of data.mixture"
+        require_paths(self, "paths")
+        if not isinstance(self.paths, tuple) or not self.paths:
+            raise ConfigError(
+                f"{where} must have paths, files or patterns, got paths={self.paths!r}; name one, "
+                "or leave the source out"
+            )
+        if not 0 < self.weight < math.inf:
+            raise ConfigError(
+                f"{where} must have a weight that is positive and finite, got weight="
+                f"{self.weight!r}; leave out a source that is not wanted"
+            )

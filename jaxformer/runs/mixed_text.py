@@ -1,0 +1,191 @@
+"""Text before it is encoded: documents, part of a corpus, or a mixture of several of these."""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxformer import text
+from jaxformer.config import DataConfig, MixtureSourceConfig
+from jaxformer.errors import DataError
+from jaxformer.runs.prepare import fingerprint
+from jaxformer.runs.task_values import Split
+
+__all__ = [
+    "MixedText",
+    "TextPart",
+    "all_texts",
+    "has_corpus",
+    "mixture_report",
+    "naming_source",
+    "read_mixture",
+    "shared_documents",
+    "split_fingerprint",
+    "tokenizer_texts",
+]
+
+_SAMPLE = 2**25  # bytes of training text that a tokenizer is trained on, as of a corpus
+_PIECE = 2**17  # characters of a document that are drawn together
+
+TextPart = Sequence[str] | text.CorpusPart
+"""Documents in memory, or the part of a corpus that is for training or for validation."""
+
+
+class MixedText(NamedTuple):
+    """Text of the sources of a mixture, for training or for validation.
+
+    Args:
+        parts: documents in memory, or a part of a corpus, by the name of their source.
+        sample: texts of all sources: for training, those that a tokenizer is trained on; for
+            validation, those that prompts are taken from.
+    """
+
+    parts: dict[str, TextPart]
+    sample: tuple[str, ...]
+
+
+@contextlib.contextmanager
+def naming_source(name: str) -> Iterator[None]:
+    """Names the source of a mixture in the errors on its data."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"source {name!r} of data.mixture: {error}") from None
+
+
+def read_mixture(
+    config: DataConfig, read: Callable[[DataConfig], Split], *, characters: bool
+) -> Split:
+    """Reads the sources of a mixture.
+
+    Args:
+        config: of the data, with a mixture.
+        read: reads the files of a config without one, split for training and validation.
+        characters: whether the sample must have every character.
+
+    Returns:
+        Two `MixedText`s. The sample for the tokenizer has, of each source, its weight's share of
+        32 MiB, or all that there is.
+
+    Raises:
+        DataError: a source cannot be read or split, or a file is in two of them.
+    """
+    _require_apart(config.mixture)
+    splits = {}
+    for source in config.mixture:
+        with naming_source(source.name):
+            splits[source.name] = read(
+                dataclasses.replace(config, mixture=(), paths=source.paths, field=source.field)
+            )
+    train = {name: split.train for name, split in splits.items()}
+    validation = {name: split.validation for name, split in splits.items()}
+    total = sum(source.weight for source in config.mixture)
+    sample: list[str] = []
+    for source in config.mixture:
+        texts = all_texts(train[source.name])
+        size = _SAMPLE * source.weight / total
+        sample += texts if characters else _drawn(texts, size)
+    held_out = tuple(one for part in validation.values() for one in all_texts(part))
+    return Split(MixedText(train, tuple(sample)), MixedText(validation, held_out))
+
+
+def tokenizer_texts(part: TextPart | MixedText) -> Sequence[str]:
+    """Texts that a tokenizer is trained on."""
+    return part.sample if isinstance(part, MixedText) else all_texts(part)
+
+
+def all_texts(part: TextPart | MixedText) -> Sequence[str]:
+    """All documents, or what was drawn of a corpus."""
+    if isinstance(part, MixedText):
+        return [one for source in part.parts.values() for one in all_texts(source)]
+    return part.sample if isinstance(part, text.CorpusPart) else part
+
+
+def has_corpus(part: TextPart | MixedText) -> bool:
+    """Whether some of the text is not in memory."""
+    parts = part.parts.values() if isinstance(part, MixedText) else [part]
+    return any(isinstance(one, text.CorpusPart) for one in parts)
+
+
+def split_fingerprint(data: Split) -> str:
+    """SHA-256 of the text of a split; of a mixture, also of the names of its sources."""
+    if isinstance(data.train, MixedText):
+        sources = [
+            (name, split_fingerprint(Split(part, data.validation.parts[name])))
+            for name, part in data.train.parts.items()
+        ]
+        return fingerprint(*sources)
+    parts = [
+        (part.corpus.fingerprint,) if isinstance(part, text.CorpusPart) else part
+        for part in (data.train, data.validation)
+    ]
+    return fingerprint(*parts)
+
+
+def _require_apart(sources: Sequence[MixtureSourceConfig]) -> None:
+    """Raises DataError where two sources have a file in common."""
+    owners: dict[str, str] = {}
+    for source in sources:
+        with naming_source(source.name):
+            files = text.text_files(source.paths)
+        for file in files:
+            owner = owners.setdefault(os.path.realpath(file), source.name)
+            if owner != source.name:
+                raise DataError(
+                    f"a file must be in one source of data.mixture, got '{file}' in {owner!r} and "
+                    f"{source.name!r}; change the paths of one"
+                )
+
+
+def _drawn(texts: Sequence[str], size: float) -> Sequence[str]:
+    """All texts, or pieces of them, drawn at random, of so many bytes."""
+    if sum(len(one.encode()) for one in texts) <= size:
+        return texts
+    pieces = [one[start : start + _PIECE] for one in texts for start in range(0, len(one), _PIECE)]
+    drawn = []
+    for index in np.random.default_rng(0).permutation(len(pieces)):
+        if size <= 0:
+            break
+        drawn.append(pieces[index])
+        size -= len(pieces[index].encode())
+    return drawn
+
+
+def shared_documents(train: MixedText, validation: MixedText) -> Iterator[str]:
+    """Lines on validation documents of a source that another one trains on.
+
+    Only of sources in memory: of larger ones, a document's own text decides which side it is on,
+    in every source the same.
+    """
+    documents = {name: set(part) for name, part in train.parts.items() if not has_corpus(part)}
+    for name, part in validation.parts.items():
+        for other, trained in documents.items():
+            shared = 0 if has_corpus(part) or other == name else len(trained.intersection(part))
+            if shared:
+                of = f"{'document' if shared == 1 else 'documents'} of {name!r}"
+                are = "is" if shared == 1 else "are"
+                yield f"{shared:,} validation {of} {are} also in the training data of {other!r}"
+
+
+def mixture_report(
+    mixture: text.Mixture, streams: Mapping[str, text.TokenStream], *, steps: int, batch_size: int
+) -> Iterator[str]:
+    """A line on each source: its share, its size, and its epochs in a run.
+
+    Args:
+        mixture: the sources, cut into sequences.
+        streams: their tokens for training.
+        steps: of the run.
+        batch_size: sequences in a step.
+    """
+    epochs = mixture.epochs(steps * batch_size)
+    for name, stream in streams.items():
+        count = stream.offsets.size
+        yield (
+            f"{name}: {100 * mixture.shares[name]:.3g}% of the sequences; {count:,} "
+            f"{'document' if count == 1 else 'documents'}, {stream.tokens.size:,} tokens, "
+            f"{epochs[name]:.3g} epochs in the {steps:,} steps of training.steps"
+        )

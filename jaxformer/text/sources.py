@@ -1,0 +1,86 @@
+"""Sources of rows, random-access data that batches are made of, and the shuffled order of one."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import grain
+import numpy as np
+
+__all__ = ["GatheringSource", "ShuffledRows", "Source", "gather_rows"]
+
+
+class Source(Protocol):
+    """Random-access data to make batches of: dicts of arrays, all of the same shapes.
+
+    One that can read many items faster than one by one has a method `gather` as well, as a
+    `GatheringSource`, which batches then call.
+
+    Example:
+        >>> from jaxformer.text import Windows, build_stream, byte_tokenizer
+        >>> source: Source = Windows(build_stream(["abc"], byte_tokenizer()), length=2)
+    """
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]: ...
+
+
+class GatheringSource(Source, Protocol):
+    """A source that reads many items by one call."""
+
+    def gather(self, indices: Sequence[int]) -> dict[str, np.ndarray]:
+        """Stacks items.
+
+        Args:
+            indices: of the items, each at least 0 and less than the length; any may repeat.
+
+        Returns:
+            The arrays of the items by name, `[items, ...]`.
+        """
+
+
+def gather_rows(source: Source, indices: Sequence[int]) -> dict[str, np.ndarray]:
+    """Stacks items of a source, at least one: by its `gather`, or else one by one.
+
+    Args:
+        source: the source.
+        indices: of the items.
+
+    Returns:
+        The arrays of the items by name, `[items, ...]`.
+
+    Example:
+        >>> gather_rows([{"x": np.array(5)}, {"x": np.array(7)}], [1, 0, 1])["x"]
+        array([7, 5, 7])
+    """
+    for kind in type(source).__mro__:
+        if "gather" in vars(kind):
+            return source.gather(indices)  # type: ignore[attr-defined]
+        # A subclass that changes the items, and inherits the `gather` that does not know of it.
+        if "__getitem__" in vars(kind):
+            break
+    items = [source[index] for index in indices]
+    return {name: np.stack([item[name] for item in items]) for name in items[0]}
+
+
+class ShuffledRows:
+    """The rows of a source over all epochs: each epoch has every item once, in another order.
+
+    Args:
+        source: the items, at least one.
+        seed: seed of the order, at least 0.
+
+    Example:
+        >>> rows = ShuffledRows([{"x": np.array(5)}, {"x": np.array(7)}], seed=0)
+        >>> rows.gather(range(6))["x"]
+        array([7, 5, 5, 7, 7, 5])
+    """
+
+    def __init__(self, source: Source, seed: int) -> None:
+        self._source = source
+        # Of the indices, so that the source is asked for the items of a batch by one call.
+        self._order = grain.MapDataset.range(len(source)).seed(seed).shuffle().repeat()
+
+    def gather(self, rows: Iterable[int]) -> dict[str, np.ndarray]:
+        """Stacks rows, of any epochs, each at least 0: arrays by name, `[rows, ...]`."""
+        return gather_rows(self._source, [self._order[row] for row in rows])

@@ -1,0 +1,226 @@
+"""Runs on a mixture of sources: one in memory, one that is larger than what is kept there."""
+
+import json
+
+import numpy as np
+import pytest
+
+from jaxformer import runs, text
+from jaxformer.cli import main
+from jaxformer.config import MixtureSourceConfig, config_to_toml
+from jaxformer.errors import CheckpointError, ConfigError, DataError
+from jaxformer.runs import mixed_text
+from jaxformer.text import corpus as corpora
+from tests.runs import tiny
+
+WORDS = {"web": ["cat", "dog", "sat", "on", "the", "mat"], "code": ["if", "for", "x", "y", "in"]}
+COUNTS = {"web": 60, "code": 12}
+RNG = np.random.default_rng(0)
+TEXTS = {
+    name: [" ".join(RNG.choice(words, 30)) + "." for _ in range(COUNTS[name])]
+    for name, words in WORDS.items()
+}
+
+
+@pytest.fixture(autouse=True)
+def _the_larger_source_does_not_fit_the_memory(monkeypatch):
+    sizes = {name: sum(map(len, texts)) for name, texts in TEXTS.items()}
+    assert sizes["code"] < 2000 < sizes["web"]
+    monkeypatch.setattr(corpora, "_IN_MEMORY", 2000)
+
+
+def write_lines(path, texts):
+    path.write_text("".join(json.dumps({"body": one}) + "\n" for one in texts), encoding="utf-8")
+    return str(path)
+
+
+def source(name, paths, weight=1.0, **others):
+    return MixtureSourceConfig(name=name, paths=paths, weight=weight, **others)
+
+
+def sources(folder):
+    """A mixture of three parts of the web and one of code."""
+    code = folder / "code"
+    code.mkdir(exist_ok=True)
+    for index, one in enumerate(TEXTS["code"]):
+        (code / f"{index}.py").write_text(one, encoding="utf-8")
+    web = write_lines(folder / "web.jsonl", TEXTS["web"])
+    return (source("web", (web,), 3.0, field="body"), source("code", (f"{code}/*.py",)))
+
+
+def experiment(folder, architecture="decoder", mixture=None, data=None, **changes):
+    data = {"source": "files", "mixture": mixture or sources(folder), "validation_fraction": 0.3,
+            "cache": str(folder / "cache")} | (data or {})  # fmt: skip
+    changes["training"] = {"steps": 4, "eval_every": 4} | changes.get("training", {})
+    changes["model"] = {"dropout_rate": 0.0} | changes.get("model", {})
+    return tiny.config(folder, architecture=architecture, data=data, **changes)
+
+
+@pytest.mark.parametrize(
+    "architecture", ["decoder", pytest.param("encoder", marks=pytest.mark.once)]
+)
+def test_run_on_a_mixture_is_trained_and_opened(tmp_path, capsys, architecture):
+    data = {"packing": "documents"} if architecture == "decoder" else {}
+    made = experiment(tmp_path, architecture, data=data)
+    reports = tiny.train(made)
+    web, code = reports[:2]
+    task = runs.prepare_task(made)
+    assert web.startswith("web: 75% of the sequences; 4") and code.startswith("code: 25% of")
+    tokens = [stream.tokens.size for stream in task.train.values()]
+    assert all(f" {n:,} tokens" in line for n, line in zip(tokens, (web, code), strict=True))
+    # Four steps of eight rows of twelve tokens, a quarter of them code.
+    assert f"{8 / -(-(tokens[1] - 1) // 12):.3g} epochs in the 4 steps of training.steps" in code
+    assert any(line.startswith("web: 60 documents, ") for line in reports)
+    assert task.summary.train_tokens == sum(tokens)
+
+    run = runs.open_run(made.out)
+    evaluation = run.evaluate()
+    figures = tiny.metrics(tmp_path)[-1]
+    assert evaluation.loss == pytest.approx(figures["validation_loss"], rel=1e-6)
+    assert list(evaluation.scores) == ["loss web", "loss code"]
+    for name, value in evaluation.scores.items():
+        assert value == pytest.approx(figures[name], rel=1e-6)
+    # Of all tokens, not the mean of the two.
+    predicted = {
+        name: run.task.evaluate(run.params, {name: one}).predicted
+        for name, one in run.task.load_validation(run.folder).items()
+    }
+    assert evaluation.predicted == sum(predicted.values())
+    mean = sum(evaluation.scores[f"loss {name}"] * n for name, n in predicted.items())
+    assert evaluation.loss == pytest.approx(mean / evaluation.predicted, rel=1e-6)
+
+    main(["evaluate", made.out])
+    assert f"loss code {evaluation.scores['loss code']:.4g}, over" in capsys.readouterr().out
+
+
+@pytest.mark.once
+def test_run_on_a_mixture_goes_on_as_if_it_had_not_stopped(tmp_path):
+    (tmp_path / "whole").mkdir()
+    whole = runs.train_run(experiment(tmp_path / "whole", training={"steps": 6}))
+    runs.train_run(experiment(tmp_path))
+    resumed = runs.train_run(experiment(tmp_path, training={"steps": 6}))
+    np.testing.assert_array_equal(*(tiny.leaf(result.params) for result in (whole, resumed)))
+    for name in ("loss", "validation_loss", "loss web", "loss code"):
+        whole_run, resumed_run = (
+            tiny.figures(one, name)[6] for one in (tmp_path / "whole", tmp_path)
+        )
+        assert whole_run == resumed_run
+    mixture = sources(tmp_path)
+    heavier = (mixture[0], source("code", mixture[1].paths, 2.0))
+    with pytest.raises(CheckpointError, match=r"data.mixture\[1\].weight: 1.0 there, 2.0 now"):
+        runs.train_run(experiment(tmp_path, mixture=heavier, training={"steps": 8}))
+    (tmp_path / "code" / "0.py").write_text("if x in y for x in y for x", encoding="utf-8")
+    with pytest.raises(CheckpointError, match="was trained on another text"):
+        runs.train_run(experiment(tmp_path, mixture=mixture, training={"steps": 8}))
+
+
+def test_masks_of_a_source_do_not_depend_on_the_batches(tmp_path):
+    task = runs.prepare_task(experiment(tmp_path, "encoder"))
+    found = []
+    for size in (8, 2):
+        made = tiny.change(task.config, training={"batch_size": size})
+        other = type(task)(config=made, tokenizers=task.tokenizers)
+        batches = other.evaluation_data(task.validation, runs.train.training_runner(made))
+        for part in batches.validation().values():
+            labels = np.concatenate([batch["labels"] for batch in part])
+            found.append(labels[(labels != text.IGNORE).any(axis=1)])
+    for one, two in zip(found[:2], found[2:], strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_inspection_names_the_source_of_each_row(tmp_path):
+    report = runs.inspect_data(experiment(tmp_path), step=3, rows=8)
+    assert [row["source"] for row in report.batch.rows] == ["web", "web", "web", "code"] * 2
+    for row in report.batch.rows:
+        words = set(row["text"].replace("‹", " ").replace("›", " ").replace("‖", " ").split())
+        assert len({word.strip(".") for word in words} & set(WORDS[row["source"]])) > 1
+    assert report.steps_per_epoch is None and report.unit == "documents"
+    assert report.report[0].startswith("web: 75% of the sequences")
+    assert report.train + report.validation == sum(COUNTS.values())
+
+
+def test_tokenizer_is_trained_on_the_share_of_each_source(tmp_path, monkeypatch):
+    monkeypatch.setattr(mixed_text, "_SAMPLE", 2000)
+    monkeypatch.setattr(mixed_text, "_PIECE", 20)
+    mixture = sources(tmp_path)
+    split = runs.LanguageModelTask.read(experiment(tmp_path, mixture=mixture))
+    sizes = {
+        name: sum(len(one) for one in split.train.sample if set(one.split()) & set(WORDS[name]))
+        for name in WORDS
+    }
+    assert 1000 < sizes["web"] < 1520 and 300 < sizes["code"] < 520
+    few = (mixture[0], source("code", mixture[1].paths, 1000.0))
+    split = runs.LanguageModelTask.read(experiment(tmp_path, mixture=few))
+    (trained,) = (part for name, part in split.train.parts.items() if name == "code")
+    assert set(trained) <= set(split.train.sample)  # which is all there is
+
+
+def test_characters_of_a_mixture_are_all_known(tmp_path, monkeypatch):
+    monkeypatch.setattr(mixed_text, "_SAMPLE", 10)
+    mixture = sources(tmp_path)
+    rare = {name: chr(0x4E00 + i) for i, name in enumerate(map(str, range(COUNTS["code"])))}
+    for name, character in rare.items():
+        (tmp_path / "code" / f"{name}.py").write_text(f"for x in y: {character}", encoding="utf-8")
+    made = experiment(tmp_path, mixture=mixture, tokenizer={"kind": "character"})
+    words = runs.prepare_task(made).tokenizer.words
+    assert set(words) == {*"".join(TEXTS["web"]), *"for x in y: ", *rare.values()}
+
+
+def test_documents_that_two_sources_share_are_reported(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpora, "_IN_MEMORY", 2**20)
+    paths = [write_lines(tmp_path / f"{name}.jsonl", TEXTS["web"]) for name in "ab"]
+    # Twice the same documents, in another order: the split of each is of its own order.
+    write_lines(tmp_path / "b.jsonl", TEXTS["web"][::-1])
+    mixture = tuple(
+        source(name, (path,), field="body") for name, path in zip("ab", paths, strict=True)
+    )
+    report = runs.prepare_task(experiment(tmp_path, mixture=mixture)).report
+    assert any("validation documents of 'a' are also in the training data of 'b'" in one
+               for one in report)  # fmt: skip
+
+
+def write_files(folder):
+    """Files that a mixture cannot be made of, beside those that it can."""
+    sources(folder)
+    (folder / "empty.txt").write_text("", encoding="utf-8")
+    (folder / "short.txt").write_text("one two three\n" * 3, encoding="utf-8")
+    (folder / "line.txt").write_text("word", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("nowhere.txt", "source 'more' of data.mixture: .*nowhere.txt"),
+        ("no*where.txt", "source 'more' of data.mixture: a pattern must match at least one"),
+        ("empty.txt", "source 'more' of data.mixture: a text file must have text, got the empty"),
+        ("line.txt", "source 'more' of data.mixture: a stream must have at least 2 tokens, got 1"),
+        (
+            "short.txt",
+            "source 'more' of data.mixture must have more than model.max_len = 12 tokens for "
+            "training, which are a sequence, got 6; add text, or leave it out",
+        ),
+        ("web.jsonl", "a file must be in one source of data.mixture, got .* in 'web' and 'more'"),
+        ("../*/code/3.py", "a file must be in one source .* got .*3.py' in 'code' and 'more'"),
+    ],
+)
+def test_source_that_cannot_be_used_is_named_in_one_line(tmp_path, path, message):
+    write_files(tmp_path)
+    more = source("more", (str(tmp_path / path),))
+    with pytest.raises(DataError, match=message) as found:
+        runs.prepare_task(experiment(tmp_path, mixture=(*sources(tmp_path), more)))
+    assert "\n" not in str(found.value)
+
+
+def test_neither_paths_nor_a_mixture_is_an_error_as_before(tmp_path):
+    made = tiny.config(tmp_path, architecture="decoder", data={"source": "files"})
+    with pytest.raises(ConfigError, match="needs data.paths"):
+        runs.prepare_task(made)
+
+
+def test_files_take_the_place_of_a_mixture_on_the_command_line(tmp_path, capsys):
+    config = tmp_path / "tiny.toml"
+    config.write_text(config_to_toml(experiment(tmp_path)), encoding="utf-8")
+    main(["inspect", str(config), "--data.paths", f"{tmp_path}/code/*.py", "--rows", "1"])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "data.mixture = [], not [{ name = " in out and "because data.paths are given" in out
+    assert "source: " not in out

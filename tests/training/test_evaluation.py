@@ -1,0 +1,47 @@
+import math
+
+import pytest
+
+from jaxformer.errors import DataError
+from jaxformer.training import TrainingData, evaluate
+from jaxformer.training.data import joined_validation
+
+
+def eval_step(params, batch):
+    """A batch is its own (loss_sum, weight_sum)."""
+    return batch
+
+
+PARTS = {"web": [(6.0, 3.0), (5.0, 2.0)], "code": [(14.0, 2.0)], "books": [(1.0, 4.0)]}
+
+
+def test_losses_of_parts_are_scores_and_the_loss_is_that_of_all():
+    result = evaluate(eval_step, None, PARTS, num_bytes=26)
+    assert result.loss == 26 / 11 and result.predicted == 11
+    assert result.scores == {"loss web": 11 / 5, "loss code": 7.0, "loss books": 0.25}
+    assert result.bits_per_byte == pytest.approx(1 / math.log(2))
+    one_part = evaluate(eval_step, None, [batch for part in PARTS.values() for batch in part])
+    assert one_part.loss == result.loss and one_part.scores == {}
+
+
+def test_batches_of_parts_are_numbered_through():
+    parts = {"web": PARTS["web"], "code": [(1.0, 1.0), (math.nan, 1.0)]}
+    assert evaluate(eval_step, None, parts).bad_batch == 3
+
+
+def test_part_of_which_nothing_counts_is_named():
+    with pytest.raises(DataError, match="got a weight of 0 in 'code'"):
+        evaluate(eval_step, None, {"web": PARTS["web"], "code": [(0.0, 0.0)]})
+
+
+@pytest.mark.parametrize(("sizes", "total"), [((3, 5), 8), ((3, None), None)])
+def test_joined_validation_begins_anew_each_time_and_adds_up_bytes(sizes, total):
+    parts = {
+        name: TrainingData((), lambda name=name: iter(PARTS[name]), size, "masked token")
+        for name, size in zip(PARTS, sizes, strict=False)
+    }
+    joined = joined_validation(parts)
+    assert (joined.validation_bytes, joined.unit) == (total, "masked token")
+    for _ in range(2):
+        found = {name: list(batches) for name, batches in joined.validation().items()}
+        assert found == {name: PARTS[name] for name in parts}
