@@ -36,6 +36,7 @@ from jaxformer.text.vocabularies import (
     train_bpe,
     train_character,
     train_word,
+    with_end_of_text,
     with_mask,
 )
 from jaxformer.text.word_vectors import WordVectors, read_word_vectors
@@ -93,5 +94,6 @@ __all__ = [
     "recorded_corpus",
     "scan_corpus",
     "text_files",
+    "with_end_of_text",
     "with_mask",
 ]
