@@ -131,7 +131,11 @@ PAIRS = {
         (lambda: DataConfig(num_buckets=9), ["num_buckets must be in 1 .. 8, got num_buckets=9"]),
         (
             lambda: DataConfig(source="copy", paths=("a",)),
-            ["read by data.source 'files', 'pairs' and 'labelled' only", "source='copy'", "('a',)"],
+            [
+                "read by data.source 'files', 'tokens', 'pairs' and 'labelled' only",
+                "source='copy'",
+                "('a',)",
+            ],
         ),
         (
             lambda: DataConfig(source="phrasebook", validation_paths=("a",)),
@@ -147,7 +151,11 @@ PAIRS = {
         *(
             (
                 lambda source=source: DataConfig(source=source, packing="documents"),
-                ["packing is for data.source 'python' and 'files'", repr(source), "remove packing"],
+                [
+                    "packing is for data.source 'python', 'files' and 'tokens'",
+                    repr(source),
+                    "remove packing",
+                ],
             )
             for source in ("pairs", "labelled", "phrasebook", "sort")
         ),

@@ -21,12 +21,14 @@ class Source(NamedTuple):
         paths: keys of `DataConfig` that name its files.
         splits: whether it gives validation_fraction of itself; if not, it has a split of its own.
         synthetic: whether it generates sequences of symbols, by data.synthetic.
+        has_text: whether a tokenizer can be trained on it; if not, its files hold token ids.
     """
 
     yields: tuple[Yields, ...]
     paths: tuple[str, ...] = ()
     splits: bool = False
     synthetic: bool = False
+    has_text: bool = True
 
 
 _MAX_SYMBOLS = 10**8  # of synthetic tasks; some gigabytes of memory
@@ -37,6 +39,7 @@ _FILES = ("paths", "validation_paths")
 SOURCES: dict[str, Source] = {
     "python": Source(("stream",), paths=("validation_paths",), splits=True),
     "files": Source(("stream",), paths=_FILES, splits=True),
+    "tokens": Source(("stream",), paths=_FILES, splits=True, has_text=False),
     "pairs": Source(("pairs",), paths=_FILES, splits=True),
     "labelled": Source(("labelled",), paths=_FILES, splits=True),
     "phrasebook": Source(("pairs", "labelled")),
@@ -163,25 +166,29 @@ class DataConfig:
 
     Args:
         source: text for a decoder, or for an encoder that predicts masked tokens: "python", the
-            documentation that ships with Python, or "files", from paths. Pairs for an
-            encoder-decoder: "pairs", from paths; "phrasebook", the English-Kannada one in this
-            package; or the synthetic "copy", "reverse" and "sort". Labelled texts for an encoder
-            that classifies: "labelled", from paths; or "phrasebook", with its topics.
+            documentation that ships with Python; "files", from paths; or "tokens", text that is
+            tokenized already, from paths. Pairs for an encoder-decoder: "pairs", from paths;
+            "phrasebook", the English-Kannada one in this package; or the synthetic "copy",
+            "reverse" and "sort". Labelled texts for an encoder that classifies: "labelled", from
+            paths; or "phrasebook", with its topics.
         paths: "files": files or glob patterns: of text, UTF-8, each file one document; of JSON
-            Lines (.jsonl), each line one; or of Parquet (.parquet), each row one. "pairs": a file
-            of source, tab, target; or a file of sources and one of targets, line by line.
-            "labelled": files of text, tab, label. Names that end in .gz or .zst are unpacked.
+            Lines (.jsonl), each line one; or of Parquet (.parquet), each row one. "tokens": files
+            of token ids, one after the other: .bin as nanoGPT or llm.c write them, or .npy with
+            integers of one axis. "pairs": a file of source, tab, target; or a file of sources and
+            one of targets, line by line. "labelled": files of text, tab, label. Names of text files
+            that end in .gz or .zst are unpacked.
         field: "files": key of the text in a line of JSON, or column of it in a Parquet file.
         errors: "files": "strict" ends at what cannot be read, such as a line that is not UTF-8;
             "skip" leaves it out, counts it, and names the first.
         validation_fraction: share of the data for validation, from the end of a fixed random
             order: of the characters of "files" and "python", of the rows of "pairs" and "labelled";
-            not used when validation_paths are given. Of "files" with more than 64 MiB of text,
-            documents are drawn by their hash; of text files, parts of 128 KiB.
+            of "tokens" the last. Not used when validation_paths are given. Of "files" with more
+            than 64 MiB of text, documents are drawn by their hash; of text files, parts of 128 KiB.
         validation_paths: files with validation data.
         packing: "windows" cuts the stream of all documents into windows; "documents" does too, but
             tokens attend to their own document only, in which positions restart at 0.
-        cache: folder for tokens, which another run on the same text finds there;
+        cache: folder for tokens, which another run on the same text finds there, and for what was
+            found in files of tokens;
             $XDG_CACHE_HOME/jaxformer, or else ~/.cache/jaxformer, when not given.
         mask_rate: share of the tokens that an encoder has to predict.
         num_buckets: number of lengths that batches of pairs and labelled texts are padded to; each

@@ -67,6 +67,8 @@ class LanguageModelTask(StreamTask):
     def evaluation_data(self, validation: StreamText, runner: Runner) -> TrainingData:
         """Makes batches of all windows, and counts the bytes that they predict."""
         data = super().evaluation_data(validation, runner)
+        if validation.num_bytes is None:
+            return data
         # Tokens that nothing comes before are not predicted, and cost the model nothing.
         tokens, unpredicted = validation.stream.tokens, self.windows(validation.stream).unpredicted
         free = sum(self.tokenizer.byte_length(int(tokens[i])) for i in unpredicted)

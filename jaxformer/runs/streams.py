@@ -19,8 +19,10 @@ from jaxformer.runs.prepare import fingerprint
 from jaxformer.runs.stream_text import (
     StreamText,
     encode_text,
+    first_documents,
     load_text,
     read_files,
+    read_token_files,
     save_text,
 )
 from jaxformer.runs.task import Task
@@ -40,7 +42,7 @@ class StreamTask(Task):
 
     @classmethod
     def read(cls, config: ExperimentConfig) -> Split:
-        """Reads the files that the config names, or Python's documentation."""
+        """Reads the files that the config names, or Python's documentation; maps token files."""
         data, by_character = config.data, config.tokenizer.kind == "character"
         read = functools.partial(read_files, data, characters=by_character)
         if data.source == "python":
@@ -48,6 +50,8 @@ class StreamTask(Task):
             if not data.validation_paths:
                 return Split(*text.split_documents(documents, data.validation_fraction))
             return Split(documents, _whole(read(data.validation_paths, 0)))
+        if data.source == "tokens":
+            return read_token_files(data)
         if not data.paths:
             raise ConfigError(
                 "data.source 'files' needs data.paths: text files or globs; for example "
@@ -73,7 +77,7 @@ class StreamTask(Task):
 
     @classmethod
     def training_texts(cls, split: Split) -> tuple[Sequence[str], Sequence[str]]:
-        """All documents, or what was drawn of a corpus."""
+        """All documents, or what was drawn of a corpus; no text of token files."""
         train, validation = (_sample(part) for part in (split.train, split.validation))
         return train, validation
 
@@ -82,20 +86,25 @@ class StreamTask(Task):
         train = encode_text(data.train, self.tokenizer, self.config.data)
         validation = encode_text(data.validation, self.tokenizer, self.config.data)
         summary = DataSummary(
-            fingerprint=_fingerprint(data),
+            fingerprint=_fingerprint(data, train, validation),
             documents=train.num_documents,
             train_tokens=train.stream.tokens.size,
             validation_tokens=validation.stream.tokens.size,
         )
-        prompts = self.default_prompts(_sample(data.validation))
+        texts = _sample(data.validation)
+        if isinstance(data.validation, text.TokenFiles):
+            texts = first_documents(validation.stream, self.tokenizer)
         return dataclasses.replace(
-            self, config=self.with_prompts(prompts), train=train.stream, validation=validation,
-            summary=summary, report=(*self.report, *_reports(data, train.folder)),
+            self, config=self.with_prompts(self.default_prompts(texts)), train=train.stream,
+            validation=validation, summary=summary,
+            report=(*self.report, *_reports(data, train, validation)),
         )  # fmt: skip
 
     def default_prompts(self, documents: Sequence[str]) -> tuple[str, ...]:
         """The starts of three lines, short enough for any context."""
         lines = [line for line in "\n".join(documents).splitlines() if line.strip()]
+        if not lines:  # as of token files without text at their start
+            return ()
         prompts = []
         for place in range(_PROMPTS):
             prompt = lines[place * len(lines) // _PROMPTS].strip()[:20]
@@ -132,6 +141,12 @@ class StreamTask(Task):
         lengths = np.diff(self.train.offsets, append=self.train.tokens.size)
         if self.split is None:
             return DataView(train=lengths.size, lengths={"documents": lengths})
+        if isinstance(self.split.train, text.TokenFiles):  # which have no text to look at
+            return DataView(
+                train=self.summary.documents,
+                validation=self.validation.num_documents,
+                lengths={"documents": lengths},
+            )
         train, validation = _sample(self.split.train), _sample(self.split.validation)
         of = f"of {LONG} characters or more"
         shared: dict[str, tuple[Iterable[str], Iterable[str]]] = {
@@ -162,6 +177,8 @@ class StreamTask(Task):
     def read_validation(self, paths: Sequence[str]) -> StreamText:
         """Reads and encodes files, as those of the config are read."""
         data = self.config.data
+        if data.source == "tokens":
+            return encode_text(text.map_token_files(text.text_files(paths)), self.tokenizer, data)
         return encode_text(_whole(read_files(data, paths, 0)), self.tokenizer, data)
 
 
@@ -170,7 +187,9 @@ def _whole(corpus: text.Corpus) -> Sequence[str] | text.CorpusPart:
     return corpus.parts[0] if corpus.documents is None else corpus.documents
 
 
-def _sample(part: Sequence[str] | text.CorpusPart) -> Sequence[str]:
+def _sample(part: Sequence[str] | text.CorpusPart | text.TokenFiles) -> Sequence[str]:
+    if isinstance(part, text.TokenFiles):
+        return ()
     return part.sample if isinstance(part, text.CorpusPart) else part
 
 
@@ -180,20 +199,28 @@ def _shared(*parts: Sequence[str] | text.CorpusPart) -> set[str]:
     return first & second
 
 
-def _fingerprint(data: Split) -> str:
-    parts = [
-        (part.corpus.fingerprint,) if isinstance(part, text.CorpusPart) else part
-        for part in (data.train, data.validation)
-    ]
+def _fingerprint(data: Split, *encoded: StreamText) -> str:
+    parts = []
+    for part, one in zip((data.train, data.validation), encoded, strict=True):
+        if one.fingerprint is not None:
+            parts.append((one.fingerprint,))
+        else:
+            parts.append((part.corpus.fingerprint,) if isinstance(part, text.CorpusPart) else part)
     return fingerprint(*parts)
 
 
-def _reports(data: Split, folder: pathlib.Path | None) -> Iterator[str]:
-    """What became of a corpus, a line each."""
+def _reports(data: Split, train: StreamText, validation: StreamText) -> Iterator[str]:
+    """What became of a corpus or of token files, a line each."""
+    if isinstance(data.train, text.TokenFiles):
+        yield (
+            f"token files: {train.num_documents:,} documents for training, "
+            f"{validation.num_documents:,} for validation"
+        )
     if isinstance(data.train, text.CorpusPart):
         corpus = data.train.corpus
         unit = "document" if corpus.num_documents == 1 else "documents"
-        yield f"{corpus.num_documents:,} {unit}, {corpus.num_bytes:,} bytes; tokens in {folder}"
+        counts = f"{corpus.num_documents:,} {unit}, {corpus.num_bytes:,} bytes"
+        yield f"{counts}; tokens in {train.folder}"
         if corpus.skipped:
             shown = "; ".join(corpus.skipped_shown)
             unit = "record" if corpus.skipped == 1 else "records"

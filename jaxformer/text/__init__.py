@@ -29,6 +29,8 @@ from jaxformer.text.row_counts import RowCounts
 from jaxformer.text.stream_decoder import StreamDecoder
 from jaxformer.text.synthetic import synthetic_pairs
 from jaxformer.text.tables import Table, count_shared
+from jaxformer.text.token_files import TokenFiles, map_token_files
+from jaxformer.text.token_records import CheckedTokens, check_token_files
 from jaxformer.text.tokenizers import Tokenizer
 from jaxformer.text.translation_scores import TranslationScores, exact_matches, translation_scores
 from jaxformer.text.vocabularies import (
@@ -46,6 +48,7 @@ __all__ = [
     "IGNORE",
     "Batches",
     "BucketedBatches",
+    "CheckedTokens",
     "Host",
     "MaskedBatches",
     "Labelled",
@@ -57,6 +60,7 @@ __all__ = [
     "Source",
     "StreamDecoder",
     "Table",
+    "TokenFiles",
     "TokenStream",
     "Tokenizer",
     "TranslationScores",
@@ -66,6 +70,7 @@ __all__ = [
     "build_stream",
     "byte_tokenizer",
     "cached_stream",
+    "check_token_files",
     "count_shared",
     "default_cache_dir",
     "encode_labelled",
@@ -76,6 +81,7 @@ __all__ = [
     "mask_tokens",
     "masked_evaluation_batches",
     "load_phrasebook",
+    "map_token_files",
     "python_documents",
     "read_documents",
     "read_lines",
