@@ -172,7 +172,7 @@ def part(**changes):
         (
             lambda: DataConfig(source="copy", paths=("a",)),
             [
-                "read by data.source 'files', 'conversations', 'pairs' and 'labelled' only",
+                "read by data.source 'files', 'tokens', 'conversations', 'pairs' and 'labelled'",
                 "source='copy'",
                 "('a',)",
             ],
@@ -191,7 +191,11 @@ def part(**changes):
         *(
             (
                 lambda source=source: DataConfig(source=source, packing="documents"),
-                ["packing is for data.source 'python' and 'files'", repr(source), "remove packing"],
+                [
+                    "packing is for data.source 'python', 'files' and 'tokens'",
+                    repr(source),
+                    "remove packing",
+                ],
             )
             for source in ("pairs", "labelled", "phrasebook", "sort")
         ),

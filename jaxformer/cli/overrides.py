@@ -13,6 +13,7 @@ from jaxformer.cli.parsing import parse
 from jaxformer.cli.suggestions import suggested_keys
 from jaxformer.config import ExperimentConfig, SyntheticConfig, config_differences
 from jaxformer.config.checks import field_types
+from jaxformer.config.data import SOURCES
 from jaxformer.config.files import toml_value
 from jaxformer.config.kinds import Kinds, kinds_of
 from jaxformer.config.schema import source_of_paths
@@ -131,8 +132,9 @@ def _for_other_data(config: ExperimentConfig, words: Sequence[str]) -> Experimen
     if "data.paths" not in _given_keys(words):
         return config
     data, samples = config.data, config.samples
-    source = source_of_paths(config.model.architecture, in_rows=not data.is_stream)
-    if source != data.source:
+    source = data.source
+    if "paths" not in SOURCES[source].paths:
+        source = source_of_paths(config.model.architecture, in_rows=not data.is_stream)
         samples = dataclasses.replace(samples, prompts=())
         data = dataclasses.replace(data, source=source, synthetic=SyntheticConfig())
     return dataclasses.replace(

@@ -23,6 +23,7 @@ class Source(NamedTuple):
         splits: whether it gives validation_fraction of itself; if not, it has a split of its own.
         synthetic: whether it generates sequences of symbols, by data.synthetic.
         mixes: whether its files may be those of several sources, by data.mixture.
+        has_text: whether a tokenizer can be trained on it; if not, its files hold token ids.
     """
 
     yields: tuple[Yields, ...]
@@ -30,6 +31,7 @@ class Source(NamedTuple):
     splits: bool = False
     synthetic: bool = False
     mixes: bool = False
+    has_text: bool = True
 
 
 _MAX_SYMBOLS = 10**8  # of synthetic tasks; some gigabytes of memory
@@ -40,6 +42,7 @@ _FILES = ("paths", "validation_paths")
 SOURCES: dict[str, Source] = {
     "python": Source(("stream",), paths=("validation_paths",), splits=True),
     "files": Source(("stream",), paths=_FILES, splits=True, mixes=True),
+    "tokens": Source(("stream",), paths=_FILES, splits=True, has_text=False),
     "conversations": Source(("conversations",), paths=_FILES, splits=True),
     "pairs": Source(("pairs",), paths=_FILES, splits=True),
     "labelled": Source(("labelled",), paths=_FILES, splits=True),
@@ -66,7 +69,11 @@ class TokenizerConfig:
     """Tokenizer: how text becomes token ids.
 
     Args:
-        kind: "character", "byte", "word" or byte-level "bpe".
+        kind: "character", "byte", "word" or byte-level "bpe"; or "file", one that is there already.
+        path: for "file": a tokenizer.json, in the format of the `tokenizers` library, as models on
+            Hugging Face have it.
+        end_of_text: for "file": the token of it that ends a text, such as "</s>"; when not given,
+            <|endoftext|>, which GPT-2's has.
         vocab_size: largest number of ids, special tokens included; needed by "bpe", optional for
             "word", which keeps the most frequent words.
         joint: whether source and target of a translation share one vocabulary; if not, each has
@@ -76,14 +83,16 @@ class TokenizerConfig:
             vocabulary of its own.
     """
 
-    kind: Literal["character", "byte", "word", "bpe"] = "bpe"
+    kind: Literal["character", "byte", "word", "bpe", "file"] = "bpe"
+    path: str | None = None
+    end_of_text: str | None = None
     vocab_size: int | None = None
     joint: bool = True
     word_vectors: str | None = None
 
     def __post_init__(self) -> None:
         require_types(self)
-        require_paths(self, "word_vectors")
+        require_paths(self, "path", "word_vectors")
         require_positive(self, "vocab_size")
         if self.kind == "bpe" and self.vocab_size is None:
             raise ConfigError("tokenizer.kind 'bpe' needs tokenizer.vocab_size, for example 2048")
@@ -92,10 +101,25 @@ class TokenizerConfig:
                 "vocab_size of a byte-level BPE must be at least 257 (256 bytes and the end of "
                 f"text), got vocab_size={self.vocab_size}"
             )
-        if self.kind in ("byte", "character") and self.vocab_size is not None:
+        if self.kind in ("byte", "character", "file") and self.vocab_size is not None:
             raise ConfigError(
                 f"vocab_size is for word and bpe tokenizers, got kind={self.kind!r} and "
                 f"vocab_size={self.vocab_size}; remove it"
+            )
+        if self.kind == "file" and self.path is None:
+            raise ConfigError(
+                "tokenizer.kind 'file' needs tokenizer.path, for example 'gpt2/tokenizer.json'"
+            )
+        for name in ("path", "end_of_text"):
+            if self.kind != "file" and getattr(self, name) is not None:
+                raise ConfigError(
+                    f"{name} is for the tokenizer kind 'file', got kind={self.kind!r} and "
+                    f'{name}={getattr(self, name)!r}; remove {name}, or set kind = "file"'
+                )
+        if self.kind == "file" and not self.joint:
+            raise ConfigError(
+                "a tokenizer of kind 'file' is that of source and target, got joint=False; remove "
+                "joint"
             )
         if self.word_vectors is not None and self.kind != "word":
             raise ConfigError(
@@ -146,32 +170,35 @@ class DataConfig:
 
     Args:
         source: text for a decoder, or for an encoder that predicts masked tokens: "python", the
-            documentation that ships with Python, or "files", from paths. Conversations for a
-            decoder that answers: "conversations", from paths; or "phrasebook", questions for its
-            translations. Pairs for an encoder-decoder: "pairs", from paths; "phrasebook", the
-            English-Kannada one in this package; or the synthetic "copy", "reverse" and "sort".
-            Labelled texts for an encoder that classifies: "labelled", from paths; or "phrasebook",
-            with its topics.
+            documentation that ships with Python; "files", from paths; or "tokens", text that is
+            tokenized already, from paths. Conversations for a decoder that answers:
+            "conversations", from paths; or "phrasebook", questions for its translations. Pairs for
+            an encoder-decoder: "pairs", from paths; "phrasebook", the English-Kannada one in this
+            package; or the synthetic "copy", "reverse" and "sort". Labelled texts for an encoder
+            that classifies: "labelled", from paths; or "phrasebook", with its topics.
         paths: "files": files or glob patterns: of text, UTF-8, each file one document; of JSON
-            Lines (.jsonl), each line one; or of Parquet (.parquet), each row one.
-            "conversations": JSON Lines or Parquet files, each line or row of which has messages,
-            objects with role and content; those of the role assistant are answers. "pairs": a file
-            of source, tab, target; or a file of sources and one of targets, line by line.
-            "labelled": files of text, tab, label. Names that end in .gz or .zst are unpacked.
+            Lines (.jsonl), each line one; or of Parquet (.parquet), each row one. "tokens": files
+            of token ids, one after the other: .bin as nanoGPT or llm.c write them, or .npy with
+            integers of one axis. "conversations": JSON Lines or Parquet files, each line or row of
+            which has messages, objects with role and content; those of the role assistant are
+            answers. "pairs": a file of source, tab, target; or a file of sources and one of
+            targets, line by line. "labelled": files of text, tab, label. Names of text files that
+            end in .gz or .zst are unpacked.
         field: "files": key of the text in a line of JSON, or column of it in a Parquet file.
         errors: "files" and "conversations": "strict" ends at what cannot be read, such as a line
             that is not UTF-8; "skip" leaves it out, counts it, and names the first.
         validation_fraction: share of the data for validation, from the end of a fixed random
             order: of the characters of "files" and "python", of the rows of "pairs" and "labelled";
-            not used when validation_paths are given. Of "files" with more than 64 MiB of text,
-            documents are drawn by their hash; of text files, parts of 128 KiB.
+            of "tokens" the last. Not used when validation_paths are given. Of "files" with more
+            than 64 MiB of text, documents are drawn by their hash; of text files, parts of 128 KiB.
         validation_paths: files with validation data.
         template: how conversations become tokens: "chatml", with the special tokens
             `<|im_start|>` and `<|im_end|>` around each message; or "plain", with headlines of
             ordinary text, for a tokenizer that has no such tokens.
         packing: "windows" cuts the stream of all documents into windows; "documents" does too, but
             tokens attend to their own document only, in which positions restart at 0.
-        cache: folder for tokens, which another run on the same text finds there;
+        cache: folder for tokens, which another run on the same text finds there, and for what was
+            found in files of tokens;
             $XDG_CACHE_HOME/jaxformer, or else ~/.cache/jaxformer, when not given.
         mask_rate: share of the tokens that an encoder has to predict.
         num_buckets: number of lengths that batches of pairs and labelled texts are padded to; each

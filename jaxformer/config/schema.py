@@ -174,6 +174,15 @@ class ExperimentConfig:
                 f"data.source {source!r} needs training.{wanted}, got none: its sequences have "
                 + ("one length" if self.has_one_length else "unequal lengths")
             )
+        tokenizers = ("byte", "file")  # those that are not trained on text
+        if not SOURCES[source].has_text and self.tokenizer.kind not in tokenizers:
+            # A run to start from has the tokenizer, whatever it was trained on.
+            if self.init_from is None:
+                raise ConfigError(
+                    f"data.source {source!r} needs the tokenizer that made the tokens, "
+                    f"tokenizer.kind 'file' or 'byte', got {self.tokenizer.kind!r}, which is "
+                    'trained on text; set kind = "file" and its path'
+                )
         if self.data.is_stream and self.model.num_classes is not None:
             raise ConfigError(
                 f"model.num_classes is for labelled texts, got data.source={source!r} and "

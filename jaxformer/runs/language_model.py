@@ -27,6 +27,8 @@ class LanguageModelTask(CausalTask, StreamTask):
     def stream_evaluation(self, validation: StreamText, runner: Runner) -> TrainingData:
         """Makes batches of all windows, and counts the bytes that they predict."""
         data = super().stream_evaluation(validation, runner)
+        if validation.num_bytes is None:
+            return data
         # Tokens that nothing comes before are not predicted, and cost the model nothing.
         tokens, unpredicted = validation.stream.tokens, self.windows(validation.stream).unpredicted
         free = sum(self.tokenizer.byte_length(int(tokens[i])) for i in unpredicted)

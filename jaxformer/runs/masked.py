@@ -68,12 +68,13 @@ class MaskedTask(StreamTask):
 
     @classmethod
     def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:
-        """Trains a tokenizer, one of whose tokens is the mask."""
+        """Makes a tokenizer, one of whose tokens is the mask; one from a file may have it."""
         wanted = config.tokenizer
         if wanted.vocab_size is not None:
             wanted = dataclasses.replace(wanted, vocab_size=wanted.vocab_size - 1)
         texts = cls.training_texts(data)
-        return (text.with_mask(train_tokenizer(wanted, *texts, cache_dir(config.data))),)
+        tokenizer = train_tokenizer(wanted, *texts, cache_dir(config.data))
+        return (text.with_mask(tokenizer) if tokenizer.mask is None else tokenizer,)
 
     def default_prompts(self, documents: Sequence[str]) -> tuple[str, ...]:
         """Starts of lines with the last word, or character, masked."""
@@ -115,13 +116,12 @@ class MaskedTask(StreamTask):
 
     def _masking(self) -> dict[str, Any]:
         tokenizer = self.tokenizer
-        special = [id for id in (tokenizer.end_of_text, tokenizer.unknown) if id is not None]
         return {
             "seed": self.config.seed,
             "mask_token": tokenizer.mask,
             "vocab_size": tokenizer.vocab_size,
             "rate": self.config.data.mask_rate,
-            "special": special,
+            "special": sorted(tokenizer.special - {tokenizer.mask}),
         }
 
     def encode(self, one: str) -> np.ndarray:
@@ -158,7 +158,7 @@ class MaskedTask(StreamTask):
         for ids in map(self._encode_with_mask, prompts):
             places = np.flatnonzero(ids == self.tokenizer.mask).astype(np.int32)
             rows.append({"tokens": ids, "lengths": np.array(ids.size, np.int32), "places": places})
-        special = {self.tokenizer.end_of_text, self.tokenizer.unknown, self.tokenizer.mask}
+        special = self.tokenizer.special
         ordinary = np.array([i for i in range(self.tokenizer.vocab_size) if i not in special])
         results: list[list[list[Fill]]] = [[]] * len(rows)
         for indices, batch in padded_batches(rows, self.max_len):

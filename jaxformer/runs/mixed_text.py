@@ -92,13 +92,15 @@ def read_mixture(
     return Split(MixedText(train, tuple(sample)), MixedText(validation, held_out))
 
 
-def tokenizer_texts(part: TextPart | MixedText) -> Sequence[str]:
+def tokenizer_texts(part: TextPart | MixedText | text.TokenFiles) -> Sequence[str]:
     """Texts that a tokenizer is trained on."""
     return part.sample if isinstance(part, MixedText) else all_texts(part)
 
 
-def all_texts(part: TextPart | MixedText) -> Sequence[str]:
-    """All documents, or what was drawn of a corpus."""
+def all_texts(part: TextPart | MixedText | text.TokenFiles) -> Sequence[str]:
+    """All documents, or what was drawn of a corpus; none of token files."""
+    if isinstance(part, text.TokenFiles):
+        return ()
     if isinstance(part, MixedText):
         return [one for source in part.parts.values() for one in all_texts(source)]
     return part.sample if isinstance(part, text.CorpusPart) else part

@@ -19,6 +19,7 @@ __all__ = [
     "evenly_chosen",
     "fill_vocab_size",
     "fingerprint",
+    "read_tokenizer",
     "train_tokenizer",
 ]
 
@@ -53,12 +54,19 @@ def train_tokenizer(
 ) -> text.Tokenizer:
     """Trains on the training text; characters are taken from all, since none may be unknown.
 
+    A tokenizer of kind "file" is read, and trained on nothing.
+
     Args:
         config: which tokenizer.
         train_text: the training text.
         validation_text: the validation text.
         cache: folder in which a tokenizer of much text is found again; None for none.
+
+    Raises:
+        DataError: the file of a tokenizer cannot be used, or the text has nothing to train on.
     """
+    if config.path is not None:
+        return read_tokenizer(config.path, config.end_of_text)
     if cache is None or sum(map(len, train_text)) < _MUCH_TEXT:
         return _train_tokenizer(config, train_text, validation_text)
     key = fingerprint((repr(config),), train_text, validation_text)[:32]
@@ -70,6 +78,26 @@ def train_tokenizer(
         make_folder(path.parent)
         write_whole(path, tokenizer.to_json())
     return tokenizer
+
+
+def read_tokenizer(path: str, end_of_text: str | None) -> text.Tokenizer:
+    """Reads the file of a config's tokenizer.
+
+    Args:
+        path: of the file.
+        end_of_text: token of it that ends a text; None where that has jaxformer's name for it, or
+            where there is none.
+
+    Raises:
+        DataError: it is missing, or has no tokenizer, or not that token.
+    """
+    try:
+        tokenizer = text.Tokenizer.load(path)
+        return tokenizer if end_of_text is None else text.with_end_of_text(tokenizer, end_of_text)
+    except DataError as error:
+        raise DataError(
+            f"tokenizer.path must be a tokenizer.json of the tokenizers library: {error}"
+        ) from None
 
 
 def _train_tokenizer(

@@ -1,4 +1,4 @@
-"""Text as a stream of tokens: documents in memory, or a prepared corpus; and in a run folder."""
+"""Text as a stream of tokens: documents in memory, a corpus, token files; and in a run folder."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -8,16 +8,26 @@ import numpy as np
 
 from jaxformer import text
 from jaxformer.config import DataConfig
-from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.runs.byte_progress import ByteProgress
 from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.prepare import cache_dir
+from jaxformer.runs.task_values import Split
 from jaxformer.storage import write_whole
 from jaxformer.text.token_shards import npy_parts
 
-__all__ = ["StreamText", "encode_text", "load_text", "read_files", "save_text"]
+__all__ = [
+    "StreamText",
+    "encode_text",
+    "first_documents",
+    "load_text",
+    "read_files",
+    "read_token_files",
+    "save_text",
+]
 
 _VALIDATION = "validation"  # stem of the files; "validation_0" is that of a mixture's first source
+_FIRST = 2**12  # tokens that prompts are taken from
 
 
 class StreamText(NamedTuple):
@@ -25,17 +35,20 @@ class StreamText(NamedTuple):
 
     Args:
         stream: the tokens.
-        num_bytes: of the text, in UTF-8.
+        num_bytes: of the text, in UTF-8; None where the tokens are all that there is, and do not
+            say it.
         num_documents: how many there are.
         documents: the text, where it is in memory.
         folder: where the tokens are, of a corpus.
+        fingerprint: SHA-256 of the tokens, where these were given, and no text.
     """
 
     stream: text.TokenStream
-    num_bytes: int
+    num_bytes: int | None
     num_documents: int
     documents: Sequence[str] | None = None
     folder: pathlib.Path | None = None
+    fingerprint: str | None = None
 
 
 def read_files(
@@ -62,22 +75,62 @@ def read_files(
         )  # fmt: skip
 
 
+def read_token_files(config: DataConfig) -> Split:
+    """Maps the token files of a config, those for training and those for validation.
+
+    Raises:
+        ConfigError: the config names none.
+        DataError: a file cannot be used, or is named for both.
+    """
+    if not config.paths:
+        raise ConfigError(
+            "data.source 'tokens' needs data.paths: .bin or .npy files of token ids; for example "
+            "--data.paths train.bin --data.validation-paths val.bin"
+        )
+    files = text.text_files(config.paths)
+    if not config.validation_paths:
+        return Split(*text.map_token_files(files).split(config.validation_fraction))
+    others = text.text_files(config.validation_paths)
+    if shared := {file.resolve() for file in files} & {file.resolve() for file in others}:
+        raise DataError(
+            "data.validation_paths must be other files than data.paths, got one in both: "
+            f"'{min(shared)}'; take it out of one"
+        )
+    return Split(text.map_token_files(files), text.map_token_files(others))
+
+
 def encode_text(
-    part: Sequence[str] | text.CorpusPart, tokenizer: text.Tokenizer, config: DataConfig
+    part: Sequence[str] | text.CorpusPart | text.TokenFiles,
+    tokenizer: text.Tokenizer,
+    config: DataConfig,
 ) -> StreamText:
-    """Encodes text, or finds its tokens in the cache.
+    """Encodes text, or finds its tokens in the cache; tokens that are given are checked.
 
     Args:
-        part: documents, or a part of a corpus.
-        tokenizer: tokenizer that encodes it.
+        part: documents, a part of a corpus, or token files.
+        tokenizer: tokenizer that encodes it, or that the tokens were made with.
         config: of the data, which says where the cache is.
 
     Raises:
-        ConfigError: there is no folder for the tokens of a corpus.
-        DataError: the text cannot be encoded, or there is too little.
-        StorageError: the tokens of a corpus cannot be written.
+        ConfigError: there is no folder for the tokens of a corpus, or documents of token files are
+            to be packed that nothing ends.
+        DataError: the text cannot be encoded, or there is too little, or tokens are not those of
+            the tokenizer.
+        StorageError: the tokens of a corpus, or what was found in token files, cannot be written.
     """
     folder = cache_dir(config)
+    if isinstance(part, text.TokenFiles):
+        if config.packing == "documents" and tokenizer.end_of_text is None:
+            raise ConfigError(
+                "data.packing 'documents' of token files needs the token that ends each document, "
+                "got a tokenizer without an end of text; set tokenizer.end_of_text, or packing = "
+                '"windows"'
+            )
+        size = sum(one.tokens.nbytes for one in part.ranges)
+        with ByteProgress("checking tokens", size) as progress:
+            checked = text.check_token_files(part, tokenizer, folder, on_progress=progress.update)
+        stream, num_bytes, fingerprint = checked
+        return StreamText(stream, num_bytes, stream.offsets.size, fingerprint=fingerprint)
     if not isinstance(part, text.CorpusPart):
         stream = text.cached_stream(part, tokenizer, folder)
         num_bytes = sum(len(document.encode()) for document in part)
@@ -96,8 +149,17 @@ def encode_text(
     return StreamText(stream, counts.num_bytes, counts.documents, None, found.folder)
 
 
+def first_documents(stream: text.TokenStream, tokenizer: text.Tokenizer) -> list[str]:
+    """Texts of the first documents of a stream, some thousand tokens in all."""
+    end = min(stream.tokens.size, _FIRST)
+    starts = stream.offsets[: np.searchsorted(stream.offsets, end)]
+    pieces = zip(starts, [*starts[1:], end], strict=True)
+    texts = (tokenizer.decode(stream.tokens[int(begin) : int(end)]) for begin, end in pieces)
+    return [one.strip("\ufffd") for one in texts]  # characters that were cut
+
+
 def save_text(folder: pathlib.Path, validation: StreamText | Mapping[str, StreamText]) -> None:
-    """Writes validation text into a new run folder: documents, or the tokens of a corpus.
+    """Writes validation text into a new run folder: documents, or tokens where there are none.
 
     Args:
         folder: the run folder.
@@ -142,14 +204,14 @@ def load_text(
     }
 
 
-def _read_record(stem: pathlib.Path) -> list[str] | int | tuple[str, ...]:
+def _read_record(stem: pathlib.Path) -> list[str] | int | None | tuple[str, ...]:
     """Reads documents, the number of bytes of tokens, or the names of the sources of a mixture."""
 
-    def checked(value: Any) -> list[str] | int | tuple[str, ...]:
+    def checked(value: Any) -> list[str] | int | None | tuple[str, ...]:
         if isinstance(value, dict) and "sources" in value:
             return tuple(map(str, value["sources"]))
         if isinstance(value, dict):
-            return int(value["num_bytes"])
+            return None if value["num_bytes"] is None else int(value["num_bytes"])
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
             raise TypeError("it must be a list of texts")
         return value

@@ -27,11 +27,14 @@ from jaxformer.runs.mixed_text import (
     split_fingerprint,
     tokenizer_texts,
 )
+from jaxformer.runs.prepare import fingerprint
 from jaxformer.runs.stream_text import (
     StreamText,
     encode_text,
+    first_documents,
     load_text,
     read_files,
+    read_token_files,
     save_text,
 )
 from jaxformer.runs.task import Task
@@ -55,7 +58,7 @@ class StreamTask(Task):
 
     @classmethod
     def read(cls, config: ExperimentConfig) -> Split:
-        """Reads the files that the config names, or Python's documentation."""
+        """Reads the files that the config names, or Python's documentation; maps token files."""
         data, by_character = config.data, config.tokenizer.kind == "character"
         read = functools.partial(read_files, data, characters=by_character)
         if data.source == "python":
@@ -63,6 +66,8 @@ class StreamTask(Task):
             if not data.validation_paths:
                 return Split(*text.split_documents(documents, data.validation_fraction))
             return Split(documents, _whole(read(data.validation_paths, 0)))
+        if data.source == "tokens":
+            return read_token_files(data)
         if data.mixture:
             return read_mixture(
                 data,
@@ -93,12 +98,15 @@ class StreamTask(Task):
         """Encodes the documents, or finds their tokens in the cache."""
         train, validation = self._encoded(data.train), self._encoded(data.validation)
         summary = DataSummary(
-            fingerprint=split_fingerprint(data),
+            fingerprint=_fingerprint(data, train, validation),
             documents=sum(one.num_documents for one in _streams(train)),
             train_tokens=sum(one.stream.tokens.size for one in _streams(train)),
             validation_tokens=sum(one.stream.tokens.size for one in _streams(validation)),
         )
-        prompts = self.default_prompts(tokenizer_texts(data.validation))
+        texts = tokenizer_texts(data.validation)
+        if isinstance(validation, StreamText) and isinstance(data.validation, text.TokenFiles):
+            texts = first_documents(validation.stream, self.tokenizer)
+        prompts = self.default_prompts(texts)
         streams: text.TokenStream | dict[str, text.TokenStream]
         if isinstance(train, StreamText):
             streams = train.stream
@@ -109,6 +117,11 @@ class StreamTask(Task):
             summary=summary,
         )  # fmt: skip
         report = (*self.report, *made._mixture_reports(data), *_reports(data, train))
+        if isinstance(train, StreamText) and isinstance(data.train, text.TokenFiles):
+            report += (
+                f"token files: {train.num_documents:,} documents for training, "
+                f"{made.validation.num_documents:,} for validation",
+            )
         return dataclasses.replace(made, report=report)
 
     def _encoded(self, part: TextPart | MixedText) -> StreamText | dict[str, StreamText]:
@@ -148,6 +161,8 @@ class StreamTask(Task):
     def default_prompts(self, documents: Sequence[str]) -> tuple[str, ...]:
         """The starts of three lines, short enough for any context."""
         lines = [line for line in "\n".join(documents).splitlines() if line.strip()]
+        if not lines:  # as of token files without text at their start
+            return ()
         prompts = []
         for place in range(_PROMPTS):
             prompt = lines[place * len(lines) // _PROMPTS].strip()[:20]
@@ -196,6 +211,12 @@ class StreamTask(Task):
         lengths = np.concatenate([np.diff(one.offsets, append=one.tokens.size) for one in streams])
         if self.split is None:
             return DataView(train=lengths.size, lengths={"documents": lengths})
+        if isinstance(self.split.train, text.TokenFiles):  # which have no text to look at
+            return DataView(
+                train=self.summary.documents,
+                validation=self.validation.num_documents,
+                lengths={"documents": lengths},
+            )
         train, validation = all_texts(self.split.train), all_texts(self.split.validation)
         of = f"of {LONG} characters or more"
         shared: dict[str, tuple[Iterable[str], Iterable[str]]] = {
@@ -226,6 +247,8 @@ class StreamTask(Task):
     def read_validation(self, paths: Sequence[str]) -> StreamText:
         """Reads and encodes files, as those of the config are read."""
         data = self.config.data
+        if data.source == "tokens":
+            return encode_text(text.map_token_files(text.text_files(paths)), self.tokenizer, data)
         return encode_text(_whole(read_files(data, paths, 0)), self.tokenizer, data)
 
 
@@ -256,6 +279,18 @@ def _shared(*parts: TextPart) -> set[str]:
     """Documents of both parts, where they are in memory."""
     first, second = (set() if isinstance(part, text.CorpusPart) else set(part) for part in parts)
     return first & second
+
+
+def _fingerprint(
+    data: Split,
+    train: StreamText | Mapping[str, StreamText],
+    validation: StreamText | Mapping[str, StreamText],
+) -> str:
+    """SHA-256 of the text, or of the tokens where there is no text."""
+    if isinstance(train, StreamText) and isinstance(validation, StreamText):
+        if train.fingerprint is not None and validation.fingerprint is not None:
+            return fingerprint((train.fingerprint,), (validation.fingerprint,))
+    return split_fingerprint(data)
 
 
 def _reports(data: Split, train: StreamText | Mapping[str, StreamText]) -> Iterator[str]:

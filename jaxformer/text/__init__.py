@@ -37,6 +37,8 @@ from jaxformer.text.sources import GatheringSource, Source
 from jaxformer.text.stream_decoder import StreamDecoder
 from jaxformer.text.synthetic import synthetic_pairs
 from jaxformer.text.tables import Table, count_shared
+from jaxformer.text.token_files import TokenFiles, map_token_files
+from jaxformer.text.token_records import CheckedTokens, check_token_files
 from jaxformer.text.tokenizers import Tokenizer
 from jaxformer.text.translation_scores import TranslationScores, exact_matches, translation_scores
 from jaxformer.text.vocabularies import (
@@ -44,6 +46,7 @@ from jaxformer.text.vocabularies import (
     train_bpe,
     train_character,
     train_word,
+    with_end_of_text,
     with_mask,
     with_special_tokens,
 )
@@ -55,8 +58,11 @@ __all__ = [
     "Batches",
     "BucketedBatches",
     "ChatTemplate",
+    "CheckedTokens",
     "Conversations",
     "Corpus",
+    "Corpus",
+    "CorpusPart",
     "CorpusPart",
     "ExampleArrays",
     "GatheringSource",
@@ -71,12 +77,14 @@ __all__ = [
     "Phrase",
     "Phrasebook",
     "PreparedCorpus",
+    "PreparedCorpus",
     "PreparedRows",
     "RowCorpus",
     "RowCounts",
     "Source",
     "StreamDecoder",
     "Table",
+    "TokenFiles",
     "TokenStream",
     "Tokenizer",
     "TranslationScores",
@@ -87,6 +95,7 @@ __all__ = [
     "byte_tokenizer",
     "cached_stream",
     "check_messages",
+    "check_token_files",
     "count_shared",
     "default_cache_dir",
     "encode_conversations",
@@ -96,8 +105,11 @@ __all__ = [
     "evaluation_batches",
     "exact_matches",
     "load_phrasebook",
+    "load_phrasebook",
+    "map_token_files",
     "mask_tokens",
     "masked_evaluation_batches",
+    "prepare_corpus",
     "prepare_corpus",
     "prepare_rows",
     "python_documents",
@@ -105,16 +117,20 @@ __all__ = [
     "read_lines",
     "read_word_vectors",
     "recorded_corpus",
+    "recorded_corpus",
+    "scan_corpus",
     "scan_corpus",
     "scan_rows",
     "split_documents",
     "split_words",
     "synthetic_pairs",
     "text_files",
+    "text_files",
     "train_bpe",
     "train_character",
     "train_word",
     "translation_scores",
+    "with_end_of_text",
     "with_mask",
     "with_special_tokens",
 ]

@@ -194,7 +194,7 @@ def _example(
 def _end_of_text(tokenizer: Tokenizer) -> int:
     if (end := tokenizer.end_of_text) is None:
         raise DataError(
-            "a tokenizer of pairs must have an end of text, got one without; use one that "
-            "jaxformer made, or add the special token <|endoftext|> to it"
+            "a tokenizer of pairs must have an end of text, got one without; name the token that "
+            "ends a text, by tokenizer.end_of_text or text.with_end_of_text"
         )
     return end

@@ -3,35 +3,78 @@
 import re
 from collections.abc import Iterator, Sequence
 
+import tokenizers
+
 from jaxformer.errors import DataError
 
-__all__ = ["calls", "pieces", "require_known", "require_texts"]
+__all__ = ["calls", "find_cut", "pieces", "require_known", "require_texts"]
 
 # The library keeps about 180 bytes per token while it encodes, 900 MB for a text of 5 MB, and takes
 # 10 to 17 times as long (5.1 s against 0.3 s for bytes) as for the same text in pieces, which it
 # spreads over the cores. Characters in a piece, and in all pieces of a call:
 _PIECE = 8192
 _CALL = 64 * _PIECE
-# Before a space or newline that follows a letter or sign no kind of tokenizer has a token that
-# spans the cut, nor looks across it, so the pieces have the tokens of the whole.
+# Before a space or newline that follows a letter or sign no kind of tokenizer that jaxformer makes
+# has a token that spans the cut, nor looks across it, so the pieces have the tokens of the whole.
 _CUT = re.compile(r"(?<=\S)(?=[ \n])")
+# Other tokenizers may have tokens such as ".\n", but hardly of parts of two words.
+_WORD_CUT = re.compile(r"(?<=\w)(?= \w)")
+# Texts that a tokenizer must read alike in two pieces, to be given pieces that are cut so.
+_PROBES = {
+    _CUT: ("one two", "one. two", "one  two", "one\ntwo", "one.\ntwo", "one)\n\n (two", "1 2"),
+    _WORD_CUT: ("one two", "A be", "1 2", "was 3"),
+}
 
 
-def pieces(text: str) -> Iterator[str]:
-    """Cuts a long text where no token can be cut."""
+def find_cut(tokenizer: tokenizers.Tokenizer) -> re.Pattern[str] | None:
+    """Where long texts can be cut so that the pieces have the tokens of the whole; None if nowhere.
+
+    Args:
+        tokenizer: tokenizer of the library.
+    """
+    if all(len(token) == 1 for token in tokenizer.get_vocab(False)):
+        return _CUT
+    for cut, texts in _PROBES.items():
+        if all(_is_read_alike(tokenizer, text, cut) for text in texts):
+            return cut
+    return None
+
+
+def _is_read_alike(tokenizer: tokenizers.Tokenizer, text: str, cut: re.Pattern[str]) -> bool:
+    """Whether no token can span the cut in a text, and both pieces have the tokens of the whole."""
+    found = cut.search(text)
+    if found is None or tokenizer.pre_tokenizer is None:
+        return False
+    at = found.start()
+    words = tokenizer.pre_tokenizer.pre_tokenize_str(text)
+    if any(start < at < end for _, (start, end) in words):
+        return False
+    try:
+        whole, *parts = tokenizer.encode_batch_fast(
+            [text, text[:at], text[at:]], add_special_tokens=False
+        )
+    except Exception:  # The library raises nothing more special, as for a word without a token.
+        return False
+    return bool(whole.ids == [token for part in parts for token in part.ids])
+
+
+def pieces(text: str, cut: re.Pattern[str] | None = _CUT) -> Iterator[str]:
+    """Cuts a long text where no token can be cut; not at all where `cut` is None."""
     start = 0
-    while cut := _CUT.search(text, start + _PIECE):
-        yield text[start : cut.start()]
-        start = cut.start()
+    while cut and (found := cut.search(text, start + _PIECE)):
+        yield text[start : found.start()]
+        start = found.start()
     yield text[start:]
 
 
-def calls(texts: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
+def calls(
+    texts: Sequence[str], cut: re.Pattern[str] | None = _CUT
+) -> Iterator[list[tuple[int, str]]]:
     """Groups the pieces of texts, each with the index of its text, for calls of the library."""
     group: list[tuple[int, str]] = []
     size = 0
     for index, text in enumerate(texts):
-        for piece in pieces(text):
+        for piece in pieces(text, cut):
             group.append((index, piece))
             size += len(piece)
             if size >= _CALL:

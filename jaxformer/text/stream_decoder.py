@@ -34,6 +34,7 @@ class StreamDecoder:
         self._tokenizer = tokenizer
         self._tail: list[int] = []  # The latest ids,
         self._shown = 0  # and how many characters of their text were returned.
+        self._bytes: list[int] = []  # Ids behind them whose text their whole run decides on.
 
     def push(self, ids: npt.ArrayLike) -> str:
         """Takes the next tokens.
@@ -52,7 +53,17 @@ class StreamDecoder:
             >>> byte_tokenizer().stream().push([104, 105, 195])
             'hi'
         """
-        self._tail += self._tokenizer.ordinary_ids(ids)
+        ids = self._bytes + self._tokenizer.ordinary_ids(ids)
+        ready = len(ids)
+        # SentencePiece decodes tokens such as <0xC3> together, as far as they follow each other.
+        while ready and self._tokenizer.is_fallback_byte(ids[ready - 1]):
+            ready -= 1
+        self._bytes = ids[ready:]
+        return self._push(ids[:ready])
+
+    def _push(self, ids: list[int]) -> str:
+        """Takes tokens whose text the next ones do not change, but for its last character."""
+        self._tail += ids
         text = self._tokenizer.decode(self._tail)
         # The first bytes of a character are shown as one U+FFFD until the others have come.
         held = text.endswith("\ufffd")
@@ -73,6 +84,7 @@ class StreamDecoder:
             >>> stream.push([195]), stream.flush()
             ('', '\ufffd')
         """
+        text = self._push(self._bytes)
         held = self._tokenizer.decode(self._tail)[self._shown :]
-        self._tail, self._shown = [], 0
-        return held
+        self._tail, self._shown, self._bytes = [], 0, []
+        return text + held

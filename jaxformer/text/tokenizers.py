@@ -1,18 +1,21 @@
 """Tokenizers: text to token ids and back, saved as JSON."""
 
 import contextlib
+import functools
 import pathlib
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import tokenizers
-from tokenizers import decoders, models
+from tokenizers import models
 
 from jaxformer.errors import DataError
 from jaxformer.storage import open_regular
 from jaxformer.text.byte_level import SPACE, byte_token_text
-from jaxformer.text.pieces import calls, require_known, require_texts
+from jaxformer.text.pieces import calls, find_cut, require_known, require_texts
+from jaxformer.text.spelling import MARKED_SPACE, fallback_byte, token_spelling
 from jaxformer.text.stream_decoder import StreamDecoder
 
 __all__ = ["END_OF_TEXT", "MASK", "UNKNOWN", "Tokenizer"]
@@ -28,10 +31,15 @@ class Tokenizer:
     """Turns text into token ids and back; a thin wrapper over one of the `tokenizers` library.
 
     Special tokens, such as the end of text, are never read from text: text that happens to hold
-    their spelling is ordinary text.
+    their spelling is ordinary text. Nor are any put around it, and texts are neither cut off nor
+    filled up, whatever the file of a tokenizer that was made elsewhere says.
 
     Args:
-        tokenizer: tokenizer of the library; its `encode_special_tokens` is set.
+        tokenizer: tokenizer of the library; its `encode_special_tokens` is set, truncation and
+            padding are switched off.
+
+    Raises:
+        DataError: it has no tokens, or draws at random how it encodes a text.
 
     Example:
         >>> from jaxformer.text import byte_tokenizer
@@ -45,21 +53,43 @@ class Tokenizer:
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         # The library does not save this in its JSON.
         tokenizer.encode_special_tokens = True
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        if dropout := getattr(tokenizer.model, "dropout", None):
+            raise DataError(
+                f"a tokenizer must encode a text the same each time, got a dropout of {dropout}; "
+                "set it to null in its file"
+            )
         self._tokenizer = tokenizer
-        self._vocab_size: int = tokenizer.get_vocab_size()
+        vocab: dict[str, int] = tokenizer.get_vocab()
+        if not vocab:
+            raise DataError("a tokenizer must have tokens, got none; train it")
+        # There may be ids without a token in a tokenizer that was made elsewhere.
+        self._vocab_size = 1 + max(vocab.values())
         added = tokenizer.get_added_tokens_decoder()
         self._special = frozenset(token_id for token_id, token in added.items() if token.special)
-        closed = isinstance(tokenizer.model, models.WordLevel) and self.unknown is None
-        self._characters = frozenset(tokenizer.get_vocab(False)) if closed else None
+        self._spelling = token_spelling(tokenizer)
+        characters = frozenset(tokenizer.get_vocab(False))
+        closed = (
+            isinstance(tokenizer.model, models.WordLevel)
+            and self.unknown is None
+            and all(len(character) == 1 for character in characters)
+        )
+        self._characters = characters if closed else None
 
     @property
     def _is_byte_level(self) -> bool:
         """Whether tokens are made of bytes, each written as one letter."""
-        return isinstance(self._tokenizer.decoder, decoders.ByteLevel)
+        return self._spelling == "byte letters"
+
+    @functools.cached_property
+    def _cut(self) -> re.Pattern[str] | None:
+        """Where long texts are cut; found when the first is encoded."""
+        return find_cut(self._tokenizer)
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens, the special ones included; every id is smaller."""
+        """Number of ids; every id is smaller."""
         return self._vocab_size
 
     @property
@@ -69,8 +99,11 @@ class Tokenizer:
 
     @property
     def unknown(self) -> int | None:
-        """Id that stands for every word outside of the vocabulary, if there is one."""
-        return self._tokenizer.token_to_id(UNKNOWN)
+        """Id that stands for every word outside of the vocabulary, if words are what it has."""
+        model = self._tokenizer.model
+        name = model.unk_token if isinstance(model, models.WordLevel) else None
+        found = None if name is None else self._tokenizer.token_to_id(name)
+        return self._tokenizer.token_to_id(UNKNOWN) if found is None else found
 
     @property
     def mask(self) -> int | None:
@@ -87,6 +120,11 @@ class Tokenizer:
         """
         found: int | None = self._tokenizer.token_to_id(name)
         return found if found in self._special else None
+
+    @property
+    def special(self) -> frozenset[int]:
+        """Ids that stand for no text of their own: special tokens, and the unknown word."""
+        return self._special if self.unknown is None else self._special | {self.unknown}
 
     @property
     def words(self) -> dict[str, int]:
@@ -122,9 +160,9 @@ class Tokenizer:
             >>> train_bpe(["so so so"], 260).has_leading_spaces, byte_tokenizer().has_leading_spaces
             (True, False)
         """
-        if not self._is_byte_level:
-            return False
-        return any(len(token) > 1 and token[0] == SPACE for token in self._tokenizer.get_vocab())
+        spaces = {"byte letters": SPACE, "marked spaces": MARKED_SPACE}
+        space = spaces.get(self._spelling)
+        return any(len(token) > 1 and token[0] == space for token in self._tokenizer.get_vocab())
 
     def byte_length(self, token_id: int) -> int:
         """Counts the UTF-8 bytes of text that a token stands for.
@@ -140,10 +178,35 @@ class Tokenizer:
             >>> byte_tokenizer().byte_length(0xC3)
             1
         """
-        if token_id in self._special or token_id == self.unknown:
+        if token_id in self.special:
             return 0
         token = self._tokenizer.id_to_token(token_id) or ""
+        if self._spelling == "marked spaces":
+            if fallback_byte(token) is not None:
+                return 1
+            token = token.replace(MARKED_SPACE, " ")
         return len(token) if self._is_byte_level else len(token.encode())  # a letter for each byte
+
+    def is_fallback_byte(self, token_id: int) -> bool:
+        """Whether a token is one such as <0x0A>, by which SentencePiece spells a single byte."""
+        token = self._tokenizer.id_to_token(token_id) or ""
+        return self._spelling == "marked spaces" and fallback_byte(token) is not None
+
+    def byte_lengths(self) -> np.ndarray | None:
+        """Counts the UTF-8 bytes of text that each token stands for.
+
+        Returns:
+            int64 [vocab_size]; None of words and parts of words, since what is between them, such
+            as a space, depends on their neighbours.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer, train_word
+            >>> byte_tokenizer().byte_lengths()[[97, 256]], train_word(["a b"]).byte_lengths()
+            (array([1, 0]), None)
+        """
+        if self._spelling == "joined":
+            return None
+        return np.array([self.byte_length(i) for i in range(self._vocab_size)], np.int64)
 
     def encode(self, text: str) -> np.ndarray:
         """Turns a text into token ids.
@@ -186,14 +249,20 @@ class Tokenizer:
         if self._characters is not None:
             require_known(texts, self._characters)
         ids: list[list[np.ndarray]] = [[] for _ in texts]
-        for group in calls(texts):
+        for group in calls(texts, self._cut):
             with _panics_as_errors("the tokenizer cannot encode the text"):
-                encodings = self._tokenizer.encode_batch_fast(
-                    [piece for _, piece in group], add_special_tokens=False
-                )
+                encodings = self._encode_group([piece for _, piece in group])
             for (i, _), encoding in zip(group, encodings, strict=True):
                 ids[i].append(np.array(encoding.ids, np.int32))
         return [np.concatenate(parts) for parts in ids]
+
+    def _encode_group(self, texts: list[str]) -> list[tokenizers.Encoding]:
+        try:
+            return self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        except Exception as error:  # The library raises nothing more special.
+            raise DataError(
+                f"the tokenizer cannot encode the text: {error}; use another tokenizer"
+            ) from None
 
     def decode(self, ids: npt.ArrayLike) -> str:
         """Turns token ids into text.
@@ -238,8 +307,12 @@ class Tokenizer:
 
     def _token_text(self, token_id: int) -> str:
         token: str = self._tokenizer.id_to_token(token_id) or ""
-        is_spelled = token_id in self._special or not self._is_byte_level
-        return token if is_spelled else byte_token_text(token)
+        if token_id in self._special:
+            return token
+        if self._spelling == "marked spaces":
+            byte = fallback_byte(token)
+            return token.replace(MARKED_SPACE, " ") if byte is None else f"⟨{byte:02X}⟩"
+        return byte_token_text(token) if self._is_byte_level else token
 
     def ordinary_ids(self, ids: npt.ArrayLike) -> list[int]:
         """Checks token ids, and leaves out those of special tokens, which have no text.

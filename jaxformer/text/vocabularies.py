@@ -1,5 +1,6 @@
 """Tokenizers by four kinds of vocabulary: characters, bytes, words and byte pairs."""
 
+import json
 from collections.abc import Iterator, Sequence
 
 import tokenizers
@@ -16,6 +17,7 @@ __all__ = [
     "train_bpe",
     "train_character",
     "train_word",
+    "with_end_of_text",
     "with_mask",
     "with_special_tokens",
 ]
@@ -177,7 +179,8 @@ def with_mask(tokenizer: Tokenizer) -> Tokenizer:
         A tokenizer with one more token, a special one whose id is the last.
 
     Raises:
-        DataError: the tokenizer has a mask token already.
+        DataError: the tokenizer has a mask token already, or ids without a token, which the mask
+            would take.
 
     References:
         Devlin, Chang, Lee, Toutanova, BERT: Pre-training of Deep Bidirectional Transformers for
@@ -212,7 +215,66 @@ def with_special_tokens(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer
     """
     copy = tokenizers.Tokenizer.from_str(tokenizer.to_json())
     copy.add_special_tokens(list(names))
-    return Tokenizer(copy)
+    found = Tokenizer(copy)
+    new = [found.special_id(name) for name in names if tokenizer.special_id(name) is None]
+    if new != list(range(tokenizer.vocab_size, found.vocab_size)):
+        raise DataError(
+            f"new tokens must have the last ids, from {tokenizer.vocab_size} on, got {new}, since "
+            "other ids have no token; give the tokenizer a token for every id"
+        )
+    return found
+
+
+def with_end_of_text(tokenizer: Tokenizer, token: str) -> Tokenizer:
+    """Makes a token of a tokenizer that was made elsewhere the end of text.
+
+    It gets the name that the end of text has in jaxformer, <|endoftext|>, and keeps its id.
+
+    Args:
+        tokenizer: tokenizer without an end of text; it stays as it is.
+        token: name of the token, such as "</s>".
+
+    Returns:
+        A tokenizer with the same ids, of which this one is special.
+
+    Raises:
+        DataError: the tokenizer has no such token, or has an end of text already.
+
+    Example:
+        >>> library_tokenizer = tokenizers.Tokenizer(models.WordLevel({"a": 0, "</s>": 1}))
+        >>> tokenizer = Tokenizer(library_tokenizer)
+        >>> tokenizer.end_of_text, with_end_of_text(tokenizer, "</s>").end_of_text
+        (None, 1)
+    """
+    values = json.loads(tokenizer.to_json())
+    if token == END_OF_TEXT and tokenizer.end_of_text is not None:
+        return tokenizer
+    if tokenizer.end_of_text is not None:
+        raise DataError(
+            f"a tokenizer must have one end of text, got {END_OF_TEXT}, which it has already, and "
+            f"{token!r}; leave that out"
+        )
+    model, added = values["model"], values["added_tokens"]
+    named = [one for one in added if one["content"] == token]
+    vocab = model["vocab"]
+    if isinstance(vocab, dict):
+        model["vocab"] = {END_OF_TEXT if one == token else one: i for one, i in vocab.items()}
+        token_id = vocab.get(token, named[0]["id"] if named else None)
+    else:  # of a unigram model: tokens with their scores
+        model["vocab"] = [[END_OF_TEXT if one == token else one, score] for one, score in vocab]
+        found = [i for i, (one, _) in enumerate(vocab) if one == token]
+        token_id = next(iter([*found, *(one["id"] for one in named)]), None)
+    if token_id is None:
+        raise DataError(
+            f"the end of text must be a token of the tokenizer, got {token!r}, which it does not "
+            "have; name one that it has"
+        )
+    model |= {key: END_OF_TEXT for key in ("unk_token",) if model.get(key) == token}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    end = {"id": token_id, "content": END_OF_TEXT, "special": True, **flags}
+    others = [one for one in added if one not in named]
+    values["added_tokens"] = sorted([*others, end], key=lambda one: int(one["id"]))
+    return Tokenizer.from_json(json.dumps(values, ensure_ascii=False))
 
 
 def _with_end_of_text(tokenizer: tokenizers.Tokenizer) -> Tokenizer:

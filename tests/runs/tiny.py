@@ -25,7 +25,7 @@ from jaxformer.runs.folder import write_folder_manifest
 
 def config(folder, *, architecture, data, tokenizer=None, model=None, training=None, **others):
     """An experiment of one layer on two devices, in the folder's run."""
-    unequal = data["source"] not in ("files", "python", "conversations")
+    unequal = data["source"] not in ("files", "python", "tokens", "conversations")
     return ExperimentConfig(
         out=str(folder / "run"),
         model=ModelConfig(

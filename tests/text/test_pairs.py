@@ -159,7 +159,7 @@ def test_encoding_refuses_to_be_left_without_pairs():
 
 @pytest.mark.parametrize("tokenizers_", [(WITHOUT_END, BYTE), (BYTE, WITHOUT_END)])
 def test_encoding_needs_an_end_of_text(tokenizers_):
-    with pytest.raises(DataError, match="must have an end of text, got one without; use one"):
+    with pytest.raises(DataError, match="must have an end of text, got one without; name"):
         encode_pairs(Pairs(("a",), ("a",)), *tokenizers_, 5, RowCounts("pairs", 1))
     with pytest.raises(DataError, match="must have an end of text"):
         encode_source("a", WITHOUT_END, 5)

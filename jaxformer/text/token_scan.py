@@ -1,0 +1,105 @@
+"""Reading tokens once: whether all are of the vocabulary, and where documents end."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxformer.errors import DataError
+from jaxformer.text.sharded_tokens import ShardedTokens
+
+__all__ = ["TokenScan", "document_starts", "require_token_ids", "scan_tokens"]
+
+_CHUNK = 2**22  # tokens that are read at a time
+_MAX_ID = 2**31 - 1  # of tokens on devices, which are int32
+
+
+class TokenScan(NamedTuple):
+    """What one pass over tokens has found.
+
+    Args:
+        ends: int64 [ends], indices of the tokens that end a document.
+        counts: int64 [vocab_size], how often each token occurs; None where the vocabulary is not
+            known.
+    """
+
+    ends: np.ndarray
+    counts: np.ndarray | None
+
+
+def scan_tokens(
+    tokens: np.ndarray | ShardedTokens,
+    *,
+    vocab_size: int | None,
+    end_of_text: int | None,
+    name: str,
+    start: int = 0,
+    on_chunk: Callable[[np.ndarray], None] = lambda chunk: None,
+) -> TokenScan:
+    """Checks tokens, counts them, and finds those that end documents, in constant memory.
+
+    Args:
+        tokens: integers [tokens].
+        vocab_size: number of tokens of the vocabulary; None where it is not known.
+        end_of_text: token that ends a document; None for none.
+        name: what messages call the tokens.
+        start: index that messages give the first token.
+        on_chunk: called with the tokens, some at a time.
+
+    Raises:
+        DataError: a token is negative, or not one of the vocabulary.
+
+    Example:
+        >>> scan = scan_tokens(np.array([5, 0, 7, 0]), vocab_size=9, end_of_text=0, name="tokens")
+        >>> scan.ends.tolist(), scan.counts.tolist()
+        ([1, 3], [2, 0, 0, 0, 0, 1, 0, 1, 0])
+    """
+    ends = [np.zeros(0, np.int64)]
+    counts = None if vocab_size is None else np.zeros(vocab_size, np.int64)
+    for begin in range(0, tokens.size, _CHUNK):
+        chunk = np.asarray(tokens[begin : begin + _CHUNK])
+        require_token_ids(chunk, vocab_size, name, start + begin)
+        if counts is not None:
+            # int64, since older versions of NumPy do not count uint64.
+            counts += np.bincount(chunk.astype(np.int64, copy=False), minlength=counts.size)
+        if end_of_text is not None:
+            ends.append(np.flatnonzero(chunk == end_of_text) + begin)
+        on_chunk(chunk)
+    return TokenScan(np.concatenate(ends), counts)
+
+
+def require_token_ids(ids: np.ndarray, vocab_size: int | None, name: str, start: int = 0) -> None:
+    """Raises DataError for the first token that is negative, or not one of the vocabulary.
+
+    Args:
+        ids: integers [tokens].
+        vocab_size: number of tokens of the vocabulary; None where it is not known.
+        name: what the message calls the tokens.
+        start: index that the message gives the first token.
+    """
+    if not ids.size:
+        return
+    most = _MAX_ID if vocab_size is None else vocab_size - 1
+    if ids.min() >= 0 and ids.max() <= most:
+        return
+    index = int(np.flatnonzero((ids < 0) | (ids > most))[0])
+    of = "2**31" if vocab_size is None else f"the tokenizer's vocab_size={vocab_size}"
+    raise DataError(
+        f"tokens must be at least 0 and less than {of}, got {ids[index]} at index {start + index} "
+        f"of {name}; " + ("mend it" if vocab_size is None else "take the tokenizer that made them")
+    )
+
+
+def document_starts(ends: np.ndarray, size: int) -> np.ndarray:
+    """Where documents start: int64 [documents], 0 and behind each end but the last token.
+
+    Args:
+        ends: int64 [ends], indices of the tokens that end a document.
+        size: number of tokens.
+
+    Example:
+        >>> document_starts(np.array([1, 3]), size=4), document_starts(np.array([1, 2]), size=4)
+        (array([0, 2]), array([0, 2, 3]))
+    """
+    starts = np.concatenate([np.zeros(1, np.int64), ends + 1])
+    return starts[: np.searchsorted(starts, size)]

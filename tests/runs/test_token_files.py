@@ -1,0 +1,216 @@
+"""Runs on tokens that were made elsewhere, in files."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from jaxformer import runs, text
+from jaxformer.cli import main
+from jaxformer.cli.overrides import override_config
+from jaxformer.config import AdamWConfig, config_to_toml
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.training import SingleRunner
+from tests.cli.commands import one_line
+from tests.runs import tiny
+from tests.text.foreign_tokenizers import TEXT, foreign_json
+
+DOCUMENTS = [f"{line} {i}\n" for i in range(9) for line in TEXT.splitlines()]
+
+
+def write(folder, name, documents, tokenizer="gpt2"):
+    """Tokens of documents as nanoGPT's prepare.py writes them."""
+    (folder / "their.json").write_text(foreign_json(tokenizer), encoding="utf-8")
+    theirs = text.Tokenizer.load(folder / "their.json")
+    text.build_stream(documents, theirs).tokens.astype(np.uint16).tofile(folder / name)
+    return str(folder / name)
+
+
+def experiment(folder, architecture="decoder", data=None, theirs="gpt2", **changes):
+    data = {
+        "source": "tokens", "paths": (write(folder, "train.bin", DOCUMENTS[9:], theirs),),
+        "validation_paths": (write(folder, "val.bin", DOCUMENTS[:9], theirs),),
+        "cache": str(folder / "cache"),
+    } | (data or {})  # fmt: skip
+    tokenizer = {"kind": "file", "path": str(folder / "their.json")} | changes.pop("tokenizer", {})
+    training = {"steps": 4, "eval_every": 4} | changes.pop("training", {})
+    return tiny.config(
+        folder, architecture=architecture, data=data, tokenizer=tokenizer, training=training,
+        **changes,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("packing", ["windows", "documents"])
+def test_tokens_are_trained_on_as_their_text_is(tmp_path, packing):
+    """The same batches, and the same bytes that a validation loss is over."""
+    made = tiny.prepare(experiment(tmp_path, data={"packing": packing}))
+    streams = [text.build_stream(part, made.tokenizer) for part in (DOCUMENTS[9:], DOCUMENTS[:9])]
+    runner = SingleRunner()
+    data = made.training_data(runner)
+    same = dataclasses.replace(made, train=streams[0])
+    for step in (0, 5, 1000):
+        np.testing.assert_equal(data.batches[step], same.training_data(runner).batches[step])
+    first_of = DOCUMENTS[:9] if packing == "documents" else DOCUMENTS[:1]
+    unpredicted = sum(
+        made.tokenizer.byte_length(int(made.tokenizer.encode(one)[0])) for one in first_of
+    )
+    assert data.validation_bytes == sum(len(one.encode()) for one in DOCUMENTS[:9]) - unpredicted
+    assert made.summary.documents == len(DOCUMENTS) - 9
+
+
+@pytest.mark.parametrize(
+    "architecture", ["decoder", pytest.param("encoder", marks=pytest.mark.once)]
+)
+def test_run_is_trained_resumed_and_opened(tmp_path, architecture):
+    data = {"packing": "documents"} if architecture == "decoder" else {}
+    made = experiment(tmp_path, architecture, data)
+    (report,) = tiny.train(made)
+    assert report == "token files: 45 documents for training, 9 for validation"
+    assert runs.train_run(tiny.change(made, training={"steps": 6})).step == 6
+    (tmp_path / "val.bin").unlink()
+    run = runs.open_run(made.out)
+    evaluation = run.evaluate()
+    measured = tiny.figures(tmp_path, "validation_loss")[6]
+    assert evaluation.loss == pytest.approx(measured, rel=1e-6)
+    assert run.evaluate([made.data.paths[0]]).predicted > evaluation.predicted
+    if architecture == "decoder":
+        assert evaluation.bits_per_byte == pytest.approx(
+            tiny.figures(tmp_path, "bits_per_byte")[6], rel=1e-6
+        )
+        assert run.generate("The night", max_new_tokens=3, seed=0)
+        prompts = run.config.samples.prompts
+        assert len(prompts) == 3 and all(one in "".join(DOCUMENTS) for one in prompts)
+    else:
+        assert run.task.tokenizer.mask == text.Tokenizer.load(tmp_path / "their.json").vocab_size
+        assert run.fill_masks(["The [MASK]"])
+
+
+def test_other_tokens_are_not_gone_on_with(tmp_path):
+    made = experiment(tmp_path)
+    before = tiny.prepare(made).summary
+    write(tmp_path, "train.bin", DOCUMENTS[10:])
+    after = tiny.prepare(made).summary
+    assert before.fingerprint != after.fingerprint
+
+
+def test_tokens_are_read_once(tmp_path, monkeypatch):
+    made = experiment(tmp_path)
+    first = tiny.prepare(made)
+    monkeypatch.setattr("jaxformer.text.token_records.scan_tokens", None)
+    assert tiny.prepare(made).summary == first.summary
+
+
+def test_last_share_validates_where_no_files_do(tmp_path):
+    made = experiment(tmp_path, data={"validation_paths": (), "validation_fraction": 0.3})
+    task = tiny.prepare(made)
+    total = np.memmap(tmp_path / "train.bin", np.uint16).size
+    assert task.summary.validation_tokens == round(0.3 * total)
+    assert task.summary.train_tokens == total - task.summary.validation_tokens
+
+
+def test_loss_has_no_bytes_where_tokens_do_not_say_them(tmp_path):
+    task = tiny.prepare(experiment(tmp_path, theirs="bert"))
+    assert task.training_data(SingleRunner()).validation_bytes is None
+    task.save(tmp_path)
+    assert task.load_validation(tmp_path).num_bytes is None
+
+
+def test_tokens_without_text_have_no_prompts(tmp_path):
+    path = tmp_path / "ends.bin"
+    np.zeros(20, np.uint16).tofile(path)  # the end of text, again and again
+    task = tiny.prepare(experiment(tmp_path, data={"validation_paths": (str(path),)}))
+    assert task.config.samples.prompts == ()
+
+
+def test_bytes_are_tokens_of_the_byte_tokenizer(tmp_path):
+    path = tmp_path / "bytes.npy"
+    np.save(path, np.frombuffer("".join(DOCUMENTS).encode(), np.uint8))
+    made = experiment(
+        tmp_path,
+        data={"paths": (str(path),), "validation_paths": (), "validation_fraction": 0.5},
+        tokenizer={"kind": "byte", "path": None},
+    )
+    task = tiny.prepare(made)
+    assert task.validation.num_bytes == task.summary.validation_tokens
+
+
+@pytest.mark.parametrize("kind", ["character", "word", "bpe"])
+def test_tokenizer_that_is_trained_on_text_is_refused(tmp_path, kind):
+    tokenizer = {"kind": kind, "path": None, "vocab_size": 300 if kind == "bpe" else None}
+    with pytest.raises(
+        ConfigError, match=f"'tokens' needs the tokenizer that made .* got '{kind}'"
+    ):
+        experiment(tmp_path, tokenizer=tokenizer)
+
+
+@pytest.mark.once
+def test_run_to_start_from_has_the_tokenizer(tmp_path):
+    """Even one that was trained on text."""
+    (tmp_path / "first").mkdir()
+    lines = tiny.write(tmp_path / "first" / "text.txt", DOCUMENTS)
+    before = tiny.config(
+        tmp_path / "first", architecture="decoder", data={"source": "files", "paths": (lines,)},
+        training={"steps": 1, "eval_every": 1},
+    )  # fmt: skip
+    tiny.train(before)
+    tokenizer = runs.open_run(before.out).task.tokenizer
+    np.save(tmp_path / "a.npy", text.build_stream(DOCUMENTS, tokenizer).tokens)
+    data = {"paths": (str(tmp_path / "a.npy"),), "validation_paths": ()}
+    word = {"kind": "word", "path": None}
+    made = experiment(tmp_path, data=data, tokenizer=word, init_from=before.out)
+    task = runs.prepare_task(made)
+    assert task.tokenizer.to_json() == tokenizer.to_json()
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        ({"paths": ()}, ConfigError, "'tokens' needs data.paths: .bin or .npy files"),
+        ({"paths": ("none.bin",)}, DataError, "must be a file that can be read, got 'none.bin'"),
+        ({"paths": ("no*.bin",)}, DataError, r"must match at least one file, got 'no\*.bin'"),
+    ],
+)
+def test_files_that_are_not_there_are_one_line(tmp_path, data, error, message):
+    with pytest.raises(error, match=message) as found:
+        tiny.prepare(experiment(tmp_path, data=data))
+    assert "\n" not in str(found.value)
+
+
+def test_file_for_both_parts_is_refused(tmp_path):
+    made = experiment(tmp_path)
+    both = tiny.change(made, data={"validation_paths": made.data.paths})
+    with pytest.raises(
+        DataError, match="data.validation_paths must be other files than data.paths"
+    ):
+        tiny.prepare(both)
+
+
+def test_packing_needs_what_ends_documents(tmp_path):
+    data = {"packing": "documents"}
+    with pytest.raises(
+        ConfigError, match=r"needs the token that ends each document, .*end_of_text"
+    ):
+        tiny.prepare(experiment(tmp_path, data=data, theirs="t5"))
+    ended = experiment(tmp_path, data=data, theirs="t5", tokenizer={"end_of_text": "</s>"})
+    assert tiny.prepare(ended).summary.documents == 1  # as the file has none
+    assert tiny.prepare(experiment(tmp_path, theirs="t5")).summary.documents == 1
+
+
+def test_files_of_the_command_line_are_token_files_too(tmp_path):
+    made = experiment(tmp_path)
+    changed = override_config(made, ["--data.paths", "other.bin"], prog="")
+    assert changed.data.source == "tokens" and changed.data.validation_paths == ()
+
+
+@pytest.mark.once
+def test_commands_take_token_files(tmp_path, capsys):
+    made = dataclasses.replace(experiment(tmp_path), optimizer=AdamWConfig(learning_rate=1e-3))
+    config = tmp_path / "tiny.toml"
+    config.write_text(config_to_toml(made), encoding="utf-8")
+    main(["prepare", str(config)])
+    assert capsys.readouterr().out.splitlines()[1].endswith("320 in the vocabulary")
+    main(["inspect", str(config), "--rows", "1"])
+    shown = capsys.readouterr().out
+    assert "45 documents" in shown and "lengths" in shown and "row 0" in shown
+    np.array([1, 2, 999], np.uint16).tofile(tmp_path / "train.bin")
+    assert "got 999 at index 2 of" in one_line(capsys, "prepare", config)

@@ -1,0 +1,112 @@
+"""Runs with a tokenizer that is there before them, in a file."""
+
+import pytest
+
+from jaxformer import runs, text
+from jaxformer.config import ModelConfig
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.planning.settings import planned_task
+from tests.runs import tiny
+from tests.text.foreign_tokenizers import END, TEXT, foreign_json
+
+LINES = [f"{line} {i}" for i in range(7) for line in TEXT.splitlines()]
+
+
+def experiment(folder, architecture, name="gpt2", **changes):
+    (folder / "their.json").write_text(foreign_json(name), encoding="utf-8")
+    source = "pairs" if architecture == "encoder_decoder" else "files"
+    lines = [f"{line.strip()}\t{line.strip()}" for line in LINES] if source == "pairs" else LINES
+    paths = (tiny.write(folder / "text.txt", lines),)
+    tokenizer = {"kind": "file", "path": str(folder / "their.json")} | changes.pop("tokenizer", {})
+    data = {"source": source, "paths": paths, "validation_fraction": 0.3}
+    model = {"max_len": 64} | changes.pop("model", {})
+    return tiny.config(
+        folder, architecture=architecture, data=data, tokenizer=tokenizer, model=model, **changes
+    )
+
+
+def test_decoder_is_trained_and_opened_with_the_tokenizer_of_a_file(tmp_path):
+    made = experiment(tmp_path, "decoder", training={"steps": 2, "eval_every": 2})
+    tiny.train(made)
+    (tmp_path / "their.json").unlink()
+    run = runs.open_run(made.out)
+    theirs = text.Tokenizer.from_json(foreign_json("gpt2"))
+    assert run.encode("The night").tolist() == theirs.encode("The night").tolist()
+    assert run.generate("The night", max_new_tokens=3, seed=0)
+    assert run.config.model.vocab_size == theirs.vocab_size
+
+
+@pytest.mark.parametrize("name", END)
+def test_pairs_and_masks_take_a_file(tmp_path, name):
+    ended = {"end_of_text": END[name]}
+    task = tiny.prepare(experiment(tmp_path, "encoder_decoder", name, tokenizer=ended))
+    assert task.tokenizers[0] is task.tokenizers[1]
+    assert task.train.examples[0]["source_tokens"][-1] == task.tokenizer.end_of_text
+    masked = tiny.prepare(experiment(tmp_path, "encoder", name))
+    assert masked.tokenizer.mask == task.tokenizer.vocab_size
+
+
+def test_pairs_need_an_end_of_text(tmp_path):
+    with pytest.raises(DataError, match=r"must have an end of text, .* tokenizer.end_of_text"):
+        tiny.prepare(experiment(tmp_path, "encoder_decoder", "t5"))
+
+
+def test_file_that_has_a_mask_keeps_it(tmp_path):
+    first = tiny.prepare(experiment(tmp_path, "encoder"))
+    first.tokenizer.save(tmp_path / "masked.json")
+    again = experiment(tmp_path, "encoder", tokenizer={"path": str(tmp_path / "masked.json")})
+    assert tiny.prepare(again).tokenizer.to_json() == first.tokenizer.to_json()
+
+
+def test_special_tokens_are_never_masked(tmp_path):
+    task = tiny.prepare(experiment(tmp_path, "encoder", "bert"))
+    assert task._masking()["special"] == [0, 1, 2, 3, 4]
+
+
+def test_plan_takes_the_size_of_the_vocabulary_from_the_file(tmp_path):
+    for architecture, masks in (("decoder", 0), ("encoder", 1)):
+        planned = planned_task(experiment(tmp_path, architecture))
+        size = text.Tokenizer.from_json(foreign_json("gpt2")).vocab_size
+        assert planned.config.model.vocab_size == size + masks
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read: No such file"),
+        ('{"version": 1}', "not a tokenizer in JSON"),
+        ("\x00", "not a tokenizer in JSON"),
+    ],
+)
+def test_file_without_a_tokenizer_is_one_line(tmp_path, content, message):
+    made = experiment(tmp_path, "decoder")
+    (tmp_path / "their.json").unlink()
+    if content is not None:
+        (tmp_path / "their.json").write_text(content)
+    with pytest.raises(
+        DataError, match=rf"tokenizer.path must be .*their.json: {message}"
+    ) as found:
+        tiny.prepare(made)
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "message"),
+    [
+        ({"path": None}, "kind 'file' needs tokenizer.path"),
+        ({"kind": "byte"}, "path is for the tokenizer kind 'file', got kind='byte'"),
+        ({"kind": "byte", "path": None, "end_of_text": "a"}, "end_of_text is for the tokenizer"),
+        ({"vocab_size": 300}, "vocab_size is for word and bpe tokenizers, got kind='file'"),
+        ({"joint": False}, "a tokenizer of kind 'file' is that of source and target"),
+    ],
+)
+def test_settings_that_do_not_fit_a_file_are_refused(tmp_path, tokenizer, message):
+    with pytest.raises(ConfigError, match=message):
+        experiment(tmp_path, "encoder_decoder", tokenizer=tokenizer)
+
+
+def test_model_must_have_a_row_for_every_token(tmp_path):
+    model = {"vocab_size": 300}
+    assert ModelConfig(max_len=2, num_layers=1, d_model=4, num_heads=1, **model)
+    with pytest.raises(ConfigError, match=r"model.vocab_size must be at least the tokenizer's 3"):
+        tiny.prepare(experiment(tmp_path, "decoder", model=model))
