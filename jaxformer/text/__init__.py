@@ -11,6 +11,7 @@ from jaxformer.text.corpora import (
 from jaxformer.text.corpus import Corpus, CorpusPart, scan_corpus
 from jaxformer.text.corpus_records import recorded_corpus
 from jaxformer.text.corruption import MaskedBatches, mask_tokens, masked_evaluation_batches
+from jaxformer.text.document_sources import DocumentSource
 from jaxformer.text.files import read_lines
 from jaxformer.text.labelled import Labelled, encode_labelled
 from jaxformer.text.packing import (
@@ -19,13 +20,12 @@ from jaxformer.text.packing import (
     TokenStream,
     Windows,
     build_stream,
-    cached_stream,
-    default_cache_dir,
 )
 from jaxformer.text.pairs import Pairs, encode_pairs, encode_source
 from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
 from jaxformer.text.preparing import PreparedCorpus, prepare_corpus
 from jaxformer.text.row_counts import RowCounts
+from jaxformer.text.stream_cache import cached_stream, default_cache_dir
 from jaxformer.text.stream_decoder import StreamDecoder
 from jaxformer.text.synthetic import synthetic_pairs
 from jaxformer.text.tables import Table, count_shared
@@ -49,6 +49,7 @@ __all__ = [
     "Batches",
     "BucketedBatches",
     "CheckedTokens",
+    "DocumentSource",
     "Host",
     "MaskedBatches",
     "Labelled",
