@@ -13,6 +13,7 @@ from jaxformer.text.corpora import (
 from jaxformer.text.corpus import Corpus, CorpusPart, scan_corpus
 from jaxformer.text.corpus_records import recorded_corpus
 from jaxformer.text.corruption import MaskedBatches, mask_tokens, masked_evaluation_batches
+from jaxformer.text.document_sources import DocumentSource
 from jaxformer.text.example_arrays import ExampleArrays
 from jaxformer.text.files import read_lines
 from jaxformer.text.labelled import Labelled, encode_labelled
@@ -24,8 +25,6 @@ from jaxformer.text.packing import (
     TokenStream,
     Windows,
     build_stream,
-    cached_stream,
-    default_cache_dir,
 )
 from jaxformer.text.pairs import Pairs, encode_pairs, encode_source
 from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
@@ -34,6 +33,7 @@ from jaxformer.text.preparing import PreparedCorpus, prepare_corpus
 from jaxformer.text.row_corpus import RowCorpus, scan_rows
 from jaxformer.text.row_counts import RowCounts
 from jaxformer.text.sources import GatheringSource, Source
+from jaxformer.text.stream_cache import cached_stream, default_cache_dir
 from jaxformer.text.stream_decoder import StreamDecoder
 from jaxformer.text.synthetic import synthetic_pairs
 from jaxformer.text.tables import Table, count_shared
@@ -61,9 +61,8 @@ __all__ = [
     "CheckedTokens",
     "Conversations",
     "Corpus",
-    "Corpus",
     "CorpusPart",
-    "CorpusPart",
+    "DocumentSource",
     "ExampleArrays",
     "GatheringSource",
     "Host",
@@ -76,7 +75,6 @@ __all__ = [
     "Pairs",
     "Phrase",
     "Phrasebook",
-    "PreparedCorpus",
     "PreparedCorpus",
     "PreparedRows",
     "RowCorpus",
@@ -105,11 +103,9 @@ __all__ = [
     "evaluation_batches",
     "exact_matches",
     "load_phrasebook",
-    "load_phrasebook",
     "map_token_files",
     "mask_tokens",
     "masked_evaluation_batches",
-    "prepare_corpus",
     "prepare_corpus",
     "prepare_rows",
     "python_documents",
@@ -117,14 +113,11 @@ __all__ = [
     "read_lines",
     "read_word_vectors",
     "recorded_corpus",
-    "recorded_corpus",
-    "scan_corpus",
     "scan_corpus",
     "scan_rows",
     "split_documents",
     "split_words",
     "synthetic_pairs",
-    "text_files",
     "text_files",
     "train_bpe",
     "train_character",

@@ -1,19 +1,14 @@
-"""From documents to one stream of tokens, its cache on disk, and the sequences it is cut into."""
+"""From documents to one stream of tokens, and the sequences that it is cut into."""
 
-import contextlib
 import dataclasses
-import hashlib
-import os
-import pathlib
-import tempfile
-import warnings
-import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from jaxformer.errors import DataError
+from jaxformer.text.document_sources import DocumentSource, is_token_array, read_documents_of
 from jaxformer.text.sharded_tokens import ShardedTokens
+from jaxformer.text.token_scan import document_starts, require_token_ids, scan_tokens
 from jaxformer.text.tokenizers import Tokenizer
 
 __all__ = [
@@ -22,13 +17,13 @@ __all__ = [
     "TokenStream",
     "Windows",
     "build_stream",
-    "cached_stream",
-    "default_cache_dir",
     "token_dtype",
 ]
 
 IGNORE = -1
 """The label of a position where nothing is to be predicted."""
+
+_GROUP = 2**21  # characters of texts that are encoded by a call
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,7 +31,7 @@ class TokenStream:
     """The tokens of all documents, one after the other.
 
     Args:
-        tokens: uint16 or int32 [tokens]; may be memory-mapped, and in several files.
+        tokens: integers [tokens]; may be memory-mapped, and in several files.
         offsets: int64 [documents], where each document starts, in tokens.
 
     Raises:
@@ -58,153 +53,95 @@ class TokenStream:
             )
 
 
-def build_stream(documents: Sequence[str], tokenizer: Tokenizer) -> TokenStream:
-    """Encodes documents into one stream.
+def build_stream(
+    source: DocumentSource, tokenizer: Tokenizer | None = None, *, field: str = "text"
+) -> TokenStream:
+    """Makes one stream of tokens of documents.
 
-    Where there are several documents, each is followed by the end of text if the tokenizer has
-    one; a single document is encoded as it is.
+    Where there are several documents, each ends with the end of text if the tokenizer has one; it
+    is put behind those that do not end with it yet. A single document stays as it is. Of a source,
+    only its length and its elements by index are asked for, one at a time.
 
     Args:
-        documents: the texts.
-        tokenizer: tokenizer that encodes them.
+        source: any of
+
+            - texts: a list, or what gives one by index;
+            - token ids of documents: integers [tokens] each, arrays or lists;
+            - dicts that have a text or token ids under `field`, such as a `datasets.Dataset`;
+            - all tokens in one array: integers [tokens], which may be memory-mapped, and are left
+              where they are. Documents begin behind each end of text of the tokenizer.
+        tokenizer: tokenizer that encodes the texts, or that the tokens were made with. Tokens need
+            none, and are then not checked against a vocabulary.
+        field: key of the dicts.
 
     Returns:
-        The stream; its tokens are uint16 if the vocabulary has at most 65,536 tokens, else int32.
+        The stream. Its tokens are uint16 where the vocabulary has at most 65,536 tokens, or without
+        a tokenizer where all are less than that, else int32; those of one array as they are.
 
     Raises:
-        DataError: the documents have fewer than 2 tokens, or the tokenizer cannot encode one.
+        DataError: there are fewer than 2 tokens, an element is none of these, a token is not of the
+            vocabulary, or the tokenizer cannot encode a text.
 
     Example:
         >>> from jaxformer.text import byte_tokenizer
         >>> stream = build_stream(["ab", "c"], byte_tokenizer())
         >>> stream.tokens.tolist(), stream.offsets.tolist()
         ([97, 98, 256, 99, 256], [0, 3])
+        >>> rows = [{"input_ids": [97, 98]}, {"input_ids": [99]}]
+        >>> build_stream(rows, byte_tokenizer(), field="input_ids").tokens.tolist()
+        [97, 98, 256, 99, 256]
+        >>> build_stream(stream.tokens, byte_tokenizer()).offsets.tolist()
+        [0, 3]
     """
-    encoded = tokenizer.encode_documents(documents)
-    if len(documents) > 1 and tokenizer.end_of_text is not None:
-        encoded = [np.append(tokens, tokenizer.end_of_text) for tokens in encoded]
-    lengths = [tokens.size for tokens in encoded]
-    dtype = token_dtype(tokenizer)
+    end = None if tokenizer is None else tokenizer.end_of_text
+    vocab_size = None if tokenizer is None else tokenizer.vocab_size
+    if is_token_array(source):
+        scan = scan_tokens(source, vocab_size=vocab_size, end_of_text=end, name="the tokens")
+        return TokenStream(source, document_starts(scan.ends, source.size))
+    encoded = list(_encoded(source, tokenizer, field))
+    if len(encoded) > 1 and end is not None:
+        encoded = [ids if ids.size and ids[-1] == end else np.append(ids, end) for ids in encoded]
+    if tokenizer is None:
+        is_small = all(ids.max(initial=0) < 2**16 for ids in encoded)
+        dtype = np.dtype(np.uint16 if is_small else np.int32)
+    else:
+        dtype = token_dtype(tokenizer)
     tokens = np.concatenate([np.zeros(0, dtype), *encoded], dtype=dtype, casting="unsafe")
-    offsets = np.cumsum([0, *lengths], dtype=np.int64)[:-1]
+    offsets = np.cumsum([0, *(ids.size for ids in encoded)], dtype=np.int64)[:-1]
     return TokenStream(tokens, offsets)
+
+
+def _encoded(
+    source: DocumentSource, tokenizer: Tokenizer | None, field: str
+) -> Iterator[np.ndarray]:
+    """Yields the token ids of each document, of texts encoded some at a time."""
+    vocab_size = None if tokenizer is None else tokenizer.vocab_size
+    texts: list[str] = []
+    size = 0
+    for index, document in enumerate(read_documents_of(source, field)):
+        if isinstance(document, str):
+            if tokenizer is None:
+                raise DataError(
+                    f"texts need a tokenizer, got none for element {index}, {document[:20]!r}; "
+                    "pass tokenizer="
+                )
+            texts.append(document)
+            size += len(document)
+            if size < _GROUP:
+                continue
+        if texts and tokenizer is not None:
+            yield from tokenizer.encode_documents(texts)
+            texts, size = [], 0
+        if not isinstance(document, str):
+            require_token_ids(document, vocab_size, f"element {index}")
+            yield document
+    if texts and tokenizer is not None:
+        yield from tokenizer.encode_documents(texts)
 
 
 def token_dtype(tokenizer: Tokenizer) -> np.dtype:
     """Type of stored tokens: the smaller one halves their file, and what of it is in memory."""
     return np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32)
-
-
-def default_cache_dir() -> pathlib.Path | None:
-    """Returns the folder for cached tokens: `$XDG_CACHE_HOME/jaxformer`, else `~/.cache/jaxformer`.
-
-    Returns:
-        The folder, which need not be there; None where the user has no home folder, either.
-
-    Example:
-        >>> default_cache_dir().name
-        'jaxformer'
-    """
-    try:
-        home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    except RuntimeError:  # neither HOME nor an entry among the users
-        return None
-    return pathlib.Path(home) / "jaxformer"
-
-
-def cached_stream(
-    documents: Sequence[str], tokenizer: Tokenizer, cache_dir: pathlib.Path | None
-) -> TokenStream:
-    """`build_stream` with a cache on disk, by the documents and the tokenizer.
-
-    Any number of processes may do so at once. Files that are damaged are made again. Where there
-    is no cache, or it cannot be written to, a warning says so, and the tokens are in memory.
-
-    Args:
-        documents: the texts.
-        tokenizer: tokenizer that encodes them.
-        cache_dir: a folder for the files, such as `default_cache_dir()`; made if missing. None
-            where there is none.
-
-    Returns:
-        The stream, its tokens memory-mapped where they are cached.
-
-    Raises:
-        DataError: as for `build_stream`.
-
-    Example:
-        >>> from jaxformer.text import byte_tokenizer
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     cached_stream(["ab"], byte_tokenizer(), pathlib.Path(folder)).tokens.tolist()
-        [97, 98]
-    """
-    if cache_dir is None:
-        _warn_of_no_cache("there is no home folder")
-        return build_stream(documents, tokenizer)
-    key = _key(documents, tokenizer)
-    if (cached := _read_cache(cache_dir, key)) is not None:
-        return cached
-    stream = build_stream(documents, tokenizer)
-    try:
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        _write(cache_dir / f"{key}.tokens.npy", np.asarray(stream.tokens))
-        _write(cache_dir / f"{key}.index.npy", np.append(_checksum(stream), stream.offsets))
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        with contextlib.suppress(OSError, ValueError):
-            (cache_dir / f"{key}.tokens.npy").unlink()  # of no use alone, on a disk that is full
-        _warn_of_no_cache(f"{cache_dir}: {getattr(error, 'strerror', None) or error}")
-        return stream
-    # Mapped, as the next call will have it; or as it is, if another process has removed the files.
-    return _read_cache(cache_dir, key) or stream
-
-
-def _warn_of_no_cache(reason: str) -> None:
-    """Warns the caller of `cached_stream`, which goes on."""
-    warnings.warn(
-        f"tokens are kept in memory, and made again by the next start, since they cannot be cached "
-        f"({reason}); set XDG_CACHE_HOME to a folder that can be written to",
-        stacklevel=3,
-    )
-
-
-def _key(documents: Sequence[str], tokenizer: Tokenizer) -> str:
-    """Hashes all that a stream depends on; "surrogatepass" leaves the complaint to the encoder."""
-    digest = hashlib.sha256()
-    for text in (tokenizer.to_json(), *documents):
-        data = text.encode(errors="surrogatepass")
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(data)
-    return digest.hexdigest()
-
-
-def _read_cache(cache_dir: pathlib.Path, key: str) -> TokenStream | None:
-    """Maps the files of a stream, or returns None where they are missing or damaged."""
-    try:
-        # Unlike np.load, these close a file that they cannot read.
-        tokens = np.lib.format.open_memmap(cache_dir / f"{key}.tokens.npy", mode="r")
-        index = np.lib.format.open_memmap(cache_dir / f"{key}.index.npy", mode="r")
-        stream = TokenStream(tokens, index[1:])
-        return stream if index[0] == _checksum(stream) else None
-    except Exception:  # NumPy raises half a dozen kinds, depending on which bytes are wrong.
-        return None
-
-
-def _checksum(stream: TokenStream) -> int:
-    return zlib.crc32(stream.offsets.data, zlib.crc32(np.asarray(stream.tokens).data))
-
-
-def _write(path: pathlib.Path, array: np.ndarray) -> None:
-    """Writes a file that is at no time there in part."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
-        try:
-            np.save(file, array)
-            file.flush()
-            # On disk before it has its name: a crash then leaves the old file or the whole new one.
-            os.fsync(file.fileno())
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise
 
 
 class Windows:

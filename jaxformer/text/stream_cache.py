@@ -1,0 +1,142 @@
+"""The cache of token streams on disk."""
+
+import contextlib
+import hashlib
+import itertools
+import os
+import pathlib
+import tempfile
+import warnings
+import zlib
+
+import numpy as np
+
+from jaxformer.text.document_sources import DocumentSource, is_token_array, read_documents_of
+from jaxformer.text.packing import TokenStream, build_stream
+from jaxformer.text.tokenizers import Tokenizer
+
+__all__ = ["cached_stream", "default_cache_dir"]
+
+
+def default_cache_dir() -> pathlib.Path | None:
+    """Returns the folder for cached tokens: `$XDG_CACHE_HOME/jaxformer`, else `~/.cache/jaxformer`.
+
+    Returns:
+        The folder, which need not be there; None where the user has no home folder, either.
+
+    Example:
+        >>> default_cache_dir().name
+        'jaxformer'
+    """
+    try:
+        home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    except RuntimeError:  # neither HOME nor an entry among the users
+        return None
+    return pathlib.Path(home) / "jaxformer"
+
+
+def cached_stream(
+    source: DocumentSource,
+    tokenizer: Tokenizer | None,
+    cache_dir: pathlib.Path | None,
+    *,
+    field: str = "text",
+) -> TokenStream:
+    """`build_stream` with a cache on disk, by the documents and the tokenizer.
+
+    Any number of processes may do so at once. Files that are damaged are made again. Where there
+    is no cache, or it cannot be written to, a warning says so, and the tokens are in memory. The
+    tokens of one array are there already, and are not copied.
+
+    Args:
+        source: as in `build_stream`.
+        tokenizer: as in `build_stream`.
+        cache_dir: a folder for the files, such as `default_cache_dir()`; made if missing. None
+            where there is none.
+        field: as in `build_stream`.
+
+    Returns:
+        The stream, its tokens memory-mapped where they are cached.
+
+    Raises:
+        DataError: as for `build_stream`.
+
+    Example:
+        >>> from jaxformer.text import byte_tokenizer
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     cached_stream(["ab"], byte_tokenizer(), pathlib.Path(folder)).tokens.tolist()
+        [97, 98]
+    """
+    if cache_dir is None:
+        _warn_of_no_cache("there is no home folder")
+    if cache_dir is None or is_token_array(source):
+        return build_stream(source, tokenizer, field=field)
+    key = _key(source, tokenizer, field)
+    if (cached := _read_cache(cache_dir, key)) is not None:
+        return cached
+    stream = build_stream(source, tokenizer, field=field)
+    try:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        _write(cache_dir / f"{key}.tokens.npy", np.asarray(stream.tokens))
+        _write(cache_dir / f"{key}.index.npy", np.append(_checksum(stream), stream.offsets))
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        with contextlib.suppress(OSError, ValueError):
+            (cache_dir / f"{key}.tokens.npy").unlink()  # of no use alone, on a disk that is full
+        _warn_of_no_cache(f"{cache_dir}: {getattr(error, 'strerror', None) or error}")
+        return stream
+    # Mapped, as the next call will have it; or as it is, if another process has removed the files.
+    return _read_cache(cache_dir, key) or stream
+
+
+def _warn_of_no_cache(reason: str) -> None:
+    """Warns the caller of `cached_stream`, which goes on."""
+    warnings.warn(
+        f"tokens are kept in memory, and made again by the next start, since they cannot be cached "
+        f"({reason}); set XDG_CACHE_HOME to a folder that can be written to",
+        stacklevel=3,
+    )
+
+
+def _key(source: DocumentSource, tokenizer: Tokenizer | None, field: str) -> str:
+    """Hashes all that a stream depends on; "surrogatepass" leaves the complaint to the encoder."""
+    digest = hashlib.sha256()
+    name = "" if tokenizer is None else tokenizer.to_json()
+    for one in itertools.chain((name,), read_documents_of(source, field)):
+        if isinstance(one, str):
+            data = one.encode(errors="surrogatepass")
+        else:
+            digest.update(b"token ids")
+            data = one.astype(np.int64).tobytes()
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _read_cache(cache_dir: pathlib.Path, key: str) -> TokenStream | None:
+    """Maps the files of a stream, or returns None where they are missing or damaged."""
+    try:
+        # Unlike np.load, these close a file that they cannot read.
+        tokens = np.lib.format.open_memmap(cache_dir / f"{key}.tokens.npy", mode="r")
+        index = np.lib.format.open_memmap(cache_dir / f"{key}.index.npy", mode="r")
+        stream = TokenStream(tokens, index[1:])
+        return stream if index[0] == _checksum(stream) else None
+    except Exception:  # NumPy raises half a dozen kinds, depending on which bytes are wrong.
+        return None
+
+
+def _checksum(stream: TokenStream) -> int:
+    return zlib.crc32(stream.offsets.data, zlib.crc32(np.asarray(stream.tokens).data))
+
+
+def _write(path: pathlib.Path, array: np.ndarray) -> None:
+    """Writes a file that is at no time there in part."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
+        try:
+            np.save(file, array)
+            file.flush()
+            # On disk before it has its name: a crash then leaves the old file or the whole new one.
+            os.fsync(file.fileno())
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
