@@ -177,8 +177,9 @@ class DataConfig:
             package; or the synthetic "copy", "reverse" and "sort". Labelled texts for an encoder
             that classifies: "labelled", from paths; or "phrasebook", with its topics.
         paths: "files": files or glob patterns: of text, UTF-8, each file one document; of JSON
-            Lines (.jsonl), each line one; or of Parquet (.parquet), each row one. "tokens": files
-            of token ids, one after the other: .bin as nanoGPT or llm.c write them, or .npy with
+            Lines (.jsonl), each line one; or of Parquet or Arrow (.parquet, .arrow), each row one;
+            or the folder of a Hugging Face dataset, as save_to_disk writes it. "tokens": files of
+            token ids, one after the other: .bin as nanoGPT or llm.c write them, or .npy with
             integers of one axis. "conversations": JSON Lines or Parquet files, each line or row of
             which has messages, objects with role and content; those of the role assistant are
             answers. "pairs": a file of source, tab, target; or a file of sources and one of

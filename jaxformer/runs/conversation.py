@@ -55,6 +55,9 @@ class ConversationTask(CausalTask, TableTask):
                 f"{text.Conversations.layout}; for example --data.paths chat.jsonl"
             )
         characters = config.tokenizer.kind == "character"
+        data = dataclasses.replace(
+            data, paths=_files(data.paths), validation_paths=_files(data.validation_paths)
+        )
         return split_files(cls.table, data, characters=characters, errors=data.errors)
 
     @classmethod
@@ -102,6 +105,10 @@ class ConversationTask(CausalTask, TableTask):
             validation=lambda: text.evaluation_batches(packed, rows, host=runner.host),
             validation_bytes=self.num_bytes(validation.rows),
         )  # fmt: skip
+
+    def read_validation(self, paths: Sequence[str]) -> EncodedRows:
+        """Reads and encodes files of conversations."""
+        return super().read_validation(_files(paths))
 
     def num_bytes(self, rows: Any) -> int:
         """UTF-8 bytes of the answers."""
@@ -158,6 +165,11 @@ class ConversationTask(CausalTask, TableTask):
             max_new_tokens=max_new_tokens,
         )  # fmt: skip
         return "".join(pieces)
+
+
+def _files(paths: Sequence[str]) -> tuple[str, ...]:
+    """Files that paths and patterns stand for."""
+    return tuple(map(str, text.text_files(paths))) if paths else ()
 
 
 def _contents(conversations: text.Conversations) -> list[str]:

@@ -30,8 +30,8 @@ class Conversations(Table):
     r"""Conversations, each with the message that its first answer is to.
 
     In a file of JSON Lines each line is an object with `messages`, a list of objects with `role`
-    and `content`; in a Parquet file they are a column. At least one message must be an answer, of
-    the role "assistant", and another must be before the first of them.
+    and `content`; in a Parquet or Arrow file they are a column. At least one message must be an
+    answer, of the role "assistant", and another must be before the first of them.
 
     Args:
         prompts: content of the message before the first answer.
@@ -73,11 +73,11 @@ class Conversations(Table):
     def rows(
         cls, paths: Sequence[str], *, errors: Errors = "strict"
     ) -> Iterator[tuple[str, Sequence[str]]]:
-        """Reads conversations from JSON Lines or Parquet files.
+        """Reads conversations from JSON Lines, Parquet or Arrow files.
 
         Args:
-            paths: the files; their names end in `.jsonl`, `.ndjson` or `.parquet`, the first two
-                also with `.gz` or `.zst` behind it.
+            paths: the files; their names end in `.jsonl` or `.ndjson`, also with `.gz` or `.zst`
+                behind it, or in `.parquet` or `.arrow`.
             errors: "strict", or "skip" to leave out what is no conversation.
 
         Yields:
@@ -93,8 +93,8 @@ class Conversations(Table):
         for path in map(pathlib.Path, paths):
             if not has_records(path):
                 raise DataError(
-                    f"conversations are read from .jsonl or .parquet files, got '{path}'; each "
-                    f"line must be {cls.layout}"
+                    f"conversations are read from .jsonl, .parquet or .arrow files, got '{path}'; "
+                    f"each line must be {cls.layout}"
                 )
             bad, left_out = BadRecords(errors), 0
             for row in itertools.chain(_rows(path, bad), [None]):

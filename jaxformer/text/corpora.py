@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.memory import host_memory
+from jaxformer.text.column_files import dataset_files
 from jaxformer.text.corpus import scan_corpus
 from jaxformer.text.files import start_of_paths
 from jaxformer.text.tables import require_fraction
@@ -87,6 +88,7 @@ def text_files(paths: Sequence[str]) -> list[pathlib.Path]:
     Args:
         paths: files, or glob patterns, in which `**` stands for any folders. The files of a
             pattern are in the order of their names, and a file that is named twice is read once.
+            A folder that `save_to_disk` of a Hugging Face dataset has written stands for its files.
 
     Returns:
         The files, at least one.
@@ -117,6 +119,8 @@ def _place(file: pathlib.Path) -> str:
 
 def _matches(path: str) -> list[pathlib.Path]:
     """Lists the files that a path or pattern stands for."""
+    if pathlib.Path(path).is_dir() and (files := dataset_files(pathlib.Path(path))):
+        return files
     if pathlib.Path(path).exists() or not glob.has_magic(path):
         return [pathlib.Path(path)]
     matches = (pathlib.Path(match) for match in _expanded(path))

@@ -1,4 +1,4 @@
-"""Values in files of records: the lines of JSON Lines files, the rows of Parquet files."""
+"""Values in files of records: lines of JSON Lines files, rows of Parquet and Arrow files."""
 
 import functools
 import json
@@ -6,14 +6,14 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import DataError
 from jaxformer.text.bad_records import BadRecords
+from jaxformer.text.column_files import COLUMN_SUFFIXES, read_column
 from jaxformer.text.files import BYTE_ORDER_MARK, CONVERT, line_at, not_utf8, opened, skip_bytes
 
 __all__ = ["MAX_RECORD", "Record", "has_records", "read_records"]
 
 MAX_RECORD = 2**26  # bytes of a line of JSON
-_ROWS = 256  # of a Parquet file that are read at a time
 
 
 class Record(NamedTuple):
@@ -22,7 +22,8 @@ class Record(NamedTuple):
     Args:
         value: the value.
         where: says which file and line it is in.
-        end: where the next record begins: byte in the unpacked file, or row of a Parquet file.
+        end: where the next record begins: byte in the unpacked file, or row of a Parquet or Arrow
+            file.
     """
 
     value: Any
@@ -31,8 +32,8 @@ class Record(NamedTuple):
 
 
 def has_records(file: pathlib.Path) -> bool:
-    """Whether a file has records, by its name: `.jsonl`, `.ndjson` or `.parquet`, also packed."""
-    return _plain_name(file).endswith((".jsonl", ".ndjson", ".parquet"))
+    """Whether a file has records: `.jsonl` or `.ndjson`, also packed, `.parquet` or `.arrow`."""
+    return _plain_name(file).endswith((".jsonl", ".ndjson", *COLUMN_SUFFIXES))
 
 
 def read_records(
@@ -47,7 +48,7 @@ def read_records(
     """Reads one field of every record of a file.
 
     Args:
-        file: JSON Lines file, also packed as `.gz` or `.zst`, or a Parquet file.
+        file: JSON Lines file, also packed as `.gz` or `.zst`, or a Parquet or Arrow file.
         bad: takes what is no record, or lacks the field.
         field: key in the object of a line, or column.
         kind: type of the values.
@@ -61,8 +62,14 @@ def read_records(
         DataError: the file is missing or damaged, a line is too long, or there is no such column.
         ConfigError: a package that reads the file is missing.
     """
-    if _plain_name(file).endswith(".parquet"):
-        records = _parquet(file, field, start)
+    records: Iterator[Record]
+    if _plain_name(file).endswith(COLUMN_SUFFIXES):
+        values = enumerate(read_column(file, field), 1)
+        records = (
+            Record(value, functools.partial(_row_of, file, row), row)
+            for row, value in values
+            if row > start
+        )
     else:
         records = _json_lines(file, bad, field, noun, start)
     for record in records:
@@ -119,28 +126,3 @@ def _line_of(file: pathlib.Path, byte: int) -> str:
 
 def _row_of(file: pathlib.Path, row: int) -> str:
     return f"'{file}', row {row:,}"
-
-
-def _parquet(file: pathlib.Path, field: str, start: int) -> Iterator[Record]:
-    try:
-        from pyarrow import ArrowException, parquet
-    except ImportError:
-        raise ConfigError(
-            f"'{file}' needs pyarrow, which is missing; pip install \"jaxformer[data]\""
-        ) from None
-    row = 0
-    try:
-        table: Any = parquet.ParquetFile(file)
-        names = table.schema_arrow.names
-        if field not in names:
-            raise DataError(
-                f"'{file}' must have the column {field!r} (data.field), got {', '.join(names[:8])}"
-            )
-        for batch in table.iter_batches(batch_size=_ROWS, columns=[field]):
-            for value in batch.column(0).to_pylist():
-                row += 1
-                if row > start:
-                    yield Record(value, functools.partial(_row_of, file, row), row)
-    except (OSError, ArrowException) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"'{file}' cannot be read as Parquet: {reason}") from None

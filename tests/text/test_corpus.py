@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pyarrow
+import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 import zstandard
@@ -360,3 +361,57 @@ def test_windows_over_shards_are_those_of_one_array(tmp_path):
     assert int(stream.tokens[-1]) == whole.tokens[-1]
     with pytest.raises(IndexError):
         stream.tokens[whole.tokens.size]
+
+
+# Datasets that Hugging Face's library has saved.
+
+
+def write_arrow(path, texts, writer=pyarrow.ipc.new_stream):
+    table = pyarrow.table({"n": list(range(len(texts))), "body": texts})
+    with pyarrow.OSFile(str(path), "wb") as sink, writer(sink, table.schema) as out:
+        out.write_table(table, max_chunksize=2)
+
+
+def write_dataset(folder, shards, **state):
+    folder.mkdir()
+    names = [f"data-{i:05}-of-{len(shards):05}.arrow" for i in range(len(shards))]
+    for name, texts in zip(names, shards, strict=True):
+        write_arrow(folder / name, texts)
+    files = [{"filename": name} for name in names]
+    (folder / "state.json").write_text(json.dumps({"_data_files": files[::-1], **state}))
+    return folder
+
+
+@pytest.mark.parametrize("writer", [pyarrow.ipc.new_stream, pyarrow.ipc.new_file])
+def test_arrow_files_have_a_document_in_each_row(tmp_path, writer):
+    write_arrow(tmp_path / "a.arrow", ["one", " ", "two\r\nthree", "four"], writer)
+    found = pieces(tmp_path / "a.arrow", field="body")
+    assert [piece.text for piece in found] == ["one", "two\nthree", "four"]
+    assert pieces(tmp_path / "a.arrow", field="body", start=found[0].end) == found[1:]
+    with pytest.raises(DataError, match="must have the column 'text' .* got n, body"):
+        pieces(tmp_path / "a.arrow")
+    (tmp_path / "b.arrow").write_bytes(b"text that is none")
+    with pytest.raises(DataError, match="b.arrow' cannot be read as Arrow"):
+        pieces(tmp_path / "b.arrow")
+
+
+def test_folder_of_a_dataset_stands_for_its_files_in_their_order(tmp_path):
+    folder = write_dataset(tmp_path / "saved", [["a", "b"], ["c"]])
+    assert text.read_documents([str(folder)], field="body") == ["c", "a", "b"]
+
+
+def test_folders_that_are_no_dataset_are_told_apart(tmp_path):
+    (tmp_path / "plain").mkdir()
+    with pytest.raises(DataError, match="a path must be a file, got the folder '.*plain'"):
+        text.read_documents([str(tmp_path / "plain")])
+    (tmp_path / "dict").mkdir()
+    (tmp_path / "dict" / "dataset_dict.json").write_text("{}")
+    write_dataset(tmp_path / "dict" / "test", [["a"]])
+    with pytest.raises(DataError, match="is a dataset with the splits test; name one, such as"):
+        text.read_documents([str(tmp_path / "dict")])
+    selected = write_dataset(tmp_path / "some", [["a"]], _indices_files=[{"filename": "i.arrow"}])
+    with pytest.raises(DataError, match="selection of another dataset; .* flatten_indices"):
+        text.read_documents([str(selected)])
+    (selected / "state.json").write_text("[]")
+    with pytest.raises(DataError, match="state.json' is not that of a dataset"):
+        text.read_documents([str(selected)])
