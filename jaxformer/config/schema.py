@@ -149,9 +149,9 @@ class ExperimentConfig:
 
     @property
     def data_kind(self) -> Yields:
-        """Data of the source that trains this architecture."""
-        (kind,) = _TRAINED_ON[self.model.architecture] & set(SOURCES[self.data.source].yields)
-        return kind
+        """Data of the source that trains this architecture: the first kind that it yields."""
+        trained_on = _TRAINED_ON[self.model.architecture]
+        return next(kind for kind in SOURCES[self.data.source].yields if kind in trained_on)
 
     @property
     def has_one_length(self) -> bool:
