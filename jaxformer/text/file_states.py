@@ -8,7 +8,7 @@ from typing import NamedTuple
 from jaxformer.errors import DataError
 from jaxformer.storage import open_regular
 
-__all__ = ["FileState", "file_stamp", "read_state", "require_unchanged"]
+__all__ = ["FileState", "file_stamp", "read_state", "require_stamp", "require_unchanged"]
 
 
 class FileState(NamedTuple):
@@ -50,18 +50,18 @@ def read_state(file: pathlib.Path, before: tuple[int, int]) -> FileState:
     with open_regular(file) as stream:
         while data := stream.read(2**20):
             digest.update(data)
-    if file_stamp(file) != before:
-        raise _changed(file)
+    require_stamp(file, before)
     return FileState(os.path.realpath(file), *before, digest.hexdigest())
 
 
 def require_unchanged(state: FileState) -> None:
     """Raises DataError where a file has another size or time of change than it had."""
-    if file_stamp(state.path) != (state.size, state.modified):
-        raise _changed(state.path)
+    require_stamp(state.path, (state.size, state.modified))
 
 
-def _changed(file: str | pathlib.Path) -> DataError:
-    return DataError(
-        f"'{file}' has changed while it was read; let it be complete, and do the same again"
-    )
+def require_stamp(file: str | pathlib.Path, stamp: tuple[int, int]) -> None:
+    """Raises DataError where a file has another `file_stamp`."""
+    if file_stamp(file) != stamp:
+        raise DataError(
+            f"'{file}' has changed while it was read; let it be complete, and do the same again"
+        )

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxformer.errors import DataError
+from jaxformer.text.file_states import require_stamp
 from jaxformer.text.files import opened
 from jaxformer.text.sharded_tokens import ShardedTokens
 
@@ -38,16 +39,7 @@ class TokenRange(NamedTuple):
 
     def require_unchanged(self) -> None:
         """Raises DataError where the file is not as it was when it was mapped."""
-        try:
-            found = os.stat(self.path)
-            state = found.st_size, found.st_mtime_ns
-        except OSError:
-            state = -1, -1
-        if state != self.state:
-            raise DataError(
-                f"'{self.path}' has changed while it was read; let it be complete, and do the "
-                "same again"
-            )
+        require_stamp(self.path, self.state)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
