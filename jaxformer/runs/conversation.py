@@ -68,12 +68,15 @@ class ConversationTask(CausalTask, TableTask):
     @classmethod
     def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:
         """Trains the tokenizer, and adds the special tokens of the template."""
-        names = text.ChatTemplate.special_tokens[config.data.template]
-        wanted = config.tokenizer
+        template, wanted = config.data.template, config.tokenizer
+        names = text.ChatTemplate.special_tokens[template]
         if wanted.vocab_size is not None:
             wanted = dataclasses.replace(wanted, vocab_size=wanted.vocab_size - len(names))
-        texts = cls.training_texts(data)
-        tokenizer = train_tokenizer(wanted, *texts, cache_dir(config.data))
+        train, validation = cls.training_texts(data)
+        parts = table_of(data.train), data.validation
+        roles = sorted({one["role"] for part in parts for one in _messages(part)})
+        frames = [one for role in roles for one in text.ChatTemplate.frame(template, role)]
+        tokenizer = train_tokenizer(wanted, [*train, *frames], validation, cache_dir(config.data))
         return (text.with_special_tokens(tokenizer, names),)
 
     def encode_rows(
@@ -172,9 +175,14 @@ def _files(paths: Sequence[str]) -> tuple[str, ...]:
     return tuple(map(str, text.text_files(paths))) if paths else ()
 
 
+def _messages(conversations: text.Conversations) -> list[text.Message]:
+    """The messages of all conversations."""
+    return [one for messages in conversations.messages for one in messages]
+
+
 def _contents(conversations: text.Conversations) -> list[str]:
     """The content of every message."""
-    return [one["content"] for messages in conversations.messages for one in messages]
+    return [one["content"] for one in _messages(conversations)]
 
 
 def _about_phrases(phrases: Sequence[text.Phrase]) -> text.Conversations:

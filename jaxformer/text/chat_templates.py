@@ -87,6 +87,18 @@ class ChatTemplate:
         self._start = [] if start is None else [start]
         self.end_of_answer: int = end
 
+    @staticmethod
+    def frame(name: TemplateName, role: str) -> tuple[str, str]:
+        r"""Ordinary text that a template puts before and behind the messages of a role.
+
+        Example:
+            >>> ChatTemplate.frame("plain", "user")
+            ('### User:\n', '\n\n')
+        """
+        if name == "chatml":
+            return f"{role}\n", "\n"
+        return f"### {role.capitalize()}:\n", "" if role == ASSISTANT else "\n\n"
+
     def encode(self, conversations: Sequence[Sequence[Message]]) -> list[EncodedConversation]:
         """Encodes whole conversations, on all cores.
 
@@ -115,10 +127,8 @@ class ChatTemplate:
 
     def _texts(self, message: Message) -> tuple[str, str, str]:
         """What is before a message's content, the content, and what is behind it."""
-        role, content = message["role"], message["content"]
-        if self._name == "chatml":
-            return f"{role}\n", content, "\n"
-        return f"### {role.capitalize()}:\n", content, "" if role == ASSISTANT else "\n\n"
+        before, behind = self.frame(self._name, message["role"])
+        return before, message["content"], behind
 
     def _message(
         self, message: Message, before: np.ndarray, content: np.ndarray, behind: np.ndarray

@@ -1,10 +1,9 @@
 """Preparing rows: the arrays of their examples, in shards on disk, made in constant memory."""
 
 import dataclasses
-import json
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxformer.errors import DataError
 from jaxformer.storage import make_folder, remove_drafts, write_whole
@@ -12,7 +11,14 @@ from jaxformer.text.example_arrays import Example, ExampleArrays, RaggedArray
 from jaxformer.text.row_corpus import RowCorpus, RowPiece
 from jaxformer.text.row_counts import NoRowsError, RowCounts
 from jaxformer.text.tables import Table
-from jaxformer.text.token_shards import ABANDONED, PREPARE_AGAIN, mapped_array, npy_parts
+from jaxformer.text.token_shards import (
+    ABANDONED,
+    PREPARE_AGAIN,
+    mapped_array,
+    npy_parts,
+    read_shard_record,
+    write_shard_record,
+)
 
 __all__ = ["PreparedRows", "prepare_rows"]
 
@@ -135,8 +141,8 @@ def _write(folder: pathlib.Path, index: int, piece: RowPiece, encode: Encode) ->
             if array.offsets is not None:
                 write_whole(offsets, npy_parts(array.offsets))
     shard = _Shard(arrays, len(examples), counts, piece.num_bytes, piece.end)
-    values_of = {**shard._asdict(), "counts": dataclasses.asdict(counts)}
-    write_whole(folder / f"{index:05}.json", json.dumps(values_of))
+    record = {**shard._asdict(), "counts": dataclasses.asdict(counts)}
+    write_shard_record(folder, index, record)
     return shard
 
 
@@ -144,18 +150,15 @@ def _read_records(folder: pathlib.Path) -> list[_Shard]:
     """Records of the shards from the first on, up to one that is missing."""
     found: list[_Shard] = []
     while not found or found[-1].end is not None:
-        path = folder / f"{len(found):05}.json"
-        try:
-            values = json.loads(path.read_bytes())
-            counts = values["counts"]
-            shown = {reason: tuple(lines) for reason, lines in counts["first_dropped"].items()}
-            counts = RowCounts(**{**counts, "first_dropped": shown})
-            found.append(_Shard(**{**values, "counts": counts}))
-        except FileNotFoundError:
+        record = read_shard_record(folder, len(found), _unpacked)
+        if record is None:
             break
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"'{path}' is damaged: {error}; {PREPARE_AGAIN}") from None
+        found.append(record)
     return found
+
+
+def _unpacked(values: dict[str, Any]) -> _Shard:
+    return _Shard(**{**values, "counts": RowCounts.from_dict(values["counts"])})
 
 
 def _part(folder: pathlib.Path, index: int, shard: _Shard) -> dict[str, RaggedArray]:

@@ -17,7 +17,7 @@ from jaxformer.text.tokenizers import Tokenizer
 
 __all__ = ["PreparedCorpus", "prepare_corpus"]
 
-_LAYOUT = 1  # of the folder; part of its name
+_LAYOUT = 2  # of the folder; part of its name
 _SHARDS = 256  # number of shards, unless they would be smaller or larger than this:
 _SMALLEST, _LARGEST = 2**22, 2**25  # bytes of text: seconds of work, and 300 MB of memory
 _GROUP = 2**21  # characters that are encoded by a call

@@ -302,8 +302,6 @@ def _packed(corpus: RowCorpus) -> dict[str, Any]:
 
 
 def _unpacked(table: type[Table], values: dict[str, Any]) -> RowCorpus:
-    counts = values["counts"]
-    shown = {reason: tuple(lines) for reason, lines in counts["first_dropped"].items()}
     validation = values["validation"]
     return RowCorpus(
         table=table,
@@ -311,7 +309,7 @@ def _unpacked(table: type[Table], values: dict[str, Any]) -> RowCorpus:
         options=values["options"],
         files=tuple(FileState(*state) for state in values["files"]),
         validation_fraction=values["validation_fraction"],
-        counts=RowCounts(**{**counts, "first_dropped": shown}),
+        counts=RowCounts.from_dict(values["counts"]),
         num_bytes=values["num_bytes"],
         sample=_from_tuples(table, values["sample"]),
         validation=_from_tuples(table, validation) if validation else None,

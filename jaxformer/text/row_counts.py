@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jaxformer.errors import DataError
 
@@ -45,6 +46,17 @@ class RowCounts:
     too_long: int = 0
     repeated: int = 0
     first_dropped: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "RowCounts":
+        """Makes counts of what `dataclasses.asdict` and JSON have made of some.
+
+        Example:
+            >>> RowCounts.from_dict(dataclasses.asdict(RowCounts("pairs", read=7))).read
+            7
+        """
+        shown = {reason: tuple(lines) for reason, lines in values["first_dropped"].items()}
+        return cls(**{**values, "first_dropped": shown})
 
     @property
     def kept(self) -> int:

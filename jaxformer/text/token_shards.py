@@ -4,8 +4,8 @@ import dataclasses
 import io
 import json
 import pathlib
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,10 +22,13 @@ __all__ = [
     "TokenShards",
     "mapped_array",
     "npy_parts",
+    "read_shard_record",
+    "write_shard_record",
 ]
 
 ABANDONED = 3600.0  # seconds; a younger draft may be that of another process
 
+_T = TypeVar("_T")
 _PARTS = ("train", "validation")
 _PART = 2**20  # numbers of a file that are written at a time
 PREPARE_AGAIN = "remove that folder, and it is prepared again"
@@ -84,17 +87,13 @@ class TokenShards:
         Raises:
             DataError: it is damaged.
         """
-        path = self.folder / f"{index:05}.json"
-        try:
-            values = json.loads(path.read_bytes())
+
+        def unpack(values: dict[str, Any]) -> ShardRecord:
             train, validation = (PartCounts(**values[part]) for part in _PARTS)
             end = values["end"]
-            record = ShardRecord(train, validation, None if end is None else Place(*end))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"'{path}' is damaged: {error}; {PREPARE_AGAIN}") from None
-        return record
+            return ShardRecord(train, validation, None if end is None else Place(*end))
+
+        return read_shard_record(self.folder, index, unpack)
 
     def records(self) -> list[ShardRecord]:
         """The records of the shards from the first on, up to one that is missing."""
@@ -126,7 +125,7 @@ class TokenShards:
             for part, counts in zip(_PARTS, (record.train, record.validation), strict=True)
         }
         end = None if record.end is None else list(record.end)
-        write_whole(self.folder / f"{index:05}.json", json.dumps({**values, "end": end}))
+        write_shard_record(self.folder, index, {**values, "end": end})
 
     def part(self, name: str, records: list[ShardRecord]) -> tuple[ShardedTokens, np.ndarray]:
         """Maps the tokens of a part, and reads where its documents begin: int64 [documents].
@@ -153,6 +152,50 @@ class TokenShards:
     def _paths(self, index: int, part: str) -> tuple[pathlib.Path, pathlib.Path]:
         stem = self.folder / f"{index:05}.{part}"
         return stem.with_name(f"{stem.name}.npy"), stem.with_name(f"{stem.name}.documents.npy")
+
+
+def write_shard_record(folder: pathlib.Path, index: int, values: dict[str, Any]) -> None:
+    """Writes the record of a shard, by which it is there as a whole.
+
+    Args:
+        folder: of the shards; its name, which says of what they are, goes into the record.
+        index: of the shard.
+        values: JSON.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    write_whole(folder / f"{index:05}.json", json.dumps({**values, "folder": folder.name}))
+
+
+def read_shard_record(
+    folder: pathlib.Path, index: int, unpack: Callable[[dict[str, Any]], _T]
+) -> _T | None:
+    """Reads the record of a shard; None where the shard is not there as a whole.
+
+    Args:
+        folder: of the shards.
+        index: of the shard.
+        unpack: makes the record of the values that were written.
+
+    Raises:
+        DataError: it is damaged, or of a shard of another folder, so of other text or tokens.
+    """
+    path = folder / f"{index:05}.json"
+    try:
+        values = json.loads(path.read_bytes())
+        owner = values.pop("folder")
+        record = unpack(values)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"'{path}' is damaged: {error}; {PREPARE_AGAIN}") from None
+    if owner != folder.name:
+        raise DataError(
+            f"'{path}' is of other text, or of another tokenizer: it was written into a folder "
+            f"{owner!r}; {PREPARE_AGAIN}"
+        )
+    return record
 
 
 def npy_parts(array: np.ndarray | ShardedTokens) -> Iterator[bytes]:

@@ -242,7 +242,7 @@ def test_run_of_another_kind_is_refused_with_what_it_is(
     }
     translates, labels, fills, continues = kinds
     takes = {
-        ("generate", "--prompt", "one"): [continues],
+        ("generate", "--prompt", "one"): [continues, "a chat model, which answers"],
         ("translate", "one"): [translates],
         ("predict", "one"): [fills, labels],
     }

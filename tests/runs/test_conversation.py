@@ -115,6 +115,16 @@ def test_conversations_on_disk_are_packed_as_those_in_memory(tmp_path, monkeypat
         }
 
 
+def test_tokenizers_know_the_text_of_the_template(tmp_path):
+    for kind, template in (("character", "plain"), ("word", "chatml")):
+        made = experiment(
+            tmp_path, tokenizer={"kind": kind}, data={"template": template}, model={"max_len": 80}
+        )
+        task = runs.prepare_task(made)
+        ids = task.template.encode_prompt(messages("one two")[:1])
+        assert task.tokenizer.unknown is None or task.tokenizer.unknown not in ids
+
+
 @pytest.mark.once
 def test_run_starts_from_a_language_model_with_the_plain_template(tmp_path):
     (tmp_path / "text.txt").write_text("user assistant # : one two three four five six " * 20)

@@ -117,18 +117,19 @@ def test_model_is_made_in_one_place(tmp_path):
     assert len(seen) >= 2 and set(seen) == {Narrow}
 
 
+CONTINUES = "a language model, which continues text or a chat model, which answers"
+
+
 @pytest.mark.parametrize(
     ("method", "arguments", "able"),
     [
-        ("generate", ("a",), "a language model, which continues text"),
-        ("generate_stream", ("a",), "a language model, which continues text"),
+        ("generate", ("a",), CONTINUES),
+        ("generate_stream", ("a",), CONTINUES),
+        ("chat", ([{"role": "user", "content": "a"}],), "a chat model, which answers"),
         ("translate", ("a",), "an encoder-decoder, which translates"),
         ("translate_stream", (["a"],), "an encoder-decoder, which translates"),
         ("fill_masks", (["a"],), "a masked language model, which fills in [MASK]"),
-        (
-            "log_likelihood", (["a"],),
-            "a language model, which continues text or an encoder-decoder, which translates",
-        ),
+        ("log_likelihood", (["a"],), f"{CONTINUES} or an encoder-decoder, which translates"),
     ],
 )  # fmt: skip
 def test_run_that_cannot_says_what_it_is_and_what_can(own, method, arguments, able):

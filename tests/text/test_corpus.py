@@ -311,6 +311,10 @@ def test_preparing_goes_on_behind_the_last_whole_shard(tmp_path, monkeypatch):
     assert encoded == []
 
 
+def of_another_folder(path):
+    path.write_text(json.dumps({**json.loads(path.read_text()), "folder": "other"}))
+
+
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
@@ -318,6 +322,7 @@ def test_preparing_goes_on_behind_the_last_whole_shard(tmp_path, monkeypatch):
         ("00001.train.npy", lambda path: os.truncate(path, 200), "00001.train.npy' cannot be read"),
         ("00000.train.documents.npy", lambda path: np.save(path, np.arange(3)), "must have .* got"),
         ("00001.json", lambda path: path.write_text("{"), "00001.json' is damaged: .*; remove"),
+        ("00001.json", of_another_folder, "00001.json' is of other text, or of another tokenizer"),
     ],
 )
 def test_damaged_token_files_are_named(tmp_path, name, damage, message):

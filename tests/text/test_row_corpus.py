@@ -168,6 +168,11 @@ def test_sides_that_are_empty_or_too_large_are_refused(tmp_path, monkeypatch):
         ("00000.lengths.npy", lambda path: np.save(path, np.arange(2)), "must be of .*, got 2;"),
         ("00000.tokens.npy", lambda path: np.save(path, np.arange(2)), "must be of .* examples"),
         ("00001.json", lambda path: path.write_text("{"), "00001.json' is damaged: .*; remove"),
+        (
+            "00001.json",
+            lambda path: path.write_text(path.read_text().replace('"cache"', '"other"')),
+            "00001.json' is of other text, or of another tokenizer",
+        ),
     ],
 )
 def test_damaged_files_of_rows_are_named(tmp_path, name, damage, message):
