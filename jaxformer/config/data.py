@@ -189,9 +189,10 @@ class DataConfig:
         errors: "files" and "conversations": "strict" ends at what cannot be read, such as a line
             that is not UTF-8; "skip" leaves it out, counts it, and names the first.
         validation_fraction: share of the data for validation, from the end of a fixed random
-            order: of the characters of "files" and "python", of the rows of "pairs" and "labelled";
-            of "tokens" the last. Not used when validation_paths are given. Of "files" with more
-            than 64 MiB of text, documents are drawn by their hash; of text files, parts of 128 KiB.
+            order: of the characters of "files" and "python", of the rows of "pairs", "labelled" and
+            "conversations"; of "tokens" the last. Not used when validation_paths are given. Of more
+            than 64 MiB, documents and rows are drawn by their hash; of text files, parts of
+            128 KiB.
         validation_paths: files with validation data.
         template: how conversations become tokens: "chatml", with the special tokens
             `<|im_start|>` and `<|im_end|>` around each message; or "plain", with headlines of

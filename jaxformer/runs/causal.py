@@ -75,6 +75,10 @@ class CausalTask(Task):
         end = self.tokenizer.end_of_text
         return () if end is None else (end,)
 
+    def text_before(self, ids: list[int]) -> list[int]:
+        """Tokens of the prompt that the text goes on from, so that spaces between are right."""
+        return ids
+
     def generate(
         self,
         params: Any,
@@ -116,7 +120,7 @@ class CausalTask(Task):
     ) -> Iterator[str]:
         """Continues tokens with text, piece by piece."""
         decoder = self.tokenizer.stream()
-        decoder.push(ids)  # so that spaces between prompt and continuation are right
+        decoder.push(self.text_before(ids))
         for (new,) in generate_stream(
             self.model,
             params,

@@ -9,6 +9,7 @@ import jax
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig, SamplingConfig
+from jaxformer.config.checks import require
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs.causal import CausalTask
 from jaxformer.runs.data_view import DataView, TextColumn
@@ -23,6 +24,7 @@ from jaxformer.training.parallel import Runner
 __all__ = ["ConversationTask"]
 
 _PROMPTS, _CANDIDATES = 3, 30
+_SMALLEST_BPE = 257  # bytes and the end of text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -70,6 +72,13 @@ class ConversationTask(CausalTask, TableTask):
         """Trains the tokenizer, and adds the special tokens of the template."""
         template, wanted = config.data.template, config.tokenizer
         names = text.ChatTemplate.special_tokens[template]
+        if wanted.kind == "bpe" and wanted.vocab_size is not None:
+            require(
+                wanted.vocab_size >= _SMALLEST_BPE + len(names),
+                f"tokenizer.vocab_size must be at least {_SMALLEST_BPE + len(names)} with "
+                f"data.template {template!r}, which has {len(names)} tokens of its own",
+                vocab_size=wanted.vocab_size,
+            )
         if wanted.vocab_size is not None:
             wanted = dataclasses.replace(wanted, vocab_size=wanted.vocab_size - len(names))
         train, validation = cls.training_texts(data)
@@ -111,7 +120,7 @@ class ConversationTask(CausalTask, TableTask):
 
     def read_validation(self, paths: Sequence[str]) -> EncodedRows:
         """Reads and encodes files of conversations."""
-        return super().read_validation(_files(paths))
+        return self._encoded(*self.table.read(_files(paths), errors=self.config.data.errors))
 
     def num_bytes(self, rows: Any) -> int:
         """UTF-8 bytes of the answers."""
@@ -119,10 +128,11 @@ class ConversationTask(CausalTask, TableTask):
 
     def default_prompts(self, texts: Sequence[str]) -> tuple[str, ...]:
         """Three of the questions that leave room for an answer."""
+        answer = self.config.samples.max_new_tokens or self.max_len // 2
         fitting = [
             one
             for one in evenly_chosen(texts, _CANDIDATES)
-            if len(self.encode_prompt(one)) <= self.max_len // 2
+            if len(self.encode_prompt(one)) + answer <= self.max_len
         ]
         return evenly_chosen(fitting, _PROMPTS)
 
@@ -131,6 +141,10 @@ class ConversationTask(CausalTask, TableTask):
         train, validation = _contents(self.train.rows), _contents(self.validation.rows)
         column = TextColumn("messages", self.tokenizer, train, validation)
         return super().data_view()._replace(columns=(column,))
+
+    def text_before(self, ids: list[int]) -> list[int]:
+        """None: an answer is a text of its own, as it is in training."""
+        return []
 
     @property
     def stop_tokens(self) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ import atexit
 import pathlib
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +19,9 @@ from jaxformer.storage import make_folder
 __all__ = ["EncodedRows", "prepared_rows", "split_files", "table_of"]
 
 _IN_MEMORY = 2**26  # bytes of files; more are read in pieces
-_LAYOUT = "1"  # of the folder; part of its name
+_PACKED, _UNPACKED = (".gz", ".zst", ".parquet"), 5  # times as much text as bytes of the file
+_LAYOUT = "2"  # of the folder; part of its name
+_ABANDONED = 86400.0  # seconds; older arrays of a process alone may go: maps of them stay
 
 
 class EncodedRows(NamedTuple):
@@ -56,10 +59,11 @@ def split_files(
         **options: those of the table's `rows`, where it has any.
     """
     sizes = [path.stat().st_size for path in map(pathlib.Path, config.paths) if path.is_file()]
+    is_packed = any(path.endswith(_PACKED) for path in config.paths)
     validation = counts = None
     if config.validation_paths:
         validation, counts = table.read(config.validation_paths, **options)
-    if sum(sizes) <= _IN_MEMORY:
+    if sum(sizes) * (_UNPACKED if is_packed else 1) <= _IN_MEMORY:
         train, train_counts = table.read(config.paths, **options)
         if validation is not None:
             return Split(train, validation, train_counts, counts)
@@ -109,6 +113,9 @@ def prepared_rows(
     parent = cache / "corpora"
     if key is None:
         make_folder(parent)
+        for old in parent.glob("own-*"):
+            if time.time() - old.stat().st_mtime > _ABANDONED:
+                shutil.rmtree(old, ignore_errors=True)
         folder = pathlib.Path(tempfile.mkdtemp(prefix="own-", dir=parent))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     else:

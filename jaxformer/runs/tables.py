@@ -112,11 +112,11 @@ class TableTask(Task):
         return EncodedRows(text.ExampleArrays.of(examples), kept, counts)
 
     def _known_key(self) -> tuple[str, ...] | None:
-        """`encoding_key`, unless it is that of a class whose `encode_rows` is overridden."""
+        """`encoding_key`, unless a subclass has another `encode_rows` or table without its own."""
         for kind in type(self).__mro__:
             if "encoding_key" in vars(kind):
                 return self.encoding_key()
-            if "encode_rows" in vars(kind):
+            if "encode_rows" in vars(kind) or "table" in vars(kind):
                 break
         return None
 

@@ -1,5 +1,6 @@
 """What of the files cannot be read: an error, or left out and counted."""
 
+from collections.abc import Callable
 from typing import Literal
 
 from jaxformer.errors import DataError
@@ -23,17 +24,18 @@ class BadRecords:
         self.count = 0
         self.shown: list[str] = []
 
-    def add(self, what: str, remedy: str = "mend it") -> None:
+    def add(self, where: Callable[[], str], what: str = "", remedy: str = "mend it") -> None:
         """Raises DataError, or counts.
 
         Args:
-            what: file, line and what is wrong with it.
+            where: says file and line; called only if it is shown, since lines must be counted.
+            what: what is wrong there.
             remedy: what to do.
         """
         if self._errors == "strict":
             raise DataError(
-                f"{what}; {remedy}, or leave out what cannot be read by data.errors 'skip'"
+                f"{where()}{what}; {remedy}, or leave out what cannot be read by data.errors 'skip'"
             )
         self.count += 1
         if len(self.shown) < _SHOWN:
-            self.shown.append(what)
+            self.shown.append(f"{where()}{what}")

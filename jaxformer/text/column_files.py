@@ -14,12 +14,16 @@ COLUMN_SUFFIXES = (".parquet", ".arrow")
 _ROWS = 256  # of a Parquet file that are read at a time
 
 
-def read_column(file: pathlib.Path, field: str) -> Iterator[Any]:
+def read_column(file: pathlib.Path, field: str, setting: str = "") -> Iterator[Any]:
     """Reads a column of a file row by row.
 
     Args:
         file: Parquet file, or Arrow file (`.arrow`) of the stream or the file format.
         field: name of the column.
+        setting: what messages say behind it: how a user sets it.
+
+    Yields:
+        The values; bytes, where a text is not UTF-8.
 
     Raises:
         DataError: the file is missing or damaged, or has no such column.
@@ -37,27 +41,41 @@ def read_column(file: pathlib.Path, field: str) -> Iterator[Any]:
     try:
         if kind == "Parquet":
             table: Any = parquet.ParquetFile(file)
-            _require_column(file, field, table.schema_arrow.names)
+            _require_column(file, field, setting, table.schema_arrow.names)
             for batch in table.iter_batches(batch_size=_ROWS, columns=[field]):
-                yield from batch.column(0).to_pylist()
+                yield from _values(batch.column(0))
             return
         with pyarrow.OSFile(str(file)) as source:
             is_file = source.read(6) == b"ARROW1"
             source.seek(0)
             reader = library.open_file(source) if is_file else library.open_stream(source)
-            _require_column(file, field, reader.schema.names)
+            _require_column(file, field, setting, reader.schema.names)
             batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
             for batch in batches:
-                yield from batch.column(field).to_pylist()
+                yield from _values(batch.column(field))
     except (OSError, pyarrow.ArrowException) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"'{file}' cannot be read as {kind}: {reason}") from None
 
 
-def _require_column(file: pathlib.Path, field: str, names: list[str]) -> None:
+def _values(column: Any) -> Iterator[Any]:
+    """Values of a column of a batch."""
+    try:
+        yield from column.to_pylist()
+        return
+    except UnicodeDecodeError:
+        pass
+    for value in column:
+        try:
+            yield value.as_py()
+        except UnicodeDecodeError as error:
+            yield error.object
+
+
+def _require_column(file: pathlib.Path, field: str, setting: str, names: list[str]) -> None:
     if field not in names:
         raise DataError(
-            f"'{file}' must have the column {field!r} (data.field), got {', '.join(names[:8])}"
+            f"'{file}' must have the column {field!r}{setting}, got {', '.join(names[:8])}"
         )
 
 

@@ -111,6 +111,16 @@ class Conversations(Table):
         """The messages of each conversation."""
         return [json.loads(one) for one in self.conversations]
 
+    def all_texts(self) -> Iterator[str]:
+        """The role and the content of every message."""
+        messages = itertools.chain.from_iterable(self.messages)
+        return (text for message in messages for text in (message["role"], message["content"]))
+
+    @classmethod
+    def row_of(cls, text: str) -> tuple[str, ...]:
+        """Columns of a conversation in which a text is said, and answered by itself."""
+        return _row([{"role": role, "content": text} for role in ("user", ASSISTANT)])
+
     @property
     def num_answer_bytes(self) -> int:
         """UTF-8 bytes of all answers."""
@@ -175,7 +185,7 @@ def _rows(path: pathlib.Path, bad: BadRecords) -> Iterator[tuple[str, str]]:
         try:
             yield _row(record.value)
         except DataError as error:
-            bad.add(f"{record.where()}, is no conversation: {error}")
+            bad.add(record.where, f", is no conversation: {error}")
 
 
 def _row(messages: list[Any]) -> tuple[str, str]:

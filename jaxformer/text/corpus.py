@@ -11,6 +11,7 @@ from jaxformer.text.bad_records import BadRecords, Errors
 from jaxformer.text.document_files import Piece, read_pieces
 from jaxformer.text.even_samples import EvenSample, text_draws
 from jaxformer.text.file_states import FileState, file_stamp, read_state, require_unchanged
+from jaxformer.text.record_files import file_kind
 
 __all__ = ["Corpus", "CorpusPart", "Place", "scan_corpus"]
 
@@ -65,6 +66,7 @@ class Corpus:
         digest = hashlib.sha256(f"{self.field}\0{self.errors}\0{self.validation_fraction}".encode())
         for file in self.files:
             digest.update(bytes.fromhex(file.content))
+            digest.update(file_kind(pathlib.Path(file.path)).encode())
         return digest.hexdigest()
 
     @property

@@ -1,5 +1,6 @@
 """Documents in files of any size, read piece by piece: text, JSON lines and Parquet."""
 
+import functools
 import io
 import pathlib
 from collections.abc import Iterator
@@ -71,14 +72,16 @@ def read_pieces(
 
 def _records(file: pathlib.Path, bad: BadRecords, field: str, start: int) -> Iterator[Piece]:
     """Documents of a file of records."""
-    for record in read_records(file, bad, field=field, kind=str, noun="a text", start=start):
+    for record in read_records(
+        file, bad, field=field, kind=str, noun="a text", setting=" (data.field)", start=start
+    ):
         text = record.value
         if not text.strip():
             continue
         try:
             text.encode()
         except UnicodeEncodeError:
-            bad.add(f"{record.where()}, has half of a surrogate pair")
+            bad.add(record.where, ", has half of a surrogate pair")
         else:
             yield Piece(unix_lines(text), True, record.end)
 
@@ -146,7 +149,9 @@ def _decoded(data: bytes, file: pathlib.Path, offset: int, bad: BadRecords) -> s
             try:
                 good.append(line.decode())
             except UnicodeDecodeError as error:
-                bad.add(not_utf8(error, file, offset + error.start), CONVERT)
+                bad.add(
+                    functools.partial(not_utf8, error, file, offset + error.start), remedy=CONVERT
+                )
                 good.append("\n")
             offset += len(line)
         return "".join(good)

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.memory import host_memory
 from jaxformer.storage import open_regular
+from jaxformer.text.file_states import file_stamp
 
 __all__ = [
     "BYTE_ORDER_MARK",
@@ -20,6 +21,7 @@ __all__ = [
     "not_utf8",
     "opened",
     "read_lines",
+    "require_fits_memory",
     "skip_bytes",
     "start_of_paths",
     "unix_lines",
@@ -45,10 +47,6 @@ def read_lines(file: pathlib.Path) -> Iterator[str]:
     """
     offset = 0
     with opened(file) as stream:
-        if (size := os.stat(file).st_size) > host_memory():  # since rows are kept
-            raise DataError(
-                f"a file must be smaller than the memory, got {size:,} bytes in '{file}'; split it"
-            )
         while line := stream.readline(_MAX_LINE + 1):
             if len(line) > _MAX_LINE:
                 raise DataError(
@@ -63,6 +61,15 @@ def read_lines(file: pathlib.Path) -> Iterator[str]:
             text = text if offset else text.removeprefix(BYTE_ORDER_MARK)
             offset += len(line)
             yield text.removesuffix("\n").removesuffix("\r")
+
+
+def require_fits_memory(file: pathlib.Path) -> None:
+    """Raises DataError where a file is larger than the memory; reading says why there is none."""
+    size, _ = file_stamp(file)
+    if size > host_memory():
+        raise DataError(
+            f"a file must be smaller than the memory, got {size:,} bytes in '{file}'; split it"
+        )
 
 
 @contextlib.contextmanager

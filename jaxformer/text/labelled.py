@@ -33,6 +33,7 @@ class Labelled(Table):
     unit = "texts"
     layout = "text, tab, label"
     inputs = ("texts",)
+    categories = ("labels",)
 
     texts: tuple[str, ...]
     labels: tuple[str, ...]

@@ -148,7 +148,9 @@ class MixedRows:
 
 def _source_seed(seed: int, name: str) -> int:
     """Seed of the order of a source, which no other name and no near seed has."""
-    return int(np.random.SeedSequence([seed, *name.encode()]).generate_state(1)[0])
+    return int(
+        np.random.SeedSequence([seed, *name.encode(errors="surrogatepass")]).generate_state(1)[0]
+    )
 
 
 def _require_sources(sources: Mapping[str, Source]) -> None:

@@ -75,6 +75,11 @@ class PackedExamples:
         for segment, example in enumerate(examples, 1):
             end = start + example["labels"].size
             for name, array in example.items():
+                if array.shape != (end - start,):
+                    raise DataError(
+                        f"arrays of an example must be as long as its labels, {end - start}, to be "
+                        f"packed, got {name} of shape {array.shape}; make them of one length"
+                    )
                 row[name][start:end] = array
             row["segment_ids"][start:end] = segment
             row["positions"][start:end] = np.arange(end - start)

@@ -11,7 +11,7 @@ from jaxformer.text.bad_records import BadRecords
 from jaxformer.text.column_files import COLUMN_SUFFIXES, read_column
 from jaxformer.text.files import BYTE_ORDER_MARK, CONVERT, line_at, not_utf8, opened, skip_bytes
 
-__all__ = ["MAX_RECORD", "Record", "has_records", "read_records"]
+__all__ = ["MAX_RECORD", "Record", "file_kind", "has_records", "read_records"]
 
 MAX_RECORD = 2**26  # bytes of a line of JSON
 
@@ -36,6 +36,18 @@ def has_records(file: pathlib.Path) -> bool:
     return _plain_name(file).endswith((".jsonl", ".ndjson", *COLUMN_SUFFIXES))
 
 
+def file_kind(file: pathlib.Path) -> str:
+    """What of a file's name decides how it is read: its suffixes, or "text" with those of packing.
+
+    Example:
+        >>> file_kind(pathlib.Path("a.JSONL.gz")), file_kind(pathlib.Path("b.txt"))
+        ('.jsonl.gz', 'text')
+    """
+    name, plain = file.name.lower(), _plain_name(file)
+    kind = pathlib.PurePath(plain).suffix if has_records(file) else "text"
+    return kind + name.removeprefix(plain)
+
+
 def read_records(
     file: pathlib.Path,
     bad: BadRecords,
@@ -43,6 +55,7 @@ def read_records(
     field: str,
     kind: type,
     noun: str,
+    setting: str = "",
     start: int = 0,
 ) -> Iterator[Record]:
     """Reads one field of every record of a file.
@@ -53,6 +66,7 @@ def read_records(
         field: key in the object of a line, or column.
         kind: type of the values.
         noun: what they are, such as "a text", for messages.
+        setting: what messages say behind the field: how a user sets it.
         start: where to begin: the `end` of the record before.
 
     Yields:
@@ -64,22 +78,20 @@ def read_records(
     """
     records: Iterator[Record]
     if _plain_name(file).endswith(COLUMN_SUFFIXES):
-        values = enumerate(read_column(file, field), 1)
+        values = enumerate(read_column(file, field, setting), 1)
         records = (
             Record(value, functools.partial(_row_of, file, row), row)
             for row, value in values
             if row > start
         )
     else:
-        records = _json_lines(file, bad, field, noun, start)
+        records = _json_lines(file, bad, field, noun, setting, start)
     for record in records:
         if isinstance(record.value, kind):
             yield record
         else:
-            bad.add(
-                f"{record.where()}, must have {noun} under {field!r} (data.field), got "
-                f"{record.value!r:.40} there"
-            )
+            got = f"{record.value!r:.40}"
+            bad.add(record.where, f", must have {noun} under {field!r}{setting}, got {got} there")
 
 
 def _plain_name(file: pathlib.Path) -> str:
@@ -87,7 +99,7 @@ def _plain_name(file: pathlib.Path) -> str:
 
 
 def _json_lines(
-    file: pathlib.Path, bad: BadRecords, field: str, noun: str, start: int
+    file: pathlib.Path, bad: BadRecords, field: str, noun: str, setting: str, start: int
 ) -> Iterator[Record]:
     offset = start
     with opened(file) as stream:
@@ -105,19 +117,18 @@ def _json_lines(
             try:
                 found = json.loads(line.decode().removeprefix(BYTE_ORDER_MARK))
             except UnicodeDecodeError as error:
-                bad.add(not_utf8(error, file, begin + error.start), CONVERT)
+                say = functools.partial(not_utf8, error, file, begin + error.start)
+                bad.add(say, remedy=CONVERT)
             except (ValueError, RecursionError) as error:
                 reason = str(error) or "it is nested too deep"
-                bad.add(f"{where()}, must be JSON: {reason}")
+                bad.add(where, f", must be JSON: {reason}")
             else:
                 if isinstance(found, dict) and field in found:
                     yield Record(found[field], where, offset)
                 else:
                     keys = f"the keys {sorted(found)[:8]}" if isinstance(found, dict) else None
-                    bad.add(
-                        f"{where()}, must have {noun} under {field!r} (data.field), it has "
-                        f"{keys or type(found).__name__}"
-                    )
+                    has = keys or type(found).__name__
+                    bad.add(where, f", must have {noun} under {field!r}{setting}, it has {has}")
 
 
 def _line_of(file: pathlib.Path, byte: int) -> str:

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import itertools
+import os
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -10,13 +11,14 @@ from typing import Any, NamedTuple
 from jaxformer.errors import DataError
 from jaxformer.text.even_samples import EvenSample, text_draws
 from jaxformer.text.file_states import FileState, file_stamp, read_state, require_unchanged
+from jaxformer.text.record_files import file_kind
 from jaxformer.text.row_counts import RowCounts
 from jaxformer.text.scan_records import recorded_scan
 from jaxformer.text.tables import Table
 
 __all__ = ["RowCorpus", "RowPiece", "scan_rows"]
 
-_ROWS = 4096  # that are looked through at a time
+_CHUNK = 2**22  # bytes of rows that are looked through at a time
 _SAMPLE = 2**25  # bytes of training rows that a tokenizer is trained on
 _VALIDATION = 2**26  # bytes of validation rows, which are kept in memory
 _DISTINCT = 10_000  # different texts of a column that are listed, such as labels
@@ -55,7 +57,7 @@ class RowCorpus:
         num_bytes: bytes of their texts, in UTF-8.
         sample: training rows, drawn evenly.
         validation: the rows for validation; None where there are none.
-        distinct: of each column that is not an input, its different texts, sorted; None for a
+        distinct: of each column of `Table.categories` its different texts, sorted; None for a
             column with more than 10,000.
     """
 
@@ -73,10 +75,12 @@ class RowCorpus:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the files' content, and of how it is read and split."""
-        options = (self.table.__qualname__, self.options, self.validation_fraction)
+        kind = self.table.__module__, self.table.__qualname__
+        options = (*kind, self.options, self.validation_fraction)
         digest = hashlib.sha256(repr(options).encode())
         for file in self.files:
             digest.update(bytes.fromhex(file.content))
+            digest.update(file_kind(pathlib.Path(file.path)).encode())
         return digest.hexdigest()
 
     def pieces(self, size: int, start: int = 0) -> Iterator[RowPiece]:
@@ -95,9 +99,10 @@ class RowCorpus:
             set() if self.validation is None else set(getattr(self.validation, name))
             for name in self.table.inputs
         ]
-        rows: Iterator[tuple[str, Sequence[str]]]
         rows = itertools.islice(self.table.rows(self.paths, **self.options), start, None)
-        while taken := _take(rows, size):
+        following = next(rows, None)
+        while following is not None:
+            taken = [following, *_take(rows, size - _size(following))]
             start += len(taken)
             found, _ = self.table.of_rows(taken)
             kept, repeated = self._for_training(found, known)
@@ -109,8 +114,6 @@ class RowCorpus:
                 num_bytes=sum(map(_size, taken)),
                 end=None if following is None else start,
             )
-            if following is not None:
-                rows = itertools.chain([following], rows)
         for state in self.files:
             require_unchanged(state)
 
@@ -173,6 +176,9 @@ def scan_rows(
         >>> [piece.rows.targets for piece in corpus.pieces(100)]
         [('eins', 'zwei')]
     """
+    if not table.__module__.startswith("jaxformer."):
+        cache_dir = None  # how a table of one's own reads its rows may change
+    paths = [os.path.realpath(path) for path in paths]  # the same wherever the next start is
     return recorded_scan(
         [pathlib.Path(path) for path in paths],
         (table.__module__, table.__qualname__, options, validation_fraction, characters),
@@ -196,14 +202,14 @@ def _scan(
     found = _Found(table, validation_fraction)
     counts, num_bytes, seen = RowCounts(table.unit, 0), 0, set[str]()
     rows = iter(table.rows(paths, **options))
-    while taken := list(itertools.islice(rows, _ROWS)):
+    while taken := _take(rows, _CHUNK):
         usable, of_taken = table.of_rows(taken)
         counts = dataclasses.replace(counts, read=counts.read + of_taken.read)
         counts = counts.with_drops_of(of_taken)
         if usable is not None:
             found.add(usable)
             if characters:
-                seen.update(*(text for column in usable.columns for text in column))
+                seen.update(*usable.all_texts())
         num_bytes += sum(map(_size, taken))
         on_progress(num_bytes)
     sample = found.sample.values
@@ -213,7 +219,7 @@ def _scan(
             f"validation_fraction={validation_fraction}: {counts}; each line must be {table.layout}"
         )
     if characters:
-        sample += (("".join(sorted(seen)),) * len(table.column_names()) + ("",),)
+        sample += ((*table.row_of("".join(sorted(seen))), ""),)
     return RowCorpus(
         table=table,
         paths=tuple(paths),
@@ -239,8 +245,7 @@ class _Found:
         self._left = _VALIDATION
         self.sample = EvenSample[tuple[str, ...]](_SAMPLE)
         self.validation: list[tuple[str, ...]] = []
-        others = [name for name in table.column_names() if name not in table.inputs]
-        self.distinct: dict[str, set[str] | None] = {name: set() for name in others}
+        self.distinct: dict[str, set[str] | None] = {name: set() for name in table.categories}
 
     def add(self, rows: Table) -> None:
         for name, known in self.distinct.items():
@@ -250,7 +255,7 @@ class _Found:
         first = rows.column_names().index(rows.inputs[0])
         for row in _to_tuples(rows):
             side, drawn = text_draws(row[first].encode())
-            size = sum(map(len, row))
+            size = sum(len(column.encode()) for column in row)
             if side >= self._fraction:
                 self.sample.add(row, size, drawn)
                 continue
@@ -274,8 +279,8 @@ def _take(rows: Iterator[tuple[str, Sequence[str]]], size: int) -> list[tuple[st
 
 
 def _size(row: tuple[str, Sequence[str]]) -> int:
-    """Bytes of a row in a file."""
-    return sum(len(column.encode()) + 1 for column in row[1])
+    """Bytes of a row in a file; at least one, since memory is taken for one without columns."""
+    return 1 + sum(len(column.encode()) + 1 for column in row[1])
 
 
 def _from_tuples(table: type[Table], rows: Sequence[Sequence[str]]) -> Table:

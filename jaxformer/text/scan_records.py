@@ -13,7 +13,7 @@ from jaxformer.text.file_states import file_stamp
 
 __all__ = ["recorded_scan"]
 
-_LAYOUT = 2  # of a record; part of its name
+_LAYOUT = 3  # of a record; part of its name
 _T = TypeVar("_T")
 
 
@@ -52,7 +52,7 @@ def recorded_scan(
     found = scan()
     if (values := pack(found)) is not None:
         make_folder(path.parent)
-        write_whole(path, json.dumps(values, ensure_ascii=False))
+        write_whole(path, json.dumps(values))
     return found
 
 

@@ -1,6 +1,7 @@
 """Tables of text: rows of named columns, read from files and split for training and validation."""
 
 import dataclasses
+import itertools
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Self
@@ -8,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.files import read_lines
+from jaxformer.text.files import read_lines, require_fits_memory
 from jaxformer.text.row_counts import RowCounts
 
 __all__ = [
@@ -30,6 +31,7 @@ class Table:
         unit: plural name of the rows, such as "pairs".
         layout: how a line of a file should look, such as "source, tab, target".
         inputs: the columns of which training and validation must not share a text.
+        categories: the columns with a few different texts, such as labels.
 
     Args:
         lines: where each row was read, such as "17"; 1, 2, 3 and so on if not given.
@@ -53,6 +55,7 @@ class Table:
     unit: ClassVar[str]
     layout: ClassVar[str]
     inputs: ClassVar[tuple[str, ...]]
+    categories: ClassVar[tuple[str, ...]] = ()
 
     lines: tuple[str, ...] = dataclasses.field(default=(), kw_only=True)
 
@@ -92,6 +95,8 @@ class Table:
             >>> labelled.texts, labelled.labels, str(counts)
             (('Great!',), ('good',), '2 texts read, 1 kept; 1 misaligned (line 2)')
         """
+        for path in paths if isinstance(paths, list | tuple) else ():
+            require_fits_memory(pathlib.Path(path))  # since rows are kept
         kept, counts = cls.of_rows(cls.rows(paths, **options))
         if kept is None:
             got = " and ".join(f"'{file}'" for file in paths)
@@ -186,6 +191,15 @@ class Table:
         return dataclasses.replace(
             self, **{name: tuple(field[i] for i in chosen) for name, field in fields.items()}
         )
+
+    def all_texts(self) -> Iterator[str]:
+        """All texts that a tokenizer encodes."""
+        return itertools.chain.from_iterable(self.columns)
+
+    @classmethod
+    def row_of(cls, text: str) -> tuple[str, ...]:
+        """Columns of a row whose texts are this one."""
+        return (text,) * len(cls.column_names())
 
     @property
     def columns(self) -> list[tuple[str, ...]]:

@@ -121,6 +121,8 @@ def map_token_files(files: Sequence[pathlib.Path]) -> TokenFiles:
         >>> map_token_files([path]).tokens
         memmap([5, 3, 2], dtype=uint16)
     """
+    if not files:
+        raise DataError("files must be a list of token files, got none; name one")
     ranges = tuple(_mapped(file) for file in files)
     first = ranges[0]
     for other in ranges[1:]:
@@ -186,10 +188,10 @@ def _mapped_llmc(path: pathlib.Path, header: np.ndarray) -> np.ndarray:
             f"a .bin file with the header of llm.c must have its 1,024 bytes in version {version}, "
             f"got {got} in '{path}'; get it again, or save the tokens as .npy"
         )
-    size = path.stat().st_size - 4 * _HEADER
-    if size != header[2] * np.dtype(dtype).itemsize:
+    size, count = path.stat().st_size - 4 * _HEADER, int(header[2])
+    if size != count * np.dtype(dtype).itemsize:
         raise DataError(
-            f"'{path}' must have the {header[2]:,} tokens that its header counts, got {size:,} "
+            f"'{path}' must have the {count:,} tokens that its header counts, got {size:,} "
             f"bytes of {np.dtype(dtype)} behind it; get it again as a whole"
         )
     if not size:  # which cannot be mapped

@@ -1,15 +1,17 @@
 """Token files of a prepared corpus: shards, memory-mapped, and what they were made of."""
 
 import dataclasses
+import errno
 import io
 import json
 import pathlib
+import resource
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from jaxformer.errors import DataError
+from jaxformer.errors import DataError, StorageError
 from jaxformer.storage import write_whole
 from jaxformer.text.corpus import Place
 from jaxformer.text.sharded_tokens import ShardedTokens
@@ -210,11 +212,40 @@ def npy_parts(array: np.ndarray | ShardedTokens) -> Iterator[bytes]:
 
 
 def mapped_array(path: pathlib.Path) -> np.ndarray:
-    """Maps a file; one of no numbers, which cannot be mapped, is read."""
+    """Maps a file; one of no numbers, which cannot be mapped, is read.
+
+    Raises:
+        DataError: the file is missing or damaged.
+        StorageError: the process has too many open files, of which each map is one.
+    """
+    try:
+        return _map(path)
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise DataError(f"'{path}' cannot be read ({error}); {PREPARE_AGAIN}") from None
+    try:
+        _raise_open_files()
+        return _map(path)
+    except (OSError, ValueError) as error:
+        raise StorageError(
+            f"'{path}' cannot be mapped ({error}): the tokens are in more files than this process "
+            "may open; allow more, as by ulimit -n 65536"
+        ) from None
+
+
+def _raise_open_files() -> None:
+    """Lets this process open as many files as it may ever: the usual limit is 1,024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _map(path: pathlib.Path) -> np.ndarray:
     try:
         if path.stat().st_size <= 128:
             return np.load(path, allow_pickle=False)
         return np.lib.format.open_memmap(path, mode="r")
+    except OSError:
+        raise
     except Exception as error:  # NumPy raises half a dozen kinds, depending on what is wrong
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"'{path}' cannot be read ({reason}); {PREPARE_AGAIN}") from None

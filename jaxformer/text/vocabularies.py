@@ -216,7 +216,9 @@ def with_special_tokens(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer
     copy = tokenizers.Tokenizer.from_str(tokenizer.to_json())
     copy.add_special_tokens(list(names))
     found = Tokenizer(copy)
-    new = [found.special_id(name) for name in names if tokenizer.special_id(name) is None]
+    ids = [found.special_id(name) for name in names]
+    # An ordinary token of that name becomes a special one, and keeps its id.
+    new = [one for one in ids if one is None or one >= tokenizer.vocab_size]
     if new != list(range(tokenizer.vocab_size, found.vocab_size)):
         raise DataError(
             f"new tokens must have the last ids, from {tokenizer.vocab_size} on, got {new}, since "

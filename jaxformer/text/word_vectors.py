@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.files import read_lines
+from jaxformer.text.files import read_lines, require_fits_memory
 
 __all__ = ["WordVectors", "read_word_vectors"]
 
@@ -73,6 +73,7 @@ def read_word_vectors(path: str, words: Mapping[str, int]) -> WordVectors:
         >>> found.vectors, found.ids
         (array([[-2.,  3.]], dtype=float32), array([7], dtype=int32))
     """
+    require_fits_memory(pathlib.Path(path))
     lines = read_lines(pathlib.Path(path))
     first = next(lines, "").rstrip(" ")
     header = _HEADER.fullmatch(first)

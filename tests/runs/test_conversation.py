@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxformer import runs, text
-from jaxformer.config import load_config
+from jaxformer.config import SamplesConfig, load_config
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.models import Decoder
 from jaxformer.runs import row_data
@@ -156,6 +156,21 @@ def test_run_starts_from_a_language_model_with_the_plain_template(tmp_path):
 def test_settings_that_nothing_reads_are_refused(tmp_path, data, message):
     with pytest.raises(ConfigError, match=message):
         experiment(tmp_path, data=data)
+
+
+def test_prompts_of_samples_leave_room_for_what_is_asked_of_them(tmp_path):
+    samples = SamplesConfig(max_new_tokens=19)
+    task = runs.prepare_task(experiment(tmp_path, samples=samples, model={"max_len": 24}))
+    assert task.config.samples.prompts == ()  # each has 6 tokens
+    samples = SamplesConfig(max_new_tokens=15)
+    task = runs.prepare_task(experiment(tmp_path, samples=samples, model={"max_len": 24}))
+    assert len(task.config.samples.prompts) == 3
+
+
+def test_vocabulary_must_have_room_for_the_template(tmp_path):
+    made = experiment(tmp_path, tokenizer={"kind": "bpe", "vocab_size": 258})
+    with pytest.raises(ConfigError, match="at least 259 with data.template 'chatml', .* got vocab"):
+        runs.prepare_task(made)
 
 
 def test_phrasebook_becomes_questions_and_answers():

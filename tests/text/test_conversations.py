@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pyarrow
 import pytest
+import tokenizers
 from pyarrow import parquet
 
 from jaxformer import text
@@ -63,7 +64,7 @@ BAD = {
         "message 1 must have a role and a content alone, got tool_calls, too",
     ),
     "surrogate": (said("\ud800", "b"), "surrogate"),
-    "number": (3, "must have messages under 'messages' .*, got 3 there"),
+    "number": (3, "must have messages under 'messages', got 3 there"),
 }
 
 
@@ -191,3 +192,23 @@ def test_packed_examples_refuse_what_does_not_fit():
         packed[1]
     with pytest.raises(DataError, match="at most length=2 tokens, got 3 in example 0"):
         text.PackedExamples([{"labels": np.zeros(3, np.int32)}], 2)
+
+
+def test_packed_examples_have_arrays_of_one_length():
+    packed = text.PackedExamples([{"labels": np.zeros(3, np.int32), "x": np.zeros(2)}], 3)
+    with pytest.raises(DataError, match="as long as its labels, 3, to be packed, got x of shape"):
+        packed[0]
+
+
+def test_corpus_of_conversations_has_all_characters_and_keeps_no_conversations(tmp_path):
+    path = write(tmp_path / "chat.jsonl", [*CHATS, said('"quoted"\n', "ß")])
+    corpus = text.scan_rows(text.Conversations, [path], validation_fraction=0, characters=True)
+    assert {"ß", "\n", '"', "u"} <= set("".join(corpus.sample.all_texts()))
+    assert corpus.sample.messages[-1][1]["role"] == "assistant" and corpus.distinct == {}
+
+
+def test_tokens_of_a_template_may_be_ordinary_ones_of_a_tokenizer():
+    vocab = {"a": 0, "<|im_start|>": 1, "<|im_end|>": 2, "b": 3}
+    plain = text.Tokenizer(tokenizers.Tokenizer(tokenizers.models.WordLevel(vocab)))
+    both = text.with_special_tokens(plain, ["<|im_start|>", "<|im_end|>"])
+    assert (both.special_id("<|im_start|>"), both.vocab_size) == (1, 4)

@@ -420,3 +420,32 @@ def test_folders_that_are_no_dataset_are_told_apart(tmp_path):
     (selected / "state.json").write_text("[]")
     with pytest.raises(DataError, match="state.json' is not that of a dataset"):
         text.read_documents([str(selected)])
+
+
+def test_what_cannot_be_decoded_in_a_column_is_named_or_left_out(tmp_path):
+    column = pyarrow.array([b"one", b"\xff\xfe", b"two"]).cast(pyarrow.binary())
+    offsets, data = column.buffers()[1:]
+    column = pyarrow.StringArray.from_buffers(3, offsets, data)
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": column}), path)
+    with pytest.raises(DataError, match=r"row 2, must have a text .*, got b'.xff.xfe' there"):
+        pieces(path)
+    bad = BadRecords("skip")
+    assert [piece.text for piece in read_pieces(path, bad)] == ["one", "two"] and bad.count == 1
+
+
+def test_lines_are_counted_for_the_records_that_are_shown_alone(tmp_path, monkeypatch):
+    counted = []
+    monkeypatch.setattr(record_files, "line_at", lambda *place: counted.append(place) or 1)
+    (tmp_path / "a.jsonl").write_text("{\n" * 50)
+    bad = BadRecords("skip")
+    assert list(read_pieces(tmp_path / "a.jsonl", bad)) == []
+    assert bad.count == 50 and len(counted) == len(bad.shown) == 5
+
+
+def test_the_same_bytes_of_another_kind_are_another_corpus(tmp_path):
+    found = []
+    for name in ("a.txt", "a.jsonl"):
+        write_lines(tmp_path / name, ["one", "two"])
+        found.append(text.scan_corpus([tmp_path / name], validation_fraction=0).fingerprint)
+    assert found[0] != found[1]

@@ -5,6 +5,7 @@ import sys
 import pytest
 import zstandard
 
+from jaxformer import text
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.text import files, read_documents
 from jaxformer.text.bad_records import BadRecords
@@ -143,7 +144,11 @@ def test_table_larger_than_the_memory_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "host_memory", lambda: 10)
     (tmp_path / "a.tsv").write_bytes(b"0123456789a")
     with pytest.raises(DataError, match="smaller than the memory, got 11 bytes"):
-        next(files.read_lines(tmp_path / "a.tsv"))
+        text.Pairs.read([str(tmp_path / "a.tsv")])
+    # Rows that are not kept may be more.
+    (tmp_path / "a.tsv").write_bytes(b"01234\t6789a")
+    corpus = text.scan_rows(text.Pairs, [str(tmp_path / "a.tsv")], validation_fraction=0)
+    assert corpus.sample.sources == ("01234",)
 
 
 def test_documents_larger_than_the_memory_are_refused(tmp_path, monkeypatch):

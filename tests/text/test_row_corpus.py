@@ -2,13 +2,14 @@
 
 import dataclasses
 import os
+import resource
 
 import numpy as np
 import pytest
 
 from jaxformer import text
-from jaxformer.errors import DataError
-from jaxformer.text import row_corpus
+from jaxformer.errors import DataError, StorageError
+from jaxformer.text import row_corpus, token_shards
 from tests.runs import tiny
 
 BYTES = text.byte_tokenizer()
@@ -165,8 +166,8 @@ def test_sides_that_are_empty_or_too_large_are_refused(tmp_path, monkeypatch):
     [
         ("00001.tokens.npy", os.unlink, r"00001.tokens.npy' cannot be read \(.*\); remove that"),
         ("00001.labels.npy", lambda path: os.truncate(path, 140), "labels.npy' cannot be read"),
-        ("00000.lengths.npy", lambda path: np.save(path, np.arange(2)), "must be of .*, got 2;"),
-        ("00000.tokens.npy", lambda path: np.save(path, np.arange(2)), "must be of .* examples"),
+        ("00000.lengths.npy", lambda path: np.save(path, np.arange(11)), "must be of .*, got 11;"),
+        ("00000.tokens.npy", lambda path: np.save(path, np.arange(1)), "must be of .* examples"),
         ("00001.json", lambda path: path.write_text("{"), "00001.json' is damaged: .*; remove"),
         (
             "00001.json",
@@ -219,3 +220,68 @@ def test_counts_of_two_steps_add_up():
     both = read.with_drops_of(COUNTS.drop("empty", ["3", "4"]).drop("repeated", ["5"]))
     assert (both.read, both.empty, both.repeated, both.kept) == (10, 4, 1, 5)
     assert both.first_dropped == {"empty": ("1", "2", "3"), "repeated": ("5",)}
+
+
+def test_scan_that_is_remembered_is_of_the_same_file_in_another_folder(tmp_path, monkeypatch):
+    for name in "xy":
+        (tmp_path / name).mkdir()
+        tiny.write(tmp_path / name / "a.tsv", [f"{name} {i}\t{i}" for i in range(9)])
+    monkeypatch.chdir(tmp_path / "x")
+    options = {"validation_fraction": 0, "cache_dir": tmp_path / "cache"}
+    text.scan_rows(text.Pairs, ["a.tsv"], **options)
+    monkeypatch.chdir(tmp_path / "y")
+    corpus = text.scan_rows(text.Pairs, ["../x/a.tsv"], **options)
+    (piece,) = corpus.pieces(1000)
+    assert piece.rows.sources[0] == "x 0"
+
+
+def test_how_a_table_of_ones_own_reads_rows_is_not_remembered(tmp_path):
+    @dataclasses.dataclass(frozen=True)
+    class Loud(text.Pairs):
+        @classmethod
+        def rows(cls, paths):
+            return ((line, [change(one) for one in row]) for line, row in super().rows(paths))
+
+    path, options = write(tmp_path, [("a", "b")]), {"cache_dir": tmp_path / "cache"}
+    found = []
+    for function in (str.lower, str.upper):
+        change = function
+        corpus = text.scan_rows(Loud, [path], validation_fraction=0, **options)
+        found.append(corpus.sample.sources)
+    assert found == [("a",), ("A",)]
+
+
+def test_maps_of_more_files_than_a_process_may_open_are_made_or_say_so(tmp_path):
+    corpus, folder = scan(tmp_path, pairs(300)), tmp_path / "cache"
+    text.prepare_rows(corpus, encode, folder, shard_size=100)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+        assert len(text.prepare_rows(corpus, encode, folder, shard_size=100).examples) > 100
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(token_shards, "_raise_open_files", lambda: None)
+            with pytest.raises(StorageError, match="more files than .* may open; .* ulimit -n"):
+                text.prepare_rows(corpus, encode, folder, shard_size=100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_rows_that_are_left_out_do_not_pile_up(monkeypatch):
+    @dataclasses.dataclass(frozen=True)
+    class Empty(text.Pairs):
+        @classmethod
+        def rows(cls, paths):
+            return ((str(i), ()) for i in range(1000))
+
+    sizes, of_rows = [], Empty.of_rows.__func__
+
+    def counted(cls, rows):
+        sizes.append(len(rows))
+        return of_rows(cls, rows)
+
+    monkeypatch.setattr(Empty, "of_rows", classmethod(counted))
+    monkeypatch.setattr(row_corpus, "_CHUNK", 50)
+    with pytest.raises(DataError, match="must have pairs for training, got none"):
+        text.scan_rows(Empty, [], validation_fraction=0)
+    assert max(sizes) == 50
