@@ -73,7 +73,7 @@ class TokenizerConfig:
         path: for "file": a tokenizer.json, in the format of the `tokenizers` library, as models on
             Hugging Face have it.
         end_of_text: for "file": the token of it that ends a text, such as "</s>"; when not given,
-            <|endoftext|>, which GPT-2's has.
+            `<|endoftext|>`, which GPT-2's has.
         vocab_size: largest number of ids, special tokens included; needed by "bpe", optional for
             "word", which keeps the most frequent words.
         joint: whether source and target of a translation share one vocabulary; if not, each has

@@ -230,7 +230,7 @@ def with_special_tokens(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer
 def with_end_of_text(tokenizer: Tokenizer, token: str) -> Tokenizer:
     """Makes a token of a tokenizer that was made elsewhere the end of text.
 
-    It gets the name that the end of text has in jaxformer, <|endoftext|>, and keeps its id.
+    It gets the name that the end of text has in jaxformer, `<|endoftext|>`, and keeps its id.
 
     Args:
         tokenizer: tokenizer without an end of text; it stays as it is.
