@@ -214,11 +214,11 @@ def with_special_tokens(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer
         259
     """
     copy = tokenizers.Tokenizer.from_str(tokenizer.to_json())
+    # An ordinary token of that name becomes a special one, and keeps its id.
+    added = [name for name in names if copy.token_to_id(name) is None]
     copy.add_special_tokens(list(names))
     found = Tokenizer(copy)
-    ids = [found.special_id(name) for name in names]
-    # An ordinary token of that name becomes a special one, and keeps its id.
-    new = [one for one in ids if one is None or one >= tokenizer.vocab_size]
+    new = [found.special_id(name) for name in added]
     if new != list(range(tokenizer.vocab_size, found.vocab_size)):
         raise DataError(
             f"new tokens must have the last ids, from {tokenizer.vocab_size} on, got {new}, since "
