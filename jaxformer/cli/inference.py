@@ -31,15 +31,10 @@ def generate(command: Generate) -> None:
         **command.sampling,
     )
     first = next(pieces)  # raises for a mistake before the prompt is printed
-    show(command.prompt + _behind_prompt(run) + first, end="", at_once=True)
+    show(command.prompt + run.task.behind_prompt + first, end="", at_once=True)
     for piece in pieces:
         show(piece, end="", at_once=True)
     show()
-
-
-def _behind_prompt(run: "Run") -> str:
-    """What is between a prompt and what follows: an answer is on a line of its own."""
-    return getattr(run.task, "behind_prompt", "")
 
 
 def translate(command: Translate) -> None:

@@ -1,6 +1,6 @@
 """Configs of experiments: frozen dataclasses that check themselves, and their TOML files."""
 
-from jaxformer.config.data import DataConfig, SyntheticConfig, TokenizerConfig
+from jaxformer.config.data import DataConfig, SyntheticConfig
 from jaxformer.config.decoding import (
     BeamSearchConfig,
     SamplesConfig,
@@ -45,6 +45,7 @@ from jaxformer.config.positions import (
 from jaxformer.config.reading import config_from_dict
 from jaxformer.config.ready import ready_configs
 from jaxformer.config.schema import ExperimentConfig, TrainingConfig
+from jaxformer.config.tokenizer import TokenizerConfig
 
 __all__ = [
     "MESH_AXES",

@@ -11,13 +11,14 @@ from jaxformer.config.checks import (
     require_shares,
     require_types,
 )
-from jaxformer.config.data import SOURCES, DataConfig, TokenizerConfig, Yields
+from jaxformer.config.data import SOURCES, DataConfig, Yields
 from jaxformer.config.decoding import SamplesConfig, TranslationConfig
 from jaxformer.config.kinds import resolve_kinds
 from jaxformer.config.loop import LoopConfig
 from jaxformer.config.mesh import MeshConfig
 from jaxformer.config.model import ModelConfig
 from jaxformer.config.optimizers import AdamWConfig, OptimizerConfig, ScheduleConfig
+from jaxformer.config.tokenizer import TokenizerConfig
 from jaxformer.errors import ConfigError
 
 __all__ = ["ExperimentConfig", "TrainingConfig", "source_of_paths"]

@@ -6,11 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError
 from jaxformer.runs import Task, task_class
-from jaxformer.runs.prepare import read_tokenizer
+from jaxformer.runs.prepare import train_tokenizer
 
 __all__ = ["batch_rows", "batch_shapes", "planned_task"]
 
@@ -51,14 +50,9 @@ def _known(config: ExperimentConfig, key: str) -> int:
     tokenizer = config.tokenizer
     if tokenizer.vocab_size is not None:
         return tokenizer.vocab_size
-    masked = config.model.architecture == "encoder" and config.data.is_stream
-    if tokenizer.kind == "byte":
-        added = len(text.ChatTemplate.special_tokens[config.data.template])
-        added = added if config.data_kind == "conversations" else int(masked)
-        return text.byte_tokenizer().vocab_size + added
-    if tokenizer.path is not None:
-        found = read_tokenizer(tokenizer.path, tokenizer.end_of_text)
-        return found.vocab_size + (masked and found.mask is None)
+    if tokenizer.kind == "byte" or tokenizer.path is not None:  # which is trained on nothing
+        added = task_class(config).added_tokens(config)
+        return train_tokenizer(tokenizer, (), (), None, added).vocab_size
     flag = f"--model.{key.replace('_', '-')}"
     raise _only_data_says(f"the vocabulary of a {tokenizer.kind} tokenizer", f"{flag} 256")
 

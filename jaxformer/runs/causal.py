@@ -3,7 +3,7 @@
 import abc
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NotRequired, TypedDict, Unpack
 
 import jax
 import numpy as np
@@ -27,18 +27,27 @@ from jaxformer.runs.task_values import LogLikelihood
 from jaxformer.training import language_model_loss
 from jaxformer.training.losses import LossFunction
 
-__all__ = ["CausalTask"]
+__all__ = ["CausalTask", "DecodingOptions"]
+
+
+class DecodingOptions(TypedDict):
+    """How tokens are drawn.
+
+    Args:
+        rng: key of the draws.
+        sampling: temperature and the like.
+        max_new_tokens: longest continuation; what fits the context when not given.
+    """
+
+    rng: jax.Array
+    sampling: SamplingConfig
+    max_new_tokens: NotRequired[int | None]
 
 
 class CausalTask(Task):
-    """A task of a decoder; the methods beyond those of every task are those of `Run`.
-
-    Attributes:
-        behind_prompt: what is between a prompt and what the model writes, where both are shown.
-    """
+    """A task of a decoder; the methods beyond those of every task are those of `Run`."""
 
     marks: ClassVar[str] = CAUSAL_MARKS
-    behind_prompt: ClassVar[str] = ""
 
     @property
     def model(self) -> Decoder:
@@ -79,35 +88,15 @@ class CausalTask(Task):
         """Tokens of the prompt that the text goes on from, so that spaces between are right."""
         return ids
 
-    def generate(
-        self,
-        params: Any,
-        prompt: str,
-        *,
-        rng: jax.Array,
-        sampling: SamplingConfig,
-        max_new_tokens: int | None = None,
-    ) -> str:
+    def generate(self, params: Any, prompt: str, **options: Unpack[DecodingOptions]) -> str:
         """Continues a text."""
-        pieces = self.generate_stream(
-            params, prompt, rng=rng, sampling=sampling, max_new_tokens=max_new_tokens
-        )
-        return "".join(pieces)
+        return "".join(self.generate_stream(params, prompt, **options))
 
     def generate_stream(
-        self,
-        params: Any,
-        prompt: str,
-        *,
-        rng: jax.Array,
-        sampling: SamplingConfig,
-        max_new_tokens: int | None = None,
+        self, params: Any, prompt: str, **options: Unpack[DecodingOptions]
     ) -> Iterator[str]:
         """Continues a text, piece by piece."""
-        ids = self.encode_prompt(prompt)
-        yield from self.continue_tokens(
-            params, ids, rng=rng, sampling=sampling, max_new_tokens=max_new_tokens
-        )
+        return self.continue_tokens(params, self.encode_prompt(prompt), **options)
 
     def continue_tokens(
         self,

@@ -1,18 +1,15 @@
 """The task of a decoder that answers: conversations, of which the answers are predicted."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
-
-import jax
+from typing import Any, ClassVar, Unpack
 
 from jaxformer import text
-from jaxformer.config import ExperimentConfig, SamplingConfig
-from jaxformer.config.checks import require
+from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.runs.causal import CausalTask
+from jaxformer.runs.causal import CausalTask, DecodingOptions
 from jaxformer.runs.data_view import DataView, TextColumn
+from jaxformer.runs.one_length import evaluation_batches, training_batches
 from jaxformer.runs.prepare import cache_dir, evenly_chosen, train_tokenizer
 from jaxformer.runs.row_data import EncodedRows, split_files, table_of
 from jaxformer.runs.tables import TableTask
@@ -24,7 +21,6 @@ from jaxformer.training.parallel import Runner
 __all__ = ["ConversationTask"]
 
 _PROMPTS, _CANDIDATES = 3, 30
-_SMALLEST_BPE = 257  # bytes and the end of text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -69,24 +65,20 @@ class ConversationTask(CausalTask, TableTask):
 
     @classmethod
     def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:
-        """Trains the tokenizer, and adds the special tokens of the template."""
-        template, wanted = config.data.template, config.tokenizer
-        names = text.ChatTemplate.special_tokens[template]
-        if wanted.kind == "bpe" and wanted.vocab_size is not None:
-            require(
-                wanted.vocab_size >= _SMALLEST_BPE + len(names),
-                f"tokenizer.vocab_size must be at least {_SMALLEST_BPE + len(names)} with "
-                f"data.template {template!r}, which has {len(names)} tokens of its own",
-                vocab_size=wanted.vocab_size,
-            )
-        if wanted.vocab_size is not None:
-            wanted = dataclasses.replace(wanted, vocab_size=wanted.vocab_size - len(names))
+        """Trains the tokenizer, also on the text that the template puts around messages."""
+        template = config.data.template
         train, validation = cls.training_texts(data)
         parts = table_of(data.train), data.validation
         roles = sorted({one["role"] for part in parts for one in _messages(part)})
         frames = [one for role in roles for one in text.ChatTemplate.frame(template, role)]
-        tokenizer = train_tokenizer(wanted, [*train, *frames], validation, cache_dir(config.data))
-        return (text.with_special_tokens(tokenizer, names),)
+        texts, added = [*train, *frames], cls.added_tokens(config)
+        cache = cache_dir(config.data)
+        return (train_tokenizer(config.tokenizer, texts, validation, cache, added),)
+
+    @classmethod
+    def added_tokens(cls, config: ExperimentConfig) -> tuple[str, ...]:
+        """The special tokens of the template."""
+        return text.ChatTemplate.special_tokens[config.data.template]
 
     def encode_rows(
         self, rows: text.Conversations, counts: text.RowCounts
@@ -101,22 +93,14 @@ class ConversationTask(CausalTask, TableTask):
 
     def training_batches(self, runner: Runner) -> BatchSource:
         """Makes batches of packed rows, in another order in every epoch."""
-        config = self.config
-        assert config.training.batch_size is not None  # the config requires it of packed rows
         packed = text.PackedExamples(self.train.examples, self.max_len)
-        return text.Batches(packed, config.training.batch_size, seed=config.seed, host=runner.host)
+        return training_batches(self.config, packed, runner)
 
     def evaluation_data(self, validation: EncodedRows, runner: Runner) -> TrainingData:
         """Makes batches of all packed rows, in their order."""
-        training = self.config.training
-        assert training.batch_size is not None
         packed = text.PackedExamples(validation.examples, self.max_len)
-        rows = math.lcm(training.batch_size // training.accumulate_steps, runner.num_shards)
-        return TrainingData(
-            batches=(), unit=self.unit,
-            validation=lambda: text.evaluation_batches(packed, rows, host=runner.host),
-            validation_bytes=self.num_bytes(validation.rows),
-        )  # fmt: skip
+        data = evaluation_batches(self.config, packed, runner, self.unit)
+        return data._replace(validation_bytes=self.num_bytes(validation.rows))
 
     def read_validation(self, paths: Sequence[str]) -> EncodedRows:
         """Reads and encodes files of conversations."""
@@ -168,20 +152,10 @@ class ConversationTask(CausalTask, TableTask):
         return ids
 
     def chat(
-        self,
-        params: Any,
-        messages: Sequence[text.Message],
-        *,
-        rng: jax.Array,
-        sampling: SamplingConfig,
-        max_new_tokens: int | None = None,
+        self, params: Any, messages: Sequence[text.Message], **options: Unpack[DecodingOptions]
     ) -> str:
         """Answers a conversation."""
-        pieces = self.continue_tokens(
-            params, self.encode_messages(messages), rng=rng, sampling=sampling,
-            max_new_tokens=max_new_tokens,
-        )  # fmt: skip
-        return "".join(pieces)
+        return "".join(self.continue_tokens(params, self.encode_messages(messages), **options))
 
 
 def _files(paths: Sequence[str]) -> tuple[str, ...]:

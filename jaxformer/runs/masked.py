@@ -15,10 +15,9 @@ from jaxformer.errors import DataError
 from jaxformer.models import AttentionMap, MaskedLanguageModel
 from jaxformer.runs.data_view import real_tokens
 from jaxformer.runs.forward import apply_model, encoder_attention, padded_batches
-from jaxformer.runs.prepare import cache_dir, train_tokenizer
 from jaxformer.runs.row_texts import MASKED_MARKS, masked_text
 from jaxformer.runs.streams import StreamTask, StreamText
-from jaxformer.runs.task_values import Split
+from jaxformer.text.tokenizers import MASK
 from jaxformer.training import TrainingData, language_model_loss
 from jaxformer.training.data import BatchSource
 from jaxformer.training.losses import LossFunction
@@ -67,14 +66,9 @@ class MaskedTask(StreamTask):
         return language_model_loss(self.model, label_smoothing=label_smoothing)
 
     @classmethod
-    def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:
-        """Makes a tokenizer, one of whose tokens is the mask; one from a file may have it."""
-        wanted = config.tokenizer
-        if wanted.vocab_size is not None:
-            wanted = dataclasses.replace(wanted, vocab_size=wanted.vocab_size - 1)
-        texts = cls.training_texts(data)
-        tokenizer = train_tokenizer(wanted, *texts, cache_dir(config.data))
-        return (text.with_mask(tokenizer) if tokenizer.mask is None else tokenizer,)
+    def added_tokens(cls, config: ExperimentConfig) -> tuple[str, ...]:
+        """The mask; a tokenizer from a file may have it already."""
+        return (MASK,)
 
     def default_prompts(self, documents: Sequence[str]) -> tuple[str, ...]:
         """Starts of lines with the last word, or character, masked."""

@@ -1,6 +1,7 @@
 """What tasks prepare their texts with: tokenizers, vocabulary sizes, checks and samples."""
 
 import contextlib
+import dataclasses
 import hashlib
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +20,6 @@ __all__ = [
     "evenly_chosen",
     "fill_vocab_size",
     "fingerprint",
-    "read_tokenizer",
     "train_tokenizer",
 ]
 
@@ -51,6 +51,7 @@ def train_tokenizer(
     train_text: Sequence[str],
     validation_text: Sequence[str],
     cache: pathlib.Path | None = None,
+    added: Sequence[str] = (),
 ) -> text.Tokenizer:
     """Trains on the training text; characters are taken from all, since none may be unknown.
 
@@ -61,12 +62,40 @@ def train_tokenizer(
         train_text: the training text.
         validation_text: the validation text.
         cache: folder in which a tokenizer of much text is found again; None for none.
+        added: special tokens that it has beside the end of text; the vocabulary size counts them.
 
     Raises:
+        ConfigError: the vocabulary has no room for the added tokens.
         DataError: the file of a tokenizer cannot be used, or the text has nothing to train on.
     """
     if config.path is not None:
-        return read_tokenizer(config.path, config.end_of_text)
+        tokenizer = _read_tokenizer(config.path, config.end_of_text)
+    else:
+        wanted = _without(config, added)
+        tokenizer = _cached_tokenizer(wanted, train_text, validation_text, cache)
+    return text.with_special_tokens(tokenizer, added) if added else tokenizer
+
+
+def _without(config: TokenizerConfig, added: Sequence[str]) -> TokenizerConfig:
+    """The config of a tokenizer to which special tokens are added."""
+    if config.vocab_size is None:
+        return config
+    try:
+        return dataclasses.replace(config, vocab_size=config.vocab_size - len(added))
+    except ConfigError as error:
+        raise ConfigError(
+            f"tokenizer.vocab_size={config.vocab_size} must have room for {len(added)} more "
+            f"({', '.join(added)}): {error}"
+        ) from None
+
+
+def _cached_tokenizer(
+    config: TokenizerConfig,
+    train_text: Sequence[str],
+    validation_text: Sequence[str],
+    cache: pathlib.Path | None,
+) -> text.Tokenizer:
+    """Trains a tokenizer, or finds that of much text."""
     if cache is None or sum(map(len, train_text)) < _MUCH_TEXT:
         return _train_tokenizer(config, train_text, validation_text)
     key = fingerprint((repr(config),), train_text, validation_text)[:32]
@@ -80,7 +109,7 @@ def train_tokenizer(
     return tokenizer
 
 
-def read_tokenizer(path: str, end_of_text: str | None) -> text.Tokenizer:
+def _read_tokenizer(path: str, end_of_text: str | None) -> text.Tokenizer:
     """Reads the file of a config's tokenizer.
 
     Args:

@@ -13,8 +13,7 @@ from jaxformer.runs.byte_progress import ByteProgress
 from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.prepare import cache_dir
 from jaxformer.runs.task_values import Split
-from jaxformer.storage import write_whole
-from jaxformer.text.token_shards import npy_parts
+from jaxformer.text.array_files import map_array, write_array
 
 __all__ = [
     "StreamText",
@@ -177,8 +176,8 @@ def _save_stream(stem: pathlib.Path, validation: StreamText) -> None:
     if validation.documents is not None:
         write_json(_with_end(stem, ".json"), validation.documents)
         return
-    write_whole(_with_end(stem, "_tokens.npy"), npy_parts(validation.stream.tokens))
-    write_whole(_with_end(stem, "_documents.npy"), npy_parts(validation.stream.offsets))
+    write_array(_with_end(stem, "_tokens.npy"), validation.stream.tokens)
+    write_array(_with_end(stem, "_documents.npy"), validation.stream.offsets)
     write_json(_with_end(stem, ".json"), {"num_bytes": validation.num_bytes})
 
 
@@ -225,12 +224,10 @@ def _load_stream(stem: pathlib.Path, record: Any, tokenizer: text.Tokenizer) -> 
         stream = text.build_stream(record, tokenizer)
         num_bytes = sum(len(one.encode()) for one in record)
         return StreamText(stream, num_bytes, len(record), record)
+    remedy = "restore the run folder, or train it anew"
+    paths = [_with_end(stem, end) for end in ("_tokens.npy", "_documents.npy")]
     try:
-        tokens = np.load(_with_end(stem, "_tokens.npy"), mmap_mode="r", allow_pickle=False)
-        starts = np.load(_with_end(stem, "_documents.npy"), allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{stem.parent} is damaged: its validation tokens cannot be read: {error}; restore the "
-            "run folder, or train it anew"
-        ) from None
+        tokens, starts = (map_array(path, remedy=remedy) for path in paths)
+    except DataError as error:
+        raise CheckpointError(f"{stem.parent} is damaged: {error}") from None
     return StreamText(text.TokenStream(tokens, starts), record, starts.size)

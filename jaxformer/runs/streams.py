@@ -3,7 +3,6 @@
 import abc
 import dataclasses
 import functools
-import math
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Self
@@ -27,6 +26,7 @@ from jaxformer.runs.mixed_text import (
     split_fingerprint,
     tokenizer_texts,
 )
+from jaxformer.runs.one_length import evaluation_batches, training_batches
 from jaxformer.runs.prepare import fingerprint
 from jaxformer.runs.stream_text import (
     StreamText,
@@ -177,10 +177,9 @@ class StreamTask(Task):
 
     def training_batches(self, runner: Runner) -> BatchSource:
         """Makes batches of windows, or of those of a mixture, each epoch in another order."""
-        config, mixed = self.config, isinstance(self.train, Mapping)
+        mixed = isinstance(self.train, Mapping)
         source = self._mixture() if mixed else self.windows(self.train)
-        assert config.training.batch_size is not None  # the config requires it of streams
-        return text.Batches(source, config.training.batch_size, seed=config.seed, host=runner.host)
+        return training_batches(self.config, source, runner)
 
     def evaluation_data(
         self, validation: StreamText | Mapping[str, StreamText], runner: Runner
@@ -196,14 +195,8 @@ class StreamTask(Task):
 
     def stream_evaluation(self, validation: StreamText, runner: Runner) -> TrainingData:
         """Makes batches of all windows of one stream, in their order."""
-        training, windows = self.config.training, self.windows(validation.stream)
-        assert training.batch_size is not None
-        # The rows of a micro-batch, which are known to fit in memory.
-        rows = math.lcm(training.batch_size // training.accumulate_steps, runner.num_shards)
-        return TrainingData(
-            batches=(), unit=self.unit,
-            validation=lambda: text.evaluation_batches(windows, rows, host=runner.host),
-        )  # fmt: skip
+        windows = self.windows(validation.stream)
+        return evaluation_batches(self.config, windows, runner, self.unit)
 
     def data_view(self) -> DataView:
         """Describes the documents, and the paragraphs and lines that both parts may have."""

@@ -48,6 +48,7 @@ class Task(ViewedTask, abc.ABC):
     Attributes:
         kind: what the model is, in words, for messages.
         unit: what the model predicts, and its loss is the mean over.
+        behind_prompt: what is between a prompt and what the model writes, where both are shown.
 
     Args:
         config: the experiment, all that the data decides filled in.
@@ -72,6 +73,7 @@ class Task(ViewedTask, abc.ABC):
 
     kind: ClassVar[str] = "a task of its own"
     unit: ClassVar[str] = "token"
+    behind_prompt: ClassVar[str] = ""
 
     @classmethod
     def prepare(cls, config: ExperimentConfig, folder: pathlib.Path | None = None) -> Self:
@@ -197,8 +199,13 @@ class Task(ViewedTask, abc.ABC):
     @classmethod
     def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:
         """Trains the tokenizers of a new run."""
-        texts = cls.training_texts(data)
-        return (train_tokenizer(config.tokenizer, *texts, cache_dir(config.data)),)
+        texts, added = cls.training_texts(data), cls.added_tokens(config)
+        return (train_tokenizer(config.tokenizer, *texts, cache_dir(config.data), added),)
+
+    @classmethod
+    def added_tokens(cls, config: ExperimentConfig) -> tuple[str, ...]:
+        """Special tokens that the tokenizer has beside the end of text, such as a mask."""
+        return ()
 
     @classmethod
     def load_tokenizers(

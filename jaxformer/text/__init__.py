@@ -30,8 +30,9 @@ from jaxformer.text.pairs import Pairs, encode_pairs, encode_source
 from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
 from jaxformer.text.prepared_rows import PreparedRows, prepare_rows
 from jaxformer.text.preparing import PreparedCorpus, prepare_corpus
-from jaxformer.text.row_corpus import RowCorpus, scan_rows
+from jaxformer.text.row_corpus import RowCorpus
 from jaxformer.text.row_counts import RowCounts
+from jaxformer.text.row_scans import scan_rows
 from jaxformer.text.sources import GatheringSource, Source
 from jaxformer.text.stream_cache import cached_stream, default_cache_dir
 from jaxformer.text.stream_decoder import StreamDecoder

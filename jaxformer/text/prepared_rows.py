@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from jaxformer.errors import DataError
-from jaxformer.storage import make_folder, remove_drafts, write_whole
+from jaxformer.storage import make_folder, remove_drafts
+from jaxformer.text.array_files import map_array, write_array
 from jaxformer.text.example_arrays import Example, ExampleArrays, RaggedArray
 from jaxformer.text.row_corpus import RowCorpus, RowPiece
 from jaxformer.text.row_counts import NoRowsError, RowCounts
@@ -14,8 +15,6 @@ from jaxformer.text.tables import Table
 from jaxformer.text.token_shards import (
     ABANDONED,
     PREPARE_AGAIN,
-    mapped_array,
-    npy_parts,
     read_shard_record,
     write_shard_record,
 )
@@ -137,9 +136,9 @@ def _write(folder: pathlib.Path, index: int, piece: RowPiece, encode: Encode) ->
         for name, array in part.items():
             arrays[name] = array.offsets is not None
             values, offsets = _paths(folder, index, name)
-            write_whole(values, npy_parts(array.values))
+            write_array(values, array.values)
             if array.offsets is not None:
-                write_whole(offsets, npy_parts(array.offsets))
+                write_array(offsets, array.offsets)
     shard = _Shard(arrays, len(examples), counts, piece.num_bytes, piece.end)
     record = {**shard._asdict(), "counts": dataclasses.asdict(counts)}
     write_shard_record(folder, index, record)
@@ -166,7 +165,8 @@ def _part(folder: pathlib.Path, index: int, shard: _Shard) -> dict[str, RaggedAr
     part = {}
     for name, has_axis in shard.arrays.items():
         values, offsets = _paths(folder, index, name)
-        array = RaggedArray(mapped_array(values), mapped_array(offsets) if has_axis else None)
+        paths = (values, offsets) if has_axis else (values,)
+        array = RaggedArray(*(map_array(path, remedy=PREPARE_AGAIN) for path in paths))
         ends_right = array.offsets is None or array.offsets[-1] == array.values.size
         if len(array) != shard.num_examples or not ends_right:
             raise DataError(

@@ -5,12 +5,12 @@ import hashlib
 import itertools
 import os
 import pathlib
-import tempfile
 import warnings
 import zlib
 
 import numpy as np
 
+from jaxformer.text.array_files import map_array, write_array
 from jaxformer.text.document_sources import DocumentSource, is_token_array, read_documents_of
 from jaxformer.text.packing import TokenStream, build_stream
 from jaxformer.text.tokenizers import Tokenizer
@@ -77,9 +77,9 @@ def cached_stream(
     stream = build_stream(source, tokenizer, field=field)
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
-        _write(cache_dir / f"{key}.tokens.npy", np.asarray(stream.tokens))
-        _write(cache_dir / f"{key}.index.npy", np.append(_checksum(stream), stream.offsets))
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        write_array(cache_dir / f"{key}.tokens.npy", stream.tokens)
+        write_array(cache_dir / f"{key}.index.npy", np.append(_checksum(stream), stream.offsets))
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or a StorageError
         with contextlib.suppress(OSError, ValueError):
             (cache_dir / f"{key}.tokens.npy").unlink()  # of no use alone, on a disk that is full
         _warn_of_no_cache(f"{cache_dir}: {getattr(error, 'strerror', None) or error}")
@@ -115,28 +115,13 @@ def _key(source: DocumentSource, tokenizer: Tokenizer | None, field: str) -> str
 def _read_cache(cache_dir: pathlib.Path, key: str) -> TokenStream | None:
     """Maps the files of a stream, or returns None where they are missing or damaged."""
     try:
-        # Unlike np.load, these close a file that they cannot read.
-        tokens = np.lib.format.open_memmap(cache_dir / f"{key}.tokens.npy", mode="r")
-        index = np.lib.format.open_memmap(cache_dir / f"{key}.index.npy", mode="r")
+        paths = [cache_dir / f"{key}.{name}.npy" for name in ("tokens", "index")]
+        tokens, index = (map_array(path, remedy="encode again") for path in paths)
         stream = TokenStream(tokens, index[1:])
         return stream if index[0] == _checksum(stream) else None
-    except Exception:  # NumPy raises half a dozen kinds, depending on which bytes are wrong.
+    except Exception:  # whatever is wrong with it, it is made again
         return None
 
 
 def _checksum(stream: TokenStream) -> int:
     return zlib.crc32(stream.offsets.data, zlib.crc32(np.asarray(stream.tokens).data))
-
-
-def _write(path: pathlib.Path, array: np.ndarray) -> None:
-    """Writes a file that is at no time there in part."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
-        try:
-            np.save(file, array)
-            file.flush()
-            # On disk before it has its name: a crash then leaves the old file or the whole new one.
-            os.fsync(file.fileno())
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxformer.errors import DataError
+from jaxformer.text.array_files import map_array
 from jaxformer.text.file_states import require_stamp
 from jaxformer.text.files import opened
 from jaxformer.text.sharded_tokens import ShardedTokens
@@ -158,11 +159,7 @@ def _mapped(path: pathlib.Path) -> TokenRange:
 
 
 def _mapped_npy(path: pathlib.Path) -> np.ndarray:
-    try:
-        tokens = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # NumPy raises half a dozen kinds, depending on what is wrong
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"'{path}' must be a .npy file: {reason}; save it again") from None
+    tokens = map_array(path, remedy="save it again by np.save")
     if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
         raise DataError(
             f"a .npy file of tokens must have integers of one axis, got {tokens.dtype} of shape "

@@ -12,10 +12,10 @@ import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.storage import make_folder, write_whole
+from jaxformer.text.array_files import map_array, write_array
 from jaxformer.text.packing import TokenStream
 from jaxformer.text.token_files import TokenFiles, TokenRange
 from jaxformer.text.token_scan import document_starts, scan_tokens
-from jaxformer.text.token_shards import npy_parts
 from jaxformer.text.tokenizers import Tokenizer
 
 __all__ = ["CheckedTokens", "check_token_files"]
@@ -90,7 +90,7 @@ def check_token_files(
         return checked
     make_folder(path.parent)
     starts = checked.stream.offsets
-    write_whole(path.with_suffix(".npy"), npy_parts(starts))
+    write_array(path.with_suffix(".npy"), starts)
     values = {
         "starts": zlib.crc32(starts.data), "num_bytes": checked.num_bytes,
         "fingerprint": checked.fingerprint,
@@ -148,7 +148,7 @@ def _read(path: pathlib.Path, files: TokenFiles) -> CheckedTokens | None:
     """What is recorded of files; None where it is missing or damaged."""
     try:
         values = json.loads(path.read_bytes())
-        starts = np.load(path.with_suffix(".npy"), mmap_mode="r", allow_pickle=False)
+        starts = map_array(path.with_suffix(".npy"), remedy="check again")
         if zlib.crc32(starts.data) != values["starts"]:
             return None
         stream = TokenStream(files.tokens, starts)

@@ -1,18 +1,16 @@
 """Token files of a prepared corpus: shards, memory-mapped, and what they were made of."""
 
 import dataclasses
-import errno
-import io
 import json
 import pathlib
-import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from jaxformer.errors import DataError, StorageError
+from jaxformer.errors import DataError
 from jaxformer.storage import write_whole
+from jaxformer.text.array_files import map_array, write_array
 from jaxformer.text.corpus import Place
 from jaxformer.text.sharded_tokens import ShardedTokens
 
@@ -22,8 +20,6 @@ __all__ = [
     "PartCounts",
     "ShardRecord",
     "TokenShards",
-    "mapped_array",
-    "npy_parts",
     "read_shard_record",
     "write_shard_record",
 ]
@@ -32,7 +28,6 @@ ABANDONED = 3600.0  # seconds; a younger draft may be that of another process
 
 _T = TypeVar("_T")
 _PARTS = ("train", "validation")
-_PART = 2**20  # numbers of a file that are written at a time
 PREPARE_AGAIN = "remove that folder, and it is prepared again"
 
 
@@ -121,7 +116,7 @@ class TokenShards:
         """
         for part in _PARTS:
             for path, array in zip(self._paths(index, part), arrays[part], strict=True):
-                write_whole(path, npy_parts(array))
+                write_array(path, array)
         values = {
             part: vars(counts)
             for part, counts in zip(_PARTS, (record.train, record.validation), strict=True)
@@ -139,7 +134,7 @@ class TokenShards:
         for index, record in enumerate(records):
             counts: PartCounts = getattr(record, name)
             paths = self._paths(index, name)
-            found = [mapped_array(path) for path in paths]
+            found = [map_array(path, remedy=PREPARE_AGAIN) for path in paths]
             sizes = counts.tokens, counts.documents
             for path, array, size in zip(paths, found, sizes, strict=True):
                 if array.shape != (size,):
@@ -198,54 +193,3 @@ def read_shard_record(
             f"{owner!r}; {PREPARE_AGAIN}"
         )
     return record
-
-
-def npy_parts(array: np.ndarray | ShardedTokens) -> Iterator[bytes]:
-    """The content of an `.npy` file with an array of one axis, in parts."""
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        header, {"descr": array.dtype.str, "fortran_order": False, "shape": (array.size,)}
-    )
-    yield header.getvalue()
-    for start in range(0, array.size, _PART):
-        yield array[start : start + _PART].tobytes()
-
-
-def mapped_array(path: pathlib.Path) -> np.ndarray:
-    """Maps a file; one of no numbers, which cannot be mapped, is read.
-
-    Raises:
-        DataError: the file is missing or damaged.
-        StorageError: the process has too many open files, of which each map is one.
-    """
-    try:
-        return _map(path)
-    except OSError as error:
-        if error.errno != errno.EMFILE:
-            raise DataError(f"'{path}' cannot be read ({error}); {PREPARE_AGAIN}") from None
-    try:
-        _raise_open_files()
-        return _map(path)
-    except (OSError, ValueError) as error:
-        raise StorageError(
-            f"'{path}' cannot be mapped ({error}): the tokens are in more files than this process "
-            "may open; allow more, as by ulimit -n 65536"
-        ) from None
-
-
-def _raise_open_files() -> None:
-    """Lets this process open as many files as it may ever: the usual limit is 1,024."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def _map(path: pathlib.Path) -> np.ndarray:
-    try:
-        if path.stat().st_size <= 128:
-            return np.load(path, allow_pickle=False)
-        return np.lib.format.open_memmap(path, mode="r")
-    except OSError:
-        raise
-    except Exception as error:  # NumPy raises half a dozen kinds, depending on what is wrong
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"'{path}' cannot be read ({reason}); {PREPARE_AGAIN}") from None

@@ -1,7 +1,5 @@
 """Runs on a mixture of sources: one in memory, one that is larger than what is kept there."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -29,11 +27,6 @@ def _the_larger_source_does_not_fit_the_memory(monkeypatch):
     monkeypatch.setattr(corpora, "_IN_MEMORY", 2000)
 
 
-def write_lines(path, texts):
-    path.write_text("".join(json.dumps({"body": one}) + "\n" for one in texts), encoding="utf-8")
-    return str(path)
-
-
 def source(name, paths, weight=1.0, **others):
     return MixtureSourceConfig(name=name, paths=paths, weight=weight, **others)
 
@@ -44,16 +37,13 @@ def sources(folder):
     code.mkdir(exist_ok=True)
     for index, one in enumerate(TEXTS["code"]):
         (code / f"{index}.py").write_text(one, encoding="utf-8")
-    web = write_lines(folder / "web.jsonl", TEXTS["web"])
+    web = tiny.write_bodies(folder / "web.jsonl", TEXTS["web"])
     return (source("web", (web,), 3.0, field="body"), source("code", (f"{code}/*.py",)))
 
 
 def experiment(folder, architecture="decoder", mixture=None, data=None, **changes):
-    data = {"source": "files", "mixture": mixture or sources(folder), "validation_fraction": 0.3,
-            "cache": str(folder / "cache")} | (data or {})  # fmt: skip
-    changes["training"] = {"steps": 4, "eval_every": 4} | changes.get("training", {})
-    changes["model"] = {"dropout_rate": 0.0} | changes.get("model", {})
-    return tiny.config(folder, architecture=architecture, data=data, **changes)
+    data = {"mixture": mixture or sources(folder)} | (data or {})
+    return tiny.config_of_text(folder, data, architecture, **changes)
 
 
 @pytest.mark.parametrize(
@@ -168,9 +158,9 @@ def test_characters_of_a_mixture_are_all_known(tmp_path, monkeypatch):
 
 def test_documents_that_two_sources_share_are_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(corpora, "_IN_MEMORY", 2**20)
-    paths = [write_lines(tmp_path / f"{name}.jsonl", TEXTS["web"]) for name in "ab"]
+    paths = [tiny.write_bodies(tmp_path / f"{name}.jsonl", TEXTS["web"]) for name in "ab"]
     # Twice the same documents, in another order: the split of each is of its own order.
-    write_lines(tmp_path / "b.jsonl", TEXTS["web"][::-1])
+    tiny.write_bodies(tmp_path / "b.jsonl", TEXTS["web"][::-1])
     mixture = tuple(
         source(name, (path,), field="body") for name, path in zip("ab", paths, strict=True)
     )

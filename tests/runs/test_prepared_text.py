@@ -1,7 +1,5 @@
 """Runs on text that is larger than memory, as here every text is."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -23,18 +21,10 @@ def _nothing_fits_the_memory(monkeypatch):
     monkeypatch.setattr(corpora, "_IN_MEMORY", 0)
 
 
-def write_lines(path, texts):
-    path.write_text("".join(json.dumps({"body": one}) + "\n" for one in texts), encoding="utf-8")
-    return str(path)
-
-
 def experiment(folder, architecture="decoder", data=None, **changes):
-    path = write_lines(folder / "text.jsonl", TEXTS)
-    data = {"source": "files", "paths": (path,), "field": "body", "validation_fraction": 0.3,
-            "cache": str(folder / "cache")} | (data or {})  # fmt: skip
-    changes["training"] = {"steps": 4, "eval_every": 4} | changes.get("training", {})
-    changes["model"] = {"dropout_rate": 0.0} | changes.get("model", {})
-    return tiny.config(folder, architecture=architecture, data=data, **changes)
+    path = tiny.write_bodies(folder / "text.jsonl", TEXTS)
+    data = {"paths": (path,), "field": "body"} | (data or {})
+    return tiny.config_of_text(folder, data, architecture, **changes)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +72,7 @@ def test_nothing_is_read_or_trained_again(tmp_path, monkeypatch):
 def test_another_text_is_not_gone_on_with(tmp_path):
     tiny.train(experiment(tmp_path))
     made = experiment(tmp_path, training={"steps": 6})
-    write_lines(tmp_path / "text.jsonl", [*TEXTS, "a dog"])
+    tiny.write_bodies(tmp_path / "text.jsonl", [*TEXTS, "a dog"])
     with pytest.raises(CheckpointError, match="was trained on another text"):
         runs.train_run(made)
 
@@ -104,8 +94,8 @@ def test_damaged_validation_tokens_are_named(tmp_path):
 
 
 def test_validation_may_have_files_of_its_own(tmp_path):
-    validation = write_lines(tmp_path / "validation.jsonl", TEXTS[:5])
-    paths = {"paths": (write_lines(tmp_path / "train.jsonl", TEXTS[5:]),)}
+    validation = tiny.write_bodies(tmp_path / "validation.jsonl", TEXTS[:5])
+    paths = {"paths": (tiny.write_bodies(tmp_path / "train.jsonl", TEXTS[5:]),)}
     made = experiment(
         tmp_path, data={"validation_paths": (validation,), "validation_fraction": 0.1} | paths
     )

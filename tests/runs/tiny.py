@@ -47,6 +47,19 @@ def config(folder, *, architecture, data, tokenizer=None, model=None, training=N
     )  # fmt: skip
 
 
+def write_bodies(path, texts):
+    """Writes JSON Lines, each with a text under "body"; returns the path."""
+    return write(path, (json.dumps({"body": one}) for one in texts))
+
+
+def config_of_text(folder, data, architecture="decoder", **changes):
+    """An experiment of four steps without dropout, whose tokens are kept in the folder."""
+    data = {"source": "files", "validation_fraction": 0.3, "cache": str(folder / "cache")} | data
+    changes["training"] = {"steps": 4, "eval_every": 4} | changes.get("training", {})
+    changes["model"] = {"dropout_rate": 0.0} | changes.get("model", {})
+    return config(folder, architecture=architecture, data=data, **changes)
+
+
 def change(config, **tables):
     """The config with other values in its tables."""
     replaced = {

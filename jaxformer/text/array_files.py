@@ -1,0 +1,91 @@
+"""Files of one array with one axis, `.npy`: written in parts, and memory-mapped."""
+
+import errno
+import io
+import pathlib
+import resource
+from collections.abc import Iterator
+
+import numpy as np
+
+from jaxformer.errors import DataError, StorageError
+from jaxformer.storage import write_whole
+from jaxformer.text.sharded_tokens import ShardedTokens
+
+__all__ = ["map_array", "write_array"]
+
+_PART = 2**20  # numbers of a file that are written at a time
+
+
+def write_array(path: pathlib.Path, array: np.ndarray | ShardedTokens) -> None:
+    """Writes a file that is there as a whole or not at all.
+
+    Args:
+        path: of the file.
+        array: numbers with one axis; may be memory-mapped, of which a part is read at a time.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    write_whole(path, _parts(array))
+
+
+def map_array(path: pathlib.Path, *, remedy: str) -> np.ndarray:
+    """Maps a file into memory.
+
+    Args:
+        path: of the file.
+        remedy: end of the message where it cannot be read.
+
+    Returns:
+        An array of any type and shape; nothing in it is a Python object.
+
+    Raises:
+        DataError: the file is missing or damaged.
+        StorageError: the process has too many open files, of which each map is one.
+
+    Example:
+        >>> import tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.npy")
+        >>> write_array(path, np.arange(3))
+        >>> map_array(path, remedy="write it again").tolist()
+        [0, 1, 2]
+    """
+    try:
+        try:
+            return _map(path)
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+        _raise_open_files()
+        return _map(path)
+    except Exception as error:  # NumPy raises half a dozen kinds, depending on what is wrong
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        if isinstance(error, OSError) and error.errno == errno.EMFILE:
+            raise StorageError(
+                f"'{path}' cannot be mapped ({reason}): there are more files than this process may "
+                "open; allow more, as by ulimit -n 65536"
+            ) from None
+        raise DataError(f"'{path}' cannot be read ({reason}); {remedy}") from None
+
+
+def _map(path: pathlib.Path) -> np.ndarray:
+    # Unlike np.load, this closes a file that it cannot read.
+    return np.lib.format.open_memmap(path, mode="r")
+
+
+def _raise_open_files() -> None:
+    """Lets this process open as many files as it may ever: the usual limit is 1,024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _parts(array: np.ndarray | ShardedTokens) -> Iterator[bytes]:
+    """The content of a file, in parts."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": array.dtype.str, "fortran_order": False, "shape": (array.size,)}
+    )
+    yield header.getvalue()
+    for start in range(0, array.size, _PART):
+        yield array[start : start + _PART].tobytes()
