@@ -62,6 +62,7 @@ def cached_stream(
         DataError: as for `build_stream`.
 
     Example:
+        >>> import tempfile
         >>> from jaxformer.text import byte_tokenizer
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     cached_stream(["ab"], byte_tokenizer(), pathlib.Path(folder)).tokens.tolist()
