@@ -1,10 +1,15 @@
-"""Encoders, decoders and both together in float64 NumPy, which share no code with the library."""
+"""Encoders, decoders and both together in float64 NumPy, which share no code with the library.
+
+But for the tables of scaled rotary positions.
+"""
 
 import dataclasses
 import math
 
 import jax
 import numpy as np
+
+from jaxformer.functional import YarnScaling, rotary_tables
 
 
 def draw_params(model, *inputs, std=0.3, seed=0):
@@ -13,7 +18,8 @@ def draw_params(model, *inputs, std=0.3, seed=0):
     rng = np.random.default_rng(seed)
 
     def draw(path, leaf):
-        centre = 1.0 if path[-1].key.endswith("scale") else 0.0
+        is_scale = path[-1].key.endswith("scale") and not model.config.zero_centered_norm
+        centre = 1.0 if is_scale else 0.0
         return np.asarray(centre + std * rng.standard_normal(leaf.shape), leaf.dtype)
 
     return jax.tree_util.tree_map_with_path(draw, shapes)
@@ -23,10 +29,12 @@ def float64(params):
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
 
 
-def encoder(config, params, tokens, lengths=None, *, embedding=None):
+def encoder(config, params, tokens, lengths=None, *, embedding=None, token_types=None):
     """Hidden states `[B, T, D]` and weights `[L, B, N, T, T]` of an encoder."""
     embedding = params["embedding"] if embedding is None else embedding
-    x, weights, _ = _stack(config, params, tokens, lengths, embedding, causal=False)
+    x, weights, _ = _stack(
+        config, params, tokens, lengths, embedding, causal=False, token_types=token_types
+    )
     return x, weights
 
 
@@ -34,8 +42,7 @@ def decoder(config, params, tokens, lengths=None):
     """Logits `[B, T, V]`, hidden states `[B, T, D]` and weights `[L, B, N, T, T]` of a decoder."""
     embedding = params["embedding"]
     x, weights, _ = _stack(config, params, tokens, lengths, embedding, causal=True)
-    table = embedding["embedding"] if config.tied_embeddings else embedding["output_embedding"]
-    return x @ table.T, x, weights
+    return logits(config, embedding, x), x, weights
 
 
 def encoder_decoder(config, params, source, tokens, source_lengths=None, lengths=None):
@@ -49,13 +56,24 @@ def encoder_decoder(config, params, source, tokens, source_lengths=None, lengths
         config, params["decoder"], tokens, lengths, embedding, causal=True,
         encoded=encoded, encoded_lengths=source_lengths,
     )  # fmt: skip
+    return logits(config, embedding, x), (encoder_weights, own, cross)
+
+
+def logits(config, embedding, hidden):
+    """Logits `[..., V]` of hidden states."""
     table = embedding["embedding"] if config.tied_embeddings else embedding["output_embedding"]
-    return x @ table.T, (encoder_weights, own, cross)
+    scores = (config.logit_scale or 1) * (hidden @ table.T) + embedding.get("output_bias", 0.0)
+    return _capped(scores, config.logit_softcap)
+
+
+def _capped(scores, cap):
+    return scores if cap is None else cap * np.tanh(scores / cap)
 
 
 def _stack(
-    config, params, tokens, lengths, embedding, *, causal, encoded=None, encoded_lengths=None
-):
+    config, params, tokens, lengths, embedding, *, causal, encoded=None, encoded_lengths=None,
+    token_types=None,
+):  # fmt: skip
     batch, length = tokens.shape
     table = embedding.get("embedding", embedding.get("frozen_embedding"))
     x = table[np.asarray(tokens)]
@@ -65,9 +83,13 @@ def _stack(
         x = x * np.sqrt(config.d_model)
     position = np.arange(length)
     if config.positions.kind == "sinusoidal":
-        x = x + _sinusoidal(length, config.d_model)
+        x = x + _sinusoidal(length, config.d_model, config.positions.offset)
     if config.positions.kind == "learned":
         x = x + params["positions"]["embedding"][:length]
+    if config.num_token_types is not None:
+        x = x + params["token_type_embedding"][0 if token_types is None else token_types]
+    if config.embedding_norm:
+        x = norm(config, params["embedding_norm"], x)
     real = _real(lengths, batch, length)[:, None] & _real(lengths, batch, length)[..., None]
     if causal:
         real = real & (position <= position[:, None])
@@ -99,6 +121,14 @@ def _stack(
         def feed_forward(inputs, layer=layer, config=config):
             return _feed_forward(config, layer["feed_forward"], inputs)
 
+        if config.residual != "sequential":
+            one = config.residual == "parallel_one_norm"
+            inputs = [
+                norm(config, layer["attention_norm" if one else f"{part}_norm"], x)
+                for part in ("attention", "feed_forward")
+            ]
+            x = x + attend(inputs[0]) + feed_forward(inputs[1])
+            continue
         x = _residual(config, layer, "attention", attend, x)
         if encoded is not None:
             x = _residual(config, layer, "cross_attention", attend_to_encoder, x)
@@ -131,7 +161,7 @@ def _residual(config, layer, name, function, x):
         return norm(config, layer[f"{name}_norm"], x + function(x))
     inputs = norm(config, layer[f"{name}_norm"], x) if f"{name}_norm" in layer else x
     output = function(inputs)
-    if config.norm_position == "sandwich":
+    if config.norm_position in ("sandwich", "output"):
         output = norm(config, layer[f"{name}_output_norm"], output)
     return x + output
 
@@ -140,7 +170,11 @@ def norm(config, params, x):
     if config.norm == "layer_norm":
         x = x - x.mean(-1, keepdims=True)
     x = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + config.norm_eps)
-    return x * params["scale"] + params.get("bias", 0.0)
+    return x * _scale(config, params["scale"]) + params.get("bias", 0.0)
+
+
+def _scale(config, stored):
+    return 1 + stored if config.zero_centered_norm else stored
 
 
 def gelu(x):
@@ -154,9 +188,11 @@ def _feed_forward(config, params, x):
     functions = {
         "relu": lambda x: np.maximum(x, 0),
         "gelu": gelu,
+        "gelu_tanh": lambda x: x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2,
         "silu": lambda x: x / (1 + np.exp(-x)),
     }
-    gate = {"swiglu": "silu", "geglu": "gelu"}.get(config.activation)
+    gates = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh"}
+    gate = gates.get(config.activation)
     if gate is None:
         return projected("down", functions[config.activation](projected("up", x)))
     return projected("down", functions[gate](projected("gate", x)) * projected("up", x))
@@ -165,20 +201,20 @@ def _feed_forward(config, params, x):
 def _attention(config, params, x, others, visible, bias, *, is_self):
     """Output `[B, T, D]` and weights `[B, N, T, S]`, one query head after the other."""
 
+    def normed(name, x):
+        size = np.sqrt(np.square(x).mean(-1, keepdims=True) + config.norm_eps)
+        return x / size * _scale(config, params[f"{name}_norm_scale"])
+
     def projected(name, x, heads):
         flat = x @ params[f"{name}_kernel"] + params.get(f"{name}_bias", 0.0)
+        if config.qk_norm_over == "all_heads" and name != "value":
+            flat = normed(name, flat)
         return np.split(flat, heads, axis=-1)
 
     def head(name, x):
-        if config.qk_norm:
-            size = np.sqrt(np.square(x).mean(-1, keepdims=True) + config.norm_eps)
-            x = x / size * params[f"{name}_norm_scale"]
-        if config.positions.kind != "rotary" or not is_self:
-            return x
-        half = config.key_dim // 2
-        angles = np.arange(x.shape[1])[:, None] * config.positions.base ** (-np.arange(half) / half)
-        turned = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)
-        return np.concatenate([turned.real, turned.imag], axis=-1)
+        if config.qk_norm and config.qk_norm_over == "head":
+            x = normed(name, x)
+        return _rotated(config, x) if config.positions.kind == "rotary" and is_self else x
 
     queries = projected("query", x, config.num_heads)
     keys, values = (projected(name, others, config.kv_heads) for name in ("key", "value"))
@@ -186,9 +222,11 @@ def _attention(config, params, x, others, visible, bias, *, is_self):
     for n, query in enumerate(queries):
         k = n // (config.num_heads // config.kv_heads)
         scores = head("query", query) @ head("key", keys[k]).swapaxes(1, 2)
-        scores = scores / np.sqrt(config.key_dim) + (bias[n] if np.ndim(bias) else bias)
+        scores = scores * (config.attention_scale or config.key_dim**-0.5)
+        scores = _capped(scores, config.attention_softcap) + (bias[n] if np.ndim(bias) else bias)
         weights = np.where(visible, np.exp(scores), 0.0)
-        weights = weights / np.maximum(weights.sum(-1, keepdims=True), 1e-300)
+        sink = np.exp(params["sinks"][n]) if "sinks" in params else 0.0
+        weights = weights / np.maximum(weights.sum(-1, keepdims=True) + sink, 1e-300)
         attended.append(weights @ values[k])
         every.append(weights)
     merged = np.concatenate(attended, axis=-1)
@@ -196,11 +234,27 @@ def _attention(config, params, x, others, visible, bias, *, is_self):
     return output, np.stack(every, axis=1)
 
 
-def _sinusoidal(length, width):
+def _rotated(config, x):
+    """One head `[B, T, H]`, of which pairs i and i + R/2 of the first R features are turned."""
+    scheme, width = config.positions, config.positions.rotary_dim or config.key_dim
+    half = width // 2
+    if scheme.scaling is None:
+        angles = np.arange(x.shape[1])[:, None] * scheme.base ** (-np.arange(half) / half)
+        turn = np.exp(1j * angles)
+    else:  # scaled tables are held against published ones elsewhere
+        scaling = YarnScaling(scheme.scaling.factor, scheme.scaling.original_max_len)
+        tables = rotary_tables(x.shape[1], width, base=scheme.base, scaling=scaling)
+        cosine, sine = (np.asarray(table, np.float64) for table in tables)
+        turn = cosine + 1j * sine
+    turned = (x[..., :half] + 1j * x[..., half:width]) * turn
+    return np.concatenate([turned.real, turned.imag, x[..., width:]], axis=-1)
+
+
+def _sinusoidal(length, width, offset):
     table = np.zeros((length, width))
     for position in range(length):
         for feature in range(width):
-            angle = position / 10_000 ** ((feature - feature % 2) / width)
+            angle = (position + offset) / 10_000 ** ((feature - feature % 2) / width)
             table[position, feature] = math.cos(angle) if feature % 2 else math.sin(angle)
     return table
 
@@ -208,8 +262,10 @@ def _sinusoidal(length, width):
 def _bias(config, params, length, causal):
     """What the position adds to the scores: `[N, T, S]`, or 0."""
     ahead = np.arange(length) - np.arange(length)[:, None]
-    if config.positions.kind == "alibi":  # for a power of two of heads
+    if config.positions.kind == "alibi":
         slopes = 2.0 ** (-8 * np.arange(1, config.num_heads + 1) / config.num_heads)
+        if config.num_heads == 3:  # of three heads: two of two, and the first of four
+            slopes = np.array([2.0**-4, 2.0**-8, 2.0**-2])
         return -slopes[:, None, None] * abs(ahead)
     if config.positions.kind == "relative":
         table = params["positions"]["table"]

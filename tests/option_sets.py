@@ -1,16 +1,14 @@
-"""Decoders that between them use every option of the attention, and their logits in float64."""
+"""Decoders that between them use every option of the layers, and random parameters for them."""
 
 import dataclasses
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from einops import rearrange
 
 from jaxformer.config import ModelConfig, RelativeConfig, RotaryConfig, YarnScalingConfig
-from jaxformer.functional import YarnScaling, rotary_tables
 from jaxformer.models import Decoder
-from tests.functional import oracle
+from tests import numpy_transformer
 
 VOCAB = 11
 BASE = ModelConfig(
@@ -28,6 +26,17 @@ OPTIONS = {
         positions=RelativeConfig(num_buckets=5, max_distance=6), qk_norm=True,
         attention_softcap=3.0, init_std=0.5,
     ),
+    "parallel": dict(
+        num_heads=4, num_kv_heads=2, head_dim=6, positions=RotaryConfig(rotary_dim=4),
+        residual="parallel_one_norm", norm="layer_norm", attention_sinks=True, embedding_norm=True,
+        use_bias=False, qkv_bias=True, local_window_size=3, num_token_types=3,
+    ),
+    "output_norms": dict(
+        num_heads=4, num_kv_heads=2, head_dim=6, norm_position="output", zero_centered_norm=True,
+        qk_norm=True, qk_norm_over="all_heads", activation="geglu_tanh", attention_scale=0.8,
+        logit_scale=0.4, output_bias=True, feed_forward_bias=False, attention_sinks=True,
+        positions="alibi",
+    ),
 }  # fmt: skip
 
 
@@ -43,7 +52,8 @@ def random_params(config, seed=0):
     rng = np.random.default_rng(seed)
 
     def draw(path, leaf):
-        centre = 1.0 if path[-1].key.endswith("scale") else 0.0
+        is_scale = path[-1].key.endswith("scale") and not config.zero_centered_norm
+        centre = 1.0 if is_scale else 0.0
         noise = config.init_std * rng.standard_normal(leaf.shape)
         return jnp.asarray(centre + noise, leaf.dtype)
 
@@ -51,69 +61,5 @@ def random_params(config, seed=0):
 
 
 def reference_logits(config, params, tokens):
-    """Logits `[B, T, V]` by NumPy; rotary tables apart, it shares no code with the library."""
-    params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
-    table = params["embedding"]["embedding"]
-    length, x = tokens.shape[1], table[np.asarray(tokens)]
-    bias, tables = _bias(config, params, length), None
-    if config.positions.kind == "rotary":
-        base, own = config.positions.base, config.positions.scaling
-        scaling = YarnScaling(own.factor, own.original_max_len)
-        tables = rotary_tables(length, config.key_dim, base=base, scaling=scaling)
-
-    def norm(scale, x):
-        return x / np.sqrt(np.square(x).mean(-1, keepdims=True) + config.norm_eps) * scale
-
-    def projected(layer, name, x, heads=None):
-        flat = x @ layer[f"{name}_kernel"] + layer[f"{name}_bias"]
-        return flat if heads is None else rearrange(flat, "b t (n h) -> b t n h", n=heads)
-
-    def rotated(x):
-        if tables is None:
-            return x
-        cosine, sine = (np.asarray(table, np.float64)[:, None] for table in tables)
-        first, second = np.split(x, 2, axis=-1)
-        return np.concatenate(
-            [first * cosine - second * sine, second * cosine + first * sine], axis=-1
-        )
-
-    def attention(layer, x):
-        query = projected(layer, "query", x, config.num_heads)
-        key = projected(layer, "key", x, config.kv_heads)
-        if config.qk_norm:
-            query, key = norm(layer["query_norm_scale"], query), norm(layer["key_norm_scale"], key)
-        attended = oracle.attention(
-            rotated(query), rotated(key), projected(layer, "value", x, config.kv_heads), bias,
-            is_causal=True, local_window_size=(config.local_window_size, None),
-            softcap=config.attention_softcap,
-        )  # fmt: skip
-        return projected(layer, "output", rearrange(attended, "b t n h -> b t (n h)"))
-
-    def feed_forward(layer, x):
-        return projected(layer, "down", np.maximum(projected(layer, "up", x), 0))
-
-    for index in range(config.num_layers):
-        layers = jax.tree.map(lambda leaf, i=index: leaf[i], params["stack"]["layers"])
-        for name, function in (("attention", attention), ("feed_forward", feed_forward)):
-            output = function(layers[name], norm(layers[f"{name}_norm"]["scale"], x))
-            if config.norm_position == "sandwich":
-                output = norm(layers[f"{name}_output_norm"]["scale"], output)
-            x = x + output
-    logits = norm(params["final_norm"]["scale"], x) @ table.T
-    cap = config.logit_softcap
-    return logits if cap is None else cap * np.tanh(logits / cap)
-
-
-def _bias(config, params, length):
-    """The bias on the scores `[N, T, S]`, for keys at or before the query."""
-    distance = np.arange(length)[:, None] - np.arange(length)
-    if config.positions.kind == "alibi":  # of three heads: two of two, and the first of four
-        return -np.array([2.0**-4, 2.0**-8, 2.0**-2])[:, None, None] * distance
-    if config.positions.kind == "relative":
-        buckets, most = config.positions.num_buckets, config.positions.max_distance
-        exact = buckets // 2
-        growing = np.log(np.maximum(distance, 1) / exact) / np.log(most / exact)
-        bucket = exact + (growing * (buckets - exact)).astype(int)
-        bucket = np.where(distance < exact, distance, np.minimum(bucket, buckets - 1))
-        return np.moveaxis(params["positions"]["table"][bucket.clip(0)], -1, 0)
-    return None
+    """Logits `[B, T, V]` in float64 NumPy."""
+    return numpy_transformer.decoder(config, numpy_transformer.float64(params), tokens)[0]

@@ -195,7 +195,10 @@ def test_nested_kinds_are_read(load):
         ),
         (
             "[model.positions]\nxyzzy = 1\n",
-            ["unknown key model.positions.xyzzy; the keys here are kind, base, layout, scaling"],
+            [
+                "unknown key model.positions.xyzzy; the keys here are kind, base, layout, "
+                "rotary_dim, scaling"
+            ],
         ),
         ("[optimizer.num_buckts]\n", ["optimizer.num_buckts", "'model.positions.num_buckets'?"]),
         # Types.

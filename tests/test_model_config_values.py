@@ -7,6 +7,7 @@ import pytest
 
 from jaxformer.config import (
     AlibiConfig,
+    LayerConfig,
     LinearScalingConfig,
     Llama3ScalingConfig,
     RelativeConfig,
@@ -44,6 +45,46 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
             lambda: model(architecture="encoder_decoder", num_classes=3),
             ["num_classes is for the architecture 'encoder'", "='encoder_decoder'"],
         ),
+        (lambda: model(pooler="tanh"), ["pooler is for the architecture 'encoder'", "'tanh'"]),
+        (
+            lambda: model(architecture="encoder_decoder", residual="parallel"),
+            ["residual is for the architecture 'encoder' or 'decoder'", "residual='parallel'"],
+        ),
+        (
+            lambda: model(architecture="encoder", num_classes=2, output_bias=True),
+            ["output_bias is of logits of tokens", "num_classes=2"],
+        ),
+        (
+            lambda: model(architecture="encoder", num_classes=2, head_bias=True),
+            ["head_bias of a classifier is that of its pooler", "set pooler"],
+        ),
+        (
+            lambda: model(residual="parallel", norm_position="post"),
+            ["a parallel residual needs norm_position 'pre'", "norm_position='post'"],
+        ),
+        (
+            lambda: model(
+                residual="parallel_one_norm", first_layers=(LayerConfig(attention_norm=False),)
+            ),
+            ["attention_norm = false is not for residual 'parallel_one_norm'"],
+        ),
+        (
+            lambda: model(qk_norm_over="all_heads"),
+            ["qk_norm_over is for qk_norm = true", "set qk_norm = true"],
+        ),
+        (
+            lambda: model(norm="rms_norm", norm_bias=True),
+            ["an RMS norm has no bias", "remove norm_bias"],
+        ),
+        (
+            lambda: model(positions=RotaryConfig(rotary_dim=8)),
+            ["rotary_dim must be at most head_dim, got rotary_dim=8 and head_dim=4"],
+        ),
+        (lambda: RotaryConfig(rotary_dim=3), ["rotary_dim must be even, got rotary_dim=3"]),
+        (lambda: SinusoidalConfig(offset=-1), ["offset must be zero or more"]),
+        (lambda: model(attention_scale=0.0), ["attention_scale must be positive"]),
+        (lambda: model(logit_scale=NAN), ["logit_scale must be positive"]),
+        (lambda: model(attention_sinks=True, **CUDNN), ["'cudnn' has no sinks"]),
         (
             lambda: model(architecture="encoder", num_classes=1),
             ["num_classes must be at least 2, got num_classes=1"],

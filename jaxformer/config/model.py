@@ -12,24 +12,19 @@ from jaxformer.config.checks import (
     require_types,
 )
 from jaxformer.config.kinds import resolve_kinds
-from jaxformer.config.layers import LayerConfig, check_layers
-from jaxformer.config.positions import PositionsConfig, RelativeConfig, RotaryConfig
+from jaxformer.config.layers import LayerConfig
+from jaxformer.config.model_checks import check_model
+from jaxformer.config.positions import PositionsConfig, RotaryConfig
 from jaxformer.errors import ConfigError
 
 __all__ = ["ModelConfig"]
 
 Float = Literal["float32", "bfloat16"]
+BiasedPart = Literal["qkv", "attention_output", "feed_forward", "norm"]
 
 # Far more than any model has, and few enough that shapes and layers can be counted.
 _MAX_LAYERS = 10_000
 _MAX_WIDTH = 2**24
-
-# Keys that only some architectures have.
-_ONLY_FOR = {
-    "num_encoder_layers": "encoder_decoder",
-    "source_vocab_size": "encoder_decoder",
-    "num_classes": "encoder",
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,6 +43,11 @@ class ModelConfig:
             vocabulary, and so an embedding table, of its own; both share one when not given.
         num_classes: number of classes of an encoder that classifies; when not given, it predicts
             masked tokens.
+        pooling: what an encoder makes one vector of a row of, as to classify it: the "mean" of the
+            hidden states of its tokens, or the "first" of them, as in BERT.
+        pooler: activation of a projection between pooling and classes: "tanh", as in BERT, "relu",
+            as in DistilBERT (Sanh et al., 2019), or "gelu_norm", a GELU and a norm, as in
+            ModernBERT (Warner et al., 2024); no projection when not given.
         d_model: width of the residual stream.
         num_heads: query heads.
         num_kv_heads: key/value heads, a divisor of num_heads; num_heads when not given.
@@ -65,26 +65,60 @@ class ModelConfig:
         local_window_size: attention window: how many earlier tokens a token attends to besides
             itself; all when not given. A window of W in Mistral 7B (Jiang et al., 2023), which
             counts the token itself, is W - 1 here.
+        attention_scale: factor of the attention scores; 1 / sqrt(head_dim) when not given. It is
+            1 in T5 (Raffel et al., 2020), whose initial weights make up for it.
         attention_softcap: c in c * tanh(x / c) of the attention scores, as in Gemma 2 (Gemma
             Team, 2024); no cap when not given.
+        attention_sinks: whether each head of the self-attention has a learned score that takes
+            part in the softmax and has no value, so that a head may attend to nothing, as in
+            gpt-oss (OpenAI, 2025; Miller, "Attention Is Off By One", 2023).
+        logit_scale: factor of the logits, before bias and cap; 1 when not given. It is
+            1 / sqrt(d_model) in T5, whose output projection is the embedding table.
         logit_softcap: c in c * tanh(x / c) of the logits; no cap when not given.
-        qk_norm: whether each query and key head is RMS-normalized, with a learned scale, before
-            it is rotated, as in Qwen 3 (Qwen Team, 2025).
+        qk_norm: whether queries and keys are RMS-normalized, with a learned scale, before they are
+            rotated, as in Qwen 3 (Qwen Team, 2025).
+        qk_norm_over: what qk_norm normalizes: each "head" by itself, or "all_heads" at once, as in
+            OLMo 2 (OLMo Team, 2024).
         attention_implementation: how attention is computed: "dense" holds all weights in memory,
             "chunked" a part of them, "cudnn" is a GPU kernel, and "auto" chooses the best that
             supports the options. Calls with a cache always use "auto".
         norm: kind of normalization.
-        norm_position: before each sublayer ("pre"), after its residual sum ("post"), or before it
-            and on its output ("sandwich").
+        norm_position: before each sublayer ("pre"), after its residual sum ("post"), before it
+            and on its output ("sandwich"), or on its output only ("output", as in OLMo 2).
         norm_eps: added to the variance.
-        activation: of the feed-forward layer; swiglu and geglu add a gate projection.
-        use_bias: whether projections and layer norms have biases.
+        zero_centered_norm: whether scales of norms are stored minus 1, as in Gemma (Gemma Team,
+            2024), so that bfloat16 keeps more digits of a scale near 1.
+        residual: whether the feed-forward layer takes the sum of input and attention
+            ("sequential"), or the same input as the attention, so that both are added at once:
+            with a norm for each ("parallel", as in GPT-NeoX, Black et al., 2022), or one for both
+            ("parallel_one_norm", as in GPT-J, Wang and Komatsuzaki, 2021, and Falcon 7B,
+            Almazrouei et al., 2023).
+        activation: of the feed-forward layer; swiglu, geglu, and geglu_tanh, which is geglu with
+            the GELU of gelu_tanh, add a gate projection (Shazeer, "GLU Variants Improve
+            Transformer", 2020).
+        experts: makes the feed-forward layers mixtures of experts; one network each when not given.
+        use_bias: whether projections and layer norms have biases, where none of the next four says
+            otherwise.
+        qkv_bias: whether queries, keys and values have biases, as alone in Qwen 2 (Qwen Team,
+            2024); use_bias when not given.
+        attention_output_bias: whether the output projection of attention has one; likewise.
+        feed_forward_bias: whether the projections of the feed-forward layer have biases; likewise.
+        norm_bias: whether layer norms have biases; likewise.
+        output_bias: whether each token has a learned bias on its logit, as in BERT (Devlin et al.,
+            2019) and Marian (Junczys-Dowmunt et al., 2018).
+        head_bias: of an encoder: whether the projection of its head, before masked tokens are
+            predicted or after pooling, has a bias, as in BERT.
         embedding_dim: width of the embedding table, where it is not d_model, such as that of
             pretrained vectors; a learned projection follows it.
         frozen_embeddings: whether the embedding table is not trained. This and embedding_dim apply
             to the source's table, where it has one of its own.
         tied_embeddings: whether the output projection is the embedding table.
         scale_embeddings: whether embeddings are multiplied by sqrt(d_model).
+        embedding_norm: whether there is a norm after the embeddings and their positions, as in BERT
+            and BART (Lewis et al., 2020).
+        num_token_types: number of token types, which each have a learned vector that is added to
+            the embeddings, such as 2 for the first and second sentence of BERT; none when not
+            given.
         init_std: standard deviation of initial weights; those of projections into the residual
             stream are divided by the root of their number, 2 a layer, or 3 in a decoder with
             cross-attention (Radford et al., GPT-2, 2019).
@@ -105,6 +139,8 @@ class ModelConfig:
     num_encoder_layers: int | None = None
     source_vocab_size: int | None = None
     num_classes: int | None = None
+    pooling: Literal["mean", "first"] = "mean"
+    pooler: Literal["tanh", "relu", "gelu_norm"] | None = None
     d_model: int
     num_heads: int
     num_kv_heads: int | None = None
@@ -115,19 +151,35 @@ class ModelConfig:
     layers: tuple[LayerConfig, ...] = ()
     first_layers: tuple[LayerConfig, ...] = ()
     local_window_size: int | None = None
+    attention_scale: float | None = None
     attention_softcap: float | None = None
+    attention_sinks: bool = False
+    logit_scale: float | None = None
     logit_softcap: float | None = None
     qk_norm: bool = False
+    qk_norm_over: Literal["head", "all_heads"] = "head"
     attention_implementation: Literal["auto", "dense", "chunked", "cudnn"] = "auto"
     norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
-    norm_position: Literal["pre", "post", "sandwich"] = "pre"
+    norm_position: Literal["pre", "post", "sandwich", "output"] = "pre"
     norm_eps: float = 1e-5
-    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"] = "gelu"
+    zero_centered_norm: bool = False
+    residual: Literal["sequential", "parallel", "parallel_one_norm"] = "sequential"
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu", "geglu_tanh"] = (
+        "gelu"
+    )
     use_bias: bool = True
+    qkv_bias: bool | None = None
+    attention_output_bias: bool | None = None
+    feed_forward_bias: bool | None = None
+    norm_bias: bool | None = None
+    output_bias: bool = False
+    head_bias: bool = False
     embedding_dim: int | None = None
     frozen_embeddings: bool = False
     tied_embeddings: bool = True
     scale_embeddings: bool = False
+    embedding_norm: bool = False
+    num_token_types: int | None = None
     init_std: float = 0.02
     dropout_rate: float = 0.0
     dtype: Float = "float32"
@@ -142,12 +194,12 @@ class ModelConfig:
             self, "vocab_size", "max_len", "num_layers", "d_model", "num_heads", "num_kv_heads",
             "head_dim", "value_head_dim", "d_ff", "local_window_size", "attention_softcap",
             "logit_softcap", "norm_eps", "init_std", "num_encoder_layers", "source_vocab_size",
-            "num_classes", "embedding_dim",
+            "num_classes", "embedding_dim", "num_token_types", "attention_scale", "logit_scale",
         )  # fmt: skip
         require_at_most(self, _MAX_LAYERS, "num_layers", "num_encoder_layers")
         require_at_most(
             self, _MAX_WIDTH, "d_model", "num_heads", "num_kv_heads", "head_dim", "value_head_dim",
-            "d_ff", "embedding_dim",
+            "d_ff", "embedding_dim", "num_token_types",
         )  # fmt: skip
         require_shares(self, "dropout_rate")
         if self.head_dim is None and self.d_model % self.num_heads:
@@ -162,92 +214,7 @@ class ModelConfig:
             num_heads=self.num_heads,
             num_kv_heads=self.kv_heads,
         )
-        self._check_architecture()
-        self._check_embeddings()
-        self._check_layers()
-        for positions in self._all_positions:
-            self._check_positions(positions)
-        self._check_implementation()
-
-    def _check_architecture(self) -> None:
-        for name, architecture in _ONLY_FOR.items():
-            value = getattr(self, name)
-            if value is not None and self.architecture != architecture:
-                raise ConfigError(
-                    f"{name} is for the architecture {architecture!r}, got architecture="
-                    f"{self.architecture!r} and {name}={value}; remove it, or change architecture"
-                )
-        if self.num_classes is not None:
-            require(
-                self.num_classes >= 2,
-                "num_classes must be at least 2",
-                num_classes=self.num_classes,
-            )
-
-    def _check_embeddings(self) -> None:
-        if self.table_dim == self.d_model or not self.tied_embeddings:
-            return
-        # A classifier has no logits of tokens, and an own table of the source is never the output.
-        if self.num_classes is None and self.source_vocab_size is None:
-            raise ConfigError(
-                "tied embeddings must be as wide as the model, got embedding_dim="
-                f"{self.embedding_dim} and d_model={self.d_model}; set tied_embeddings = false"
-            )
-
-    def _check_layers(self) -> None:
-        depths = {"num_layers": self.num_layers}
-        if self.architecture == "encoder_decoder" and self.num_encoder_layers is not None:
-            depths["num_encoder_layers"] = self.num_encoder_layers
-        check_layers(self.first_layers, self.layers, depths, self.norm_position)
-        if self.positions.acts_on == "embeddings":
-            for entry in (*self.first_layers, *self.layers):
-                if entry.positions is not None:
-                    raise ConfigError(
-                        f"{self.positions.kind} positions are added to the embeddings, which all "
-                        f"layers share, got positions={self.positions.kind!r} and a layer with "
-                        f"positions={entry.positions.kind!r}; give every layer positions of its "
-                        "own and set model.positions = 'none', or remove those of the layer"
-                    )
-
-    @property
-    def _all_positions(self) -> tuple[PositionsConfig, ...]:
-        """Positions of the model, and of the layers that override them."""
-        own = (entry.positions for entry in (*self.first_layers, *self.layers))
-        return (self.positions, *(positions for positions in own if positions is not None))
-
-    def _check_positions(self, positions: PositionsConfig) -> None:
-        if isinstance(positions, RotaryConfig) and self.key_dim % 2:
-            raise ConfigError(
-                f"rotary positions need an even head_dim, got head_dim={self.key_dim}; "
-                "change d_model, num_heads or head_dim"
-            )
-        if isinstance(positions, RelativeConfig) and self.architecture != "decoder":
-            require(
-                positions.num_buckets >= 4 and positions.num_buckets % 2 == 0,
-                "num_buckets of relative positions of an encoder must be even, and at least 4: "
-                "half are for keys after the query",
-                num_buckets=positions.num_buckets,
-            )
-
-    def _check_implementation(self) -> None:
-        if self.attention_implementation != "cudnn":
-            return
-        # Limits on head widths and segments depend on the call, so attention itself checks them.
-        biases = [p.kind for p in self._all_positions if p.acts_on == "scores"]
-        impossible = {
-            f"dtype={self.dtype!r}": ("computes in bfloat16", self.dtype == "float32"),
-            f"attention_softcap={self.attention_softcap}": (
-                "has no soft cap", self.attention_softcap is not None
-            ),
-            f"positions={' and '.join(map(repr, biases))}": ("takes no bias", bool(biases)),
-            f"dropout_rate={self.dropout_rate}": ("has no dropout", self.dropout_rate > 0),
-        }  # fmt: skip
-        for got, (rule, applies) in impossible.items():
-            if applies:
-                raise ConfigError(
-                    f"attention_implementation 'cudnn' {rule}, got {got}; change one of the two, "
-                    "such as to 'auto'"
-                )
+        check_model(self)
 
     @property
     def kv_heads(self) -> int:
@@ -268,6 +235,16 @@ class ModelConfig:
     def ff_dim(self) -> int:
         """Hidden width of the feed-forward layer, the default filled in."""
         return 4 * self.d_model if self.d_ff is None else self.d_ff
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether the feed-forward layer has a gate projection."""
+        return self.activation in ("swiglu", "geglu", "geglu_tanh")
+
+    def has_bias(self, part: BiasedPart) -> bool:
+        """Whether a part of the layers has biases, `use_bias` filled in where it is not said."""
+        own: bool | None = getattr(self, f"{part}_bias")
+        return self.use_bias if own is None else own
 
     @property
     def table_dim(self) -> int:

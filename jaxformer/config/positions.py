@@ -7,7 +7,12 @@ attention "scores". Rules that hold for only some of the three ask for it.
 import dataclasses
 from typing import ClassVar, Literal
 
-from jaxformer.config.checks import require, require_positive, require_types
+from jaxformer.config.checks import (
+    require,
+    require_at_least_zero,
+    require_positive,
+    require_types,
+)
 from jaxformer.config.kinds import resolve_kinds
 from jaxformer.errors import ConfigError
 
@@ -54,6 +59,8 @@ class SinusoidalConfig:
         base: wavelengths grow from 2 pi to almost 2 pi * base tokens.
         layout: order of the features: sine and cosine in turn ("interleaved", as in the paper), or
             all sines and then all cosines ("half", as in Marian).
+        offset: position that the first token is encoded as; 2 in M2M-100 (Fan et al., "Beyond
+            English-Centric Multilingual Machine Translation", 2020).
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017, section 3.5.
@@ -63,10 +70,12 @@ class SinusoidalConfig:
     kind: Literal["sinusoidal"] = "sinusoidal"
     base: float = 10_000.0
     layout: Literal["interleaved", "half"] = "interleaved"
+    offset: int = 0
 
     def __post_init__(self) -> None:
         require_types(self)
         require_positive(self, "base")
+        require_at_least_zero(self, "offset")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -211,6 +220,8 @@ class RotaryConfig:
         base: base of the frequencies.
         layout: features that form a rotated pair: i and i + H/2 ("half", as in GPT-NeoX and
             Llama) or 2i and 2i + 1 ("interleaved", as in the paper).
+        rotary_dim: how many features of a head are rotated, the first ones, as in GPT-NeoX (Black
+            et al., 2022); all when not given.
         scaling: how positions are stretched beyond the length that the model was first trained
             on: of kind linear, llama3 or yarn; not at all when not given.
 
@@ -222,12 +233,15 @@ class RotaryConfig:
     kind: Literal["rotary"] = "rotary"
     base: float = 10_000.0
     layout: Literal["half", "interleaved"] = "half"
+    rotary_dim: int | None = None
     scaling: RotaryScalingConfig | None = None
 
     def __post_init__(self) -> None:
         require_types(self)
         resolve_kinds(self)
-        require_positive(self, "base")
+        require_positive(self, "base", "rotary_dim")
+        if self.rotary_dim is not None:
+            require(self.rotary_dim % 2 == 0, "rotary_dim must be even", rotary_dim=self.rotary_dim)
         if isinstance(self.scaling, YarnScalingConfig):
             # YaRN divides by the logarithm of the base.
             require(self.base > 1, "base must be more than 1 for yarn scaling", base=self.base)

@@ -32,6 +32,7 @@ from jaxformer.functional.multi_head import (
     project_memory,
 )
 from jaxformer.functional.normalization import layer_norm, rms_norm
+from jaxformer.functional.pooling import pool
 from jaxformer.functional.position_biases import (
     alibi_bias,
     alibi_slopes,
@@ -77,6 +78,7 @@ __all__ = [
     "linear",
     "multi_head_attention",
     "padding",
+    "pool",
     "project_memory",
     "relative_position_buckets",
     "ring_attention",

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, TypedDict
 
 import jax
+import jax.numpy as jnp
 
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention import (
@@ -13,9 +14,16 @@ from jaxformer.functional.attention import (
     WindowSize,
     dot_product_attention,
 )
+from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.shapes import Array
 
-__all__ = ["AttentionFunction", "AttentionKeywords", "call_attention", "function_name"]
+__all__ = [
+    "AttentionFunction",
+    "AttentionKeywords",
+    "call_attention",
+    "call_attention_with_residual",
+    "function_name",
+]
 
 AttentionFunction = Callable[..., jax.Array]
 """A function with the signature of `dot_product_attention`."""
@@ -24,8 +32,8 @@ AttentionFunction = Callable[..., jax.Array]
 class AttentionKeywords(TypedDict, total=False):
     """The keyword arguments of `dot_product_attention`, which documents them.
 
-    Without return_residual: layers use the output only, and an attention function of one's own
-    need not know more.
+    Without return_residual: only layers with sinks ask for it, and another attention function need
+    not know it.
     """
 
     scale: float | None
@@ -86,9 +94,68 @@ def call_attention(
     """
     if attention_fn is dot_product_attention:
         return dot_product_attention(query, key, value, bias, mask, **options)
+    attended = _call(attention_fn, query, key, value, bias, mask, dict(options))
+    _check_result(attention_fn, "", attended, (*query.shape[:-1], value.shape[-1]), query.dtype)
+    return attended
+
+
+def call_attention_with_residual(
+    attention_fn: AttentionFunction,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    bias: Array | None,
+    mask: Array | None,
+    options: AttentionKeywords,
+) -> tuple[jax.Array, jax.Array]:
+    """Calls an attention function for its output and the log-sum-exp of its scores.
+
+    Args:
+        attention_fn: with the signature of `dot_product_attention`, return_residual included.
+        query: float `[..., T, N, H]`.
+        key: float `[..., S, K, H]`.
+        value: float `[..., S, K, Hv]`.
+        bias: as in `dot_product_attention`.
+        mask: as in `dot_product_attention`.
+        options: as in `call_attention`.
+
+    Returns:
+        float `[..., T, N, Hv]`, and float32 (float64 for float64) `[..., T, N]`.
+
+    Raises:
+        ConfigError: as `call_attention`.
+        ShapeError: as `call_attention`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> x = jnp.ones((2, 3, 4, 5))
+        >>> call_attention_with_residual(dot_product_attention, x, x, x, None, None, {})[1].shape
+        (2, 3, 4)
+    """
+    if attention_fn is dot_product_attention:
+        return dot_product_attention(query, key, value, bias, mask, return_residual=True, **options)
+    given = {**options, "return_residual": True}
+    result = _call(attention_fn, query, key, value, bias, mask, given)
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise ShapeError(
+            "attention_fn with return_residual=True must return (output, residual), got "
+            f"{type(result).__name__} from {function_name(attention_fn)}"
+        )
+    attended, residual = result
+    _check_result(attention_fn, "", attended, (*query.shape[:-1], value.shape[-1]), query.dtype)
+    wide = at_least(query.dtype, jnp.float32)
+    _check_result(attention_fn, " as residual", residual, query.shape[:-1], wide)
+    return attended, residual
+
+
+def _call(
+    attention_fn: AttentionFunction, query: jax.Array, key: jax.Array, value: jax.Array,
+    bias: Array | None, mask: Array | None, options: dict[str, Any],
+) -> Any:  # fmt: skip
+    """Calls a user's attention function with those options that are not at their defaults."""
     if not callable(attention_fn):
         raise ConfigError(f"attention_fn must be a function, got {attention_fn!r}")
-    given: dict[str, Any] = {k: v for k, v in options.items() if v is not _DEFAULTS[k]}
+    given = {k: v for k, v in options.items() if v is not _DEFAULTS[k]}
     if given.get("dropout_rate") == 0:
         del given["dropout_rate"]
     given |= {k: v for k, v in (("bias", bias), ("mask", mask)) if v is not None}
@@ -101,15 +168,19 @@ def call_attention(
             f"here {', '.join(['query', 'key', 'value', *given])}, got {name}: {error}; add them, "
             "and honour each (functional.attention_mask makes one mask of all structure)"
         ) from None
-    attended = attention_fn(query, key, value, **given)
-    expected = (*query.shape[:-1], value.shape[-1])
-    got = getattr(attended, "shape", None), getattr(attended, "dtype", type(attended).__name__)
-    if got != (expected, query.dtype):
+    return attention_fn(query, key, value, **given)
+
+
+def _check_result(
+    attention_fn: AttentionFunction, what: str, result: Any, shape: tuple[int, ...], dtype: Any
+) -> None:
+    got = getattr(result, "shape", None), getattr(result, "dtype", type(result).__name__)
+    if got != (shape, dtype):
+        axes = "[..., T, N]" if what else "[..., T, N, Hv]"
         raise ShapeError(
-            f"attention_fn must return [..., T, N, Hv] = {expected} of dtype {query.dtype}, got "
-            f"shape {got[0]} and dtype {got[1]} from {name}"
+            f"attention_fn must return {axes} = {shape} of dtype {dtype}{what}, got "
+            f"shape {got[0]} and dtype {got[1]} from {function_name(attention_fn)}"
         )
-    return attended
 
 
 def function_name(function: Callable[..., Any]) -> str:

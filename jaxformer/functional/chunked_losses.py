@@ -11,6 +11,7 @@ from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.embedding import unembed
 from jaxformer.functional.losses import LossTerms, label_losses, read_labels, read_terms
+from jaxformer.functional.options import static_number
 from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
 from jaxformer.functional.sizes import is_int, is_symbolic
 
@@ -18,11 +19,11 @@ __all__ = ["chunked_cross_entropy"]
 
 
 def chunked_cross_entropy(
-    hidden: jax.Array, table: jax.Array, labels: Array,
+    hidden: jax.Array, table: jax.Array, labels: Array, bias: jax.Array | None = None,
     *, label_smoothing: float = 0.0, ignore_label: int | None = -1, z_loss: float = 0.0,
-    softcap: float | None = None, chunk_size: int | None = None,
+    scale: float | None = None, softcap: float | None = None, chunk_size: int | None = None,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
-    r"""Cross-entropy loss of hidden states, `cross_entropy(unembed(table, hidden), labels)`.
+    r"""Cross-entropy loss of hidden states, `cross_entropy(unembed(table, hidden, bias), labels)`.
 
     The tokens are taken a chunk at a time, so logits exist for one chunk only. Where derivatives
     are asked for, each chunk computes its share of them while it has its logits, so nothing is
@@ -41,9 +42,11 @@ def chunked_cross_entropy(
         hidden: float `[..., D]`.
         table: float `[V, D]`.
         labels: integer `[...]`, each in 0 .. V-1 or `ignore_label`.
+        bias: float `[V]`, added to the logits.
         label_smoothing: share of the target spread evenly over the vocabulary, in [0, 1).
         ignore_label: label that adds neither loss nor weight; None when there is none.
         z_loss: weight of $(\log Z)^2$.
+        scale: factor of the hidden states, and so of the logits before the bias; 1 when not given.
         softcap: c in c * tanh(logits / c), which bounds the logits; None = no cap.
         chunk_size: tokens in a chunk. None = a sixteenth of all, at least 128 and at most 1024:
             smaller chunks read and write the table's gradient too often, larger ones hold too many
@@ -83,8 +86,14 @@ def chunked_cross_entropy(
             "sixteenth"
         )
     labels, counted = read_labels(labels, "hidden [..., D]", hidden, sizes["V"], ignore_label)
+    if bias is not None:
+        bias = as_array("bias", bias)
+        check_axes("bias", bias, "V", sizes, remedy="V is the table's height")
+        check_dtype("bias", bias, "floating")
     # Here rather than in the chunks, so that the gradients of these rows are 0 as well.
     hidden = jnp.where(counted[..., None], hidden, 0)
+    if scale is not None:
+        hidden = hidden * static_number("scale", scale, positive=True)
 
     tokens = labels.size
     chunks = _number_of_chunks(tokens, chunk_size)
@@ -98,7 +107,7 @@ def chunked_cross_entropy(
         return rearrange(flat, "(size chunks) ... -> chunks size ...", chunks=chunks)
 
     loss = _chunked_loss(
-        terms, in_chunks(hidden, "d"), table, in_chunks(labels), in_chunks(counted)
+        terms, in_chunks(hidden, "d"), table, bias, in_chunks(labels), in_chunks(counted)
     )
     return loss, counted.sum(dtype=jnp.int32).astype(loss.dtype)
 
@@ -117,19 +126,21 @@ def _number_of_chunks(tokens: int, chunk_size: int | None) -> int:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _chunked_loss(
-    terms: LossTerms, hidden: jax.Array, table: jax.Array, labels: jax.Array, counted: jax.Array
-) -> jax.Array:
+    terms: LossTerms, hidden: jax.Array, table: jax.Array, bias: jax.Array | None,
+    labels: jax.Array, counted: jax.Array,
+) -> jax.Array:  # fmt: skip
     """Summed loss of hidden states in chunks `[chunks, size, D]`."""
-    return _scan_chunks(terms, (False, False), hidden, table, labels, counted)[0]
+    return _scan_chunks(terms, (False, False, False), hidden, table, bias, labels, counted)[0]
 
 
 @functools.partial(_chunked_loss.defjvp, symbolic_zeros=True)
 def _chunked_loss_jvp(terms: LossTerms, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     """Loss, and its gradient times the tangents: linear in them, so reverse mode transposes it."""
-    given = [not isinstance(t, jax.custom_derivatives.SymbolicZero) for t in tangents[:2]]
+    zero = jax.custom_derivatives.SymbolicZero
+    given = [t is not None and not isinstance(t, zero) for t in tangents[:3]]
     loss, gradients = _scan_chunks(terms, tuple(given), *primals)
     tangent = jnp.zeros_like(loss)
-    for gradient, direction, is_given in zip(gradients, tangents[:2], given, strict=True):
+    for gradient, direction, is_given in zip(gradients, tangents[:3], given, strict=True):
         if is_given:
             tangent += jnp.sum(gradient * direction.astype(gradient.dtype))
     return loss, tangent
@@ -137,37 +148,44 @@ def _chunked_loss_jvp(terms: LossTerms, primals: Any, tangents: Any) -> tuple[ja
 
 @functools.partial(jax.jit, static_argnums=(0, 1))  # an eager call, too, compiles only once
 def _scan_chunks(
-    terms: LossTerms, wanted: tuple[bool, bool],
-    hidden: jax.Array, table: jax.Array, labels: jax.Array, counted: jax.Array,
-) -> tuple[jax.Array, tuple[jax.Array | None, jax.Array | None]]:  # fmt: skip
-    """Summed loss, and its gradients by hidden and table where wanted, in the loss's dtype."""
+    terms: LossTerms, wanted: tuple[bool, ...],
+    hidden: jax.Array, table: jax.Array, bias: jax.Array | None,
+    labels: jax.Array, counted: jax.Array,
+) -> tuple[jax.Array, tuple[jax.Array | None, ...]]:  # fmt: skip
+    """Summed loss, and its gradients by hidden, table and bias, where wanted, in its dtype."""
     dtype = at_least(hidden.dtype, jnp.float32)
     rows = table.astype(hidden.dtype)
     # Under shard_map a scan's carry must say from its start over which axes it will vary: over
     # those of all that it is made from.
-    inputs = (hidden, table, labels)
+    inputs = (hidden, table, labels) if bias is None else (hidden, table, labels, bias)
     zero = sum(jnp.zeros_like(x, shape=(), dtype=dtype) for x in inputs)
 
-    def step(table_gradient: jax.Array | None, chunk: tuple[jax.Array, ...]) -> Any:
+    def step(gradients: Any, chunk: tuple[jax.Array, ...]) -> Any:
+        table_gradient, bias_gradient = gradients
         x, labels, counted = chunk
-        logits = unembed(rows, x)
+        logits = unembed(rows, x, bias)
 
         def loss_of(logits: jax.Array) -> jax.Array:
             return label_losses(terms, logits, labels, counted).sum()
 
         if not any(wanted):
-            return None, (loss_of(logits), None)
+            return gradients, (loss_of(logits), None)
         loss, by_logits = jax.value_and_grad(loss_of)(logits)
         by_hidden = None
         if wanted[0]:
             by_hidden = jnp.einsum("iv,vd->id", by_logits, rows, preferred_element_type=dtype)
         if table_gradient is not None:
             table_gradient = _add_product(table_gradient, by_logits, x)
-        return table_gradient, (loss, by_hidden)
+        if bias_gradient is not None:
+            bias_gradient = bias_gradient + by_logits.sum(axis=0)
+        return (table_gradient, bias_gradient), (loss, by_hidden)
 
-    start = jnp.broadcast_to(zero, table.shape) if wanted[1] else None
-    by_table, (losses, by_hidden) = jax.lax.scan(step, start, (hidden, labels, counted))
-    return losses.sum(), (by_hidden, by_table)
+    start = (
+        jnp.broadcast_to(zero, table.shape) if wanted[1] else None,
+        jnp.broadcast_to(zero, table.shape[:1]) if wanted[2] else None,
+    )
+    by_weights, (losses, by_hidden) = jax.lax.scan(step, start, (hidden, labels, counted))
+    return losses.sum(), (by_hidden, *by_weights)
 
 
 def _add_product(total: jax.Array, by_logits: jax.Array, x: jax.Array) -> jax.Array:

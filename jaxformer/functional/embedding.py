@@ -7,7 +7,7 @@ import numpy as np
 from jaxformer.errors import DataError
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.linear import on_rows
-from jaxformer.functional.options import static_softcap
+from jaxformer.functional.options import static_number, static_softcap
 from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
 from jaxformer.functional.sizes import known_values
 
@@ -99,23 +99,29 @@ def table_rows(table: jax.Array, tokens: jax.Array) -> jax.Array:
     return jnp.asarray(table).at[index].get(mode="fill", fill_value=jnp.nan)
 
 
-def unembed(table: jax.Array, x: jax.Array, *, softcap: float | None = None) -> jax.Array:
+def unembed(
+    table: jax.Array, x: jax.Array, bias: jax.Array | None = None,
+    *, scale: float | None = None, softcap: float | None = None,
+) -> jax.Array:  # fmt: skip
     """Logits: products of hidden states and every row of an embedding table.
 
     Args:
         table: float `[V, D]`.
         x: float `[..., D]`.
-        softcap: c in c * tanh(logits / c); None = no cap.
+        bias: float `[V]`, added to the scaled products.
+        scale: factor of the hidden states, and so of the products; 1 when not given.
+        softcap: c in c * tanh(logits / c), the last step; None = no cap.
 
     Returns:
         float32 (float64 for float64) logits `[..., V]`.
 
     Raises:
         ShapeError: the widths do not match, or an array is not of floats.
-        ConfigError: softcap is not positive and finite.
+        ConfigError: scale or softcap is not positive and finite.
 
     References:
-        Gemma Team, "Gemma 2: Improving Open Language Models at a Practical Size", 2024 (soft cap).
+        Gemma Team, "Gemma 2: Improving Open Language Models at a Practical Size", 2024 (soft cap);
+        Raffel et al., "T5", 2020 (scale).
 
     Example:
         >>> unembed(jnp.eye(3), jnp.array([1.0, 2.0, 3.0])).tolist()
@@ -126,7 +132,14 @@ def unembed(table: jax.Array, x: jax.Array, *, softcap: float | None = None) -> 
     softcap = static_softcap(softcap)
     check_dtype("x", x, "floating", remedy="cast it with .astype")
     check_axes("x", x, "... D", {"D": table.shape[-1]}, remedy="D is the table's width")
+    if bias is not None:
+        check_axes("bias", bias, "V", {"V": table.shape[0]}, remedy="V is the table's height")
+        check_dtype("bias", bias, "floating")
     wide = at_least(x.dtype, jnp.float32)
+    if scale is not None:
+        x = x * static_number("scale", scale, positive=True)
     rows = table.astype(x.dtype)
     result = on_rows(lambda x: jnp.einsum("...d,vd->...v", x, rows, preferred_element_type=wide), x)
+    if bias is not None:
+        result = result + jnp.broadcast_to(bias.astype(result.dtype), result.shape)
     return result if softcap is None else softcap * jnp.tanh(result / softcap)

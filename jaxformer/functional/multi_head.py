@@ -17,6 +17,7 @@ from jaxformer.functional.attention_function import (
     AttentionFunction,
     AttentionKeywords,
     call_attention,
+    call_attention_with_residual,
     function_name,
 )
 from jaxformer.functional.cache import KVCache, WindowCache
@@ -59,8 +60,11 @@ class MultiHeadParams(NamedTuple):
         key_bias: float `[K*H]` or None.
         value_bias: float `[K*Hv]` or None.
         output_bias: float `[D]` or None.
-        query_norm_scale: float `[H]`, of an RMS norm over each query head; None = no norm.
-        key_norm_scale: float `[H]`, likewise over each key head.
+        query_norm_scale: float `[H]`, of an RMS norm over each query head; `[N*H]`, of one over all
+            heads at once; None = no norm.
+        key_norm_scale: float `[H]` or `[K*H]`, likewise of the keys.
+        sinks: float `[N]`, a score of each head that takes part in the softmax and has no value;
+            None = no sinks.
     """
 
     query_kernel: jax.Array
@@ -73,6 +77,7 @@ class MultiHeadParams(NamedTuple):
     output_bias: jax.Array | None = None
     query_norm_scale: jax.Array | None = None
     key_norm_scale: jax.Array | None = None
+    sinks: jax.Array | None = None
 
 
 class MultiHeadOutput(NamedTuple):
@@ -139,7 +144,8 @@ def multi_head_attention(
         return_weights: whether to compute the attention weights as well; they need T x S memory.
         attention_fn: what computes attention: a function with the signature of
             `dot_product_attention`. It is called with query, key and value, and by name with
-            those of its other arguments that are not at their defaults.
+            those of its other arguments that are not at their defaults; with sinks, also with
+            return_residual=True.
         **options: scale, is_causal, query_offset, query_seq_lengths, key_value_seq_lengths,
             local_window_size, query_segment_ids, key_value_segment_ids, softcap, dropout_rate,
             dropout_rng and implementation, as in `dot_product_attention`. With a cache the
@@ -155,7 +161,9 @@ def multi_head_attention(
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017, section 3.2.2; Henry et al.,
-        "Query-Key Normalization for Transformers", 2020 (with RMS norm: Qwen Team, "Qwen3", 2025).
+        "Query-Key Normalization for Transformers", 2020 (with RMS norm: Qwen Team, "Qwen3", 2025;
+        over all heads: OLMo Team, "2 OLMo 2 Furious", 2024); Xiao et al., "Efficient Streaming
+        Language Models with Attention Sinks", 2023; OpenAI, "gpt-oss", 2025 (learned sinks).
 
     Example:
         >>> import jax.numpy as jnp
@@ -208,7 +216,15 @@ def multi_head_attention(
             options = with_cache(options, cache, query.shape[1], num_tokens)
             key, value = cache.key, cache.value
         key, value = key.astype(query.dtype), value.astype(query.dtype)
-    attended = call_attention(attention_fn, query, key, value, bias, mask, options)
+    shares = None
+    if params.sinks is None:
+        attended = call_attention(attention_fn, query, key, value, bias, mask, options)
+    else:
+        attended, residual = call_attention_with_residual(
+            attention_fn, query, key, value, bias, mask, options
+        )
+        shares = _shares_beside_sinks(params.sinks, residual)
+        attended = attended * shares[..., None].astype(attended.dtype)
     weights = None
     if return_weights:
         if attention_fn is not dot_product_attention:
@@ -218,9 +234,21 @@ def multi_head_attention(
             )
         shown = {k: v for k, v in options.items() if k not in _NOT_FOR_WEIGHTS}
         weights = attention_weights(query, key, bias, mask, **shown)  # type: ignore[arg-type]
+        if shares is not None:
+            weights = weights * rearrange(shares, "... t n -> ... n t 1")
     merged = rearrange(attended, "... t n h -> ... t (n h)")
     output = linear(merged, params.output_kernel, params.output_bias, name="output_kernel")
     return MultiHeadOutput(output, cache, weights)
+
+
+def _shares_beside_sinks(sinks: jax.Array, residual: jax.Array) -> jax.Array:
+    """Share of the softmax that the keys have beside a sink: float `[..., T, N]`, like residual.
+
+    exp(residual) / (exp(residual) + exp(sink)), where residual is the log-sum-exp of the scores.
+    """
+    check_axes("sinks", sinks, "N", {"N": residual.shape[-1]})
+    check_dtype("sinks", sinks, "floating")
+    return jax.nn.sigmoid(residual - jnp.broadcast_to(sinks.astype(residual.dtype), residual.shape))
 
 
 def _rotate(
@@ -329,10 +357,13 @@ def _heads(
             f"{kernel} must be [D, heads * width], a multiple of {count} heads, got shape "
             f"{getattr(params, kernel).shape}"
         )
-    x = rearrange(flat, "... t (n h) -> ... t n h", n=count)
     scale_name = f"{projection}_norm_scale"
     norm_scale = getattr(params, scale_name, None)
-    if norm_scale is None:
+    over_all = norm_scale is not None and norm_scale.shape == flat.shape[-1:]
+    if over_all:
+        flat = rms_norm(flat, norm_scale, eps=norm_eps)
+    x = rearrange(flat, "... t (n h) -> ... t n h", n=count)
+    if norm_scale is None or over_all:
         return x
-    check_axes(scale_name, norm_scale, "H", {"H": x.shape[-1]})
+    check_axes(scale_name, norm_scale, "H", {"H": x.shape[-1]}, remedy="or heads * H, over all")
     return rms_norm(x, norm_scale, eps=norm_eps)

@@ -109,7 +109,9 @@ def rotary_tables(
     return cosine * np.float32(attention_factor), sine * np.float32(attention_factor)
 
 
-def apply_rotary(x: jax.Array, tables: tuple[jax.Array, jax.Array], *, layout: str) -> jax.Array:
+def apply_rotary(
+    x: jax.Array, tables: tuple[jax.Array, jax.Array], *, layout: str, rotary_dim: int | None = None
+) -> jax.Array:
     """Rotary position embedding: rotates pairs of features by an angle that grows with position.
 
     The dot product of a rotated query and key depends on their positions only through the
@@ -117,16 +119,20 @@ def apply_rotary(x: jax.Array, tables: tuple[jax.Array, jax.Array], *, layout: s
 
     Args:
         x: float `[..., T, N, H]`.
-        tables: (cos, sin) from `rotary_tables`, `[T, H/2]` or `[..., T, H/2]`.
-        layout: "half" pairs feature i with i + H/2 (GPT-NeoX, Llama in Hugging Face's weights);
+        tables: (cos, sin) from `rotary_tables`, `[T, R/2]` or `[..., T, R/2]`, of R = rotary_dim.
+        layout: "half" pairs feature i with i + R/2 (GPT-NeoX, Llama in Hugging Face's weights);
             "interleaved" pairs 2i with 2i + 1 (the paper, Meta's Llama weights).
+        rotary_dim: R, even: how many features are rotated, the first ones; H when not given.
 
     Returns:
         The shape and dtype of x; the rotation is computed in float32 (float64 for float64).
 
     Raises:
-        ShapeError: the tables do not fit x.
+        ShapeError: the tables do not fit x, or rotary_dim is more than H, or odd.
         ConfigError: an unknown layout.
+
+    References:
+        Su et al., "RoFormer", 2021; Black et al., "GPT-NeoX-20B", 2022 (part of the features).
 
     Example:
         >>> x = jnp.ones((3, 1, 4))
@@ -139,6 +145,16 @@ def apply_rotary(x: jax.Array, tables: tuple[jax.Array, jax.Array], *, layout: s
     got = len(tables) if isinstance(tables, tuple | list) else type(tables).__name__
     if got != 2:
         raise ShapeError(f"tables must be the pair of arrays (cos, sin), got {got}")
+    if rotary_dim is not None:
+        rotary_dim = check_size("rotary_dim", rotary_dim)
+        if rotary_dim % 2 or rotary_dim > sizes["H"]:
+            raise ShapeError(
+                f"rotary_dim must be even and at most H, got rotary_dim={rotary_dim} and x of "
+                f"shape {x.shape}"
+            )
+        if rotary_dim < sizes["H"]:
+            rotated = apply_rotary(x[..., :rotary_dim], tables, layout=layout)
+            return jnp.concatenate([rotated, x[..., rotary_dim:]], axis=-1)
     if sizes["H"] % 2:
         raise ShapeError(f"x must be [..., T, N, H] with an even H, got shape {x.shape}")
     wide = x.astype(at_least(x.dtype, jnp.float32))

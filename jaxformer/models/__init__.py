@@ -3,7 +3,7 @@
 from jaxformer.models.attention_map import AttentionMap
 from jaxformer.models.contexts import AttentionFunctions
 from jaxformer.models.decoder import Decoder, init_cache
-from jaxformer.models.encoder import Encoder, MaskedLanguageModel, SequenceClassifier
+from jaxformer.models.encoder import Encoder, MaskedLanguageModel, PooledEncoder, SequenceClassifier
 from jaxformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderOutput
 from jaxformer.models.transformer import Transformer, TransformerOutput
 
@@ -15,6 +15,7 @@ __all__ = [
     "EncoderDecoder",
     "EncoderDecoderOutput",
     "MaskedLanguageModel",
+    "PooledEncoder",
     "SequenceClassifier",
     "Transformer",
     "TransformerOutput",

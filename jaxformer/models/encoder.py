@@ -1,20 +1,19 @@
-"""The encoder, and its two heads: masked language modelling and sequence classification."""
+"""The encoder, and its heads: masked language modelling, pooling and sequence classification."""
 
 from typing import Unpack
 
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.linear import linear
 from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import Transformer, TransformerOutput, TransformerParts
 from jaxformer.modules.initializers import kernel_init, param_dtype
 from jaxformer.modules.normalization import Norm
+from jaxformer.modules.pooling import Pooler
 
-__all__ = ["Encoder", "MaskedLanguageModel", "SequenceClassifier"]
+__all__ = ["Encoder", "MaskedLanguageModel", "PooledEncoder", "SequenceClassifier"]
 
 
 class Encoder(Transformer):
@@ -30,6 +29,7 @@ class Encoder(Transformer):
         Deep Bidirectional Transformers for Language Understanding", 2019.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> from jaxformer.config import ModelConfig
         >>> config = ModelConfig(
         ...     architecture="encoder", vocab_size=11, max_len=8, num_layers=2, d_model=4,
@@ -62,9 +62,11 @@ class MaskedLanguageModel(TransformerParts):
         ConfigError: num_classes is set.
 
     References:
-        Devlin et al., "BERT", 2019, section 3.1; the head is that of its code, without a bias.
+        Devlin et al., "BERT", 2019, section 3.1; the head is that of its code, whose biases are
+        `config.head_bias` and `config.output_bias`.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> from jaxformer.config import ModelConfig
         >>> config = ModelConfig(
         ...     architecture="encoder", vocab_size=11, max_len=8, num_layers=2, d_model=4,
@@ -87,6 +89,9 @@ class MaskedLanguageModel(TransformerParts):
         self.encoder = Encoder(config, **self._parts(), has_output=True)
         shape = (config.d_model, config.d_model)
         self.kernel = self.param("kernel", kernel_init(config), shape, param_dtype(config))
+        self.bias = None
+        if config.head_bias:
+            self.bias = self.param("bias", nn.initializers.zeros, shape[1:], param_dtype(config))
         self.norm = Norm(config)
 
     def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
@@ -94,7 +99,7 @@ class MaskedLanguageModel(TransformerParts):
 
         Args:
             tokens: integer `[B, T]`.
-            **inputs: lengths, positions, segment_ids, mask, bias, deterministic and
+            **inputs: lengths, positions, segment_ids, token_types, mask, bias, deterministic and
                 return_weights, as in `Transformer.hidden_states`.
 
         Returns:
@@ -126,12 +131,57 @@ class MaskedLanguageModel(TransformerParts):
         """Returns float `[V, D]`, what hidden states are scored against."""
         return self.encoder.output_table()
 
+    def output_bias(self) -> jax.Array | None:
+        """Returns float `[V]`, what is added to the scores, or None."""
+        return self.encoder.output_bias()
+
     def _transformed(self, hidden: jax.Array) -> jax.Array:
-        return self.norm(nn.gelu(linear(hidden, self.kernel), approximate=False))
+        return self.norm(nn.gelu(linear(hidden, self.kernel, self.bias), approximate=False))
+
+
+class PooledEncoder(TransformerParts):
+    """An encoder that makes one vector of each row, such as a sentence embedding.
+
+    The arguments are those of `TransformerParts`; `config` has architecture "encoder", and says by
+    pooling and pooler what the vector is.
+
+    References:
+        Devlin et al., "BERT", 2019; Reimers and Gurevych, "Sentence-BERT", 2019.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxformer.config import ModelConfig
+        >>> config = ModelConfig(
+        ...     architecture="encoder", vocab_size=11, max_len=8, num_layers=2, d_model=4,
+        ...     num_heads=2, pooling="first", pooler="tanh",
+        ... )
+        >>> model, tokens = PooledEncoder(config), jnp.array([[1, 2, 3], [4, 5, 0]])
+        >>> variables = jax.jit(model.init)(jax.random.key(0), tokens)
+        >>> jax.jit(model.apply)(variables, tokens, lengths=jnp.array([3, 2])).pooled.shape
+        (2, 4)
+    """
+
+    def setup(self) -> None:
+        """Creates the encoder and its pooler."""
+        self.encoder = Encoder(self.config, **self._parts(), has_output=False)
+        self.pooler = Pooler(self.config)
+
+    def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
+        """Hidden states of every token, and the pooled vector of every row.
+
+        Args:
+            tokens: integer `[B, T]`.
+            **inputs: as in `SequenceClassifier`.
+
+        Returns:
+            Hidden states `[B, T, D]` and weights, and pooled vectors `[B, D]`.
+        """
+        output = self.encoder(tokens, **inputs)
+        return output._replace(pooled=self.pooler(output.hidden, inputs.get("lengths")))
 
 
 class SequenceClassifier(TransformerParts):
-    """An encoder that classifies rows, from the mean of the hidden states of their real tokens.
+    """An encoder that classifies rows, from their pooled hidden states.
 
     The arguments are those of `TransformerParts`; `config` has architecture "encoder" and
     num_classes.
@@ -140,6 +190,7 @@ class SequenceClassifier(TransformerParts):
         ConfigError: num_classes is not set.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> from jaxformer.config import ModelConfig
         >>> config = ModelConfig(
         ...     architecture="encoder", vocab_size=11, num_classes=3, max_len=8, num_layers=2,
@@ -157,6 +208,7 @@ class SequenceClassifier(TransformerParts):
         if config.num_classes is None:
             raise ConfigError("num_classes must be set to build a classifier; the data says it")
         self.encoder = Encoder(config, **self._parts(), has_output=False)
+        self.pooler = Pooler(config)
         self.dropout = nn.Dropout(config.dropout_rate)
         shape, dtype = (config.d_model, config.num_classes), param_dtype(config)
         self.class_kernel = self.param("class_kernel", kernel_init(config), shape, dtype)
@@ -167,22 +219,15 @@ class SequenceClassifier(TransformerParts):
 
         Args:
             tokens: integer `[B, T]`.
-            **inputs: lengths, positions, segment_ids, mask, bias, deterministic and
+            **inputs: lengths, positions, segment_ids, token_types, mask, bias, deterministic and
                 return_weights, as in `Transformer.hidden_states`.
 
         Returns:
-            Hidden states and weights, and logits `[B, num_classes]`. A row of length 0 has the
-            bias as logits.
+            Hidden states, weights and pooled vectors, and logits `[B, num_classes]`. A row of
+            length 0 has, without a pooler, the bias as logits.
         """
         output = self.encoder(tokens, **inputs)
-        lengths = inputs.get("lengths")
-        if lengths is None:
-            lengths = jnp.full(tokens.shape[:1], tokens.shape[1])
-        # By `where` and not a product, because padding may hold NaN, and 0 * NaN is NaN.
-        real = (jnp.arange(tokens.shape[1])[None] < lengths[:, None])[..., None]
-        wide = output.hidden.astype(at_least(output.hidden.dtype, jnp.float32))
-        total = jnp.where(real, wide, 0).sum(axis=1)
-        pooled = total / jnp.maximum(real.sum(axis=1), 1).astype(total.dtype)
-        pooled = self.dropout(pooled, deterministic=inputs.get("deterministic", True))
-        logits = linear(pooled, self.class_kernel, self.class_bias)
-        return output._replace(logits=logits)
+        pooled = self.pooler(output.hidden, inputs.get("lengths"))
+        dropped = self.dropout(pooled, deterministic=inputs.get("deterministic", True))
+        logits = linear(dropped, self.class_kernel, self.class_bias)
+        return output._replace(pooled=pooled, logits=logits)

@@ -176,3 +176,7 @@ class EncoderDecoder(TransformerParts):
     def output_table(self) -> jax.Array:
         """Returns float `[V, D]`, what hidden states are scored against."""
         return self.embedding.output_table()
+
+    def output_bias(self) -> jax.Array | None:
+        """Returns float `[V]`, what is added to the scores, or None."""
+        return self.embedding.output_bias()

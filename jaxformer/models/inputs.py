@@ -26,6 +26,7 @@ class TransformerInputs(TypedDict, total=False):
     lengths: jax.Array | None
     positions: jax.Array | None
     segment_ids: jax.Array | None
+    token_types: jax.Array | None
     mask: jax.Array | None
     bias: jax.Array | None
     cache: tuple[KVCache | WindowCache, ...] | None

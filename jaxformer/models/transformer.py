@@ -17,7 +17,7 @@ from jaxformer.config import LayerConfig, ModelConfig
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention import dot_product_attention
 from jaxformer.functional.cache import KVCache, WindowCache
-from jaxformer.functional.embedding import check_known_tokens
+from jaxformer.functional.embedding import check_known_tokens, table_rows
 from jaxformer.functional.options import static_bool
 from jaxformer.functional.shapes import check_axes, check_broadcast, check_dtype
 from jaxformer.models.contexts import AttentionFunctions, layer_contexts
@@ -32,6 +32,7 @@ from jaxformer.models.model import Model
 from jaxformer.modules.attention import AttentionContext
 from jaxformer.modules.block import AttentionWeights, Block
 from jaxformer.modules.embedding import Embedding
+from jaxformer.modules.initializers import kernel_init, param_dtype
 from jaxformer.modules.normalization import Norm
 from jaxformer.modules.positions import Positions, make_positions
 from jaxformer.modules.stack import Cache, Stack
@@ -49,6 +50,7 @@ class TransformerOutput(NamedTuple):
         weights: attention weights of all layers, `[L, B, N, T, S]`, when asked for.
         hidden: float `[B, T, D]`, one vector per token, after the final norm.
         cross_cache: keys and values of the encoder's output, one per layer, when a cache was given.
+        pooled: float32 (float64 for float64) `[B, D]`, one vector per row, of models that pool.
     """
 
     logits: jax.Array | None
@@ -56,6 +58,7 @@ class TransformerOutput(NamedTuple):
     weights: AttentionWeights | None
     hidden: jax.Array
     cross_cache: tuple[KVCache, ...] | None
+    pooled: jax.Array | None = None
 
 
 class Transformer(Model):
@@ -129,6 +132,12 @@ class Transformer(Model):
         configs = {c: dataclasses.replace(config, positions=c) for c in others}
         self.layer_positions = [make_positions(c, causal=self.causal) for c in configs.values()]
         self._index_of_positions = {c: i for i, c in enumerate(configs)}
+        if config.num_token_types is not None:
+            shape = (config.num_token_types, config.d_model)
+            init, dtype = kernel_init(config), param_dtype(config)
+            self.token_type_table = self.param("token_type_embedding", init, shape, dtype)
+        if config.embedding_norm:
+            self.embedding_norm = Norm(config)
         self.dropout = nn.Dropout(config.dropout_rate)
         self.stack = Stack(config, self.cross_attention, self.block)
         if config.norm_position != "post":
@@ -145,6 +154,7 @@ class Transformer(Model):
         lengths: jax.Array | None = None,
         positions: jax.Array | None = None,
         segment_ids: jax.Array | None = None,
+        token_types: jax.Array | None = None,
         mask: jax.Array | None = None,
         bias: jax.Array | None = None,
         cache: Cache | None = None,
@@ -165,6 +175,7 @@ class Transformer(Model):
             positions: integer `[B, T]`; counted from 0, or from the cached tokens, when not given.
                 Biases (ALiBi, relative) count tokens by their order in the row and ignore them.
             segment_ids: integer `[B, T]`; tokens attend to their own segment only.
+            token_types: integer `[B, T]`, each in 0 .. num_token_types-1; all 0 when not given.
             mask: bool, True = attend, which broadcasts to `[B, N, T, S]` with that rank, or is
                 `[T, S]`; S is T, or with a cache its capacity. It acts in every layer, and on
                 top of what the model itself allows: causal order, windows, lengths, segments.
@@ -184,7 +195,8 @@ class Transformer(Model):
 
         Raises:
             ShapeError: an array does not fit; or `encoded` is missing, given together with
-                `cross_cache`, or given to a model without cross-attention.
+                `cross_cache`, or given to a model without cross-attention; or token_types are
+                given to a model without them.
             DataError: a real token whose value is known is out of range.
         """
         sizes = check_tokens("tokens", tokens, self.config.max_len)
@@ -225,6 +237,9 @@ class Transformer(Model):
                 remedy="config.d_model is D",
             )  # fmt: skip
             x = x + encoding.astype(x.dtype)  # float32 would promote all layers of a bfloat16 model
+        x = self._with_token_types(x, token_types, lengths)
+        if self.config.embedding_norm:
+            x = self.embedding_norm(x)
         x = self.dropout(x, deterministic=deterministic)
         shared = AttentionContext(
             is_causal=self.causal,
@@ -255,8 +270,30 @@ class Transformer(Model):
         """Returns float `[V, D]`, what hidden states are scored against."""
         return self._table().output_table()
 
+    def output_bias(self) -> jax.Array | None:
+        """Returns float `[V]`, what is added to the scores, or None."""
+        return self._table().output_bias()
+
     def _table(self) -> Embedding:
         return self.embedding if self.shared_embedding is None else self.shared_embedding
+
+    def _with_token_types(
+        self, x: jax.Array, token_types: jax.Array | None, lengths: jax.Array | None
+    ) -> jax.Array:
+        """Adds the vectors of token types to embeddings `[B, T, D]`."""
+        count = self.config.num_token_types
+        if count is None:
+            if token_types is not None:
+                raise ShapeError(
+                    "token_types are for a model with num_token_types, got them for one without; "
+                    "leave them out, or set num_token_types"
+                )
+            return x
+        if token_types is None:
+            token_types = jnp.zeros(x.shape[:2], jnp.int32)
+        check_axes("token_types", token_types, "B T", dict(zip("BT", x.shape[:2], strict=True)))
+        check_known_tokens("token_types", token_types, count, lengths)
+        return x + table_rows(self.token_type_table, token_types).astype(x.dtype)
 
     def _scheme(self, layer: LayerConfig) -> Positions:
         """Position scheme of a layer."""

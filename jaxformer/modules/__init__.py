@@ -5,6 +5,7 @@ from jaxformer.modules.block import AttentionWeights, Block, BlockOutput
 from jaxformer.modules.embedding import Embedding
 from jaxformer.modules.feed_forward import FeedForward
 from jaxformer.modules.normalization import Norm
+from jaxformer.modules.pooling import Pooler
 from jaxformer.modules.positions import (
     AlibiPositions,
     LearnedPositions,
@@ -29,6 +30,7 @@ __all__ = [
     "LearnedPositions",
     "MultiHeadAttention",
     "Norm",
+    "Pooler",
     "Positions",
     "RelativePositions",
     "RotaryPositions",

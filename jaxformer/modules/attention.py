@@ -20,6 +20,7 @@ from jaxformer.functional.multi_head import (
     project_memory,
 )
 from jaxformer.modules.initializers import kernel_init, param_dtype, residual_init
+from jaxformer.modules.normalization import norm_scale
 
 __all__ = ["NO_CONTEXT", "AttentionContext", "CrossAttention", "MultiHeadAttention"]
 
@@ -75,7 +76,8 @@ class MultiHeadAttention(nn.Module):
     """Multi-head self-attention with its parameters; computed by `functional.multi_head_attention`.
 
     Args:
-        config: widths, heads, biases, norms, soft cap, dropout rate and implementation.
+        config: widths, heads, biases, norms, scale, soft cap, sinks, dropout rate and
+            implementation.
         sublayers: number of sublayers in the block, for the scale of initial weights.
 
     Example:
@@ -114,7 +116,7 @@ class MultiHeadAttention(nn.Module):
         """
         config, cached = self.config, cache is not None
         return multi_head_attention(
-            _make_params(self, config, self.sublayers),
+            _make_params(self, config, self.sublayers, sinks=config.attention_sinks),
             x,
             bias=context.bias,
             mask=context.mask,
@@ -131,6 +133,7 @@ class MultiHeadAttention(nn.Module):
             query_seq_lengths=None if cached else context.lengths,
             key_value_seq_lengths=None if cached else context.lengths,
             local_window_size=context.local_window_size,
+            scale=config.attention_scale,
             softcap=config.attention_softcap,
             query_segment_ids=context.segment_ids,
             key_value_segment_ids=context.segment_ids,
@@ -205,6 +208,7 @@ class CrossAttention(nn.Module):
             cross_cache=cross_cache,
             return_weights=return_weights,
             query_seq_lengths=context.lengths,
+            scale=config.attention_scale,
             softcap=config.attention_softcap,
             **_dropout(self, config, deterministic),
             implementation="auto" if decoding else config.attention_implementation,
@@ -219,7 +223,9 @@ def _dropout(module: nn.Module, config: ModelConfig, deterministic: bool) -> dic
     return {"dropout_rate": config.dropout_rate, "dropout_rng": module.make_rng("dropout")}
 
 
-def _make_params(module: nn.Module, config: ModelConfig, sublayers: int) -> MultiHeadParams:
+def _make_params(
+    module: nn.Module, config: ModelConfig, sublayers: int, *, sinks: bool = False
+) -> MultiHeadParams:
     """Declares the parameters of an attention layer in its module, and returns their values."""
     width, dtype = config.d_model, param_dtype(config)
     shapes = {
@@ -235,11 +241,16 @@ def _make_params(module: nn.Module, config: ModelConfig, sublayers: int) -> Mult
         f"{name}_kernel": module.param(f"{name}_kernel", inits[name], shape, dtype)
         for name, shape in shapes.items()
     }
-    if config.use_bias:
-        for name, shape in shapes.items():
+    for name, shape in shapes.items():
+        if config.has_bias("attention_output" if name == "output" else "qkv"):
             bias = module.param(f"{name}_bias", nn.initializers.zeros, shape[1:], dtype)
             params[f"{name}_bias"] = bias
     if config.qk_norm:
-        for name in ("query_norm_scale", "key_norm_scale"):
-            params[name] = module.param(name, nn.initializers.ones, (config.key_dim,), dtype)
+        over_all = config.qk_norm_over == "all_heads"
+        for name in ("query", "key"):
+            size = shapes[name][1] if over_all else config.key_dim
+            params[f"{name}_norm_scale"] = norm_scale(module, f"{name}_norm_scale", size, config)
+    if sinks:
+        init = kernel_init(config)
+        params["sinks"] = module.param("sinks", init, (config.num_heads,), dtype)
     return MultiHeadParams(**params)

@@ -113,6 +113,10 @@ class Block(nn.Module):
     - "post": `norm(x + f(x))` (Vaswani et al., 2017).
     - "sandwich": `x + output_norm(f(norm(x)))` (Ding et al., "CogView", 2021; Gemma Team,
       "Gemma 2", 2024).
+    - "output": `x + output_norm(f(x))` (OLMo Team, "2 OLMo 2 Furious", 2024).
+
+    With a parallel `config.residual` both sublayers have the same input:
+    `x + attention(norm(x)) + feed_forward(norm(x))` (Wang and Komatsuzaki, "GPT-J-6B", 2021).
 
     Dropout acts on a sublayer's output, just before the residual sum.
 
@@ -160,28 +164,35 @@ class Block(nn.Module):
         options = {"deterministic": deterministic, "return_weights": return_weights}
 
         def sublayer_input(name: str, x: jax.Array) -> jax.Array:
-            if config.norm_position == "post" or (name == "attention" and not self.attention_norm):
+            if config.norm_position in ("post", "output"):
+                return x
+            if name == "attention" and not self.attention_norm:
                 return x
             return Norm(config, name=f"{name}_norm")(x)
 
         def add(name: str, x: jax.Array, output: jax.Array) -> jax.Array:
-            if config.norm_position == "sandwich":
+            if config.norm_position in ("sandwich", "output"):
                 output = Norm(config, name=f"{name}_output_norm")(output)
             x = x + dropout(output)
             return Norm(config, name=f"{name}_norm")(x) if config.norm_position == "post" else x
 
         attention = MultiHeadAttention(config, sublayers, name="attention")
-        own = attention(sublayer_input("attention", x), context, cache=cache, **options)
+        inputs = sublayer_input("attention", x)
+        own = attention(inputs, context, cache=cache, **options)
+        if config.residual == "parallel":
+            inputs = sublayer_input("feed_forward", x)
         x = add("attention", x, own.output)
 
         cross_weights = None
         if self.cross_attention:
             layer = CrossAttention(config, sublayers, name="cross_attention")
-            inputs = sublayer_input("cross_attention", x)
-            cross, cross_cache = layer(inputs, context, cross_cache=cross_cache, **options)
+            crossing = sublayer_input("cross_attention", x)
+            cross, cross_cache = layer(crossing, context, cross_cache=cross_cache, **options)
             x, cross_weights = add("cross_attention", x, cross.output), cross.weights
 
         feed_forward = self.feed_forward(config, sublayers=sublayers, name="feed_forward")
-        x = add("feed_forward", x, feed_forward(sublayer_input("feed_forward", x)))
+        if config.residual == "sequential":
+            inputs = sublayer_input("feed_forward", x)
+        x = add("feed_forward", x, feed_forward(inputs))
         weights = None if own.weights is None else AttentionWeights(own.weights, cross_weights)
         return BlockOutput(x, own.cache, cross_cache, weights)

@@ -23,8 +23,8 @@ class Embedding(nn.Module):
     Where the table is not as wide as the model, a learned projection follows it.
 
     Args:
-        config: vocabulary, widths, scaling, tying, freezing and soft cap; its vocab_size must be
-            set.
+        config: vocabulary, widths, tying and freezing; scale of the embeddings; scale, bias and
+            soft cap of the logits. Its vocab_size must be set.
         has_output: whether there are logits; if not, there is no output table.
 
     Raises:
@@ -55,6 +55,9 @@ class Embedding(nn.Module):
         if self.has_output and not config.tied_embeddings:
             shape = (config.vocab_size, config.d_model)
             self.output_embedding = self.param("output_embedding", init, shape, dtype)
+        if self.has_output and config.output_bias:
+            zeros = nn.initializers.zeros
+            self.bias = self.param("output_bias", zeros, (config.vocab_size,), dtype)
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
         """Embeds integer `[...]` as `[..., D]`; unknown ids as NaN.
@@ -71,7 +74,11 @@ class Embedding(nn.Module):
 
     def logits(self, x: jax.Array) -> jax.Array:
         """Scores float `[..., D]` against every token: float32 `[..., V]`."""
-        return unembed(self.output_table(), x, softcap=self.config.logit_softcap)
+        config = self.config
+        return unembed(
+            self.output_table(), x, self.output_bias(), scale=config.logit_scale,
+            softcap=config.logit_softcap,
+        )  # fmt: skip
 
     def output_table(self) -> jax.Array:
         """Returns float `[V, D]`, what hidden states are scored against.
@@ -85,6 +92,10 @@ class Embedding(nn.Module):
                 "or that of a source with a vocabulary of its own"
             )
         return self._table() if self.config.tied_embeddings else self.output_embedding
+
+    def output_bias(self) -> jax.Array | None:
+        """Returns float `[V]`, what is added to the scores; None without `config.output_bias`."""
+        return self.bias if self.has_output and self.config.output_bias else None
 
     def _table(self) -> jax.Array:
         table = jax.lax.stop_gradient(self.table) if self.config.frozen_embeddings else self.table

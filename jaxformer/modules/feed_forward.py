@@ -12,9 +12,10 @@ from jaxformer.functional.feed_forward import (
 )
 from jaxformer.modules.initializers import kernel_init, param_dtype, residual_init
 
-__all__ = ["FeedForward"]
+__all__ = ["GATE_ACTIVATIONS", "FeedForward"]
 
-_GATE_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu"}
+GATE_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh"}
+"""Activation of the gate, by that of the config."""
 
 
 class FeedForward(nn.Module):
@@ -46,7 +47,7 @@ class FeedForward(nn.Module):
         def input_projection(name: str) -> tuple[jax.Array, jax.Array | None]:
             shape = (x.shape[-1], inner)
             kernel = self.param(f"{name}_kernel", kernel_init(config), shape, dtype)
-            if not config.use_bias:
+            if not config.has_bias("feed_forward"):
                 return kernel, None
             return kernel, self.param(f"{name}_bias", nn.initializers.zeros, (inner,), dtype)
 
@@ -54,13 +55,13 @@ class FeedForward(nn.Module):
         init = residual_init(config, self.sublayers)
         down_kernel = self.param("down_kernel", init, (inner, config.d_model), dtype)
         down_bias = None
-        if config.use_bias:
+        if config.has_bias("feed_forward"):
             down_bias = self.param("down_bias", nn.initializers.zeros, (config.d_model,), dtype)
-        if config.activation not in _GATE_ACTIVATIONS:
+        if not config.is_gated:
             params = FeedForwardParams(up_kernel, down_kernel, up_bias, down_bias)
             return feed_forward(params, x, activation=config.activation)
         gate_kernel, gate_bias = input_projection("gate")
         gated = GatedFeedForwardParams(
             gate_kernel, up_kernel, down_kernel, gate_bias, up_bias, down_bias
         )
-        return gated_feed_forward(gated, x, activation=_GATE_ACTIVATIONS[config.activation])
+        return gated_feed_forward(gated, x, activation=GATE_ACTIVATIONS[config.activation])

@@ -1,20 +1,41 @@
 """Normalization with its parameters."""
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
+from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.normalization import layer_norm, rms_norm
 from jaxformer.modules.initializers import param_dtype
 
-__all__ = ["Norm"]
+__all__ = ["Norm", "norm_scale"]
+
+
+def norm_scale(module: nn.Module, name: str, width: int, config: ModelConfig) -> jax.Array:
+    """Declares the scale of a norm in its module, and returns its value.
+
+    Args:
+        module: that the parameter belongs to.
+        name: of the parameter.
+        width: of what is normalized.
+        config: whether scales are stored minus 1.
+
+    Returns:
+        float `[width]`; in float32 (float64 for float64) where 1 is added, since a bfloat16 sum
+        would lose what bfloat16 keeps of a small number.
+    """
+    if not config.zero_centered_norm:
+        return module.param(name, nn.initializers.ones, (width,), param_dtype(config))
+    stored = module.param(name, nn.initializers.zeros, (width,), param_dtype(config))
+    return 1 + stored.astype(at_least(stored.dtype, jnp.float32))
 
 
 class Norm(nn.Module):
     """Layer norm or RMS norm over the last axis, as the config says.
 
     Args:
-        config: kind, epsilon and whether layer norm has a bias.
+        config: kind, epsilon, whether layer norm has a bias, and whether scales are stored minus 1.
 
     Example:
         >>> import jax.numpy as jnp
@@ -30,10 +51,10 @@ class Norm(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         """Normalizes float `[..., D]`; the shape and dtype stay."""
         config, shape = self.config, x.shape[-1:]
-        scale = self.param("scale", nn.initializers.ones, shape, param_dtype(config))
+        scale = norm_scale(self, "scale", shape[0], config)
         if config.norm == "rms_norm":
             return rms_norm(x, scale, eps=config.norm_eps)
         bias = None
-        if config.use_bias:
+        if config.has_bias("norm"):
             bias = self.param("bias", nn.initializers.zeros, shape, param_dtype(config))
         return layer_norm(x, scale, bias, eps=config.norm_eps)

@@ -122,8 +122,9 @@ class SinusoidalPositions(_ConfiguredPositions):
     def encoding(self, positions: jax.Array) -> jax.Array:
         """Float32 `[B, T, D]`, without parameters."""
         return sinusoidal_positions(
-            positions, self.model.d_model, base=self.scheme.base, layout=self.scheme.layout
-        )
+            positions + self.scheme.offset, self.model.d_model, base=self.scheme.base,
+            layout=self.scheme.layout,
+        )  # fmt: skip
 
 
 class LearnedPositions(_ConfiguredPositions):
@@ -151,9 +152,13 @@ class RotaryPositions(_ConfiguredPositions):
     scheme: RotaryConfig
 
     def tables(self, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Cosines and sines of the angles of `[B, T]` positions, each float32 `[B, T, H/2]`."""
-        scaling = _rotary_scaling(self.scheme)
-        return rotary_tables(positions, self.model.key_dim, base=self.scheme.base, scaling=scaling)
+        """Cosines and sines of the angles of `[B, T]` positions, each float32 `[B, T, R/2]`.
+
+        R is the number of features that are rotated: rotary_dim, or all H of a head.
+        """
+        scaling, rotated = _rotary_scaling(self.scheme), self.scheme.rotary_dim
+        width = self.model.key_dim if rotated is None else rotated
+        return rotary_tables(positions, width, base=self.scheme.base, scaling=scaling)
 
     def rotation(self, positions: jax.Array) -> Rotation:
         """Rotation by the tables, in the layout of the config."""
@@ -161,7 +166,9 @@ class RotaryPositions(_ConfiguredPositions):
         tables, layout = self.tables(positions), self.scheme.layout
 
         def rotate(query: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-            turn = functools.partial(apply_rotary, tables=tables, layout=layout)
+            turn = functools.partial(
+                apply_rotary, tables=tables, layout=layout, rotary_dim=self.scheme.rotary_dim
+            )
             return turn(query), turn(key)
 
         return rotate

@@ -114,7 +114,7 @@ def _feed_forward(model: ModelConfig, length: int) -> Flops:
 
 
 def _feed_forward_kernels(model: ModelConfig) -> int:
-    return 3 if model.activation in ("swiglu", "geglu") else 2
+    return 3 if model.is_gated else 2
 
 
 def _output(model: ModelConfig, length: int, source_length: int | None) -> float:

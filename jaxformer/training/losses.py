@@ -46,14 +46,15 @@ def language_model_loss(
 
         def sums(model: Any) -> tuple[jax.Array, jax.Array]:
             hidden = model.hidden_states(**inputs).hidden
-            table = model.output_table()
+            table, bias = model.output_table(), model.output_bias()
+            biases = () if bias is None else (bias,)
             if labels.size * table.shape[0] > _MAX_LOGITS * num_parts():
                 return sum_over_parts(
                     functools.partial(
                         chunked_cross_entropy, label_smoothing=label_smoothing,
-                        softcap=model.config.logit_softcap,
+                        scale=model.config.logit_scale, softcap=model.config.logit_softcap,
                     ),
-                    hidden, table, labels,
+                    hidden, table, labels, *biases,
                 )  # fmt: skip
             return cross_entropy(model.logits(hidden), labels, label_smoothing=label_smoothing)
 

@@ -95,6 +95,29 @@ def test_chunked_cross_entropy_and_gradients_equal_float64_and_dense(seed, optio
     assert_close(got, dense_loss_and_gradients(hidden, table, labels, **options), 2e-5)
 
 
+def test_chunked_cross_entropy_of_scaled_and_biased_logits_and_its_gradients_equal_dense():
+    hidden, table, labels = draw(9, np.float32)
+    bias = np.linspace(-2, 2, VOCAB, dtype=np.float32)
+    labels[0, 1] = -1
+
+    def chunked(hidden, table, bias):
+        return chunked_cross_entropy(
+            hidden, table, labels, bias, scale=0.3, softcap=2.0, chunk_size=SIZE
+        )
+
+    def dense(hidden, table, bias):
+        return cross_entropy(unembed(table, hidden, bias, scale=0.3, softcap=2.0), labels)
+
+    got, expected = (
+        jax.jit(jax.value_and_grad(function, (0, 1, 2), has_aux=True))(hidden, table, bias)
+        for function in (chunked, dense)
+    )
+    assert_close(got, expected, 2e-5)
+    assert np.abs(got[1][2]).min() > 1e-3
+    with pytest.raises(ShapeError, match=r"bias must be \[V=13\], got shape \(5,\)"):
+        chunked_cross_entropy(hidden, table, labels, jnp.ones(5))
+
+
 def test_chunked_cross_entropy_of_float64_stays_float64():
     inputs = draw(1)
     options = {"label_smoothing": 0.2, "z_loss": 0.1, "softcap": 2.0}

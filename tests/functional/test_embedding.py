@@ -94,6 +94,18 @@ def test_unembed_caps_its_logits():
             unembed(table, x, softcap=softcap)
 
 
+def test_unembed_scales_then_adds_the_bias_then_caps():
+    x = np.random.default_rng(6).standard_normal((3, 5)).astype(np.float32)
+    bias = np.linspace(-1, 1, 11, dtype=np.float32)
+    logits = unembed(TABLE, x, jnp.asarray(bias), scale=0.25, softcap=2.0)
+    expected = 2 * np.tanh((0.25 * np.float64(x) @ TABLE.T.astype(np.float64) + bias) / 2)
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=2e-6)
+    with pytest.raises(ConfigError, match="scale must be positive and finite"):
+        unembed(TABLE, x, scale=0.0)
+    with pytest.raises(ShapeError, match=r"bias must be \[V=11\], got shape \(5,\)"):
+        unembed(TABLE, x, jnp.ones(5))
+
+
 def test_unembed_of_float64_stays_float64():
     with jax.enable_x64(True):
         x = np.random.default_rng(5).standard_normal((3, 5))

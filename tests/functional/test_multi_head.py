@@ -12,6 +12,7 @@ from jaxformer.functional import (
     multi_head_attention,
     rotary_tables,
 )
+from tests.functional import oracle
 from tests.functional.multi_head_cases import (
     CAPACITY,
     D_OTHER,
@@ -212,6 +213,90 @@ def test_multi_head_normalizes_each_query_and_key_head_before_rotating():
     np.testing.assert_allclose(again, output, rtol=0, atol=1e-5)
 
 
+def test_multi_head_normalizes_all_heads_at_once_by_scales_as_wide_as_they_are():
+    params, x, eps = random_params(26, biases=False), normal(27, B, T, D), 0.1
+    scales = {"query_norm_scale": normal(28, N * H) + 2, "key_norm_scale": normal(29, K * H) + 2}
+
+    def normed(kernel, scale):
+        flat = x @ kernel
+        return flat / np.sqrt(np.square(flat).mean(-1, keepdims=True) + eps) * scale
+
+    query = normed(params.query_kernel, scales["query_norm_scale"])
+    key = normed(params.key_kernel, scales["key_norm_scale"])
+    value = x @ params.value_kernel
+    attended = oracle.attention(
+        *(rearrange(each, "b t (n h) -> b t n h", n=n)
+          for each, n in ((query, N), (key, K), (value, K))),
+        is_causal=True,
+    )  # fmt: skip
+    expected = rearrange(attended, "b t n h -> b t (n h)") @ params.output_kernel
+    own = float32(params._replace(**scales))
+    output = attend(own, float32(x), norm_eps=eps, is_causal=True, **HEADS).output
+    np.testing.assert_allclose(output, expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("implementation", ["dense", "chunked"])
+def test_sinks_are_scores_without_a_value_and_have_gradients(implementation):
+    params, x = random_params(30, biases=False), normal(31, B, T, D)
+    sinks, chosen = normal(32, N), normal(33, B, T, D)
+    lengths = np.array([T, 0])  # a row that attends to nothing has no share at all
+
+    def expected_output(sinks, x):
+        heads = (
+            rearrange(x @ kernel, "b t (n h) -> b t n h", n=n)
+            for kernel, n in zip(params[:3], (N, K, K), strict=True)
+        )
+        query, key, value = heads
+        scores = oracle.attention_weights(query, key, stage="scores")
+        seen = CAUSAL[:, None] & (np.arange(T) < lengths[:, None])[:, None, None]
+        exponentials = np.where(seen, np.exp(scores), 0)
+        weights = exponentials / (exponentials.sum(-1) + np.exp(sinks)[:, None])[..., None]
+        merged = np.einsum("bnts,bsnv->btnv", weights, np.repeat(value, N // K, axis=2))
+        return weights, rearrange(merged, "b t n v -> b t (n v)") @ params.output_kernel
+
+    @jax.jit
+    def run(sinks, x):
+        result = multi_head_attention(
+            float32(params)._replace(sinks=sinks), x, is_causal=True, return_weights=True,
+            key_value_seq_lengths=lengths, implementation=implementation, **HEADS,
+        )  # fmt: skip
+        return (result.output * chosen).sum(), result
+
+    (_, result), gradients = jax.value_and_grad(run, (0, 1), has_aux=True)(
+        float32(sinks), float32(x)
+    )
+    weights, expected = expected_output(sinks, x)
+    np.testing.assert_allclose(result.weights, weights, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(result.output, expected, rtol=0, atol=2e-5)
+    assert not result.output[1].any() and not gradients[1][1].any()
+    for index in range(N):
+        step = 1e-5 * np.eye(N)[index]
+        slope = (expected_output(sinks + step, x)[1] - expected_output(sinks - step, x)[1]) / 2e-5
+        np.testing.assert_allclose(gradients[0][index], (slope * chosen).sum(), rtol=2e-3)
+
+
+def test_attention_function_beside_sinks_must_return_its_residual():
+    x, own = float32(normal(34, B, T, D)), float32(random_params(35))._replace(sinks=jnp.ones(N))
+
+    def without(query, key, value):
+        return query
+
+    def wrong(query, key, value, return_residual=False):
+        return dot_product_attention(query, key, value)
+
+    def right(query, key, value, return_residual=False):
+        return dot_product_attention(query, key, value, return_residual=return_residual)
+
+    with pytest.raises(ConfigError, match="must take the arguments .* return_residual"):
+        multi_head_attention(own, x, attention_fn=without, **HEADS)
+    with pytest.raises(ShapeError, match=r"must return \(output, residual\), got .* from .*wrong"):
+        multi_head_attention(own, x, attention_fn=wrong, **HEADS)
+    output = multi_head_attention(own, x, attention_fn=right, **HEADS).output
+    np.testing.assert_array_equal(output, multi_head_attention(own, x, **HEADS).output)
+    with pytest.raises(ShapeError, match=r"sinks must be \[N=6\], got shape \(5,\)"):
+        attend(own._replace(sinks=jnp.ones(5)), x, **HEADS)
+
+
 def make_step(params, with_rotary):
     @jax.jit
     def step(x, cache, num_tokens):
@@ -345,8 +430,8 @@ def flat_tables(length):
             ["tables (cos)", "T=7", "(5, 2)"],
         ),
         (
-            lambda: attend(P._replace(query_norm_scale=jnp.ones(N * H)), X, **HEADS),
-            ["query_norm_scale must be [H=4]", "(24,)"],
+            lambda: attend(P._replace(query_norm_scale=jnp.ones(2 * H)), X, **HEADS),
+            ["query_norm_scale must be [H=4]", "(8,)", "or heads * H, over all"],
         ),
         (
             lambda: attend(P._replace(key_norm_scale=jnp.ones(3)), X, **HEADS),

@@ -263,6 +263,22 @@ def test_rotary_layouts_differ_by_a_permutation_of_features():
     assert not np.allclose(by_half, by_pairs)
 
 
+def test_rotary_of_a_part_leaves_the_other_features_alone():
+    x = np.random.default_rng(11).standard_normal((2, 7, 3, 10)).astype(np.float32)
+    tables = rotary_tables(7, 4)
+    for layout in ("half", "interleaved"):
+        turned = apply_rotary(x, tables, layout=layout, rotary_dim=4)
+        expected = apply_rotary(x[..., :4], tables, layout=layout)
+        np.testing.assert_array_equal(turned[..., :4], expected)
+        np.testing.assert_array_equal(turned[..., 4:], x[..., 4:])
+    whole = apply_rotary(x, rotary_tables(7, 10), layout="half")
+    again = apply_rotary(x, rotary_tables(7, 10), layout="half", rotary_dim=10)
+    np.testing.assert_array_equal(again, whole)
+    for bad in (3, 12):
+        with pytest.raises(ShapeError, match=f"rotary_dim must be even and at most H, .*={bad}"):
+            apply_rotary(x, tables, layout="half", rotary_dim=bad)
+
+
 def test_rotary_takes_tables_of_every_row():
     x = jnp.asarray(HEADS, jnp.float32)
     positions = random_positions(8, 1000, (2, 5))

@@ -121,7 +121,7 @@ def contexts_of_stack(decoder, **arguments):
 @pytest.mark.parametrize("name", option_sets.OPTIONS)
 def test_bias_has_a_batch_axis_only_with_a_cache(name):
     decoder = Decoder(option_sets.config(name))
-    heads, biased = decoder.config.num_heads, decoder.config.positions.kind != "rotary"
+    heads, biased = decoder.config.num_heads, decoder.config.positions.acts_on == "scores"
     (context,) = contexts_of_stack(decoder)
     assert (context.bias is not None) == biased
     assert context.bias is None or context.bias.shape == (1, heads, LENGTH, LENGTH)
@@ -171,6 +171,19 @@ def count(**options):
         (dict(norm_position="sandwich", norm="rms_norm"), 3 * (4 - 2 * 2) * 12 - 12),
         (dict(norm_position="post"), -2 * 12),
         (dict(local_window_size=3, attention_softcap=1.0, logit_softcap=1.0), 0),
+        (dict(norm_position="output", attention_scale=1.0, logit_scale=1.0), 0),
+        (dict(qk_norm=True, qk_norm_over="all_heads"), 3 * 2 * 12),
+        (dict(residual="parallel"), 0),
+        (dict(residual="parallel_one_norm"), -3 * 2 * 12),
+        (dict(attention_sinks=True, zero_centered_norm=True), 3 * 2),
+        (dict(qkv_bias=False), -3 * 3 * 12),
+        (dict(attention_output_bias=False), -3 * 12),
+        (dict(feed_forward_bias=False), -3 * 5 * 12),
+        (dict(norm_bias=False), -7 * 12),
+        (dict(use_bias=False, qkv_bias=True), -(3 * (1 + 5 + 2) + 1) * 12),
+        (dict(output_bias=True), 11),
+        (dict(embedding_norm=True, num_token_types=5), 2 * 12 + 5 * 12),
+        (dict(activation="geglu_tanh"), 3 * (12 * 48 + 48)),
     ],
     ids=str,
 )  # fmt: skip

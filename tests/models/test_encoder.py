@@ -1,5 +1,6 @@
 import dataclasses
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +9,15 @@ import pytest
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig, RelativeConfig
-from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.models import Decoder, Encoder, MaskedLanguageModel, SequenceClassifier
+from jaxformer.errors import ConfigError, DataError, ShapeError
+from jaxformer.functional import pool
+from jaxformer.models import (
+    Decoder,
+    Encoder,
+    MaskedLanguageModel,
+    PooledEncoder,
+    SequenceClassifier,
+)
 from tests import numpy_transformer as reference
 
 B, T, VOCAB, CLASSES = 3, 7, 11, 5
@@ -18,7 +26,10 @@ BASE = ModelConfig(
     d_ff=17, layer_execution="loop",
 )  # fmt: skip
 VARIANTS = {
-    "bert": dict(positions="learned", norm_position="post", activation="gelu", num_layers=3),
+    "bert": dict(
+        positions="learned", norm_position="post", activation="gelu", num_layers=3,
+        embedding_norm=True, num_token_types=2,
+    ),
     "relative": dict(
         positions=RelativeConfig(num_buckets=6, max_distance=5), norm="rms_norm",
         local_window_size=3, use_bias=False, activation="relu",
@@ -202,6 +213,89 @@ def test_masked_language_model_scores_transformed_states_against_its_table():
     states, table = jax.device_get(score(model, params))
     np.testing.assert_allclose(states[IS_REAL], transformed[IS_REAL], rtol=0, atol=1e-5)
     np.testing.assert_array_equal(table, params["encoder"]["embedding"]["embedding"])
+
+
+def test_bert_with_all_its_biases_and_token_types_equals_a_float64_reference():
+    config = dataclasses.replace(
+        BASE, **VARIANTS["bert"] | dict(num_layers=1), head_bias=True, output_bias=True
+    )
+    model, types = MaskedLanguageModel(config), RNG.integers(0, 2, (B, T))
+    params = reference.draw_params(model, TOKENS)
+    output = apply(model, params, TOKENS, lengths=LENGTHS, token_types=types)
+    own = reference.float64(params)
+    hidden, _ = reference.encoder(config, own["encoder"], TOKENS, LENGTHS, token_types=types)
+    inner = reference.gelu(hidden @ own["kernel"] + own["bias"])
+    expected = reference.logits(
+        config, own["encoder"]["embedding"], reference.norm(config, own["norm"], inner)
+    )
+    np.testing.assert_allclose(output.logits[IS_REAL], expected[IS_REAL], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(pooling="first", pooler="tanh", head_bias=True),
+        dict(pooling="first", pooler="relu", head_bias=True),
+        dict(pooling="mean", pooler="gelu_norm", norm_bias=False),
+    ],
+    ids=lambda options: options["pooler"],
+)
+def test_pooler_projects_what_is_pooled(options):
+    config = dataclasses.replace(BASE, num_classes=CLASSES, num_layers=1, **options)
+    model = SequenceClassifier(config)
+    params = reference.draw_params(model, TOKENS)
+    output = apply(model, params, TOKENS, lengths=LENGTHS)
+    own = reference.float64(params)
+    hidden, _ = reference.encoder(config, own["encoder"], TOKENS, LENGTHS)
+    pooled = np.stack([
+        h[0] * (n > 0) if config.pooling == "first" else h[:n].sum(0) / max(n, 1)
+        for h, n in zip(hidden, LENGTHS, strict=True)
+    ])  # fmt: skip
+    pooler = own["pooler"]
+    projected = pooled @ pooler["kernel"] + pooler.get("bias", 0.0)
+    assert ("bias" in pooler) == config.head_bias
+    expected = {
+        "tanh": np.tanh,
+        "relu": lambda x: np.maximum(x, 0),
+        "gelu_norm": lambda x: reference.norm(config, pooler["norm"], reference.gelu(x)),
+    }[config.pooler](projected)
+    np.testing.assert_allclose(output.pooled, expected, rtol=0, atol=1e-5)
+    scores = expected @ own["class_kernel"] + own["class_bias"]
+    np.testing.assert_allclose(output.logits, scores, rtol=0, atol=1e-5)
+    alone = {name: params[name] for name in ("encoder", "pooler")}
+    embedder = PooledEncoder(dataclasses.replace(config, num_classes=None))
+    again = apply(embedder, alone, TOKENS, lengths=LENGTHS)
+    np.testing.assert_array_equal(again.pooled, output.pooled)
+    assert again.logits is None
+
+
+def test_pooling_ignores_what_padding_holds_and_refuses_what_is_no_lengths():
+    hidden = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    hidden[0, 2], hidden[1] = np.nan, np.nan
+    lengths = jnp.array([2, 0])
+    assert pool(jnp.asarray(hidden), lengths).tolist() == [[2, 3, 4, 5], [0] * 4]
+    assert pool(jnp.asarray(hidden), lengths, pooling="first").tolist() == [[0, 1, 2, 3], [0] * 4]
+    with pytest.raises(ConfigError, match="pooling must be 'mean' or 'first', got 'last'"):
+        pool(jnp.asarray(hidden), pooling="last")
+    with pytest.raises(ShapeError, match=r"lengths must be \[B=2\], got shape \(3,\)"):
+        pool(jnp.asarray(hidden), jnp.ones(3, int))
+
+
+@pytest.mark.parametrize(
+    ("types", "error", "words"),
+    [
+        (np.full((B, T), 2), DataError, "token_types must be in 0 .. V-1 = 1, got 2"),
+        (np.zeros((B, 2), int), ShapeError, "token_types must be [B=3, T=7], got shape (3, 2)"),
+        (None, ShapeError, "token_types are for a model with num_token_types"),
+    ],
+)
+def test_wrong_token_types_are_refused(types, error, words):
+    count = None if types is None else 2
+    config = dataclasses.replace(BASE, num_token_types=count)
+    with pytest.raises(error, match=re.escape(words)):
+        run(
+            Encoder, TOKENS, config=config, token_types=np.zeros((B, T)) if count is None else types
+        )
 
 
 def test_encoder_of_the_third_tutorial_has_its_shape():

@@ -77,9 +77,12 @@ def test_norm_kinds_have_their_parameters():
         assert set(Norm(config).init(jax.random.key(0), X)["params"]) == expected
 
 
-@pytest.mark.parametrize("norm_position", ["pre", "post", "sandwich"])
-def test_block_wires_residuals_and_norms(norm_position):
-    config = dataclasses.replace(CONFIG, norm_position=norm_position, init_std=0.3)
+@pytest.mark.parametrize(
+    "wiring", ["pre", "post", "sandwich", "output", "parallel", "parallel_one_norm"]
+)
+def test_block_wires_residuals_and_norms(wiring):
+    key = "residual" if wiring.startswith("parallel") else "norm_position"
+    config = dataclasses.replace(CONFIG, init_std=0.3, **{key: wiring})
     block = Block(config)
     params = block.init(jax.random.key(0), X)["params"]
     # Scales of their own, so that one norm is not another.
@@ -100,11 +103,20 @@ def test_block_wires_residuals_and_norms(norm_position):
     def norm(name, x):
         return Norm(config).apply({"params": params[name]}, x)
 
-    if norm_position == "sandwich":
+    if wiring == "parallel":
+        inner = feed_forward(norm("feed_forward_norm", X))
+        expected = X + attention(norm("attention_norm", X)) + inner
+    elif wiring == "parallel_one_norm":
+        x = norm("attention_norm", X)
+        expected = X + attention(x) + feed_forward(x)
+    elif wiring == "output":
+        x = X + norm("attention_output_norm", attention(X))
+        expected = x + norm("feed_forward_output_norm", feed_forward(x))
+    elif wiring == "sandwich":
         x = X + norm("attention_output_norm", attention(norm("attention_norm", X)))
         inner = feed_forward(norm("feed_forward_norm", x))
         expected = x + norm("feed_forward_output_norm", inner)
-    elif norm_position == "pre":
+    elif wiring == "pre":
         x = X + attention(norm("attention_norm", X))
         expected = x + feed_forward(norm("feed_forward_norm", x))
     else:

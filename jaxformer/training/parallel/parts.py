@@ -24,25 +24,27 @@ def num_parts() -> int:
 
 
 def sum_over_parts(
-    function: Callable[..., Any], hidden: jax.Array, table: jax.Array, labels: jax.Array
-) -> Any:
+    function: Callable[..., Any], hidden: jax.Array, table: jax.Array, labels: jax.Array,
+    *others: jax.Array,
+) -> Any:  # fmt: skip
     """Sum over devices of what a function makes of each one's tokens.
 
     XLA itself would sum the gradient of the table over the devices after every chunk of tokens, and
     gather tokens to cut them into chunks.
 
     Args:
-        function: of (hidden, table, labels) to a pytree of sums over the tokens.
+        function: of (hidden, table, labels, *others) to a pytree of sums over the tokens.
         hidden: float `[B, T, D]`.
         table: float `[V, D]`.
         labels: integer `[B, T]`.
+        *others: arrays that every device has whole, such as a bias `[V]`.
 
     Returns:
         The sums; without a mesh what the function returns.
     """
     axes = {*ROW_AXES, "sequence"} & automatic_axes().keys()
     if not axes:
-        return function(hidden, table, labels)
+        return function(hidden, table, labels, *others)
 
     def own_part(*arrays: jax.Array) -> Any:
         return jax.lax.psum(function(*arrays), tuple(sorted(axes)))
@@ -50,6 +52,6 @@ def sum_over_parts(
     rows = tuple(axis for axis in ROW_AXES if axis in axes)
     split = PartitionSpec(rows, "sequence" if "sequence" in axes else None)
     return jax.shard_map(
-        own_part, in_specs=(split, PartitionSpec(), split), out_specs=PartitionSpec(),
-        axis_names=axes,
-    )(hidden, table, labels)  # fmt: skip
+        own_part, in_specs=(split, PartitionSpec(), split, *[PartitionSpec()] * len(others)),
+        out_specs=PartitionSpec(), axis_names=axes,
+    )(hidden, table, labels, *others)  # fmt: skip

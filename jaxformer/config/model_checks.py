@@ -1,0 +1,170 @@
+"""Checks of a model's config that concern more than one key."""
+
+from typing import TYPE_CHECKING
+
+from jaxformer.config.checks import require
+from jaxformer.config.layers import check_layers
+from jaxformer.config.positions import PositionsConfig, RelativeConfig, RotaryConfig
+from jaxformer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from jaxformer.config.model import ModelConfig
+
+__all__ = ["check_model"]
+
+# Keys that only some architectures have, and what they are where they are not set.
+_ONLY_FOR = {
+    "num_encoder_layers": (None, ("encoder_decoder",)),
+    "source_vocab_size": (None, ("encoder_decoder",)),
+    "num_classes": (None, ("encoder",)),
+    "pooling": ("mean", ("encoder",)),
+    "pooler": (None, ("encoder",)),
+    "head_bias": (False, ("encoder",)),
+    "num_token_types": (None, ("encoder", "decoder")),
+    # What cross-attention would be added to is no published design.
+    "residual": ("sequential", ("encoder", "decoder")),
+}
+
+
+def check_model(model: "ModelConfig") -> None:
+    """Checks what the keys of a model's config say together.
+
+    Raises:
+        ConfigError: two of them contradict each other.
+    """
+    _check_architecture(model)
+    _check_embeddings(model)
+    _check_norms(model)
+    _check_layers(model)
+    positions = _all_positions(model)
+    for each in positions:
+        _check_positions(model, each)
+    _check_implementation(model, positions)
+
+
+def _check_architecture(model: "ModelConfig") -> None:
+    for name, (default, architectures) in _ONLY_FOR.items():
+        value = getattr(model, name)
+        if value != default and model.architecture not in architectures:
+            kinds = " or ".join(map(repr, architectures))
+            raise ConfigError(
+                f"{name} is for the architecture {kinds}, got architecture="
+                f"{model.architecture!r} and {name}={value!r}; remove it, or change architecture"
+            )
+    if model.num_classes is None:
+        return
+    require(model.num_classes >= 2, "num_classes must be at least 2", num_classes=model.num_classes)
+    if model.output_bias:
+        raise ConfigError(
+            "output_bias is of logits of tokens, which a classifier does not make, got "
+            f"output_bias=True and num_classes={model.num_classes}; remove one of them"
+        )
+    if model.head_bias and model.pooler is None:
+        raise ConfigError(
+            "head_bias of a classifier is that of its pooler, got head_bias=True and no pooler; "
+            "set pooler, or remove head_bias"
+        )
+
+
+def _check_embeddings(model: "ModelConfig") -> None:
+    if model.table_dim == model.d_model or not model.tied_embeddings:
+        return
+    # A classifier has no logits of tokens, and an own table of the source is never the output.
+    if model.num_classes is None and model.source_vocab_size is None:
+        raise ConfigError(
+            "tied embeddings must be as wide as the model, got embedding_dim="
+            f"{model.embedding_dim} and d_model={model.d_model}; set tied_embeddings = false"
+        )
+
+
+def _check_norms(model: "ModelConfig") -> None:
+    if model.qk_norm_over != "head" and not model.qk_norm:
+        raise ConfigError(
+            f"qk_norm_over is for qk_norm = true, got qk_norm_over={model.qk_norm_over!r} without "
+            "it; set qk_norm = true, or remove qk_norm_over"
+        )
+    if model.norm == "rms_norm" and model.norm_bias:
+        raise ConfigError(
+            "an RMS norm has no bias, got norm='rms_norm' and norm_bias=True; remove norm_bias, or "
+            "set norm = 'layer_norm'"
+        )
+    if model.residual != "sequential" and model.norm_position != "pre":
+        raise ConfigError(
+            "a parallel residual needs norm_position 'pre', got residual="
+            f"{model.residual!r} and norm_position={model.norm_position!r}; change one of the two"
+        )
+
+
+def _check_layers(model: "ModelConfig") -> None:
+    depths = {"num_layers": model.num_layers}
+    if model.architecture == "encoder_decoder" and model.num_encoder_layers is not None:
+        depths["num_encoder_layers"] = model.num_encoder_layers
+    check_layers(model.first_layers, model.layers, depths, model.norm_position)
+    if model.residual == "parallel_one_norm":
+        without = [entry for entry in model.first_layers if entry.attention_norm is False]
+        require(
+            not without,
+            "attention_norm = false is not for residual 'parallel_one_norm', whose feed-forward "
+            "layer has no other norm",
+            first_layers=model.first_layers,
+        )
+    if model.positions.acts_on == "embeddings":
+        for entry in (*model.first_layers, *model.layers):
+            if entry.positions is not None:
+                raise ConfigError(
+                    f"{model.positions.kind} positions are added to the embeddings, which all "
+                    f"layers share, got positions={model.positions.kind!r} and a layer with "
+                    f"positions={entry.positions.kind!r}; give every layer positions of its "
+                    "own and set model.positions = 'none', or remove those of the layer"
+                )
+
+
+def _all_positions(model: "ModelConfig") -> tuple[PositionsConfig, ...]:
+    """Positions of the model, and of the layers that override them."""
+    own = (entry.positions for entry in (*model.first_layers, *model.layers))
+    return (model.positions, *(positions for positions in own if positions is not None))
+
+
+def _check_positions(model: "ModelConfig", positions: PositionsConfig) -> None:
+    if isinstance(positions, RotaryConfig):
+        if positions.rotary_dim is not None:
+            require(
+                positions.rotary_dim <= model.key_dim,
+                "rotary_dim must be at most head_dim",
+                rotary_dim=positions.rotary_dim,
+                head_dim=model.key_dim,
+            )
+        elif model.key_dim % 2:
+            raise ConfigError(
+                f"rotary positions need an even head_dim, got head_dim={model.key_dim}; "
+                "change d_model, num_heads or head_dim, or set rotary_dim"
+            )
+    if isinstance(positions, RelativeConfig) and model.architecture != "decoder":
+        require(
+            positions.num_buckets >= 4 and positions.num_buckets % 2 == 0,
+            "num_buckets of relative positions of an encoder must be even, and at least 4: "
+            "half are for keys after the query",
+            num_buckets=positions.num_buckets,
+        )
+
+
+def _check_implementation(model: "ModelConfig", positions: tuple[PositionsConfig, ...]) -> None:
+    if model.attention_implementation != "cudnn":
+        return
+    # Limits on head widths and segments depend on the call, so attention itself checks them.
+    biases = [each.kind for each in positions if each.acts_on == "scores"]
+    impossible = {
+        f"dtype={model.dtype!r}": ("computes in bfloat16", model.dtype == "float32"),
+        f"attention_softcap={model.attention_softcap}": (
+            "has no soft cap", model.attention_softcap is not None
+        ),
+        "attention_sinks=True": ("has no sinks", model.attention_sinks),
+        f"positions={' and '.join(map(repr, biases))}": ("takes no bias", bool(biases)),
+        f"dropout_rate={model.dropout_rate}": ("has no dropout", model.dropout_rate > 0),
+    }  # fmt: skip
+    for got, (rule, applies) in impossible.items():
+        if applies:
+            raise ConfigError(
+                f"attention_implementation 'cudnn' {rule}, got {got}; change one of the two, "
+                "such as to 'auto'"
+            )

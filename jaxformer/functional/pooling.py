@@ -1,0 +1,51 @@
+"""Pooling: one vector for each sequence, from the hidden states of its tokens."""
+
+import jax
+import jax.numpy as jnp
+
+from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.options import check_choice
+from jaxformer.functional.shapes import check_axes, check_dtype
+
+__all__ = ["pool"]
+
+
+def pool(
+    hidden: jax.Array, lengths: jax.Array | None = None, *, pooling: str = "mean"
+) -> jax.Array:
+    """Pools the hidden states of each row: their mean, or the first.
+
+    Args:
+        hidden: float `[B, T, D]`.
+        lengths: int `[B]`, number of real tokens at the start of each row; T when not given. What
+            the others hold, NaN included, changes nothing.
+        pooling: "mean", of the real tokens; or "first", the hidden state of the first token.
+
+    Returns:
+        float32 (float64 for float64) `[B, D]`; 0 for a row of length 0.
+
+    Raises:
+        ShapeError: an array does not fit.
+        ConfigError: an unknown pooling.
+
+    References:
+        Devlin et al., "BERT", 2019 (first); Reimers and Gurevych, "Sentence-BERT", 2019 (mean).
+
+    Example:
+        >>> hidden = jnp.array([[[1.0], [3.0], [jnp.nan]]])
+        >>> pool(hidden, jnp.array([2])).tolist()
+        [[2.0]]
+    """
+    check_choice("pooling", pooling, ("mean", "first"))
+    sizes = check_axes("hidden", hidden, "B T D")
+    check_dtype("hidden", hidden, "floating")
+    if lengths is None:
+        lengths = jnp.full(sizes["B"], sizes["T"])
+    check_axes("lengths", lengths, "B", sizes)
+    check_dtype("lengths", lengths, "integer")
+    # By `where` and not a product, because padding may hold NaN, and 0 * NaN is NaN.
+    real = (jnp.arange(sizes["T"])[None] < lengths[:, None])[..., None]
+    wide = jnp.where(real, hidden.astype(at_least(hidden.dtype, jnp.float32)), 0)
+    if pooling == "first":
+        return wide[:, 0]
+    return wide.sum(axis=1) / jnp.maximum(real.sum(axis=1), 1).astype(wide.dtype)

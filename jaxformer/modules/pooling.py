@@ -1,0 +1,55 @@
+"""Pooling of a sequence to one vector, with the projection that may follow it."""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from jaxformer.config import ModelConfig
+from jaxformer.functional.linear import linear
+from jaxformer.functional.pooling import pool
+from jaxformer.modules.initializers import kernel_init, param_dtype
+from jaxformer.modules.normalization import Norm
+
+__all__ = ["Pooler"]
+
+_ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}
+
+
+class Pooler(nn.Module):
+    """Pools the hidden states of each row, then projects the result where the config says so.
+
+    Args:
+        config: pooling, the pooler's activation, and whether it has a bias (`head_bias`).
+
+    References:
+        Devlin et al., "BERT", 2019 (tanh); Sanh et al., "DistilBERT", 2019 (relu); Warner et al.,
+        "ModernBERT", 2024 (gelu_norm).
+
+    Example:
+        >>> config = ModelConfig(
+        ...     architecture="encoder", max_len=8, num_layers=1, d_model=4, num_heads=2,
+        ...     pooling="first", pooler="tanh",
+        ... )
+        >>> pooler, hidden = Pooler(config), jnp.ones((2, 3, 4))
+        >>> variables = pooler.init(jax.random.key(0), hidden)
+        >>> pooler.apply(variables, hidden).shape
+        (2, 4)
+    """
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(self, hidden: jax.Array, lengths: jax.Array | None = None) -> jax.Array:
+        """Maps float `[B, T, D]` with lengths int `[B]` to float32 or float64 `[B, D]`."""
+        config, dtype = self.config, param_dtype(self.config)
+        pooled = pool(hidden, lengths, pooling=config.pooling)
+        if config.pooler is None:
+            return pooled
+        shape = (config.d_model, config.d_model)
+        kernel, bias = self.param("kernel", kernel_init(config), shape, dtype), None
+        if config.head_bias:
+            bias = self.param("bias", nn.initializers.zeros, shape[1:], dtype)
+        projected = linear(pooled, kernel, bias)
+        if config.pooler == "gelu_norm":
+            return Norm(config, name="norm")(jax.nn.gelu(projected, approximate=False))
+        return _ACTIVATIONS[config.pooler](projected)
