@@ -1,0 +1,96 @@
+"""Safetensors files that are refused, and parts of the error messages."""
+
+import json
+
+from tests.interop.crafted import craft, entry
+
+DATA = bytes(range(16))
+PAIR = {"a": entry(), "b": entry("I16", (2, 2), (8, 16))}
+
+
+def one(*args, **others):
+    return craft({"a": entry(*args, **others)}, DATA[:8])
+
+
+HOSTILE = {
+    "nothing": (b"", "at least 8 bytes, got 0"),
+    "7 bytes": (b"\0" * 7, "at least 8 bytes, got 7"),
+    "no header": (b"\0" * 8, "got 0 bytes in a file of 8"),
+    "length 1": (craft(b"{"), "got 1 bytes"),
+    "length beyond the file": (craft(PAIR, DATA, 1000), "got 1,000 bytes in a file of"),
+    "length 2**62": (craft(PAIR, DATA, 2**62), "got 4,611,686,018,427,387,904 bytes"),
+    "length 2**64 - 1": (craft(PAIR, DATA, 2**64 - 1), "must have 2 to 100,000,000 bytes"),
+    "length one short": (craft(PAIR, DATA, len(craft(PAIR)) - 9), "no JSON that is allowed"),
+    "web page": (b"<!DOCTYPE html><html>", "must have 2 to 100,000,000 bytes"),
+    "array": (craft(b"[]"), "must begin with '{'"),
+    "number": (craft(b"12"), "must begin with '{'"),
+    "space first": (craft(b" {}"), "must begin with '{'"),
+    "no JSON": (craft(b"{'a': 1}"), "no JSON that is allowed"),
+    "no UTF-8": (craft(b'{"\xff": 1}'), "can't decode byte 0xff"),
+    "zeros behind": (craft(b"{}\0\0\0\0\0\0"), "Extra data"),
+    "nested": (craft(b'{"a": ' + b"[" * 100_000), "nested too deep"),
+    "equal names": (
+        craft(b'{"a": %s, "a": %s}' % ((json.dumps(entry()).encode(),) * 2), DATA[:8]),
+        "the key 'a' is there twice",
+    ),
+    "equal dtypes": (craft(b'{"a": {"dtype": "F32", "dtype": "I8"}}'), "'dtype' is there twice"),
+    "equal metadata": (craft(b'{"__metadata__": {"b": "", "b": ""}}'), "'b' is there twice"),
+    "two metadata": (craft(b'{"__metadata__": {}, "__metadata__": {}}'), "is there twice"),
+    "huge integer": (craft(b'{"a": %s}' % (b"9" * 5000)), "64 bits at most"),
+    "NaN": (craft(b'{"a": NaN}'), "finite numbers only"),
+    "half a surrogate pair": (craft(b'{"\\ud800": 1}'), "surrogates not allowed"),
+    "name is empty": (craft({"": entry()}, DATA[:8]), "a tensor without a name"),
+    "entry is a list": (craft({"a": []}), "there must be dtype, shape and data_offsets"),
+    "no dtype": (craft({"a": {"shape": [], "data_offsets": [0, 0]}}), "there must be dtype"),
+    "no shape": (craft({"a": {"dtype": "I8", "data_offsets": [0, 0]}}), "there must be dtype"),
+    "no offsets": (craft({"a": {"dtype": "I8", "shape": []}}), "there must be dtype"),
+    "strides": (one(strides=[1]), "and no more, of tensor 'a'"),
+    "unknown dtype": (one("F33"), "dtype of tensor 'a' must be one of BOOL, .*, got 'F33'"),
+    "parts of bytes": (one("F4", (16,)), "must be one of BOOL, .*, got 'F4'; convert"),
+    "dtype is a list": (one(["F32"]), r"must be one of BOOL, .*, got \['F32'\]"),
+    "dtype in small letters": (one("f32"), "must be one of BOOL, .*, got 'f32'"),
+    "shape is a number": (one("F32", 2), "the shape must be at most 64 sizes"),
+    "shape is null": (one("F32", None), "the shape must be at most 64 sizes"),
+    "size -1": (one("F32", [-1, -2]), "the shape must be at most 64 sizes"),
+    "size is true": (one("F32", [True, 2]), "the shape must be at most 64 sizes"),
+    "size 2.0": (one("F32", [2.0]), "the shape must be at most 64 sizes"),
+    "size is a text": (one("F32", ["2"]), "the shape must be at most 64 sizes"),
+    "size 2**63": (one("F32", [2**63]), "the shape must be at most 64 sizes"),
+    "size 2**63 by nothing": (one("F32", [0, 2**63], (0, 0)), "the shape must be at most 64 sizes"),
+    "65 axes": (one("F32", [1] * 65), "the shape must be at most 64 sizes"),
+    "2**64 numbers": (one("F32", [2**32, 2**32]), r"fewer than 2\*\*63"),
+    "2**64 + 2 numbers": (one("F32", [2, 2**63 - 1, 2]), r"fewer than 2\*\*63"),
+    "2**63 bytes": (one("F64", [2**60]), r"fewer than 2\*\*63"),
+    "2**64 numbers by nothing": (one("U8", [0, 2**32, 2**32], (0, 0)), r"fewer than 2\*\*63"),
+    "one offset": (one(offsets=[8]), "data_offsets must be 2 sizes"),
+    "three offsets": (one(offsets=[0, 8, 8]), "data_offsets must be 2 sizes"),
+    "offsets are texts": (one(offsets=["0", "8"]), "data_offsets must be 2 sizes"),
+    "offsets are floats": (one(offsets=[0.0, 8.0]), "data_offsets must be 2 sizes"),
+    "offset is true": (one("U8", [1], [False, True]), "data_offsets must be 2 sizes"),
+    "offset -8": (one(offsets=[-8, 0]), "data_offsets must be 2 sizes"),
+    "offset 2**64": (one(offsets=[2**63 - 8, 2**63]), "data_offsets must be 2 sizes"),
+    "offsets swapped": (one(offsets=[8, 0]), r"as far apart as F32 and shape \[2\] say"),
+    "too few bytes": (one("F32", [3]), r"as far apart as F32 and shape \[3\] say"),
+    "too many bytes": (one("F32", [1]), "as far apart"),
+    "beyond the file": (one("F32", [4], [0, 16]), "end where it does, got .* of"),
+    "2**62 bytes": (one("U8", [2**62], [0, 2**62]), "end where it does, got 4,6"),
+    "gap before": (one(offsets=[8, 16]), "the header and tensor 'a' have a gap"),
+    "gap between": (
+        craft({"a": entry(), "b": entry(offsets=[12, 20])}, DATA + DATA[:4]),
+        "tensor 'a' and tensor 'b' have a gap between them, at byte",
+    ),
+    "gap behind": (craft({"a": entry()}, DATA), "end where it does, got"),
+    "data without tensors": (craft({}, DATA), "end where it does, got 10 of 26"),
+    "overlap": (craft({"a": entry(), "b": entry(offsets=[4, 12])}, DATA[:12]), "'b' overlap, at"),
+    "same place": (craft({"a": entry(), "b": entry()}, DATA[:8]), "'a' and tensor 'b' overlap"),
+    "nothing in a tensor": (
+        craft({"a": entry(), "b": entry("F32", [0], [4, 4])}, DATA[:8]),
+        "tensor 'a' and tensor 'b' overlap",
+    ),
+    "metadata is a list": (craft({"__metadata__": []}), "__metadata__ must be texts by name"),
+    "metadata is null": (craft({"__metadata__": None}), "__metadata__ must be texts by name"),
+    "metadata has a number": (craft({"__metadata__": {"a": 1}}), "__metadata__ must be texts"),
+    "metadata is deep": (craft({"__metadata__": {"a": {"b": "c"}}}), "__metadata__ must be texts"),
+    "metadata is a tensor": (craft({"__metadata__": entry()}, DATA[:8]), "must be texts by name"),
+    "name of many lines": (craft({"\n\x1b" * 10**5: entry("?")}, DATA[:8]), "must be one of BOOL"),
+}

@@ -1,0 +1,289 @@
+import errno
+import json
+import os
+import weakref
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from jaxformer.errors import CheckpointError, ConfigError, ShapeError, StorageError
+from jaxformer.interop.safetensors_files import LazyTensor, open_tensors, write_tensors
+from tests.interop.crafted import ARRAYS, craft, entry
+
+INDEX = "model.safetensors.index.json"
+FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+
+
+def lazy(arrays):
+    return {name: LazyTensor.of(array) for name, array in arrays.items()}
+
+
+def require_equal(tensors, arrays):
+    assert set(tensors.names) == set(arrays)
+    for name, array in arrays.items():
+        assert (tensors.shape(name), tensors.dtype(name)) == (array.shape, array.dtype)
+        assert tensors.read(name).tobytes() == array.tobytes()
+
+
+@pytest.fixture
+def sharded(tmp_path):
+    """A folder with tensors a and b in the first shard, and c in the second."""
+    arrays = {name: np.arange(3, dtype=np.float32) for name in "abc"}
+    write_tensors(tmp_path, lazy(arrays), metadata={"format": "pt"}, max_shard_bytes=24)
+    return tmp_path
+
+
+def change_index(folder, **weight_map):
+    index = json.loads((folder / INDEX).read_text())
+    index["weight_map"] |= weight_map
+    (folder / INDEX).write_text(json.dumps(index))
+
+
+@pytest.mark.parametrize("metadata", [None, {"format": "pt", "by": "ಕನ್ನಡ"}])
+def test_tensors_opened_are_the_tensors_written(tmp_path, metadata):
+    paths = write_tensors(tmp_path / "new" / "model", lazy(ARRAYS), metadata=metadata)
+    assert [path.name for path in paths] == ["model.safetensors"]
+    tensors = open_tensors(str(tmp_path / "new" / "model"))
+    require_equal(tensors, ARRAYS)
+    assert tensors.metadata == (metadata or {})
+
+
+def test_folder_without_tensors_can_be_written_and_opened(tmp_path):
+    write_tensors(tmp_path, {})
+    assert open_tensors(tmp_path).names == ()
+
+
+def test_shards_are_filled_in_order_and_named_by_the_index(tmp_path):
+    sizes = {"z": 5, "y": 3, "x": 11, "large": 100, "w": 8, "v": 0, "u": 1}
+    arrays = {name: np.full(size, 7, np.uint8) for name, size in sizes.items()}
+    paths = write_tensors(tmp_path, lazy(arrays), metadata={"format": "pt"}, max_shard_bytes=11)
+    assert [path.name for path in paths] == [f"model-0000{n}-of-00004.safetensors" for n in "1234"]
+    index = json.loads((tmp_path / INDEX).read_text())
+    assert index["metadata"] == {"total_size": 128}
+    numbers = {name: int(file[6:11]) for name, file in index["weight_map"].items()}
+    assert numbers == {"z": 1, "y": 1, "x": 2, "large": 3, "w": 4, "v": 4, "u": 4}
+    tensors = open_tensors(tmp_path)
+    require_equal(tensors, arrays)
+    assert tensors.metadata == {"format": "pt"}
+
+
+@pytest.mark.parametrize(
+    ("announced", "array"),
+    [
+        (np.float32, np.arange(15, dtype=np.float32).reshape(3, 5).T),
+        (np.int16, np.arange(30, dtype=np.int16).reshape(3, 10)[::-1, ::3]),
+        (np.float32, np.arange(6, dtype=">f4").reshape(2, 3)),
+        (">i8", np.arange(6).reshape(2, 3)),
+        (">u2", np.arange(6, dtype=">u2").reshape(3, 2).T),
+        (">c8", np.array(1 + 2j, ">c8")),
+        (np.float32, np.broadcast_to(np.float32(1.5), (2, 3))),
+        (ml_dtypes.bfloat16, np.arange(6).astype(ml_dtypes.bfloat16).reshape(2, 3).T),
+        (np.float64, np.asfortranarray(np.arange(6.0).reshape(2, 3))),
+    ],
+)
+def test_layout_and_byte_order_in_memory_do_not_matter(tmp_path, announced, array):
+    write_tensors(tmp_path, {"a": LazyTensor(array.shape, announced, lambda: array)})
+    found = open_tensors(tmp_path).read("a")
+    assert found.dtype.isnative
+    np.testing.assert_array_equal(found, array)
+
+
+def test_tensors_of_several_parts_are_written_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr("jaxformer.interop.safetensors_files._PART", 16)
+    arrays = {"a": np.arange(3 * 7 * 5.0).reshape(3, 7, 5), "b": np.arange(33, dtype=np.uint8)}
+    write_tensors(tmp_path, lazy(arrays))
+    require_equal(open_tensors(tmp_path), arrays)
+
+
+def test_one_tensor_at_a_time_is_in_memory(tmp_path):
+    made = []
+
+    def produce():
+        assert [array for array in made if array() is not None] == []
+        array = np.ones(5, np.float32)
+        made.append(weakref.ref(array))
+        return array
+
+    tensors = {str(number): LazyTensor((5,), np.float32, produce) for number in range(7)}
+    write_tensors(tmp_path, tensors, max_shard_bytes=60)
+    assert len(made) == 7
+
+
+@pytest.mark.parametrize(
+    "array", [np.ones(3, np.float32), np.ones((2, 1), np.float32), np.ones(2), [1.0, 2.0]]
+)
+def test_tensor_other_than_announced_is_refused_and_leaves_nothing(tmp_path, array):
+    tensors = lazy({"a": np.ones(2, np.float32)})
+    tensors["b"] = LazyTensor((2,), np.float32, lambda: array)
+    message = r"'b' must have shape \(2,\) and dtype float32, as was said of it, got \("
+    with pytest.raises(ShapeError, match=message):
+        write_tensors(tmp_path, tensors, max_shard_bytes=8)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_full_disk_leaves_nothing_of_the_shards_before(tmp_path, monkeypatch):
+    sync, calls = os.fsync, []
+
+    def full(descriptor):
+        calls.append(len(list(tmp_path.glob("model-*"))))
+        if len(calls) == 3:  # a file and its folder are done
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(
+        StorageError, match="00002-of-00002.safetensors cannot be written: No space"
+    ):
+        write_tensors(tmp_path, lazy({"a": np.ones(2), "b": np.ones(2)}), max_shard_bytes=16)
+    assert calls == [0, 1, 1] and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", INDEX, FIRST])
+def test_weights_that_are_there_are_never_replaced(tmp_path, name):
+    (tmp_path / name).write_text("theirs")
+    with pytest.raises(StorageError, match=f"must not have weights yet, got {name}; remove them"):
+        write_tensors(tmp_path, lazy(ARRAYS))
+    assert (tmp_path / name).read_text() == "theirs"
+
+
+def test_folder_that_cannot_be_made_is_one_clear_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "model"):
+        with pytest.raises(StorageError, match="cannot be written: .*; mend that"):
+            write_tensors(folder, {})
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.0, True, "5GB", None])
+def test_size_of_shards_is_a_positive_integer(tmp_path, size):
+    with pytest.raises(ConfigError, match="max_shard_bytes must be a positive integer, got"):
+        write_tensors(tmp_path, {}, max_shard_bytes=size)
+
+
+def test_tensors_that_no_file_can_have_are_refused_before_any_is_made(tmp_path):
+    def produce():
+        raise AssertionError("made")
+
+    tensors = {"a": LazyTensor((1,), np.int8, produce), "b": LazyTensor((1,), object, produce)}
+    with pytest.raises(ShapeError, match="'b' must be one of"):
+        write_tensors(tmp_path / "new", tensors)
+    del tensors["b"]
+    tensors["__metadata__"] = tensors["a"]
+    with pytest.raises(CheckpointError, match="'__metadata__'"):
+        write_tensors(tmp_path / "new", tensors, max_shard_bytes=1)
+    assert not (tmp_path / "new").exists()
+
+
+def test_files_may_be_links_as_in_the_cache_of_the_hub(sharded, tmp_path_factory):
+    snapshot = tmp_path_factory.mktemp("cache") / "snapshots" / "0123"
+    snapshot.mkdir(parents=True)
+    blobs = snapshot.parent.parent / "blobs"
+    blobs.mkdir()
+    for number, name in enumerate((INDEX, FIRST, SECOND)):
+        (sharded / name).rename(blobs / str(number))
+        (snapshot / name).symlink_to(f"../../blobs/{number}")
+    require_equal(open_tensors(snapshot), {name: np.arange(3, dtype=np.float32) for name in "abc"})
+
+
+def test_index_may_name_the_single_file(tmp_path):
+    write_tensors(tmp_path, lazy(ARRAYS))
+    index = {"metadata": {}, "weight_map": dict.fromkeys(ARRAYS, "model.safetensors")}
+    (tmp_path / INDEX).write_text(json.dumps(index))
+    require_equal(open_tensors(tmp_path), ARRAYS)
+
+
+def test_two_sets_of_weights_are_refused(sharded):
+    (sharded / "model.safetensors").write_bytes(craft({}))
+    with pytest.raises(
+        CheckpointError, match="one set of weights, got model.safetensors and .*ind"
+    ):
+        open_tensors(sharded)
+
+
+def test_other_files_of_a_folder_are_no_matter(sharded):
+    for name in ("consolidated.safetensors", "pytorch_model.bin", "config.json"):
+        (sharded / name).write_text("?")
+    assert set(open_tensors(sharded).names) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("weight_map", "message"),
+    [
+        ({"d": SECOND}, f"{SECOND} must have tensor 'd', and no file has it; download all"),
+        ({"a": SECOND}, f"{SECOND} must have tensor 'a'; {FIRST} has it; download all"),
+        (
+            {"d": "x.safetensors"},
+            "have the 3 files that .* names, but x.safetensors is missing; do",
+        ),
+        ({"d": "x.safetensors", "e": "y.safetensors"}, "x.safetensors, y.safetensors are missing"),
+        ({"d": "a" * 300 + ".safetensors"}, "is missing; download"),
+    ],
+)
+def test_index_that_does_not_fit_its_files_is_refused(sharded, weight_map, message):
+    change_index(sharded, **weight_map)
+    with pytest.raises(CheckpointError, match=message):
+        open_tensors(sharded)
+
+
+def test_tensor_that_the_index_does_not_name_is_refused(sharded):
+    index = json.loads((sharded / INDEX).read_text())
+    del index["weight_map"]["b"]
+    (sharded / INDEX).write_text(json.dumps(index))
+    with pytest.raises(CheckpointError, match=f"it must name tensor 'b' of {FIRST}; download all"):
+        open_tensors(sharded)
+
+
+def test_tensor_in_two_shards_is_refused(sharded):
+    (sharded / SECOND).write_bytes((sharded / FIRST).read_bytes())
+    with pytest.raises(CheckpointError, match="a tensor must be in one file, got 'a' in"):
+        open_tensors(sharded)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../model.safetensors", "/etc/model.safetensors", "./model-00001-of-00002.safetensors",
+        "sub/model.safetensors", "sub\\model.safetensors", "a\0.safetensors", "a\n.safetensors",
+        "..", ".safetensors", "", "model.bin", "model.safetensors/", "a.safetensors\n", 5, None, [],
+    ],
+)  # fmt: skip
+def test_index_names_plain_files_of_the_same_folder_only(sharded, name):
+    for place in (sharded.parent, sharded / "sub"):
+        place.mkdir(exist_ok=True)
+        (place / "model.safetensors").write_bytes(craft({"a": entry()}, bytes(8)))
+    change_index(sharded, a=name)
+    with pytest.raises(
+        CheckpointError, match="weight_map must name .safetensors files of the same"
+    ):
+        open_tensors(sharded)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is damaged: it must begin with"),
+        (
+            '{"weight_map": {"a": "b", "a": "b"}}',
+            "is damaged: the key 'a' is there twice; download",
+        ),
+        ("{}", "weight_map must be names of files, got None"),
+        ('{"weight_map": {}}', "weight_map must be names of files, got {}"),
+        ('{"weight_map": ["a.safetensors"]}', "weight_map must be names of files, got ["),
+        ('{"weight_map": ' + "[" * 99999, "nested too deep"),
+        (" " * 101, "is damaged: it must have at most 100 bytes"),
+    ],
+)
+def test_index_that_is_none_is_one_clear_error(sharded, monkeypatch, text, message):
+    if text.isspace():
+        monkeypatch.setattr("jaxformer.interop.safetensors_files._MAX_INDEX", 100)
+    (sharded / INDEX).write_text(text)
+    with pytest.raises(CheckpointError) as caught:
+        open_tensors(sharded)
+    assert message in str(caught.value)
+
+
+def test_index_that_cannot_be_read_is_one_clear_error(sharded):
+    (sharded / INDEX).unlink()
+    os.mkfifo(sharded / INDEX)
+    with pytest.raises(CheckpointError, match="index.json cannot be read: it is a FIFO"):
+        open_tensors(sharded)
