@@ -12,7 +12,7 @@ from jaxformer.functional.feed_forward import (
 )
 from jaxformer.modules.initializers import kernel_init, param_dtype, residual_init
 
-__all__ = ["FeedForward"]
+__all__ = ["FeedForward", "inner_activation"]
 
 _GATE_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu"}
 
@@ -64,3 +64,15 @@ class FeedForward(nn.Module):
             gate_kernel, up_kernel, down_kernel, gate_bias, up_bias, down_bias
         )
         return gated_feed_forward(gated, x, activation=_GATE_ACTIVATIONS[config.activation])
+
+
+def inner_activation(config: ModelConfig) -> tuple[str, bool]:
+    """Activation of the hidden layer as the functions name it, and whether a gate has it.
+
+    Example:
+        >>> sizes = {"max_len": 8, "num_layers": 1, "d_model": 4, "num_heads": 2}
+        >>> inner_activation(ModelConfig(activation="swiglu", **sizes))
+        ('silu', True)
+    """
+    name = config.activation
+    return _GATE_ACTIVATIONS.get(name, name), name in _GATE_ACTIVATIONS
