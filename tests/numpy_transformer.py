@@ -182,6 +182,22 @@ def gelu(x):
 
 
 def _feed_forward(config, params, x):
+    if config.experts is None:
+        return _network(config, params, x)
+    logits = x @ params["router_kernel"] + params.get("router_bias", 0.0)
+    chances = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    output = np.zeros_like(x)
+    for index in np.ndindex(x.shape[:-1]):
+        chosen = np.argsort(-chances[index], kind="stable")[: config.experts.num_experts_per_token]
+        weights = chances[index][chosen]
+        weights = weights / weights.sum() if config.experts.normalize_weights else weights
+        for expert, weight in zip(chosen, weights, strict=True):
+            own = {k: leaf[expert] for k, leaf in params.items() if not k.startswith("router")}
+            output[index] += weight * _network(config, own, x[index])
+    return output
+
+
+def _network(config, params, x):
     def projected(name, x):
         return x @ params[f"{name}_kernel"] + params.get(f"{name}_bias", 0.0)
 

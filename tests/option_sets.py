@@ -6,7 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxformer.config import ModelConfig, RelativeConfig, RotaryConfig, YarnScalingConfig
+from jaxformer.config import (
+    ExpertsConfig,
+    ModelConfig,
+    RelativeConfig,
+    RotaryConfig,
+    YarnScalingConfig,
+)
 from jaxformer.models import Decoder
 from tests import numpy_transformer
 
@@ -30,6 +36,9 @@ OPTIONS = {
         num_heads=4, num_kv_heads=2, head_dim=6, positions=RotaryConfig(rotary_dim=4),
         residual="parallel_one_norm", norm="layer_norm", attention_sinks=True, embedding_norm=True,
         use_bias=False, qkv_bias=True, local_window_size=3, num_token_types=3,
+        experts=ExpertsConfig(
+            num_experts=7, num_experts_per_token=2, d_ff=5, normalize_weights=False
+        ),
     ),
     "output_norms": dict(
         num_heads=4, num_kv_heads=2, head_dim=6, norm_position="output", zero_centered_norm=True,

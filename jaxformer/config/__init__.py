@@ -9,6 +9,7 @@ from jaxformer.config.decoding import (
     SearchOptions,
     TranslationConfig,
 )
+from jaxformer.config.experts import ExpertsConfig
 from jaxformer.config.files import (
     changed_settings,
     config_differences,
@@ -55,6 +56,7 @@ __all__ = [
     "BeamSearchConfig",
     "DataConfig",
     "ExperimentConfig",
+    "ExpertsConfig",
     "LoopConfig",
     "LayerConfig",
     "LearnedConfig",

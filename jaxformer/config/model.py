@@ -11,6 +11,7 @@ from jaxformer.config.checks import (
     require_shares,
     require_types,
 )
+from jaxformer.config.experts import ExpertsConfig
 from jaxformer.config.kinds import resolve_kinds
 from jaxformer.config.layers import LayerConfig
 from jaxformer.config.model_checks import check_model
@@ -167,6 +168,7 @@ class ModelConfig:
     activation: Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu", "geglu_tanh"] = (
         "gelu"
     )
+    experts: ExpertsConfig | None = None
     use_bias: bool = True
     qkv_bias: bool | None = None
     attention_output_bias: bool | None = None

@@ -24,6 +24,11 @@ from jaxformer.functional.feed_forward import (
 from jaxformer.functional.linear import linear
 from jaxformer.functional.losses import cross_entropy
 from jaxformer.functional.masks import causal, combine, padding, segments, window
+from jaxformer.functional.mixture_of_experts import (
+    ExpertsOutput,
+    ExpertsParams,
+    mixture_of_experts,
+)
 from jaxformer.functional.multi_head import (
     MultiHeadOutput,
     MultiHeadParams,
@@ -48,6 +53,8 @@ from jaxformer.functional.rotary_scaling import (
 
 __all__ = [
     "AttentionFunction",
+    "ExpertsOutput",
+    "ExpertsParams",
     "FeedForwardParams",
     "GatedFeedForwardParams",
     "KVCache",
@@ -76,6 +83,7 @@ __all__ = [
     "gated_feed_forward",
     "layer_norm",
     "linear",
+    "mixture_of_experts",
     "multi_head_attention",
     "padding",
     "pool",

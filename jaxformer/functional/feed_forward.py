@@ -10,7 +10,13 @@ from jaxformer.functional.linear import check_linear, linear
 from jaxformer.functional.options import check_choice
 from jaxformer.functional.shapes import check_axes, check_dtype, check_fields
 
-__all__ = ["FeedForwardParams", "GatedFeedForwardParams", "feed_forward", "gated_feed_forward"]
+__all__ = [
+    "FeedForwardParams",
+    "GatedFeedForwardParams",
+    "activation_function",
+    "feed_forward",
+    "gated_feed_forward",
+]
 
 
 class FeedForwardParams(NamedTuple):
@@ -61,7 +67,16 @@ _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-def _activation(name: str) -> Callable[[jax.Array], jax.Array]:
+def activation_function(name: str) -> Callable[[jax.Array], jax.Array]:
+    """Activation function of a name: "relu", "gelu", "gelu_tanh" or "silu".
+
+    Raises:
+        ConfigError: the name is unknown.
+
+    Example:
+        >>> activation_function("relu")(-1.0).item()
+        0.0
+    """
     check_choice("activation", name, _ACTIVATIONS)
     return _ACTIVATIONS[name]
 
@@ -96,7 +111,7 @@ def feed_forward(params: FeedForwardParams, x: jax.Array, *, activation: str = "
         >>> feed_forward(params, jnp.array([[1.0, 2.0], [-1.0, -2.0]])).tolist()
         [[9.0, 9.0], [0.0, 0.0]]
     """
-    activate, width = _activation(activation), _width(x)
+    activate, width = activation_function(activation), _width(x)
     check_fields("params", params, FeedForwardParams)
     hidden_width = check_linear("up_kernel", width, params.up_kernel, params.up_bias)
     check_linear("down_kernel", hidden_width, params.down_kernel, params.down_bias, output=width)
@@ -132,7 +147,7 @@ def gated_feed_forward(
         >>> gated_feed_forward(params, jnp.ones(2), activation="relu").tolist()
         [8.0, 8.0]
     """
-    activate, width = _activation(activation), _width(x)
+    activate, width = activation_function(activation), _width(x)
     check_fields("params", params, GatedFeedForwardParams)
     gate_width = check_linear("gate_kernel", width, params.gate_kernel, params.gate_bias)
     up_width = check_linear("up_kernel", width, params.up_kernel, params.up_bias)

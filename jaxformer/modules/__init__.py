@@ -3,6 +3,7 @@
 from jaxformer.modules.attention import AttentionContext, CrossAttention, MultiHeadAttention
 from jaxformer.modules.block import AttentionWeights, Block, BlockOutput
 from jaxformer.modules.embedding import Embedding
+from jaxformer.modules.experts import ExpertsFeedForward
 from jaxformer.modules.feed_forward import FeedForward
 from jaxformer.modules.normalization import Norm
 from jaxformer.modules.pooling import Pooler
@@ -25,6 +26,7 @@ __all__ = [
     "BlockOutput",
     "CrossAttention",
     "Embedding",
+    "ExpertsFeedForward",
     "FeedForward",
     "LayerExecution",
     "LearnedPositions",

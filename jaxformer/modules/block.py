@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
@@ -15,7 +16,7 @@ from jaxformer.modules.attention import (
     CrossAttention,
     MultiHeadAttention,
 )
-from jaxformer.modules.feed_forward import FeedForward
+from jaxformer.modules.experts import ExpertsFeedForward, make_feed_forward
 from jaxformer.modules.normalization import Norm
 
 __all__ = ["AttentionWeights", "Block", "BlockOutput", "check_block_output"]
@@ -132,7 +133,7 @@ class Block(nn.Module):
         cross_attention: whether attention to an encoder's output comes between the two.
         attention_norm: whether there is a norm before the attention ("pre" only).
         feed_forward: makes the feed-forward layer from config and sublayers: a module that maps
-            `[B, T, D]` to `[B, T, D]`.
+            `[B, T, D]` to `[B, T, D]`. That of the config when not given.
 
     Example:
         >>> import jax.numpy as jnp
@@ -145,7 +146,7 @@ class Block(nn.Module):
     config: ModelConfig
     cross_attention: bool = False
     attention_norm: bool = True
-    feed_forward: Callable[..., nn.Module] = FeedForward
+    feed_forward: Callable[..., nn.Module] = make_feed_forward
 
     @nn.compact
     def __call__(
@@ -193,6 +194,11 @@ class Block(nn.Module):
         feed_forward = self.feed_forward(config, sublayers=sublayers, name="feed_forward")
         if config.residual == "sequential":
             inputs = sublayer_input("feed_forward", x)
-        x = add("feed_forward", x, feed_forward(inputs))
+        if isinstance(feed_forward, ExpertsFeedForward) and context.lengths is not None:
+            # Padding does not count in the losses of the router.
+            real = jnp.arange(x.shape[1])[None] < context.lengths[:, None]
+            x = add("feed_forward", x, feed_forward(inputs, real))
+        else:
+            x = add("feed_forward", x, feed_forward(inputs))
         weights = None if own.weights is None else AttentionWeights(own.weights, cross_weights)
         return BlockOutput(x, own.cache, cross_cache, weights)

@@ -12,10 +12,9 @@ from jaxformer.functional.feed_forward import (
 )
 from jaxformer.modules.initializers import kernel_init, param_dtype, residual_init
 
-__all__ = ["GATE_ACTIVATIONS", "FeedForward"]
+__all__ = ["FeedForward", "inner_activation"]
 
-GATE_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh"}
-"""Activation of the gate, by that of the config."""
+_GATE_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh"}
 
 
 class FeedForward(nn.Module):
@@ -59,9 +58,20 @@ class FeedForward(nn.Module):
             down_bias = self.param("down_bias", nn.initializers.zeros, (config.d_model,), dtype)
         if not config.is_gated:
             params = FeedForwardParams(up_kernel, down_kernel, up_bias, down_bias)
-            return feed_forward(params, x, activation=config.activation)
+            return feed_forward(params, x, activation=inner_activation(config))
         gate_kernel, gate_bias = input_projection("gate")
         gated = GatedFeedForwardParams(
             gate_kernel, up_kernel, down_kernel, gate_bias, up_bias, down_bias
         )
-        return gated_feed_forward(gated, x, activation=GATE_ACTIVATIONS[config.activation])
+        return gated_feed_forward(gated, x, activation=inner_activation(config))
+
+
+def inner_activation(config: ModelConfig) -> str:
+    """Activation of the hidden layer as the functions name it, which is the gate's if there is one.
+
+    Example:
+        >>> sizes = {"max_len": 8, "num_layers": 1, "d_model": 4, "num_heads": 2}
+        >>> inner_activation(ModelConfig(activation="swiglu", **sizes))
+        'silu'
+    """
+    return _GATE_ACTIVATIONS.get(config.activation, config.activation)

@@ -83,6 +83,8 @@ def step_flops(
         "dots": Flops(0, forward.attention, 0, 0),
         "full": forward._replace(output=0, feed_forward=forward.feed_forward * needed / kernels),
     }[model.remat]
+    if model.experts is not None:  # the backward pass computes each expert once more by itself
+        again = again.plus(Flops(0, 0, forward.feed_forward, 0))
     return forward.times(3).plus(again).times(rows)
 
 
@@ -110,6 +112,10 @@ def _attention(model: ModelConfig, queries: int, keys: int) -> Flops:
 
 def _feed_forward(model: ModelConfig, length: int) -> Flops:
     products = _feed_forward_kernels(model) * length * model.d_model * model.ff_dim
+    if model.experts is not None:  # every expert is computed for every token, and the router
+        count, width = model.experts.num_experts, model.experts.d_ff or model.ff_dim
+        products = _feed_forward_kernels(model) * length * model.d_model * count * width
+        products += length * model.d_model * count
     return Flops(0.0, 0.0, 2.0 * products, 0.0)
 
 

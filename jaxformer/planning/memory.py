@@ -100,8 +100,11 @@ def _part_of_model(model: ModelConfig, parts: int) -> ModelConfig:
     vocab_size = model.vocab_size
     if vocab_size is not None and vocab_size % parts == 0:
         vocab_size //= parts
+    experts = model.experts
+    if experts is not None and experts.d_ff is not None:
+        experts = dataclasses.replace(experts, d_ff=max(1, experts.d_ff // parts))
     return dataclasses.replace(
-        model, vocab_size=vocab_size, num_heads=max(1, model.num_heads // parts),
+        model, experts=experts, vocab_size=vocab_size, num_heads=max(1, model.num_heads // parts),
         num_kv_heads=max(1, model.kv_heads // parts), head_dim=model.key_dim,
         value_head_dim=model.value_dim, d_ff=max(1, model.ff_dim // parts),
     )  # fmt: skip

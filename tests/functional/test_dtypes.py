@@ -68,6 +68,13 @@ FUNCTIONS = {
     "gated_feed_forward": lambda x, w: F.gated_feed_forward(
         F.GatedFeedForwardParams(w, w, w, w[0], w[0], w[0]), x
     ),
+    "mixture_of_experts": lambda x, w: [
+        F.mixture_of_experts(
+            F.ExpertsParams(w, *[jnp.stack([w] * 8)] * 3, w[0], w, w, w), x,
+            num_experts_per_token=k, normalize_weights=k == 1, mask=np.tri(2, 3, dtype=bool),
+        ).output
+        for k in (1, 2)
+    ],
     "linear": lambda x, w: F.linear(x, w, w[0]),
     "layer_norm": lambda x, w: F.layer_norm(x, w[0], w[1]),
     "rms_norm": lambda x, w: F.rms_norm(x, w[0], eps=np.float32(1e-6)),

@@ -11,6 +11,10 @@ from tests.functional.wrong_calls import FLOAT8, HUGE, OBJECTS, Traced, ints, on
 
 FEED_FORWARD = F.FeedForwardParams(ones(5, 7), ones(7, 5), ones(7), ones(5))
 GATED = F.GatedFeedForwardParams(ones(5, 7), ones(5, 7), ones(7, 5), ones(7), ones(7), ones(5))
+EXPERTS = F.ExpertsParams(
+    ones(5, 3), ones(3, 5, 7), ones(3, 7, 5), ones(3, 5, 7), ones(3), ones(3, 7), ones(3, 5),
+    ones(3, 7),
+)  # fmt: skip
 
 # A right call of each function, which the wrong ones differ from in a few arguments.
 RIGHT = {
@@ -21,6 +25,7 @@ RIGHT = {
     "gated_feed_forward": {"params": GATED, "x": ones(3, 5)},
     "layer_norm": {"x": ones(3, 5), "scale": ones(5), "bias": ones(5)},
     "linear": {"x": ones(3, 5), "kernel": ones(5, 7), "bias": ones(7)},
+    "mixture_of_experts": {"params": EXPERTS, "x": ones(2, 5), "num_experts_per_token": 2},
     "rms_norm": {"x": ones(3, 5), "scale": ones(5)},
     "unembed": {"table": ones(7, 5), "x": ones(3, 5)},
 }
@@ -76,6 +81,39 @@ CALLS = {
         ({"x": ones(3, 6)}, "gate_kernel"),
         ({"activation": "SiLU"}, "activation"),
         ({"activation": 1}, "activation"),
+    ],
+    "mixture_of_experts": [
+        ({"params": GATED}, "params"),
+        ({"params": tuple(EXPERTS)}, "params"),
+        ({"params": EXPERTS._replace(router_kernel=None)}, "router_kernel"),
+        ({"params": EXPERTS._replace(router_kernel=ones(5, 4))}, "up_kernel"),
+        ({"params": EXPERTS._replace(router_kernel=ints(5, 3))}, "router_kernel"),
+        ({"params": EXPERTS._replace(router_bias=ones(5))}, "router_bias"),
+        ({"params": EXPERTS._replace(up_kernel=ones(5, 7))}, "up_kernel"),
+        ({"params": EXPERTS._replace(up_bias=ones(7))}, "up_bias"),
+        ({"params": EXPERTS._replace(gate_kernel=ones(3, 5, 6))}, "gate_kernel"),
+        ({"params": EXPERTS._replace(gate_kernel=None)}, "gate_bias"),
+        ({"params": EXPERTS._replace(gate_bias=ones(3, 5))}, "gate_bias"),
+        ({"params": EXPERTS._replace(down_kernel=None)}, "down_kernel"),
+        ({"params": EXPERTS._replace(down_kernel=ones(3, 5, 7))}, "down_kernel"),
+        ({"params": EXPERTS._replace(down_bias=[0.0] * 5)}, "down_bias"),
+        ({"x": ones(2, 6)}, "router_kernel"),
+        ({"x": ints(2, 5)}, "x"),
+        ({"x": [1.0, 2.0]}, "x"),
+        ({"x": np.float32(1)}, "x"),
+        ({"num_experts_per_token": 0}, "num_experts_per_token"),
+        ({"num_experts_per_token": 4}, "num_experts_per_token"),
+        ({"num_experts_per_token": 2.0}, "num_experts_per_token"),
+        ({"num_experts_per_token": True}, "num_experts_per_token"),
+        ({"num_experts_per_token": None}, "num_experts_per_token"),
+        ({"num_experts_per_token": Traced(2)}, "num_experts_per_token"),
+        ({"activation": "swish"}, "activation"),
+        ({"normalize_weights": 1}, "normalize_weights"),
+        ({"normalize_weights": Traced(True)}, "normalize_weights"),
+        ({"mask": ones(2)}, "mask"),
+        ({"mask": ones(3, dtype=bool)}, "mask"),
+        ({"mask": ones(2, 5, dtype=bool)}, "mask"),
+        ({"mask": "mask"}, "mask"),
     ],
     "layer_norm": [
         ({"x": None}, "x"),

@@ -1,0 +1,64 @@
+"""Config of a mixture of experts."""
+
+import dataclasses
+
+from jaxformer.config.checks import (
+    require_at_least_zero,
+    require_at_most,
+    require_positive,
+    require_types,
+)
+from jaxformer.errors import ConfigError
+
+__all__ = ["ExpertsConfig"]
+
+# Far more than any layer has, and few enough that shapes can be counted.
+_MAX_EXPERTS = 2**20
+_MAX_WIDTH = 2**24
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExpertsConfig:
+    """Feed-forward layers of several networks, of which a router chooses a few for each token.
+
+    Args:
+        num_experts: number of networks in a layer.
+        num_experts_per_token: how many of them a token takes.
+        d_ff: hidden width of one expert; the model's d_ff when not given.
+        normalize_weights: whether the weights of a token's experts are scaled to sum to 1, as in
+            Mixtral (Jiang et al., 2024); they are the router's probabilities otherwise. A single
+            expert per token has the normalized weight 1, through which the router learns nothing:
+            for that set it to false, as in Switch Transformers.
+        load_balancing_weight: of the loss that spreads tokens evenly over the experts, which is
+            added to the training loss for every layer (Fedus et al., "Switch Transformers", 2021);
+            0 for none.
+        router_z_weight: of the loss that keeps the router's logits small, likewise (Zoph et al.,
+            "ST-MoE", 2022); 0 for none.
+        router_bias: whether the router has a bias, as in gpt-oss (OpenAI, 2025).
+
+    Example:
+        >>> mixtral = ExpertsConfig(num_experts=8, num_experts_per_token=2)
+        >>> mixtral.load_balancing_weight
+        0.01
+    """
+
+    num_experts: int
+    num_experts_per_token: int
+    d_ff: int | None = None
+    normalize_weights: bool = True
+    load_balancing_weight: float = 0.01
+    router_z_weight: float = 0.0
+    router_bias: bool = False
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        require_positive(self, "num_experts", "num_experts_per_token", "d_ff")
+        require_at_most(self, _MAX_EXPERTS, "num_experts")
+        require_at_most(self, _MAX_WIDTH, "d_ff")
+        require_at_least_zero(self, "load_balancing_weight", "router_z_weight")
+        if self.num_experts_per_token > self.num_experts:
+            raise ConfigError(
+                "num_experts_per_token must be at most num_experts, got "
+                f"num_experts_per_token={self.num_experts_per_token} and "
+                f"num_experts={self.num_experts}; lower the one, or raise the other"
+            )

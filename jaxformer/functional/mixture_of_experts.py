@@ -1,0 +1,299 @@
+"""The sparse mixture of experts: feed-forward networks of which each token takes a few."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from einops import pack, rearrange, unpack
+
+from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.feed_forward import activation_function
+from jaxformer.functional.linear import linear, on_rows
+from jaxformer.functional.options import static_bool
+from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype, check_fields
+from jaxformer.functional.sizes import is_int, is_symbolic
+
+__all__ = ["ExpertsOutput", "ExpertsParams", "mixture_of_experts"]
+
+
+class ExpertsParams(NamedTuple):
+    """Parameters of `mixture_of_experts`; gated experts, as SwiGLU, where there is a gate_kernel.
+
+    Args:
+        router_kernel: float `[D, E]`.
+        up_kernel: float `[E, D, F]`.
+        down_kernel: float `[E, F, D]`.
+        gate_kernel: float `[E, D, F]` or None.
+        router_bias: float `[E]` or None.
+        up_bias: float `[E, F]` or None.
+        down_bias: float `[E, D]` or None.
+        gate_bias: float `[E, F]` or None.
+    """
+
+    router_kernel: jax.Array
+    up_kernel: jax.Array
+    down_kernel: jax.Array
+    gate_kernel: jax.Array | None = None
+    router_bias: jax.Array | None = None
+    up_bias: jax.Array | None = None
+    down_bias: jax.Array | None = None
+    gate_bias: jax.Array | None = None
+
+
+class ExpertsOutput(NamedTuple):
+    """Result of `mixture_of_experts`; the statistics are of real tokens, in float32 or better.
+
+    Args:
+        output: float `[..., D]`, in the dtype of x.
+        load_balancing_loss: float `[]`. With k experts per token, it is k where tokens are spread
+            evenly, and E where all choose the same k experts, with all probability on them.
+        router_z_loss: float `[]`, the mean of `logsumexp(router logits)^2`.
+        expert_load: float `[E]`, the share of tokens that chose each expert; its sum is k.
+    """
+
+    output: jax.Array
+    load_balancing_loss: jax.Array
+    router_z_loss: jax.Array
+    expert_load: jax.Array
+
+
+def mixture_of_experts(
+    params: ExpertsParams, x: jax.Array,
+    *, num_experts_per_token: int, activation: str = "silu", normalize_weights: bool = True,
+    mask: Array | None = None,
+) -> ExpertsOutput:  # fmt: skip
+    r"""Sparse mixture of experts: each token takes the k experts that its router prefers.
+
+    With $p = \mathrm{softmax}(x W_{router} + b_{router})$ over all E experts and the set $K$ of
+    the k largest of them, of equal ones those of lowest index, it computes
+    $\sum_{e \in K} w_e \, \mathrm{expert}_e(x)$. The weights $w_e$ are $p_e / \sum_{i \in K} p_i$
+    as in Mixtral, or, unnormalized, the $p_e$ themselves as in Switch Transformers. A softmax over
+    the k chosen logits alone, as in gpt-oss, is the same as normalized weights. An expert is
+    `feed_forward`, or `gated_feed_forward` where there is a gate kernel.
+
+    Router, softmax and weighted sum are computed in float32 or better, the router at full
+    precision on every backend, since a rounded logit is another choice of experts. No token is
+    ever dropped. What an expert computes for tokens that did not choose it reaches neither the
+    output nor a gradient, NaN included.
+
+    Every expert is computed for every token, one expert after the other, and the backward pass
+    computes it again, so that memory holds the activations of one expert. Where tokens have fewer
+    choices in all than there are experts, as in decoding, only the chosen experts are computed:
+    k of E kernels are read for a token.
+
+    The auxiliary losses are statistics of the real tokens of this call: with several devices or
+    micro-batches, of those of one, as in published implementations. `load_balancing_loss` is
+    $E \sum_e f_e P_e$, of the share $f_e$ of tokens that chose an expert and its mean probability
+    $P_e$; no mean over tokens, so it cannot be put together from those of two batches. Each layer
+    has its own, as in the papers, where Hugging Face's `transformers` pools $f$ and $P$ of all.
+
+    Args:
+        params: router and experts.
+        x: float `[..., D]`.
+        num_experts_per_token: k, in 1 .. E.
+        activation: "relu", "gelu" (with the error function), "gelu_tanh" or "silu".
+        normalize_weights: whether the weights of a token's k experts are scaled to sum to 1. With
+            k = 1 that weight is always 1, through which the router learns nothing.
+        mask: bool `[...]`, True = a real token, which counts in the losses and the load; all are
+            where it is None. It does not change the output.
+
+    Returns:
+        The output with the auxiliary losses; without a real token they are 0.
+
+    Raises:
+        ShapeError: the shapes or dtypes do not fit.
+        ConfigError: an option is impossible.
+
+    References:
+        Shazeer et al., "Outrageously Large Neural Networks", 2017; Jiang et al., "Mixtral of
+        Experts", 2024; Fedus et al., "Switch Transformers", 2021, equation 4 (load balancing);
+        Zoph et al., "ST-MoE", 2022, equation 5 (router z-loss).
+
+    Example:
+        >>> kernel = jnp.stack([jnp.eye(2), 3 * jnp.eye(2)])
+        >>> params = ExpertsParams(jnp.eye(2), kernel, kernel)
+        >>> x = jnp.array([[1.0, 0.0], [0.0, 1.0]])
+        >>> options = {"num_experts_per_token": 1, "activation": "relu"}
+        >>> result = mixture_of_experts(params, x, **options)
+        >>> result.output.tolist(), result.load_balancing_loss.item()
+        ([[1.0, 0.0], [0.0, 9.0]], 1.0)
+    """
+    activate = activation_function(activation)
+    num_experts = _check_params(params, x)
+    if not is_int(num_experts_per_token, 1, num_experts):
+        raise ConfigError(
+            f"num_experts_per_token must be an int in 1 .. E={num_experts}, got "
+            f"{num_experts_per_token!r}"
+        )
+    normalize = static_bool("normalize_weights", normalize_weights)
+    x = jnp.asarray(x)
+    if mask is not None:
+        mask = as_array("mask", mask)
+        check_dtype("mask", mask, "bool")
+        if mask.shape != x.shape[:-1]:
+            raise ShapeError(f"mask must be [...] = {x.shape[:-1]} for x, got shape {mask.shape}")
+
+    routing = _route(params, x, int(num_experts_per_token), normalize)
+    num_tokens = math.prod(x.shape[:-1])
+    # Each step of a scan reads the kernels of one expert, so the fewer steps are the faster.
+    few = not is_symbolic(num_tokens) and num_tokens * num_experts_per_token < num_experts
+    compute = _chosen_experts if few else _all_experts
+    output = compute(params, x, routing, activate).astype(x.dtype)
+    return ExpertsOutput(output, *_statistics(routing, mask))
+
+
+_Activation = Callable[[jax.Array], jax.Array]
+
+
+class _Experts(NamedTuple):
+    """The parameters of all experts, or without their first axis those of one."""
+
+    up_kernel: jax.Array
+    up_bias: jax.Array | None
+    gate_kernel: jax.Array | None
+    gate_bias: jax.Array | None
+    down_kernel: jax.Array
+    down_bias: jax.Array | None
+
+
+def _experts(params: ExpertsParams) -> _Experts:
+    return _Experts(**{name: getattr(params, name) for name in _Experts._fields})
+
+
+class _Routing(NamedTuple):
+    """Router logits `[..., E]`, and the chosen experts `[..., k]` with their weights."""
+
+    logits: jax.Array
+    experts: jax.Array
+    weights: jax.Array
+
+
+def _route(params: ExpertsParams, x: jax.Array, num_chosen: int, normalize: bool) -> _Routing:
+    dtype = at_least(x.dtype, jnp.float32)
+    kernel = params.router_kernel.astype(dtype)
+    precision = jax.lax.Precision.HIGHEST
+    logits = on_rows(lambda rows: jnp.matmul(rows, kernel, precision=precision), x.astype(dtype))
+    if params.router_bias is not None:
+        logits = logits + jnp.broadcast_to(params.router_bias.astype(dtype), logits.shape)
+    # Of logits, since probabilities far below the largest are all rounded to 0.
+    largest, experts = jax.lax.top_k(logits, num_chosen)
+    if normalize:
+        return _Routing(logits, experts, jax.nn.softmax(largest, axis=-1))
+    log_normalizer = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
+    return _Routing(logits, experts, jnp.exp(largest - log_normalizer))
+
+
+def _all_experts(
+    params: ExpertsParams, x: jax.Array, routing: _Routing, activate: _Activation
+) -> jax.Array:
+    """Weighted sum `[..., D]` of all experts, in a scan over them."""
+
+    # Without remat the scan would keep the activations of every expert for the backward pass. XLA
+    # merges nothing across the iterations of a scan, so that needs no barriers against CSE.
+    @functools.partial(jax.checkpoint, prevent_cse=False)
+    def contribution(x: jax.Array, index: jax.Array, own: _Experts) -> jax.Array:
+        slots = routing.experts == index  # [..., k]
+        weight = jnp.where(slots, routing.weights, 0).sum(axis=-1, keepdims=True)
+        chosen = slots.any(axis=-1, keepdims=True)
+        return weight * _apply_expert(own, x, chosen, activate).astype(weight.dtype)
+
+    def add(total: jax.Array, each: Any) -> tuple[jax.Array, None]:
+        return total + contribution(x, *each), None
+
+    experts = _experts(params)
+    indices = jnp.arange(experts.up_kernel.shape[0], dtype=routing.experts.dtype)
+    start = jnp.zeros(x.shape, routing.weights.dtype)
+    total, _ = jax.lax.scan(add, start, (indices, experts))
+    return total
+
+
+def _chosen_experts(
+    params: ExpertsParams, x: jax.Array, routing: _Routing, activate: _Activation
+) -> jax.Array:
+    """The same, in a scan over the choices of all tokens.
+
+    Kernels are sliced one by one: gathering those of all choices into one array, for one product,
+    is slower than computing all experts (measured on a CPU).
+    """
+    experts = _experts(params)
+
+    def apply_choice(choice: tuple[jax.Array, jax.Array]) -> jax.Array:
+        index, token = choice  # [], [D]
+        own = jax.tree.map(
+            lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), experts
+        )
+        return _apply_expert(own, token, jnp.bool_(True), activate)
+
+    slots = jnp.broadcast_to(x[..., None, :], (*routing.experts.shape, x.shape[-1]))
+    tokens, leading = pack([slots], "* d")
+    outputs = jax.lax.map(apply_choice, (rearrange(routing.experts, "... k -> (... k)"), tokens))
+    (outputs,) = unpack(outputs, leading, "* d")  # [..., k, D]
+    return jnp.sum(routing.weights[..., None] * outputs.astype(routing.weights.dtype), axis=-2)
+
+
+def _apply_expert(
+    own: _Experts, x: jax.Array, chosen: jax.Array, activate: _Activation
+) -> jax.Array:
+    """One expert's output `[..., D]`, 0 where its bool `[..., 1]` chosen is False."""
+
+    # A product of zeros with an expert's NaN is NaN in the gradient, so it is cut after each.
+    def cut(array: jax.Array) -> jax.Array:
+        return jnp.where(chosen, array, 0)
+
+    x = cut(x)
+    up = cut(linear(x, own.up_kernel, own.up_bias, name="up_kernel"))
+    if own.gate_kernel is None:
+        hidden = activate(up)
+    else:
+        hidden = activate(cut(linear(x, own.gate_kernel, own.gate_bias, name="gate_kernel"))) * up
+    return cut(linear(hidden, own.down_kernel, own.down_bias, name="down_kernel"))
+
+
+def _statistics(
+    routing: _Routing, mask: jax.Array | None
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Load balancing loss, router z-loss and load of the experts, of the real tokens."""
+    logits = routing.logits
+    real = jnp.ones(logits.shape[:-1], bool) if mask is None else mask
+    num_experts, dtype = logits.shape[-1], logits.dtype
+    num_tokens = jnp.maximum(real.sum(dtype=jnp.int32), 1).astype(dtype)
+
+    def mean(values: jax.Array) -> jax.Array:
+        axes = tuple(range(values.ndim - 1))
+        return jnp.where(real[..., None], values, 0).sum(axis=axes) / num_tokens
+
+    load = mean(jax.nn.one_hot(routing.experts, num_experts, dtype=dtype).sum(axis=-2))
+    load_balancing = num_experts * jnp.sum(load * mean(jax.nn.softmax(logits, axis=-1)))
+    (z_loss,) = mean(jnp.square(jax.nn.logsumexp(logits, axis=-1, keepdims=True)))
+    return load_balancing, z_loss, load
+
+
+def _check_params(params: ExpertsParams, x: jax.Array) -> int:
+    """Checks the widths of x and all parameters, and returns E."""
+    check_dtype("x", x, "floating", remedy="cast it with .astype")
+    width = check_axes("x", x, "... D")["D"]
+    check_fields("params", params, ExpertsParams)
+    sizes = check_axes(
+        "router_kernel", params.router_kernel, "D E", {"D": width}, remedy="D is x's last axis"
+    )
+    sizes = check_axes("up_kernel", params.up_kernel, "E D F", sizes)
+    others = {
+        "router_bias": "E", "gate_kernel": "E D F", "gate_bias": "E F", "up_bias": "E F",
+        "down_kernel": "E F D", "down_bias": "E D",
+    }  # fmt: skip
+    for name, axes in others.items():
+        if name == "down_kernel" or getattr(params, name) is not None:
+            check_axes(name, getattr(params, name), axes, sizes)
+    for name, array in params._asdict().items():
+        if array is not None:
+            check_dtype(name, array, "floating")
+    if params.gate_bias is not None and params.gate_kernel is None:
+        raise ShapeError(
+            f"gate_bias is for experts with a gate_kernel, got gate_bias {params.gate_bias.shape} "
+            "and no gate_kernel; remove it"
+        )
+    return sizes["E"]

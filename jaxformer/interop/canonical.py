@@ -1,0 +1,62 @@
+"""Comparison of what two configs compute, however they say it."""
+
+import math
+from typing import Any
+
+from jaxformer.config import ModelConfig
+from jaxformer.interop.layer_fields import layer_windows, positions_of_layers
+
+__all__ = ["differences"]
+
+_PARTS = ("qkv", "attention_output", "feed_forward", "norm")
+# Keys of training and of how a model runs, and those that are compared by what they mean.
+_NOT_COMPARED = frozenset({
+    "init_std", "dropout_rate", "frozen_embeddings", "dtype", "param_dtype", "remat",
+    "layer_execution", "attention_implementation",
+    "positions", "layers", "first_layers", "local_window_size", "use_bias", "num_kv_heads",
+    "head_dim", "value_head_dim", "d_ff", "embedding_dim", "attention_scale",
+    "num_encoder_layers", *(f"{part}_bias" for part in _PARTS),
+})  # fmt: skip
+
+
+def differences(config: ModelConfig, other: ModelConfig) -> list[str]:
+    """What two configs compute differently, as "key=one rather than other".
+
+    Example:
+        >>> config = ModelConfig(max_len=8, num_layers=2, d_model=4, num_heads=2)
+        >>> other = ModelConfig(max_len=8, num_layers=2, d_model=4, num_heads=2, d_ff=16)
+        >>> differences(config, other)
+        []
+    """
+    one, two = _meaning(config), _meaning(other)
+    return [
+        f"{key}={one[key]!r} rather than {two[key]!r}"
+        for key in one
+        if not _equal(one[key], two[key])
+    ]
+
+
+def _meaning(config: ModelConfig) -> dict[str, Any]:
+    own = {key: value for key, value in vars(config).items() if key not in _NOT_COMPARED}
+    encoder = config.num_encoder_layers or config.num_layers
+    biases = {f"{part}_bias": config.has_bias(part) for part in _PARTS}  # type: ignore[arg-type]
+    biases["norm_bias"] &= config.norm == "layer_norm"
+    return own | biases | {
+        "positions": positions_of_layers(config),
+        "local_window_size": layer_windows(config),
+        "num_kv_heads": config.kv_heads,
+        "head_dim": config.key_dim,
+        "value_head_dim": config.value_dim,
+        "d_ff": config.ff_dim,
+        "embedding_dim": config.table_dim,
+        "attention_scale": config.attention_scale or config.key_dim**-0.5,
+        "num_encoder_layers": encoder if config.architecture == "encoder_decoder" else None,
+        "attention_norm": [layer.attention_norm is not False for layer in config.layer_overrides],
+        "attention": [layer.attention for layer in config.layer_overrides],
+    }  # fmt: skip
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9)
+    return bool(one == other)

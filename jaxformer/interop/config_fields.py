@@ -1,0 +1,151 @@
+"""Strict reading of a `config.json`: every field is used, or known not to matter, or refused."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxformer.config.checks import suggestion
+from jaxformer.errors import ConfigError
+
+__all__ = ["ConfigFields"]
+
+# Fields of every config that do not change what a model computes when it is used.
+_INERT = frozenset({
+    # What wrote the file, and how transformers returns things.
+    "_name_or_path", "_commit_hash", "transformers_version", "model_type", "architectures",
+    "auto_map", "tokenizer_class", "use_cache", "output_attentions", "output_hidden_states",
+    "return_dict", "torchscript", "torch_dtype", "dtype", "gradient_checkpointing",
+    "_attn_implementation", "_attn_implementation_autoset", "attn_implementation",
+    "chunk_size_feed_forward", "language", "license", "tags",
+    # Of training and of its losses.
+    "initializer_range", "init_std", "problem_type", "finetuning_task", "task_specific_params",
+    "use_bfloat16", "_num_labels", "num_labels", "summary_activation", "summary_first_dropout",
+    "summary_proj_to_labels", "summary_type", "summary_use_proj",
+    # Of generation, which has a file and arguments of its own.
+    "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "cls_token_id",
+    "mask_token_id", "unk_token_id", "prefix", "max_length", "min_length", "do_sample",
+    "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty", "temperature", "top_k",
+    "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size",
+    "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "output_scores",
+    "return_dict_in_generate", "forced_bos_token_id", "forced_eos_token_id",
+    "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens",
+    "begin_suppress_tokens", "decoder_start_token_id", "tf_legacy_loss", "id2label", "label2id",
+})  # fmt: skip
+
+# Fields that transformers knows of every config, with the only value that is supported.
+_FIXED: dict[str, Any] = {
+    "pruned_heads": {}, "add_cross_attention": False, "cross_attention_hidden_size": None,
+    "tie_encoder_decoder": False, "quantization_config": None,
+}  # fmt: skip
+
+
+class ConfigFields:
+    """Fields of a `config.json`, each of which a family takes or names; the rest is refused.
+
+    Args:
+        values: content of the file.
+        where: path of the file, for messages.
+        ignore: names of fields that the user knows not to matter.
+
+    Example:
+        >>> fields = ConfigFields({"n_embd": 8, "model_type": "gpt2"}, "config.json")
+        >>> fields.take("n_embd", int)
+        8
+        >>> fields.finish()
+    """
+
+    def __init__(self, values: Mapping[str, Any], where: str, ignore: tuple[str, ...] = ()) -> None:
+        self._values = dict(values)
+        self._where = where
+        self._left = set(values) - _INERT - set(ignore)
+        for name, only in _FIXED.items():
+            self.require(name, only)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def take(self, name: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
+        """Value of a field.
+
+        Args:
+            name: of the field.
+            kind: type that it must have; an int is a float, too, and null is always the default.
+            default: what transformers takes where the field is missing or null; must be there if
+                not given.
+
+        Raises:
+            ConfigError: the field is missing, or has another type.
+        """
+        self._left.discard(name)
+        value = self._values.get(name)
+        if value is None:
+            if default is ...:
+                raise ConfigError(
+                    f"{self._where} must have {name}"
+                    f"{suggestion(name, self._values)}; take the file that is with the weights"
+                )
+            return default
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        kinds = (*kinds, int) if float in kinds else kinds
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            names = " or ".join(each.__name__ for each in kinds)
+            raise ConfigError(f"{self._where}: {name} must be {names}, got {value!r}")
+        return value
+
+    def optional(self, name: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
+        """Value of a field where null means none, and not the value of a missing field."""
+        if name in self._values and self._values[name] is None:
+            self._left.discard(name)
+            return None
+        return self.take(name, kind, default)
+
+    def require(self, name: str, *allowed: Any) -> None:
+        """Refuses a field whose value changes the computation in a way that there is no option for.
+
+        Args:
+            name: of the field.
+            *allowed: values that are supported; the first is that of a missing field.
+
+        Raises:
+            ConfigError: it has another value.
+        """
+        self._left.discard(name)
+        value = self._values.get(name, allowed[0])
+        if value is not None and not any(value == a and type(value) is type(a) for a in allowed):
+            raise ConfigError(
+                f"{self._where}: {name}={value!r} changes what the model computes and is not "
+                f"supported, only {' or '.join(map(repr, allowed))}"
+            )
+
+    def choose(self, name: str, choices: Mapping[Any, Any], default: Any = ...) -> Any:
+        """What a field's value stands for here.
+
+        Args:
+            name: of the field.
+            choices: meanings by value.
+            default: value that a missing field has.
+
+        Raises:
+            ConfigError: the value is not among them.
+        """
+        value = self.take(name, (str, bool, int, float), default)
+        if value not in choices:
+            self.require(name, *choices)
+        return choices[value]
+
+    def skip(self, *names: str) -> None:
+        """Names fields of a family that do not change what the model computes."""
+        self._left.difference_update(names)
+
+    def finish(self) -> None:
+        """Refuses the fields that were neither taken nor named.
+
+        Raises:
+            ConfigError: there are some; they are listed.
+        """
+        if self._left:
+            names = ", ".join(sorted(self._left))
+            first = min(self._left)
+            raise ConfigError(
+                f"{self._where} has fields that are not known here, and may change what the model "
+                f"computes: {names}; for those that do not, pass ignore=({first!r},)"
+            )

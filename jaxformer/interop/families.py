@@ -1,0 +1,80 @@
+"""The families of models that can be loaded and saved."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from flax import linen as nn
+
+from jaxformer.config.checks import suggestion
+from jaxformer.errors import ConfigError
+from jaxformer.interop.family import Family, ModelKind
+from jaxformer.interop.gemma import GEMMA_FAMILIES
+from jaxformer.interop.gpt import GPT_FAMILIES
+from jaxformer.interop.llama import LLAMA_FAMILIES
+from jaxformer.interop.llama_variants import VARIANT_FAMILIES
+from jaxformer.interop.qwen import QWEN_FAMILIES
+from jaxformer.models import (
+    Decoder,
+    EncoderDecoder,
+    MaskedLanguageModel,
+    PooledEncoder,
+    SequenceClassifier,
+)
+
+__all__ = ["FAMILIES", "family_of", "model_class"]
+
+FAMILIES: Mapping[str, Family] = MappingProxyType({
+    family.model_type: family
+    for families in (
+        GPT_FAMILIES, LLAMA_FAMILIES, QWEN_FAMILIES, VARIANT_FAMILIES, GEMMA_FAMILIES,
+    )
+    for family in families
+})  # fmt: skip
+"""The families by model_type."""
+
+_CLASSES: dict[ModelKind, type[nn.Module]] = {
+    "decoder": Decoder,
+    "encoder_decoder": EncoderDecoder,
+    "masked": MaskedLanguageModel,
+    "classifier": SequenceClassifier,
+    "pooled": PooledEncoder,
+}
+
+
+def model_class(kind: ModelKind) -> Any:
+    """Class of the models that compute this."""
+    return _CLASSES[kind]
+
+
+def family_of(values: Mapping[str, Any], where: str) -> tuple[Family, ModelKind]:
+    """Family of a `config.json`, and what its model computes.
+
+    Args:
+        values: content of the file.
+        where: its path, for messages.
+
+    Raises:
+        ConfigError: the family, or the class of the model, is not supported.
+
+    Example:
+        >>> values = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
+        >>> family, kind = family_of(values, "config.json")
+        >>> family.model_type, kind
+        ('gpt2', 'decoder')
+    """
+    model_type = values.get("model_type")
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        raise ConfigError(
+            f"{where}: model_type must be one of {', '.join(FAMILIES)}, got {model_type!r}"
+            + suggestion(str(model_type), FAMILIES)
+        )
+    family = FAMILIES[model_type]
+    names = values.get("architectures")
+    name = names[0] if isinstance(names, list) and len(names) == 1 else names
+    if not isinstance(name, str) or name not in family.classes:
+        raise ConfigError(
+            f"{where}: architectures must be one of {', '.join(family.classes)}, got {names!r}; "
+            "other classes of transformers are not supported"
+        )
+    return family, family.classes[name]

@@ -1,0 +1,129 @@
+"""Gemma 2 and 3: sandwich norms with scales less 1, scaled embeddings, windows in most layers."""
+
+from typing import Any
+
+from jaxformer.config import LayerConfig, ModelConfig
+from jaxformer.interop.config_fields import ConfigFields
+from jaxformer.interop.family import ModelKind
+from jaxformer.interop.layer_fields import (
+    FULL,
+    SLIDING,
+    layer_keys,
+    layer_windows,
+    positions_of_layers,
+    read_layer_types,
+    rotary_config,
+    rotary_values,
+    window_size,
+    write_layer_types,
+)
+from jaxformer.interop.layouts import same
+from jaxformer.interop.llama import (
+    ATTENTION,
+    ENDS,
+    FEED_FORWARD,
+    LAYER,
+    decoder_family,
+    read_llama,
+    write_llama,
+)
+
+__all__ = ["GEMMA_FAMILIES"]
+
+_TENSORS = ENDS | ATTENTION | FEED_FORWARD | {
+    LAYER + "input_layernorm.weight": same("{stack}/attention_norm/scale"),
+    LAYER + "post_attention_layernorm.weight": same("{stack}/attention_output_norm/scale"),
+    LAYER + "pre_feedforward_layernorm.weight": same("{stack}/feed_forward_norm/scale"),
+    LAYER + "post_feedforward_layernorm.weight": same("{stack}/feed_forward_output_norm/scale"),
+}  # fmt: skip
+_ACTS = {"gelu_pytorch_tanh": "geglu_tanh", "gelu": "geglu", "silu": "swiglu"}
+
+
+def _read_gemma(fields: ConfigFields, *, has_rotary: bool = True) -> dict[str, Any]:
+    values = read_llama(
+        fields, tied=True, head_dim=256, max_len=8192, acts=_ACTS, act="gelu_pytorch_tanh",
+        act_field="hidden_activation", has_rotary=has_rotary,
+    )  # fmt: skip
+    fields.skip("hidden_act")  # an older name, which transformers does not read
+    fields.require("use_bidirectional_attention", None, False)
+    return values | {
+        "norm_position": "sandwich",
+        "zero_centered_norm": True,
+        "scale_embeddings": True,
+        "attention_scale": fields.take("query_pre_attn_scalar", float, 256) ** -0.5,
+    }
+
+
+def _write_gemma(model: ModelConfig) -> dict[str, Any]:
+    values = write_llama(model, "mlp_bias", acts=_ACTS, act_field="hidden_activation")
+    scale = model.attention_scale or model.key_dim**-0.5
+    return values | write_layer_types(model) | {"query_pre_attn_scalar": _whole(scale**-2)}
+
+
+def _whole(number: float) -> float | int:
+    """The integer that a power of a root was meant to be, where it is one."""
+    return round(number) if abs(number - round(number)) < 1e-6 * number else number
+
+
+def _read_gemma2(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    """Every second layer has a window, the first included."""
+    values = _read_gemma(fields) | {
+        "attention_softcap": fields.optional("attn_logit_softcapping", float, 50.0),
+        "logit_softcap": fields.optional("final_logit_softcapping", float, 30.0),
+    }
+    fields.skip("cache_implementation")
+    size = window_size(fields.optional("sliding_window", int, 4096))
+    near = read_layer_types(fields, [layer % 2 == 0 for layer in range(values["num_layers"])])
+    layers = [LayerConfig(local_window_size=size if is_near else None) for is_near in near]
+    return values | layer_keys(values["positions"], layers)
+
+
+def _write_gemma2(model: ModelConfig) -> dict[str, Any]:
+    return _write_gemma(model) | {
+        "attn_logit_softcapping": model.attention_softcap,
+        "final_logit_softcapping": model.logit_softcap,
+    }
+
+
+def _read_gemma3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    """Five layers of six have a window, and rotary positions of their own."""
+    every = fields.take("sliding_window_pattern", int, 6)
+    every = fields.take("_sliding_window_pattern", int, every)
+    given = fields.take("rope_parameters", dict, {})
+    scaling = fields.take("rope_scaling", dict, {})
+    far = {"rope_theta": fields.take("rope_theta", float, 1e6)} | scaling | given.get(FULL, {})
+    base = fields.take("rope_local_base_freq", float, 10_000.0)
+    near = {"rope_theta": base} | given.get(SLIDING, {})
+    values = _read_gemma(fields, has_rotary=False) | {
+        "qk_norm": True,
+        "logit_softcap": fields.optional("final_logit_softcapping", float),
+    }
+    # transformers reads the cap of Gemma 2, and passes it to no layer.
+    fields.skip("cache_implementation", "attn_logit_softcapping")
+    size = window_size(fields.optional("sliding_window", int, 4096))
+    depth = values["num_layers"]
+    types = read_layer_types(fields, [(layer + 1) % every != 0 for layer in range(depth)])
+    # In older files rope_scaling is of the layers without a window only.
+    wide, local = (rotary_config(v, values["head_dim"], values["max_len"]) for v in (far, near))
+    windowed = LayerConfig(local_window_size=size, positions=local)
+    layers = [windowed if is_near else LayerConfig() for is_near in types]
+    return values | layer_keys(wide, layers)
+
+
+def _write_gemma3(model: ModelConfig) -> dict[str, Any]:
+    windows, schemes = layer_windows(model), positions_of_layers(model)
+    by_type = {
+        FULL if window is None else SLIDING: rotary_values(scheme, model.key_dim)
+        for window, scheme in zip(windows, schemes, strict=True)
+    }
+    default = next(iter(by_type.values()))
+    return _write_gemma(model) | {
+        "final_logit_softcapping": model.logit_softcap,
+        "rope_parameters": {FULL: default, SLIDING: default} | by_type,
+    }
+
+
+GEMMA_FAMILIES = (
+    decoder_family("gemma2", "Gemma2", _read_gemma2, _write_gemma2, _TENSORS),
+    decoder_family("gemma3_text", "Gemma3", _read_gemma3, _write_gemma3, _TENSORS),
+)

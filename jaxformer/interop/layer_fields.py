@@ -1,0 +1,213 @@
+"""Fields that several families share: rotary positions, and what differs from layer to layer."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from jaxformer.config import (
+    LayerConfig,
+    LinearScalingConfig,
+    Llama3ScalingConfig,
+    ModelConfig,
+    PositionsConfig,
+    RotaryConfig,
+    RotaryScalingConfig,
+    YarnScalingConfig,
+)
+from jaxformer.errors import ConfigError
+from jaxformer.interop.config_fields import ConfigFields
+
+__all__ = [
+    "FULL",
+    "SLIDING",
+    "layer_keys",
+    "layer_windows",
+    "one_window",
+    "positions_of_layers",
+    "read_layer_types",
+    "read_rotary",
+    "rotary_config",
+    "rotary_values",
+    "window_size",
+    "write_layer_types",
+    "write_rotary",
+]
+
+FULL, SLIDING = "full_attention", "sliding_attention"  # values of layer_types
+
+
+def read_rotary(
+    fields: ConfigFields, head_dim: int, base: float = 10_000.0, max_len: int = 2048,
+    share: float = 1.0,
+) -> RotaryConfig:  # fmt: skip
+    """Rotary positions of a config: `rope_parameters`, or the older rope_theta and rope_scaling.
+
+    Args:
+        fields: of the config.
+        head_dim: width of a head, of which `partial_rotary_factor` is a share.
+        base: of a config that does not say it.
+        max_len: length that scaling starts from where it does not say one.
+        share: `partial_rotary_factor` of a config that does not say it.
+    """
+    values = {
+        "rope_theta": fields.take("rope_theta", float, base),
+        "partial_rotary_factor": fields.take("partial_rotary_factor", float, share),
+        **fields.take("rope_scaling", dict, {}),
+        **fields.take("rope_parameters", dict, {}),
+    }
+    return rotary_config(values, head_dim, max_len)
+
+
+def rotary_config(values: dict[str, Any], head_dim: int, max_len: int) -> RotaryConfig:
+    """Rotary positions of one `rope_parameters`.
+
+    Args:
+        values: its content.
+        head_dim: width of a head.
+        max_len: length that scaling starts from where it does not say one.
+    """
+    fields = ConfigFields(values, "rope_parameters of config.json")
+    kind = fields.take("type", str, "default")  # the older name
+    kind = fields.take("rope_type", str, kind)
+    share = fields.take("partial_rotary_factor", float, 1.0)
+    width = int(head_dim * share)
+    base = float(fields.take("rope_theta", float))
+    scaling = _scaling(kind, fields, max_len)
+    fields.finish()
+    return RotaryConfig(base=base, rotary_dim=None if width == head_dim else width, scaling=scaling)
+
+
+def _scaling(kind: str, fields: ConfigFields, max_len: int) -> RotaryScalingConfig | None:
+    if kind == "default":
+        return None
+    if kind not in ("linear", "llama3", "yarn"):
+        raise ConfigError(
+            f"rope_type {kind!r} is not supported, only default, linear, llama3 and yarn: its "
+            "angles depend on the length of the text, so that no cache of keys would stay right"
+        )
+    factor = float(fields.take("factor", float))
+    if kind == "linear":
+        return LinearScalingConfig(factor=factor)
+    original = fields.take("original_max_position_embeddings", int, max_len)
+    if kind == "llama3":
+        return Llama3ScalingConfig(
+            factor=factor,
+            low_freq_factor=float(fields.take("low_freq_factor", float)),
+            high_freq_factor=float(fields.take("high_freq_factor", float)),
+            original_max_len=original,
+        )
+    return YarnScalingConfig(
+        factor=factor,
+        original_max_len=original,
+        beta_fast=float(fields.take("beta_fast", float, 32.0)),
+        beta_slow=float(fields.take("beta_slow", float, 1.0)),
+        attention_factor=fields.take("attention_factor", float, None),
+        truncate=fields.take("truncate", bool, True),
+        mscale=fields.take("mscale", float, None),
+        mscale_all_dim=fields.take("mscale_all_dim", float, None),
+    )
+
+
+def write_rotary(model: ModelConfig) -> dict[str, Any]:
+    """`rope_parameters` of a model, all of whose rotated layers are rotated alike."""
+    rotated = [each for each in positions_of_layers(model) if each.kind != "none"]
+    return rotary_values(rotated[0] if rotated else RotaryConfig(), model.key_dim)
+
+
+def rotary_values(positions: PositionsConfig, head_dim: int) -> dict[str, Any]:
+    """`rope_parameters` of rotary positions; of positions of another kind, the default ones."""
+    positions = positions if isinstance(positions, RotaryConfig) else RotaryConfig()
+    values: dict[str, Any] = {"rope_theta": positions.base, "rope_type": "default"}
+    if positions.rotary_dim is not None:
+        values["partial_rotary_factor"] = positions.rotary_dim / head_dim
+    scaling = positions.scaling
+    if scaling is None:
+        return values
+    given = dataclasses.asdict(scaling)
+    values["rope_type"] = given.pop("kind")
+    if "original_max_len" in given:
+        values["original_max_position_embeddings"] = given.pop("original_max_len")
+    return values | {name: value for name, value in given.items() if value is not None}
+
+
+def layer_keys(positions: PositionsConfig, layers: Sequence[LayerConfig]) -> dict[str, Any]:
+    """Keys of a `ModelConfig` whose layers are these: the shortest first layers and pattern.
+
+    Args:
+        positions: of the layers that have none of their own.
+        layers: every layer of the model.
+
+    Returns:
+        positions, local_window_size, first_layers and layers.
+
+    Example:
+        >>> near, far = LayerConfig(local_window_size=3), LayerConfig()
+        >>> keys = layer_keys(RotaryConfig(), [far, near, near, near])
+        >>> keys["first_layers"] == (far,), keys["layers"] == (near,)
+        (True, True)
+    """
+    if all(layer == layers[0] for layer in layers):
+        own = layers[0].positions
+        return {
+            "positions": positions if own is None else own,
+            "local_window_size": layers[0].local_window_size,
+        }
+    for size in range(2, len(layers)):
+        for first in range(size):
+            rest, period = layers[first:], size - first
+            if all(layer == rest[i % period] for i, layer in enumerate(rest)):
+                return {
+                    "positions": positions,
+                    "first_layers": tuple(layers[:first]),
+                    "layers": tuple(rest[:period]),
+                }
+    return {"positions": positions, "layers": tuple(layers)}
+
+
+def window_size(window: int | None) -> int | None:
+    """`local_window_size` of a `sliding_window`, which counts the token itself."""
+    return None if window is None else window - 1
+
+
+def one_window(fields: ConfigFields, default: int | None = None) -> int | None:
+    """Window of a family that has the same in all layers, or none."""
+    return window_size(fields.optional("sliding_window", int, default))
+
+
+def read_layer_types(fields: ConfigFields, default: Sequence[bool]) -> list[bool]:
+    """Whether each layer has a window, by `layer_types`.
+
+    Args:
+        fields: of the config.
+        default: of a config that does not say it; one for each layer.
+    """
+    types = fields.take("layer_types", list, [SLIDING if near else FULL for near in default])
+    if len(types) != len(default) or not set(types) <= {FULL, SLIDING}:
+        raise ConfigError(
+            f"config.json: layer_types must be {FULL} or {SLIDING} for each of {len(default)} "
+            f"layers, got {types}; other kinds are not supported"
+        )
+    return [each == SLIDING for each in types]
+
+
+def layer_windows(model: ModelConfig) -> list[int | None]:
+    """`sliding_window` of every layer."""
+    sizes = (
+        model.local_window_size if layer.local_window_size is None else layer.local_window_size
+        for layer in model.layer_overrides
+    )
+    return [None if size is None else size + 1 for size in sizes]
+
+
+def positions_of_layers(model: ModelConfig) -> list[PositionsConfig]:
+    """Positions of every layer."""
+    return [layer.positions or model.positions for layer in model.layer_overrides]
+
+
+def write_layer_types(model: ModelConfig) -> dict[str, Any]:
+    """`sliding_window` and `layer_types`; of windows of unequal size, the first."""
+    windows = layer_windows(model)
+    return {
+        "sliding_window": next((window for window in windows if window is not None), None),
+        "layer_types": [FULL if window is None else SLIDING for window in windows],
+    }

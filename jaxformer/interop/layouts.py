@@ -1,0 +1,107 @@
+"""How a tensor of a checkpoint holds parameters of a model.
+
+Parameters lie side by side on their last axis, which is that of outputs: kernels are `[in, out]`
+here. Torch's `nn.Linear` stores `[out, in]`.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from einops import rearrange
+
+__all__ = ["Layout", "linear", "linear_by_head", "row", "rows_from", "same", "same_by_head"]
+
+Shape = tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Layout of one tensor.
+
+    Args:
+        leaves: paths of the parameters that it holds, in order. `{stack}` in a path is the group of
+            stacked layers that a layer belongs to.
+        transposed: whether it is `[out, in]`.
+        by_head: whether equally wide parameters alternate head by head, as `(n part h)`, rather
+            than lie one after the other.
+        skipped_rows: rows at its start that no parameter has; they are written as zeros.
+        leading: whether it has an axis of size 1 in front.
+    """
+
+    leaves: tuple[str, ...]
+    transposed: bool = False
+    by_head: bool = False
+    skipped_rows: int = 0
+    leading: bool = False
+
+    def shape(self, shapes: Sequence[Shape]) -> Shape:
+        """Shape of the tensor of parameters of these shapes."""
+        *others, _ = shapes[0]
+        joined = (*others, sum(shape[-1] for shape in shapes))
+        if self.transposed:
+            joined = joined[::-1]
+        joined = (joined[0] + self.skipped_rows, *joined[1:])
+        return (1, *joined) if self.leading else joined
+
+    def parts(
+        self, tensor: np.ndarray, shapes: Sequence[Shape], num_heads: int
+    ) -> list[np.ndarray]:
+        """Views of a tensor as parameters of these shapes."""
+        tensor = tensor[0] if self.leading else tensor
+        tensor = tensor[self.skipped_rows :]
+        tensor = tensor.T if self.transposed else tensor
+        if self.by_head:
+            pattern = "... (n part h) -> part ... n h"
+            heads = rearrange(tensor, pattern, part=len(shapes), n=num_heads)
+            return [rearrange(part, "... n h -> ... (n h)") for part in heads]
+        ends = np.cumsum([shape[-1] for shape in shapes])
+        return np.split(tensor, ends[:-1], axis=-1)
+
+    def join(self, parts: Sequence[np.ndarray], num_heads: int) -> np.ndarray:
+        """The tensor of parameters."""
+        if self.by_head:
+            heads = [rearrange(part, "... (n h) -> ... n h", n=num_heads) for part in parts]
+            tensor = rearrange(heads, "part ... n h -> ... (n part h)")
+        else:
+            tensor = np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
+        tensor = tensor.T if self.transposed else tensor
+        if self.skipped_rows:
+            fill = [(self.skipped_rows, 0), *[(0, 0)] * (tensor.ndim - 1)]
+            tensor = np.pad(tensor, fill)
+        return tensor[None] if self.leading else tensor
+
+    def size(self, shapes: Sequence[Shape]) -> int:
+        """Number of elements of the tensor."""
+        return math.prod(self.shape(shapes))
+
+
+def same(*leaves: str) -> Layout:
+    """A vector, a table, or a kernel `[in, out]`, as of GPT-2's `Conv1D`."""
+    return Layout(leaves)
+
+
+def linear(*leaves: str) -> Layout:
+    """A kernel `[out, in]`, as of torch's `nn.Linear`."""
+    return Layout(leaves, transposed=True)
+
+
+def same_by_head(*leaves: str) -> Layout:
+    """Biases that alternate head by head, as of GPT-NeoX."""
+    return Layout(leaves, by_head=True)
+
+
+def linear_by_head(*leaves: str) -> Layout:
+    """Kernels `[out, in]` whose outputs alternate head by head, as of GPT-NeoX."""
+    return Layout(leaves, transposed=True, by_head=True)
+
+
+def rows_from(start: int, leaf: str) -> Layout:
+    """A table of positions whose first rows are never used, as of OPT, BART and RoBERTa."""
+    return Layout((leaf,), skipped_rows=start)
+
+
+def row(leaf: str) -> Layout:
+    """A vector with an axis of size 1 in front, as `final_logits_bias`."""
+    return Layout((leaf,), leading=True)

@@ -1,0 +1,107 @@
+"""Phi-3, OLMo 2 and StarCoder 2: Llama with other tensors, norms or feed-forward layers."""
+
+from typing import Any
+
+from jaxformer.config import ModelConfig
+from jaxformer.interop.config_fields import ConfigFields
+from jaxformer.interop.family import ModelKind
+from jaxformer.interop.layer_fields import one_window
+from jaxformer.interop.layouts import linear, same
+from jaxformer.interop.llama import (
+    ATTENTION,
+    ENDS,
+    FEED_FORWARD,
+    LAYER,
+    PLAIN,
+    PRE_NORMS,
+    decoder_family,
+    read_llama,
+    write_llama,
+)
+
+__all__ = ["VARIANT_FAMILIES"]
+
+# Queries, keys and values are one product, and so are gate and up.
+_PHI3 = ENDS | PRE_NORMS | {
+    LAYER + "self_attn.qkv_proj.weight": linear(
+        "{stack}/attention/query_kernel", "{stack}/attention/key_kernel",
+        "{stack}/attention/value_kernel",
+    ),
+    LAYER + "self_attn.o_proj.weight": linear("{stack}/attention/output_kernel"),
+    LAYER + "mlp.gate_up_proj.weight": linear(
+        "{stack}/feed_forward/gate_kernel", "{stack}/feed_forward/up_kernel"
+    ),
+    LAYER + "mlp.down_proj.weight": linear("{stack}/feed_forward/down_kernel"),
+}  # fmt: skip
+
+# The norms are on the sublayers' outputs.
+_OLMO2 = ENDS | ATTENTION | FEED_FORWARD | {
+    LAYER + "post_attention_layernorm.weight": same("{stack}/attention_output_norm/scale"),
+    LAYER + "post_feedforward_layernorm.weight": same("{stack}/feed_forward_output_norm/scale"),
+}  # fmt: skip
+
+_STARCODER2 = ENDS | PRE_NORMS | ATTENTION | {
+    LAYER + "mlp.c_fc.weight": linear("{stack}/feed_forward/up_kernel"),
+    LAYER + "mlp.c_fc.bias": same("{stack}/feed_forward/up_bias"),
+    LAYER + "mlp.c_proj.weight": linear("{stack}/feed_forward/down_kernel"),
+    LAYER + "mlp.c_proj.bias": same("{stack}/feed_forward/down_bias"),
+}  # fmt: skip
+
+
+def _read_phi3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    # Where scaling starts, which only longrope asks for.
+    fields.skip("resid_pdrop", "embd_pdrop", "original_max_position_embeddings")
+    values = read_llama(fields, max_len=4096, eps=1e-5, has_biases=False)
+    return values | {"local_window_size": one_window(fields)}
+
+
+def _write_phi3(model: ModelConfig) -> dict[str, Any]:
+    window = model.local_window_size
+    values = {"sliding_window": None if window is None else window + 1}
+    # transformers checks these two against each other, also where nothing is scaled.
+    values["original_max_position_embeddings"] = model.max_len
+    return write_llama(model, "attention_bias", "mlp_bias", "head_dim") | values
+
+
+def _read_olmo2(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    return read_llama(fields, eps=1e-5) | {
+        "norm_position": "output", "qk_norm": True, "qk_norm_over": "all_heads",
+    }  # fmt: skip
+
+
+def _write_olmo2(model: ModelConfig) -> dict[str, Any]:
+    return write_llama(model, "mlp_bias", "head_dim")
+
+
+def _read_starcoder2(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    fields.skip("residual_dropout", "embedding_dropout")
+    values = read_llama(
+        fields, tied=True, max_len=4096, acts=PLAIN, act="gelu_pytorch_tanh", has_biases=False
+    )
+    biases = fields.take("use_bias", bool, True)
+    return values | {
+        "norm": "layer_norm",
+        "norm_eps": float(fields.take("norm_epsilon", float, 1e-5)),
+        "norm_bias": True,
+        "qkv_bias": biases,
+        "attention_output_bias": biases,
+        "feed_forward_bias": biases,
+        "local_window_size": one_window(fields),
+    }
+
+
+def _write_starcoder2(model: ModelConfig) -> dict[str, Any]:
+    window = model.local_window_size
+    without = ("attention_bias", "mlp_bias", "head_dim", "rms_norm_eps")
+    return write_llama(model, *without, acts=PLAIN) | {
+        "norm_epsilon": model.norm_eps,
+        "use_bias": model.has_bias("qkv"),
+        "sliding_window": None if window is None else window + 1,
+    }
+
+
+VARIANT_FAMILIES = (
+    decoder_family("phi3", "Phi3", _read_phi3, _write_phi3, _PHI3),
+    decoder_family("olmo2", "Olmo2", _read_olmo2, _write_olmo2, _OLMO2),
+    decoder_family("starcoder2", "Starcoder2", _read_starcoder2, _write_starcoder2, _STARCODER2),
+)

@@ -1,0 +1,95 @@
+"""Qwen 2, Qwen 3 and SmolLM 3: Llama with windows, or without positions, in some layers."""
+
+from typing import Any
+
+from jaxformer.config import LayerConfig, ModelConfig, NoPositionsConfig
+from jaxformer.interop.config_fields import ConfigFields
+from jaxformer.interop.family import ModelKind
+from jaxformer.interop.layer_fields import (
+    layer_keys,
+    positions_of_layers,
+    read_layer_types,
+    window_size,
+    write_layer_types,
+)
+from jaxformer.interop.llama import (
+    ATTENTION,
+    ENDS,
+    FEED_FORWARD,
+    PRE_NORMS,
+    decoder_family,
+    read_llama,
+    write_llama,
+)
+
+__all__ = ["QWEN_FAMILIES"]
+
+
+def read_windows(fields: ConfigFields, values: dict[str, Any]) -> dict[str, Any]:
+    """Windows of Qwen: in the layers from `max_window_layers` on, where they are used at all."""
+    used = fields.take("use_sliding_window", bool, False)
+    size = window_size(fields.optional("sliding_window", int, 4096))
+    first, depth = fields.take("max_window_layers", int, 28), values["num_layers"]
+    near = read_layer_types(fields, [used and layer >= first for layer in range(depth)])
+    layers = [LayerConfig(local_window_size=size if is_near else None) for is_near in near]
+    return values | layer_keys(values["positions"], layers)
+
+
+def write_windows(model: ModelConfig) -> dict[str, Any]:
+    """Fields of windows; which layers have one is said by layer_types alone."""
+    types = write_layer_types(model)
+    used = types["sliding_window"] is not None
+    return types | {"use_sliding_window": used, "max_window_layers": 0 if used else 28}
+
+
+def _read_qwen2(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    values = read_llama(fields, max_len=32_768, has_biases=False)
+    return read_windows(fields, values | {"qkv_bias": True})
+
+
+def _write_qwen2(model: ModelConfig) -> dict[str, Any]:
+    return write_llama(model, "attention_bias", "mlp_bias", "head_dim") | write_windows(model)
+
+
+def _read_qwen3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    values = read_llama(fields, max_len=32_768, head_dim=128)
+    return read_windows(fields, values | {"qk_norm": True})
+
+
+def _write_qwen3(model: ModelConfig) -> dict[str, Any]:
+    return write_llama(model, "mlp_bias") | write_windows(model)
+
+
+def _read_smollm3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    """Some layers, each fourth where nothing else is said, have no positions."""
+    values = read_llama(fields, tied=True, base=2_000_000.0, max_len=32_768)
+    depth, every = values["num_layers"], fields.take("no_rope_layer_interval", int, 4)
+    default = [int((layer + 1) % every != 0) for layer in range(depth)]
+    turned = fields.take("no_rope_layers", list, default)  # 1 = rotated, whatever the name says
+    used = fields.take("use_sliding_window", bool, False)
+    size = window_size(fields.take("sliding_window", int, None))
+    near = read_layer_types(fields, [used and size is not None and not each for each in turned])
+    layers = [
+        LayerConfig(
+            positions=None if is_turned else NoPositionsConfig(),
+            local_window_size=size if is_near else None,
+        )
+        for is_turned, is_near in zip(turned, near, strict=True)
+    ]
+    return values | layer_keys(values["positions"], layers)
+
+
+def _write_smollm3(model: ModelConfig) -> dict[str, Any]:
+    types = write_layer_types(model)
+    turned = [int(each.kind != "none") for each in positions_of_layers(model)]
+    return write_llama(model, "head_dim") | types | {
+        "no_rope_layers": turned, "use_sliding_window": types["sliding_window"] is not None,
+    }  # fmt: skip
+
+
+_TENSORS = ENDS | PRE_NORMS | ATTENTION | FEED_FORWARD
+QWEN_FAMILIES = (
+    decoder_family("qwen2", "Qwen2", _read_qwen2, _write_qwen2, _TENSORS),
+    decoder_family("qwen3", "Qwen3", _read_qwen3, _write_qwen3, _TENSORS),
+    decoder_family("smollm3", "SmolLM3", _read_smollm3, _write_smollm3, _TENSORS),
+)

@@ -1,0 +1,217 @@
+"""Parameters of a model from the tensors of a checkpoint, and the other way."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from flax import traverse_util
+
+from jaxformer.config import ModelConfig
+from jaxformer.config.checks import suggestion
+from jaxformer.errors import CheckpointError
+from jaxformer.interop.family import Family
+from jaxformer.interop.layouts import Layout, Shape
+from jaxformer.interop.safetensors_files import LazyTensor
+from jaxformer.interop.tensor_files import TensorFiles
+
+__all__ = ["read_params", "tensors_of_params"]
+
+_MOST_NAMES = 12  # in a message
+
+Place = Callable[[str, np.ndarray], jax.Array]
+"""Puts a parameter, by its path, where the model will run."""
+
+
+class _Slot(NamedTuple):
+    """One tensor of a checkpoint, and the part of the parameters that it holds.
+
+    Args:
+        name: of the tensor.
+        layout: of the tensor.
+        leaves: paths of the parameters.
+        at: index of the layer, and of the expert, in them.
+        shapes: of the parts.
+    """
+
+    name: str
+    layout: Layout
+    leaves: tuple[str, ...]
+    at: tuple[int, ...]
+    shapes: tuple[Shape, ...]
+
+    @property
+    def shape(self) -> Shape:
+        return self.layout.shape(self.shapes)
+
+
+def read_params(
+    family: Family, config: ModelConfig, shapes: Any, tensors: TensorFiles, place: Place
+) -> Any:
+    """Reads the parameters of a model, one after the other.
+
+    Args:
+        family: of the checkpoint.
+        config: of the model.
+        shapes: parameters of the model, as `jax.eval_shape` has them, with the dtypes to have.
+        tensors: of the checkpoint.
+        place: is given each parameter as it is complete.
+
+    Returns:
+        The nested dict of parameters.
+
+    Raises:
+        CheckpointError: tensors are missing, surplus or of another shape; all are listed before
+            anything is read.
+    """
+    leaves: dict[str, Any] = traverse_util.flatten_dict(shapes, sep="/")
+    groups = _groups(family, config, leaves)
+    prefix = _prefix(family, tensors)
+    _check(family, config, [slot for group in groups for slot in group], tensors, prefix)
+    params: dict[str, jax.Array] = {}
+    for group in groups:
+        arrays = {
+            leaf: np.empty(leaves[leaf].shape, leaves[leaf].dtype)
+            for slot in group
+            for leaf in slot.leaves
+        }
+        for slot in group:
+            tensor = tensors.read(prefix(slot.name))
+            parts = slot.layout.parts(tensor, slot.shapes, config.num_heads)
+            for leaf, part in zip(slot.leaves, parts, strict=True):
+                arrays[leaf][slot.at] = part
+        for leaf in list(arrays):
+            params[leaf] = place(leaf, arrays.pop(leaf))
+    return traverse_util.unflatten_dict(params, sep="/")
+
+
+def tensors_of_params(
+    family: Family, config: ModelConfig, params: Any, dtype: Any
+) -> dict[str, LazyTensor]:
+    """Tensors of a checkpoint that hold the parameters of a model.
+
+    Args:
+        family: of the checkpoint.
+        config: of the model.
+        params: nested dict of parameters.
+        dtype: of the tensors.
+
+    Returns:
+        Tensors by name, each made of the parameters when it is written.
+    """
+    leaves: dict[str, Any] = traverse_util.flatten_dict(params, sep="/")
+
+    def make(slot: _Slot) -> LazyTensor:
+        def produce() -> np.ndarray:
+            parts = [np.asarray(leaves[leaf][slot.at], dtype) for leaf in slot.leaves]
+            return slot.layout.join(parts, config.num_heads)
+
+        return LazyTensor(slot.shape, dtype, produce)
+
+    slots = [slot for group in _groups(family, config, leaves) for slot in group]
+    return {slot.name: make(slot) for slot in slots}
+
+
+def _groups(family: Family, config: ModelConfig, leaves: Mapping[str, Any]) -> list[list[_Slot]]:
+    """Tensors of a model, those together that fill the same parameters."""
+    groups: dict[tuple[str, ...], list[_Slot]] = {}
+    found: set[str] = set()
+    for name, layout in family.tensors.items():
+        for slot in _slots(name, layout, config, leaves):
+            groups.setdefault(slot.leaves, []).append(slot)
+            found.update(slot.leaves)
+    if unknown := leaves.keys() - found:
+        raise CheckpointError(
+            f"a {family.model_type} checkpoint has no place for parameters {_listed(unknown)}; "
+            "choose the model_type of another family"
+        )
+    return list(groups.values())
+
+
+def _slots(
+    name: str, layout: Layout, config: ModelConfig, leaves: Mapping[str, Any]
+) -> Iterator[_Slot]:
+    """Tensors that a line of a family's table stands for."""
+    if "{layer}" not in name:
+        if _are_there(name, layout.leaves, leaves):
+            shapes = tuple(leaves[leaf].shape for leaf in layout.leaves)
+            yield _Slot(name, layout, layout.leaves, (), shapes)
+        return
+    encodes = config.architecture == "encoder_decoder" and layout.leaves[0].startswith("encoder/")
+    stack = config.encoder if encodes else config
+    first = len(stack.first_layers)
+    for layer in range(stack.num_layers):
+        group, index = ("first_layers", layer) if layer < first else ("layers", layer - first)
+        paths = tuple(leaf.replace("{stack}", f"stack/{group}") for leaf in layout.leaves)
+        if not _are_there(name, paths, leaves):
+            continue
+        of_layer = [leaves[path].shape[1:] for path in paths]
+        if "{expert}" not in name:
+            yield _Slot(name.format(layer=layer), layout, paths, (index,), tuple(of_layer))
+            continue
+        for expert in range(of_layer[0][0]):
+            shapes = tuple(shape[1:] for shape in of_layer)
+            full = name.format(layer=layer, expert=expert)
+            yield _Slot(full, layout, paths, (index, expert), shapes)
+
+
+def _are_there(name: str, paths: tuple[str, ...], leaves: Mapping[str, Any]) -> bool:
+    there = [path in leaves for path in paths]
+    if any(there) and not all(there):
+        missing = [path for path in paths if path not in leaves]
+        raise CheckpointError(
+            f"tensor {name} holds {_listed(paths)}, got a model without {_listed(missing)}; choose "
+            "the model_type of another family"
+        )
+    return all(there)
+
+
+def _prefix(family: Family, tensors: TensorFiles) -> Callable[[str], str]:
+    """Function from a name of the table to that in the files."""
+    if any(name.startswith(family.prefix) for name in tensors.names):
+        return lambda name: name
+    return lambda name: name.removeprefix(family.prefix)
+
+
+def _check(
+    family: Family, config: ModelConfig, slots: list[_Slot], tensors: TensorFiles,
+    prefix: Callable[[str], str],
+) -> None:  # fmt: skip
+    """Checks names, shapes and dtypes of all tensors."""
+    expected = {prefix(slot.name): slot.shape for slot in slots}
+    found = set(tensors.names)
+    ignored = [
+        re.compile(re.escape(prefix(name)).replace(r"\{layer\}", r"\d+")) for name in family.ignored
+    ]
+    surplus = {
+        name for name in found - expected.keys() if not any(p.fullmatch(name) for p in ignored)
+    }
+    missing = expected.keys() - found
+    problems = []
+    if missing:
+        problems.append(f"it lacks {_listed(missing, surplus)}")
+    if surplus:
+        problems.append(f"it has {_listed(surplus)}, which this model does not have")
+    wrong = [
+        f"{name} is {tensors.shape(name)} rather than {shape}"
+        for name, shape in expected.items()
+        if name in found and tensors.shape(name) != shape
+    ]
+    if wrong:
+        problems.append(_listed(wrong))
+    integers = [n for n in expected if n in found and tensors.dtype(n).kind in "iub"]
+    if integers:
+        problems.append(f"{_listed(integers)} must be floating")
+    if problems:
+        raise CheckpointError(
+            f"the weights are not those of the {family.model_type} model of config.json: "
+            f"{'; '.join(problems)}; take both from the same place"
+        )
+
+
+def _listed(names: Any, near: Any = ()) -> str:
+    ordered = sorted(names)
+    shown = [f"{name}{suggestion(name, near)}" for name in ordered[:_MOST_NAMES]]
+    more = len(ordered) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -1,0 +1,104 @@
+"""The mixture of experts with its parameters."""
+
+import jax
+from flax import linen as nn
+
+from jaxformer.config import ExpertsConfig, ModelConfig
+from jaxformer.functional.mixture_of_experts import ExpertsParams, mixture_of_experts
+from jaxformer.modules.feed_forward import FeedForward, inner_activation
+from jaxformer.modules.initializers import kernel_init, param_dtype, residual_init
+
+__all__ = ["ExpertsFeedForward", "make_feed_forward"]
+
+
+def make_feed_forward(
+    config: ModelConfig, *, sublayers: int = 2, name: str | None = None
+) -> nn.Module:
+    """Feed-forward layer of a config: a mixture of experts where it has `experts`.
+
+    Example:
+        >>> config = ModelConfig(max_len=8, num_layers=1, d_model=4, num_heads=2)
+        >>> type(make_feed_forward(config)).__name__
+        'FeedForward'
+    """
+    if config.experts is None:
+        return FeedForward(config, sublayers, name=name)
+    return ExpertsFeedForward(config, config.experts, sublayers, name=name)
+
+
+class ExpertsFeedForward(nn.Module):
+    """Mixture of experts in place of a feed-forward layer, with auxiliary losses of its router.
+
+    Where their weights are not 0, it sows the two losses of `mixture_of_experts`, times these
+    weights, into the collection "losses", as "load_balancing" and "router_z". In training, those
+    of all layers are added to the mean loss. They are statistics of the tokens of one micro-batch
+    on one device (of all devices, where jit splits the program over a mesh), so the loss of a
+    batch depends a little on how it is cut; what is added is their mean over the parts, each
+    weighted by its number of labels.
+
+    Args:
+        config: widths, activation and biases.
+        experts: the experts and their router.
+        sublayers: number of sublayers in the block, for the scale of initial weights.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> config = ModelConfig(
+        ...     max_len=8, num_layers=1, d_model=4, num_heads=2, activation="swiglu", use_bias=False
+        ... )
+        >>> experts = ExpertsConfig(num_experts=3, num_experts_per_token=2)
+        >>> layer, x = ExpertsFeedForward(config, experts), jnp.ones((2, 4))
+        >>> variables = layer.init(jax.random.key(0), x)
+        >>> jax.tree.map(jnp.shape, variables["params"])["gate_kernel"]
+        (3, 4, 16)
+        >>> sorted(variables["losses"])
+        ['load_balancing']
+    """
+
+    config: ModelConfig
+    experts: ExpertsConfig
+    sublayers: int = 2
+
+    @nn.compact
+    def __call__(self, x: jax.Array, mask: jax.Array | None = None) -> jax.Array:
+        """Maps float `[..., D]` to `[..., D]`; of a bool mask `[...]`, only True tokens count.
+
+        They count in the auxiliary losses, that is: the output does not depend on the mask.
+        """
+        config, experts = self.config, self.experts
+        width, count, dtype = x.shape[-1], experts.num_experts, param_dtype(config)
+        inner = config.ff_dim if experts.d_ff is None else experts.d_ff
+        gated, biased = config.is_gated, config.has_bias("feed_forward")
+
+        def kernel(name: str, *shape: int) -> jax.Array:
+            init = residual_init(config, self.sublayers) if name == "down" else kernel_init(config)
+            return self.param(f"{name}_kernel", init, shape, dtype)
+
+        def bias(name: str, *shape: int, used: bool = biased) -> jax.Array | None:
+            if not used:
+                return None
+            return self.param(f"{name}_bias", nn.initializers.zeros, shape, dtype)
+
+        params = ExpertsParams(
+            router_kernel=kernel("router", width, count),
+            router_bias=bias("router", count, used=experts.router_bias),
+            up_kernel=kernel("up", count, width, inner),
+            up_bias=bias("up", count, inner),
+            down_kernel=kernel("down", count, inner, config.d_model),
+            down_bias=bias("down", count, config.d_model),
+            gate_kernel=kernel("gate", count, width, inner) if gated else None,
+            gate_bias=bias("gate", count, inner, used=gated and biased),
+        )
+        result = mixture_of_experts(
+            params, x, num_experts_per_token=experts.num_experts_per_token,
+            activation=inner_activation(config), normalize_weights=experts.normalize_weights,
+            mask=mask,
+        )  # fmt: skip
+        losses = {
+            "load_balancing": (experts.load_balancing_weight, result.load_balancing_loss),
+            "router_z": (experts.router_z_weight, result.router_z_loss),
+        }
+        for name, (weight, loss) in losses.items():
+            if weight:
+                self.sow("losses", name, weight * loss)
+        return result.output

@@ -1,0 +1,272 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+
+from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.functional import ExpertsParams, mixture_of_experts
+from tests.functional.experts import BARE, GATED, MASK, PLAIN, D, E, F, X, arrays, normal, reference
+
+OPTIONS = ("num_experts_per_token", "activation", "normalize_weights")
+jitted = jax.jit(mixture_of_experts, static_argnames=OPTIONS)
+
+
+def assert_equal(result, expected, tolerance):
+    for got, wanted in zip(result, expected, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
+
+
+# Six tokens: of one choice each they compute the chosen experts, of two and eleven all.
+@pytest.mark.parametrize("k", [1, 2, E])
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize(
+    ("params", "activation"), [(GATED, "silu"), (PLAIN, "gelu"), (BARE, "relu")]
+)
+def test_mixture_equals_a_loop_over_tokens_and_their_experts(params, activation, normalize, k):
+    options = {"activation": activation, "normalize_weights": normalize}
+    result = jitted(arrays(params), arrays(X), num_experts_per_token=k, **options)
+    assert_equal(result, reference(params, X, k, normalize, activation), 3e-5)
+
+
+def test_mixture_is_exact_in_float64():
+    with jax.enable_x64(True):
+        for k in (1, 2):
+            result = jitted(GATED, X, num_experts_per_token=k, mask=MASK)
+            assert {leaf.dtype for leaf in result} == {jnp.dtype("float64")}
+            assert_equal(result, reference(GATED, X, k, mask=MASK), 1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_gradient_equals_finite_differences(k, normalize):
+    weights = normal(10, *X.shape)
+
+    def total(result):
+        return (result[0] * weights).sum() + 3 * result[1] + 5 * result[2]
+
+    def loss(params, x):
+        options = {"num_experts_per_token": k, "normalize_weights": normalize}
+        return total(jitted(params, x, mask=MASK, **options))
+
+    inputs = (GATED, X)
+    with jax.enable_x64(True):
+        leaves, tree = jax.tree.flatten(inputs)
+        grads = jax.tree.leaves(jax.grad(loss, argnums=(0, 1))(*inputs))
+        for index, leaf in enumerate(leaves):
+            direction, values = normal(index, *leaf.shape), []
+            for step in (1e-5, -1e-5):
+                moved = [*leaves[:index], leaf + step * direction, *leaves[index + 1 :]]
+                params, x = jax.tree.unflatten(tree, moved)
+                values.append(total(reference(params, x, k, normalize, mask=MASK)))
+            slope = (values[0] - values[1]) / 2e-5
+            np.testing.assert_allclose((grads[index] * direction).sum(), slope, rtol=1e-6)
+
+
+def test_one_token_by_itself_gets_what_it_gets_among_others():
+    """Alone, only its 2 of 11 experts are computed; of six tokens, all are."""
+
+    def pull(x, cotangent):
+        def output(params, x):
+            return mixture_of_experts(params, x, num_experts_per_token=2).output
+
+        result, transposed = jax.vjp(output, arrays(GATED), x)
+        return result, transposed(cotangent)
+
+    x, cotangent = arrays(X).reshape(6, D), arrays(normal(11, 6, D))
+    result, (grads, x_grad) = jax.jit(pull)(x, cotangent)
+    alone = [jax.jit(pull)(*each) for each in zip(x, cotangent, strict=True)]
+    np.testing.assert_allclose([each[0] for each in alone], result, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose([each[1][1] for each in alone], x_grad, rtol=1e-4, atol=1e-4)
+    summed = jax.tree.map(lambda *leaves: sum(leaves), *[each[1][0] for each in alone])
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4), summed, grads)
+
+
+@pytest.mark.parametrize(("tokens", "k", "steps"), [(5, 2, 10), (10, 1, 10), (4, 3, E), (12, 1, E)])
+def test_fewer_choices_than_experts_compute_the_chosen_alone(tokens, k, steps):
+    call = functools.partial(mixture_of_experts, num_experts_per_token=k)
+    program = str(jax.make_jaxpr(call)(arrays(GATED), jnp.ones((tokens, D))))
+    assert f"length={steps}" in program
+    assert program.count("length=") == 1
+
+
+def test_equal_logits_choose_the_experts_of_lowest_index():
+    params = GATED._replace(router_kernel=np.zeros((D, E)), router_bias=None)
+    for k in (1, 2):
+        result = jitted(arrays(params), arrays(X), num_experts_per_token=k)
+        np.testing.assert_array_equal(result.expert_load, [1.0] * k + [0.0] * (E - k))
+        assert_equal(result, reference(params, X, k), 3e-5)
+
+
+def never_chosen(value):
+    """Parameters whose expert 3 no token chooses, and whose kernels and biases are all `value`."""
+    bias = GATED.router_bias.copy()
+    bias[3] = -1e9
+    own = {name: array.copy() for name, array in GATED._asdict().items() if "router" not in name}
+    for array in own.values():
+        array[3] = value
+    return arrays(GATED._replace(router_bias=bias, **own))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e38])
+@pytest.mark.parametrize("k", [1, 2])
+def test_what_an_unchosen_expert_computes_reaches_no_output_and_no_gradient(k, value):
+    @jax.jit
+    def evaluate(params, x):
+        def loss(params, x):
+            result = mixture_of_experts(params, x, num_experts_per_token=k)
+            return jnp.square(result.output).sum(), result
+
+        return jax.grad(loss, argnums=(0, 1), has_aux=True)(params, x)
+
+    expected = evaluate(never_chosen(0.0), arrays(X))
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(expected))
+    jax.tree.map(np.testing.assert_array_equal, evaluate(never_chosen(value), arrays(X)), expected)
+
+
+def test_a_token_that_is_not_finite_breaks_its_own_experts_only():
+    params, x = arrays(GATED), arrays(X).reshape(6, D)
+
+    def loss(params, x, mask):
+        result = mixture_of_experts(params, x, num_experts_per_token=2, mask=mask)
+        auxiliary = result.load_balancing_loss + result.router_z_loss
+        return jnp.where(mask[:, None], result.output, 0).sum() + auxiliary, result
+
+    mask = np.arange(6) != 4
+    evaluate = jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True))
+    (grads, x_grad), result = evaluate(params, x.at[4].set(jnp.nan), mask)
+    (expected, x_expected), clean = evaluate(params, x, mask)
+    assert jnp.isnan(result.output[4]).all()
+    np.testing.assert_array_equal(result.output[mask], clean.output[mask])
+    np.testing.assert_array_equal(x_grad[mask], x_expected[mask])
+    jax.tree.map(np.testing.assert_array_equal, result[1:], clean[1:])
+    broken = np.isnan(grads.up_kernel).any(axis=(1, 2))
+    assert broken.sum() == 2  # the indices that top_k gives of NaN
+    np.testing.assert_array_equal(grads.up_kernel[~broken], expected.up_kernel[~broken])
+
+
+def test_mask_changes_the_statistics_only():
+    params, x = arrays(GATED), arrays(X)
+    masked = jitted(params, x, num_experts_per_token=2, mask=MASK)
+    np.testing.assert_array_equal(masked.output, jitted(params, x, num_experts_per_token=2).output)
+    real = jitted(params, x[MASK], num_experts_per_token=2)
+    assert_equal(masked[1:], real[1:], 1e-6)
+    assert_equal(masked[1:], reference(GATED, X, 2, mask=MASK)[1:], 1e-5)
+
+
+def test_without_a_real_token_the_losses_are_zero_and_so_is_their_gradient():
+    def losses(params):
+        mask = np.zeros((2, 3), bool)
+        result = mixture_of_experts(params, arrays(X), num_experts_per_token=2, mask=mask)
+        return result.load_balancing_loss + result.router_z_loss
+
+    value, grads = jax.jit(jax.value_and_grad(losses))(arrays(GATED))
+    assert value == 0
+    assert not any(leaf.any() for leaf in jax.tree.leaves(grads))
+
+
+def routed(router, k):
+    """The mixture of tokens that are the rows of an identity matrix, so `router` is its logits."""
+    kernel = jnp.zeros((E, E, 2))
+    params = ExpertsParams(jnp.asarray(router, jnp.float32), kernel, kernel.reshape(E, 2, E))
+    return mixture_of_experts(params, jnp.eye(E), num_experts_per_token=k)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_load_balancing_loss_is_k_when_balanced_and_the_number_of_experts_when_collapsed(k):
+    next_k = sum(np.roll(np.eye(E), shift, axis=1) for shift in range(k))
+    balanced = routed(50 * next_k, k)
+    np.testing.assert_allclose(balanced.load_balancing_loss, k, rtol=1e-6)
+    np.testing.assert_allclose(balanced.expert_load, [k / E] * E, rtol=1e-6)
+    collapsed = routed(50 * (np.ones((E, 1)) * (np.arange(E) >= E - k)), k)
+    np.testing.assert_allclose(collapsed.load_balancing_loss, E, rtol=1e-6)
+    np.testing.assert_allclose(collapsed.expert_load, np.arange(E) >= E - k, rtol=1e-6)
+
+
+def test_router_z_loss_of_equal_logits_is_known():
+    result = routed(np.full((E, E), 2.0), 1)
+    np.testing.assert_allclose(result.router_z_loss, (2 + np.log(E)) ** 2, rtol=1e-6)
+
+
+def test_jit_changes_nothing():
+    for k in (1, 2):
+        inputs = jax.tree.map(np.float32, (GATED, X))
+        eager = mixture_of_experts(*inputs, num_experts_per_token=k, mask=MASK)
+        under_jit = jitted(*inputs, num_experts_per_token=k, mask=MASK)
+        assert_equal(eager, under_jit, 1e-6)
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_output_has_the_dtype_of_x_and_the_losses_are_float32(k):
+    result = jitted(arrays(GATED), arrays(X, jnp.bfloat16), num_experts_per_token=k)
+    assert [leaf.dtype.name for leaf in result] == ["bfloat16"] + ["float32"] * 3
+    expected = reference(GATED, np.asarray(arrays(X, jnp.bfloat16), np.float64), k)
+    scale = np.abs(expected[0]).max()
+    np.testing.assert_allclose(np.float64(result.output) / scale, expected[0] / scale, atol=0.02)
+    assert_equal(result[1:], expected[1:], 1e-5)
+
+
+def test_router_is_computed_in_float32():
+    """Expert 4 is better by less than bfloat16 tells apart."""
+    kernel = np.ones((D, E)) + 1e-4 * (np.arange(E) == 4)
+    result = jitted(
+        arrays(BARE._replace(router_kernel=kernel)), jnp.ones((7, D), jnp.bfloat16),
+        num_experts_per_token=1,
+    )  # fmt: skip
+    np.testing.assert_array_equal(result.expert_load, np.arange(E) == 4)
+
+
+@pytest.mark.parametrize("leading", [(), (0,), (3, 0, 2)])
+def test_mixture_takes_any_leading_axes(leading):
+    x = normal(12, *leading, D)
+    result = jitted(arrays(GATED), arrays(x), num_experts_per_token=2)
+    assert result.output.shape == x.shape
+    if x.size:
+        assert_equal(result, reference(GATED, x, 2), 3e-5)
+    else:
+        assert (result.load_balancing_loss, result.router_z_loss) == (0, 0)
+
+
+def test_number_of_tokens_may_be_symbolic():
+    batch, length = export.symbolic_shape("b, t")
+    call = jax.jit(functools.partial(mixture_of_experts, arrays(GATED), num_experts_per_token=2))
+    spec = jax.ShapeDtypeStruct((batch, length, D), jnp.float32)
+    program = export.export(jax.jit(lambda x: tuple(call(x))))(spec)
+    assert_equal(program.call(arrays(X)), reference(GATED, X, 2), 3e-5)
+
+
+def test_backward_pass_keeps_the_activations_of_one_expert():
+    """Eleven would be 11 * 2 * 4 MiB; an expert's own backward pass holds several arrays."""
+    wide, tokens = 512, 2048
+    shapes = ExpertsParams((D, E), (E, D, wide), (E, wide, D), (E, D, wide))
+    params = ExpertsParams(*[jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes if s])
+    x = jax.ShapeDtypeStruct((tokens, D), jnp.float32)
+
+    def loss(params, x):
+        return jnp.square(mixture_of_experts(params, x, num_experts_per_token=2).output).sum()
+
+    memory = jax.jit(jax.grad(loss)).lower(params, x).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < 8 * tokens * wide * 4
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"router_kernel": np.ones((7, 3))}, ["router_kernel", "[D=5, E]", "(7, 3)"]),
+        ({"gate_kernel": np.ones((E, D, 3))}, ["gate_kernel", "[E=11, D=5, F=7]", "(11, 5, 3)"]),
+        ({"down_bias": np.ones((E, F))}, ["down_bias", "[E=11, D=5]", "(11, 7)"]),
+        ({"gate_kernel": None}, ["gate_bias", "no gate_kernel"]),
+    ],
+)
+def test_mixture_errors_name_axes_and_shape(wrong, words):
+    with pytest.raises(ShapeError) as error:
+        mixture_of_experts(GATED._replace(**wrong), arrays(X), num_experts_per_token=2)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_mixture_refuses_more_experts_per_token_than_there_are():
+    with pytest.raises(ConfigError, match=r"must be an int in 1 \.\. E=11, got 12"):
+        mixture_of_experts(arrays(GATED), arrays(X), num_experts_per_token=E + 1)

@@ -1,0 +1,153 @@
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from jaxformer.config import ExpertsConfig, ModelConfig
+from jaxformer.functional import ExpertsParams, mixture_of_experts
+from jaxformer.models import Decoder, init_cache
+from jaxformer.modules import Block, ExpertsFeedForward
+from jaxformer.training import language_model_loss
+from tests.numpy_transformer import draw_params
+
+CONFIG = ModelConfig(
+    vocab_size=13, max_len=16, num_layers=3, d_model=12, num_heads=2, d_ff=17, init_std=0.3,
+    activation="swiglu",
+)  # fmt: skip
+EXPERTS = ExpertsConfig(num_experts=7, num_experts_per_token=2, router_z_weight=0.25)
+TOKENS = np.random.default_rng(1).integers(0, 13, (2, 5), np.int32)
+X = jax.random.normal(jax.random.key(1), (2, 5, 12))
+
+
+def shapes(config, experts):
+    layer = ExpertsFeedForward(config, experts)
+    variables = jax.eval_shape(layer.init, jax.random.key(0), X)
+    return jax.tree.map(jnp.shape, variables["params"])
+
+
+def test_parameters_are_stacked_by_expert():
+    assert shapes(CONFIG, EXPERTS) == {
+        "router_kernel": (12, 7), "gate_kernel": (7, 12, 17), "up_kernel": (7, 12, 17),
+        "down_kernel": (7, 17, 12), "gate_bias": (7, 17), "up_bias": (7, 17), "down_bias": (7, 12),
+    }  # fmt: skip
+
+
+def test_parameters_follow_activation_bias_and_the_width_of_an_expert():
+    config = dataclasses.replace(CONFIG, activation="gelu", use_bias=False)
+    experts = dataclasses.replace(EXPERTS, d_ff=3, router_bias=True)
+    assert shapes(config, experts) == {
+        "router_kernel": (12, 7), "router_bias": (7,), "up_kernel": (7, 12, 3),
+        "down_kernel": (7, 3, 12),
+    }  # fmt: skip
+
+
+def test_initial_weights_have_the_scales_of_a_feed_forward_layer():
+    config = dataclasses.replace(CONFIG, d_model=64, d_ff=64, num_layers=8, param_dtype="bfloat16")
+    x = jnp.ones((2, 64))
+    layer = ExpertsFeedForward(config, EXPERTS, 2)
+    params = jax.jit(layer.init)(jax.random.key(0), x)["params"]
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(params)} == {"bfloat16"}
+    found = {name: np.std(np.float32(leaf)) for name, leaf in params.items()}
+    for name in ("router_kernel", "gate_kernel", "up_kernel"):
+        np.testing.assert_allclose(found[name], 0.3, rtol=0.1)
+    np.testing.assert_allclose(found["down_kernel"], 0.3 / 4, rtol=0.05)  # sqrt(2 * 8 layers)
+    assert found["up_bias"] == found["down_bias"] == found["gate_bias"] == 0
+
+
+@pytest.mark.parametrize(
+    ("activation", "inner"), [("swiglu", "silu"), ("geglu", "gelu"), ("relu", "relu")]
+)
+def test_layer_is_one_call_of_the_function(activation, inner):
+    config = dataclasses.replace(CONFIG, activation=activation)
+    experts = dataclasses.replace(EXPERTS, normalize_weights=False, router_bias=True)
+    layer, mask = ExpertsFeedForward(config, experts), np.arange(10).reshape(2, 5) % 3 > 0
+    params = draw_params(layer, X)
+    output, sown = layer.apply({"params": params}, X, mask, mutable=["losses"])
+    expected = mixture_of_experts(
+        ExpertsParams(**params), X, num_experts_per_token=2, activation=inner,
+        normalize_weights=False, mask=mask,
+    )  # fmt: skip
+    np.testing.assert_array_equal(output, expected.output)
+    assert sown["losses"] == {
+        "load_balancing": (0.01 * expected.load_balancing_loss,),
+        "router_z": (0.25 * expected.router_z_loss,),
+    }
+
+
+def test_a_loss_of_weight_zero_is_not_sown():
+    experts = dataclasses.replace(EXPERTS, load_balancing_weight=0.0, router_z_weight=0.0)
+    layer = ExpertsFeedForward(CONFIG, experts)
+    assert "losses" not in jax.eval_shape(layer.init, jax.random.key(0), X)
+
+
+def decoder(**changes):
+    feed_forward = functools.partial(ExpertsFeedForward, experts=EXPERTS)
+    return Decoder(
+        dataclasses.replace(CONFIG, **changes),
+        block=functools.partial(Block, feed_forward=feed_forward),
+    )
+
+
+@pytest.fixture(scope="module")
+def params():
+    return draw_params(decoder(), TOKENS)
+
+
+def losses_by_layer(params):
+    """The two losses of each layer, from the inputs of its feed-forward layer, in a loop."""
+    model = decoder(layer_execution="loop")
+    found = []
+
+    def listen(next_call, args, kwargs, context):
+        if isinstance(context.module, ExpertsFeedForward) and context.method_name == "__call__":
+            own = ExpertsParams(**context.module.variables["params"])
+            result = mixture_of_experts(own, *args, num_experts_per_token=2)
+            found.append(0.01 * result.load_balancing_loss + 0.25 * result.router_z_loss)
+        return next_call(*args, **kwargs)
+
+    with nn.intercept_methods(listen):
+        model.apply({"params": params}, TOKENS)
+    return np.array(found)
+
+
+@pytest.mark.parametrize(("execution", "remat"), [("scan", "dots"), ("loop", "none")])
+def test_losses_of_all_layers_are_added_to_the_training_loss(params, execution, remat):
+    model = decoder(layer_execution=execution, remat=remat)
+    loss = jax.jit(language_model_loss(model))
+    batch = {"tokens": TOKENS, "labels": np.where(np.arange(5) > 0, TOKENS, -1)}
+    plain, weight = loss(params, batch, None)
+    trained, _ = loss(params, batch, jax.random.key(0))
+    expected = losses_by_layer(params)
+    assert expected.shape == (3,)
+    np.testing.assert_allclose((trained - plain) / weight, expected.sum(), rtol=1e-4)
+
+
+@pytest.mark.once
+def test_gradient_of_the_training_loss_is_the_same_under_scan_and_loop(params):
+    batch = {"tokens": TOKENS, "labels": TOKENS}
+
+    def gradient(**changes):
+        loss = language_model_loss(decoder(**changes))
+        return jax.jit(jax.grad(lambda p: loss(p, batch, jax.random.key(0))[0]))(params)
+
+    scanned, looped = gradient(layer_execution="scan", remat="dots"), gradient()
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4), scanned, looped
+    )
+
+
+def test_cached_decoding_equals_the_full_forward_pass(params):
+    """Decoding, 2 rows of 2 choices are fewer than 7 experts; of all ten tokens they are more."""
+    model = decoder()
+    full = jax.jit(model.apply)({"params": params}, TOKENS).logits
+    step = jax.jit(lambda tokens, cache: model.apply({"params": params}, tokens, cache=cache))
+    cache, logits = init_cache(model.config, 2, 5), []
+    for index in range(5):
+        output = step(TOKENS[:, index : index + 1], cache)
+        cache = output.cache
+        logits.append(output.logits)
+    np.testing.assert_allclose(jnp.concatenate(logits, axis=1), full, rtol=1e-4, atol=1e-4)
