@@ -1,6 +1,6 @@
 """Every script under experiments/ runs by the commands of its docstring, and gives its table.
 
-But for `run_all.py`, which `test_run_all.py` runs, and what needs the TPU's compiler.
+But for `run_all.py`, which `test_run_all.py` runs, and what needs the TPU's compiler or torch.
 """
 
 import ast
@@ -57,7 +57,7 @@ SCRIPTS = {
     "seeds/transformer_from_scratch.py": ("--steps 2", r"Vocabulary\n(.*\n){14} +with +14"),
 }  # fmt: skip
 
-ELSEWHERE = ["seeds/run_all.py", "benchmarks/tpu_decoding.py"]
+ELSEWHERE = ["seeds/run_all.py", "benchmarks/tpu_decoding.py", "interop/golden.py"]
 
 
 def commands(script):

@@ -1,0 +1,220 @@
+"""Variants of the families of decoders."""
+
+from tests.interop.variants import fields, of_family, older
+
+_IDS = dict(bos_token_id=1, eos_token_id=2, pad_token_id=0)
+# Some options of rotary positions change little before the length that scaling starts from.
+_YARN = dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=24)
+_LLAMA3 = dict(
+    factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=24
+)
+
+
+def _rope(**values):
+    return fields(rope_parameters=values)
+
+
+def _inv_freq(depth, size):
+    return {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": (size,) for i in range(depth)}
+
+
+_GPT2 = dict(vocab_size=61, n_positions=83, n_embd=36, n_layer=3, n_head=4, **_IDS)
+GPT2 = of_family("gpt2", "GPT2LMHeadModel", _GPT2, {
+    "": fields(),
+    "gelu-unscaled": fields(
+        scale_attn_weights=False, activation_function="gelu", n_inner=51, layer_norm_epsilon=1e-3
+    ),
+    "untied": fields(tie_word_embeddings=False, activation_function="relu", n_inner=51),
+    "older": older(
+        dict(tie_word_embeddings=..., dtype=..., torch_dtype="float32", n_ctx=83,
+             task_specific_params={"text-generation": {"do_sample": True, "max_length": 50}}),
+        bare=True,
+        surplus={f"h.{i}.attn.bias": (1, 1, 83, 83) for i in range(3)}
+        | {f"h.{i}.attn.masked_bias": () for i in range(3)},
+    ),
+})  # fmt: skip
+
+_OPT = dict(
+    vocab_size=59, hidden_size=36, ffn_dim=51, num_hidden_layers=3, num_attention_heads=4,
+    max_position_embeddings=83, word_embed_proj_dim=36, bos_token_id=2, eos_token_id=2,
+    pad_token_id=1,
+)  # fmt: skip
+OPT = of_family("opt", "OPTForCausalLM", _OPT, {
+    "": fields(),
+    "post-norm": fields(do_layer_norm_before=False, tie_word_embeddings=False),
+    "no-biases": fields(enable_bias=False, activation_function="gelu"),
+    "older": older(
+        dict(tie_word_embeddings=..., dtype=..., torch_dtype="float16", prefix="</s>",
+             _remove_final_layer_norm=False),
+        bare=True,
+    ),
+})  # fmt: skip
+
+_NEOX = dict(
+    vocab_size=59, hidden_size=48, intermediate_size=61, num_hidden_layers=2, num_attention_heads=3,
+    max_position_embeddings=97, **_IDS,
+)  # fmt: skip
+NEOX = of_family("gpt_neox", "GPTNeoXForCausalLM", _NEOX, {
+    "": fields(),
+    "full-rotary": fields(
+        rope_parameters=dict(rope_type="default", rope_theta=2500.0, partial_rotary_factor=1.0)
+    ),
+    "sequential": fields(use_parallel_residual=False, hidden_act="gelu_fast", layer_norm_eps=1e-3),
+    "tied": fields(attention_bias=False, tie_word_embeddings=True, hidden_act="relu"),
+    "linear": fields(rope_parameters=dict(
+        rope_type="linear", rope_theta=1e4, factor=3.0, partial_rotary_factor=0.5
+    )),
+    "older": older(
+        dict(rope_parameters=..., rotary_pct=0.5, rotary_emb_base=900, rope_scaling=None),
+        surplus={
+            f"gpt_neox.layers.{i}.attention.{name}": shape
+            for i in range(2)
+            for name, shape in {
+                "bias": (1, 1, 97, 97), "masked_bias": (), "rotary_emb.inv_freq": (4,)
+            }.items()
+        },
+    ),
+})  # fmt: skip
+
+_LLAMA = dict(
+    vocab_size=61, hidden_size=40, intermediate_size=53, num_hidden_layers=2, num_attention_heads=4,
+    num_key_value_heads=2, max_position_embeddings=97, **_IDS,
+)  # fmt: skip
+LLAMA = of_family("llama", "LlamaForCausalLM", _LLAMA, {
+    "": fields(),
+    "many-heads": fields(num_key_value_heads=4, rms_norm_eps=1e-2, hidden_act="gelu"),
+    "biases": fields(attention_bias=True, mlp_bias=True),
+    "tied": fields(tie_word_embeddings=True, hidden_act="gelu_pytorch_tanh"),
+    "wide-heads": fields(
+        head_dim=14, rope_parameters=dict(rope_type="default", rope_theta=5e5)
+    ),
+    "llama3": _rope(rope_type="llama3", rope_theta=500.0, **_LLAMA3),
+    "linear": _rope(rope_type="linear", rope_theta=1e4, factor=3.0),
+    "yarn": _rope(**_YARN),
+    "yarn-factor": _rope(**_YARN, attention_factor=1.3),
+    "yarn-mscale": _rope(
+        **_YARN, beta_fast=16.0, beta_slow=2.0, mscale=0.7, mscale_all_dim=0.4, truncate=False
+    ),
+    "older": older(
+        dict(rope_parameters=..., rope_theta=3e3, rope_scaling=dict(type="linear", factor=2.0),
+             dtype=..., torch_dtype="float16", pretraining_tp=1, head_dim=..., mlp_bias=...),
+        surplus=_inv_freq(2, 5),
+    ),
+    "older-llama3": older(
+        dict(rope_parameters=..., rope_theta=500.0, rope_scaling=dict(rope_type="llama3", **_LLAMA3))
+    ),
+})  # fmt: skip
+
+_MISTRAL = _LLAMA | dict(vocab_size=59, sliding_window=None)
+MISTRAL = of_family("mistral", "MistralForCausalLM", _MISTRAL, {
+    "": fields(hidden_size=37, head_dim=14),
+    "window": fields(sliding_window=5),
+    "older": older(
+        dict(rope_parameters=..., rope_theta=1e6, head_dim=..., dtype=..., torch_dtype="bfloat16")
+    ),
+})  # fmt: skip
+
+_ARCEE = _LLAMA | dict(vocab_size=53, hidden_act="relu")
+ARCEE = of_family("arcee", "ArceeForCausalLM", _ARCEE, {
+    "": fields(),
+    "biases": fields(attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
+    "silu": fields(hidden_act="silu", head_dim=14, rope_parameters=_YARN),
+})  # fmt: skip
+
+_QWEN2 = _LLAMA | dict(vocab_size=67)
+QWEN2 = of_family("qwen2", "Qwen2ForCausalLM", _QWEN2, {
+    "": fields(),
+    "tied": fields(tie_word_embeddings=True),
+    "window": fields(
+        use_sliding_window=True, sliding_window=5, max_window_layers=1, num_hidden_layers=3
+    ),
+    "older": older(
+        dict(rope_parameters=..., rope_theta=1e6, layer_types=..., use_sliding_window=True,
+             sliding_window=6, max_window_layers=1, dtype=..., torch_dtype="bfloat16"),
+    ),
+    "older-unused-window": older(
+        dict(rope_parameters=..., rope_theta=1e6, layer_types=..., use_sliding_window=False,
+             sliding_window=4, max_window_layers=0),
+    ),
+})  # fmt: skip
+
+_QWEN3 = _LLAMA | dict(vocab_size=67, hidden_size=37, head_dim=14)
+QWEN3 = of_family("qwen3", "Qwen3ForCausalLM", _QWEN3, {
+    "": fields(),
+    "tied": fields(tie_word_embeddings=True),
+    "biases-window": fields(
+        attention_bias=True, use_sliding_window=True, sliding_window=5, max_window_layers=2,
+        num_hidden_layers=3,
+    ),
+    "yarn": _rope(**_YARN),
+})  # fmt: skip
+
+_SMOLLM3 = _LLAMA | dict(vocab_size=59, num_hidden_layers=4)
+SMOLLM3 = of_family("smollm3", "SmolLM3ForCausalLM", _SMOLLM3, {
+    "": fields(),
+    "list": fields(
+        no_rope_layers=[0, 1, 0, 1], tie_word_embeddings=False, attention_bias=True, mlp_bias=True
+    ),
+    "window": fields(no_rope_layer_interval=2, use_sliding_window=True, sliding_window=5),
+    "no-positions": fields(no_rope_layers=[0, 0, 0, 0]),
+})  # fmt: skip
+
+_PHI3 = _LLAMA | dict(vocab_size=61, hidden_size=48, original_max_position_embeddings=97)
+PHI3 = of_family("phi3", "Phi3ForCausalLM", _PHI3, {
+    "": fields(num_key_value_heads=4),
+    "window": fields(sliding_window=5, tie_word_embeddings=True),
+    "partial": fields(partial_rotary_factor=0.5),
+    "older": older(
+        dict(rope_parameters=..., rope_theta=2e3, rope_scaling=None, partial_rotary_factor=0.5),
+    ),
+})  # fmt: skip
+
+_OLMO2 = _LLAMA | dict(vocab_size=61)
+OLMO2 = of_family("olmo2", "Olmo2ForCausalLM", _OLMO2, {
+    "": fields(),
+    "biases": fields(num_key_value_heads=4, attention_bias=True),
+})  # fmt: skip
+
+_STARCODER2 = _LLAMA | dict(vocab_size=59)
+STARCODER2 = of_family("starcoder2", "Starcoder2ForCausalLM", _STARCODER2, {
+    "": fields(),
+    "window": fields(sliding_window=5, norm_epsilon=1e-3),
+    "untied": fields(use_bias=False, tie_word_embeddings=False, hidden_act="gelu"),
+})  # fmt: skip
+
+_GEMMA = dict(
+    vocab_size=61, hidden_size=36, intermediate_size=53, num_hidden_layers=4, num_attention_heads=4,
+    num_key_value_heads=2, head_dim=14, max_position_embeddings=97, query_pre_attn_scalar=23,
+    sliding_window=5, bos_token_id=2, eos_token_id=1, pad_token_id=0,
+)  # fmt: skip
+GEMMA2 = of_family("gemma2", "Gemma2ForCausalLM", _GEMMA, {
+    "": fields(attn_logit_softcapping=1.5, final_logit_softcapping=2.0),
+    "uncapped": fields(
+        attn_logit_softcapping=None, final_logit_softcapping=None, attention_bias=True,
+        tie_word_embeddings=False, hidden_activation="silu", num_hidden_layers=3,
+    ),
+    "older": older(
+        dict(rope_parameters=..., rope_theta=1e4, layer_types=..., cache_implementation="hybrid",
+             hidden_act="gelu_pytorch_tanh", tie_word_embeddings=...),
+    ),
+})  # fmt: skip
+GEMMA3 = of_family("gemma3_text", "Gemma3ForCausalLM", _GEMMA, {
+    "": fields(sliding_window_pattern=3),
+    "linear": fields(
+        sliding_window_pattern=2, final_logit_softcapping=2.0, attn_logit_softcapping=4.0,
+        rope_parameters=dict(
+            full_attention=dict(rope_type="linear", rope_theta=5e4, factor=8.0),
+            sliding_attention=dict(rope_type="default", rope_theta=300.0),
+        ),
+    ),
+    "older": older(
+        dict(rope_parameters=..., layer_types=..., _sliding_window_pattern=...,
+             sliding_window_pattern=2, rope_theta=5e4, rope_local_base_freq=300.0,
+             rope_scaling=dict(rope_type="linear", factor=8.0), cache_implementation="hybrid"),
+    ),
+})  # fmt: skip
+
+DECODERS = (
+    GPT2 | OPT | NEOX | LLAMA | MISTRAL | ARCEE | QWEN2 | QWEN3 | SMOLLM3 | PHI3 | OLMO2
+    | STARCODER2 | GEMMA2 | GEMMA3
+)  # fmt: skip

@@ -1,0 +1,47 @@
+"""Golden files: a variant's config, and what transformers computes with weights that are drawn."""
+
+import json
+import pathlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxformer.interop.safetensors_files import LazyTensor, write_tensors
+from tests.interop.drawn import drawn
+
+FOLDER = pathlib.Path("tests/interop/golden")
+
+
+class Golden(NamedTuple):
+    """Content of a golden file.
+
+    Args:
+        config: content of config.json.
+        shapes: of the tensors, by name.
+        seed: that they are drawn with.
+        arrays: inputs and outputs.
+    """
+
+    config: dict[str, Any]
+    shapes: dict[str, tuple[int, ...]]
+    seed: int
+    arrays: dict[str, np.ndarray]
+
+    def tensor(self, name):
+        """A tensor of the checkpoint."""
+        return drawn(self.config["model_type"], name, self.shapes[name], self.seed)
+
+    def write(self, folder):
+        """Writes the checkpoint."""
+        tensors = {name: LazyTensor.of(self.tensor(name)) for name in self.shapes}
+        write_tensors(folder, tensors, metadata={"format": "pt"})
+        (folder / "config.json").write_text(json.dumps(self.config))
+
+
+def read_golden(name):
+    """The golden file of a variant."""
+    with np.load(FOLDER / f"{name}.npz") as file:
+        arrays = dict(file)
+    config, shapes = (json.loads(str(arrays.pop(key))) for key in ("config", "tensors"))
+    shapes = {name: tuple(shape) for name, shape in shapes.items()}
+    return Golden(config, shapes, int(arrays.pop("seed")), arrays)
