@@ -101,7 +101,8 @@ LLAMA = of_family("llama", "LlamaForCausalLM", _LLAMA, {
         surplus=_inv_freq(2, 5),
     ),
     "older-llama3": older(
-        dict(rope_parameters=..., rope_theta=500.0, rope_scaling=dict(rope_type="llama3", **_LLAMA3))
+        dict(rope_parameters=..., rope_theta=500.0,
+             rope_scaling=dict(rope_type="llama3", **_LLAMA3))
     ),
 })  # fmt: skip
 
