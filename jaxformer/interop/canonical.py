@@ -15,7 +15,7 @@ _NOT_COMPARED = frozenset({
     "layer_execution", "attention_implementation",
     "positions", "layers", "first_layers", "local_window_size", "use_bias", "num_kv_heads",
     "head_dim", "value_head_dim", "d_ff", "embedding_dim", "attention_scale",
-    "num_encoder_layers", *(f"{part}_bias" for part in _PARTS),
+    "num_encoder_layers", "experts", *(f"{part}_bias" for part in _PARTS),
 })  # fmt: skip
 
 
@@ -47,13 +47,25 @@ def _meaning(config: ModelConfig) -> dict[str, Any]:
         "num_kv_heads": config.kv_heads,
         "head_dim": config.key_dim,
         "value_head_dim": config.value_dim,
-        "d_ff": config.ff_dim,
+        "d_ff": config.ff_dim if config.experts is None else None,
         "embedding_dim": config.table_dim,
         "attention_scale": config.attention_scale or config.key_dim**-0.5,
         "num_encoder_layers": encoder if config.architecture == "encoder_decoder" else None,
         "attention_norm": [layer.attention_norm is not False for layer in config.layer_overrides],
+        "experts": _experts(config),
         "attention": [layer.attention for layer in config.layer_overrides],
     }  # fmt: skip
+
+
+def _experts(config: ModelConfig) -> tuple[Any, ...] | None:
+    experts = config.experts
+    if experts is None:
+        return None
+    width = config.ff_dim if experts.d_ff is None else experts.d_ff
+    return (
+        experts.num_experts, experts.num_experts_per_token, width, experts.normalize_weights,
+        experts.router_bias,
+    )  # fmt: skip
 
 
 def _equal(one: Any, other: Any) -> bool:

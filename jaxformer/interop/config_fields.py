@@ -1,6 +1,6 @@
 """Strict reading of a `config.json`: every field is used, or known not to matter, or refused."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from jaxformer.config.checks import suggestion
@@ -34,7 +34,8 @@ _INERT = frozenset({
 # Fields that transformers knows of every config, with the only value that is supported.
 _FIXED: dict[str, Any] = {
     "pruned_heads": {}, "add_cross_attention": False, "cross_attention_hidden_size": None,
-    "tie_encoder_decoder": False, "quantization_config": None,
+    "tie_encoder_decoder": False, "quantization_config": None, "per_layer_config": None,
+    "is_causal": True,
 }  # fmt: skip
 
 
@@ -45,6 +46,7 @@ class ConfigFields:
         values: content of the file.
         where: path of the file, for messages.
         ignore: names of fields that the user knows not to matter.
+        tensors: names of the tensors of the checkpoint.
 
     Example:
         >>> fields = ConfigFields({"n_embd": 8, "model_type": "gpt2"}, "config.json")
@@ -53,15 +55,36 @@ class ConfigFields:
         >>> fields.finish()
     """
 
-    def __init__(self, values: Mapping[str, Any], where: str, ignore: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, values: Mapping[str, Any], where: str, ignore: Collection[str] = (),
+        tensors: Collection[str] = (),
+    ) -> None:  # fmt: skip
         self._values = dict(values)
         self._where = where
+        self._tensors = frozenset(tensors)
         self._left = set(values) - _INERT - set(ignore)
         for name, only in _FIXED.items():
             self.require(name, only)
 
     def __contains__(self, name: str) -> bool:
         return name in self._values
+
+    def has_tensor(self, name: str) -> bool:
+        """Whether the checkpoint has a tensor of this name."""
+        return name in self._tensors
+
+    def num_classes(self) -> int:
+        """Number of classes: that of their names, 2 where there are none."""
+        names = self.take("id2label", dict, {})
+        count: int = self.take("num_labels", int, len(names) or 2)
+        return count
+
+    def with_defaults(self, **values: Any) -> "ConfigFields":
+        """The same fields, with other values for those that are missing or null."""
+        for name, value in values.items():
+            if self._values.get(name) is None:
+                self._values[name] = value
+        return self
 
     def take(self, name: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
         """Value of a field.

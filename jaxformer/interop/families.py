@@ -8,12 +8,16 @@ from flax import linen as nn
 
 from jaxformer.config.checks import suggestion
 from jaxformer.errors import ConfigError
+from jaxformer.interop.bart import BART_FAMILIES
+from jaxformer.interop.bert import BERT_FAMILIES
 from jaxformer.interop.family import Family, ModelKind
 from jaxformer.interop.gemma import GEMMA_FAMILIES
 from jaxformer.interop.gpt import GPT_FAMILIES
 from jaxformer.interop.llama import LLAMA_FAMILIES
 from jaxformer.interop.llama_variants import VARIANT_FAMILIES
+from jaxformer.interop.mixtures import MIXTURE_FAMILIES
 from jaxformer.interop.qwen import QWEN_FAMILIES
+from jaxformer.interop.t5 import T5_FAMILIES
 from jaxformer.models import (
     Decoder,
     EncoderDecoder,
@@ -28,6 +32,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType({
     family.model_type: family
     for families in (
         GPT_FAMILIES, LLAMA_FAMILIES, QWEN_FAMILIES, VARIANT_FAMILIES, GEMMA_FAMILIES,
+        MIXTURE_FAMILIES, BERT_FAMILIES, BART_FAMILIES, T5_FAMILIES,
     )
     for family in families
 })  # fmt: skip

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
 from jaxformer.config import ModelConfig
@@ -25,10 +26,13 @@ class Family:
         write: makes the fields of a `ModelConfig`, but for those that all families share.
         tensors: layout by name of the tensor. `{layer}` in a name counts the layers of a stack, and
             `{expert}` the experts of a layer. A tensor whose parameters a model does not have, such
-            as biases, is not in its file.
+            as biases, is not in its file. Of several layouts the one applies whose parameters the
+            model has.
         prefix: of the names of all but the heads; files of a base model may be without.
-        ignored: names of tensors that files have and that are not used: copies of tied tables, and
-            constants that older versions saved.
+        ignored: names of tensors that files may have and that are not used, such as constants that
+            older versions saved.
+        copies: names of tensors that files may have, by the tensors that they must be equal to:
+            tables that are tied.
         auto_class: class of transformers that loads such a model.
     """
 
@@ -36,7 +40,8 @@ class Family:
     classes: Mapping[str, ModelKind]
     read: Callable[[ConfigFields, ModelKind], dict[str, Any]]
     write: Callable[[ModelConfig], dict[str, Any]]
-    tensors: Mapping[str, Layout]
+    tensors: Mapping[str, Layout | tuple[Layout, ...]]
     prefix: str = ""
     ignored: tuple[str, ...] = ()
+    copies: Mapping[str, str] = MappingProxyType({})
     auto_class: str = "AutoModelForCausalLM"

@@ -208,18 +208,21 @@ GPT_FAMILIES = (
     Family(
         model_type="gpt2", classes={"GPT2LMHeadModel": "decoder"}, read=_read_gpt2,
         write=_write_gpt2, tensors=_GPT2, prefix="transformer.",
-        ignored=(_H + "attn.bias", _H + "attn.masked_bias", "lm_head.weight"),
+        ignored=(_H + "attn.bias", _H + "attn.masked_bias"),
+        copies={"lm_head.weight": "transformer.wte.weight"},
     ),
     Family(
         model_type="opt", classes={"OPTForCausalLM": "decoder"}, read=_read_opt, write=_write_opt,
-        tensors=_OPT, prefix="model.", ignored=("lm_head.weight",),
+        tensors=_OPT, prefix="model.",
+        copies={"lm_head.weight": "model.decoder.embed_tokens.weight"},
     ),
     Family(
         model_type="gpt_neox", classes={"GPTNeoXForCausalLM": "decoder"}, read=_read_gpt_neox,
         write=_write_gpt_neox, tensors=_GPT_NEOX, prefix="gpt_neox.",
         ignored=(
             _N + "attention.bias", _N + "attention.masked_bias",
-            _N + "attention.rotary_emb.inv_freq", "embed_out.weight",
+            _N + "attention.rotary_emb.inv_freq",
         ),
+        copies={"embed_out.weight": "gpt_neox.embed_in.weight"},
     ),
 )  # fmt: skip

@@ -96,10 +96,10 @@ def load_huggingface(
             raise ConfigError(f"{name} must be {' or '.join(get_args(Float))}, got {value!r}")
     values = _read_json(folder / _CONFIG)
     family, kind = family_of(values, str(folder / _CONFIG))
-    fields = ConfigFields(values, str(folder / _CONFIG), ignore)
+    tensors = open_tensors(folder, auto_class=family.auto_class)
+    fields = ConfigFields(values, str(folder / _CONFIG), ignore, tensors.names)
     arguments = family.read(fields, kind)
     fields.finish()
-    tensors = open_tensors(folder, auto_class=family.auto_class)
     stored = param_dtype or _stored_dtype(tensors)
     config = ModelConfig(**arguments, dtype=dtype or stored, param_dtype=stored)
     params = read_params(family, config, _shapes(kind, config), tensors, _place)
@@ -132,7 +132,7 @@ def save_huggingface(
         StorageError: a file cannot be written.
     """
     folder, kind = pathlib.Path(folder), _kind_of(config, params)
-    family, fields = _family_for(config, kind, model_type)
+    family, fields = _family_for(config, params, kind, model_type)
     name = next(name for name, each in family.classes.items() if each == kind)
     stored = np.dtype(jnp.dtype(dtype or config.param_dtype))
     values = {
@@ -145,6 +145,8 @@ def save_huggingface(
         **fields,
     }
     tensors = tensors_of_params(family, config, params, stored)
+    if kind == "pooled":  # the base model, whose names have no prefix
+        tensors = {name.removeprefix(family.prefix): each for name, each in tensors.items()}
     make_folder(folder)
     write_tensors(folder, tensors, metadata={"format": "pt"}, max_shard_bytes=max_shard_bytes)
     if tokenizer is not None:
@@ -154,7 +156,7 @@ def save_huggingface(
 
 
 def _family_for(
-    config: ModelConfig, kind: ModelKind, model_type: str | None
+    config: ModelConfig, params: Any, kind: ModelKind, model_type: str | None
 ) -> tuple[Family, dict[str, Any]]:
     """The family that is asked for, or the first that can say what the config says."""
     if model_type is not None and model_type not in FAMILIES:
@@ -168,9 +170,10 @@ def _family_for(
             continue
         fields = family.write(config)
         try:
-            values = ConfigFields(fields, "config.json")
+            names = tensors_of_params(family, config, params, config.param_dtype)
+            values = ConfigFields(fields, "config.json", tensors=names)
             again = ModelConfig(**family.read(values, kind))
-        except ConfigError as error:
+        except (ConfigError, CheckpointError) as error:
             reasons[name] = str(error)
             continue
         if not (found := differences(config, again)):

@@ -152,8 +152,10 @@ def layer_keys(positions: PositionsConfig, layers: Sequence[LayerConfig]) -> dic
             "positions": positions if own is None else own,
             "local_window_size": layers[0].local_window_size,
         }
+    # What only first layers can have makes a layer one of them.
+    least = sum(layer.attention_norm is not None for layer in layers)
     for size in range(2, len(layers)):
-        for first in range(size):
+        for first in range(least, size):
             rest, period = layers[first:], size - first
             if all(layer == rest[i % period] for i, layer in enumerate(rest)):
                 return {
@@ -161,7 +163,11 @@ def layer_keys(positions: PositionsConfig, layers: Sequence[LayerConfig]) -> dic
                     "first_layers": tuple(layers[:first]),
                     "layers": tuple(rest[:period]),
                 }
-    return {"positions": positions, "layers": tuple(layers)}
+    return {
+        "positions": positions,
+        "first_layers": tuple(layers[:least]),
+        "layers": tuple(layers[least:]),
+    }
 
 
 def window_size(window: int | None) -> int | None:

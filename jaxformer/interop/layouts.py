@@ -28,6 +28,8 @@ class Layout:
             than lie one after the other.
         skipped_rows: rows at its start that no parameter has; they are written as zeros.
         leading: whether it has an axis of size 1 in front.
+        where: path of another parameter, without which a model does not have this tensor.
+        unless: path of another parameter, with which a model does not have it.
     """
 
     leaves: tuple[str, ...]
@@ -35,6 +37,8 @@ class Layout:
     by_head: bool = False
     skipped_rows: int = 0
     leading: bool = False
+    where: str | None = None
+    unless: str | None = None
 
     def shape(self, shapes: Sequence[Shape]) -> Shape:
         """Shape of the tensor of parameters of these shapes."""
@@ -77,14 +81,14 @@ class Layout:
         return math.prod(self.shape(shapes))
 
 
-def same(*leaves: str) -> Layout:
+def same(*leaves: str, where: str | None = None, unless: str | None = None) -> Layout:
     """A vector, a table, or a kernel `[in, out]`, as of GPT-2's `Conv1D`."""
-    return Layout(leaves)
+    return Layout(leaves, where=where, unless=unless)
 
 
-def linear(*leaves: str) -> Layout:
+def linear(*leaves: str, where: str | None = None, unless: str | None = None) -> Layout:
     """A kernel `[out, in]`, as of torch's `nn.Linear`."""
-    return Layout(leaves, transposed=True)
+    return Layout(leaves, transposed=True, where=where, unless=unless)
 
 
 def same_by_head(*leaves: str) -> Layout:

@@ -69,8 +69,8 @@ FEED_FORWARD = {
     LAYER + "mlp.up_proj.bias": same("{stack}/feed_forward/up_bias"),
     LAYER + "mlp.down_proj.bias": same("{stack}/feed_forward/down_bias"),
 }
-# Constants that older versions saved, and the head of a model whose table is tied.
-IGNORED = (LAYER + "self_attn.rotary_emb.inv_freq", "lm_head.weight")
+# Constants that older versions saved.
+IGNORED = (LAYER + "self_attn.rotary_emb.inv_freq",)
 
 
 def decoder_family(
@@ -80,6 +80,7 @@ def decoder_family(
     return Family(
         model_type=model_type, classes={f"{name}ForCausalLM": "decoder"}, read=read, write=write,
         tensors=tensors, prefix="model.", ignored=IGNORED,
+        copies={"lm_head.weight": "model.embed_tokens.weight"},
     )  # fmt: skip
 
 
@@ -87,7 +88,7 @@ def read_llama(
     fields: ConfigFields, *, tied: bool = False, head_dim: int | None = None,
     base: float = 10_000.0, max_len: int = 2048, eps: float = 1e-6, act: str = "silu",
     acts: Mapping[str, str] = GATED, act_field: str = "hidden_act",
-    has_biases: bool = True, has_rotary: bool = True,
+    has_biases: bool = True, has_rotary: bool = True, kv_heads: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Arguments of a `ModelConfig` from the fields of Llama, which its kin have, too.
 
@@ -102,6 +103,7 @@ def read_llama(
         acts: what the activations are called here.
         act_field: name of the activation's field.
         has_biases: whether the family has `attention_bias`; and `mlp_bias`, if the file has it.
+        kv_heads: likewise of `num_key_value_heads`; num_attention_heads when not given.
         has_rotary: whether all layers are rotated alike; if not, positions are the caller's.
     """
     fields.skip("attention_dropout")
@@ -118,7 +120,7 @@ def read_llama(
         "num_layers": fields.take("num_hidden_layers", int),
         "d_model": width,
         "num_heads": heads,
-        "num_kv_heads": fields.take("num_key_value_heads", int, heads),
+        "num_kv_heads": fields.take("num_key_value_heads", int, kv_heads or heads),
         "head_dim": wide,
         "d_ff": fields.take("intermediate_size", int),
         "norm": "rms_norm",
@@ -173,7 +175,7 @@ def _write_arcee(model: ModelConfig) -> dict[str, Any]:
 
 
 def _read_mistral(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    values = read_llama(fields, max_len=4096 * 32, has_biases=False)
+    values = read_llama(fields, max_len=4096 * 32, has_biases=False, kv_heads=8)
     return values | {"local_window_size": one_window(fields, 4096)}
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from jaxformer.config import ModelConfig
+from jaxformer.errors import ConfigError
 from jaxformer.interop.config_fields import ConfigFields
 from jaxformer.interop.family import ModelKind
 from jaxformer.interop.layer_fields import one_window
@@ -52,6 +53,8 @@ def _read_phi3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     # Where scaling starts, which only longrope asks for.
     fields.skip("resid_pdrop", "embd_pdrop", "original_max_position_embeddings")
     values = read_llama(fields, max_len=4096, eps=1e-5, has_biases=False)
+    if values["positions"].scaling is not None:
+        raise ConfigError("the rope_type of Phi-3 must be default, got a scaled one")
     return values | {"local_window_size": one_window(fields)}
 
 

@@ -43,7 +43,7 @@ def write_windows(model: ModelConfig) -> dict[str, Any]:
 
 
 def _read_qwen2(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    values = read_llama(fields, max_len=32_768, has_biases=False)
+    values = read_llama(fields, max_len=32_768, has_biases=False, kv_heads=32)
     return read_windows(fields, values | {"qkv_bias": True})
 
 
@@ -52,7 +52,7 @@ def _write_qwen2(model: ModelConfig) -> dict[str, Any]:
 
 
 def _read_qwen3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    values = read_llama(fields, max_len=32_768, head_dim=128)
+    values = read_llama(fields, max_len=32_768, head_dim=128, kv_heads=32)
     return read_windows(fields, values | {"qk_norm": True})
 
 

@@ -67,8 +67,8 @@ def read_params(
     """
     leaves: dict[str, Any] = traverse_util.flatten_dict(shapes, sep="/")
     groups = _groups(family, config, leaves)
-    prefix = _prefix(family, tensors)
-    _check(family, config, [slot for group in groups for slot in group], tensors, prefix)
+    names = _Names(family, tensors)
+    _check(family, [slot for group in groups for slot in group], tensors, names)
     params: dict[str, jax.Array] = {}
     for group in groups:
         arrays = {
@@ -77,7 +77,7 @@ def read_params(
             for leaf in slot.leaves
         }
         for slot in group:
-            tensor = tensors.read(prefix(slot.name))
+            tensor = tensors.read(names(slot.name))
             parts = slot.layout.parts(tensor, slot.shapes, config.num_heads)
             for leaf, part in zip(slot.leaves, parts, strict=True):
                 arrays[leaf][slot.at] = part
@@ -117,10 +117,11 @@ def _groups(family: Family, config: ModelConfig, leaves: Mapping[str, Any]) -> l
     """Tensors of a model, those together that fill the same parameters."""
     groups: dict[tuple[str, ...], list[_Slot]] = {}
     found: set[str] = set()
-    for name, layout in family.tensors.items():
-        for slot in _slots(name, layout, config, leaves):
-            groups.setdefault(slot.leaves, []).append(slot)
-            found.update(slot.leaves)
+    for name, layouts in family.tensors.items():
+        for layout in layouts if isinstance(layouts, tuple) else (layouts,):
+            for slot in _slots(name, layout, config, leaves):
+                groups.setdefault(slot.leaves, []).append(slot)
+                found.update(slot.leaves)
     if unknown := leaves.keys() - found:
         raise CheckpointError(
             f"a {family.model_type} checkpoint has no place for parameters {_listed(unknown)}; "
@@ -134,7 +135,7 @@ def _slots(
 ) -> Iterator[_Slot]:
     """Tensors that a line of a family's table stands for."""
     if "{layer}" not in name:
-        if _are_there(name, layout.leaves, leaves):
+        if _are_there(name, layout, "", leaves):
             shapes = tuple(leaves[leaf].shape for leaf in layout.leaves)
             yield _Slot(name, layout, layout.leaves, (), shapes)
         return
@@ -143,9 +144,9 @@ def _slots(
     first = len(stack.first_layers)
     for layer in range(stack.num_layers):
         group, index = ("first_layers", layer) if layer < first else ("layers", layer - first)
-        paths = tuple(leaf.replace("{stack}", f"stack/{group}") for leaf in layout.leaves)
-        if not _are_there(name, paths, leaves):
+        if not _are_there(name, layout, group, leaves):
             continue
+        paths = tuple(_path(leaf, group) for leaf in layout.leaves)
         of_layer = [leaves[path].shape[1:] for path in paths]
         if "{expert}" not in name:
             yield _Slot(name.format(layer=layer), layout, paths, (index,), tuple(of_layer))
@@ -156,39 +157,53 @@ def _slots(
             yield _Slot(full, layout, paths, (index, expert), shapes)
 
 
-def _are_there(name: str, paths: tuple[str, ...], leaves: Mapping[str, Any]) -> bool:
-    there = [path in leaves for path in paths]
-    if any(there) and not all(there):
-        missing = [path for path in paths if path not in leaves]
+def _path(leaf: str, group: str) -> str:
+    return leaf.replace("{stack}", f"stack/{group}")
+
+
+def _are_there(name: str, layout: Layout, group: str, leaves: Mapping[str, Any]) -> bool:
+    """Whether a model has the parameters of a tensor."""
+    if layout.where is not None and _path(layout.where, group) not in leaves:
+        return False
+    if layout.unless is not None and _path(layout.unless, group) in leaves:
+        return False
+    paths = [_path(leaf, group) for leaf in layout.leaves]
+    missing = [path for path in paths if path not in leaves]
+    if missing and len(missing) < len(paths):
         raise CheckpointError(
             f"tensor {name} holds {_listed(paths)}, got a model without {_listed(missing)}; choose "
             "the model_type of another family"
         )
-    return all(there)
+    return not missing
 
 
-def _prefix(family: Family, tensors: TensorFiles) -> Callable[[str], str]:
-    """Function from a name of the table to that in the files."""
-    if any(name.startswith(family.prefix) for name in tensors.names):
-        return lambda name: name
-    return lambda name: name.removeprefix(family.prefix)
+class _Names:
+    """Names of the tensors of a checkpoint, by those of the tables."""
+
+    def __init__(self, family: Family, tensors: TensorFiles) -> None:
+        self._found = frozenset(tensors.names)
+        # A file of the base model is without the prefix that models with a head have.
+        whole = any(name.startswith(family.prefix) for name in self._found)
+        self._prefix = "" if whole else family.prefix
+
+    def __call__(self, name: str) -> str:
+        name = name.removeprefix(self._prefix)
+        older = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+        older = older.replace("LayerNorm.bias", "LayerNorm.beta")
+        return older if name not in self._found and older in self._found else name
 
 
-def _check(
-    family: Family, config: ModelConfig, slots: list[_Slot], tensors: TensorFiles,
-    prefix: Callable[[str], str],
-) -> None:  # fmt: skip
-    """Checks names, shapes and dtypes of all tensors."""
-    expected = {prefix(slot.name): slot.shape for slot in slots}
-    found = set(tensors.names)
-    ignored = [
-        re.compile(re.escape(prefix(name)).replace(r"\{layer\}", r"\d+")) for name in family.ignored
-    ]
+def _check(family: Family, slots: list[_Slot], tensors: TensorFiles, names: _Names) -> None:
+    """Checks names, shapes and dtypes of all tensors, and that copies are copies."""
+    expected = {names(slot.name): slot.shape for slot in slots}
+    found, problems = set(tensors.names), []
+    patterns = [re.escape(names(name)).replace(r"\{layer\}", r"\d+") for name in family.ignored]
+    ignored = re.compile("|".join(patterns) or "(?!)")
+    copies = {names(copy): names(name) for copy, name in family.copies.items()}
     surplus = {
-        name for name in found - expected.keys() if not any(p.fullmatch(name) for p in ignored)
+        name for name in found - expected.keys() - copies.keys() if not ignored.fullmatch(name)
     }
     missing = expected.keys() - found
-    problems = []
     if missing:
         problems.append(f"it lacks {_listed(missing, surplus)}")
     if surplus:
@@ -203,6 +218,10 @@ def _check(
     integers = [n for n in expected if n in found and tensors.dtype(n).kind in "iub"]
     if integers:
         problems.append(f"{_listed(integers)} must be floating")
+    for copy in sorted((copies.keys() & found) - expected.keys()):
+        name = copies[copy]
+        if name not in found or not np.array_equal(tensors.read(copy), tensors.read(name)):
+            problems.append(f"{copy} is not {name}, to which config.json ties it")
     if problems:
         raise CheckpointError(
             f"the weights are not those of the {family.model_type} model of config.json: "

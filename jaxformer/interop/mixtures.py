@@ -1,0 +1,109 @@
+"""Mixtral and Qwen 3 MoE: decoders whose feed-forward layers are mixtures of experts.
+
+Files have a tensor for each expert, though transformers joins them in memory.
+"""
+
+from typing import Any
+
+from jaxformer.config import ExpertsConfig, ModelConfig
+from jaxformer.interop.config_fields import ConfigFields
+from jaxformer.interop.family import ModelKind
+from jaxformer.interop.layer_fields import one_window
+from jaxformer.interop.layouts import linear
+from jaxformer.interop.llama import (
+    ATTENTION,
+    ENDS,
+    LAYER,
+    PRE_NORMS,
+    decoder_family,
+    read_llama,
+    write_llama,
+)
+
+__all__ = ["MIXTURE_FAMILIES"]
+
+_E = LAYER + "block_sparse_moe."
+_MIXTRAL = ENDS | PRE_NORMS | ATTENTION | {
+    _E + "gate.weight": linear("{stack}/feed_forward/router_kernel"),
+    _E + "experts.{expert}.w1.weight": linear("{stack}/feed_forward/gate_kernel"),
+    _E + "experts.{expert}.w3.weight": linear("{stack}/feed_forward/up_kernel"),
+    _E + "experts.{expert}.w2.weight": linear("{stack}/feed_forward/down_kernel"),
+}  # fmt: skip
+
+_Q = LAYER + "mlp."
+_QWEN3_MOE = ENDS | PRE_NORMS | ATTENTION | {
+    _Q + "gate.weight": linear("{stack}/feed_forward/router_kernel"),
+    _Q + "experts.{expert}.gate_proj.weight": linear("{stack}/feed_forward/gate_kernel"),
+    _Q + "experts.{expert}.up_proj.weight": linear("{stack}/feed_forward/up_kernel"),
+    _Q + "experts.{expert}.down_proj.weight": linear("{stack}/feed_forward/down_kernel"),
+}  # fmt: skip
+
+
+def _experts(fields: ConfigFields, **options: Any) -> ExpertsConfig:
+    count = fields.take("num_local_experts", int, fields.take("num_experts", int, 8))
+    fields.skip("output_router_logits", "router_jitter_noise")
+    return ExpertsConfig(
+        num_experts=count,
+        load_balancing_weight=float(fields.take("router_aux_loss_coef", float, 0.001)),
+        **options,
+    )
+
+
+def _write_experts(model: ModelConfig) -> dict[str, Any]:
+    experts = model.experts or ExpertsConfig(num_experts=1, num_experts_per_token=1)
+    return {
+        "num_local_experts": experts.num_experts,
+        "num_experts_per_tok": experts.num_experts_per_token,
+        "router_aux_loss_coef": experts.load_balancing_weight,
+    }
+
+
+def _read_mixtral(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    chosen = fields.take("num_experts_per_tok", int, 2)
+    values = read_llama(fields, base=1e6, max_len=131_072, eps=1e-5, has_biases=False, kv_heads=8)
+    experts = _experts(fields, num_experts_per_token=chosen)
+    return values | {"experts": experts, "local_window_size": one_window(fields)}
+
+
+def _write_mixtral(model: ModelConfig) -> dict[str, Any]:
+    window = model.local_window_size
+    inner = model.experts.d_ff if model.experts is not None else None
+    return write_llama(model, "attention_bias", "mlp_bias") | _write_experts(model) | {
+        "intermediate_size": model.ff_dim if inner is None else inner,
+        "sliding_window": None if window is None else window + 1,
+    }  # fmt: skip
+
+
+def _read_qwen3_moe(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    # Layers of a stack have the same parameters here, so they all must be mixtures.
+    fields.require("decoder_sparse_step", 1)
+    fields.require("mlp_only_layers", [])
+    chosen = fields.take("num_experts_per_tok", int, 8)
+    values = read_llama(fields, max_len=32_768, kv_heads=4)
+    experts = _experts(
+        fields, num_experts_per_token=chosen, d_ff=fields.take("moe_intermediate_size", int, 768),
+        normalize_weights=fields.take("norm_topk_prob", bool, False),
+    )  # fmt: skip
+    used = fields.take("use_sliding_window", bool, False)
+    fields.skip("max_window_layers")
+    window = one_window(fields, 4096)
+    return values | {
+        "qk_norm": True, "experts": experts, "local_window_size": window if used else None,
+    }  # fmt: skip
+
+
+def _write_qwen3_moe(model: ModelConfig) -> dict[str, Any]:
+    window, experts = model.local_window_size, model.experts
+    own = None if experts is None else experts.d_ff
+    return write_llama(model, "mlp_bias") | _write_experts(model) | {
+        "moe_intermediate_size": model.ff_dim if own is None else own,
+        "norm_topk_prob": experts is None or experts.normalize_weights,
+        "use_sliding_window": window is not None,
+        "sliding_window": None if window is None else window + 1,
+    }  # fmt: skip
+
+
+MIXTURE_FAMILIES = (
+    decoder_family("mixtral", "Mixtral", _read_mixtral, _write_mixtral, _MIXTRAL),
+    decoder_family("qwen3_moe", "Qwen3Moe", _read_qwen3_moe, _write_qwen3_moe, _QWEN3_MOE),
+)
