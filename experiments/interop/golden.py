@@ -1,6 +1,6 @@
 """What transformers computes with tiny models of every family, as files that tests compare with.
 
-Run: python experiments/interop/golden.py          # all of tests/interop/variants.py
+Run: python experiments/interop/golden.py          # all of tests/interop/tables.py
      python experiments/interop/golden.py llama    # those whose names start so
 
 Needs torch and transformers (transformers 5.23 and torch 2.13 made the files that are here). The
@@ -21,14 +21,14 @@ sys.path.insert(0, str(ROOT))
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 from tests.interop import torch_models  # noqa: E402
-from tests.interop.drawn import drawn  # noqa: E402
-from tests.interop.golden import FOLDER  # noqa: E402
+from tests.interop.golden import FOLDER, tensor  # noqa: E402
 from tests.interop.tables import VARIANTS  # noqa: E402
 
 LENGTHS = np.array([11, 7])
-NEW_TOKENS = 64
+TARGETS = 9
+NEW_TOKENS, BEAM_TOKENS = 64, 20
 # A margin that rounding cannot close, which is 1e-6, and a text that does not go round.
-MARGIN, DISTINCT, ATTEMPTS = 1e-3, 6, 30
+MARGIN, DISTINCT, ATTEMPTS = 1e-3, 4, 50
 
 
 def main() -> None:
@@ -43,12 +43,13 @@ def main() -> None:
         arrays = make(variant)
         path = args.folder / f"{name}.npz"
         np.savez_compressed(path, **arrays)
-        size, most = path.stat().st_size, np.abs(arrays["logits"]).max()
-        print(f"{name}: {size:,} bytes, logits up to {most:.1f}, seed {arrays['seed']}", flush=True)
+        most = np.abs(arrays["logits" if "logits" in arrays else "hidden"]).max()
+        size = path.stat().st_size
+        print(f"{name}: {size:,} bytes, numbers up to {most:.1f}, seed {arrays['seed']}")
 
 
 def make(variant):
-    """Content of a golden file: of the first seed whose greedy text is clear and varied."""
+    """Content of a golden file: of the first seed whose text is clear and varied."""
     for seed in range(ATTEMPTS):
         with tempfile.TemporaryDirectory() as folder:
             arrays, margin = outputs(pathlib.Path(folder), variant, seed)
@@ -60,19 +61,53 @@ def make(variant):
 def outputs(folder, variant, seed):
     """Arrays of a golden file, and the least margin of a choice."""
     config, shapes = torch_models.write_variant(
-        folder, variant, lambda name, shape: drawn(variant.model_type, name, shape, seed)
+        folder, variant, lambda shapes, name: tensor(variant.model_type, shapes, name, seed)
     )
     model = torch_models.read_model(folder, variant)
-    arrays = {"config": np.array(json.dumps(config)), "tensors": np.array(json.dumps(shapes))}
     rng = np.random.RandomState(seed)
-    tokens = rng.randint(3, model.config.vocab_size, (len(LENGTHS), LENGTHS.max()))
-    tokens[np.arange(LENGTHS.max()) >= LENGTHS[:, None]] = 0
-    arrays |= {"tokens": np.int32(tokens), "lengths": np.int32(LENGTHS)}
-    arrays |= torch_models.run_decoder(model, tokens, LENGTHS)
-    prompt = rng.randint(3, model.config.vocab_size, 9)
-    greedy, margin = torch_models.continue_greedily(model, prompt, NEW_TOKENS)
-    arrays |= {"prompt": np.int32(prompt), "greedy": np.int32(greedy)}
-    return arrays, margin if len(set(greedy.tolist())) >= DISTINCT else 0.0
+    inputs = draw_inputs(rng, variant, model.config)
+    arrays = {"config": np.array(json.dumps(config)), "tensors": np.array(json.dumps(shapes))}
+    arrays |= {name: np.int32(values) for name, values in inputs.items()}
+    arrays |= torch_models.run(model, variant.kind, inputs)
+    if variant.kind == "decoder":
+        prompt = inputs["tokens"][0, :9]
+        greedy, margin = torch_models.continue_greedily(model, prompt, NEW_TOKENS)
+        return arrays | {"greedy": np.int32(greedy)}, margin * (len(set(greedy)) >= DISTINCT)
+    if variant.kind == "encoder_decoder":
+        found = search(model, inputs["tokens"][0])
+        return arrays | found, np.inf if found else 0.0
+    return arrays, np.inf
+
+
+def search(model, source):
+    """Of the best translations with several end tokens, the most varied of those that are clear."""
+    best, most = {}, (False, 0, 0)
+    for end in range(3, 20):
+        beams, score, lead = torch_models.search_beams(model, source, BEAM_TOKENS, end)
+        variety = (beams[-1] == end, len(set(beams)), len(beams))
+        if lead > MARGIN and variety > most:
+            best = {"beams": np.int32(beams), "score": np.float32(score), "end": np.int32(end)}
+            most = variety
+    return best
+
+
+def draw_inputs(rng, variant, config):
+    """Rows of unequal lengths, padded on the right."""
+    padding = np.arange(LENGTHS.max()) >= LENGTHS[:, None]
+    tokens = rng.randint(3, config.vocab_size, padding.shape)
+    pad = config.pad_token_id or 0
+    # Some models take every padding id for padding.
+    tokens[tokens == pad] = 5
+    tokens[padding] = pad
+    inputs = {"tokens": tokens, "lengths": LENGTHS}
+    if getattr(config, "type_vocab_size", 1) > 1:
+        inputs["token_types"] = rng.randint(0, config.type_vocab_size, padding.shape)
+    if variant.kind == "encoder_decoder":
+        vocab_size = getattr(config, "decoder_vocab_size", None) or config.vocab_size
+        targets = rng.randint(3, vocab_size - 1, (len(LENGTHS), TARGETS))
+        targets[:, 0] = config.decoder_start_token_id
+        inputs["targets"] = targets
+    return inputs
 
 
 if __name__ == "__main__":

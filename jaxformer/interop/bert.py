@@ -285,6 +285,7 @@ def _read_modernbert(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
         "initializer_cutoff_factor", "deterministic_flash_attn", "reference_compile",
         "repad_logits_with_grad", "sparse_pred_ignore_index", "sparse_prediction",
         "position_embedding_type",
+        "layer_norm_eps",  # in published files, beside norm_eps, which alone is read
     )  # fmt: skip
     fields.require("tie_word_embeddings", True)
     fields.skip("classifier_activation")  # of a head

@@ -30,7 +30,7 @@ GPT2 = of_family("gpt2", "GPT2LMHeadModel", _GPT2, {
              task_specific_params={"text-generation": {"do_sample": True, "max_length": 50}}),
         bare=True,
         surplus={f"h.{i}.attn.bias": (1, 1, 83, 83) for i in range(3)}
-        | {f"h.{i}.attn.masked_bias": () for i in range(3)},
+        | {f"h.{i}.attn.masked_bias": () for i in range(3)} | {"lm_head.weight": "wte.weight"},
     ),
 })  # fmt: skip
 
@@ -46,7 +46,7 @@ OPT = of_family("opt", "OPTForCausalLM", _OPT, {
     "older": older(
         dict(tie_word_embeddings=..., dtype=..., torch_dtype="float16", prefix="</s>",
              _remove_final_layer_norm=False),
-        bare=True,
+        bare=True, surplus={"lm_head.weight": "decoder.embed_tokens.weight"},
     ),
 })  # fmt: skip
 
@@ -115,6 +115,16 @@ MISTRAL = of_family("mistral", "MistralForCausalLM", _MISTRAL, {
     ),
 })  # fmt: skip
 
+_MIXTRAL = _MISTRAL | dict(num_local_experts=5, num_experts_per_tok=2, intermediate_size=27)
+MIXTRAL = of_family("mixtral", "MixtralForCausalLM", _MIXTRAL, {
+    "": fields(hidden_size=37, head_dim=14),
+    "window": fields(sliding_window=5, num_experts_per_tok=3, tie_word_embeddings=True),
+    "older": older(
+        dict(rope_parameters=..., rope_theta=1e3, head_dim=..., router_jitter_noise=0.0,
+             output_router_logits=False, dtype=..., torch_dtype="bfloat16")
+    ),
+})  # fmt: skip
+
 _ARCEE = _LLAMA | dict(vocab_size=53, hidden_act="relu")
 ARCEE = of_family("arcee", "ArceeForCausalLM", _ARCEE, {
     "": fields(),
@@ -148,6 +158,19 @@ QWEN3 = of_family("qwen3", "Qwen3ForCausalLM", _QWEN3, {
         num_hidden_layers=3,
     ),
     "yarn": _rope(**_YARN),
+})  # fmt: skip
+
+_QWEN3_MOE = _QWEN3 | dict(
+    num_experts=6, num_experts_per_tok=3, moe_intermediate_size=23, norm_topk_prob=True
+)
+QWEN3_MOE = of_family("qwen3_moe", "Qwen3MoeForCausalLM", _QWEN3_MOE, {
+    "": fields(),
+    "unnormalized": fields(norm_topk_prob=False, tie_word_embeddings=True),
+    "biases-window": fields(attention_bias=True, use_sliding_window=True, sliding_window=5),
+    "older": older(
+        dict(rope_parameters=..., rope_theta=1e6, rope_scaling=None, num_local_experts=...,
+             num_experts=6, max_window_layers=2, sliding_window=None)
+    ),
 })  # fmt: skip
 
 _SMOLLM3 = _LLAMA | dict(vocab_size=59, num_hidden_layers=4)
@@ -217,5 +240,5 @@ GEMMA3 = of_family("gemma3_text", "Gemma3ForCausalLM", _GEMMA, {
 
 DECODERS = (
     GPT2 | OPT | NEOX | LLAMA | MISTRAL | ARCEE | QWEN2 | QWEN3 | SMOLLM3 | PHI3 | OLMO2
-    | STARCODER2 | GEMMA2 | GEMMA3
+    | STARCODER2 | GEMMA2 | GEMMA3 | MIXTRAL | QWEN3_MOE
 )  # fmt: skip

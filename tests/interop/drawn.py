@@ -26,5 +26,7 @@ def drawn(model_type, name, shape, seed=0):
     elif _TABLE.search(name):
         values = values * 0.15
     else:
-        values = values * 1.25 / math.sqrt(shape[-1])
+        # T5 does not scale its scores, but its weights.
+        scale = 0.4 if name.endswith(".q.weight") else 1.25
+        values = values * scale / math.sqrt(shape[-1])
     return np.asarray(values, np.float32)

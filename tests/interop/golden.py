@@ -17,19 +17,19 @@ class Golden(NamedTuple):
 
     Args:
         config: content of config.json.
-        shapes: of the tensors, by name.
+        shapes: of the tensors, by name; or the name of the one that a tensor is a copy of.
         seed: that they are drawn with.
         arrays: inputs and outputs.
     """
 
     config: dict[str, Any]
-    shapes: dict[str, tuple[int, ...]]
+    shapes: dict[str, tuple[int, ...] | str]
     seed: int
     arrays: dict[str, np.ndarray]
 
     def tensor(self, name):
         """A tensor of the checkpoint."""
-        return drawn(self.config["model_type"], name, self.shapes[name], self.seed)
+        return tensor(self.config["model_type"], self.shapes, name, self.seed)
 
     def write(self, folder):
         """Writes the checkpoint."""
@@ -43,5 +43,12 @@ def read_golden(name):
     with np.load(FOLDER / f"{name}.npz") as file:
         arrays = dict(file)
     config, shapes = (json.loads(str(arrays.pop(key))) for key in ("config", "tensors"))
-    shapes = {name: tuple(shape) for name, shape in shapes.items()}
     return Golden(config, shapes, int(arrays.pop("seed")), arrays)
+
+
+def tensor(model_type, shapes, name, seed):
+    """A tensor of a checkpoint."""
+    shape = shapes[name]
+    if isinstance(shape, str):
+        return tensor(model_type, shapes, shape, seed)
+    return drawn(model_type, name, tuple(shape), seed)

@@ -1,41 +1,35 @@
-"""Every family computes what transformers computes, and is written as transformers writes it."""
+"""Every family computes what transformers computes, and is written as transformers writes it.
 
-import functools
+The golden files are those of experiments/interop/golden.py.
+"""
 
 import jax
 import numpy as np
 import pytest
 
-from jaxformer.config import SamplingConfig
-from jaxformer.inference import generate
-from jaxformer.interop import load_huggingface, save_huggingface
+from jaxformer.interop import FAMILIES, load_huggingface, save_huggingface
 from jaxformer.interop.safetensors_files import open_tensors
+from tests.interop import ours
 from tests.interop.golden import FOLDER, read_golden
 from tests.interop.tables import QUICK, VARIANTS
 
 TOLERANCE = 1e-5  # of float32, where numbers are about 1, and up to 5
-# One of each way to decode: learned positions, grouped heads, windows in some layers.
-DECODED = ("gpt2", "llama-yarn", "gemma3_text")
+# One of each way to decode: learned positions, windows in some layers, an encoder's output.
+DECODED = ("gpt2", "gemma3_text", "marian")
 # Rows of tables of positions that no token has.
-UNUSED_ROWS = {"model.decoder.embed_positions.weight": 2}
+UNUSED_ROWS = {
+    "model.encoder.embed_positions.weight": 2,
+    "model.decoder.embed_positions.weight": 2,
+    "roberta.embeddings.position_embeddings.weight": 2,
+}
 
 
-def once_unless(names):
-    """All variants, of which those that are not named run once."""
-    return [
-        name if name in names else pytest.param(name, marks=pytest.mark.once) for name in VARIANTS
-    ]
+def once_unless(quick, names):
+    """Names, of which those that are not quick run once."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.once) for name in names]
 
 
-@functools.partial(
-    jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0}
-)
-def apply(model, params, *tokens, **inputs):
-    output = model.apply({"params": params}, *tokens, **inputs)
-    return output.logits, output.hidden
-
-
-@pytest.fixture(scope="module", params=once_unless(QUICK))
+@pytest.fixture(scope="module", params=once_unless(QUICK, VARIANTS))
 def case(request, tmp_path_factory):
     """A variant, its golden file, and the model that was loaded from its checkpoint."""
     golden, folder = read_golden(request.param), tmp_path_factory.mktemp("golden")
@@ -44,13 +38,12 @@ def case(request, tmp_path_factory):
 
 
 def test_variant_computes_what_transformers_does(case):
-    _, golden, loaded = case
-    arrays = golden.arrays
-    tokens, lengths = arrays["tokens"], arrays["lengths"]
-    logits, hidden = apply(loaded.model, loaded.params, tokens, lengths=lengths)
-    is_real = np.arange(tokens.shape[1]) < lengths[:, None]
-    np.testing.assert_allclose(logits[is_real], arrays["logits"], rtol=0, atol=TOLERANCE)
-    np.testing.assert_allclose(hidden[is_real], arrays["hidden"], rtol=0, atol=TOLERANCE)
+    variant, golden, loaded = case
+    found = ours.run(loaded, variant.kind, golden.arrays)
+    for name in found.keys() & golden.arrays.keys():
+        np.testing.assert_allclose(
+            found[name], golden.arrays[name], rtol=0, atol=TOLERANCE, err_msg=name
+        )
 
 
 def test_variant_is_written_as_it_was_read(case, tmp_path):
@@ -59,26 +52,38 @@ def test_variant_is_written_as_it_was_read(case, tmp_path):
     again = load_huggingface(tmp_path)
     assert again.config == loaded.config
     jax.tree.map(np.testing.assert_array_equal, again.params, loaded.params)
-    written = open_tensors(tmp_path)
-    names = {variant.full_name(name): name for name in golden.shapes if name not in variant.surplus}
+    written, names = open_tensors(tmp_path), variant.used(golden.shapes)
     assert set(written.names) == set(names)
-    for full_name, name in names.items():
+    prefix = FAMILIES[variant.model_type].prefix if variant.kind == "pooled" else ""
+    for newer, name in names.items():
         expected = golden.tensor(name)
-        expected[: UNUSED_ROWS.get(full_name, 0)] = 0
-        np.testing.assert_array_equal(written.read(full_name), expected, strict=True)
+        expected[: UNUSED_ROWS.get(prefix + newer, 0)] = 0
+        np.testing.assert_array_equal(written.read(newer), expected, strict=True)
 
 
-@pytest.mark.parametrize("name", once_unless(DECODED))
-def test_variant_continues_as_transformers_does(name, tmp_path):
+@pytest.mark.parametrize(
+    "name", once_unless(DECODED, [n for n in VARIANTS if VARIANTS[n].kind == "decoder"])
+)
+def test_decoder_continues_as_transformers_does(name, tmp_path):
     golden = read_golden(name)
     golden.write(tmp_path)
+    prompt, expected = golden.arrays["tokens"][0, :9], golden.arrays["greedy"]
+    found = ours.continue_greedily(load_huggingface(tmp_path), prompt, len(expected))
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "name", once_unless(DECODED, [n for n in VARIANTS if VARIANTS[n].kind == "encoder_decoder"])
+)
+def test_beam_search_finds_what_transformers_does(name, tmp_path):
+    golden = read_golden(name)
+    golden.write(tmp_path)
+    arrays = golden.arrays
+    start, end = arrays["targets"][0, 0], int(arrays["end"])
     loaded = load_huggingface(tmp_path)
-    expected = golden.arrays["greedy"]
-    found = generate(
-        loaded.model, loaded.params, [golden.arrays["prompt"]], max_new_tokens=len(expected),
-        rng=jax.random.key(0), sampling=SamplingConfig(temperature=0.0),
-    )  # fmt: skip
-    np.testing.assert_array_equal(found[0], expected)
+    found, score = ours.search_beams(loaded, arrays["tokens"][0], 20, int(start), end)
+    np.testing.assert_array_equal(found, arrays["beams"])
+    np.testing.assert_allclose(score, arrays["score"], rtol=0, atol=TOLERANCE)
 
 
 def test_golden_files_are_those_of_the_variants():

@@ -1,6 +1,7 @@
 """What transformers computes with a variant; it, and torch, must be installed."""
 
 import json
+import logging
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from safetensors import safe_open
 from jaxformer.interop.safetensors_files import LazyTensor, write_tensors
 
 transformers.utils.logging.disable_progress_bar()
+transformers.utils.logging.set_verbosity(logging.ERROR)
 
 # One way to compute it, which rounds alike everywhere.
 _EAGER = dict(attn_implementation="eager", experts_implementation="eager", dtype=torch.float32)
@@ -35,13 +37,13 @@ def read_model(folder, variant):
     return model.eval()
 
 
-def write_variant(folder, variant, values):
+def write_variant(folder, variant, make):
     """Writes a variant as a file of its age has it.
 
     Args:
         folder: to write to.
         variant: what to write.
-        values: makes a tensor of its name and shape.
+        make: makes a tensor of all shapes and its name.
 
     Returns:
         The content of config.json, and the shapes of the tensors.
@@ -53,19 +55,41 @@ def write_variant(folder, variant, values):
     shapes = variant.tensors(shapes)
     config = variant.config(json.loads((folder / "config.json").read_text()))
     (folder / "config.json").write_text(json.dumps(config))
-    tensors = {name: LazyTensor.of(values(name, shape)) for name, shape in shapes.items()}
+    tensors = {name: LazyTensor.of(make(shapes, name)) for name in shapes}
     write_tensors(folder, tensors, metadata={"format": "pt"})
     return config, shapes
 
 
-def run_decoder(model, tokens, lengths):
-    """Logits and hidden states of the real tokens of padded rows."""
-    mask = np.arange(tokens.shape[1]) < lengths[:, None]
-    inputs = dict(input_ids=torch.tensor(tokens), attention_mask=torch.tensor(mask).long())
+def run(model, kind, inputs):
+    """Outputs of real tokens.
+
+    Args:
+        model: of transformers.
+        kind: what it computes.
+        inputs: tokens `[B, T]`, padded on the right, and lengths `[B]`; token_types or targets,
+            where the kind has them.
+
+    Returns:
+        logits, hidden and pooled, as far as the kind has them.
+    """
+    mask = np.arange(inputs["tokens"].shape[1]) < inputs["lengths"][:, None]
+    names = {"tokens": "input_ids", "token_types": "token_type_ids", "targets": "decoder_input_ids"}
+    given = {
+        names[name]: torch.tensor(values).long() for name, values in inputs.items() if name in names
+    }
+    given["attention_mask"] = torch.tensor(mask).long()
     with torch.no_grad():
-        logits = model(**inputs, use_cache=False).logits
-        hidden = model.base_model(**inputs, use_cache=False).last_hidden_state
-    return {"logits": logits.numpy()[mask], "hidden": hidden.numpy()[mask]}
+        output = model(**given, output_hidden_states=True)
+        base = model.base_model(**given)
+    found = {}
+    if kind != "pooled":
+        logits = output.prediction_logits if "prediction_logits" in output else output.logits
+        found["logits"] = logits.numpy()[mask] if kind in ("decoder", "masked") else logits.numpy()
+    elif "pooler_output" in base and base.pooler_output is not None:
+        found["pooled"] = base.pooler_output.numpy()
+    if kind == "encoder_decoder":
+        return found | {"hidden": output.decoder_hidden_states[-1].numpy()}
+    return found | {"hidden": base.last_hidden_state.numpy()[mask]}
 
 
 def continue_greedily(model, prompt, count):
@@ -82,3 +106,17 @@ def continue_greedily(model, prompt, count):
         )  # fmt: skip
     assert torch.equal(tokens, cached)
     return tokens[0, len(prompt) :].numpy(), margin
+
+
+def search_beams(model, source, count, end_token):
+    """The best tokens of a search with 4 beams, with the end token, their score, and its lead."""
+    found = model.generate(
+        torch.tensor(source)[None], do_sample=False, num_beams=4, max_new_tokens=count,
+        length_penalty=1.0, early_stopping=False, eos_token_id=end_token, num_return_sequences=4,
+        return_dict_in_generate=True, output_scores=True, pad_token_id=model.config.pad_token_id,
+    )  # fmt: skip
+    best = found.sequences[0, 1:].tolist()
+    if end_token in best:
+        best = best[: best.index(end_token) + 1]
+    score, next_score = found.sequences_scores[:2].tolist()
+    return best, score, score - next_score

@@ -23,16 +23,21 @@ class Variant:
         class_name: class of transformers.
         fields: arguments of the family's config class.
         older: fields of config.json as an older file has them; `...` is no field.
-        surplus: shapes of tensors that older files have, and that are not used.
+        surplus: tensors that older files have, and that are not used: their shapes, or the names of
+            those that they are copies of.
+        extra: shapes of tensors that are used, though transformers does not write them itself.
         bare: whether names of tensors are without the family's prefix, as in files of base models.
+        renamed: parts of names of tensors, and what older files have in their place.
     """
 
     model_type: str
     class_name: str
     fields: Mapping[str, Any]
     older: Mapping[str, Any] = NOTHING
-    surplus: Mapping[str, tuple[int, ...]] = NOTHING
+    surplus: Mapping[str, tuple[int, ...] | str] = NOTHING
+    extra: Mapping[str, tuple[int, ...]] = NOTHING
     bare: bool = False
+    renamed: Mapping[str, str] = NOTHING
 
     @property
     def kind(self):
@@ -46,21 +51,32 @@ class Variant:
 
     def tensors(self, shapes):
         """Shapes of the tensors in the file, from those that transformers writes."""
-        prefix = FAMILIES[self.model_type].prefix if self.bare else ""
-        return {name.removeprefix(prefix): shape for name, shape in shapes.items()} | self.surplus
+        named = {self._older_name(name): shape for name, shape in shapes.items()}
+        return named | self.extra | self.surplus
 
-    def full_name(self, name):
-        """Name of a tensor of the file as transformers writes it."""
-        heads = ("lm_head.", "embed_out.")
-        is_bare = self.bare and not name.startswith(heads)
-        return FAMILIES[self.model_type].prefix + name if is_bare else name
+    def used(self, shapes):
+        """Names of the tensors of a file that are used, by those that transformers writes."""
+        heads = tuple(self.extra) + ("lm_head.", "embed_out.")
+        prefix = FAMILIES[self.model_type].prefix if self.bare else ""
+        names = {}
+        for name in shapes.keys() - self.surplus.keys():
+            newer = name
+            for new, old in self.renamed.items():
+                newer = newer.replace(old, new)
+            names[newer if newer.startswith(heads) else prefix + newer] = name
+        return names
+
+    def _older_name(self, name):
+        for new, old in self.renamed.items():
+            name = name.replace(new, old)
+        return name.removeprefix(FAMILIES[self.model_type].prefix) if self.bare else name
 
 
 def of_family(model_type, class_name, base, variants):
     """Variants by name: the family's name, and what differs from its base."""
     return {
         f"{model_type}-{name}" if name else model_type: Variant(
-            model_type, class_name, base | fields, **others
+            model_type, fields=base | fields, **{"class_name": class_name, **others}
         )
         for name, (fields, others) in variants.items()
     }
@@ -71,6 +87,11 @@ def fields(**values):
     return values, {}
 
 
-def older(config, *, base=NOTHING, **others):
-    """A variant whose file an older version has written."""
+def of_class(class_name, **values):
+    """A variant of another class than the family's first."""
+    return values, {"class_name": class_name}
+
+
+def older(config=NOTHING, *, base=NOTHING, **others):
+    """A variant whose file an older version has written, or that has other tensors."""
     return base, {"older": config, **others}

@@ -1,0 +1,56 @@
+"""What jaxformer computes with a model that was loaded, in the form of the golden files."""
+
+import functools
+
+import jax
+import numpy as np
+
+from jaxformer.config import BeamSearchConfig, SamplingConfig
+from jaxformer.inference import generate, translate
+
+GREEDY = SamplingConfig(temperature=0.0)
+BEAMS = BeamSearchConfig(beam_size=4, length_penalty=1.0, early_stopping=False)
+
+
+@functools.partial(
+    jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0}
+)
+def _apply(model, params, *tokens, **inputs):
+    output = model.apply({"params": params}, *tokens, **inputs)
+    return output.logits, output.hidden, getattr(output, "pooled", None)
+
+
+def run(loaded, kind, inputs):
+    """Outputs of real tokens, from the inputs that `torch_models.run` takes."""
+    tokens, lengths = inputs["tokens"], inputs["lengths"]
+    is_real = np.arange(tokens.shape[1]) < lengths[:, None]
+    given = {name: inputs[name] for name in ("token_types",) if name in inputs}
+    if kind == "encoder_decoder":
+        arguments, given = (tokens, inputs["targets"]), {"source_lengths": lengths}
+    else:
+        arguments, given = (tokens,), {"lengths": lengths, **given}
+    outputs = jax.device_get(_apply(loaded.model, loaded.params, *arguments, **given))
+    found = dict(zip(("logits", "hidden", "pooled"), outputs, strict=True))
+    if kind != "encoder_decoder":
+        found["hidden"] = found["hidden"][is_real]
+    if kind in ("decoder", "masked"):
+        found["logits"] = found["logits"][is_real]
+    return found
+
+
+def continue_greedily(loaded, prompt, count):
+    """New tokens."""
+    (new,) = generate(
+        loaded.model, loaded.params, [prompt], max_new_tokens=count, rng=jax.random.key(0),
+        sampling=GREEDY,
+    )  # fmt: skip
+    return new
+
+
+def search_beams(loaded, source, count, start, end):
+    """The best tokens of a search with 4 beams, with the end token, and their score."""
+    ((best,),) = translate(
+        loaded.model, loaded.params, [source], start_token=start, end_token=end, search=BEAMS,
+        max_new_tokens=count,
+    )  # fmt: skip
+    return [*best.tokens, end] if best.finished else [*best.tokens], best.score
