@@ -111,7 +111,7 @@ def load_huggingface(
     stored = param_dtype or _stored_dtype(tensors)
     arguments |= {"dtype": dtype or stored, "param_dtype": stored}
     config = ModelConfig(**arguments | ({} if max_len is None else {"max_len": max_len}))
-    params = read_params(family, config, _shapes(kind, config), tensors, _place)
+    params = read_params(family, config, _shapes(kind, config), tensors)
     return HuggingFaceModel(config, params, _load_tokenizer(folder))
 
 
@@ -215,10 +215,6 @@ def _shapes(kind: ModelKind, config: ModelConfig) -> Any:
 def _stored_dtype(tensors: TensorFiles) -> Float:
     dtypes = {tensors.dtype(name) for name in tensors.names}
     return "bfloat16" if dtypes == {jnp.dtype(jnp.bfloat16)} else "float32"
-
-
-def _place(path: str, array: np.ndarray) -> jax.Array:
-    return jax.device_put(array)
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import concurrent.futures
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -23,9 +23,6 @@ __all__ = ["read_params", "tensors_of_params"]
 
 _MOST_NAMES = 12  # in a message
 _MAX_THREADS = min(os.cpu_count() or 1, 8)
-
-Place = Callable[[str, np.ndarray], jax.Array]
-"""Puts a parameter, by its path, where the model will run."""
 
 
 class _Slot(NamedTuple):
@@ -50,9 +47,7 @@ class _Slot(NamedTuple):
         return self.layout.shape(self.shapes)
 
 
-def read_params(
-    family: Family, config: ModelConfig, shapes: Any, tensors: TensorFiles, place: Place
-) -> Any:
+def read_params(family: Family, config: ModelConfig, shapes: Any, tensors: TensorFiles) -> Any:
     """Reads the parameters of a model, one after the other.
 
     Args:
@@ -60,7 +55,6 @@ def read_params(
         config: of the model.
         shapes: parameters of the model, as `jax.eval_shape` has them, with the dtypes to have.
         tensors: of the checkpoint.
-        place: is given each parameter as it is complete.
 
     Returns:
         The nested dict of parameters.
@@ -90,7 +84,7 @@ def read_params(
         with concurrent.futures.ThreadPoolExecutor(_MAX_THREADS) as pool:
             list(pool.map(read, group))
         for leaf in list(arrays):
-            params[leaf] = place(leaf, arrays.pop(leaf))
+            params[leaf] = jax.device_put(arrays.pop(leaf))
     return traverse_util.unflatten_dict(params, sep="/")
 
 
