@@ -12,7 +12,7 @@ from jaxformer.cli.hosts import LAUNCH_HELP
 from jaxformer.cli.parsing import parse
 from jaxformer.cli.suggestions import suggested_keys
 from jaxformer.config import ExperimentConfig, SyntheticConfig, config_differences
-from jaxformer.config.checks import field_types
+from jaxformer.config.checks import field_types, union_members
 from jaxformer.config.data import SOURCES
 from jaxformer.config.files import toml_value
 from jaxformer.config.kinds import Kinds, kinds_of
@@ -74,7 +74,7 @@ def override_config(
         >>> from jaxformer.config import load_config
         >>> config = load_config("configs/quickstart.toml")
         >>> override_config(config, ["--model.positions.base", "5e5"], prog="").model.positions
-        RotaryConfig(kind='rotary', base=500000.0, layout='half', scaling=None)
+        RotaryConfig(kind='rotary', base=500000.0, layout='half', rotary_dim=None, scaling=None)
         >>> override_config(config, ["--optimizer.name", "lion"], prog="").optimizer.learning_rate
         0.002
     """
@@ -219,6 +219,9 @@ def _with_chosen_kinds(config: Any, prefix: str, words: list[str]) -> Any:
             for flag, kind in _pop_flags(words, (key, f"{key}.{kinds.key}")):
                 value = _of_kind(flag, kinds, kind, value)
             _refuse_keys_of_others(key, kinds, value, words)
+        elif value is None and (table := _optional_table(hint)) is not None:
+            if any(_key(word).startswith(f"{key}.") for word in words if word.startswith("--")):
+                value = _unchecked(table)
         if dataclasses.is_dataclass(value):
             value = _with_chosen_kinds(value, f"{key}.", words)
         object.__setattr__(copied, name, value)
@@ -267,8 +270,20 @@ def _of_kind(flag: str, kinds: Kinds, kind: str, current: Any) -> Any:
     chosen = kinds.choose(flag, kind, otherwise="none")
     if type(current) is chosen:
         return current
-    made: Any = object.__new__(chosen)
-    for field in dataclasses.fields(chosen):
+    return _unchecked(chosen, current)
+
+
+def _optional_table(hint: Any) -> type | None:
+    """Config class of a key that is a table or nothing, such as model.experts."""
+    members = union_members(hint)
+    is_table = len(members) == 1 and dataclasses.is_dataclass(members[0])
+    return typing.cast(type, members[0]) if is_table and members != (hint,) else None
+
+
+def _unchecked(config: type, current: Any = None) -> Any:
+    """Config of the defaults of a class, and the current value of keys without one."""
+    made: Any = object.__new__(config)
+    for field in dataclasses.fields(config):
         value = field.default
         if value is dataclasses.MISSING:
             value = getattr(current, field.name, tyro.MISSING)

@@ -1,6 +1,6 @@
 """Beam search for the likeliest continuations, over any step function."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -63,6 +63,9 @@ def beam_search(
     early_stopping: bool | Literal["never"] = False,
     num_best: int = 1,
     vocab_size: int | None = None,
+    forbidden_tokens: Sequence[int] = (),
+    forced_first_token: int | None = None,
+    forced_last_token: int | None = None,
 ) -> Beams:
     r"""Beam search: keeps the `beam_size` likeliest hypotheses of every row at each step.
 
@@ -111,6 +114,12 @@ def beam_search(
         num_best: n, number of hypotheses to return, at most W.
         vocab_size: logits of ids at or above it, which pad a vocabulary, are cut off before the
             softmax.
+        forbidden_tokens: ids that no hypothesis has, such as padding; the others' probabilities
+            stay as they are.
+        forced_first_token: id that every hypothesis begins with, such as the language to translate
+            to, at no cost: its log-probability counts as 0.
+        forced_last_token: id that a hypothesis of max_new_tokens has at its end, likewise; mostly
+            end_token.
 
     Returns:
         The n best finished hypotheses of every row.
@@ -167,6 +176,15 @@ def beam_search(
         vocab_size = num_logits
     require_int("vocab_size", vocab_size, 1, num_logits)
     require_int("end_token", end_token, 0, vocab_size - 1)
+    # Of a hypothesis of one token, which is its first and its last, the last is what counts.
+    forced = ((0, forced_first_token), (max_new_tokens - 1, forced_last_token))
+    for name, token in {
+        "forced_first_token": forced_first_token, "forced_last_token": forced_last_token,
+        **{f"forbidden_tokens[{i}]": token for i, token in enumerate(forbidden_tokens)},
+    }.items():  # fmt: skip
+        if token is not None or name.startswith("forbidden"):
+            require_int(name, token, 0, vocab_size - 1)
+    forbidden = np.isin(np.arange(vocab_size), list(forbidden_tokens))
     state = _State(
         step=jnp.int32(0),
         cache=cache,
@@ -188,7 +206,13 @@ def beam_search(
 
     def step(state: _State) -> _State:
         logits, cache = step_fn(rearrange(state.last, "b w -> (b w)"), state.cache)
-        totals = _continuation_log_probs(logits[:, :vocab_size], state.log_probs)
+        new = _log_probs(logits[:, :vocab_size])
+        if forbidden.any():
+            new = jnp.where(forbidden[None], -jnp.inf, new)
+        for place, token in forced:
+            if token is not None:
+                new = jnp.where(state.step == place, _forced(new, token), new)
+        totals = _continuation_log_probs(new, state.log_probs)
         return _advance(
             state._replace(cache=cache), totals, jnp.asarray(divisors), end_token, early_stopping
         )
@@ -204,11 +228,21 @@ def beam_search(
     return jax.tree.map(lambda leaf: leaf[:, :num_best], finished)
 
 
-def _continuation_log_probs(logits: jax.Array, log_probs: jax.Array) -> jax.Array:
-    """Log-probabilities `[B, W, V]` of all continuations of hypotheses of `log_probs` `[B, W]`."""
+def _log_probs(logits: jax.Array) -> jax.Array:
+    """Log-probabilities of the next token, float32 `[B*W, V]`."""
     logits = logits.astype(jnp.float32)
     # Where all logits are -inf, log_softmax is NaN; but these tokens are impossible, not damaged.
-    new = jnp.where(jnp.isneginf(logits), -jnp.inf, jax.nn.log_softmax(logits, axis=-1))
+    return jnp.where(jnp.isneginf(logits), -jnp.inf, jax.nn.log_softmax(logits, axis=-1))
+
+
+def _forced(log_probs: jax.Array, token: int) -> jax.Array:
+    """Log-probabilities of which one token is certain; NaN stays, so that it can be raised."""
+    certain = jnp.where(jnp.arange(log_probs.shape[-1]) == token, 0.0, -jnp.inf)
+    return jnp.where(jnp.isnan(log_probs), log_probs, certain[None])
+
+
+def _continuation_log_probs(new: jax.Array, log_probs: jax.Array) -> jax.Array:
+    """Log-probabilities `[B, W, V]` of all continuations of hypotheses of `log_probs` `[B, W]`."""
     new = rearrange(new, "(b w) v -> b w v", w=log_probs.shape[1])
     log_probs = log_probs[..., None]
     # Beams without a hypothesis are computed from leftover tokens, whose logits may be NaN.

@@ -61,6 +61,9 @@ class TranslationOptions(TypedDict, total=False):
     search: BeamSearchConfig
     max_new_tokens: int | None
     vocab_size: int | None
+    forbidden_tokens: tuple[int, ...]
+    forced_first_token: int | None
+    forced_last_token: int | None
     rows: int
 
 
@@ -76,8 +79,8 @@ def translate(
         model: as in `translate_stream`.
         params: as in `translate_stream`.
         sources: as in `translate_stream`.
-        **options: start_token, end_token, search, max_new_tokens, vocab_size and rows, as in
-            `translate_stream`.
+        **options: start_token, end_token, search, max_new_tokens, vocab_size, forbidden_tokens,
+            forced_first_token, forced_last_token and rows, as in `translate_stream`.
 
     Returns:
         The hypotheses of every source, in the order given, best first: search.num_best of them,
@@ -115,6 +118,9 @@ def translate_stream(
     search: BeamSearchConfig = _DEFAULT_SEARCH,
     max_new_tokens: int | None = None,
     vocab_size: int | None = None,
+    forbidden_tokens: tuple[int, ...] = (),
+    forced_first_token: int | None = None,
+    forced_last_token: int | None = None,
     rows: int = 32,
 ) -> Iterator[list[tuple[int, list[Hypothesis]]]]:
     """Translates sources by beam search, yielding batches as they are done, the longest first.
@@ -135,6 +141,10 @@ def translate_stream(
             twice the length of the source, rounded up to a multiple of 16, and 16 more, at most
             max_len.
         vocab_size: ids at or above it, which pad a vocabulary, are never generated.
+        forbidden_tokens: ids that are never generated, as padding with Marian.
+        forced_first_token: id that every translation begins with, as the language with NLLB; it is
+            part of the hypothesis.
+        forced_last_token: id that ends a translation of max_new_tokens, as with BART and Marian.
         rows: largest number of sources in a batch.
 
     Yields:
@@ -170,6 +180,9 @@ def translate_stream(
             max_new_tokens=limit,
             end_token=end_token,
             vocab_size=vocab_size,
+            forbidden_tokens=tuple(forbidden_tokens),
+            forced_first_token=forced_first_token,
+            forced_last_token=forced_last_token,
         )
         beams = jax.tree.map(np.asarray, beams)
         damaged = np.isnan(beams.scores[: len(indices)]).any(axis=1)
@@ -218,7 +231,16 @@ def _batches(lengths: list[int], max_len: int, size: int) -> Iterator[tuple[int,
 
 @functools.partial(
     jax.jit,
-    static_argnames=("model", "search", "max_new_tokens", "end_token", "vocab_size"),
+    static_argnames=(
+        "model",
+        "search",
+        "max_new_tokens",
+        "end_token",
+        "vocab_size",
+        "forbidden_tokens",
+        "forced_first_token",
+        "forced_last_token",
+    ),
 )
 def _search(
     model: nn.Module,
@@ -230,6 +252,9 @@ def _search(
     max_new_tokens: int,
     end_token: int,
     vocab_size: int | None,
+    forbidden_tokens: tuple[int, ...],
+    forced_first_token: int | None,
+    forced_last_token: int | None,
 ) -> Beams:
     """Beam search for sources `[B, S]`, padded on the right, and their lengths `[B]`."""
     config, variables = model.config, {"params": params}
@@ -274,6 +299,9 @@ def _search(
         early_stopping=search.early_stopping,
         num_best=search.num_best,
         vocab_size=vocab_size,
+        forbidden_tokens=forbidden_tokens,
+        forced_first_token=forced_first_token,
+        forced_last_token=forced_last_token,
     )
 
 

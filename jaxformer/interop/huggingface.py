@@ -1,5 +1,6 @@
 """Models of Hugging Face: loaded from a folder of theirs, and saved as one."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -52,7 +53,7 @@ class HuggingFaceModel(NamedTuple):
 
 def load_huggingface(
     path: str | os.PathLike[str], *, dtype: Float | None = None, param_dtype: Float | None = None,
-    ignore: tuple[str, ...] = (),
+    max_len: int | None = None, ignore: tuple[str, ...] = (),
 ) -> HuggingFaceModel:  # fmt: skip
     """Loads a model of Hugging Face from its folder: config, weights and tokenizer.
 
@@ -66,6 +67,8 @@ def load_huggingface(
         dtype: of the computation, "float32" or "bfloat16"; that of the parameters when not given.
         param_dtype: of the parameters; when not given, bfloat16 where all tensors are, else
             float32.
+        max_len: longest sequence in tokens, where the model's positions have no table that limits
+            it; the config's when not given, 512 for T5, which says none.
         ignore: names of fields in `config.json` that are known not to matter.
 
     Returns:
@@ -100,9 +103,15 @@ def load_huggingface(
     fields = ConfigFields(values, str(folder / _CONFIG), ignore, tensors.names)
     arguments = family.read(fields, kind)
     fields.finish()
+    if max_len is not None and arguments["positions"] == "learned":
+        raise ConfigError(
+            f"this model has a table of {arguments['max_len']} positions, got max_len={max_len}; "
+            "leave it out"
+        )
     stored = param_dtype or _stored_dtype(tensors)
-    config = ModelConfig(**arguments, dtype=dtype or stored, param_dtype=stored)
-    params = read_params(family, config, _shapes(kind, config), tensors, _place)
+    arguments |= {"dtype": dtype or stored, "param_dtype": stored}
+    config = ModelConfig(**arguments | ({} if max_len is None else {"max_len": max_len}))
+    params = read_params(family, config, _shapes(kind, config), tensors)
     return HuggingFaceModel(config, params, _load_tokenizer(folder))
 
 
@@ -198,17 +207,14 @@ def _kind_of(config: ModelConfig, params: Mapping[str, Any]) -> ModelKind:
 def _shapes(kind: ModelKind, config: ModelConfig) -> Any:
     tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
     inputs = (tokens, tokens) if kind == "encoder_decoder" else (tokens,)
-    init = model_class(kind)(config).init
+    # A scan is traced once for all layers; how they run does not change their parameters.
+    init = model_class(kind)(dataclasses.replace(config, layer_execution="scan")).init
     return jax.eval_shape(init, jax.eval_shape(lambda: jax.random.key(0)), *inputs)["params"]
 
 
 def _stored_dtype(tensors: TensorFiles) -> Float:
     dtypes = {tensors.dtype(name) for name in tensors.names}
     return "bfloat16" if dtypes == {jnp.dtype(jnp.bfloat16)} else "float32"
-
-
-def _place(path: str, array: np.ndarray) -> jax.Array:
-    return jax.device_put(array)
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:

@@ -5,7 +5,6 @@ here. Torch's `nn.Linear` stores `[out, in]`.
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -75,10 +74,6 @@ class Layout:
             fill = [(self.skipped_rows, 0), *[(0, 0)] * (tensor.ndim - 1)]
             tensor = np.pad(tensor, fill)
         return tensor[None] if self.leading else tensor
-
-    def size(self, shapes: Sequence[Shape]) -> int:
-        """Number of elements of the tensor."""
-        return math.prod(self.shape(shapes))
 
 
 def same(*leaves: str, where: str | None = None, unless: str | None = None) -> Layout:

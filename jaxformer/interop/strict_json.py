@@ -13,6 +13,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _REPR = reprlib.Repr()
 _REPR.maxstring = 80
 _REPR.maxlevel = 2
+_MAX_SHOWN = 160  # characters, as of a text of escapes
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
@@ -60,7 +61,8 @@ def shown(value: object) -> str:
         >>> shown("a" * 1000)
         "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa...aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'"
     """
-    return _REPR.repr(value)
+    text = _REPR.repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

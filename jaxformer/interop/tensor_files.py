@@ -112,6 +112,17 @@ class TensorFiles:
             )
         return array
 
+    def release(self, name: str) -> None:
+        """Gives back the memory that a tensor took when it was read; it can be read again.
+
+        A mapped page that was read counts as memory of the process until then.
+        """
+        _, entry, data = self._place(name)
+        page = mmap.PAGESIZE
+        start, stop = -(-entry.begin // page) * page, entry.end // page * page
+        if start < stop and hasattr(mmap, "MADV_DONTNEED"):
+            data.madvise(mmap.MADV_DONTNEED, start, stop - start)
+
     def _place(self, name: str) -> tuple[pathlib.Path, TensorEntry, mmap.mmap]:
         if name not in self._places:
             files = {str(path) for path, _, _ in self._places.values()}

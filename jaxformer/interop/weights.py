@@ -1,7 +1,9 @@
 """Parameters of a model from the tensors of a checkpoint, and the other way."""
 
+import concurrent.futures
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +13,7 @@ from flax import traverse_util
 from jaxformer.config import ModelConfig
 from jaxformer.config.checks import suggestion
 from jaxformer.errors import CheckpointError
+from jaxformer.interop.copying import aligned_empty, fill
 from jaxformer.interop.family import Family
 from jaxformer.interop.layouts import Layout, Shape
 from jaxformer.interop.safetensors_files import LazyTensor
@@ -19,9 +22,7 @@ from jaxformer.interop.tensor_files import TensorFiles
 __all__ = ["read_params", "tensors_of_params"]
 
 _MOST_NAMES = 12  # in a message
-
-Place = Callable[[str, np.ndarray], jax.Array]
-"""Puts a parameter, by its path, where the model will run."""
+_MAX_THREADS = min(os.cpu_count() or 1, 8)
 
 
 class _Slot(NamedTuple):
@@ -46,9 +47,7 @@ class _Slot(NamedTuple):
         return self.layout.shape(self.shapes)
 
 
-def read_params(
-    family: Family, config: ModelConfig, shapes: Any, tensors: TensorFiles, place: Place
-) -> Any:
+def read_params(family: Family, config: ModelConfig, shapes: Any, tensors: TensorFiles) -> Any:
     """Reads the parameters of a model, one after the other.
 
     Args:
@@ -56,7 +55,6 @@ def read_params(
         config: of the model.
         shapes: parameters of the model, as `jax.eval_shape` has them, with the dtypes to have.
         tensors: of the checkpoint.
-        place: is given each parameter as it is complete.
 
     Returns:
         The nested dict of parameters.
@@ -72,17 +70,21 @@ def read_params(
     params: dict[str, jax.Array] = {}
     for group in groups:
         arrays = {
-            leaf: np.empty(leaves[leaf].shape, leaves[leaf].dtype)
-            for slot in group
-            for leaf in slot.leaves
+            leaf: aligned_empty(leaves[leaf].shape, leaves[leaf].dtype) for leaf in group[0].leaves
         }
-        for slot in group:
-            tensor = tensors.read(names(slot.name))
-            parts = slot.layout.parts(tensor, slot.shapes, config.num_heads)
+
+        def read(slot: _Slot, arrays: dict[str, np.ndarray] = arrays) -> None:
+            name = names(slot.name)
+            parts = slot.layout.parts(tensors.read(name), slot.shapes, config.num_heads)
             for leaf, part in zip(slot.leaves, parts, strict=True):
-                arrays[leaf][slot.at] = part
+                fill(arrays[leaf][slot.at], part)
+            tensors.release(name)
+
+        # NumPy lets other threads run while it copies.
+        with concurrent.futures.ThreadPoolExecutor(_MAX_THREADS) as pool:
+            list(pool.map(read, group))
         for leaf in list(arrays):
-            params[leaf] = place(leaf, arrays.pop(leaf))
+            params[leaf] = jax.device_put(arrays.pop(leaf))
     return traverse_util.unflatten_dict(params, sep="/")
 
 

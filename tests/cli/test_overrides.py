@@ -9,6 +9,7 @@ from jaxformer.cli.overrides import implied_settings, override_config
 from jaxformer.config import (
     AdamWConfig,
     AlibiConfig,
+    ExpertsConfig,
     LayerConfig,
     LinearScalingConfig,
     LionConfig,
@@ -107,6 +108,19 @@ def test_flags_choose_positions_and_set_their_keys(words, positions):
 )
 def test_flags_choose_an_optimizer_and_set_its_keys(words, optimizer):
     assert override(words) == dataclasses.replace(LOADED, optimizer=optimizer)
+
+
+def test_flags_make_a_table_that_the_config_does_not_have():
+    words = "--model.experts.num-experts 5 --model.experts.num-experts-per-token 2"
+    made = override(words).model.experts
+    assert made == ExpertsConfig(num_experts=5, num_experts_per_token=2)
+    with_experts = dataclasses.replace(LOADED, model=model(experts=made))
+    changed = override("--model.experts.d-ff 7", with_experts).model.experts
+    assert changed == dataclasses.replace(made, d_ff=7)
+    with pytest.raises(ConfigError, match="model.experts.num-experts-per-token"):
+        override("--model.experts.num-experts 5")
+    with pytest.raises(ConfigError, match="num_experts_per_token must be at most num_experts"):
+        override("--model.experts.num-experts 1 --model.experts.num-experts-per-token 2")
 
 
 @pytest.mark.parametrize(

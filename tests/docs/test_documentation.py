@@ -12,12 +12,16 @@ import shutil
 import tomllib
 
 import jax
+import numpy as np
 import pytest
 
 from jaxformer.cli import main
 from jaxformer.cli.hosts import pop_launch
 from jaxformer.cli.overrides import override_config
-from jaxformer.config import ExperimentConfig, config_from_dict, load_config
+from jaxformer.config import ExperimentConfig, ModelConfig, config_from_dict, load_config
+from jaxformer.interop import save_huggingface
+from jaxformer.models import Decoder
+from jaxformer.text import byte_tokenizer
 from tests.docs.pages import blocks, dead_links, run
 from tests.runs import tiny
 
@@ -93,6 +97,13 @@ def trained(tmp_path_factory):
         "narrow": "phrasebook_en_kn",
     }.items():
         shutil.copytree(folder / "runs" / of, folder / "runs" / copy)
+    tokenizer = byte_tokenizer()
+    config = ModelConfig(
+        vocab_size=tokenizer.vocab_size, max_len=64, num_layers=1, d_model=8, num_heads=2,
+        positions="learned",
+    )  # fmt: skip
+    params = jax.jit(Decoder(config).init)(jax.random.key(0), np.zeros((1, 2), int))["params"]
+    save_huggingface(folder / "downloads" / "gpt2", config, params, tokenizer)
     return folder
 
 

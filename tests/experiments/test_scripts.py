@@ -40,6 +40,10 @@ SCRIPTS = {
         r"Cross-entropy of a large vocabulary.*\n(.*\n){3}  time chunked / dense: .*",
     ),
     "benchmarks/import_time.py": ("--repeats 1", r"jaxformer: min [\d.]+ s.*\nratio: of minima .*"),
+    "benchmarks/loading.py": (
+        "--layers 1 --width 64 --vocab-size 64 --repeats 1",
+        r"gpt2: read min .*\nllama: read min .* ratio min .* memory at most .* the parameters",
+    ),
     "benchmarks/prepare.py": (
         "--gigabytes 0.001",
         r"prepare: 0.00 GB, .*MB/s\n(.*\n){2}speed .* by turns: \d+%, \d+%, \d+%",

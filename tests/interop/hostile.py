@@ -58,6 +58,7 @@ HOSTILE = {
     "size 2**63": (one("F32", [2**63]), "the shape must be at most 64 sizes"),
     "size 2**63 by nothing": (one("F32", [0, 2**63], (0, 0)), "the shape must be at most 64 sizes"),
     "65 axes": (one("F32", [1] * 65), "the shape must be at most 64 sizes"),
+    "100,000 axes": (one("F32", ["\n" * 99] * 10**5), "the shape must be at most 64 sizes"),
     "2**64 numbers": (one("F32", [2**32, 2**32]), r"fewer than 2\*\*63"),
     "2**64 + 2 numbers": (one("F32", [2, 2**63 - 1, 2]), r"fewer than 2\*\*63"),
     "2**63 bytes": (one("F64", [2**60]), r"fewer than 2\*\*63"),

@@ -68,6 +68,13 @@ def test_shards_are_filled_in_order_and_named_by_the_index(tmp_path):
     assert tensors.metadata == {"format": "pt"}
 
 
+def test_tensor_larger_than_a_shard_leaves_none_empty(tmp_path):
+    arrays = {"large": np.ones(9), "small": np.ones(1)}
+    paths = write_tensors(tmp_path, lazy(arrays), max_shard_bytes=8)
+    assert [path.name for path in paths] == [FIRST, SECOND]
+    require_equal(open_tensors(tmp_path), arrays)
+
+
 @pytest.mark.parametrize(
     ("announced", "array"),
     [

@@ -2,6 +2,7 @@ import os
 import re
 import tracemalloc
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -47,6 +48,27 @@ def test_header_read_is_the_header_made(tmp_path):
 def test_every_tensor_begins_at_a_multiple_of_its_item_size(tmp_path):
     for one in read_header(write(tmp_path, valid())).entries.values():
         assert one.begin % one.dtype.itemsize == 0
+
+
+CODES = {
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32",
+    "I32": "int32", "U64": "uint64", "I64": "int64", "F16": "float16", "F32": "float32",
+    "F64": "float64", "BF16": "bfloat16", "C64": "complex64", "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_dtypes_have_the_codes_of_the_format(tmp_path, code):
+    dtype = getattr(ml_dtypes, CODES[code], CODES[code])
+    size = np.dtype(dtype).itemsize
+    start, _ = make_header({"a": (dtype, (1,))})
+    assert start[8:].rstrip() == (
+        b'{"a":{"dtype":"%s","shape":[1],"data_offsets":[0,%d]}}' % (code.encode(), size)
+    )
+    (found,) = read_header(write(tmp_path, start + bytes(size))).entries.values()
+    assert found.dtype == dtype
 
 
 @pytest.mark.parametrize(

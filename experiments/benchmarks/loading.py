@@ -1,0 +1,102 @@
+"""Loading weights of Hugging Face: time against that of reading the file, and memory.
+
+    python experiments/benchmarks/loading.py # writes 1 GB into a folder of its own
+
+Two layouts: GPT-2's, whose kernels are as here, and Llama's, whose kernels are transposed. Each
+turn is a process of its own, which loads the model, and then reads the file into fresh memory.
+"""
+
+import argparse
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxformer.config import ModelConfig
+from jaxformer.interop import load_huggingface, save_huggingface
+from jaxformer.models import Decoder
+
+LAYOUTS = {
+    "gpt2": {"positions": "learned", "activation": "gelu_tanh"},
+    "llama": {"norm": "rms_norm", "use_bias": False, "activation": "swiglu"},
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--layers", type=int, default=16)
+    parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--vocab-size", type=int, default=50_000)
+    parser.add_argument("--repeats", type=int, default=5, help="turns")
+    parser.add_argument("--load", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.load:
+        return load(pathlib.Path(options.load))
+    with tempfile.TemporaryDirectory() as folder:
+        for name in LAYOUTS:
+            size = write(pathlib.Path(folder, name), name, options)
+            print(f"{name}, {size / 1e9:.2f} GB")
+        for name in LAYOUTS:
+            report(name, pathlib.Path(folder, name), options.repeats)
+
+
+def write(folder, name, options):
+    """Writes a random model; returns its bytes."""
+    config = ModelConfig(
+        vocab_size=options.vocab_size, max_len=1024, num_layers=options.layers,
+        d_model=options.width, num_heads=options.width // 64, **LAYOUTS[name],
+    )  # fmt: skip
+    shapes = jax.eval_shape(Decoder(config).init, jax.random.key(0), jnp.zeros((1, 2), int))
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(lambda leaf: rng.random(leaf.shape, np.float32), shapes["params"])
+    save_huggingface(folder, config, params, model_type=name)
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(params))
+
+
+def load(folder):
+    """Prints seconds of reading and of loading, and bytes of memory per byte of parameters."""
+    jax.devices()
+    before = peak_memory()
+    start = time.perf_counter()
+    loaded = load_huggingface(folder)
+    jax.block_until_ready(loaded.params)
+    end = time.perf_counter()
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(loaded.params))
+    memory = (peak_memory() - before) / size
+    del loaded
+    middle = time.perf_counter()
+    np.fromfile(folder / "model.safetensors", np.uint8)
+    print(time.perf_counter() - middle, end - start, memory)
+
+
+def peak_memory():
+    """Most memory that the process had, in bytes; `getrusage` begins with that of its parent."""
+    status = pathlib.Path("/proc/self/status").read_text(encoding="ascii")
+    return 1024 * int(re.search(r"VmHWM:\s*(\d+) kB", status)[1])
+
+
+def report(name, folder, repeats):
+    """Prints what several processes measured."""
+    command = [sys.executable, __file__, "--load", str(folder)]
+    turns = []
+    for _ in range(repeats):
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        turns.append([float(word) for word in output.split()])
+    reading, loading, memory = zip(*turns, strict=True)
+    ratios = [one / other for one, other in zip(loading, reading, strict=True)]
+    print(
+        f"{name}: read min {min(reading):.2f} s, load min {min(loading):.2f} s, median "
+        f"{statistics.median(loading):.2f} s; ratio min {min(ratios):.2f}, median "
+        f"{statistics.median(ratios):.2f}; memory at most {max(memory):.2f} times the parameters"
+    )
+
+
+if __name__ == "__main__":
+    main()
