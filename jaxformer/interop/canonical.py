@@ -9,9 +9,10 @@ from jaxformer.interop.layer_fields import layer_windows, positions_of_layers
 __all__ = ["differences"]
 
 _PARTS = ("qkv", "attention_output", "feed_forward", "norm")
-# Keys of training and of how a model runs, and those that are compared by what they mean.
+# Keys of training and of how a model runs, how long its texts may be (a table of positions has its
+# length), and those that are compared by what they mean.
 _NOT_COMPARED = frozenset({
-    "init_std", "dropout_rate", "frozen_embeddings", "dtype", "param_dtype", "remat",
+    "init_std", "max_len", "dropout_rate", "frozen_embeddings", "dtype", "param_dtype", "remat",
     "layer_execution", "attention_implementation",
     "positions", "layers", "first_layers", "local_window_size", "use_bias", "num_kv_heads",
     "head_dim", "value_head_dim", "d_ff", "embedding_dim", "attention_scale",

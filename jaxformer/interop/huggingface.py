@@ -170,12 +170,15 @@ def _family_for(
     """The family that is asked for, or the first that can say what the config says."""
     if model_type is not None and model_type not in FAMILIES:
         raise ConfigError(f"model_type must be one of {', '.join(FAMILIES)}, got {model_type!r}")
+    able = {name: each for name, each in FAMILIES.items() if kind in each.classes.values()}
+    if model_type not in (None, *able):
+        raise ConfigError(
+            f"a model of kind {kind!r} is one of {', '.join(able)}, got model_type={model_type!r}; "
+            "choose one of these"
+        )
     reasons = {}
-    for name, family in FAMILIES.items():
+    for name, family in able.items():
         if model_type not in (None, name):
-            continue
-        if kind not in family.classes.values():
-            reasons[name] = f"it has no model of kind {kind!r}"
             continue
         fields = family.write(config)
         try:
