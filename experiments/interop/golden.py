@@ -24,8 +24,6 @@ from tests.interop import torch_models  # noqa: E402
 from tests.interop.golden import FOLDER, tensor  # noqa: E402
 from tests.interop.tables import VARIANTS  # noqa: E402
 
-LENGTHS = np.array([11, 7])
-TARGETS = 9
 NEW_TOKENS, BEAM_TOKENS = 64, 20
 # A margin that rounding cannot close, which is 1e-6, and a text that does not go round.
 MARGIN, DISTINCT, ATTEMPTS = 1e-3, 4, 50
@@ -63,9 +61,9 @@ def outputs(folder, variant, seed):
     config, shapes = torch_models.write_variant(
         folder, variant, lambda shapes, name: tensor(variant.model_type, shapes, name, seed)
     )
-    model = torch_models.read_model(folder, variant)
+    model = torch_models.read_model(folder, variant.class_name, variant.surplus)
     rng = np.random.RandomState(seed)
-    inputs = draw_inputs(rng, variant, model.config)
+    inputs = torch_models.draw_inputs(rng, variant, model.config)
     arrays = {"config": np.array(json.dumps(config)), "tensors": np.array(json.dumps(shapes))}
     arrays |= {name: np.int32(values) for name, values in inputs.items()}
     arrays |= torch_models.run(model, variant.kind, inputs)
@@ -89,25 +87,6 @@ def search(model, source):
             best = {"beams": np.int32(beams), "score": np.float32(score), "end": np.int32(end)}
             most = variety
     return best
-
-
-def draw_inputs(rng, variant, config):
-    """Rows of unequal lengths, padded on the right."""
-    padding = np.arange(LENGTHS.max()) >= LENGTHS[:, None]
-    tokens = rng.randint(3, config.vocab_size, padding.shape)
-    pad = config.pad_token_id or 0
-    # Some models take every padding id for padding.
-    tokens[tokens == pad] = 5
-    tokens[padding] = pad
-    inputs = {"tokens": tokens, "lengths": LENGTHS}
-    if getattr(config, "type_vocab_size", 1) > 1:
-        inputs["token_types"] = rng.randint(0, config.type_vocab_size, padding.shape)
-    if variant.kind == "encoder_decoder":
-        vocab_size = getattr(config, "decoder_vocab_size", None) or config.vocab_size
-        targets = rng.randint(3, vocab_size - 1, (len(LENGTHS), TARGETS))
-        targets[:, 0] = config.decoder_start_token_id
-        inputs["targets"] = targets
-    return inputs
 
 
 if __name__ == "__main__":

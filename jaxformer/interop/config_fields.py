@@ -15,7 +15,7 @@ _INERT = frozenset({
     "auto_map", "tokenizer_class", "use_cache", "output_attentions", "output_hidden_states",
     "return_dict", "torchscript", "torch_dtype", "dtype", "gradient_checkpointing",
     "_attn_implementation", "_attn_implementation_autoset", "attn_implementation",
-    "chunk_size_feed_forward", "language", "license", "tags",
+    "chunk_size_feed_forward", "is_encoder_decoder", "language", "license", "tags",
     # Of training and of its losses.
     "initializer_range", "init_std", "problem_type", "finetuning_task", "task_specific_params",
     "use_bfloat16", "_num_labels", "num_labels", "summary_activation", "summary_first_dropout",

@@ -137,8 +137,7 @@ def save_huggingface(
 
     Raises:
         ConfigError: the family, or every family, computes something else than the config says.
-        CheckpointError: the folder has weights already.
-        StorageError: a file cannot be written.
+        StorageError: the folder has weights already, or a file cannot be written.
     """
     folder, kind = pathlib.Path(folder), _kind_of(config, params)
     family, fields = _family_for(config, params, kind, model_type)

@@ -4,14 +4,17 @@ import json
 import logging
 
 import numpy as np
-import torch
-import transformers
-from safetensors import safe_open
+import pytest
 
-from jaxformer.interop.safetensors_files import LazyTensor, write_tensors
+from jaxformer.interop.safetensors_files import LazyTensor, open_tensors, write_tensors
 
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
 transformers.utils.logging.disable_progress_bar()
 transformers.utils.logging.set_verbosity(logging.ERROR)
+
+LENGTHS = np.array([11, 7])
+TARGETS = 9  # tokens of the decoder's input
 
 # One way to compute it, which rounds alike everywhere.
 _EAGER = dict(attn_implementation="eager", experts_implementation="eager", dtype=torch.float32)
@@ -24,15 +27,12 @@ def new_model(variant):
     return model.eval()
 
 
-def read_model(folder, variant):
-    """The model of a folder, of which every tensor is there, and used.
-
-    Tensors that an older file has on top are what it may pass over.
-    """
-    model, found = getattr(transformers, variant.class_name).from_pretrained(
+def read_model(folder, class_name, surplus=()):
+    """The model of a folder, of which every tensor is there, and used, but for the surplus."""
+    model, found = getattr(transformers, class_name).from_pretrained(
         folder, output_loading_info=True, **_EAGER
     )
-    unexpected = set(found["unexpected_keys"]) - set(variant.surplus)
+    unexpected = set(found["unexpected_keys"]) - set(surplus)
     assert not found["missing_keys"] and not unexpected and not found["mismatched_keys"], found
     return model.eval()
 
@@ -49,8 +49,8 @@ def write_variant(folder, variant, make):
         The content of config.json, and the shapes of the tensors.
     """
     new_model(variant).save_pretrained(folder)
-    with safe_open(folder / "model.safetensors", "np") as file:
-        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}
+    written = open_tensors(folder)
+    shapes = {name: written.shape(name) for name in written.names}
     (folder / "model.safetensors").unlink()
     shapes = variant.tensors(shapes)
     config = variant.config(json.loads((folder / "config.json").read_text()))
@@ -58,6 +58,25 @@ def write_variant(folder, variant, make):
     tensors = {name: LazyTensor.of(make(shapes, name)) for name in shapes}
     write_tensors(folder, tensors, metadata={"format": "pt"})
     return config, shapes
+
+
+def draw_inputs(rng, variant, config):
+    """Rows of unequal lengths, padded on the right."""
+    padding = np.arange(LENGTHS.max()) >= LENGTHS[:, None]
+    tokens = rng.randint(3, config.vocab_size, padding.shape)
+    pad = config.pad_token_id or 0
+    # Some models take every padding id for padding.
+    tokens[tokens == pad] = 5
+    tokens[padding] = pad
+    inputs = {"tokens": tokens, "lengths": LENGTHS}
+    if getattr(config, "type_vocab_size", 1) > 1:
+        inputs["token_types"] = rng.randint(0, config.type_vocab_size, padding.shape)
+    if variant.kind == "encoder_decoder":
+        vocab_size = getattr(config, "decoder_vocab_size", None) or config.vocab_size
+        targets = rng.randint(3, vocab_size - 1, (len(LENGTHS), TARGETS))
+        targets[:, 0] = config.decoder_start_token_id
+        inputs["targets"] = targets
+    return inputs
 
 
 def run(model, kind, inputs):

@@ -1,0 +1,219 @@
+"""Folders that are loaded, that are refused, and that are saved."""
+
+import dataclasses
+import json
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer.config import ModelConfig, SinusoidalConfig
+from jaxformer.errors import CheckpointError, ConfigError, StorageError
+from jaxformer.interop import load_huggingface, save_huggingface
+from jaxformer.interop.safetensors_files import LazyTensor, open_tensors, write_tensors
+from jaxformer.models import Decoder, Encoder
+from tests.interop.golden import read_golden
+
+
+@pytest.fixture(scope="module")
+def gpt2():
+    return read_golden("gpt2")
+
+
+@pytest.fixture(scope="module")
+def loaded(gpt2, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gpt2")
+    gpt2.write(folder)
+    return load_huggingface(folder)
+
+
+def tensors_of(golden):
+    return {name: golden.tensor(name) for name in golden.shapes}
+
+
+def write(folder, golden, arrays, **options):
+    tensors = {name: LazyTensor.of(array) for name, array in arrays.items()}
+    write_tensors(folder, tensors, **options)
+    (folder / "config.json").write_text(json.dumps(golden.config))
+
+
+def assert_equal(params, expected):
+    jax.tree.map(np.testing.assert_array_equal, params, expected)
+
+
+def test_all_that_is_wrong_with_the_tensors_is_listed(gpt2, tmp_path):
+    arrays = tensors_of(gpt2)
+    arrays["transformer.h.1.attn.c_att.bias"] = arrays.pop("transformer.h.1.attn.c_attn.bias")
+    del arrays["transformer.ln_f.bias"]
+    arrays["transformer.wpe.weight"] = arrays["transformer.wpe.weight"][:-1]
+    arrays["transformer.ln_f.weight"] = np.ones(36, np.int32)
+    arrays["score.weight"] = np.ones((2, 3), np.float32)
+    write(tmp_path, gpt2, arrays)
+    with pytest.raises(CheckpointError) as error:
+        load_huggingface(tmp_path)
+    message = str(error.value)
+    assert message.startswith(
+        "the weights are not those of the gpt2 model of config.json: it lacks "
+    )
+    for words in (
+        "lacks transformer.h.1.attn.c_attn.bias; did you mean 'transformer.h.1.attn.c_att.bias'?, "
+        "transformer.ln_f.bias",
+        "it has score.weight, transformer.h.1.attn.c_att.bias, which this model does not have",
+        "transformer.wpe.weight is (82, 36) rather than (83, 36)",
+        "transformer.ln_f.weight must be floating",
+    ):
+        assert words in message
+    assert message.endswith("; take both from the same place")
+
+
+def test_tensors_are_checked_before_any_is_read(gpt2, tmp_path, monkeypatch):
+    arrays = tensors_of(gpt2)
+    del arrays["transformer.ln_f.bias"]
+    write(tmp_path, gpt2, arrays)
+    monkeypatch.setattr("jaxformer.interop.tensor_files.TensorFiles.read", None)
+    with pytest.raises(CheckpointError, match="it lacks transformer.ln_f.bias;"):
+        load_huggingface(tmp_path)
+
+
+def test_copy_of_a_tied_table_must_be_one(gpt2, tmp_path):
+    arrays = tensors_of(gpt2)
+    arrays["lm_head.weight"] = arrays["transformer.wte.weight"].copy()
+    write(tmp_path / "equal", gpt2, arrays)
+    assert load_huggingface(tmp_path / "equal").config.tied_embeddings
+    arrays["lm_head.weight"][0, 0] += 1
+    write(tmp_path / "other", gpt2, arrays)
+    words = "lm_head.weight is not transformer.wte.weight, to which config.json ties it"
+    with pytest.raises(CheckpointError, match=re.escape(words)):
+        load_huggingface(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "config.json cannot be read: No such file or directory; give the folder of a model"),
+        ("{", "config.json is damaged: "),
+        ("[1]", "config.json is damaged: "),
+        ('{"model_type": "gpt2", "model_type": "gpt2"}', "config.json is damaged: "),
+    ],
+)
+def test_config_must_be_a_json_object(text, words, tmp_path):
+    if text is not None:
+        (tmp_path / "config.json").write_text(text)
+    with pytest.raises(CheckpointError, match=re.escape(words)):
+        load_huggingface(tmp_path)
+
+
+def test_folder_without_weights_says_how_to_get_them(gpt2, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(gpt2.config))
+    with pytest.raises(
+        CheckpointError, match="got no weights; download the model into it: hf down"
+    ):
+        load_huggingface(tmp_path)
+
+
+@pytest.mark.parametrize("option", ["dtype", "param_dtype"])
+def test_dtype_must_be_a_choice(option, tmp_path):
+    words = f"{option} must be float32 or bfloat16, got 'float16'"
+    with pytest.raises(ConfigError, match=words):
+        load_huggingface(tmp_path, **{option: "float16"})
+
+
+@pytest.mark.parametrize(
+    ("stored", "options", "dtype", "param_dtype"),
+    [
+        ("float16", {}, "float32", "float32"),
+        ("bfloat16", {}, "bfloat16", "bfloat16"),
+        ("bfloat16", {"dtype": "float32"}, "float32", "bfloat16"),
+        ("bfloat16", {"param_dtype": "float32"}, "float32", "float32"),
+        ("float32", {"dtype": "bfloat16"}, "bfloat16", "float32"),
+    ],
+)
+def test_dtypes_are_those_of_the_files_where_not_given(
+    stored, options, dtype, param_dtype, gpt2, tmp_path
+):
+    arrays = {name: array.astype(jnp.dtype(stored)) for name, array in tensors_of(gpt2).items()}
+    write(tmp_path, gpt2, arrays)
+    config, params, tokenizer = load_huggingface(tmp_path, **options)
+    assert (config.dtype, config.param_dtype, tokenizer) == (dtype, param_dtype, None)
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(params)} == {param_dtype}
+    expected = arrays["transformer.wte.weight"].astype(jnp.dtype(param_dtype))
+    np.testing.assert_array_equal(params["embedding"]["embedding"], expected)
+
+
+def test_shards_and_names_of_a_base_model_are_loaded(gpt2, loaded, tmp_path):
+    arrays = tensors_of(gpt2)
+    bare = {name.removeprefix("transformer."): array for name, array in arrays.items()}
+    write(tmp_path, gpt2, bare, max_shard_bytes=20_000)
+    assert len(list(tmp_path.glob("model-0*.safetensors"))) > 3
+    assert_equal(load_huggingface(tmp_path).params, loaded.params)
+
+
+def test_model_is_saved_in_shards_of_another_dtype(loaded, tmp_path):
+    save_huggingface(
+        tmp_path, loaded.config, loaded.params, dtype="bfloat16", max_shard_bytes=20_000
+    )
+    assert len(list(tmp_path.glob("model-0*.safetensors"))) > 3
+    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
+    again = load_huggingface(tmp_path).params
+    assert_equal(again, jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), loaded.params))
+
+
+def test_family_is_found_where_none_is_named(loaded, tmp_path):
+    assert save_huggingface(tmp_path, loaded.config, loaded.params) == "gpt2"
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [
+        "GPT2LMHeadModel"
+    ]
+
+
+def test_folder_that_has_weights_is_left_alone(loaded, tmp_path):
+    save_huggingface(tmp_path, loaded.config, loaded.params)
+    before = open_tensors(tmp_path).names
+    with pytest.raises(StorageError, match="must not have weights yet, got model.safetensors;"):
+        save_huggingface(tmp_path, loaded.config, loaded.params)
+    assert open_tensors(tmp_path).names == before
+
+
+SMALL = ModelConfig(
+    vocab_size=11, max_len=8, num_layers=2, d_model=4, num_heads=2, positions="rotary",
+    norm="rms_norm", use_bias=False, activation="swiglu",
+)  # fmt: skip
+
+
+def shapes(config):
+    init = Decoder(config).init
+    return jax.eval_shape(init, jax.random.key(0), jnp.zeros((1, 2), int))["params"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "model_type", "words"),
+    [
+        ({}, "gpt2", "no place for parameters stack/layers/feed_forward/gate_kernel;"),
+        ({"tied_embeddings": False}, "gpt", "model_type must be one of gpt2, opt"),
+        (
+            {"attention_sinks": True}, "llama",
+            "a llama checkpoint cannot say what this model computes: "
+        ),
+        ({"positions": SinusoidalConfig()}, "llama", "this model computes: positions="),
+        ({"logit_softcap": 3.0}, "llama", "logit_softcap=3.0 rather than None"),
+        ({"local_window_size": 3}, "llama", "local_window_size=[4, 4] rather than [None, None]"),
+        (
+            {"positions": SinusoidalConfig(), "logit_softcap": 3.0}, "llama",
+            "logit_softcap=3.0 rather than None; positions=",
+        ),
+        ({"positions": SinusoidalConfig()}, None, "; nor can gpt2, "),
+    ],
+)  # fmt: skip
+def test_what_a_family_cannot_say_is_not_written(changes, model_type, words, tmp_path):
+    config = dataclasses.replace(SMALL, **changes)
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        save_huggingface(tmp_path / "new", config, shapes(config), model_type=model_type)
+    assert not (tmp_path / "new").exists()
+
+
+def test_kind_that_no_family_has_is_not_written(tmp_path):
+    config = dataclasses.replace(SMALL, architecture="encoder")
+    params = jax.eval_shape(Encoder(config).init, jax.random.key(0), jnp.zeros((1, 2), int))
+    with pytest.raises(ConfigError, match="llama checkpoint .*: it has no model of kind"):
+        save_huggingface(tmp_path / "new", config, params["params"], model_type="llama")

@@ -1,0 +1,100 @@
+"""A config that says what there is no option for is refused, by the name of its field."""
+
+import json
+import re
+
+import pytest
+
+from jaxformer.errors import ConfigError
+from jaxformer.interop import load_huggingface
+from tests.interop.golden import read_golden
+
+UNSUPPORTED = "changes what the model computes and is not supported, only"
+ANGLES = "is not supported, only default, linear, llama3 and yarn"
+# Name of a variant, what is changed in its config (`...`: left out), words of the message.
+REFUSED = [
+    ("gpt2", dict(scale_attn_by_inverse_layer_idx=True),
+     f"scale_attn_by_inverse_layer_idx=True {UNSUPPORTED} False"),
+    ("gpt2", dict(activation_function="quick_gelu"),
+     f"activation_function='quick_gelu' {UNSUPPORTED}"),
+    ("gpt2", dict(add_cross_attention=True), f"add_cross_attention=True {UNSUPPORTED} False"),
+    ("gpt2", dict(quantization_config={"bits": 4}), "quantization_config={'bits': 4} changes"),
+    ("gpt2", dict(pruned_heads={"0": [1]}), "pruned_heads={'0': [1]} changes"),
+    ("gpt2", dict(is_causal=False), "is_causal=False changes"),
+    ("gpt2", dict(n_layr=4),
+     "fields that are not known here, and may change what the model computes: n_layr; "
+     "for those that do not, pass ignore=('n_layr',)"),
+    ("gpt2", dict(n_layer=...), "must have n_layer"),
+    ("gpt2", dict(n_layer="3"), "n_layer must be int, got '3'"),
+    ("gpt2", dict(n_layer=3.0), "n_layer must be int, got 3.0"),
+    ("gpt2", dict(n_layer=True), "n_layer must be int, got True"),
+    ("gpt2", dict(layer_norm_epsilon="small"),
+     "layer_norm_epsilon must be float or int, got 'small'"),
+    ("gpt2", dict(n_layer=0), "num_layers must be"),
+    ("gpt2", dict(n_head=5), "d_model must be a multiple of num_heads"),
+    ("gpt2", dict(model_type="gpt3"), "model_type must be one of gpt2, opt"),
+    ("gpt2", dict(model_type=None), "model_type must be one of gpt2, opt"),
+    ("gpt2", dict(architectures=["GPT2DoubleHeadsModel"]),
+     "architectures must be one of GPT2LMHeadModel, got ['GPT2DoubleHeadsModel']"),
+    ("gpt2", dict(architectures=...), "architectures must be one of GPT2LMHeadModel, got None"),
+    ("opt", dict(word_embed_proj_dim=22), f"word_embed_proj_dim=22 {UNSUPPORTED} 36"),
+    ("opt", dict(_remove_final_layer_norm=True),
+     f"_remove_final_layer_norm=True {UNSUPPORTED} False"),
+    ("opt", dict(layer_norm_elementwise_affine=False),
+     "layer_norm_elementwise_affine=False changes"),
+    ("llama", dict(rope_parameters=dict(rope_type="dynamic", rope_theta=1e4, factor=3.0)),
+     f"rope_type 'dynamic' {ANGLES}"),
+    ("llama", dict(rope_parameters=dict(rope_type="linear", rope_theta=1e4, factr=3.0)),
+     "must have factor"),
+    ("llama", dict(rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=3.0, base=1)),
+     "rope_parameters of config.json has fields that are not known here"),
+    ("phi3", dict(rope_parameters=..., rope_theta=1e4, rope_scaling=dict(type="longrope")),
+     f"rope_type 'longrope' {ANGLES}"),
+    ("llama", dict(sliding_window=5), "fields that are not known here, and may change what"),
+    ("qwen2", dict(layer_types=["full_attention"]),
+     "layer_types must be full_attention or sliding_attention "
+     "for each of 2 layers, got ['full_attention']"),
+    ("qwen2", dict(layer_types=["full_attention", "chunked_attention"]), "layer_types must be"),
+    ("gemma3_text", dict(use_bidirectional_attention=True),
+     "use_bidirectional_attention=True changes"),
+    ("arcee", dict(hidden_act="relu2"), f"hidden_act='relu2' {UNSUPPORTED}"),
+    ("qwen3_moe", dict(decoder_sparse_step=2), f"decoder_sparse_step=2 {UNSUPPORTED} 1"),
+    ("qwen3_moe", dict(mlp_only_layers=[1]), f"mlp_only_layers=[1] {UNSUPPORTED} []"),
+    ("bert", dict(is_decoder=True), f"is_decoder=True {UNSUPPORTED} False"),
+    ("bert", dict(position_embedding_type="relative_key"),
+     "position_embedding_type='relative_key' changes"),
+    ("bert", dict(hidden_act="relu"), f"hidden_act='relu' {UNSUPPORTED} 'gelu'"),
+    ("roberta", dict(pad_token_id=0), f"pad_token_id=0 {UNSUPPORTED} 1"),
+    ("distilbert", dict(activation="relu"), f"activation='relu' {UNSUPPORTED} 'gelu'"),
+    ("modernbert", dict(classifier_activation="silu"), "classifier_activation='silu' changes"),
+    ("modernbert", dict(classifier_pooling="last"), "classifier_pooling='last' changes"),
+    ("bart", dict(decoder_attention_heads=3), f"decoder_attention_heads=3 {UNSUPPORTED} 4"),
+    ("bart", dict(decoder_ffn_dim=47), f"decoder_ffn_dim=47 {UNSUPPORTED} 51"),
+    ("m2m_100", dict(pad_token_id=0), f"pad_token_id=0 {UNSUPPORTED} 1"),
+    ("t5", dict(feed_forward_proj="gated-relu"), "feed_forward_proj='gated-relu' changes"),
+]  # fmt: skip
+
+
+def write_changed(folder, name, changes):
+    """Writes a variant with other fields in its config."""
+    golden = read_golden(name)
+    golden.write(folder)
+    values = {**golden.config, **changes}
+    values = {field: value for field, value in values.items() if value is not ...}
+    (folder / "config.json").write_text(json.dumps(values))
+
+
+@pytest.mark.parametrize(("name", "changes", "words"), REFUSED)
+def test_field_without_an_option_is_refused_by_name(name, changes, words, tmp_path):
+    write_changed(tmp_path, name, changes)
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        load_huggingface(tmp_path)
+
+
+def test_field_that_is_known_not_to_matter_can_be_ignored(tmp_path):
+    write_changed(tmp_path, "gpt2", {"author": "me", "purpose": 1})
+    with pytest.raises(ConfigError, match="may change what the model computes: author, purpose;"):
+        load_huggingface(tmp_path)
+    with pytest.raises(ConfigError, match="may change what the model computes: purpose;"):
+        load_huggingface(tmp_path, ignore=("author",))
+    assert load_huggingface(tmp_path, ignore=("author", "purpose")).config.num_layers == 3

@@ -1,0 +1,84 @@
+"""Models that transformers has just made, loaded here, and those written here, loaded there.
+
+For environments with torch and transformers: python -m pytest -m parity tests/interop.
+"""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from jaxformer.config import ModelConfig
+from jaxformer.errors import ConfigError
+from jaxformer.interop import FAMILIES, load_huggingface, save_huggingface
+from jaxformer.interop.config_fields import ConfigFields
+from tests.interop import ours, torch_models
+from tests.interop.golden import tensor
+from tests.interop.tables import VARIANTS
+from tests.interop.torch_models import transformers
+
+pytestmark = pytest.mark.parity
+
+TOLERANCE = 1e-5
+SEED = 101  # other values than those of the golden files
+AUTO_CLASSES = {
+    "decoder": "AutoModelForCausalLM", "encoder_decoder": "AutoModelForSeq2SeqLM",
+    "masked": "AutoModelForMaskedLM", "classifier": "AutoModelForSequenceClassification",
+    "pooled": "AutoModel",
+}  # fmt: skip
+# Families whose default has no option here.
+REFUSED_DEFAULTS = {"arcee": "hidden_act='relu2'"}
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def case(request, tmp_path_factory):
+    """A variant, inputs, what transformers computes, and the model that was loaded here."""
+    variant, folder = VARIANTS[request.param], tmp_path_factory.mktemp("theirs")
+    torch_models.write_variant(
+        folder, variant, lambda shapes, name: tensor(variant.model_type, shapes, name, SEED)
+    )
+    model = torch_models.read_model(folder, variant.class_name, variant.surplus)
+    inputs = torch_models.draw_inputs(np.random.RandomState(SEED), variant, model.config)
+    expected = torch_models.run(model, variant.kind, inputs)
+    return variant, inputs, expected, load_huggingface(folder)
+
+
+def assert_close(found, expected):
+    for name in found.keys() & expected.keys():
+        np.testing.assert_allclose(
+            found[name], expected[name], rtol=0, atol=TOLERANCE, err_msg=name
+        )
+
+
+def test_model_of_transformers_computes_the_same_here(case):
+    variant, inputs, expected, loaded = case
+    assert_close(ours.run(loaded, variant.kind, inputs), expected)
+
+
+def test_model_that_is_written_here_computes_the_same_there(case, tmp_path):
+    variant, inputs, expected, loaded = case
+    save_huggingface(tmp_path, loaded.config, loaded.params, model_type=variant.model_type)
+    model = torch_models.read_model(tmp_path, AUTO_CLASSES[variant.kind])
+    assert_close(torch_models.run(model, variant.kind, inputs), expected)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "class_name"), [(f.model_type, c) for f in FAMILIES.values() for c in f.classes]
+)
+def test_every_field_of_a_config_is_known(model_type, class_name):
+    """Also those that transformers does not write where they have their default."""
+    config = transformers.AutoConfig.for_model(model_type)
+    names = [field.name for field in dataclasses.fields(config)]
+    values = {name: getattr(config, name) for name in names} | config.to_dict()
+    values = json.loads(json.dumps(values | {"architectures": [class_name]}, default=str))
+    family = FAMILIES[model_type]
+    fields = ConfigFields(values, "config.json")
+    try:
+        arguments = family.read(fields, family.classes[class_name])
+    except ConfigError as error:
+        assert REFUSED_DEFAULTS[model_type] in str(error)
+        return
+    assert model_type not in REFUSED_DEFAULTS
+    fields.finish()
+    ModelConfig(**arguments)
