@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, Literal
 
 from jaxformer.config import ModelConfig
@@ -43,5 +42,5 @@ class Family:
     tensors: Mapping[str, Layout | tuple[Layout, ...]]
     prefix: str = ""
     ignored: tuple[str, ...] = ()
-    copies: Mapping[str, str] = MappingProxyType({})
+    copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
     auto_class: str = "AutoModelForCausalLM"

@@ -215,5 +215,7 @@ def test_what_a_family_cannot_say_is_not_written(changes, model_type, words, tmp
 def test_kind_that_no_family_has_is_not_written(tmp_path):
     config = dataclasses.replace(SMALL, architecture="encoder")
     params = jax.eval_shape(Encoder(config).init, jax.random.key(0), jnp.zeros((1, 2), int))
-    with pytest.raises(ConfigError, match="llama checkpoint .*: it has no model of kind"):
+    with pytest.raises(
+        ConfigError, match="a model of kind 'pooled' is one of bert, .*, got model_type='llama'"
+    ):
         save_huggingface(tmp_path / "new", config, params["params"], model_type="llama")

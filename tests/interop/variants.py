@@ -6,12 +6,9 @@ a table. Golden files (experiments/interop/golden.py) and tests are made for all
 
 import dataclasses
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from jaxformer.interop import FAMILIES
-
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,11 +30,11 @@ class Variant:
     model_type: str
     class_name: str
     fields: Mapping[str, Any]
-    older: Mapping[str, Any] = NOTHING
-    surplus: Mapping[str, tuple[int, ...] | str] = NOTHING
-    extra: Mapping[str, tuple[int, ...]] = NOTHING
+    older: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    surplus: Mapping[str, tuple[int, ...] | str] = dataclasses.field(default_factory=dict)
+    extra: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     bare: bool = False
-    renamed: Mapping[str, str] = NOTHING
+    renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def kind(self):
@@ -92,6 +89,6 @@ def of_class(class_name, **values):
     return values, {"class_name": class_name}
 
 
-def older(config=NOTHING, *, base=NOTHING, **others):
+def older(config=None, *, base=None, **others):
     """A variant whose file an older version has written, or that has other tensors."""
-    return base, {"older": config, **others}
+    return base or {}, {"older": config or {}, **others}
