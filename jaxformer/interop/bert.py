@@ -303,7 +303,7 @@ def _read_modernbert(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
         SLIDING: fields.take("local_rope_theta", float, 10_000.0),
     }
     wide, local = (
-        rotary_config({"rope_theta": base, **given.get(name, {})}, width // heads, longest)
+        rotary_config(fields, {"rope_theta": base, **given.get(name, {})}, width // heads, longest)
         for name, base in bases.items()
     )
     size = fields.take("local_attention", int, 128) // 2

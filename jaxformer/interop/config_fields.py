@@ -61,13 +61,18 @@ class ConfigFields:
     ) -> None:  # fmt: skip
         self._values = dict(values)
         self._where = where
+        self._ignore = frozenset(ignore)
         self._tensors = frozenset(tensors)
-        self._left = set(values) - _INERT - set(ignore)
+        self._left = set(values) - _INERT - self._ignore
         for name, only in _FIXED.items():
             self.require(name, only)
 
     def __contains__(self, name: str) -> bool:
         return name in self._values
+
+    def inner(self, values: Mapping[str, Any], name: str) -> "ConfigFields":
+        """Fields of a table that is the value of a field, with the same to ignore."""
+        return ConfigFields(values, f"{name} of {self._where}", self._ignore)
 
     def has_tensor(self, name: str) -> bool:
         """Whether the checkpoint has a tensor of this name."""

@@ -104,7 +104,9 @@ def _read_gemma3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     depth = values["num_layers"]
     types = read_layer_types(fields, [(layer + 1) % every != 0 for layer in range(depth)])
     # In older files rope_scaling is of the layers without a window only.
-    wide, local = (rotary_config(v, values["head_dim"], values["max_len"]) for v in (far, near))
+    wide, local = (
+        rotary_config(fields, each, values["head_dim"], values["max_len"]) for each in (far, near)
+    )
     windowed = LayerConfig(local_window_size=size, positions=local)
     layers = [windowed if is_near else LayerConfig() for is_near in types]
     return values | layer_keys(wide, layers)

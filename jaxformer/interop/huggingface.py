@@ -101,8 +101,7 @@ def load_huggingface(
     family, kind = family_of(values, str(folder / _CONFIG))
     tensors = open_tensors(folder, auto_class=family.auto_class)
     fields = ConfigFields(values, str(folder / _CONFIG), ignore, tensors.names)
-    arguments = family.read(fields, kind)
-    fields.finish()
+    arguments = _read_fields(family, fields, kind, str(folder / _CONFIG))
     if max_len is not None and arguments["positions"] == "learned":
         raise ConfigError(
             f"this model has a table of {arguments['max_len']} positions, got max_len={max_len}; "
@@ -161,6 +160,24 @@ def save_huggingface(
         tokenizer.save(folder / _TOKENIZER)
     write_whole(folder / _CONFIG, json.dumps(values, indent=2) + "\n")
     return family.model_type
+
+
+def _read_fields(
+    family: Family, fields: ConfigFields, kind: ModelKind, where: str
+) -> dict[str, Any]:
+    """Arguments of the model's config; every error names the file."""
+    try:
+        arguments = family.read(fields, kind)
+        fields.finish()
+    except ConfigError as error:
+        raise ConfigError(str(error) if where in str(error) else f"{where}: {error}") from None
+    except (ArithmeticError, LookupError, TypeError) as error:
+        # Of a stranger's numbers, such as 0 heads, or of a table in place of a number.
+        raise ConfigError(
+            f"{where} has a value that no model can have ({error}); take the file that is with the "
+            "weights"
+        ) from None
+    return arguments
 
 
 def _family_for(

@@ -1,7 +1,7 @@
 """Fields that several families share: rotary positions, and what differs from layer to layer."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxformer.config import (
@@ -38,7 +38,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"  # values of layer_types
 
 def read_rotary(
     fields: ConfigFields, head_dim: int, base: float = 10_000.0, max_len: int = 2048,
-    share: float = 1.0,
+    share: float | None = None,
 ) -> RotaryConfig:  # fmt: skip
     """Rotary positions of a config: `rope_parameters`, or the older rope_theta and rope_scaling.
 
@@ -47,33 +47,38 @@ def read_rotary(
         head_dim: width of a head, of which `partial_rotary_factor` is a share.
         base: of a config that does not say it.
         max_len: length that scaling starts from where it does not say one.
-        share: `partial_rotary_factor` of a config that does not say it.
+        share: `partial_rotary_factor` of a config that does not say it; of a family without it,
+            which rotates whole heads, not given.
     """
+    newer, older = (fields.take(name, dict, {}) for name in ("rope_parameters", "rope_scaling"))
     values = {
         "rope_theta": fields.take("rope_theta", float, base),
-        "partial_rotary_factor": fields.take("partial_rotary_factor", float, share),
-        **fields.take("rope_scaling", dict, {}),
-        **fields.take("rope_parameters", dict, {}),
+        "partial_rotary_factor": fields.take("partial_rotary_factor", float, share or 1.0),
+        **(older or newer),
     }
-    return rotary_config(values, head_dim, max_len)
+    if share is None:
+        fields.inner(values, "rope_parameters").require("partial_rotary_factor", 1.0, 1)
+    return rotary_config(fields, values, head_dim, max_len)
 
 
-def rotary_config(values: dict[str, Any], head_dim: int, max_len: int) -> RotaryConfig:
+def rotary_config(
+    fields: ConfigFields, values: Mapping[str, Any], head_dim: int, max_len: int
+) -> RotaryConfig:
     """Rotary positions of one `rope_parameters`.
 
     Args:
+        fields: of the config.
         values: its content.
         head_dim: width of a head.
         max_len: length that scaling starts from where it does not say one.
     """
-    fields = ConfigFields(values, "rope_parameters of config.json")
-    kind = fields.take("type", str, "default")  # the older name
-    kind = fields.take("rope_type", str, kind)
-    share = fields.take("partial_rotary_factor", float, 1.0)
-    width = int(head_dim * share)
-    base = float(fields.take("rope_theta", float))
-    scaling = _scaling(kind, fields, max_len)
-    fields.finish()
+    inner = fields.inner(values, "rope_parameters")
+    kind = inner.take("type", str, "default")  # the older name
+    kind = inner.take("rope_type", str, kind)
+    width = int(head_dim * inner.take("partial_rotary_factor", float, 1.0))
+    base = float(inner.take("rope_theta", float))
+    scaling = _scaling(kind, inner, max_len)
+    inner.finish()
     return RotaryConfig(base=base, rotary_dim=None if width == head_dim else width, scaling=scaling)
 
 
@@ -99,8 +104,9 @@ def _scaling(kind: str, fields: ConfigFields, max_len: int) -> RotaryScalingConf
     return YarnScalingConfig(
         factor=factor,
         original_max_len=original,
-        beta_fast=float(fields.take("beta_fast", float, 32.0)),
-        beta_slow=float(fields.take("beta_slow", float, 1.0)),
+        # 0 counts as missing.
+        beta_fast=float(fields.take("beta_fast", float, 32.0) or 32.0),
+        beta_slow=float(fields.take("beta_slow", float, 1.0) or 1.0),
         attention_factor=fields.take("attention_factor", float, None),
         truncate=fields.take("truncate", bool, True),
         mscale=fields.take("mscale", float, None),

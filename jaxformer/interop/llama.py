@@ -89,6 +89,7 @@ def read_llama(
     base: float = 10_000.0, max_len: int = 2048, eps: float = 1e-6, act: str = "silu",
     acts: Mapping[str, str] = GATED, act_field: str = "hidden_act",
     has_biases: bool = True, has_rotary: bool = True, kv_heads: int | None = None,
+    share: float | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Arguments of a `ModelConfig` from the fields of Llama, which its kin have, too.
 
@@ -104,6 +105,7 @@ def read_llama(
         act_field: name of the activation's field.
         has_biases: whether the family has `attention_bias`; and `mlp_bias`, if the file has it.
         kv_heads: likewise of `num_key_value_heads`; num_attention_heads when not given.
+        share: likewise of `partial_rotary_factor`, of a family that has it.
         has_rotary: whether all layers are rotated alike; if not, positions are the caller's.
     """
     fields.skip("attention_dropout")
@@ -112,7 +114,7 @@ def read_llama(
     longest = fields.take("max_position_embeddings", int, max_len)
     attention = has_biases and fields.take("attention_bias", bool, False)
     inner = "mlp_bias" in fields and fields.take("mlp_bias", bool, False)
-    rotary = {"positions": read_rotary(fields, wide, base, longest)} if has_rotary else {}
+    rotary = {"positions": read_rotary(fields, wide, base, longest, share)} if has_rotary else {}
     return rotary | {
         "architecture": "decoder",
         "vocab_size": fields.take("vocab_size", int),

@@ -52,7 +52,7 @@ _STARCODER2 = ENDS | PRE_NORMS | ATTENTION | {
 def _read_phi3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     # Where scaling starts, which only longrope asks for.
     fields.skip("resid_pdrop", "embd_pdrop", "original_max_position_embeddings")
-    values = read_llama(fields, max_len=4096, eps=1e-5, has_biases=False)
+    values = read_llama(fields, max_len=4096, eps=1e-5, has_biases=False, share=1.0)
     if values["positions"].scaling is not None:
         raise ConfigError("the rope_type of Phi-3 must be default, got a scaled one")
     return values | {"local_window_size": one_window(fields)}

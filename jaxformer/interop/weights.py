@@ -126,8 +126,8 @@ def _groups(family: Family, config: ModelConfig, leaves: Mapping[str, Any]) -> l
                 found.update(slot.leaves)
     if unknown := leaves.keys() - found:
         raise CheckpointError(
-            f"a {family.model_type} checkpoint has no place for parameters {_listed(unknown)}; "
-            "choose the model_type of another family"
+            f"{family.model_type} has no tensors for parameters {_listed(unknown)}; choose the "
+            "model_type of another family"
         )
     return list(groups.values())
 

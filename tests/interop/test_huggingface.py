@@ -189,7 +189,7 @@ def shapes(config):
 @pytest.mark.parametrize(
     ("changes", "model_type", "words"),
     [
-        ({}, "gpt2", "no place for parameters stack/layers/feed_forward/gate_kernel;"),
+        ({}, "gpt2", "gpt2 has no tensors for parameters stack/layers/feed_forward/gate_kernel;"),
         ({"tied_embeddings": False}, "gpt", "model_type must be one of gpt2, opt"),
         (
             {"attention_sinks": True}, "llama",

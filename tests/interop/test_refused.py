@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from jaxformer.config import LinearScalingConfig, RotaryConfig
 from jaxformer.errors import ConfigError
 from jaxformer.interop import load_huggingface
 from tests.interop.golden import read_golden
@@ -47,9 +48,19 @@ REFUSED = [
     ("llama", dict(rope_parameters=dict(rope_type="linear", rope_theta=1e4, factr=3.0)),
      "must have factor"),
     ("llama", dict(rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=3.0, base=1)),
-     "rope_parameters of config.json has fields that are not known here"),
+     "rope_parameters of "),
     ("phi3", dict(rope_parameters=..., rope_theta=1e4, rope_scaling=dict(type="longrope")),
      f"rope_type 'longrope' {ANGLES}"),
+    ("llama", dict(rope_parameters=dict(rope_theta=1e4, partial_rotary_factor=0.5)),
+     f"partial_rotary_factor=0.5 {UNSUPPORTED} 1.0"),
+    ("llama", dict(num_attention_heads=0, head_dim=...),
+     "config.json has a value that no model can have (integer division or modulo by zero)"),
+    ("gemma3_text", dict(rope_parameters=dict(full_attention=3)),
+     "config.json has a value that no model can have ("),
+    ("smollm3", dict(no_rope_layers=[1, 0]), "no_rope_layers must be 0 or 1 for each of"),
+    ("smollm3", dict(no_rope_layers=["a"] * 4), "no_rope_layers must be 0 or 1 for each of 4"),
+    ("gpt_neox", dict(rope_parameters=dict(rope_theta=1e4, partial_rotary_factor=0.07)),
+     "config.json: rotary_dim must be even"),
     ("llama", dict(sliding_window=5), "fields that are not known here, and may change what"),
     ("qwen2", dict(layer_types=["full_attention"]),
      "layer_types must be full_attention or sliding_attention "
@@ -98,3 +109,15 @@ def test_field_that_is_known_not_to_matter_can_be_ignored(tmp_path):
     with pytest.raises(ConfigError, match="may change what the model computes: purpose;"):
         load_huggingface(tmp_path, ignore=("author",))
     assert load_huggingface(tmp_path, ignore=("author", "purpose")).config.num_layers == 3
+
+
+def test_field_of_rotary_positions_can_be_ignored_and_older_scaling_wins(tmp_path):
+    rope = {"rope_theta": 1e4, "rope_type": "default", "author": "me"}
+    write_changed(tmp_path, "llama", {"rope_parameters": rope})
+    with pytest.raises(ConfigError, match="rope_parameters of .*: author; for those .*'author'"):
+        load_huggingface(tmp_path)
+    assert load_huggingface(tmp_path, ignore=("author",)).config.positions.scaling is None
+    older = {"rope_scaling": {"type": "linear", "factor": 3.0}, "rope_theta": 500.0}
+    write_changed(tmp_path / "both", "llama", {"rope_parameters": rope} | older)
+    positions = load_huggingface(tmp_path / "both").config.positions
+    assert positions == RotaryConfig(base=500.0, scaling=LinearScalingConfig(factor=3.0))
