@@ -359,7 +359,7 @@ def _heads(
         )
     scale_name = f"{projection}_norm_scale"
     norm_scale = getattr(params, scale_name, None)
-    over_all = norm_scale is not None and norm_scale.shape == flat.shape[-1:]
+    over_all = getattr(norm_scale, "shape", None) == flat.shape[-1:]
     if over_all:
         flat = rms_norm(flat, norm_scale, eps=norm_eps)
     x = rearrange(flat, "... t (n h) -> ... t n h", n=count)

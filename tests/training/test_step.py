@@ -156,7 +156,7 @@ def test_infinite_gradient_of_a_finite_loss_is_bad_too():
 def test_loss_of_many_logits_is_made_in_chunks_and_the_same(tied, monkeypatch):
     config = ModelConfig(
         vocab_size=tiny.VOCAB, max_len=tiny.LENGTH, num_layers=1, d_model=8, num_heads=2,
-        logit_softcap=2.0, tied_embeddings=tied, init_std=0.5,
+        logit_softcap=2.0, logit_scale=0.5, output_bias=True, tied_embeddings=tied, init_std=0.5,
     )  # fmt: skip
     model, batch = Decoder(config), tiny.batch()
     batch["labels"][0, 3] = -1
@@ -177,7 +177,7 @@ def test_loss_of_many_logits_is_made_in_chunks_and_the_same(tied, monkeypatch):
     assert not called
     monkeypatch.setattr(losses, "_MAX_LOGITS", batch["labels"].size * tiny.VOCAB - 1)
     in_chunks = value_and_gradient()
-    assert called == [{"label_smoothing": 0.0, "softcap": 2.0}]
+    assert called == [{"label_smoothing": 0.0, "scale": 0.5, "softcap": 2.0}]
     for got, expected in zip(jax.tree.leaves(in_chunks), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
