@@ -47,7 +47,7 @@ class HuggingFaceModel(NamedTuple):
 
     @property
     def model(self) -> nn.Module:
-        """The module, which is called as `model.apply({"params": params}, tokens)`."""
+        """The module that the parameters are of, such as a `models.Decoder`."""
         return model_class(_kind_of(self.config, self.params))(self.config)
 
 
