@@ -1,0 +1,117 @@
+"""What beam search refuses: options, arrays, and damaged logits, whose scores else are NaN."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer.errors import ConfigError, DataError, ShapeError
+from jaxformer.inference import beam_search
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"forced_first_token": 9}, "forced_first_token must be .* got 9"),
+        ({"forced_last_token": -1}, "forced_last_token must be .* got -1"),
+        ({"forbidden_tokens": (1, None)}, r"forbidden_tokens\[1\] must be .* got None"),
+        ({"beam_size": 0}, "beam_size must be an int at least 1, got 0"),
+        ({"beam_size": True}, "beam_size must be an int at least 1, got True"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be an int at least 1, got 0"),
+        ({"max_new_tokens": 2.0}, "max_new_tokens must be an int at least 1, got 2.0"),
+        ({"num_best": 0}, "num_best must be an int at least 1, got 0"),
+        ({"num_best": 3}, "at most beam_size, got num_best=3 and beam_size=2"),
+        ({"early_stopping": "always"}, "must be True, False or \"never\", got 'always'"),
+        ({"early_stopping": 1}, "must be True, False or \"never\", got 1"),
+        ({"length_penalty": float("nan")}, "length_penalty must be a Python number, finite"),
+        ({"length_penalty": float("-inf")}, "length_penalty must be a Python number, finite"),
+        ({"length_penalty": 63}, "must be within float32, got 3 \\*\\* 63"),
+        ({"length_penalty": -63}, "must be within float32, got 3 \\*\\* -63"),
+        ({"vocab_size": 0}, "vocab_size must be an int in 1 .. 5, got 0"),
+        ({"vocab_size": 6}, "vocab_size must be an int in 1 .. 5, got 6"),
+        ({"end_token": -1}, "end_token must be an int in 0 .. 4, got -1"),
+        ({"end_token": 5}, "end_token must be an int in 0 .. 4, got 5"),
+        ({"end_token": 1.0}, "end_token must be an int in 0 .. 4, got 1.0"),
+        ({"end_token": 2**40}, f"end_token must be an int in 0 .. 4, got {2**40}"),
+        ({"end_token": 3, "vocab_size": 3}, "end_token must be an int in 0 .. 2, got 3"),
+    ],
+)  # fmt: skip
+def test_beam_search_refuses_impossible_options(options, message):
+    with pytest.raises(ConfigError, match=message):
+        beam_search(
+            lambda tokens, cache: (jnp.zeros((len(tokens), 5)), cache), (), np.zeros(1, int),
+            **{"beam_size": 2, "max_new_tokens": 3, "end_token": 0, **options},
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("step", "cache", "start", "message"),
+    [
+        (None, (), np.zeros((1, 1), int), "start_tokens must be \\[B\\], got shape \\(1, 1\\)"),
+        (None, (), np.zeros(1), "start_tokens must be integer, got dtype float32"),
+        (None, {"key": np.zeros(3)}, [0, 1], "B=2, got shape \\(3,\\) at cache\\['key'\\]"),
+        (None, [np.zeros(())], [0, 1], "B=2, got shape \\(\\) at cache\\[0\\]"),
+        (lambda t, c: (jnp.zeros((2, 5)), c), (), [0, 1], "logits must be \\[B\\*W=4, V\\], got"),
+        (lambda t, c: (jnp.zeros((4, 5), int), c), (), [0, 1], "logits must be floating"),
+        (lambda t, c: (jnp.zeros((4, 5)), c[:-1]), [np.zeros(2)], [0, 1], "a cache like the one"),
+        (lambda t, c: (jnp.zeros((4, 5)), c + 0.5), np.zeros(2, int), [0, 1],
+         "cache int32\\(4,\\), got cache float32\\(4,\\)"),
+        (lambda t, c: (jnp.zeros((4, 5)), c[:2]), np.zeros(2), [0, 1],
+         "cache float32\\(4,\\), got cache float32\\(2,\\)"),
+    ],
+)  # fmt: skip
+def test_beam_search_refuses_arrays_that_do_not_fit(step, cache, start, message):
+    with pytest.raises(ShapeError, match=message):
+        beam_search(
+            step or (lambda tokens, cache: (jnp.zeros((len(tokens), 5)), cache)), cache, start,
+            beam_size=2, max_new_tokens=3, end_token=0,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def with_value():
+    """Searches three rows, with `value` among the logits after one token at one step.
+
+    Row 0 ends at once; row 1 runs to the third step with two hypotheses, row 2 with one.
+    """
+    rows = jnp.log(jnp.array([[1.0, 0, 0], [0, 0.7, 0.3], [0, 1, 0]]))
+
+    @jax.jit
+    def search(value, at_step, after):
+        def step(tokens, cache):
+            row, length = cache
+            hit = (length == at_step) & (tokens == after)
+            logits = rows[row].at[:, 1].set(jnp.where(hit, value, rows[row, 1]))
+            return logits, (row, length + 1)
+
+        cache, start = (jnp.arange(3), jnp.zeros(3, jnp.int32)), jnp.array([7, 1, 1])
+        options = {"beam_size": 2, "max_new_tokens": 3, "end_token": 0, "num_best": 2}
+        return beam_search(step, cache, start, **options)
+
+    return search
+
+
+@pytest.mark.parametrize("value", [jnp.nan, jnp.inf])
+def test_beam_search_scores_of_damaged_logits_are_nan(with_value, value):
+    beams = with_value(value, 1, 2)  # after the second best hypothesis of row 1 alone
+    assert np.isnan(beams.scores[1]).all() and np.isnan(beams.log_probs[1]).all()
+    for row in (0, 2):
+        assert beams.scores[row].tolist() == beams.log_probs[row].tolist() == [0, -jnp.inf]
+
+
+def test_beam_search_raises_where_logits_are_damaged_and_it_can():
+    def step(tokens, cache):
+        return jnp.where(cache[:, None] == 1, jnp.nan, jnp.zeros((len(tokens), 3))), cache
+
+    with pytest.raises(DataError, match="logits of step_fn are NaN or \\+inf in row 1; the model"):
+        beam_search(
+            step, np.arange(2), np.zeros(2, int), beam_size=2, max_new_tokens=3, end_token=0
+        )
+
+
+def test_beam_search_ignores_logits_of_what_does_not_run(with_value):
+    # Row 0 is done, and row 2 has a beam without hypothesis; what is left there is a token 0.
+    clean, leftover = with_value(0.0, 9, 0), with_value(jnp.nan, 1, 0)
+    assert np.isfinite(clean.scores[1]).all()
+    for got, want in zip(leftover, clean, strict=True):
+        np.testing.assert_array_equal(got, want)

@@ -1,0 +1,54 @@
+"""Tokens that beam search must not choose, and those that it must."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer.errors import DataError
+from jaxformer.inference import beam_search
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, {(1, 2, 0): 0.54, (0,): 0.4}),
+        ({"forbidden_tokens": (2,)}, {(0,): 0.4, (1, 0): 0.06}),
+        ({"forbidden_tokens": (0, 1)}, {}),
+        ({"forced_first_token": 1}, {(1, 2, 0): 0.9, (1, 0): 0.1}),
+        ({"forced_first_token": 2}, {(2, 0): 1.0}),  # impossible by its logits
+        ({"forced_first_token": 1, "max_new_tokens": 1}, {(1,): 1.0}),
+        ({"forced_last_token": 0, "max_new_tokens": 2}, {(1, 0): 0.6, (0,): 0.4}),
+        ({"forced_last_token": 2, "max_new_tokens": 2}, {(1, 2): 0.6, (0,): 0.4}),
+    ],
+    ids=str,
+)
+def test_beam_search_forbids_tokens_and_forces_the_first_and_the_last(options, expected):
+    with np.errstate(divide="ignore"):
+        table = jnp.asarray(np.log([[0.4, 0.6, 0], [0.1, 0, 0.9], [1.0, 0, 0]]), jnp.float32)
+    arguments = dict(beam_size=2, max_new_tokens=3, end_token=0, num_best=2, length_penalty=0.0)
+    search = functools.partial(
+        beam_search, lambda tokens, cache: (table[tokens], cache), (), **arguments | options
+    )
+    beams = jax.jit(search)(jnp.array([0]))
+    found = {
+        tuple(tokens[:length].tolist()): float(np.exp(log_prob))
+        for tokens, length, log_prob in zip(
+            beams.tokens[0], beams.lengths[0], beams.log_probs[0], strict=True
+        )
+        if length
+    }
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_beam_search_raises_for_damaged_logits_of_a_forced_token():
+    def step(tokens, cache):
+        return jnp.full((len(tokens), 3), jnp.nan), cache
+
+    with pytest.raises(DataError, match="NaN"):
+        beam_search(
+            step, (), jnp.array([0]), beam_size=1, max_new_tokens=1, end_token=0,
+            forced_first_token=1,
+        )  # fmt: skip
