@@ -17,13 +17,7 @@ from jaxformer.functional.attention import (
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.shapes import Array
 
-__all__ = [
-    "AttentionFunction",
-    "AttentionKeywords",
-    "call_attention",
-    "call_attention_with_residual",
-    "function_name",
-]
+__all__ = ["AttentionFunction", "AttentionKeywords", "call_attention", "function_name"]
 
 AttentionFunction = Callable[..., jax.Array]
 """A function with the signature of `dot_product_attention`."""
@@ -64,7 +58,9 @@ def call_attention(
     bias: Array | None,
     mask: Array | None,
     options: AttentionKeywords,
-) -> jax.Array:
+    *,
+    with_residual: bool = False,
+) -> tuple[jax.Array, jax.Array | None]:
     """Calls a user's or the library's attention function, and checks that it fits the call.
 
     Args:
@@ -76,9 +72,12 @@ def call_attention(
         mask: as in `dot_product_attention`.
         options: its other arguments. They, bias and mask are passed on by name, and only where
             they are not at their defaults.
+        with_residual: whether it is asked for the log-sum-exp of the scores as well, by
+            return_residual.
 
     Returns:
-        float `[..., T, N, Hv]`.
+        The output, float `[..., T, N, Hv]`, and the log-sum-exp, float32 (float64 for float64)
+        `[..., T, N]`, or None.
 
     Raises:
         ConfigError: attention_fn is no function, or does not take these arguments.
@@ -89,62 +88,30 @@ def call_attention(
         >>> def mean_of_values(query, key, value):
         ...     return jnp.broadcast_to(value.mean(axis=-3, keepdims=True), query.shape)
         >>> x = jnp.ones((2, 3, 4, 5))
-        >>> call_attention(mean_of_values, x, x, x, None, None, {}).shape
+        >>> call_attention(mean_of_values, x, x, x, None, None, {})[0].shape
         (2, 3, 4, 5)
-    """
-    if attention_fn is dot_product_attention:
-        return dot_product_attention(query, key, value, bias, mask, **options)
-    attended = _call(attention_fn, query, key, value, bias, mask, dict(options))
-    _check_result(attention_fn, "", attended, (*query.shape[:-1], value.shape[-1]), query.dtype)
-    return attended
-
-
-def call_attention_with_residual(
-    attention_fn: AttentionFunction,
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    bias: Array | None,
-    mask: Array | None,
-    options: AttentionKeywords,
-) -> tuple[jax.Array, jax.Array]:
-    """Calls an attention function for its output and the log-sum-exp of its scores.
-
-    Args:
-        attention_fn: with the signature of `dot_product_attention`, return_residual included.
-        query: float `[..., T, N, H]`.
-        key: float `[..., S, K, H]`.
-        value: float `[..., S, K, Hv]`.
-        bias: as in `dot_product_attention`.
-        mask: as in `dot_product_attention`.
-        options: as in `call_attention`.
-
-    Returns:
-        float `[..., T, N, Hv]`, and float32 (float64 for float64) `[..., T, N]`.
-
-    Raises:
-        ConfigError: as `call_attention`.
-        ShapeError: as `call_attention`.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> x = jnp.ones((2, 3, 4, 5))
-        >>> call_attention_with_residual(dot_product_attention, x, x, x, None, None, {})[1].shape
+        >>> _, residual = call_attention(
+        ...     dot_product_attention, x, x, x, None, None, {}, with_residual=True
+        ... )
+        >>> residual.shape
         (2, 3, 4)
     """
+    result: Any
+    given: dict[str, Any] = {**options, "return_residual": with_residual}
     if attention_fn is dot_product_attention:
-        return dot_product_attention(query, key, value, bias, mask, return_residual=True, **options)
-    given = {**options, "return_residual": True}
+        result = dot_product_attention(query, key, value, bias, mask, **given)
+        return result if with_residual else (result, None)
     result = _call(attention_fn, query, key, value, bias, mask, given)
-    if not isinstance(result, tuple) or len(result) != 2:
+    if with_residual and not (isinstance(result, tuple) and len(result) == 2):
         raise ShapeError(
             "attention_fn with return_residual=True must return (output, residual), got "
             f"{type(result).__name__} from {function_name(attention_fn)}"
         )
-    attended, residual = result
+    attended, residual = result if with_residual else (result, None)
     _check_result(attention_fn, "", attended, (*query.shape[:-1], value.shape[-1]), query.dtype)
-    wide = at_least(query.dtype, jnp.float32)
-    _check_result(attention_fn, " as residual", residual, query.shape[:-1], wide)
+    if with_residual:
+        wide = at_least(query.dtype, jnp.float32)
+        _check_result(attention_fn, " as residual", residual, query.shape[:-1], wide)
     return attended, residual
 
 

@@ -17,7 +17,6 @@ from jaxformer.functional.attention_function import (
     AttentionFunction,
     AttentionKeywords,
     call_attention,
-    call_attention_with_residual,
     function_name,
 )
 from jaxformer.functional.cache import KVCache, WindowCache
@@ -216,13 +215,12 @@ def multi_head_attention(
             options = with_cache(options, cache, query.shape[1], num_tokens)
             key, value = cache.key, cache.value
         key, value = key.astype(query.dtype), value.astype(query.dtype)
+    attended, residual = call_attention(
+        attention_fn, query, key, value, bias, mask, options,
+        with_residual=params.sinks is not None,
+    )  # fmt: skip
     shares = None
-    if params.sinks is None:
-        attended = call_attention(attention_fn, query, key, value, bias, mask, options)
-    else:
-        attended, residual = call_attention_with_residual(
-            attention_fn, query, key, value, bias, mask, options
-        )
+    if params.sinks is not None and residual is not None:
         shares = _shares_beside_sinks(params.sinks, residual)
         attended = attended * shares[..., None].astype(attended.dtype)
     weights = None
