@@ -3,60 +3,50 @@
 from typing import Any
 
 from jaxformer.config import ModelConfig, SinusoidalConfig
+from jaxformer.interop.activations import OLDER, PLAIN, name_of
 from jaxformer.interop.config_fields import ConfigFields
 from jaxformer.interop.family import Family, ModelKind
-from jaxformer.interop.layouts import Layout, linear, row, rows_from, same
-from jaxformer.interop.llama import PLAIN
+from jaxformer.interop.layouts import Layout, dense, norm, row, rows_from, same
+from jaxformer.interop.plain_fields import PlainFields, read_plain, write_plain
 
 __all__ = ["BART_FAMILIES"]
 
-_NAMES = {"silu": "swish"} | {
-    ours: theirs for theirs, ours in PLAIN.items() if theirs in ("gelu", "gelu_new", "relu")
-}
 
-
-def _attention(layer: str, name: str, stack: str, own: str) -> dict[str, Layout]:
-    parts = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "output"}
+def _attention(name: str, path: str) -> dict[str, Layout]:
     return {
-        f"{layer}{name}.{theirs}.{kind}": make(f"{stack}/{own}/{ours}_{leaf}")
-        for theirs, ours in parts.items()
-        for kind, leaf, make in (("weight", "kernel", linear), ("bias", "bias", same))
+        **dense(f"{name}.q_proj", f"{path}/query"),
+        **dense(f"{name}.k_proj", f"{path}/key"),
+        **dense(f"{name}.v_proj", f"{path}/value"),
+        **dense(f"{name}.out_proj", f"{path}/output"),
     }
-
-
-def _norm(name: str, path: str) -> dict[str, Layout]:
-    return {f"{name}.weight": same(f"{path}/scale"), f"{name}.bias": same(f"{path}/bias")}
 
 
 def _half(half: str) -> dict[str, Layout]:
-    """Tensors of encoder or decoder."""
+    """Tensors that encoder and decoder have; two rows of positions are unused: the first is 2."""
     layer, stack = f"model.{half}.layers.{{layer}}.", f"{half}/{{stack}}"
-    table = _attention(layer, "self_attn", stack, "attention")
-    table |= _norm(layer + "self_attn_layer_norm", f"{stack}/attention_norm")
-    if half == "decoder":
-        table |= _attention(layer, "encoder_attn", stack, "cross_attention")
-        table |= _norm(layer + "encoder_attn_layer_norm", f"{stack}/cross_attention_norm")
-    table |= {
-        layer + "fc1.weight": linear(f"{stack}/feed_forward/up_kernel"),
-        layer + "fc1.bias": same(f"{stack}/feed_forward/up_bias"),
-        layer + "fc2.weight": linear(f"{stack}/feed_forward/down_kernel"),
-        layer + "fc2.bias": same(f"{stack}/feed_forward/down_bias"),
+    return {
+        f"model.{half}.embed_positions.weight": rows_from(2, f"{half}/positions/embedding"),
+        **norm(f"model.{half}.layernorm_embedding", f"{half}/embedding_norm"),
+        **_attention(layer + "self_attn", f"{stack}/attention"),
+        **norm(layer + "self_attn_layer_norm", f"{stack}/attention_norm"),
+        **dense(layer + "fc1", f"{stack}/feed_forward/up"),
+        **dense(layer + "fc2", f"{stack}/feed_forward/down"),
+        **norm(layer + "final_layer_norm", f"{stack}/feed_forward_norm"),
+        **norm(f"model.{half}.layer_norm", f"{half}/final_norm"),
     }
-    table |= _norm(layer + "final_layer_norm", f"{stack}/feed_forward_norm")
-    # Two rows of the positions are never used: the first token has position 2.
-    table[f"model.{half}.embed_positions.weight"] = rows_from(2, f"{half}/positions/embedding")
-    table |= _norm(f"model.{half}.layernorm_embedding", f"{half}/embedding_norm")
-    return table | _norm(f"model.{half}.layer_norm", f"{half}/final_norm")
 
 
 # Marian may have a table for each side.
 _OWN = "source_embedding/embedding"
+_D = "model.decoder.layers.{layer}."
 _TENSORS = {
     "model.shared.weight": same("embedding/embedding", unless=_OWN),
     "model.encoder.embed_tokens.weight": same(_OWN),
     "model.decoder.embed_tokens.weight": same("embedding/embedding", where=_OWN),
     **_half("encoder"),
     **_half("decoder"),
+    **_attention(_D + "encoder_attn", "decoder/{stack}/cross_attention"),
+    **norm(_D + "encoder_attn_layer_norm", "decoder/{stack}/cross_attention_norm"),
     "final_logits_bias": row("embedding/output_bias"),
     "lm_head.weight": same("embedding/output_embedding"),
 }
@@ -64,6 +54,17 @@ _COPIES = dict.fromkeys(
     ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"),
     "model.shared.weight",
 )
+_FIELDS: PlainFields = {
+    "vocab_size": "vocab_size",
+    "max_position_embeddings": ("max_len", 1024),
+    "encoder_layers": "num_encoder_layers",
+    "decoder_layers": "num_layers",
+    "encoder_attention_heads": "num_heads",
+    "encoder_ffn_dim": "d_ff",
+    "d_model": "d_model",
+    "scale_embedding": ("scale_embeddings", False),
+    "tie_word_embeddings": ("tied_embeddings", True),
+}
 
 
 def _read(fields: ConfigFields) -> dict[str, Any]:
@@ -72,46 +73,26 @@ def _read(fields: ConfigFields) -> dict[str, Any]:
         "classif_dropout", "encoder_layerdrop", "decoder_layerdrop",
         # Norms and positions are those of the model_type, whatever these say.
         "normalize_before", "normalize_embedding", "add_final_layer_norm", "add_bias_logits",
-        "static_position_embeddings", "extra_pos_embeddings", "is_encoder_decoder", "is_decoder",
-        "save_step", "no_repeat_ngram_size",
+        "static_position_embeddings", "extra_pos_embeddings", "is_decoder", "save_step",
     )  # fmt: skip
+    values = read_plain(fields, _FIELDS)
     # Another name for encoder_layers, which wins over it.
-    fields.require("num_hidden_layers", None, fields.take("encoder_layers", int))
-    heads, inner = fields.take("encoder_attention_heads", int), fields.take("encoder_ffn_dim", int)
+    fields.require("num_hidden_layers", None, values["num_encoder_layers"])
     # One number for both halves is all that there is here, and all that published models have.
-    fields.require("decoder_attention_heads", heads)
-    fields.require("decoder_ffn_dim", inner)
-    return {
+    fields.require("decoder_attention_heads", values["num_heads"])
+    fields.require("decoder_ffn_dim", values["d_ff"])
+    return values | {
         "architecture": "encoder_decoder",
-        "vocab_size": fields.take("vocab_size", int),
-        "max_len": fields.take("max_position_embeddings", int, 1024),
-        "num_encoder_layers": fields.take("encoder_layers", int),
-        "num_layers": fields.take("decoder_layers", int),
-        "num_heads": heads,
-        "d_model": fields.take("d_model", int),
-        "d_ff": inner,
         "activation": fields.choose("activation_function", PLAIN, "gelu"),
-        "scale_embeddings": fields.take("scale_embedding", bool, False),
-        "tied_embeddings": fields.take("tie_word_embeddings", bool, True),
         "output_bias": True,
     }
 
 
 def _write(model: ModelConfig) -> dict[str, Any]:
-    encoder_layers = model.num_encoder_layers
-    return {
-        "vocab_size": model.vocab_size,
-        "max_position_embeddings": model.max_len,
-        "encoder_layers": model.num_layers if encoder_layers is None else encoder_layers,
-        "decoder_layers": model.num_layers,
-        "encoder_attention_heads": model.num_heads,
+    return write_plain(model, _FIELDS) | {
         "decoder_attention_heads": model.num_heads,
-        "d_model": model.d_model,
-        "encoder_ffn_dim": model.ff_dim,
         "decoder_ffn_dim": model.ff_dim,
-        "activation_function": _NAMES.get(model.activation),
-        "scale_embedding": model.scale_embeddings,
-        "tie_word_embeddings": model.tied_embeddings,
+        "activation_function": name_of(model.activation, OLDER),
         "is_encoder_decoder": True,
     }
 
@@ -160,7 +141,8 @@ def _read_m2m100(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     """Norms before the sublayers; no bias on the logits."""
     fields.require("pad_token_id", 1)
     fields.require("tie_word_embeddings", True)
-    values = _read(fields.with_defaults(activation_function="relu", scale_embedding=True))
+    fields.fill(activation_function="relu", scale_embedding=True)
+    values = _read(fields)
     return values | {"positions": _m2m100_positions(values["d_model"]), "output_bias": False}
 
 

@@ -1,157 +1,76 @@
-"""BERT, RoBERTa, DistilBERT and ModernBERT: encoders of masked words, classes or vectors."""
+"""BERT, RoBERTa and DistilBERT: encoders of masked words, classes or vectors."""
 
-import dataclasses
 from typing import Any
 
-from jaxformer.config import LayerConfig, ModelConfig
+from jaxformer.config import ModelConfig
+from jaxformer.interop.activations import PLAIN, name_of
 from jaxformer.interop.config_fields import ConfigFields
 from jaxformer.interop.family import Family, ModelKind
-from jaxformer.interop.layer_fields import (
-    FULL,
-    SLIDING,
-    layer_keys,
-    positions_of_layers,
-    read_layer_types,
-    rotary_config,
-    rotary_values,
-    write_layer_types,
-)
-from jaxformer.interop.layouts import Layout, linear, rows_from, same
-from jaxformer.interop.llama import PLAIN
+from jaxformer.interop.layouts import Layout, dense, norm, rows_from, same
+from jaxformer.interop.plain_fields import PlainFields, read_plain, write_plain
 
-__all__ = ["BERT_FAMILIES"]
+__all__ = ["BERT_FAMILIES", "encoder_classes", "write_labels"]
 
-_NAMES = {ours: theirs for theirs, ours in reversed([*PLAIN.items()])}
+_S = "encoder/{stack}/"  # paths of the parameters of a layer
 
 
 def _body(prefix: str) -> dict[str, Layout]:
-    """Tensors of the layers of BERT and RoBERTa."""
+    """Tensors that BERT and RoBERTa have but for the prefix of their names."""
     layer = prefix + "encoder.layer.{layer}."
     return {
         prefix + "embeddings.word_embeddings.weight": same("encoder/embedding/embedding"),
         prefix + "embeddings.token_type_embeddings.weight": same("encoder/token_type_embedding"),
-        prefix + "embeddings.LayerNorm.weight": same("encoder/embedding_norm/scale"),
-        prefix + "embeddings.LayerNorm.bias": same("encoder/embedding_norm/bias"),
-        layer + "attention.self.query.weight": linear("encoder/{stack}/attention/query_kernel"),
-        layer + "attention.self.query.bias": same("encoder/{stack}/attention/query_bias"),
-        layer + "attention.self.key.weight": linear("encoder/{stack}/attention/key_kernel"),
-        layer + "attention.self.key.bias": same("encoder/{stack}/attention/key_bias"),
-        layer + "attention.self.value.weight": linear("encoder/{stack}/attention/value_kernel"),
-        layer + "attention.self.value.bias": same("encoder/{stack}/attention/value_bias"),
-        layer + "attention.output.dense.weight": linear("encoder/{stack}/attention/output_kernel"),
-        layer + "attention.output.dense.bias": same("encoder/{stack}/attention/output_bias"),
-        layer + "attention.output.LayerNorm.weight": same("encoder/{stack}/attention_norm/scale"),
-        layer + "attention.output.LayerNorm.bias": same("encoder/{stack}/attention_norm/bias"),
-        layer + "intermediate.dense.weight": linear("encoder/{stack}/feed_forward/up_kernel"),
-        layer + "intermediate.dense.bias": same("encoder/{stack}/feed_forward/up_bias"),
-        layer + "output.dense.weight": linear("encoder/{stack}/feed_forward/down_kernel"),
-        layer + "output.dense.bias": same("encoder/{stack}/feed_forward/down_bias"),
-        layer + "output.LayerNorm.weight": same("encoder/{stack}/feed_forward_norm/scale"),
-        layer + "output.LayerNorm.bias": same("encoder/{stack}/feed_forward_norm/bias"),
+        **norm(prefix + "embeddings.LayerNorm", "encoder/embedding_norm"),
+        **dense(layer + "attention.self.query", _S + "attention/query"),
+        **dense(layer + "attention.self.key", _S + "attention/key"),
+        **dense(layer + "attention.self.value", _S + "attention/value"),
+        **dense(layer + "attention.output.dense", _S + "attention/output"),
+        **norm(layer + "attention.output.LayerNorm", _S + "attention_norm"),
+        **dense(layer + "intermediate.dense", _S + "feed_forward/up"),
+        **dense(layer + "output.dense", _S + "feed_forward/down"),
+        **norm(layer + "output.LayerNorm", _S + "feed_forward_norm"),
     }
 
 
 _BERT = _body("bert.") | {
     "bert.embeddings.position_embeddings.weight": same("encoder/positions/embedding"),
-    "bert.pooler.dense.weight": linear("pooler/kernel"),
-    "bert.pooler.dense.bias": same("pooler/bias"),
-    "cls.predictions.transform.dense.weight": linear("kernel"),
-    "cls.predictions.transform.dense.bias": same("bias"),
-    "cls.predictions.transform.LayerNorm.weight": same("norm/scale"),
-    "cls.predictions.transform.LayerNorm.bias": same("norm/bias"),
+    **dense("bert.pooler.dense", "pooler/"),
+    **dense("cls.predictions.transform.dense", ""),
+    **norm("cls.predictions.transform.LayerNorm", "norm"),
     "cls.predictions.bias": same("encoder/embedding/output_bias"),
-    "classifier.weight": linear("class_kernel"),
-    "classifier.bias": same("class_bias"),
+    **dense("classifier", "class"),
 }
 
-# Positions start behind the padding id. A classifier's pooler is part of its head.
+# Positions start behind the padding id. Of a classifier, the pooler is part of the head.
 _ROBERTA = _body("roberta.") | {
     "roberta.embeddings.position_embeddings.weight": rows_from(2, "encoder/positions/embedding"),
-    "roberta.pooler.dense.weight": linear("pooler/kernel", unless="class_kernel"),
-    "roberta.pooler.dense.bias": same("pooler/bias", unless="class_kernel"),
-    "lm_head.dense.weight": linear("kernel"),
-    "lm_head.dense.bias": same("bias"),
-    "lm_head.layer_norm.weight": same("norm/scale"),
-    "lm_head.layer_norm.bias": same("norm/bias"),
+    **dense("roberta.pooler.dense", "pooler/", unless="class_kernel"),
+    **dense("lm_head.dense", ""),
+    **norm("lm_head.layer_norm", "norm"),
     "lm_head.bias": same("encoder/embedding/output_bias"),
-    "classifier.dense.weight": linear("pooler/kernel", where="class_kernel"),
-    "classifier.dense.bias": same("pooler/bias", where="class_kernel"),
-    "classifier.out_proj.weight": linear("class_kernel"),
-    "classifier.out_proj.bias": same("class_bias"),
+    **dense("classifier.dense", "pooler/", where="class_kernel"),
+    **dense("classifier.out_proj", "class"),
 }
 
 _D = "distilbert.transformer.layer.{layer}."
 _DISTILBERT = {
     "distilbert.embeddings.word_embeddings.weight": same("encoder/embedding/embedding"),
     "distilbert.embeddings.position_embeddings.weight": same("encoder/positions/embedding"),
-    "distilbert.embeddings.LayerNorm.weight": same("encoder/embedding_norm/scale"),
-    "distilbert.embeddings.LayerNorm.bias": same("encoder/embedding_norm/bias"),
-    _D + "attention.q_lin.weight": linear("encoder/{stack}/attention/query_kernel"),
-    _D + "attention.q_lin.bias": same("encoder/{stack}/attention/query_bias"),
-    _D + "attention.k_lin.weight": linear("encoder/{stack}/attention/key_kernel"),
-    _D + "attention.k_lin.bias": same("encoder/{stack}/attention/key_bias"),
-    _D + "attention.v_lin.weight": linear("encoder/{stack}/attention/value_kernel"),
-    _D + "attention.v_lin.bias": same("encoder/{stack}/attention/value_bias"),
-    _D + "attention.out_lin.weight": linear("encoder/{stack}/attention/output_kernel"),
-    _D + "attention.out_lin.bias": same("encoder/{stack}/attention/output_bias"),
-    _D + "sa_layer_norm.weight": same("encoder/{stack}/attention_norm/scale"),
-    _D + "sa_layer_norm.bias": same("encoder/{stack}/attention_norm/bias"),
-    _D + "ffn.lin1.weight": linear("encoder/{stack}/feed_forward/up_kernel"),
-    _D + "ffn.lin1.bias": same("encoder/{stack}/feed_forward/up_bias"),
-    _D + "ffn.lin2.weight": linear("encoder/{stack}/feed_forward/down_kernel"),
-    _D + "ffn.lin2.bias": same("encoder/{stack}/feed_forward/down_bias"),
-    _D + "output_layer_norm.weight": same("encoder/{stack}/feed_forward_norm/scale"),
-    _D + "output_layer_norm.bias": same("encoder/{stack}/feed_forward_norm/bias"),
-    "vocab_transform.weight": linear("kernel"),
-    "vocab_transform.bias": same("bias"),
-    "vocab_layer_norm.weight": same("norm/scale"),
-    "vocab_layer_norm.bias": same("norm/bias"),
+    **norm("distilbert.embeddings.LayerNorm", "encoder/embedding_norm"),
+    **dense(_D + "attention.q_lin", _S + "attention/query"),
+    **dense(_D + "attention.k_lin", _S + "attention/key"),
+    **dense(_D + "attention.v_lin", _S + "attention/value"),
+    **dense(_D + "attention.out_lin", _S + "attention/output"),
+    **norm(_D + "sa_layer_norm", _S + "attention_norm"),
+    **dense(_D + "ffn.lin1", _S + "feed_forward/up"),
+    **dense(_D + "ffn.lin2", _S + "feed_forward/down"),
+    **norm(_D + "output_layer_norm", _S + "feed_forward_norm"),
+    **dense("vocab_transform", ""),
+    **norm("vocab_layer_norm", "norm"),
     "vocab_projector.bias": same("encoder/embedding/output_bias"),
-    "pre_classifier.weight": linear("pooler/kernel"),
-    "pre_classifier.bias": same("pooler/bias"),
-    "classifier.weight": linear("class_kernel"),
-    "classifier.bias": same("class_bias"),
+    **dense("pre_classifier", "pooler/"),
+    **dense("classifier", "class"),
 }
-
-_M = "model.layers.{layer}."
-# The first half of Wi is activated, the second is multiplied by it.
-_MODERNBERT: dict[str, Layout | tuple[Layout, ...]] = {
-    "model.embeddings.tok_embeddings.weight": same("encoder/embedding/embedding"),
-    "model.embeddings.norm.weight": same("encoder/embedding_norm/scale"),
-    "model.embeddings.norm.bias": same("encoder/embedding_norm/bias"),
-    _M + "attn_norm.weight": same("encoder/{stack}/attention_norm/scale"),
-    _M + "attn_norm.bias": same("encoder/{stack}/attention_norm/bias"),
-    _M + "attn.Wqkv.weight": linear(
-        "encoder/{stack}/attention/query_kernel", "encoder/{stack}/attention/key_kernel",
-        "encoder/{stack}/attention/value_kernel",
-    ),
-    _M + "attn.Wqkv.bias": same(
-        "encoder/{stack}/attention/query_bias", "encoder/{stack}/attention/key_bias",
-        "encoder/{stack}/attention/value_bias",
-    ),
-    _M + "attn.Wo.weight": linear("encoder/{stack}/attention/output_kernel"),
-    _M + "attn.Wo.bias": same("encoder/{stack}/attention/output_bias"),
-    _M + "mlp_norm.weight": same("encoder/{stack}/feed_forward_norm/scale"),
-    _M + "mlp_norm.bias": same("encoder/{stack}/feed_forward_norm/bias"),
-    _M + "mlp.Wi.weight": linear(
-        "encoder/{stack}/feed_forward/gate_kernel", "encoder/{stack}/feed_forward/up_kernel"
-    ),
-    _M + "mlp.Wi.bias": same(
-        "encoder/{stack}/feed_forward/gate_bias", "encoder/{stack}/feed_forward/up_bias"
-    ),
-    _M + "mlp.Wo.weight": linear("encoder/{stack}/feed_forward/down_kernel"),
-    _M + "mlp.Wo.bias": same("encoder/{stack}/feed_forward/down_bias"),
-    "model.final_norm.weight": same("encoder/final_norm/scale"),
-    "model.final_norm.bias": same("encoder/final_norm/bias"),
-    # Of masked words, or of classes.
-    "head.dense.weight": (linear("kernel"), linear("pooler/kernel")),
-    "head.dense.bias": (same("bias"), same("pooler/bias")),
-    "head.norm.weight": (same("norm/scale"), same("pooler/norm/scale")),
-    "head.norm.bias": (same("norm/bias"), same("pooler/norm/bias")),
-    "decoder.bias": same("encoder/embedding/output_bias"),
-    "classifier.weight": linear("class_kernel"),
-    "classifier.bias": same("class_bias"),
-}  # fmt: skip
 
 
 def _head(fields: ConfigFields, kind: ModelKind, pooler: str | None) -> dict[str, Any]:
@@ -167,26 +86,41 @@ def _head(fields: ConfigFields, kind: ModelKind, pooler: str | None) -> dict[str
     return values
 
 
+def write_labels(model: ModelConfig) -> dict[str, Any]:
+    """Fields that name the classes of a classifier; of other models, none."""
+    if model.num_classes is None:
+        return {}
+    names = [f"LABEL_{index}" for index in range(model.num_classes)]
+    return {
+        "id2label": {str(index): name for index, name in enumerate(names)},
+        "label2id": {name: index for index, name in enumerate(names)},
+    }
+
+
+_BERT_FIELDS: PlainFields = {
+    "vocab_size": "vocab_size",
+    "max_position_embeddings": ("max_len", 512),
+    "num_hidden_layers": "num_layers",
+    "num_attention_heads": "num_heads",
+    "hidden_size": "d_model",
+    "intermediate_size": "d_ff",
+    "type_vocab_size": ("num_token_types", 2),
+    "layer_norm_eps": ("norm_eps", 1e-12),
+}
+
+
 def _read_bert(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     fields.skip("hidden_dropout_prob", "attention_probs_dropout_prob")
     fields.require("is_decoder", False)
     fields.require("position_embedding_type", "absolute")
     fields.require("tie_word_embeddings", True)
-    return _head(fields, kind, "tanh") | {
+    return _head(fields, kind, "tanh") | read_plain(fields, _BERT_FIELDS) | {
         "architecture": "encoder",
-        "vocab_size": fields.take("vocab_size", int),
-        "max_len": fields.take("max_position_embeddings", int, 512),
-        "num_layers": fields.take("num_hidden_layers", int),
-        "num_heads": fields.take("num_attention_heads", int),
-        "d_model": fields.take("hidden_size", int),
-        "d_ff": fields.take("intermediate_size", int),
-        "num_token_types": fields.take("type_vocab_size", int, 2),
         "positions": "learned",
         "norm_position": "post",
-        "norm_eps": float(fields.take("layer_norm_eps", float, 1e-12)),
         "embedding_norm": True,
         "activation": fields.choose("hidden_act", PLAIN, "gelu"),
-    }
+    }  # fmt: skip
 
 
 def _require_gelu(fields: ConfigFields, name: str, kind: ModelKind) -> None:
@@ -207,18 +141,11 @@ def _read_roberta(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
 
 
 def _write_bert(model: ModelConfig) -> dict[str, Any]:
-    return {
-        "vocab_size": model.vocab_size,
-        "max_position_embeddings": model.max_len,
-        "num_hidden_layers": model.num_layers,
-        "num_attention_heads": model.num_heads,
-        "hidden_size": model.d_model,
-        "intermediate_size": model.ff_dim,
+    return write_plain(model, _BERT_FIELDS) | {
         "type_vocab_size": model.num_token_types or 1,
-        "layer_norm_eps": model.norm_eps,
-        "hidden_act": _NAMES.get(model.activation),
+        "hidden_act": name_of(model.activation),
         "tie_word_embeddings": model.tied_embeddings,
-        **_labels(model),
+        **write_labels(model),
     }
 
 
@@ -227,14 +154,14 @@ def _write_roberta(model: ModelConfig) -> dict[str, Any]:
     return _write_bert(model) | longer
 
 
-def _labels(model: ModelConfig) -> dict[str, Any]:
-    if model.num_classes is None:
-        return {}
-    names = [f"LABEL_{index}" for index in range(model.num_classes)]
-    return {
-        "id2label": {str(index): name for index, name in enumerate(names)},
-        "label2id": {name: index for index, name in enumerate(names)},
-    }
+_DISTILBERT_FIELDS: PlainFields = {
+    "vocab_size": "vocab_size",
+    "max_position_embeddings": ("max_len", 512),
+    "n_layers": "num_layers",
+    "n_heads": "num_heads",
+    "dim": "d_model",
+    "hidden_dim": "d_ff",
+}
 
 
 def _read_distilbert(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
@@ -245,132 +172,27 @@ def _read_distilbert(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
         "sinusoidal_pos_embds", "tie_weights_", "output_past",
     )  # fmt: skip
     fields.require("tie_word_embeddings", True)
-    return _head(fields, kind, "relu" if kind == "classifier" else None) | {
+    pooler = "relu" if kind == "classifier" else None
+    return _head(fields, kind, pooler) | read_plain(fields, _DISTILBERT_FIELDS) | {
         "architecture": "encoder",
-        "vocab_size": fields.take("vocab_size", int),
-        "max_len": fields.take("max_position_embeddings", int, 512),
-        "num_layers": fields.take("n_layers", int),
-        "num_heads": fields.take("n_heads", int),
-        "d_model": fields.take("dim", int),
-        "d_ff": fields.take("hidden_dim", int),
         "positions": "learned",
         "norm_position": "post",
         "norm_eps": 1e-12,
         "embedding_norm": True,
         "activation": fields.choose("activation", PLAIN, "gelu"),
-    }
-
-
-def _write_distilbert(model: ModelConfig) -> dict[str, Any]:
-    return {
-        "vocab_size": model.vocab_size,
-        "max_position_embeddings": model.max_len,
-        "n_layers": model.num_layers,
-        "n_heads": model.num_heads,
-        "dim": model.d_model,
-        "hidden_dim": model.ff_dim,
-        "activation": _NAMES.get(model.activation),
-        "tie_word_embeddings": model.tied_embeddings,
-        **_labels(model),
-    }
-
-
-_MODERNBERT_ACTS = {"gelu": "geglu", "silu": "swiglu", "gelu_pytorch_tanh": "geglu_tanh"}
-
-
-def _read_modernbert(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    """Every third layer attends to all; a window of W has W // 2 tokens on each side."""
-    fields.skip(
-        "attention_dropout", "mlp_dropout", "embedding_dropout", "classifier_dropout",
-        "initializer_cutoff_factor", "deterministic_flash_attn", "reference_compile",
-        "repad_logits_with_grad", "sparse_pred_ignore_index", "sparse_prediction",
-        "position_embedding_type",
-        "layer_norm_eps",  # in published files, beside norm_eps, which alone is read
-    )  # fmt: skip
-    fields.require("tie_word_embeddings", True)
-    fields.skip("classifier_activation")  # of a head
-    if kind != "pooled":
-        fields.require("classifier_activation", "gelu")
-    width, heads = fields.take("hidden_size", int), fields.take("num_attention_heads", int)
-    longest, depth = (
-        fields.take("max_position_embeddings", int, 8192),
-        fields.take("num_hidden_layers", int),
-    )
-    every = fields.take("global_attn_every_n_layers", int, 3)
-    given = fields.take("rope_parameters", dict, {})
-    bases = {
-        FULL: fields.take("global_rope_theta", float, 160_000.0),
-        SLIDING: fields.take("local_rope_theta", float, 10_000.0),
-    }
-    wide, local = (
-        rotary_config(fields, {"rope_theta": base, **given.get(name, {})}, width // heads, longest)
-        for name, base in bases.items()
-    )
-    size = fields.take("local_attention", int, 128) // 2
-    near = read_layer_types(fields, [layer % every != 0 for layer in range(depth)])
-    windowed = LayerConfig(local_window_size=size, positions=local)
-    layers = [windowed if is_near else LayerConfig() for is_near in near]
-    layers[0] = dataclasses.replace(layers[0], attention_norm=False)
-    bias = fields.take("classifier_bias", bool, False)
-    decoder_bias = fields.take("decoder_bias", bool, True)
-    pooling = fields.choose("classifier_pooling", {"cls": "first", "mean": "mean"}, "cls")
-    head: dict[str, Any] = {"pooling": pooling}
-    if kind == "masked":
-        head = {"head_bias": bias, "output_bias": decoder_bias}
-    elif kind == "classifier":
-        head |= {"pooler": "gelu_norm", "head_bias": bias, "num_classes": fields.num_classes()}
-    attention_bias = fields.take("attention_bias", bool, False)
-    return layer_keys(wide, layers) | head | {
-        "architecture": "encoder",
-        "vocab_size": fields.take("vocab_size", int),
-        "max_len": longest,
-        "num_layers": depth,
-        "num_heads": heads,
-        "d_model": width,
-        "d_ff": fields.take("intermediate_size", int),
-        "norm_eps": float(fields.take("norm_eps", float, 1e-5)),
-        "embedding_norm": True,
-        "activation": fields.choose("hidden_activation", _MODERNBERT_ACTS, "gelu"),
-        "qkv_bias": attention_bias,
-        "attention_output_bias": attention_bias,
-        "feed_forward_bias": fields.take("mlp_bias", bool, False),
-        "norm_bias": fields.take("norm_bias", bool, False),
     }  # fmt: skip
 
 
-def _write_modernbert(model: ModelConfig) -> dict[str, Any]:
-    acts = {ours: theirs for theirs, ours in _MODERNBERT_ACTS.items()}
-    types = write_layer_types(model)
-    by_type = {
-        name: rotary_values(scheme, model.key_dim)
-        for name, scheme in zip(types["layer_types"], positions_of_layers(model), strict=True)
-    }
-    default = next(iter(by_type.values()))
-    window = types["sliding_window"]
-    return {
-        "vocab_size": model.vocab_size,
-        "max_position_embeddings": model.max_len,
-        "num_hidden_layers": model.num_layers,
-        "num_attention_heads": model.num_heads,
-        "hidden_size": model.d_model,
-        "intermediate_size": model.ff_dim,
-        "layer_types": types["layer_types"],
-        "local_attention": 128 if window is None else 2 * (window - 1),
-        "rope_parameters": {FULL: default, SLIDING: default} | by_type,
-        "norm_eps": model.norm_eps,
-        "norm_bias": model.has_bias("norm"),
-        "attention_bias": model.has_bias("qkv"),
-        "mlp_bias": model.has_bias("feed_forward"),
-        "hidden_activation": acts.get(model.activation, "gelu"),
-        "classifier_pooling": "cls" if model.pooling == "first" else "mean",
-        "classifier_bias": model.head_bias,
-        "decoder_bias": model.output_bias,
+def _write_distilbert(model: ModelConfig) -> dict[str, Any]:
+    return write_plain(model, _DISTILBERT_FIELDS) | {
+        "activation": name_of(model.activation),
         "tie_word_embeddings": model.tied_embeddings,
-        **_labels(model),
+        **write_labels(model),
     }
 
 
-def _classes(name: str) -> dict[str, ModelKind]:
+def encoder_classes(name: str) -> dict[str, ModelKind]:
+    """`Family.classes` of a family of encoders."""
     return {
         f"{name}ForMaskedLM": "masked",
         f"{name}ForSequenceClassification": "classifier",
@@ -380,7 +202,7 @@ def _classes(name: str) -> dict[str, ModelKind]:
 
 BERT_FAMILIES = (
     Family(
-        model_type="bert", classes=_classes("Bert") | {"BertForPreTraining": "masked"},
+        model_type="bert", classes=encoder_classes("Bert") | {"BertForPreTraining": "masked"},
         read=_read_plain_bert, write=_write_bert, tensors=_BERT, prefix="bert.",
         # Pooler and next-sentence head of a file that was trained on both tasks.
         ignored=(
@@ -394,7 +216,7 @@ BERT_FAMILIES = (
         auto_class="AutoModelForMaskedLM",
     ),
     Family(
-        model_type="roberta", classes=_classes("Roberta"), read=_read_roberta,
+        model_type="roberta", classes=encoder_classes("Roberta"), read=_read_roberta,
         write=_write_roberta, tensors=_ROBERTA, prefix="roberta.",
         ignored=(
             "roberta.embeddings.position_ids", "roberta.pooler.dense.weight",
@@ -407,16 +229,10 @@ BERT_FAMILIES = (
         auto_class="AutoModelForMaskedLM",
     ),
     Family(
-        model_type="distilbert", classes=_classes("DistilBert"), read=_read_distilbert,
+        model_type="distilbert", classes=encoder_classes("DistilBert"), read=_read_distilbert,
         write=_write_distilbert, tensors=_DISTILBERT, prefix="distilbert.",
         ignored=("distilbert.embeddings.position_ids",),
         copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
-        auto_class="AutoModelForMaskedLM",
-    ),
-    Family(
-        model_type="modernbert", classes=_classes("ModernBert"), read=_read_modernbert,
-        write=_write_modernbert, tensors=_MODERNBERT, prefix="model.",
-        copies={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
         auto_class="AutoModelForMaskedLM",
     ),
 )  # fmt: skip

@@ -60,6 +60,7 @@ class ConfigFields:
         tensors: Collection[str] = (),
     ) -> None:  # fmt: skip
         self._values = dict(values)
+        self._filled: dict[str, Any] = {}
         self._where = where
         self._ignore = frozenset(ignore)
         self._tensors = frozenset(tensors)
@@ -84,12 +85,9 @@ class ConfigFields:
         count: int = self.take("num_labels", int, len(names) or 2)
         return count
 
-    def with_defaults(self, **values: Any) -> "ConfigFields":
-        """The same fields, with other values for those that are missing or null."""
-        for name, value in values.items():
-            if self._values.get(name) is None:
-                self._values[name] = value
-        return self
+    def fill(self, **values: Any) -> None:
+        """Sets what the family takes for fields that are missing or null; the first call wins."""
+        self._filled = values | self._filled
 
     def take(self, name: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
         """Value of a field.
@@ -97,14 +95,15 @@ class ConfigFields:
         Args:
             name: of the field.
             kind: type that it must have; an int is a float, too, and null is always the default.
-            default: what transformers takes where the field is missing or null; must be there if
-                not given.
+            default: what transformers takes where the field is missing or null, and was not
+                filled; it must be there if not given.
 
         Raises:
             ConfigError: the field is missing, or has another type.
         """
         self._left.discard(name)
         value = self._values.get(name)
+        value = self._filled.get(name) if value is None else value
         if value is None:
             if default is ...:
                 raise ConfigError(

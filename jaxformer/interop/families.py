@@ -16,6 +16,7 @@ from jaxformer.interop.gpt import GPT_FAMILIES
 from jaxformer.interop.llama import LLAMA_FAMILIES
 from jaxformer.interop.llama_variants import VARIANT_FAMILIES
 from jaxformer.interop.mixtures import MIXTURE_FAMILIES
+from jaxformer.interop.modernbert import MODERNBERT_FAMILIES
 from jaxformer.interop.qwen import QWEN_FAMILIES
 from jaxformer.interop.t5 import T5_FAMILIES
 from jaxformer.models import (
@@ -32,7 +33,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType({
     family.model_type: family
     for families in (
         GPT_FAMILIES, LLAMA_FAMILIES, QWEN_FAMILIES, VARIANT_FAMILIES, GEMMA_FAMILIES,
-        MIXTURE_FAMILIES, BERT_FAMILIES, BART_FAMILIES, T5_FAMILIES,
+        MIXTURE_FAMILIES, BERT_FAMILIES, MODERNBERT_FAMILIES, BART_FAMILIES, T5_FAMILIES,
     )
     for family in families
 })  # fmt: skip

@@ -36,14 +36,14 @@ _TENSORS = ENDS | ATTENTION | FEED_FORWARD | {
     LAYER + "pre_feedforward_layernorm.weight": same("{stack}/feed_forward_norm/scale"),
     LAYER + "post_feedforward_layernorm.weight": same("{stack}/feed_forward_output_norm/scale"),
 }  # fmt: skip
-_ACTS = {"gelu_pytorch_tanh": "geglu_tanh", "gelu": "geglu", "silu": "swiglu"}
 
 
 def _read_gemma(fields: ConfigFields, *, has_rotary: bool = True) -> dict[str, Any]:
-    values = read_llama(
-        fields, tied=True, head_dim=256, max_len=8192, acts=_ACTS, act="gelu_pytorch_tanh",
-        act_field="hidden_activation", has_rotary=has_rotary,
+    fields.fill(
+        tie_word_embeddings=True, head_dim=256, max_position_embeddings=8192,
+        hidden_activation="gelu_pytorch_tanh",
     )  # fmt: skip
+    values = read_llama(fields, act_field="hidden_activation", has_rotary=has_rotary)
     fields.skip("hidden_act")  # an older name, which transformers does not read
     fields.require("use_bidirectional_attention", None, False)
     return values | {
@@ -55,7 +55,7 @@ def _read_gemma(fields: ConfigFields, *, has_rotary: bool = True) -> dict[str, A
 
 
 def _write_gemma(model: ModelConfig) -> dict[str, Any]:
-    values = write_llama(model, "mlp_bias", acts=_ACTS, act_field="hidden_activation")
+    values = write_llama(model, "mlp_bias", act_field="hidden_activation")
     scale = model.attention_scale or model.key_dim**-0.5
     return values | write_layer_types(model) | {"query_pre_attn_scalar": _whole(scale**-2)}
 

@@ -31,28 +31,27 @@ __all__ = [
     "window_size",
     "write_layer_types",
     "write_rotary",
+    "write_window",
 ]
 
 FULL, SLIDING = "full_attention", "sliding_attention"  # values of layer_types
 
 
 def read_rotary(
-    fields: ConfigFields, head_dim: int, base: float = 10_000.0, max_len: int = 2048,
-    share: float | None = None,
-) -> RotaryConfig:  # fmt: skip
+    fields: ConfigFields, head_dim: int, max_len: int, share: float | None = None
+) -> RotaryConfig:
     """Rotary positions of a config: `rope_parameters`, or the older rope_theta and rope_scaling.
 
     Args:
         fields: of the config.
         head_dim: width of a head, of which `partial_rotary_factor` is a share.
-        base: of a config that does not say it.
         max_len: length that scaling starts from where it does not say one.
         share: `partial_rotary_factor` of a config that does not say it; of a family without it,
             which rotates whole heads, not given.
     """
     newer, older = (fields.take(name, dict, {}) for name in ("rope_parameters", "rope_scaling"))
     values = {
-        "rope_theta": fields.take("rope_theta", float, base),
+        "rope_theta": fields.take("rope_theta", float, 10_000.0),
         "partial_rotary_factor": fields.take("partial_rotary_factor", float, share or 1.0),
         **(older or newer),
     }
@@ -184,6 +183,12 @@ def window_size(window: int | None) -> int | None:
 def one_window(fields: ConfigFields, default: int | None = None) -> int | None:
     """Window of a family that has the same in all layers, or none."""
     return window_size(fields.optional("sliding_window", int, default))
+
+
+def write_window(model: ModelConfig) -> dict[str, Any]:
+    """`sliding_window` of a family that has the same in all layers, or none."""
+    size = model.local_window_size
+    return {"sliding_window": None if size is None else size + 1}
 
 
 def read_layer_types(fields: ConfigFields, default: Sequence[bool]) -> list[bool]:

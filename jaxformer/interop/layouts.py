@@ -10,7 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 from einops import rearrange
 
-__all__ = ["Layout", "linear", "linear_by_head", "row", "rows_from", "same", "same_by_head"]
+__all__ = [
+    "Layout", "conv1d", "dense", "dense_by_head", "linear", "norm", "row", "rows_from", "same"
+]  # fmt: skip
 
 Shape = tuple[int, ...]
 
@@ -86,14 +88,51 @@ def linear(*leaves: str, where: str | None = None, unless: str | None = None) ->
     return Layout(leaves, transposed=True, where=where, unless=unless)
 
 
-def same_by_head(*leaves: str) -> Layout:
-    """Biases that alternate head by head, as of GPT-NeoX."""
-    return Layout(leaves, by_head=True)
+def dense(
+    name: str, *paths: str, where: str | None = None, unless: str | None = None
+) -> dict[str, Layout]:
+    """Kernel and bias of torch's `nn.Linear`, which holds one projection or several.
+
+    Args:
+        name: of the module in the checkpoint.
+        *paths: of the projections, to which `_kernel` and `_bias` are added; only `kernel` and
+            `bias` to a path that is empty or ends with a slash.
+        where: as in `Layout`.
+        unless: as in `Layout`.
+
+    Example:
+        >>> dense("fc1", "{stack}/feed_forward/up")["fc1.weight"].leaves
+        ('{stack}/feed_forward/up_kernel',)
+        >>> dense("pooler.dense", "pooler/")["pooler.dense.bias"].leaves
+        ('pooler/bias',)
+    """
+    return _projection(name, paths, Layout((), transposed=True, where=where, unless=unless))
 
 
-def linear_by_head(*leaves: str) -> Layout:
-    """Kernels `[out, in]` whose outputs alternate head by head, as of GPT-NeoX."""
-    return Layout(leaves, transposed=True, by_head=True)
+def conv1d(name: str, *paths: str) -> dict[str, Layout]:
+    """Kernel and bias of GPT-2's `Conv1D`, whose kernel is `[in, out]`; paths as in `dense`."""
+    return _projection(name, paths, Layout(()))
+
+
+def dense_by_head(name: str, *paths: str) -> dict[str, Layout]:
+    """`dense` of projections whose outputs alternate head by head, as of GPT-NeoX."""
+    return _projection(name, paths, Layout((), transposed=True, by_head=True))
+
+
+def _projection(name: str, paths: Sequence[str], kernel: Layout) -> dict[str, Layout]:
+    kernels, biases = (
+        tuple(f"{path}{'_' if path and path[-1] != '/' else ''}{end}" for path in paths)
+        for end in ("kernel", "bias")
+    )
+    return {
+        f"{name}.weight": dataclasses.replace(kernel, leaves=kernels),
+        f"{name}.bias": dataclasses.replace(kernel, leaves=biases, transposed=False),
+    }
+
+
+def norm(name: str, path: str) -> dict[str, Layout]:
+    """Scale and bias of a norm."""
+    return {f"{name}.weight": same(f"{path}/scale"), f"{name}.bias": same(f"{path}/bias")}
 
 
 def rows_from(start: int, leaf: str) -> Layout:

@@ -4,16 +4,16 @@ from typing import Any
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
+from jaxformer.interop.activations import PLAIN
 from jaxformer.interop.config_fields import ConfigFields
 from jaxformer.interop.family import ModelKind
-from jaxformer.interop.layer_fields import one_window
-from jaxformer.interop.layouts import linear, same
+from jaxformer.interop.layer_fields import one_window, write_window
+from jaxformer.interop.layouts import dense, linear, same
 from jaxformer.interop.llama import (
     ATTENTION,
     ENDS,
     FEED_FORWARD,
     LAYER,
-    PLAIN,
     PRE_NORMS,
     decoder_family,
     read_llama,
@@ -42,32 +42,30 @@ _OLMO2 = ENDS | ATTENTION | FEED_FORWARD | {
 }  # fmt: skip
 
 _STARCODER2 = ENDS | PRE_NORMS | ATTENTION | {
-    LAYER + "mlp.c_fc.weight": linear("{stack}/feed_forward/up_kernel"),
-    LAYER + "mlp.c_fc.bias": same("{stack}/feed_forward/up_bias"),
-    LAYER + "mlp.c_proj.weight": linear("{stack}/feed_forward/down_kernel"),
-    LAYER + "mlp.c_proj.bias": same("{stack}/feed_forward/down_bias"),
+    **dense(LAYER + "mlp.c_fc", "{stack}/feed_forward/up"),
+    **dense(LAYER + "mlp.c_proj", "{stack}/feed_forward/down"),
 }  # fmt: skip
 
 
 def _read_phi3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     # Where scaling starts, which only longrope asks for.
     fields.skip("resid_pdrop", "embd_pdrop", "original_max_position_embeddings")
-    values = read_llama(fields, max_len=4096, eps=1e-5, has_biases=False, share=1.0)
+    fields.fill(max_position_embeddings=4096, rms_norm_eps=1e-5)
+    values = read_llama(fields, has_biases=False, share=1.0)
     if values["positions"].scaling is not None:
         raise ConfigError("the rope_type of Phi-3 must be default, got a scaled one")
     return values | {"local_window_size": one_window(fields)}
 
 
 def _write_phi3(model: ModelConfig) -> dict[str, Any]:
-    window = model.local_window_size
-    values = {"sliding_window": None if window is None else window + 1}
-    # transformers checks these two against each other, also where nothing is scaled.
-    values["original_max_position_embeddings"] = model.max_len
-    return write_llama(model, "attention_bias", "mlp_bias", "head_dim") | values
+    values = write_llama(model, "attention_bias", "mlp_bias", "head_dim") | write_window(model)
+    # transformers checks it against max_position_embeddings, also where nothing is scaled.
+    return values | {"original_max_position_embeddings": model.max_len}
 
 
 def _read_olmo2(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    return read_llama(fields, eps=1e-5) | {
+    fields.fill(rms_norm_eps=1e-5)
+    return read_llama(fields) | {
         "norm_position": "output", "qk_norm": True, "qk_norm_over": "all_heads",
     }  # fmt: skip
 
@@ -78,9 +76,10 @@ def _write_olmo2(model: ModelConfig) -> dict[str, Any]:
 
 def _read_starcoder2(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     fields.skip("residual_dropout", "embedding_dropout")
-    values = read_llama(
-        fields, tied=True, max_len=4096, acts=PLAIN, act="gelu_pytorch_tanh", has_biases=False
+    fields.fill(
+        tie_word_embeddings=True, max_position_embeddings=4096, hidden_act="gelu_pytorch_tanh"
     )
+    values = read_llama(fields, acts=PLAIN, has_biases=False)
     biases = fields.take("use_bias", bool, True)
     return values | {
         "norm": "layer_norm",
@@ -94,13 +93,10 @@ def _read_starcoder2(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
 
 
 def _write_starcoder2(model: ModelConfig) -> dict[str, Any]:
-    window = model.local_window_size
     without = ("attention_bias", "mlp_bias", "head_dim", "rms_norm_eps")
-    return write_llama(model, *without, acts=PLAIN) | {
-        "norm_epsilon": model.norm_eps,
-        "use_bias": model.has_bias("qkv"),
-        "sliding_window": None if window is None else window + 1,
-    }
+    return write_llama(model, *without, acts=PLAIN) | write_window(model) | {
+        "norm_epsilon": model.norm_eps, "use_bias": model.has_bias("qkv"),
+    }  # fmt: skip
 
 
 VARIANT_FAMILIES = (

@@ -8,7 +8,7 @@ from typing import Any
 from jaxformer.config import ExpertsConfig, ModelConfig
 from jaxformer.interop.config_fields import ConfigFields
 from jaxformer.interop.family import ModelKind
-from jaxformer.interop.layer_fields import one_window
+from jaxformer.interop.layer_fields import one_window, write_window
 from jaxformer.interop.layouts import linear
 from jaxformer.interop.llama import (
     ATTENTION,
@@ -60,17 +60,19 @@ def _write_experts(model: ModelConfig) -> dict[str, Any]:
 
 def _read_mixtral(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     chosen = fields.take("num_experts_per_tok", int, 2)
-    values = read_llama(fields, base=1e6, max_len=131_072, eps=1e-5, has_biases=False, kv_heads=8)
+    fields.fill(
+        rope_theta=1e6, max_position_embeddings=131_072, rms_norm_eps=1e-5, num_key_value_heads=8
+    )
+    values = read_llama(fields, has_biases=False)
     experts = _experts(fields, num_experts_per_token=chosen)
     return values | {"experts": experts, "local_window_size": one_window(fields)}
 
 
 def _write_mixtral(model: ModelConfig) -> dict[str, Any]:
-    window = model.local_window_size
     inner = model.experts.d_ff if model.experts is not None else None
-    return write_llama(model, "attention_bias", "mlp_bias") | _write_experts(model) | {
+    values = write_llama(model, "attention_bias", "mlp_bias") | write_window(model)
+    return values | _write_experts(model) | {
         "intermediate_size": model.ff_dim if inner is None else inner,
-        "sliding_window": None if window is None else window + 1,
     }  # fmt: skip
 
 
@@ -79,7 +81,8 @@ def _read_qwen3_moe(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     fields.require("decoder_sparse_step", 1)
     fields.require("mlp_only_layers", [])
     chosen = fields.take("num_experts_per_tok", int, 8)
-    values = read_llama(fields, max_len=32_768, kv_heads=4)
+    fields.fill(max_position_embeddings=32_768, num_key_value_heads=4)
+    values = read_llama(fields)
     experts = _experts(
         fields, num_experts_per_token=chosen, d_ff=fields.take("moe_intermediate_size", int, 768),
         normalize_weights=fields.take("norm_topk_prob", bool, False),
@@ -93,13 +96,12 @@ def _read_qwen3_moe(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
 
 
 def _write_qwen3_moe(model: ModelConfig) -> dict[str, Any]:
-    window, experts = model.local_window_size, model.experts
+    experts = model.experts
     own = None if experts is None else experts.d_ff
-    return write_llama(model, "mlp_bias") | _write_experts(model) | {
+    return write_llama(model, "mlp_bias") | write_window(model) | _write_experts(model) | {
         "moe_intermediate_size": model.ff_dim if own is None else own,
         "norm_topk_prob": experts is None or experts.normalize_weights,
-        "use_sliding_window": window is not None,
-        "sliding_window": None if window is None else window + 1,
+        "use_sliding_window": model.local_window_size is not None,
     }  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from jaxformer.interop.llama import (
 __all__ = ["QWEN_FAMILIES"]
 
 
-def read_windows(fields: ConfigFields, values: dict[str, Any]) -> dict[str, Any]:
+def _read_windows(fields: ConfigFields, values: dict[str, Any]) -> dict[str, Any]:
     """Windows of Qwen: in the layers from `max_window_layers` on, where they are used at all."""
     used = fields.take("use_sliding_window", bool, False)
     size = window_size(fields.optional("sliding_window", int, 4096))
@@ -36,7 +36,7 @@ def read_windows(fields: ConfigFields, values: dict[str, Any]) -> dict[str, Any]
     return values | layer_keys(values["positions"], layers)
 
 
-def write_windows(model: ModelConfig) -> dict[str, Any]:
+def _write_windows(model: ModelConfig) -> dict[str, Any]:
     """Fields of windows; which layers have one is said by layer_types alone."""
     types = write_layer_types(model)
     used = types["sliding_window"] is not None
@@ -44,26 +44,27 @@ def write_windows(model: ModelConfig) -> dict[str, Any]:
 
 
 def _read_qwen2(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    values = read_llama(fields, max_len=32_768, has_biases=False, kv_heads=32)
-    return read_windows(fields, values | {"qkv_bias": True})
+    fields.fill(max_position_embeddings=32_768, num_key_value_heads=32)
+    return _read_windows(fields, read_llama(fields, has_biases=False) | {"qkv_bias": True})
 
 
 def _write_qwen2(model: ModelConfig) -> dict[str, Any]:
-    return write_llama(model, "attention_bias", "mlp_bias", "head_dim") | write_windows(model)
+    return write_llama(model, "attention_bias", "mlp_bias", "head_dim") | _write_windows(model)
 
 
 def _read_qwen3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    values = read_llama(fields, max_len=32_768, head_dim=128, kv_heads=32)
-    return read_windows(fields, values | {"qk_norm": True})
+    fields.fill(max_position_embeddings=32_768, num_key_value_heads=32, head_dim=128)
+    return _read_windows(fields, read_llama(fields) | {"qk_norm": True})
 
 
 def _write_qwen3(model: ModelConfig) -> dict[str, Any]:
-    return write_llama(model, "mlp_bias") | write_windows(model)
+    return write_llama(model, "mlp_bias") | _write_windows(model)
 
 
 def _read_smollm3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     """Some layers, each fourth where nothing else is said, have no positions."""
-    values = read_llama(fields, tied=True, base=2_000_000.0, max_len=32_768)
+    fields.fill(tie_word_embeddings=True, rope_theta=2e6, max_position_embeddings=32_768)
+    values = read_llama(fields)
     depth, every = values["num_layers"], fields.take("no_rope_layer_interval", int, 4)
     default = [int((layer + 1) % every != 0) for layer in range(depth)]
     turned = fields.take("no_rope_layers", list, default)  # 1 = rotated, whatever the name says

@@ -6,6 +6,7 @@ from jaxformer.config import ModelConfig, RelativeConfig
 from jaxformer.interop.config_fields import ConfigFields
 from jaxformer.interop.family import Family, ModelKind
 from jaxformer.interop.layouts import Layout, linear, same
+from jaxformer.interop.plain_fields import PlainFields, read_plain, write_plain
 
 __all__ = ["T5_FAMILIES"]
 
@@ -17,73 +18,81 @@ _PROJECTIONS = {
 }
 
 
-def _attention(layer: str, stack: str, own: str) -> dict[str, Layout]:
-    parts = {"q": "query", "k": "key", "v": "value", "o": "output"}
+def _attention(name: str, path: str) -> dict[str, Layout]:
     return {
-        f"{layer}.{theirs}.weight": linear(f"{stack}/{own}/{ours}_kernel")
-        for theirs, ours in parts.items()
+        f"{name}.q.weight": linear(f"{path}/query_kernel"),
+        f"{name}.k.weight": linear(f"{path}/key_kernel"),
+        f"{name}.v.weight": linear(f"{path}/value_kernel"),
+        f"{name}.o.weight": linear(f"{path}/output_kernel"),
     }
 
 
-def _half(half: str) -> dict[str, Layout]:
-    """Tensors of encoder or decoder; the first block has the biases of all."""
+def _half(half: str, last: int) -> dict[str, Layout]:
+    """Tensors that encoder and decoder have; the first block has the biases of all.
+
+    Args:
+        half: encoder or decoder.
+        last: number of the feed-forward layer among the sublayers of a block.
+    """
     block, stack = f"{half}.block.{{layer}}.layer.", f"{half}/{{stack}}"
     first = f"{half}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-    table = {first: same(f"{half}/positions/table")}
-    table |= _attention(f"{block}0.SelfAttention", stack, "attention")
-    table[f"{block}0.layer_norm.weight"] = same(f"{stack}/attention_norm/scale")
-    if half == "decoder":
-        table |= _attention(f"{block}1.EncDecAttention", stack, "cross_attention")
-        table[f"{block}1.layer_norm.weight"] = same(f"{stack}/cross_attention_norm/scale")
-    last = f"{block}{1 if half == 'encoder' else 2}"
+    inner, up = f"{block}{last}.DenseReluDense", f"{stack}/feed_forward/up_kernel"
     gate = f"{stack}/feed_forward/gate_kernel"
-    return table | {
-        f"{last}.DenseReluDense.wi.weight": linear(f"{stack}/feed_forward/up_kernel", unless=gate),
-        f"{last}.DenseReluDense.wi_0.weight": linear(gate),
-        f"{last}.DenseReluDense.wi_1.weight": linear(f"{stack}/feed_forward/up_kernel", where=gate),
-        f"{last}.DenseReluDense.wo.weight": linear(f"{stack}/feed_forward/down_kernel"),
-        f"{last}.layer_norm.weight": same(f"{stack}/feed_forward_norm/scale"),
+    return {
+        first: same(f"{half}/positions/table"),
+        **_attention(f"{block}0.SelfAttention", f"{stack}/attention"),
+        f"{block}0.layer_norm.weight": same(f"{stack}/attention_norm/scale"),
+        f"{inner}.wi.weight": linear(up, unless=gate),
+        f"{inner}.wi_0.weight": linear(gate),
+        f"{inner}.wi_1.weight": linear(up, where=gate),
+        f"{inner}.wo.weight": linear(f"{stack}/feed_forward/down_kernel"),
+        f"{block}{last}.layer_norm.weight": same(f"{stack}/feed_forward_norm/scale"),
         f"{half}.final_layer_norm.weight": same(f"{half}/final_norm/scale"),
     }
 
 
+_C = "decoder.block.{layer}.layer.1."
 _TENSORS = {
     "shared.weight": same("embedding/embedding"),
-    **_half("encoder"),
-    **_half("decoder"),
+    **_half("encoder", last=1),
+    **_half("decoder", last=2),
+    **_attention(_C + "EncDecAttention", "decoder/{stack}/cross_attention"),
+    _C + "layer_norm.weight": same("decoder/{stack}/cross_attention_norm/scale"),
     "lm_head.weight": same("embedding/output_embedding"),
+}
+_FIELDS: PlainFields = {
+    "vocab_size": "vocab_size",
+    "num_layers": "num_encoder_layers",
+    "num_decoder_layers": "num_layers",
+    "num_heads": "num_heads",
+    "d_kv": ("head_dim", 64),
+    "d_model": "d_model",
+    "d_ff": "d_ff",
+    "layer_norm_epsilon": ("norm_eps", 1e-6),
 }
 
 
 def _read(fields: ConfigFields) -> dict[str, Any]:
     fields.skip(
         "dropout_rate", "classifier_dropout", "initializer_factor", "output_past", "n_positions",
-        "is_encoder_decoder", "is_decoder",
+        "is_decoder",
     )  # fmt: skip
     projection = fields.take("feed_forward_proj", str, "relu")
     fields.require("feed_forward_proj", *_PROJECTIONS)
     activation, inner, gated = _PROJECTIONS[projection]
     fields.require("dense_act_fn", inner)
     fields.require("is_gated_act", gated)
-    layers = fields.take("num_layers", int)
+    fields.fill(num_decoder_layers=fields.take("num_layers", int))
     positions = RelativeConfig(
         num_buckets=fields.take("relative_attention_num_buckets", int, 32),
         max_distance=fields.take("relative_attention_max_distance", int, 128),
     )
-    return {
+    return read_plain(fields, _FIELDS) | {
         "architecture": "encoder_decoder",
-        "vocab_size": fields.take("vocab_size", int),
         "max_len": 512,  # the length of pre-training; the model itself has no limit
-        "num_encoder_layers": layers,
-        "num_layers": fields.take("num_decoder_layers", int, layers),
-        "num_heads": fields.take("num_heads", int),
-        "head_dim": fields.take("d_kv", int, 64),
-        "d_model": fields.take("d_model", int),
-        "d_ff": fields.take("d_ff", int),
         "positions": positions,
         "attention_scale": 1.0,
         "norm": "rms_norm",
-        "norm_eps": float(fields.take("layer_norm_epsilon", float, 1e-6)),
         "activation": activation,
         "use_bias": False,
     }
@@ -105,26 +114,17 @@ def _read_t5(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
 
 def _read_mt5(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     """mT5: hidden states are never scaled."""
-    fields.skip("tie_word_embeddings", "tokenizer_class")
-    tied = not fields.has_tensor("lm_head.weight")
-    return _read(fields.with_defaults(feed_forward_proj="gated-gelu")) | {"tied_embeddings": tied}
+    fields.skip("tie_word_embeddings")
+    fields.fill(feed_forward_proj="gated-gelu")
+    return _read(fields) | {"tied_embeddings": not fields.has_tensor("lm_head.weight")}
 
 
 def _write(model: ModelConfig) -> dict[str, Any]:
     names = {ours: name for name, (ours, *_) in _PROJECTIONS.items()}
     relative = model.positions if isinstance(model.positions, RelativeConfig) else RelativeConfig()
-    encoder_layers = model.num_encoder_layers
-    return {
-        "vocab_size": model.vocab_size,
-        "num_layers": model.num_layers if encoder_layers is None else encoder_layers,
-        "num_decoder_layers": model.num_layers,
-        "num_heads": model.num_heads,
-        "d_kv": model.key_dim,
-        "d_model": model.d_model,
-        "d_ff": model.ff_dim,
+    return write_plain(model, _FIELDS) | {
         "relative_attention_num_buckets": relative.num_buckets,
         "relative_attention_max_distance": relative.max_distance,
-        "layer_norm_epsilon": model.norm_eps,
         "feed_forward_proj": names.get(model.activation, "relu"),
         "is_encoder_decoder": True,
         "tie_word_embeddings": True,
