@@ -203,6 +203,7 @@ def _network(config, params, x):
 
     functions = {
         "relu": lambda x: np.maximum(x, 0),
+        "relu2": lambda x: np.maximum(x, 0) ** 2,
         "gelu": gelu,
         "gelu_tanh": lambda x: x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2,
         "silu": lambda x: x / (1 + np.exp(-x)),

@@ -27,7 +27,9 @@ OPTIONS = {
         norm_position="sandwich", local_window_size=2, attention_softcap=1.5, logit_softcap=2.0,
         positions=RotaryConfig(scaling=YarnScalingConfig(factor=4.0, original_max_len=6)),
     ),
-    "alibi": dict(positions="alibi", num_heads=3, value_head_dim=5, local_window_size=4),
+    "alibi": dict(
+        positions="alibi", num_heads=3, value_head_dim=5, local_window_size=4, activation="relu2"
+    ),
     "relative": dict(
         positions=RelativeConfig(num_buckets=5, max_distance=6), qk_norm=True,
         attention_softcap=3.0, init_std=0.5,

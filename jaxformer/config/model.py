@@ -94,9 +94,9 @@ class ModelConfig:
             with a norm for each ("parallel", as in GPT-NeoX, Black et al., 2022), or one for both
             ("parallel_one_norm", as in GPT-J, Wang and Komatsuzaki, 2021, and Falcon 7B,
             Almazrouei et al., 2023).
-        activation: of the feed-forward layer; swiglu, geglu, and geglu_tanh, which is geglu with
-            the GELU of gelu_tanh, add a gate projection (Shazeer, "GLU Variants Improve
-            Transformer", 2020).
+        activation: of the feed-forward layer; relu2 is the square of relu (So et al., "Primer",
+            2021); swiglu, geglu, and geglu_tanh, which is geglu with the GELU of gelu_tanh, add a
+            gate projection (Shazeer, "GLU Variants Improve Transformer", 2020).
         experts: makes the feed-forward layers mixtures of experts; one network each when not given.
         use_bias: whether projections and layer norms have biases, where none of the next four says
             otherwise.
@@ -165,9 +165,9 @@ class ModelConfig:
     norm_eps: float = 1e-5
     zero_centered_norm: bool = False
     residual: Literal["sequential", "parallel", "parallel_one_norm"] = "sequential"
-    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu", "geglu_tanh"] = (
-        "gelu"
-    )
+    activation: Literal[
+        "relu", "relu2", "gelu", "gelu_tanh", "silu", "swiglu", "geglu", "geglu_tanh"
+    ] = "gelu"
     experts: ExpertsConfig | None = None
     use_bias: bool = True
     qkv_bias: bool | None = None

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.linear import check_linear, linear
@@ -59,8 +60,13 @@ def _gelu(x: jax.Array) -> jax.Array:
     return jax.nn.gelu(x, approximate=False)
 
 
+def _relu2(x: jax.Array) -> jax.Array:
+    return jnp.square(jax.nn.relu(x))
+
+
 _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": jax.nn.relu,
+    "relu2": _relu2,
     "gelu": _gelu,
     "gelu_tanh": jax.nn.gelu,
     "silu": jax.nn.silu,
@@ -68,10 +74,16 @@ _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def activation_function(name: str) -> Callable[[jax.Array], jax.Array]:
-    """Activation function of a name: "relu", "gelu", "gelu_tanh" or "silu".
+    """Activation function of a name: "relu", "relu2", "gelu", "gelu_tanh" or "silu".
+
+    "relu2" is the square of "relu".
 
     Raises:
         ConfigError: the name is unknown.
+
+    References:
+        So et al., "Primer: Searching for Efficient Transformers for Language Modeling", 2021, for
+        "relu2".
 
     Example:
         >>> activation_function("relu")(-1.0).item()
@@ -93,7 +105,8 @@ def feed_forward(params: FeedForwardParams, x: jax.Array, *, activation: str = "
     Args:
         params: the two projections.
         x: float `[..., D]`.
-        activation: "relu", "gelu" (with the error function), "gelu_tanh" or "silu".
+        activation: "relu", "relu2" (its square), "gelu" (with the error function), "gelu_tanh"
+            or "silu".
 
     Returns:
         float `[..., D]`, in the dtype of x.
@@ -129,7 +142,8 @@ def gated_feed_forward(
     Args:
         params: the three projections.
         x: float `[..., D]`.
-        activation: "relu", "gelu" (with the error function), "gelu_tanh" or "silu".
+        activation: "relu", "relu2" (its square), "gelu" (with the error function), "gelu_tanh"
+            or "silu".
 
     Returns:
         float `[..., D]`, in the dtype of x.

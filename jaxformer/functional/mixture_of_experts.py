@@ -95,7 +95,8 @@ def mixture_of_experts(
         params: router and experts.
         x: float `[..., D]`.
         num_experts_per_token: k, in 1 .. E.
-        activation: "relu", "gelu" (with the error function), "gelu_tanh" or "silu".
+        activation: "relu", "relu2" (its square), "gelu" (with the error function), "gelu_tanh"
+            or "silu".
         normalize_weights: whether the weights of a token's k experts are scaled to sum to 1. With
             k = 1 that weight is always 1, through which the router learns nothing.
         mask: bool `[...]`, True = a real token, which counts in the losses and the load; all are

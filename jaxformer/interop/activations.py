@@ -6,11 +6,11 @@ __all__ = ["GATED", "OLDER", "PLAIN", "name_of"]
 
 PLAIN = {
     "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu",
+    "gelu_fast": "gelu_tanh", "relu": "relu", "relu2": "relu2", "silu": "silu", "swish": "silu",
 }  # fmt: skip
 """Activations of a feed-forward layer without a gate."""
-OLDER = {"gelu": "gelu", "gelu_new": "gelu_tanh", "relu": "relu", "swish": "silu"}
-"""Those names of PLAIN that files of Marian and BART have."""
+OLDER = {"gelu_new": "gelu_tanh", "swish": "silu"} | PLAIN
+"""PLAIN with the names first that files of Marian and BART have."""
 GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh"}
 """Activations of a feed-forward layer with a gate."""
 

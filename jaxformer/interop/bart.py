@@ -3,7 +3,7 @@
 from typing import Any
 
 from jaxformer.config import ModelConfig, SinusoidalConfig
-from jaxformer.interop.activations import OLDER, PLAIN, name_of
+from jaxformer.interop.activations import OLDER, name_of
 from jaxformer.interop.config_fields import ConfigFields
 from jaxformer.interop.family import Family, ModelKind
 from jaxformer.interop.layouts import Layout, dense, norm, row, rows_from, same
@@ -22,7 +22,7 @@ def _attention(name: str, path: str) -> dict[str, Layout]:
 
 
 def _half(half: str) -> dict[str, Layout]:
-    """Tensors that encoder and decoder have; two rows of positions are unused: the first is 2."""
+    """Tensors that encoder and decoder both have."""
     layer, stack = f"model.{half}.layers.{{layer}}.", f"{half}/{{stack}}"
     return {
         f"model.{half}.embed_positions.weight": rows_from(2, f"{half}/positions/embedding"),
@@ -83,7 +83,7 @@ def _read(fields: ConfigFields) -> dict[str, Any]:
     fields.require("decoder_ffn_dim", values["d_ff"])
     return values | {
         "architecture": "encoder_decoder",
-        "activation": fields.choose("activation_function", PLAIN, "gelu"),
+        "activation": fields.choose("activation_function", OLDER, "gelu"),
         "output_bias": True,
     }
 

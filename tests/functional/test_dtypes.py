@@ -63,7 +63,7 @@ FUNCTIONS = {
     "project_memory": crossed,
     "feed_forward": lambda x, w: [
         F.feed_forward(F.FeedForwardParams(w, w, w[0], w[0]), x, activation=name)
-        for name in ("relu", "gelu", "gelu_tanh", "silu")
+        for name in ("relu", "relu2", "gelu", "gelu_tanh", "silu")
     ],
     "gated_feed_forward": lambda x, w: F.gated_feed_forward(
         F.GatedFeedForwardParams(w, w, w, w[0], w[0], w[0]), x

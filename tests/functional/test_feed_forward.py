@@ -15,6 +15,7 @@ from jaxformer.functional import (
 
 ACTIVATIONS = {
     "relu": lambda x: np.maximum(x, 0),
+    "relu2": lambda x: np.maximum(x, 0) ** 2,
     "gelu": lambda x: 0.5 * x * (1 + np.vectorize(math.erf)(x / np.sqrt(2))),
     "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
     "silu": lambda x: x / (1 + np.exp(-x)),
@@ -107,7 +108,8 @@ def test_feed_forward_keeps_the_dtype_of_x():
     ("function", "params"), [(feed_forward, PLAIN), (gated_feed_forward, GATED)]
 )
 def test_feed_forward_refuses_an_unknown_activation(function, params):
-    with pytest.raises(ConfigError, match="'relu', 'gelu', 'gelu_tanh' or 'silu', got 'swish'"):
+    names = "'relu', 'relu2', 'gelu', 'gelu_tanh' or 'silu', got 'swish'"
+    with pytest.raises(ConfigError, match=names):
         function(float32(params), float32(X), activation="swish")
 
 

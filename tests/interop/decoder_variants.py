@@ -130,6 +130,7 @@ ARCEE = of_family("arcee", "ArceeForCausalLM", _ARCEE, {
     "": fields(),
     "biases": fields(attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
     "silu": fields(hidden_act="silu", head_dim=14, rope_parameters=_YARN),
+    "relu2": older(dict(hidden_act=...), base=dict(hidden_act="relu2")),
 })  # fmt: skip
 
 _QWEN2 = _LLAMA | dict(vocab_size=67)

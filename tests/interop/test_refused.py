@@ -68,7 +68,7 @@ REFUSED = [
     ("qwen2", dict(layer_types=["full_attention", "chunked_attention"]), "layer_types must be"),
     ("gemma3_text", dict(use_bidirectional_attention=True),
      "use_bidirectional_attention=True changes"),
-    ("arcee", dict(hidden_act="relu2"), f"hidden_act='relu2' {UNSUPPORTED}"),
+    ("llama", dict(hidden_act="relu2"), f"hidden_act='relu2' {UNSUPPORTED}"),
     ("qwen3_moe", dict(decoder_sparse_step=2), f"decoder_sparse_step=2 {UNSUPPORTED} 1"),
     ("qwen3_moe", dict(mlp_only_layers=[1]), f"mlp_only_layers=[1] {UNSUPPORTED} []"),
     ("bert", dict(is_decoder=True), f"is_decoder=True {UNSUPPORTED} False"),
