@@ -41,7 +41,7 @@ _BERT = _body("bert.") | {
     **dense("classifier", "class"),
 }
 
-# Positions start behind the padding id. Of a classifier, the pooler is part of the head.
+# Of a classifier, the pooler is part of the head.
 _ROBERTA = _body("roberta.") | {
     "roberta.embeddings.position_embeddings.weight": rows_from(2, "encoder/positions/embedding"),
     **dense("roberta.pooler.dense", "pooler/", unless="class_kernel"),

@@ -59,7 +59,6 @@ def _write_gpt2(model: ModelConfig) -> dict[str, Any]:
 
 
 _D = "model.decoder.layers.{layer}."
-# Two rows of the positions are never used: the first token has position 2.
 _OPT = {
     "model.decoder.embed_tokens.weight": same("embedding/embedding"),
     "model.decoder.embed_positions.weight": rows_from(2, "positions/embedding"),

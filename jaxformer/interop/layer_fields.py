@@ -1,4 +1,8 @@
-"""Fields that several families share: rotary positions, and what differs from layer to layer."""
+"""Fields that several families share: rotary positions, and what differs from layer to layer.
+
+Rotary positions pair feature i with i + H/2. A `sliding_window` of W counts the token itself, which
+a `local_window_size` does not.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -176,7 +180,7 @@ def layer_keys(positions: PositionsConfig, layers: Sequence[LayerConfig]) -> dic
 
 
 def window_size(window: int | None) -> int | None:
-    """`local_window_size` of a `sliding_window`, which counts the token itself."""
+    """`local_window_size` of a `sliding_window`."""
     return None if window is None else window - 1
 
 

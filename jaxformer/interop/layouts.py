@@ -136,7 +136,10 @@ def norm(name: str, path: str) -> dict[str, Layout]:
 
 
 def rows_from(start: int, leaf: str) -> Layout:
-    """A table of positions whose first rows are never used, as of OPT, BART and RoBERTa."""
+    """A table of positions whose first rows are never used.
+
+    The first token of OPT, BART and RoBERTa has position 2, behind the padding id.
+    """
     return Layout((leaf,), skipped_rows=start)
 
 

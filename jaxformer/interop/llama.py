@@ -1,8 +1,4 @@
-"""Llama, Mistral and Arcee, and what their kin share.
-
-Rotary positions pair feature i with i + H/2. A `sliding_window` of W counts the token itself, which
-a `local_window_size` does not.
-"""
+"""Llama, Mistral and Arcee, and what their kin share."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +15,6 @@ __all__ = [
     "ATTENTION",
     "ENDS",
     "FEED_FORWARD",
-    "IGNORED",
     "LAYER",
     "LLAMA_FAMILIES",
     "PRE_NORMS",
@@ -51,8 +46,6 @@ FEED_FORWARD = {
     **dense(LAYER + "mlp.up_proj", "{stack}/feed_forward/up"),
     **dense(LAYER + "mlp.down_proj", "{stack}/feed_forward/down"),
 }
-# Constants that older versions saved.
-IGNORED = (LAYER + "self_attn.rotary_emb.inv_freq",)
 
 
 def decoder_family(
@@ -61,7 +54,9 @@ def decoder_family(
     """A family of decoders whose class is `{name}ForCausalLM`."""
     return Family(
         model_type=model_type, classes={f"{name}ForCausalLM": "decoder"}, read=read, write=write,
-        tensors=tensors, prefix="model.", ignored=IGNORED,
+        tensors=tensors, prefix="model.",
+        # Constants that older versions saved.
+        ignored=(LAYER + "self_attn.rotary_emb.inv_freq",),
         copies={"lm_head.weight": "model.embed_tokens.weight"},
     )  # fmt: skip
 
