@@ -86,7 +86,15 @@ class ConfigFields:
         return count
 
     def fill(self, **values: Any) -> None:
-        """Sets what the family takes for fields that are missing or null; the first call wins."""
+        """Sets what the family takes for fields that are missing or null; the first call wins.
+
+        Example:
+            >>> fields = ConfigFields({"n_embd": 8, "n_inner": None}, "config.json")
+            >>> fields.fill(n_embd=7, n_inner=32)
+            >>> fields.fill(n_inner=16)
+            >>> fields.take("n_embd", int), fields.take("n_inner", int)
+            (8, 32)
+        """
         self._filled = values | self._filled
 
     def take(self, name: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:

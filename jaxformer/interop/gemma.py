@@ -40,8 +40,8 @@ _TENSORS = ENDS | ATTENTION | FEED_FORWARD | {
 
 def _read_gemma(fields: ConfigFields, *, has_rotary: bool = True) -> dict[str, Any]:
     fields.fill(
-        tie_word_embeddings=True, head_dim=256, max_position_embeddings=8192,
-        hidden_activation="gelu_pytorch_tanh",
+        tie_word_embeddings=True, head_dim=256, num_key_value_heads=4,
+        max_position_embeddings=8192, hidden_activation="gelu_pytorch_tanh",
     )  # fmt: skip
     values = read_llama(fields, act_field="hidden_activation", has_rotary=has_rotary)
     fields.skip("hidden_act")  # an older name, which transformers does not read
@@ -87,6 +87,7 @@ def _write_gemma2(model: ModelConfig) -> dict[str, Any]:
 
 def _read_gemma3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     """Five layers of six have a window, and rotary positions of their own."""
+    fields.fill(max_position_embeddings=131_072)
     every = fields.take("sliding_window_pattern", int, 6)
     every = fields.take("_sliding_window_pattern", int, every)
     given = fields.take("rope_parameters", dict, {})

@@ -77,8 +77,9 @@ def _write_olmo2(model: ModelConfig) -> dict[str, Any]:
 def _read_starcoder2(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     fields.skip("residual_dropout", "embedding_dropout")
     fields.fill(
-        tie_word_embeddings=True, max_position_embeddings=4096, hidden_act="gelu_pytorch_tanh"
-    )
+        tie_word_embeddings=True, max_position_embeddings=4096, num_key_value_heads=2,
+        hidden_act="gelu_pytorch_tanh",
+    )  # fmt: skip
     values = read_llama(fields, acts=PLAIN, has_biases=False)
     biases = fields.take("use_bias", bool, True)
     return values | {

@@ -81,7 +81,7 @@ def _read_qwen3_moe(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     fields.require("decoder_sparse_step", 1)
     fields.require("mlp_only_layers", [])
     chosen = fields.take("num_experts_per_tok", int, 8)
-    fields.fill(max_position_embeddings=32_768, num_key_value_heads=4)
+    fields.fill(max_position_embeddings=32_768, num_key_value_heads=4, num_experts=128)
     values = read_llama(fields)
     experts = _experts(
         fields, num_experts_per_token=chosen, d_ff=fields.take("moe_intermediate_size", int, 768),

@@ -63,7 +63,10 @@ def _write_qwen3(model: ModelConfig) -> dict[str, Any]:
 
 def _read_smollm3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     """Some layers, each fourth where nothing else is said, have no positions."""
-    fields.fill(tie_word_embeddings=True, rope_theta=2e6, max_position_embeddings=32_768)
+    fields.fill(
+        tie_word_embeddings=True, rope_theta=2e6, max_position_embeddings=32_768,
+        num_key_value_heads=4,
+    )  # fmt: skip
     values = read_llama(fields)
     depth, every = values["num_layers"], fields.take("no_rope_layer_interval", int, 4)
     default = [int((layer + 1) % every != 0) for layer in range(depth)]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from jaxformer.config import ModelConfig
+from jaxformer.errors import ConfigError
 from jaxformer.interop import FAMILIES, load_huggingface, save_huggingface
 from jaxformer.interop.config_fields import ConfigFields
 from tests.interop import ours, torch_models
@@ -60,17 +61,39 @@ def test_model_that_is_written_here_computes_the_same_there(case, tmp_path):
     assert_close(torch_models.run(model, variant.kind, inputs), expected)
 
 
-@pytest.mark.parametrize(
-    ("model_type", "class_name"), [(f.model_type, c) for f in FAMILIES.values() for c in f.classes]
-)
-def test_every_field_of_a_config_is_known(model_type, class_name):
-    """Also those that transformers does not write where they have their default."""
+@pytest.fixture(
+    scope="module", params=[(f.model_type, name) for f in FAMILIES.values() for name in f.classes],
+    ids=lambda names: names[1],
+)  # fmt: skip
+def defaults(request):
+    """A family, what its model computes, and the config that transformers makes without arguments.
+
+    Also its fields that transformers does not write where they have their default.
+    """
+    model_type, class_name = request.param
     config = transformers.AutoConfig.for_model(model_type)
     names = [field.name for field in dataclasses.fields(config)]
     values = {name: getattr(config, name) for name in names} | config.to_dict()
     values = json.loads(json.dumps(values | {"architectures": [class_name]}, default=str))
-    family = FAMILIES[model_type]
+    return FAMILIES[model_type], FAMILIES[model_type].classes[class_name], values
+
+
+def test_every_field_of_a_config_is_known(defaults):
+    family, kind, values = defaults
     fields = ConfigFields(values, "config.json")
-    arguments = family.read(fields, family.classes[class_name])
+    arguments = family.read(fields, kind)
     fields.finish()
     ModelConfig(**arguments)
+
+
+def test_missing_field_is_refused_or_what_transformers_takes(defaults):
+    family, kind, values = defaults
+    expected = family.read(ConfigFields(values, "config.json"), kind)
+    for missing in values:
+        others = {name: value for name, value in values.items() if name != missing}
+        try:
+            found = family.read(ConfigFields(others, "config.json"), kind)
+        except ConfigError as error:
+            assert f"must have {missing}" in str(error)
+        else:
+            assert found == expected, missing
