@@ -94,6 +94,8 @@ def read_llama(
     width, heads = fields.take("hidden_size", int), fields.take("num_attention_heads", int)
     fields.fill(head_dim=width // heads, num_key_value_heads=heads)
     values = read_plain(fields, _FIELDS)
+    if fields.optional("num_key_value_heads", int, heads) is None:
+        values["num_kv_heads"] = heads  # null, whatever the family takes where it is missing
     if has_rotary:
         values["positions"] = read_rotary(fields, values["head_dim"], values["max_len"], share)
     attention = has_biases and fields.take("attention_bias", bool, False)

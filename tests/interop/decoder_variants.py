@@ -148,6 +148,9 @@ QWEN2 = of_family("qwen2", "Qwen2ForCausalLM", _QWEN2, {
         dict(rope_parameters=..., rope_theta=1e6, layer_types=..., use_sliding_window=False,
              sliding_window=4, max_window_layers=0),
     ),
+    "older-ungrouped": older(
+        dict(num_key_value_heads=None), base=dict(num_key_value_heads=4)
+    ),
 })  # fmt: skip
 
 _QWEN3 = _LLAMA | dict(vocab_size=67, hidden_size=37, head_dim=14)
