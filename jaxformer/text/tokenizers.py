@@ -14,7 +14,9 @@ from tokenizers import models
 from jaxformer.errors import DataError
 from jaxformer.storage import open_regular
 from jaxformer.text.byte_level import SPACE, byte_token_text
+from jaxformer.text.charsmaps import Charsmap
 from jaxformer.text.pieces import calls, find_cut, require_known, require_texts
+from jaxformer.text.reading import reading_copy
 from jaxformer.text.spelling import MARKED_SPACE, fallback_byte, token_spelling
 from jaxformer.text.stream_decoder import StreamDecoder
 
@@ -85,7 +87,12 @@ class Tokenizer:
     @functools.cached_property
     def _cut(self) -> re.Pattern[str] | None:
         """Where long texts are cut; found when the first is encoded."""
-        return find_cut(self._tokenizer)
+        return find_cut(self._reading[0])
+
+    @functools.cached_property
+    def _reading(self) -> tuple[tokenizers.Tokenizer, Charsmap | None]:
+        """What texts are read with; made when the first is encoded."""
+        return reading_copy(self._tokenizer)
 
     @property
     def vocab_size(self) -> int:
@@ -248,6 +255,9 @@ class Tokenizer:
         require_texts(texts)
         if self._characters is not None:
             require_known(texts, self._characters)
+        _, charsmap = self._reading
+        if charsmap is not None:
+            texts = [charsmap.apply(text) for text in texts]
         ids: list[list[np.ndarray]] = [[] for _ in texts]
         for group in calls(texts, self._cut):
             with _panics_as_errors("the tokenizer cannot encode the text"):
@@ -258,7 +268,7 @@ class Tokenizer:
 
     def _encode_group(self, texts: list[str]) -> list[tokenizers.Encoding]:
         try:
-            return self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+            return self._reading[0].encode_batch_fast(texts, add_special_tokens=False)
         except Exception as error:  # The library raises nothing more special.
             raise DataError(
                 f"the tokenizer cannot encode the text: {error}; use another tokenizer"

@@ -1,0 +1,229 @@
+"""The files of SentencePiece models, read strictly: pieces, kind of model, and normalization."""
+
+import dataclasses
+import math
+import pathlib
+import struct
+from collections.abc import Iterator
+from typing import Literal
+
+from jaxformer.errors import CheckpointError
+from jaxformer.storage import open_regular
+
+__all__ = ["Piece", "SentencePieceModel", "parse_sentencepiece", "read_sentencepiece"]
+
+# The format is the protobuf message ModelProto of sentencepiece_model.proto (Kudo and Richardson,
+# "SentencePiece: A simple and language independent subword tokenizer", 2018). Fields by number:
+_PIECES, _TRAINER, _NORMALIZER, _DENORMALIZER = 1, 2, 3, 5
+_MAX_BYTES = 2**27  # of a file; the largest published ones have some 6 MB
+_MAX_PIECES = 2**21
+_MAX_PIECE = 2**12  # bytes
+
+PieceType = Literal["normal", "unknown", "control", "user_defined", "unused", "byte"]
+_TYPES: dict[int, PieceType] = {
+    1: "normal", 2: "unknown", 3: "control", 4: "user_defined", 5: "unused", 6: "byte",
+}  # fmt: skip
+_MODEL_TYPES = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
+_VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5  # wire types
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """One entry of the vocabulary; its id is its index.
+
+    Args:
+        text: spelling, in which U+2581 stands for a space.
+        score: log-probability (unigram), or minus the rank of its merge (BPE).
+        type: what it stands for; only normal and user-defined pieces are read from text.
+    """
+
+    text: str
+    score: float
+    type: PieceType
+
+
+@dataclasses.dataclass(frozen=True)
+class SentencePieceModel:
+    """What a file of SentencePiece says, as far as encoding and decoding depend on it.
+
+    Args:
+        pieces: vocabulary, in order of the ids.
+        model_type: "unigram", "bpe", "word" or "char".
+        unk_id: id of the unknown piece.
+        byte_fallback: whether unknown characters become the pieces of their bytes.
+        whitespace_as_suffix: whether U+2581 ends a word instead of starting it.
+        charsmap: compiled rules of normalization; empty for none.
+        add_dummy_prefix: whether a space is put before the text.
+        remove_extra_whitespaces: whether spaces around the text are removed, and of several in a
+            row all but one.
+        escape_whitespaces: whether spaces become U+2581.
+        has_denormalizer: whether decoded text is rewritten by rules.
+    """
+
+    pieces: tuple[Piece, ...]
+    model_type: str
+    unk_id: int
+    byte_fallback: bool = False
+    whitespace_as_suffix: bool = False
+    charsmap: bytes = b""
+    add_dummy_prefix: bool = True
+    remove_extra_whitespaces: bool = True
+    escape_whitespaces: bool = True
+    has_denormalizer: bool = False
+
+
+def read_sentencepiece(path: pathlib.Path) -> SentencePieceModel:
+    """Reads a file of SentencePiece, such as `spiece.model`.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        CheckpointError: the file cannot be read, is damaged, or is of another format.
+    """
+    try:
+        with open_regular(path) as file:
+            data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise ValueError(f"it must have at most {_MAX_BYTES:,} bytes")
+        return parse_sentencepiece(data)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise CheckpointError(
+            f"{path} is no SentencePiece model, or is damaged: {error}; download it again"
+        ) from None
+
+
+def parse_sentencepiece(data: bytes) -> SentencePieceModel:
+    r"""Reads the content of a file of SentencePiece.
+
+    Args:
+        data: the message ModelProto in the wire format of protobuf.
+
+    Raises:
+        ValueError: what is wrong with it, in one line.
+
+    Example:
+        >>> piece = b"\x0a\x05<unk>" + b"\x18\x02"  # text, type
+        >>> model = parse_sentencepiece(b"\x0a" + bytes([len(piece)]) + piece)
+        >>> model.pieces
+        (Piece(text='<unk>', score=0.0, type='unknown'),)
+        >>> parse_sentencepiece(b"\x0a\x7f")
+        Traceback (most recent call last):
+        ...
+        ValueError: a field at byte 2 has 127 bytes, but only 0 are left
+    """
+    pieces: list[Piece] = []
+    trainer: dict[int, int | float | bytes] = {}
+    normalizer: dict[int, int | float | bytes] = {}
+    denormalizer: dict[int, int | float | bytes] = {}
+    parts = {_TRAINER: trainer, _NORMALIZER: normalizer, _DENORMALIZER: denormalizer}
+    for number, value in _fields(data):
+        if number == _PIECES:
+            if len(pieces) == _MAX_PIECES:
+                raise ValueError(f"it has more than {_MAX_PIECES:,} pieces")
+            pieces.append(_piece(dict(_fields(_as_bytes(value, "a piece"))), len(pieces)))
+        elif number in parts:
+            # Parts of a message that is there several times are merged; the last value counts.
+            parts[number].update(_fields(_as_bytes(value, "a part of the settings")))
+    if not pieces:
+        raise ValueError("it has no pieces")
+    model_type = _as_int(trainer.get(3, 1), "model_type")
+    if model_type not in _MODEL_TYPES:
+        raise ValueError(f"model_type must be in 1 .. 4, got {model_type}")
+    unknown = [index for index, piece in enumerate(pieces) if piece.type == "unknown"]
+    if len(unknown) != 1:
+        raise ValueError(f"exactly one piece must be the unknown one, got {len(unknown)}")
+    spellings = {piece.text for piece in pieces}
+    if len(spellings) != len(pieces):
+        raise ValueError("two pieces have the same spelling")
+    return SentencePieceModel(
+        tuple(pieces),
+        _MODEL_TYPES[model_type],
+        unknown[0],
+        byte_fallback=_flag(trainer, 35, False),
+        whitespace_as_suffix=_flag(trainer, 24, False),
+        charsmap=_as_bytes(normalizer.get(2, b""), "precompiled_charsmap"),
+        add_dummy_prefix=_flag(normalizer, 3, True),
+        remove_extra_whitespaces=_flag(normalizer, 4, True),
+        escape_whitespaces=_flag(normalizer, 5, True),
+        has_denormalizer=bool(denormalizer.get(2)),
+    )
+
+
+def _piece(fields: dict[int, int | float | bytes], index: int) -> Piece:
+    text = _as_bytes(fields.get(1, b""), f"the text of piece {index}")
+    score, kind = fields.get(2, 0.0), _as_int(fields.get(3, 1), f"the type of piece {index}")
+    if not 0 < len(text) <= _MAX_PIECE:
+        raise ValueError(f"piece {index} must have 1 .. {_MAX_PIECE:,} bytes, got {len(text):,}")
+    if not isinstance(score, float) or not math.isfinite(score):
+        raise ValueError(f"the score of piece {index} must be a finite number, got {score!r}")
+    if kind not in _TYPES:
+        raise ValueError(f"the type of piece {index} must be in 1 .. 6, got {kind}")
+    try:
+        return Piece(text.decode(), score, _TYPES[kind])
+    except UnicodeDecodeError:
+        raise ValueError(f"piece {index} must be UTF-8, got {text[:20]!r}") from None
+
+
+def _flag(fields: dict[int, int | float | bytes], number: int, default: bool) -> bool:
+    value = fields.get(number, default)
+    if value not in (0, 1) or isinstance(value, float | bytes):
+        raise ValueError(f"field {number} of the settings must be 0 or 1, got {value!r}")
+    return bool(value)
+
+
+def _as_int(value: int | float | bytes, what: str) -> int:
+    if not isinstance(value, int):
+        raise ValueError(f"{what} must be an integer, got {type(value).__name__}")
+    return value
+
+
+def _as_bytes(value: int | float | bytes, what: str) -> bytes:
+    if not isinstance(value, bytes):
+        raise ValueError(f"{what} must be bytes, got {type(value).__name__}")
+    return value
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
+    """Numbers and values of a message's fields, each checked against the bytes that are left."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        number, wire = key >> 3, key & 7
+        if not 0 < number < 2**29:
+            raise ValueError(f"a field at byte {at} has the number {number}")
+        if wire == _VARINT:
+            value, at = _varint(data, at)
+            yield number, value
+            continue
+        if wire == _BYTES:
+            size, at = _varint(data, at)
+        elif wire in (_DOUBLE, _FLOAT):
+            size = 8 if wire == _DOUBLE else 4
+        else:
+            raise ValueError(f"a field at byte {at} has the wire type {wire}")
+        if size > len(data) - at:
+            raise ValueError(
+                f"a field at byte {at} has {size} bytes, but only {len(data) - at} are left"
+            )
+        content, at = data[at : at + size], at + size
+        if wire == _BYTES:
+            yield number, content
+        else:
+            yield number, struct.unpack("<d" if wire == _DOUBLE else "<f", content)[0]
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for index in range(10):  # as many as 64 bits need
+        if at + index >= len(data):
+            raise ValueError(f"it ends within a number, at byte {len(data)}")
+        byte = data[at + index]
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            if value >= 2**64:
+                break
+            return value, at + index + 1
+    raise ValueError(f"the number at byte {at} has more than 64 bits")

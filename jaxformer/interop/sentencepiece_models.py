@@ -1,0 +1,195 @@
+"""SentencePiece models as tokenizers of the `tokenizers` library."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.interop.sentencepiece_files import Piece, SentencePieceModel
+from jaxformer.text.charsmaps import Charsmap
+from jaxformer.text.reading import LONGEST_MATCH
+from jaxformer.text.spelling import MARKED_SPACE
+
+__all__ = ["convert_sentencepiece", "mergeable_pairs"]
+
+# A word has its spaces in front. No piece has a space behind another character, so that the pieces
+# of a text are those of its words.
+_WORDS = rf"{MARKED_SPACE}+[^{MARKED_SPACE}]*|[^{MARKED_SPACE}]+"
+_ONE_WORD = re.compile(rf"{MARKED_SPACE}*[^{MARKED_SPACE}]*")
+_ALL_SPACES = 2**20
+
+
+def convert_sentencepiece(
+    model: SentencePieceModel, where: str, *, vocab: Sequence[Piece] | None = None
+) -> tokenizers.Tokenizer:
+    """Makes a tokenizer of the `tokenizers` library that reads texts as a SentencePiece model does.
+
+    Its ids are those of SentencePiece, and so is what it decodes, but for the unknown piece, which
+    is a special token here: it has no text, where SentencePiece writes a sign for it.
+
+    Args:
+        model: what `read_sentencepiece` read.
+        where: the file, for error messages.
+        vocab: pieces in order of the ids, of a model whose ids are others than SentencePiece's;
+            the model's own when not given.
+
+    Returns:
+        The tokenizer; `text.Tokenizer` reads texts exactly as SentencePiece does.
+
+    Raises:
+        ConfigError: the model has settings that cannot be expressed.
+        DataError: its rules of normalization are damaged.
+    """
+    pieces = list(model.pieces if vocab is None else vocab)
+    _require_expressible(model, pieces, where)
+    unk_id = next(index for index, piece in enumerate(pieces) if piece.type == "unknown")
+    made: Any
+    if model.model_type == "unigram":
+        scores = [(piece.text, piece.score) for piece in pieces]
+        made = models.Unigram(scores, unk_id, model.byte_fallback)
+    else:
+        made = models.BPE(
+            {piece.text: index for index, piece in enumerate(pieces)},
+            mergeable_pairs(pieces),
+            unk_token=pieces[unk_id].text,
+            fuse_unk=True,
+            byte_fallback=model.byte_fallback,
+        )
+    tokenizer = tokenizers.Tokenizer(made)
+    if steps := _normalizer_steps(model, where):
+        tokenizer.normalizer = normalizers.Sequence(steps)
+    if steps := _word_steps(model, pieces):
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    tokenizer.decoder = _decoder(model)
+    tokenizer.add_tokens(
+        [
+            # User-defined symbols are found in the normalized text, as SentencePiece does.
+            AddedToken(piece.text, normalized=piece.type == "user_defined", special=special)
+            for piece in pieces
+            if (special := piece.type in ("control", "unknown")) or piece.type == "user_defined"
+        ]
+    )
+    return tokenizer
+
+
+def mergeable_pairs(pieces: Iterable[Piece]) -> list[tuple[str, str]]:
+    """Merges of a BPE vocabulary of SentencePiece, which has only the pieces that they make.
+
+    SentencePiece joins whatever two neighbours make a piece, those of the highest score first.
+
+    Args:
+        pieces: vocabulary, in order of the ids.
+
+    Returns:
+        Pairs of pieces, from the first to be merged to the last.
+
+    Example:
+        >>> letters = [Piece(letter, 0.0, "normal") for letter in "abc"]
+        >>> mergeable_pairs([*letters, Piece("abc", -1.0, "normal"), Piece("bc", 0.0, "normal")])
+        [('b', 'c'), ('a', 'bc')]
+    """
+    normal = {p.text: index for index, p in enumerate(pieces) if p.type == "normal"}
+    ranked = sorted(
+        (piece for piece in pieces if piece.type == "normal" and len(piece.text) > 1),
+        key=lambda piece: -piece.score,
+    )
+    pairs = []
+    for piece in ranked:
+        text = piece.text
+        splits = [(text[:cut], text[cut:]) for cut in range(1, len(text))]
+        known = [pair for pair in splits if pair[0] in normal and pair[1] in normal]
+        pairs += sorted(known, key=lambda pair: (normal[pair[0]], normal[pair[1]]))
+    return pairs
+
+
+def _require_expressible(model: SentencePieceModel, pieces: Sequence[Piece], where: str) -> None:
+    """Raises ConfigError for the first setting that the library has no means for."""
+
+    def refuse(what: str) -> None:
+        raise ConfigError(
+            f"{where}: {what} cannot be expressed; convert the model with the tools that made it "
+            "to a tokenizer.json"
+        )
+
+    types: Mapping[str, list[str]] = {
+        kind: [piece.text for piece in pieces if piece.type == kind]
+        for kind in ("normal", "user_defined", "unused", "byte")
+    }
+    if model.model_type not in ("unigram", "bpe"):
+        refuse(f"model_type {model.model_type!r} of SentencePiece")
+    if not model.escape_whitespaces:
+        refuse("escape_whitespaces=false")
+    if model.whitespace_as_suffix:
+        refuse("treat_whitespace_as_suffix=true")
+    if model.has_denormalizer:
+        refuse("a denormalizer, which rewrites decoded text,")
+    if types["unused"]:
+        refuse(f"the unused piece {types['unused'][0]!r}")
+    if types["user_defined"] and (
+        model.model_type != "bpe" or model.charsmap or model.add_dummy_prefix
+        or model.remove_extra_whitespaces
+    ):  # fmt: skip
+        # The library would normalize what is before and behind a symbol as if these were texts.
+        refuse(
+            f"the user-defined symbol {types['user_defined'][0]!r} in a model that is no BPE, or "
+            "whose text is normalized,"
+        )
+    if model.byte_fallback and len(types["byte"]) != 256:
+        refuse(f"byte_fallback with {len(types['byte'])} pieces of bytes in place of 256")
+    if not model.byte_fallback and types["byte"]:
+        refuse(f"the piece {types['byte'][0]!r} of a byte without byte_fallback")
+    normal = set(types["normal"])
+    for piece in types["normal"]:
+        if len(piece) > 1 and not normal.issuperset(piece):
+            missing = next(character for character in piece if character not in normal)
+            refuse(f"the piece {piece!r}, whose character {missing!r} is no piece,")
+        if model.model_type == "unigram" and model.byte_fallback and "<0" in piece:
+            refuse(f"the piece {piece!r} beside those of bytes, such as '<0x0A>',")
+
+
+def _normalizer_steps(model: SentencePieceModel, where: str) -> list[Any]:
+    steps: list[Any] = []
+    if model.charsmap:
+        try:
+            Charsmap(model.charsmap)
+            # Others read the tokenizer by the library's step, which differs for rare sequences.
+            rules = normalizers.Precompiled(model.charsmap)
+        except Exception as error:  # The library raises nothing more special.
+            raise DataError(f"{where}: {error}") from None
+        mark = LONGEST_MATCH
+        steps += [normalizers.Replace(Regex(mark["pattern"]["Regex"]), mark["content"]), rules]
+    if model.remove_extra_whitespaces:
+        steps.append(normalizers.Replace(Regex(r"\A +| +\z"), ""))
+        steps.append(normalizers.Replace(Regex(" {2,}"), " "))
+    steps.append(normalizers.Replace(" ", MARKED_SPACE))
+    if model.remove_extra_whitespaces:
+        steps.append(normalizers.Replace(Regex(rf"{MARKED_SPACE}+\z"), ""))
+    if model.add_dummy_prefix:
+        steps.append(normalizers.Prepend(MARKED_SPACE))
+    return steps
+
+
+def _word_steps(model: SentencePieceModel, pieces: Sequence[Piece]) -> list[Any]:
+    steps: list[Any] = []
+    normal = {piece.text for piece in pieces if piece.type == "normal"}
+    if MARKED_SPACE in normal and all(map(_ONE_WORD.fullmatch, normal)):
+        steps.append(pre_tokenizers.Split(Regex(_WORDS), "isolated"))
+    if model.model_type == "unigram" and model.byte_fallback:
+        # The spelling of a byte's piece in a text is no such piece; no piece spans the split.
+        steps.append(pre_tokenizers.Split(Regex("(?<=<)(?=0x[0-9A-F]{2}>)"), "isolated"))
+    return steps
+
+
+def _decoder(model: SentencePieceModel) -> Any:
+    steps: list[Any] = [decoders.Replace(MARKED_SPACE, " ")]
+    if model.byte_fallback:
+        steps.append(decoders.ByteFallback())
+    steps.append(decoders.Fuse())
+    if model.remove_extra_whitespaces:
+        steps.append(decoders.Strip(" ", _ALL_SPACES, 0))
+    elif model.add_dummy_prefix:
+        steps.append(decoders.Strip(" ", 1, 0))
+    return decoders.Sequence(steps)

@@ -1,0 +1,70 @@
+"""What a tokenizer of the `tokenizers` library lacks to read texts as it should."""
+
+import base64
+import json
+from typing import Any
+
+import tokenizers
+from tokenizers import models
+
+from jaxformer.text.charsmaps import Charsmap
+
+__all__ = ["LONGEST_MATCH", "reading_copy"]
+
+LONGEST_MATCH: dict[str, Any] = {
+    "type": "Replace",
+    "pattern": {"Regex": "(?!)"},
+    "content": "longest match",
+}
+"""A step that matches nothing, and says that the rules of the step behind it, which is
+`Precompiled`, are those of a SentencePiece model, to be applied as SentencePiece does."""
+
+
+def reading_copy(
+    tokenizer: tokenizers.Tokenizer,
+) -> tuple[tokenizers.Tokenizer, Charsmap | None]:
+    """Copy of a tokenizer that texts are read with; the tokenizer itself where it needs no copy.
+
+    - The library finds the special tokens of a Unigram vocabulary in any text that has their
+      spelling. In the copy a space is before their names, which is in no text that it reads: such
+      vocabularies write spaces as U+2581.
+    - The step `Precompiled` of the library is no longest match. Behind `LONGEST_MATCH` it is left
+      out in the copy, and done by `Charsmap`.
+
+    Args:
+        tokenizer: tokenizer of the library.
+
+    Returns:
+        The copy, and the rules that are applied to a text before it gets it, if there are any.
+
+    Raises:
+        DataError: the rules are damaged.
+    """
+    unigram = isinstance(tokenizer.model, models.Unigram)
+    special = {t.content for t in tokenizer.get_added_tokens_decoder().values() if t.special}
+    if not unigram and tokenizer.normalizer is None:
+        return tokenizer, None
+    normalizer = None if tokenizer.normalizer is None else _state(tokenizer.normalizer)
+    steps = normalizer.get("normalizers", []) if normalizer else []
+    rules = steps[1] if len(steps) > 1 and steps[0] == LONGEST_MATCH else None
+    if rules is None and not unigram:
+        return tokenizer, None
+    state = json.loads(tokenizer.to_str())
+    charsmap = None
+    if rules is not None:
+        charsmap = Charsmap(base64.b64decode(rules["precompiled_charsmap"]))
+        state["normalizer"]["normalizers"] = steps[2:]
+    if unigram:
+        for entry in state["model"]["vocab"]:
+            if entry[0] in special:
+                entry[0] = " " + entry[0]
+        state["added_tokens"] = [t for t in state["added_tokens"] if not t["special"]]
+        state["post_processor"] = None
+    copy = tokenizers.Tokenizer.from_str(json.dumps(state))
+    copy.encode_special_tokens = True
+    return copy, charsmap
+
+
+def _state(part: Any) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads(part.__getstate__())
+    return state
