@@ -20,6 +20,7 @@ __all__ = ["convert_sentencepiece", "mergeable_pairs"]
 _WORDS = rf"{MARKED_SPACE}+[^{MARKED_SPACE}]*|[^{MARKED_SPACE}]+"
 _ONE_WORD = re.compile(rf"{MARKED_SPACE}*[^{MARKED_SPACE}]*")
 _ALL_SPACES = 2**20
+_UNKNOWN = "\U0010fffd"  # a private character, which no vocabulary has
 
 
 def convert_sentencepiece(
@@ -33,8 +34,9 @@ def convert_sentencepiece(
     Args:
         model: what `read_sentencepiece` read.
         where: the file, for error messages.
-        vocab: pieces in order of the ids, of a model whose ids are others than SentencePiece's;
-            the model's own when not given.
+        vocab: pieces in order of the ids, of a model whose ids are others than SentencePiece's, and
+            that may have characters which SentencePiece does not know; the model's own when not
+            given.
 
     Returns:
         The tokenizer; `text.Tokenizer` reads texts exactly as SentencePiece does.
@@ -44,7 +46,7 @@ def convert_sentencepiece(
         DataError: its rules of normalization are damaged.
     """
     pieces = list(model.pieces if vocab is None else vocab)
-    _require_expressible(model, pieces, where)
+    _require_expressible(model, where)
     unk_id = next(index for index, piece in enumerate(pieces) if piece.type == "unknown")
     made: Any
     if model.model_type == "unigram":
@@ -59,9 +61,14 @@ def convert_sentencepiece(
             byte_fallback=model.byte_fallback,
         )
     tokenizer = tokenizers.Tokenizer(made)
-    if steps := _normalizer_steps(model, where):
-        tokenizer.normalizer = normalizers.Sequence(steps)
-    if steps := _word_steps(model, pieces):
+    steps = _normalizer_steps(model, where)
+    known = {piece.text for piece in model.pieces if piece.type == "normal"}
+    if any(p.type == "normal" and len(p.text) == 1 and p.text not in known for p in pieces):
+        # To SentencePiece several unknown characters in a row are one unknown piece.
+        letters = "".join(rf"\x{{{ord(c):X}}}" for c in sorted(known) if len(c) == 1)
+        steps.append(normalizers.Replace(Regex(f"[^{letters}]{{2,}}"), _UNKNOWN))
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    if steps := _word_steps(model):
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
     tokenizer.decoder = _decoder(model)
     tokenizer.add_tokens(
@@ -105,7 +112,7 @@ def mergeable_pairs(pieces: Iterable[Piece]) -> list[tuple[str, str]]:
     return pairs
 
 
-def _require_expressible(model: SentencePieceModel, pieces: Sequence[Piece], where: str) -> None:
+def _require_expressible(model: SentencePieceModel, where: str) -> None:
     """Raises ConfigError for the first setting that the library has no means for."""
 
     def refuse(what: str) -> None:
@@ -115,7 +122,7 @@ def _require_expressible(model: SentencePieceModel, pieces: Sequence[Piece], whe
         )
 
     types: Mapping[str, list[str]] = {
-        kind: [piece.text for piece in pieces if piece.type == kind]
+        kind: [piece.text for piece in model.pieces if piece.type == kind]
         for kind in ("normal", "user_defined", "unused", "byte")
     }
     if model.model_type not in ("unigram", "bpe"):
@@ -172,9 +179,9 @@ def _normalizer_steps(model: SentencePieceModel, where: str) -> list[Any]:
     return steps
 
 
-def _word_steps(model: SentencePieceModel, pieces: Sequence[Piece]) -> list[Any]:
+def _word_steps(model: SentencePieceModel) -> list[Any]:
     steps: list[Any] = []
-    normal = {piece.text for piece in pieces if piece.type == "normal"}
+    normal = {piece.text for piece in model.pieces if piece.type == "normal"}
     if MARKED_SPACE in normal and all(map(_ONE_WORD.fullmatch, normal)):
         steps.append(pre_tokenizers.Split(Regex(_WORDS), "isolated"))
     if model.model_type == "unigram" and model.byte_fallback:

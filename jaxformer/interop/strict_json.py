@@ -1,5 +1,6 @@
 """JSON of strangers: one object, read strictly, and its values in error messages."""
 
+import functools
 import json
 import re
 import reprlib
@@ -16,7 +17,7 @@ _REPR.maxlevel = 2
 _MAX_SHOWN = 160  # characters, as of a text of escapes
 
 
-def parse_object(data: bytes) -> dict[str, Any]:
+def parse_object(data: bytes, *, max_digits: int = _MAX_DIGITS) -> dict[str, Any]:
     r"""Reads JSON that is one object in UTF-8.
 
     `json.loads` takes more than the format has: of equal keys the last, NaN and Infinity, halves of
@@ -24,6 +25,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
 
     Args:
         data: the text; spaces may follow the object.
+        max_digits: of an integer, with its sign.
 
     Returns:
         The object.
@@ -44,7 +46,10 @@ def parse_object(data: bytes) -> dict[str, Any]:
         raise ValueError(f"it must begin with '{{', got {shown(text[:1])}")
     try:
         value: dict[str, Any] = json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_small_integer
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=_no_constant,
+            parse_int=functools.partial(_small_integer, max_digits=max_digits),
         )
         if _SURROGATE.search(data):
             # Raises for half a pair, which no file or terminal could be given later.
@@ -80,7 +85,7 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"it must have finite numbers only, got {name}")
 
 
-def _small_integer(digits: str) -> int:
-    if len(digits) > _MAX_DIGITS:
+def _small_integer(digits: str, max_digits: int) -> int:
+    if len(digits) > max_digits:
         raise ValueError(f"its integers must have 64 bits at most, got one of {len(digits)} digits")
     return int(digits)

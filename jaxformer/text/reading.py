@@ -9,7 +9,7 @@ from tokenizers import models
 
 from jaxformer.text.charsmaps import Charsmap
 
-__all__ = ["LONGEST_MATCH", "reading_copy"]
+__all__ = ["LONGEST_MATCH", "WITHOUT_ID", "reading_copy"]
 
 LONGEST_MATCH: dict[str, Any] = {
     "type": "Replace",
@@ -18,6 +18,10 @@ LONGEST_MATCH: dict[str, Any] = {
 }
 """A step that matches nothing, and says that the rules of the step behind it, which is
 `Precompiled`, are those of a SentencePiece model, to be applied as SentencePiece does."""
+
+WITHOUT_ID = " without id: "
+"""What the pieces of a Unigram vocabulary begin with that are read as the unknown token: those of a
+SentencePiece model which the vocabulary of its Transformer lacks. They have the last ids."""
 
 
 def reading_copy(
@@ -28,6 +32,7 @@ def reading_copy(
     - The library finds the special tokens of a Unigram vocabulary in any text that has their
       spelling. In the copy a space is before their names, which is in no text that it reads: such
       vocabularies write spaces as U+2581.
+    - Pieces that begin with `WITHOUT_ID` are found in text, under ids that the tokenizer lacks.
     - The step `Precompiled` of the library is no longest match. Behind `LONGEST_MATCH` it is left
       out in the copy, and done by `Charsmap`.
 
@@ -58,6 +63,7 @@ def reading_copy(
         for entry in state["model"]["vocab"]:
             if entry[0] in special:
                 entry[0] = " " + entry[0]
+            entry[0] = entry[0].removeprefix(WITHOUT_ID)
         state["added_tokens"] = [t for t in state["added_tokens"] if not t["special"]]
         state["post_processor"] = None
     copy = tokenizers.Tokenizer.from_str(json.dumps(state))

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import json
 import pathlib
 import re
 from collections.abc import Iterator, Sequence
@@ -15,8 +16,9 @@ from jaxformer.errors import DataError
 from jaxformer.storage import open_regular
 from jaxformer.text.byte_level import SPACE, byte_token_text
 from jaxformer.text.charsmaps import Charsmap
+from jaxformer.text.framing import Frame, frame_of
 from jaxformer.text.pieces import calls, find_cut, require_known, require_texts
-from jaxformer.text.reading import reading_copy
+from jaxformer.text.reading import WITHOUT_ID, reading_copy
 from jaxformer.text.spelling import MARKED_SPACE, fallback_byte, token_spelling
 from jaxformer.text.stream_decoder import StreamDecoder
 
@@ -33,8 +35,8 @@ class Tokenizer:
     """Turns text into token ids and back; a thin wrapper over one of the `tokenizers` library.
 
     Special tokens, such as the end of text, are never read from text: text that happens to hold
-    their spelling is ordinary text. Nor are any put around it, and texts are neither cut off nor
-    filled up, whatever the file of a tokenizer that was made elsewhere says.
+    their spelling is ordinary text. Only `encode_framed` puts some around it, and texts are neither
+    cut off nor filled up, whatever the file of a tokenizer that was made elsewhere says.
 
     Args:
         tokenizer: tokenizer of the library; its `encode_special_tokens` is set, truncation and
@@ -64,6 +66,13 @@ class Tokenizer:
             )
         self._tokenizer = tokenizer
         vocab: dict[str, int] = tokenizer.get_vocab()
+        # Only of a Unigram vocabulary that has pieces without an id.
+        self._unknown_piece: int | None = None
+        if isinstance(tokenizer.model, models.Unigram):
+            numbered = {t: i for t, i in vocab.items() if not t.startswith(WITHOUT_ID)}
+            if len(numbered) < len(vocab):
+                self._unknown_piece = json.loads(tokenizer.model.__getstate__())["unk_id"]
+                vocab = numbered
         if not vocab:
             raise DataError("a tokenizer must have tokens, got none; train it")
         # There may be ids without a token in a tokenizer that was made elsewhere.
@@ -235,6 +244,42 @@ class Tokenizer:
         """
         return self.encode_documents([text])[0]
 
+    def encode_framed(self, text: str) -> np.ndarray:
+        """Turns a text into token ids, with the special tokens that its model reads around it.
+
+        They are those of the tokenizer's post-processor, such as [CLS] and [SEP], or an end of
+        text; where it has none, these are the tokens of `encode`.
+
+        Args:
+            text: text of any length; the spelling of a special token in it is ordinary text.
+
+        Returns:
+            int32 [tokens].
+
+        Raises:
+            DataError: as for `encode`, or the post-processor is not known.
+
+        Example:
+            >>> from tokenizers import processors
+            >>> from jaxformer.text import byte_tokenizer
+            >>> byte_tokenizer().encode_framed("ab")
+            array([97, 98], dtype=int32)
+            >>> library_tokenizer = tokenizers.Tokenizer.from_str(byte_tokenizer().to_json())
+            >>> library_tokenizer.post_processor = processors.TemplateProcessing(
+            ...     single="$A <|endoftext|>", special_tokens=[("<|endoftext|>", 256)]
+            ... )
+            >>> Tokenizer(library_tokenizer).encode_framed("ab")
+            array([ 97,  98, 256], dtype=int32)
+        """
+        before, after = self._frame
+        return np.concatenate(
+            [np.array(before, np.int32), self.encode(text), np.array(after, np.int32)]
+        )
+
+    @functools.cached_property
+    def _frame(self) -> Frame:
+        return frame_of(self._tokenizer)
+
     def encode_documents(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Turns several texts into token ids, on all cores.
 
@@ -264,7 +309,13 @@ class Tokenizer:
                 encodings = self._encode_group([piece for _, piece in group])
             for (i, _), encoding in zip(group, encodings, strict=True):
                 ids[i].append(np.array(encoding.ids, np.int32))
-        return [np.concatenate(parts) for parts in ids]
+        return [self._known(np.concatenate(parts)) for parts in ids]
+
+    def _known(self, ids: np.ndarray) -> np.ndarray:
+        """The ids, with the unknown token for pieces without one."""
+        if self._unknown_piece is None:
+            return ids
+        return np.where(ids < self._vocab_size, ids, np.int32(self._unknown_piece))
 
     def _encode_group(self, texts: list[str]) -> list[tokenizers.Encoding]:
         try:

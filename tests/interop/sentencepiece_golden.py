@@ -3,6 +3,7 @@
 Written once, with the package: python -m tests.interop.sentencepiece_golden
 """
 
+import contextlib
 import json
 import pathlib
 import tempfile
@@ -22,6 +23,9 @@ _BYTES = {"byte_fallback": True}
 MODELS = {
     "unigram-rules": {"model_type": "unigram", "rules": RULES},
     "bpe-rules": {"model_type": "bpe", "rules": RULES},
+    "t5": {
+        "model_type": "unigram", "rules": RULES, "pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1
+    },
     "unigram-bytes": {"model_type": "unigram", **_BYTES, **_SPACES},
     "llama": {"model_type": "bpe", **_BYTES, **_SPACES, "split_digits": True},
     "gemma": {
@@ -53,11 +57,12 @@ def train(folder, name, *, vocab_size=500, step=9):
     if rules := options.pop("rules", None):
         lines = [f"{_codes(source)}\t{_codes(target)}\n" for source, target in rules]
         (folder / "rules").write_text("".join(lines))
-        options["normalization_rule_tsv"] = str(folder / "rules")
-    sentencepiece.SentencePieceTrainer.train(
-        input=str(folder / "texts"), model_prefix=str(folder / name), vocab_size=vocab_size,
-        character_coverage=1.0, num_threads=1, minloglevel=2, **options,
-    )  # fmt: skip
+        options["normalization_rule_tsv"] = "rules"
+    with contextlib.chdir(folder):  # since the model holds the paths
+        sentencepiece.SentencePieceTrainer.train(
+            input="texts", model_prefix=name, vocab_size=vocab_size, character_coverage=1.0,
+            num_threads=1, minloglevel=2, **options,
+        )  # fmt: skip
     return folder / f"{name}.model"
 
 

@@ -1,0 +1,57 @@
+"""JSON files of a folder of Hugging Face."""
+
+import pathlib
+from typing import Any
+
+from jaxformer.errors import CheckpointError
+from jaxformer.interop.strict_json import parse_object
+from jaxformer.storage import open_regular
+
+__all__ = ["read_bytes", "read_json", "read_json_if_there"]
+
+_MAX_BYTES = 2**26
+# transformers writes 10**30 where a tokenizer has no longest text.
+_MAX_DIGITS = 32
+
+
+def read_bytes(path: pathlib.Path, limit: int = _MAX_BYTES) -> bytes:
+    """Reads a file of at most `limit` bytes.
+
+    Raises:
+        CheckpointError: it cannot be read, or is too large.
+    """
+    try:
+        with open_regular(path) as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise CheckpointError(
+            f"{path} cannot be read: {error.strerror}; give the folder of a model of Hugging Face"
+        ) from None
+    if len(data) > limit:
+        raise CheckpointError(
+            f"{path} is damaged: it must have at most {limit:,} bytes; download it again"
+        )
+    return data
+
+
+def read_json(path: pathlib.Path) -> dict[str, Any]:
+    """Reads a file whose content is one object in JSON.
+
+    Raises:
+        CheckpointError: it cannot be read, or is no such file.
+    """
+    try:
+        return parse_object(read_bytes(path), max_digits=_MAX_DIGITS)
+    except CheckpointError:
+        raise
+    except ValueError as error:
+        raise CheckpointError(f"{path} is damaged: {error}; download it again") from None
+
+
+def read_json_if_there(path: pathlib.Path) -> dict[str, Any]:
+    """Reads a file whose content is one object in JSON; an empty one where there is no file.
+
+    Raises:
+        CheckpointError: it cannot be read, or is no such file.
+    """
+    return read_json(path) if path.exists() else {}

@@ -1,0 +1,221 @@
+"""Tokenizers of SentencePiece files, with the ids and special tokens of each kind of model."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+import tokenizers
+from tokenizers import AddedToken
+
+from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.interop import language_codes
+from jaxformer.interop.sentencepiece_files import Piece, SentencePieceModel, read_sentencepiece
+from jaxformer.interop.sentencepiece_models import convert_sentencepiece
+from jaxformer.interop.tokenizer_settings import TokenizerSettings, add_tokens, set_frame
+from jaxformer.interop.word_vocabularies import read_ids
+from jaxformer.text.reading import WITHOUT_ID
+
+__all__ = [
+    "load_fairseq",
+    "load_llama",
+    "load_m2m_100",
+    "load_marian",
+    "load_t5",
+    "set_language_frame",
+]
+
+_MAX_EXTRA_IDS = 10_000
+# Far below the score of any text in other pieces; times the length, so that the pieces of a text
+# that has none are as long as can be.
+_RARE = -1e6
+# Kinds of fairseq: languages, the first language, and whether its token is before the text.
+_FAIRSEQ: dict[str, tuple[list[str], str, bool]] = {
+    "MBartTokenizer": (language_codes.MBART, "en_XX", False),
+    "MBart50Tokenizer": (language_codes.MBART_50, "en_XX", True),
+    "NllbTokenizer": (language_codes.NLLB, "eng_Latn", True),
+    "XLMRobertaTokenizer": ([], "", False),
+}
+
+
+def load_t5(path: pathlib.Path, settings: TokenizerSettings) -> tokenizers.Tokenizer:
+    """Loads `spiece.model` of T5, with its extra ids at the end, the first one last."""
+    model, extra = read_sentencepiece(path), settings.values.get("extra_ids", 100)
+    if type(extra) is not int or not 0 <= extra <= _MAX_EXTRA_IDS:
+        raise CheckpointError(
+            f"extra_ids of tokenizer_config.json must be in 0 .. {_MAX_EXTRA_IDS:,}, got {extra!r}"
+        )
+    extra_ids = [_control(f"<extra_id_{i}>") for i in reversed(range(extra))]
+    tokenizer = _convert(model, path, [*model.pieces, *extra_ids], settings)
+    set_frame(tokenizer, [], [settings.name("eos", "</s>")])
+    return tokenizer
+
+
+def load_llama(path: pathlib.Path, settings: TokenizerSettings) -> tokenizers.Tokenizer:
+    """Loads `tokenizer.model` of Llama, Mistral or Gemma."""
+    model = read_sentencepiece(path)
+    pieces = list(model.pieces)
+    taken = {piece.text for piece in pieces}
+    for token_id, token in settings.added.items():
+        # Names for the placeholders of a vocabulary.
+        if token_id < len(pieces) and token.content not in taken:
+            pieces[token_id] = _control(token.content)
+    tokenizer = _convert(model, path, pieces, settings)
+    control = {piece.text for piece in pieces if piece.type == "control"}
+    names = {
+        role: settings.name(role, next((n for n in (f"<{role}>", other) if n in control), other))
+        for role, other in (("bos", "<s>"), ("eos", "</s>"))
+    }
+    before = [names["bos"]] if settings.flag("add_bos_token", False) else []
+    set_frame(tokenizer, before, [names["eos"]] if settings.flag("add_eos_token", False) else [])
+    return tokenizer
+
+
+def load_fairseq(
+    path: pathlib.Path, kind: str, settings: TokenizerSettings
+) -> tokenizers.Tokenizer:
+    """Loads `sentencepiece.bpe.model` of mBART, NLLB or XLM-RoBERTa.
+
+    The first ids are those of fairseq, <s>, <pad>, </s> and <unk>, so that all pieces behind them
+    have ids that are one higher than in the file. Languages follow, then <mask>.
+    """
+    if kind not in _FAIRSEQ:
+        raise CheckpointError(
+            f"{path} is of a {kind}, which is not known; save it with transformers as a "
+            "tokenizer.json"
+        )
+    model = read_sentencepiece(path)
+    if [piece.text for piece in model.pieces[:3]] != ["<unk>", "<s>", "</s>"]:
+        raise CheckpointError(
+            f"{path} must begin with the pieces <unk>, <s> and </s>, got "
+            f"{[piece.text for piece in model.pieces[:3]]}; it is of another kind of model"
+        )
+    unknown = Piece(settings.name("unk", "<unk>"), 0.0, "unknown")
+    first = [settings.name(role, f"<{role}>") for role in ("pad",)]
+    first = [settings.name("bos", "<s>"), *first, settings.name("eos", "</s>")]
+    languages = _FAIRSEQ[kind][0]
+    last = [*languages, settings.name("mask", "<mask>")]
+    pieces = [*map(_control, first), unknown, *model.pieces[3:], *map(_control, last)]
+    tokenizer = _convert(model, path, pieces, settings)
+    if kind == "XLMRobertaTokenizer":
+        set_frame(tokenizer, [settings.name("bos", "<s>")], [settings.name("eos", "</s>")])
+    return tokenizer
+
+
+def load_m2m_100(
+    path: pathlib.Path, vocab: pathlib.Path, settings: TokenizerSettings
+) -> tokenizers.Tokenizer:
+    """Loads `sentencepiece.bpe.model` of M2M-100, whose ids are those of `vocab.json`."""
+    model = read_sentencepiece(path)
+    kind = settings.text("language_codes") or "m2m100"
+    if kind not in ("m2m100", "wmt21"):
+        raise CheckpointError(f"language_codes must be 'm2m100' or 'wmt21', got {kind!r}")
+    codes = language_codes.M2M_100 if kind == "m2m100" else language_codes.WMT_21
+    control = [settings.name(role, f"<{role}>") for role in ("pad", "mask")]
+    control += [settings.name("bos", "<s>"), settings.name("eos", "</s>")]
+    pieces = _numbered(model, path, read_ids(vocab), settings.name("unk", "<unk>"), control)
+    named = [_control(f"__{code}__") for code in codes]
+    # Pieces without an id come last.
+    cut = next((i for i, p in enumerate(pieces) if p.text.startswith(WITHOUT_ID)), len(pieces))
+    return _convert(model, path, [*pieces[:cut], *named, *pieces[cut:]], settings)
+
+
+def load_marian(
+    path: pathlib.Path, vocab: pathlib.Path, settings: TokenizerSettings
+) -> tokenizers.Tokenizer:
+    """Loads `source.spm` or `target.spm` of Marian, whose ids are those of `vocab.json`.
+
+    The code of a language, such as >>kan<<, is one token, and the text behind it is read as one
+    that begins there.
+    """
+    model, ids = read_sentencepiece(path), read_ids(vocab)
+    control = [settings.name("eos", "</s>"), settings.name("pad", "<pad>"), "<s>"]
+    codes = [name for name in ids if name.startswith(">>") and name.endswith("<<")]
+    unknown = settings.name("unk", "<unk>")
+    pieces = _numbered(model, path, ids, unknown, control)
+    tokenizer = _convert(model, path, pieces, settings)
+    tokenizer.add_tokens([AddedToken(code, normalized=False, special=False) for code in codes])
+    set_frame(tokenizer, [], [settings.name("eos", "</s>")])
+    return tokenizer
+
+
+def set_language_frame(
+    tokenizer: tokenizers.Tokenizer, kind: str, settings: TokenizerSettings, side: str
+) -> str | None:
+    """Puts a language's token around a text, for the kinds of models that read one, in place.
+
+    Args:
+        tokenizer: to change.
+        kind: class of transformers, such as "NllbTokenizer".
+        settings: of the folder.
+        side: "src" or "tgt".
+
+    Returns:
+        The name of the token; None for other kinds of models.
+    """
+    eos = settings.name("eos", "</s>")
+    source = settings.text("src_lang")
+    chosen = (settings.text("tgt_lang") or source) if side == "tgt" else source
+    if kind == "M2M100Tokenizer":
+        name, is_before = f"__{chosen or 'en'}__", True
+    elif kind in _FAIRSEQ and _FAIRSEQ[kind][0]:
+        _, first, is_before = _FAIRSEQ[kind]
+        name = chosen or first
+        if kind == "NllbTokenizer" and settings.flag("legacy_behaviour", False):
+            is_before = False
+    else:
+        return None
+    set_frame(tokenizer, [name] if is_before else [], [eos] if is_before else [eos, name])
+    return name
+
+
+def _convert(
+    model: SentencePieceModel,
+    path: pathlib.Path,
+    pieces: Sequence[Piece],
+    settings: TokenizerSettings,
+) -> tokenizers.Tokenizer:
+    if len({piece.text for piece in pieces}) < len(pieces):
+        raise CheckpointError(f"{path} has a piece that is spelled like a special token")
+    tokenizer = convert_sentencepiece(model, str(path), vocab=pieces)
+    add_tokens(tokenizer, settings)
+    return tokenizer
+
+
+def _control(name: str) -> Piece:
+    return Piece(name, 0.0, "control")
+
+
+def _numbered(
+    model: SentencePieceModel,
+    path: pathlib.Path,
+    ids: dict[str, int],
+    unknown: str,
+    control: Sequence[str],
+) -> list[Piece]:
+    """Pieces in order of another vocabulary, those last that it lacks."""
+    if unknown not in ids:
+        raise CheckpointError(f"the vocabulary of {path} lacks the unknown token {unknown!r}")
+    if model.byte_fallback:
+        raise ConfigError(f"{path}: byte_fallback with a vocabulary of its own is not supported")
+    known = {piece.text: piece for piece in model.pieces if piece.type == "normal"}
+    pieces = []
+    for name in sorted(ids, key=ids.__getitem__):
+        if name == unknown:
+            pieces.append(Piece(name, 0.0, "unknown"))
+        elif name in control:
+            pieces.append(_control(name))
+        elif name in known:
+            pieces.append(known[name])
+        else:  # of the other language: found in text only where its characters are unknown
+            pieces.append(Piece(name, _RARE * len(name) + 1, "normal"))
+    missing = [piece for text, piece in known.items() if text not in ids]
+    if missing and model.model_type != "unigram":
+        raise ConfigError(
+            f"{path}: the piece {missing[0].text!r}, which the vocabulary of the model lacks, "
+            "cannot be expressed in byte pairs; save the tokenizer with transformers as a "
+            "tokenizer.json"
+        )
+    return [
+        *pieces,
+        *(dataclasses.replace(piece, text=WITHOUT_ID + piece.text) for piece in missing),
+    ]

@@ -1,0 +1,171 @@
+"""Tokenizers of a folder of Hugging Face, of whichever files it has."""
+
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import tokenizers
+
+from jaxformer.interop.sentencepiece_kinds import (
+    load_fairseq,
+    load_llama,
+    load_m2m_100,
+    load_marian,
+    load_t5,
+    set_language_frame,
+)
+from jaxformer.interop.tokenizer_settings import TokenizerSettings, read_settings
+from jaxformer.interop.word_vocabularies import load_byte_pairs, load_word_pieces
+from jaxformer.text import Tokenizer, with_end_of_text
+
+__all__ = ["Tokenizers", "load_tokenizers"]
+
+_JSON = "tokenizer.json"
+_KINDS = {
+    "bart": "BartTokenizer", "bert": "BertTokenizer", "distilbert": "BertTokenizer",
+    "gemma": "GemmaTokenizer", "mbart": "MBartTokenizer", "mt5": "T5Tokenizer",
+    "qwen2": "Qwen2Tokenizer", "qwen3": "Qwen2Tokenizer", "qwen3_moe": "Qwen2Tokenizer",
+    "roberta": "RobertaTokenizer", "t5": "T5Tokenizer", "xlm-roberta": "XLMRobertaTokenizer",
+}  # fmt: skip
+
+
+class Tokenizers(NamedTuple):
+    """Tokenizers of a model: of what it reads, and of what it writes.
+
+    Args:
+        source: of the text that the model is given.
+        target: of the text that it generates; the same object where there is one tokenizer.
+    """
+
+    source: Tokenizer
+    target: Tokenizer
+
+
+class _Made(NamedTuple):
+    source: tokenizers.Tokenizer
+    target: tokenizers.Tokenizer | None = None
+
+
+def load_tokenizers(folder: pathlib.Path, model_type: str) -> Tokenizers | None:
+    """Loads the tokenizers of a folder; neither transformers nor sentencepiece is needed.
+
+    The files are, in this order: `tokenizer.json`; `source.spm`, `target.spm` and `vocab.json`
+    (Marian); `spiece.model` (T5); `tokenizer.model` (Llama, Mistral, Gemma);
+    `sentencepiece.bpe.model` (mBART, NLLB, XLM-RoBERTa; M2M-100, with `vocab.json`); `vocab.json`
+    and `merges.txt` (GPT-2, OPT, RoBERTa, BART, Qwen); `vocab.txt` (BERT, DistilBERT). What
+    `Tokenizer.encode_framed` puts around a text is what these files, `tokenizer_config.json`,
+    `special_tokens_map.json` and `added_tokens.json` say.
+
+    Args:
+        folder: of the model.
+        model_type: of the model, such as "marian".
+
+    Returns:
+        The tokenizers; None where the folder has none of these files. The token that ends a text is
+        `Tokenizer.end_of_text`, unless the vocabulary has another of that name.
+
+    Raises:
+        CheckpointError: a file is damaged, or its kind is not known, and there is no other.
+        ConfigError: a SentencePiece model has settings that cannot be expressed.
+        DataError: `tokenizer.json` cannot be used.
+
+    Example:
+        >>> import tempfile
+        >>> from jaxformer.text import byte_tokenizer
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> print(load_tokenizers(folder, "gpt2"))
+        None
+        >>> byte_tokenizer().save(folder / "tokenizer.json")
+        >>> load_tokenizers(folder, "gpt2").target.encode("a")
+        array([97], dtype=int32)
+    """
+    settings = read_settings(folder)
+    kind = _kind(folder, model_type, settings)
+    errors: list[ValueError] = []
+    for load in _candidates(folder, kind, settings):
+        try:
+            made = load()
+            break
+        except ValueError as error:
+            errors.append(error)
+    else:
+        if errors:
+            raise errors[0]
+        return None
+    target = made.target
+    is_json = (folder / _JSON).exists()
+    language = None
+    # A tokenizer.json says what is around a text, but for classes that replace it.
+    if not is_json or settings.text("tokenizer_class") in (kind, f"{kind}Fast"):
+        language = set_language_frame(made.source, kind, settings, "src")
+    if language is not None and settings.text("tgt_lang") not in (None, language):
+        target = tokenizers.Tokenizer.from_str(made.source.to_str())
+        set_language_frame(target, kind, settings, "tgt")
+    end = settings.names.get("eos") or (None if is_json else _default_end(made.source))
+    source = _with_end(made.source, end)
+    return Tokenizers(source, source if target is None else _with_end(target, end))
+
+
+def _kind(folder: pathlib.Path, model_type: str, settings: TokenizerSettings) -> str:
+    """Class of transformers, without "Fast" at its end."""
+    if (name := settings.text("tokenizer_class")) is not None:
+        name = name.removesuffix("Fast")
+        if name not in ("PreTrainedTokenizer", "TokenizersBackend"):
+            return name
+    if model_type == "m2m_100":
+        return "M2M100Tokenizer" if (folder / "vocab.json").exists() else "NllbTokenizer"
+    return _KINDS.get(model_type, "GPT2Tokenizer")
+
+
+def _candidates(
+    folder: pathlib.Path, kind: str, settings: TokenizerSettings
+) -> Iterator[Callable[[], _Made]]:
+    """Ways to load what is there, in order."""
+
+    def there(*names: str) -> bool:
+        return all((folder / name).exists() for name in names)
+
+    if there(_JSON):
+        yield lambda: _Made(_read_json(folder / _JSON))
+    if there("source.spm"):
+        yield lambda: _marian(folder, settings)
+    if there("spiece.model"):
+        yield lambda: _Made(load_t5(folder / "spiece.model", settings))
+    if there("tokenizer.model"):
+        yield lambda: _Made(load_llama(folder / "tokenizer.model", settings))
+    if there(name := "sentencepiece.bpe.model"):
+        if kind == "M2M100Tokenizer":
+            yield lambda: _Made(load_m2m_100(folder / name, folder / "vocab.json", settings))
+        else:
+            yield lambda: _Made(load_fairseq(folder / name, kind, settings))
+    if there("merges.txt"):
+        yield lambda: _Made(load_byte_pairs(folder, kind, settings))
+    if there("vocab.txt"):
+        yield lambda: _Made(load_word_pieces(folder, settings))
+
+
+def _marian(folder: pathlib.Path, settings: TokenizerSettings) -> _Made:
+    vocab = folder / "vocab.json"
+    separate = settings.flag("separate_vocabs", False)
+    return _Made(
+        load_marian(folder / "source.spm", vocab, settings),
+        load_marian(
+            folder / "target.spm", folder / "target_vocab.json" if separate else vocab, settings
+        ),
+    )
+
+
+def _read_json(path: pathlib.Path) -> tokenizers.Tokenizer:
+    return tokenizers.Tokenizer.from_str(Tokenizer.load(path).to_json())
+
+
+def _default_end(made: tokenizers.Tokenizer) -> str | None:
+    return next((name for name in ("</s>", "<eos>") if made.token_to_id(name) is not None), None)
+
+
+def _with_end(made: tokenizers.Tokenizer, end: str | None) -> Tokenizer:
+    """Names the end of text, which transformers calls eos."""
+    tokenizer = Tokenizer(made)
+    if tokenizer.end_of_text is not None or end is None:
+        return tokenizer
+    return with_end_of_text(tokenizer, end)

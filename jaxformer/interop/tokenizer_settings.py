@@ -1,0 +1,181 @@
+"""What a folder of Hugging Face says about its tokenizer, beside the vocabulary."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, processors
+
+from jaxformer.errors import CheckpointError
+from jaxformer.interop.json_files import read_json_if_there
+
+__all__ = ["TokenizerSettings", "add_tokens", "read_settings", "set_frame", "token_name"]
+
+ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerSettings:
+    """Settings of a tokenizer, of all files that may have some.
+
+    Args:
+        values: content of `tokenizer_config.json`.
+        names: names of the special tokens, by their roles, such as "eos".
+        added: tokens beside the vocabulary, or flags of tokens in it, by their ids.
+        extra: names of other special tokens.
+    """
+
+    values: dict[str, Any]
+    names: dict[str, str]
+    added: dict[int, AddedToken]
+    extra: tuple[str, ...]
+
+    def flag(self, name: str, default: bool) -> bool:
+        """A setting that is true or false; the default where it is missing or null.
+
+        Raises:
+            CheckpointError: it is something else.
+        """
+        value = self.values.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise CheckpointError(
+                f"{name} of tokenizer_config.json must be true or false, got {value!r}"
+            )
+        return default if value is None else value
+
+    def text(self, name: str) -> str | None:
+        """A setting that is a text; None where it is missing or null.
+
+        Raises:
+            CheckpointError: it is something else.
+        """
+        value = self.values.get(name)
+        if value is not None and not isinstance(value, str):
+            raise CheckpointError(f"{name} of tokenizer_config.json must be text, got {value!r}")
+        return value
+
+    def name(self, role: str, default: str) -> str:
+        """Name of the special token of a role."""
+        return self.names.get(role, default)
+
+
+def read_settings(folder: pathlib.Path) -> TokenizerSettings:
+    """Reads `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`.
+
+    As in transformers, the latter two count only where the first has no `added_tokens_decoder`.
+
+    Args:
+        folder: that may have these files.
+
+    Raises:
+        CheckpointError: one is damaged.
+    """
+    values = read_json_if_there(folder / "tokenizer_config.json")
+    decoder = values.get("added_tokens_decoder")
+    special: dict[str, Any] = {}
+    added: dict[int, AddedToken] = {}
+    if decoder is None:
+        special = read_json_if_there(folder / "special_tokens_map.json")
+    merged = values | special
+    names = {role: token_name(merged.get(f"{role}_token")) for role in ROLES}
+    extra = merged.get("extra_special_tokens") or merged.get("additional_special_tokens") or ()
+    extra = tuple(
+        name
+        for value in (extra.values() if isinstance(extra, dict) else extra)
+        if (name := token_name(value)) is not None
+    )
+    if decoder is None:
+        known = {*names.values(), *extra}
+        for name, token_id in read_json_if_there(folder / "added_tokens.json").items():
+            is_special = name in known
+            token = AddedToken(name, normalized=not is_special, special=is_special)
+            added[_id(token_id, folder)] = token
+    else:
+        for token_id, token in _pairs(decoder, folder):
+            added[_id(token_id, folder)] = _added_token(token, folder)
+    return TokenizerSettings(
+        values, {role: name for role, name in names.items() if name is not None}, added, extra
+    )
+
+
+def token_name(value: Any) -> str | None:
+    """Name of a token that is written as text, or as an object with its content."""
+    content = value.get("content") if isinstance(value, dict) else value
+    return content if isinstance(content, str) else None
+
+
+def add_tokens(tokenizer: tokenizers.Tokenizer, settings: TokenizerSettings) -> None:
+    """Gives a converted tokenizer the special and added tokens of its folder, in place.
+
+    Raises:
+        CheckpointError: an added token has an id that it cannot have.
+    """
+    for token_id, token in sorted(settings.added.items()):
+        there = tokenizer.token_to_id(token.content)
+        # A new token gets the next id.
+        expected = tokenizer.get_vocab_size() if there is None else there
+        if token_id != expected:
+            raise CheckpointError(
+                f"the added token {token.content!r} has the id {token_id} in the folder, where the "
+                f"vocabulary has it at {expected}; download tokenizer_config.json and the "
+                "vocabulary again"
+            )
+        tokenizer.add_tokens([token])
+    special = [*settings.names.values(), *settings.extra]
+    tokenizer.add_special_tokens(list(dict.fromkeys(special)))
+
+
+def set_frame(tokenizer: tokenizers.Tokenizer, before: Sequence[str], after: Sequence[str]) -> None:
+    """Sets the special tokens that are put around a text, by their names.
+
+    Raises:
+        CheckpointError: the tokenizer has no such token.
+    """
+    ids = {}
+    for name in (*before, *after):
+        token_id = tokenizer.token_to_id(name)
+        if token_id is None:
+            raise CheckpointError(
+                f"the special token {name!r} around a text is not in the vocabulary; download the "
+                "tokenizer's files again"
+            )
+        ids[name] = token_id
+    if ids:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=[*before, "$A", *after],
+            pair=[*before, "$A", "$B", *after],
+            special_tokens=list(ids.items()),
+        )
+
+
+def _added_token(value: Any, folder: pathlib.Path) -> AddedToken:
+    flags = {name: value.get(name, False) for name in _FLAGS} if isinstance(value, dict) else {}
+    name = token_name(value)
+    if not name or not all(isinstance(flag, bool) for flag in flags.values()):
+        raise CheckpointError(
+            f"{folder / 'tokenizer_config.json'} is damaged: an added token is {value!r}; download "
+            "it again"
+        )
+    return AddedToken(name, **flags)
+
+
+def _pairs(value: Any, folder: pathlib.Path) -> list[tuple[Any, Any]]:
+    if not isinstance(value, dict):
+        raise CheckpointError(
+            f"{folder / 'tokenizer_config.json'} is damaged: added_tokens_decoder is no object; "
+            "download it again"
+        )
+    return list(value.items())
+
+
+def _id(value: Any, folder: pathlib.Path) -> int:
+    if isinstance(value, str) and value.isdecimal() and len(value) < 10:
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
+        raise CheckpointError(
+            f"{folder} is damaged: the id of an added token is {value!r}; download it again"
+        )
+    return value

@@ -1,0 +1,151 @@
+"""Tokenizers of folders of every kind, against what transformers has made of texts."""
+
+import json
+
+import pytest
+
+from jaxformer.errors import CheckpointError
+from jaxformer.interop.tokenizer_files import load_tokenizers
+from tests.interop import tokenizer_folders
+from tests.interop.sentencepiece_golden import FOLDER
+from tests.interop.tokenizer_folders import FOLDERS, GOLDEN, texts_of
+
+EXPECTED = json.loads(GOLDEN.read_text())
+
+
+def load(folder):
+    model_type = json.loads((folder / "config.json").read_text())["model_type"]
+    return load_tokenizers(folder, model_type)
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_texts_are_read_as_in_transformers_with_the_tokens_around_them(name, tmp_path):
+    FOLDERS[name](tmp_path)
+    found = load(tmp_path)
+    for side, tokenizer in (("source", found.source), ("target", found.target)):
+        for text, ids in zip(texts_of(name), EXPECTED[name][side], strict=True):
+            assert tokenizer.encode_framed(text).tolist() == ids, (side, text)
+            again = type(tokenizer).from_json(tokenizer.to_json())
+            assert again.encode_framed(text).tolist() == ids
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("name", FOLDERS)
+def test_golden_ids_are_those_of_transformers(name, tmp_path):
+    FOLDERS[name](tmp_path)
+    assert tokenizer_folders.expected(name, tmp_path) == EXPECTED[name]
+
+
+def test_one_tokenizer_is_the_same_object(tmp_path):
+    tokenizer_folders.t5(tmp_path)
+    found = load(tmp_path)
+    assert found.source is found.target
+
+
+@pytest.mark.parametrize(
+    ("name", "token"),
+    [("nllb", "kan_Knda"), ("mbart", "hi_IN"), ("mbart-50", "hi_IN"), ("m2m-100", "__kn__")],
+)
+def test_languages_are_special_tokens(name, token, tmp_path):
+    FOLDERS[name](tmp_path)
+    found = load(tmp_path).source
+    language = found.special_id(token)
+    assert language is not None
+    assert language not in found.encode(f"a {token} b").tolist()
+    assert found.decode([*found.encode("hello"), language]) == "hello"
+
+
+def test_extra_ids_of_t5_are_the_last_ones_and_count_down(tmp_path):
+    tokenizer_folders.t5(tmp_path)
+    found = load(tmp_path).source
+    assert [found.special_id(f"<extra_id_{i}>") for i in (0, 99)] == [599, 500]
+
+
+def test_pieces_that_the_vocabulary_lacks_are_unknown_and_have_no_id(tmp_path):
+    tokenizer_folders.marian(tmp_path)
+    found = load(tmp_path).source
+    vocab = json.loads((tmp_path / "vocab.json").read_text())
+    assert found.vocab_size == len(vocab)
+    pieces = tokenizer_folders._pieces("unigram-rules")
+    missing = [piece for piece in pieces if piece.isascii() and piece not in vocab]
+    assert vocab["<unk>"] in found.encode(missing[0]).tolist()
+    every = found.encode(" ".join(pieces))
+    assert every.max() < len(vocab)
+
+
+def test_spellings_of_special_tokens_are_text_everywhere(tmp_path):
+    for name, write in FOLDERS.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        write(folder)
+        for tokenizer in load(folder):
+            special = [t for t in ("<s>", "</s>", "<pad>", "[SEP]") if tokenizer.special_id(t)]
+            ids = {tokenizer.special_id(t) for t in special}
+            assert not ids & set(tokenizer.encode("a " + " ".join(special)).tolist()), name
+
+
+def test_folder_without_a_tokenizer_has_none(tmp_path):
+    assert load_tokenizers(tmp_path, "llama") is None
+
+
+def test_tokenizer_json_comes_first_and_a_file_that_cannot_be_read_last(tmp_path):
+    tokenizer_folders.llama(tmp_path)
+    expected = load(tmp_path).source.encode("hello").tolist()
+    (tmp_path / "spiece.model").write_bytes(b"\x0a\x7f")
+    assert load(tmp_path).source.encode("hello").tolist() == expected
+    (tmp_path / "tokenizer.model").write_bytes(b"a tiktoken file")
+    with pytest.raises(CheckpointError, match="spiece.model is no SentencePiece model"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "change", "why"),
+    [
+        ("t5", "tokenizer_config.json", {"extra_ids": -1}, "extra_ids .* must be in 0"),
+        ("t5", "tokenizer_config.json", {"eos_token": 3, "src_lang": 7}, "src_lang .* text, got 7"),
+        ("nllb", "tokenizer_config.json", {"src_lang": "xx"}, "'xx' around a text is not in"),
+        ("llama", "tokenizer_config.json", {"add_bos_token": "yes"}, "add_bos_token .* got 'yes'"),
+        ("llama", "added_tokens.json", {"<x>": 777}, "'<x>' has the id 777 in the folder, where"),
+        ("llama", "added_tokens.json", {"<x>": "y"}, "id of an added token is 'y'"),
+        ("qwen2", "tokenizer_config.json", {"added_tokens_decoder": {"1": 5}}, "token is 5"),
+        ("qwen2", "tokenizer_config.json", {"added_tokens_decoder": 5}, "is no object"),
+        ("gpt2", "tokenizer_config.json", {"tokenizer_class": "XTokenizer"}, "of a XTokenizer"),
+        ("mbart", "tokenizer_config.json", {"tokenizer_class": "XTokenizer"}, "of a XTokenizer"),
+        ("m2m-100", "tokenizer_config.json", {"language_codes": "x"}, "language_codes must be"),
+        ("gpt2", "vocab.json", {"zzzz": 5}, "ids 0 .. 320, each once"),
+        ("marian", "vocab.json", {"</s>": 1}, "ids 0 .. 432, each once"),
+    ],
+)
+def test_damaged_settings_are_one_clear_error(name, file, change, why, tmp_path):
+    FOLDERS[name](tmp_path)
+    path = tmp_path / file
+    values = json.loads(path.read_text())
+    if file == "added_tokens.json":
+        values = {}
+    path.write_text(json.dumps(values | change))
+    with pytest.raises(CheckpointError, match=why):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "content", "why"),
+    [
+        ("gpt2", "merges.txt", "#version: 0.2\na b c\n", "line 2: a merge is two tokens"),
+        ("gpt2", "merges.txt", "a zzz\n", "line 1: a merge is two tokens"),
+        ("bert", "vocab.txt", "a\nb\n", "lacks the special token '\\[UNK\\]'"),
+        ("bert", "vocab.txt", b"\xff", "is no UTF-8"),
+    ],
+)
+def test_damaged_vocabularies_are_one_clear_error(name, file, content, why, tmp_path):
+    FOLDERS[name](tmp_path)
+    data = content if isinstance(content, bytes) else content.encode()
+    (tmp_path / file).write_bytes(data)
+    with pytest.raises(CheckpointError, match=why):
+        load(tmp_path)
+
+
+def test_model_of_another_kind_is_refused(tmp_path):
+    tokenizer_folders.mbart(tmp_path)
+    (tmp_path / "sentencepiece.bpe.model").write_bytes((FOLDER / "t5.model").read_bytes())
+    with pytest.raises(CheckpointError, match="must begin with the pieces <unk>, <s> and </s>"):
+        load(tmp_path)
