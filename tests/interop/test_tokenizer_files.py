@@ -30,6 +30,7 @@ def test_texts_are_read_as_in_transformers_with_the_tokens_around_them(name, tmp
 
 
 @pytest.mark.parity
+@pytest.mark.filterwarnings("ignore:Recommended")  # sacremoses, which Marian does not use here
 @pytest.mark.parametrize("name", FOLDERS)
 def test_golden_ids_are_those_of_transformers(name, tmp_path):
     FOLDERS[name](tmp_path)
