@@ -8,6 +8,7 @@ from jaxformer import __version__, stopping
 from jaxformer.cli.commands import (
     Command,
     Configs,
+    Convert,
     Generate,
     Plot,
     Predict,
@@ -15,6 +16,7 @@ from jaxformer.cli.commands import (
     Verify,
 )
 from jaxformer.cli.configs import configs
+from jaxformer.cli.convert import convert
 from jaxformer.cli.inference import generate, predict, translate
 from jaxformer.cli.inspection import inspect
 from jaxformer.cli.mistakes import exit_for_mistake
@@ -72,6 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             predict(command)
         elif isinstance(command, Plot):
             plot(command)
+        elif isinstance(command, Convert):
+            convert(command)
         elif isinstance(command, Verify):
             verify(command)
         else:

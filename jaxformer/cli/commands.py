@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -11,6 +11,7 @@ from jaxformer.config import SamplingOptions, SearchOptions
 __all__ = [
     "Command",
     "Configs",
+    "Convert",
     "Evaluate",
     "Generate",
     "Inspect",
@@ -122,10 +123,20 @@ class ParamsMesh:
 
 @dataclasses.dataclass(frozen=True)
 class Opening:
-    """How a run is opened."""
+    """How a run, or a folder of Hugging Face, is opened."""
 
     step: int | None = None
-    """Checkpoint to use; the one with the lowest validation loss when not given."""
+    """Checkpoint of a run to use; the one with the lowest validation loss when not given."""
+
+    dtype: Literal["float32", "bfloat16"] | None = None
+    """Of a folder of Hugging Face: dtype of parameters and computation; that of its files when not
+    given."""
+
+    max_len: int | None = None
+    """Of a folder of Hugging Face: longest text in tokens; what its config says when not given."""
+
+    ignore: tuple[str, ...] = ()
+    """Of a folder of Hugging Face: fields of its JSON files that are known not to matter."""
 
     mesh: ParamsMesh = ParamsMesh()
 
@@ -138,7 +149,7 @@ class Generate:
     """
 
     run: tyro.conf.Positional[pathlib.Path]
-    """Run folder, such as runs/quickstart."""
+    """Run folder, such as runs/quickstart; or a folder of Hugging Face."""
 
     prompt: str
     """Text to continue."""
@@ -171,7 +182,7 @@ class Translate:
     """
 
     run: tyro.conf.Positional[pathlib.Path]
-    """Run folder, such as runs/phrasebook_en_kn."""
+    """Run folder, such as runs/phrasebook_en_kn; or a folder of Hugging Face."""
 
     text: tyro.conf.Positional[str | None] = None
     """Sentence to translate; when not given, each line of the file or of standard input is one."""
@@ -204,7 +215,7 @@ class Predict:
     """
 
     run: tyro.conf.Positional[pathlib.Path]
-    """Run folder, such as runs/masked_python."""
+    """Run folder, such as runs/masked_python; or a folder of Hugging Face."""
 
     text: tyro.conf.Positional[str | None] = None
     """Text to predict for; when not given, each line of the file or of standard input is one."""
@@ -227,13 +238,42 @@ class Evaluate:
     """
 
     run: tyro.conf.Positional[pathlib.Path]
-    """Run folder, such as runs/quickstart."""
+    """Run folder, such as runs/quickstart; or a folder of Hugging Face."""
 
     data: tuple[pathlib.Path, ...] = ()
     """Files to measure it on instead, read as its training data was: text files, a TSV file of
     pairs or an aligned file of each language, or TSV files of text, tab, label."""
 
     opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
+
+
+@dataclasses.dataclass(frozen=True)
+class Convert:
+    """Convert a run to a folder of Hugging Face, or such a folder to a run.
+
+    transformers, and what else reads its format, can load the folder that a run becomes, where a
+    family there computes what the model does. Of a target that ends in .safetensors, the file gets
+    the parameters alone, under their own paths, and a .toml beside it the model's config.
+    """
+
+    source: tyro.conf.Positional[pathlib.Path]
+    """Run folder; or a folder of Hugging Face, or the id of a model there, OWNER/MODEL."""
+
+    target: tyro.conf.Positional[pathlib.Path]
+    """Folder to make, or file that ends in .safetensors."""
+
+    step: int | None = None
+    """Checkpoint of a run to use; the one with the lowest validation loss when not given."""
+
+    model_type: str | None = None
+    """Family to write, such as llama; the first that computes what the model does when not
+    given."""
+
+    dtype: Literal["float32", "bfloat16"] | None = None
+    """Dtype of what is written; that of the parameters when not given."""
+
+    ignore: tuple[str, ...] = ()
+    """Of a folder of Hugging Face: fields of its JSON files that are known not to matter."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -275,7 +315,7 @@ class PlotPositions:
     """
 
     run: tyro.conf.Positional[pathlib.Path]
-    """Run folder, such as runs/quickstart."""
+    """Run folder, such as runs/quickstart; or a folder of Hugging Face."""
 
     output: pathlib.Path = pathlib.Path("positions.png")
     """File to write, .png, .svg or .pdf."""
@@ -295,7 +335,7 @@ class PlotAttention:
     """
 
     run: tyro.conf.Positional[pathlib.Path]
-    """Run folder, such as runs/phrasebook_en_kn."""
+    """Run folder, such as runs/phrasebook_en_kn; or a folder of Hugging Face."""
 
     text: str
     """Text whose attention is shown; of an encoder-decoder, the source."""
@@ -333,6 +373,7 @@ Command = (
     | Annotated[Translate, tyro.conf.subcommand("translate")]
     | Annotated[Predict, tyro.conf.subcommand("predict")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Convert, tyro.conf.subcommand("convert")]
     | Annotated[Verify, tyro.conf.subcommand("verify")]
     | Annotated[Plot, tyro.conf.subcommand("plot")]
 )

@@ -5,10 +5,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jaxformer.cli.commands import Inspect
-from jaxformer.cli.overrides import implied_settings, override_config, split_cpu_for
+from jaxformer.cli.overrides import (
+    implied_settings,
+    load_with_start,
+    override_config,
+    split_cpu_for,
+)
 from jaxformer.cli.parsing import parse
 from jaxformer.cli.terminal import for_terminal, show, show_named, width
-from jaxformer.config import load_config
 
 if TYPE_CHECKING:
     from jaxformer.runs import BatchReport, DataReport, LengthHistogram, SharedTexts, TextFigures
@@ -30,7 +34,7 @@ def inspect(words: Sequence[str]) -> None:
     command, overrides = parse(
         Inspect, args=list(words), prog="jaxformer inspect", return_unknown_args=True
     )
-    loaded = load_config(command.config)
+    loaded = load_with_start(command.config, overrides)
     config = override_config(loaded, overrides, prog=f"jaxformer train {command.config}")
     split_cpu_for(config)
     from jaxformer import runs

@@ -29,7 +29,11 @@ def open_for(
     mesh = None
     if not (fsdp is None and tensor is None):
         mesh = MeshConfig(fsdp=1 if fsdp is None else fsdp, tensor=1 if tensor is None else tensor)
-    run = runs.open_run(command.run, command.opening.step, mesh=mesh)
+    opening = command.opening
+    run = runs.open_run(
+        command.run, opening.step, mesh=mesh, dtype=opening.dtype, max_len=opening.max_len,
+        ignore=opening.ignore,
+    )  # fmt: skip
     if abilities:
         run.require(*abilities)
     return run

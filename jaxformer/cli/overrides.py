@@ -2,8 +2,9 @@
 
 import copy
 import dataclasses
+import pathlib
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tyro
@@ -11,7 +12,12 @@ import tyro
 from jaxformer.cli.hosts import LAUNCH_HELP
 from jaxformer.cli.parsing import parse
 from jaxformer.cli.suggestions import suggested_keys
-from jaxformer.config import ExperimentConfig, SyntheticConfig, config_differences
+from jaxformer.config import (
+    ExperimentConfig,
+    SyntheticConfig,
+    config_differences,
+    load_config,
+)
 from jaxformer.config.checks import field_types, union_members
 from jaxformer.config.data import SOURCES
 from jaxformer.config.files import toml_value
@@ -19,7 +25,13 @@ from jaxformer.config.kinds import Kinds, kinds_of
 from jaxformer.config.schema import source_of_paths
 from jaxformer.errors import ConfigError
 
-__all__ = ["config_path", "implied_settings", "override_config", "split_cpu_for"]
+__all__ = [
+    "config_path",
+    "implied_settings",
+    "load_with_start",
+    "override_config",
+    "split_cpu_for",
+]
 
 # Keys of what a config says of its own data, and of no other.
 _OF_OWN_DATA = ("data.source", "data.mixture", "data.validation_paths", "samples.prompts")
@@ -39,6 +51,41 @@ def config_path(kind: type, words: Sequence[str], *, prog: str) -> tuple[str, li
     if not words[0].startswith("-"):
         return words[0], list(words[1:])
     return parse(kind, args=list(words), prog=prog).config, []
+
+
+def load_with_start(path: str, words: Sequence[str]) -> ExperimentConfig:
+    """Reads a config, which may leave out what the run or folder that it starts from says.
+
+    Args:
+        path: of the config.
+        words: flags and values of the command line, `--init-from` and `--out` perhaps among them.
+
+    Raises:
+        ConfigError: as in `load_config`.
+        CheckpointError: there is no such run or folder to start from, or it is damaged.
+    """
+
+    def complete(values: Mapping[str, Any]) -> Mapping[str, Any]:
+        given = {
+            name: _flag_value(words, name) or values.get(name) for name in ("init_from", "out")
+        }
+        if given["init_from"] is None:
+            return values
+        from jaxformer.runs import complete_tables
+
+        out = given["out"] or f"runs/{pathlib.Path(path).stem}"
+        return complete_tables(values, given["init_from"], out)
+
+    return load_config(path, complete=complete)
+
+
+def _flag_value(words: Sequence[str], name: str) -> str | None:
+    """Value of a flag, such as `--init-from x` or `--init-from=x`; None where it is not given."""
+    for index, word in enumerate(words):
+        flag, equals, value = word.partition("=")
+        if word.startswith("--") and _key(flag) == name:
+            return value if equals else next(iter(words[index + 1 :]), None)
+    return None
 
 
 def split_cpu_for(config: ExperimentConfig) -> None:

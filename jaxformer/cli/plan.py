@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jaxformer.cli.commands import Plan as PlanCommand
-from jaxformer.cli.overrides import override_config
+from jaxformer.cli.overrides import load_with_start, override_config
 from jaxformer.cli.parsing import parse
 from jaxformer.cli.terminal import show_named
-from jaxformer.config import load_config
 from jaxformer.errors import ConfigError
 from jaxformer.memory import readable_bytes
 
@@ -33,7 +32,7 @@ def plan(words: Sequence[str]) -> None:
         )
     if command.devices is not None and command.devices < 1:
         raise ConfigError(f"devices must be at least 1, got {command.devices}")
-    loaded = load_config(command.config)
+    loaded = load_with_start(command.config, overrides)
     config = override_config(loaded, overrides, prog=f"jaxformer train {command.config}")
     import jax
 

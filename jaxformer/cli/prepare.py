@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from jaxformer.cli.commands import Prepare
-from jaxformer.cli.overrides import config_path, implied_settings, override_config
+from jaxformer.cli.overrides import config_path, implied_settings, load_with_start, override_config
 from jaxformer.cli.terminal import show
-from jaxformer.config import load_config
 
 __all__ = ["prepare"]
 
@@ -17,7 +16,7 @@ def prepare(words: Sequence[str]) -> None:
         words: config, and flags of the config.
     """
     path, overrides = config_path(Prepare, words, prog="jaxformer prepare")
-    loaded = load_config(path)
+    loaded = load_with_start(path, overrides)
     config = override_config(loaded, overrides, prog=f"jaxformer prepare {path}")
     from jaxformer import runs
 

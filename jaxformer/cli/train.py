@@ -11,9 +11,15 @@ from jaxformer.cli.commands import Evaluate, Train
 from jaxformer.cli.figures import cannot_draw, write_figure
 from jaxformer.cli.hosts import pop_launch, several_hosts
 from jaxformer.cli.opening import open_for
-from jaxformer.cli.overrides import config_path, implied_settings, override_config, split_cpu_for
+from jaxformer.cli.overrides import (
+    config_path,
+    implied_settings,
+    load_with_start,
+    override_config,
+    split_cpu_for,
+)
 from jaxformer.cli.terminal import flush, for_terminal, lasting_output, show, width
-from jaxformer.config import ExperimentConfig, changed_settings, load_config
+from jaxformer.config import ExperimentConfig, changed_settings
 from jaxformer.errors import ConfigError, DataError, StorageError
 from jaxformer.stopping import saved_note, say_stopped
 from jaxformer.storage import write_whole
@@ -37,7 +43,7 @@ def train(words: Sequence[str]) -> None:
     with lasting_output():
         path, overrides = config_path(Train, words, prog="jaxformer train")
         launch, overrides = pop_launch(overrides)
-        loaded = load_config(path)
+        loaded = load_with_start(path, overrides)
         config = override_config(loaded, overrides, prog=f"jaxformer train {path}")
         _train(config, launch, implied_settings(loaded, config, overrides))
 
@@ -124,7 +130,8 @@ def _report(folder: pathlib.Path, result: "FitResult") -> None:
 def _print_evaluation(run: "Run", data: Sequence[pathlib.Path] = ()) -> None:
     result = run.evaluate(data or None)
     loss = "loss" if data else "validation loss"
-    show(f"{loss} at step {run.step}: {result}, over {result.predicted:,} {result.unit}s")
+    where = "" if run.step is None else f" at step {run.step}"
+    show(f"{loss}{where}: {result}, over {result.predicted:,} {result.unit}s")
     for line in result.details:
         show(line)
 

@@ -5,7 +5,7 @@ import json
 import pathlib
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeGuard
 
 from jaxformer.config.checks import field_types, suggestion
@@ -30,7 +30,11 @@ __all__ = [
 ]
 
 
-def load_config(path: str | pathlib.Path) -> ExperimentConfig:
+def load_config(
+    path: str | pathlib.Path,
+    *,
+    complete: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+) -> ExperimentConfig:
     """Reads an experiment config from a TOML file; unknown keys are errors.
 
     Where data.paths are given and no data.source, they are files of what the model is trained on:
@@ -38,6 +42,8 @@ def load_config(path: str | pathlib.Path) -> ExperimentConfig:
 
     Args:
         path: TOML file, or the name of one of `ready_configs`, which a file of that name hides.
+        complete: function of the file's contents to what is read in their place, such as one that
+            fills in what the file may leave out.
 
     Returns:
         The config; `out` is filled in with "runs/" and the file's stem where the file has none.
@@ -61,6 +67,8 @@ def load_config(path: str | pathlib.Path) -> ExperimentConfig:
         raise ConfigError(f"{path}: its values are nested too deeply; flatten them") from None
     except ValueError as error:  # bad TOML, bad UTF-8, a number of too many digits
         raise ConfigError(f"{path}: not a TOML file: {error}") from None
+    if complete is not None:
+        values = dict(complete(values))
     try:
         config = config_from_dict(ExperimentConfig, with_source_of_paths(values))
     except ConfigError as error:

@@ -113,7 +113,7 @@ class ExperimentConfig:
         out: run folder; "runs/NAME" for configs/NAME.toml when not given.
         init_from: run folder that a new run starts from: it takes over the weights of the lowest
             validation loss, or of a step, "FOLDER@STEP", and the tokenizers. The optimizer's state
-            is new.
+            is new. Also a folder of Hugging Face, or the id of a model there, OWNER/MODEL.
         seed: seed of the initial parameters, the data order, dropout and samples.
         model: the Transformer.
         data: data source and validation split.
@@ -175,7 +175,7 @@ class ExperimentConfig:
                 f"data.source {source!r} needs training.{wanted}, got none: its sequences have "
                 + ("one length" if self.has_one_length else "unequal lengths")
             )
-        tokenizers = ("byte", "file")  # those that are not trained on text
+        tokenizers = ("byte", "file", "pretrained")  # those that are not trained on text
         if not SOURCES[source].has_text and self.tokenizer.kind not in tokenizers:
             # A run to start from has the tokenizer, whatever it was trained on.
             if self.init_from is None:

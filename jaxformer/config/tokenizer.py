@@ -14,7 +14,8 @@ class TokenizerConfig:
     """Tokenizer: how text becomes token ids.
 
     Args:
-        kind: "character", "byte", "word" or byte-level "bpe"; or "file", one that is there already.
+        kind: "character", "byte", "word" or byte-level "bpe"; "file", one that is there already; or
+            "pretrained", that of the model that a run starts from.
         path: for "file": a tokenizer.json, in the format of the `tokenizers` library, as models on
             Hugging Face have it.
         end_of_text: for "file": the token of it that ends a text, such as "</s>"; when not given,
@@ -28,7 +29,7 @@ class TokenizerConfig:
             vocabulary of its own.
     """
 
-    kind: Literal["character", "byte", "word", "bpe", "file"] = "bpe"
+    kind: Literal["character", "byte", "word", "bpe", "file", "pretrained"] = "bpe"
     path: str | None = None
     end_of_text: str | None = None
     vocab_size: int | None = None
@@ -46,7 +47,7 @@ class TokenizerConfig:
                 "vocab_size of a byte-level BPE must be at least 257 (256 bytes and the end of "
                 f"text), got vocab_size={self.vocab_size}"
             )
-        if self.kind in ("byte", "character", "file") and self.vocab_size is not None:
+        if self.kind in ("byte", "character", "file", "pretrained") and self.vocab_size is not None:
             raise ConfigError(
                 f"vocab_size is for word and bpe tokenizers, got kind={self.kind!r} and "
                 f"vocab_size={self.vocab_size}; remove it"

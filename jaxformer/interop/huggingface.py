@@ -1,10 +1,11 @@
 """Models of Hugging Face: loaded from a folder of theirs, and saved as one."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
 import jax
@@ -25,10 +26,12 @@ from jaxformer.interop.weights import read_params, tensors_of_params
 from jaxformer.storage import make_folder, open_regular, write_whole
 from jaxformer.text import Tokenizer, with_end_of_text
 
-__all__ = ["HuggingFaceModel", "load_huggingface", "save_huggingface"]
+__all__ = ["HuggingFaceFolder", "HuggingFaceModel", "load_huggingface", "open_huggingface",
+           "save_huggingface"]  # fmt: skip
 
 _CONFIG, _TOKENIZER = "config.json", "tokenizer.json"
 _MAX_JSON = 2**26  # bytes
+_PART = 2**24  # bytes that are read at a time
 Float = Literal["float32", "bfloat16"]
 
 
@@ -51,9 +54,107 @@ class HuggingFaceModel(NamedTuple):
         return model_class(_kind_of(self.config, self.params))(self.config)
 
 
+@dataclasses.dataclass(frozen=True)
+class HuggingFaceFolder:
+    """A folder of Hugging Face whose config and names of tensors were read, and no weights yet.
+
+    Args:
+        path: of the folder.
+        kind: what the model computes.
+        config: of the model.
+        values: contents of `config.json`.
+        family: of the model.
+        tensors: of its files, none of which is read.
+    """
+
+    path: pathlib.Path
+    kind: ModelKind
+    config: ModelConfig
+    values: Mapping[str, Any]
+    family: Family
+    tensors: TensorFiles
+
+    @property
+    def shapes(self) -> Any:
+        """Shapes and dtypes of the parameters, a nested dict."""
+        return _shapes(self.kind, self.config)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of a classifier's classes, in the order of its scores."""
+        names = self.values.get("id2label") or {}
+        count = self.config.num_classes or 0
+        return tuple(str(names.get(str(i), f"LABEL_{i}")) for i in range(count))
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the config and of all weights; it takes as long as reading them."""
+        files = sorted({self.tensors.path(name) for name in self.tensors.names})
+        digest = hashlib.sha256()
+        for path in (self.path / _CONFIG, *files):
+            with open_regular(path) as file:
+                while part := file.read(_PART):
+                    digest.update(part)
+        return digest.hexdigest()
+
+    def read_params(self, shardings: Any = None) -> Any:
+        """Reads the parameters, one after the other.
+
+        Args:
+            shardings: nested dict like the parameters, of where each is put, such as
+                `jax.sharding.NamedSharding`s, so that no device ever has all; on the default device
+                when not given.
+
+        Returns:
+            The nested dict of parameters.
+
+        Raises:
+            CheckpointError: tensors are missing, surplus or of another shape, or a file is damaged.
+        """
+        return read_params(self.family, self.config, self.shapes, self.tensors, shardings)
+
+
+def open_huggingface(
+    path: str | os.PathLike[str], *, dtype: Float | None = None, param_dtype: Float | None = None,
+    max_len: int | None = None, ignore: tuple[str, ...] = (),
+) -> HuggingFaceFolder:  # fmt: skip
+    """Reads the config of a folder of Hugging Face, and the names of its tensors, but no weights.
+
+    Args:
+        path: as in `load_huggingface`.
+        dtype: as in `load_huggingface`.
+        param_dtype: as in `load_huggingface`.
+        max_len: as in `load_huggingface`.
+        ignore: as in `load_huggingface`.
+
+    Raises:
+        CheckpointError: a file is missing or damaged.
+        ConfigError: a field of the config is not supported, or a dtype is no choice.
+    """
+    folder = pathlib.Path(path)
+    for name, value in (("dtype", dtype), ("param_dtype", param_dtype)):
+        if value is not None and value not in get_args(Float):
+            raise ConfigError(f"{name} must be {' or '.join(get_args(Float))}, got {value!r}")
+    values = _read_json(folder / _CONFIG)
+    family, kind = family_of(values, str(folder / _CONFIG))
+    tensors = open_tensors(folder, auto_class=family.auto_class)
+    fields = ConfigFields(values, str(folder / _CONFIG), ignore, tensors.names)
+    arguments = _read_fields(family, fields, kind, str(folder / _CONFIG))
+    if max_len is not None and arguments["positions"] == "learned":
+        raise ConfigError(
+            f"this model has a table of {arguments['max_len']} positions, got max_len={max_len}; "
+            "leave it out"
+        )
+    stored = param_dtype or _stored_dtype(tensors)
+    arguments |= {"dtype": dtype or stored, "param_dtype": stored}
+    config = ModelConfig(**arguments | ({} if max_len is None else {"max_len": max_len}))
+    return HuggingFaceFolder(folder, kind, config, values, family, tensors)
+
+
 def load_huggingface(
     path: str | os.PathLike[str], *, dtype: Float | None = None, param_dtype: Float | None = None,
     max_len: int | None = None, ignore: tuple[str, ...] = (),
+    shardings: Callable[[Any], Any] | None = None,
 ) -> HuggingFaceModel:  # fmt: skip
     """Loads a model of Hugging Face from its folder: config, weights and tokenizer.
 
@@ -70,6 +171,9 @@ def load_huggingface(
         max_len: longest sequence in tokens, where the model's positions have no table that limits
             it; the config's when not given, 512 for T5, which says none.
         ignore: names of fields in `config.json` that are known not to matter.
+        shardings: function of the shapes of the parameters, a nested dict of
+            `jax.ShapeDtypeStruct`s, to where each is put, such as `jax.sharding.NamedSharding`s, so
+            that no device ever has all; all are on the default device when not given.
 
     Returns:
         config, params and tokenizer; `.model` is the module.
@@ -93,25 +197,11 @@ def load_huggingface(
         >>> loaded.model.apply({"params": loaded.params}, jnp.array([[1, 2, 3]])).logits.shape
         (1, 3, 11)
     """
-    folder = pathlib.Path(path)
-    for name, value in (("dtype", dtype), ("param_dtype", param_dtype)):
-        if value is not None and value not in get_args(Float):
-            raise ConfigError(f"{name} must be {' or '.join(get_args(Float))}, got {value!r}")
-    values = _read_json(folder / _CONFIG)
-    family, kind = family_of(values, str(folder / _CONFIG))
-    tensors = open_tensors(folder, auto_class=family.auto_class)
-    fields = ConfigFields(values, str(folder / _CONFIG), ignore, tensors.names)
-    arguments = _read_fields(family, fields, kind, str(folder / _CONFIG))
-    if max_len is not None and arguments["positions"] == "learned":
-        raise ConfigError(
-            f"this model has a table of {arguments['max_len']} positions, got max_len={max_len}; "
-            "leave it out"
-        )
-    stored = param_dtype or _stored_dtype(tensors)
-    arguments |= {"dtype": dtype or stored, "param_dtype": stored}
-    config = ModelConfig(**arguments | ({} if max_len is None else {"max_len": max_len}))
-    params = read_params(family, config, _shapes(kind, config), tensors)
-    return HuggingFaceModel(config, params, _load_tokenizer(folder))
+    opened = open_huggingface(
+        path, dtype=dtype, param_dtype=param_dtype, max_len=max_len, ignore=ignore
+    )
+    params = opened.read_params(None if shardings is None else shardings(opened.shapes))
+    return HuggingFaceModel(opened.config, params, _load_tokenizer(opened.path))
 
 
 def save_huggingface(

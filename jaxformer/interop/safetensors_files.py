@@ -19,7 +19,7 @@ from jaxformer.interop.strict_json import parse_object, shown
 from jaxformer.interop.tensor_files import TensorFiles
 from jaxformer.storage import make_folder, open_regular, storage_error, write_whole
 
-__all__ = ["LazyTensor", "TensorFiles", "open_tensors", "write_tensors"]
+__all__ = ["LazyTensor", "TensorFiles", "open_tensors", "write_tensor_file", "write_tensors"]
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -225,6 +225,27 @@ def _check_index(path: pathlib.Path, weight_map: dict[str, str], tensors: Tensor
                 f"{path} does not fit its files: it must name tensor {shown(name)} of "
                 f"{tensors.path(name).name}; download all of them again"
             )
+
+
+def write_tensor_file(
+    path: pathlib.Path,
+    tensors: Mapping[str, LazyTensor],
+    *,
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Writes tensors into one file, which is there as a whole or not at all.
+
+    Args:
+        path: of the file; one that exists is replaced.
+        tensors: as in `write_tensors`.
+        metadata: as in `write_tensors`.
+
+    Raises:
+        CheckpointError: as in `write_tensors`.
+        ShapeError: as in `write_tensors`.
+        StorageError: the file cannot be written.
+    """
+    write_whole(path, _parts(*_header(list(tensors), tensors, metadata), tensors))
 
 
 def _shards(tensors: Mapping[str, LazyTensor], max_bytes: int) -> list[list[str]]:

@@ -47,7 +47,9 @@ class _Slot(NamedTuple):
         return self.layout.shape(self.shapes)
 
 
-def read_params(family: Family, config: ModelConfig, shapes: Any, tensors: TensorFiles) -> Any:
+def read_params(
+    family: Family, config: ModelConfig, shapes: Any, tensors: TensorFiles, shardings: Any = None
+) -> Any:
     """Reads the parameters of a model, one after the other.
 
     Args:
@@ -55,6 +57,7 @@ def read_params(family: Family, config: ModelConfig, shapes: Any, tensors: Tenso
         config: of the model.
         shapes: parameters of the model, as `jax.eval_shape` has them, with the dtypes to have.
         tensors: of the checkpoint.
+        shardings: nested dict of where each parameter is put; on the default device when None.
 
     Returns:
         The nested dict of parameters.
@@ -64,6 +67,7 @@ def read_params(family: Family, config: ModelConfig, shapes: Any, tensors: Tenso
             anything is read.
     """
     leaves: dict[str, Any] = traverse_util.flatten_dict(shapes, sep="/")
+    places = {} if shardings is None else traverse_util.flatten_dict(shardings, sep="/")
     groups = _groups(family, config, leaves)
     names = _Names(family, tensors)
     _check(family, [slot for group in groups for slot in group], tensors, names)
@@ -84,7 +88,7 @@ def read_params(family: Family, config: ModelConfig, shapes: Any, tensors: Tenso
         with concurrent.futures.ThreadPoolExecutor(_MAX_THREADS) as pool:
             list(pool.map(read, group))
         for leaf in list(arrays):
-            params[leaf] = jax.device_put(arrays.pop(leaf))
+            params[leaf] = jax.device_put(arrays.pop(leaf), places.get(leaf))
     return traverse_util.unflatten_dict(params, sep="/")
 
 

@@ -1,12 +1,15 @@
 """Runs: a task, trained in a folder, and opened to generate, translate, predict, evaluate."""
 
 from jaxformer.runs.classification import ClassificationTask, ClassScore
+from jaxformer.runs.conditional import Translation
 from jaxformer.runs.conversation import ConversationTask
+from jaxformer.runs.convert import convert
 from jaxformer.runs.data_view import DataView, TextColumn
 from jaxformer.runs.folder import read_run_config
 from jaxformer.runs.inspection import BatchReport, DataReport, inspect_data
 from jaxformer.runs.language_model import LanguageModelTask
 from jaxformer.runs.masked import Fill, MaskedTask
+from jaxformer.runs.opening import open_run
 from jaxformer.runs.positions import (
     PositionBiases,
     PositionRotations,
@@ -14,7 +17,8 @@ from jaxformer.runs.positions import (
     PositionTable,
     model_positions,
 )
-from jaxformer.runs.run import Run, open_run
+from jaxformer.runs.run import Run
+from jaxformer.runs.start import complete_tables
 from jaxformer.runs.streams import StreamTask
 from jaxformer.runs.tables import TableTask
 from jaxformer.runs.task import Task
@@ -22,7 +26,7 @@ from jaxformer.runs.task_values import LogLikelihood, LossLabels, Split
 from jaxformer.runs.text_figures import LengthHistogram, SharedTexts, TextFigures
 from jaxformer.runs.train import prepare_task, train_run
 from jaxformer.runs.trained import task_class
-from jaxformer.runs.translation import Translation, TranslationTask
+from jaxformer.runs.translation import TranslationTask
 from jaxformer.runs.verify import Verified, verify_run
 
 __all__ = [
@@ -53,6 +57,8 @@ __all__ = [
     "Translation",
     "TranslationTask",
     "Verified",
+    "complete_tables",
+    "convert",
     "inspect_data",
     "model_positions",
     "open_run",

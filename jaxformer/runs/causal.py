@@ -82,7 +82,7 @@ class CausalTask(Task):
     def stop_tokens(self) -> tuple[int, ...]:
         """Tokens that end what is generated."""
         end = self.tokenizer.end_of_text
-        return () if end is None else (end,)
+        return self.decoding.stop or (() if end is None else (end,))
 
     def text_before(self, ids: list[int]) -> list[int]:
         """Tokens of the prompt that the text goes on from, so that spaces between are right."""
@@ -124,7 +124,10 @@ class CausalTask(Task):
         yield decoder.flush()
 
     def _new_tokens(self, ids: list[int], wanted: int | None) -> int:
-        return max(1, self.max_len - len(ids)) if wanted is None else wanted
+        if wanted is not None:
+            return wanted
+        room = max(1, self.max_len - len(ids))
+        return min(room, self.decoding.max_new_tokens or room)
 
     def check_prompt(self, prompt: str) -> None:
         """Raises DataError where a prompt and its continuation do not fit the context."""
@@ -145,7 +148,12 @@ class CausalTask(Task):
 
     def encode(self, one: str) -> np.ndarray:
         """Encodes a text, the spaces around it included: int32 [tokens]."""
-        return self.checked_length(self.tokenizer.encode(one), one)
+        ids = self.tokenizer.encode(one)
+        return self.checked_length(self._behind_start(ids) if ids.size else ids, one)
+
+    def _behind_start(self, ids: np.ndarray) -> np.ndarray:
+        """Tokens of a text behind those that the model reads before every text, if any."""
+        return np.concatenate([self.tokenizer.frame[0], ids]).astype(np.int32)
 
     def log_likelihood(
         self, params: Any, texts: Sequence[str], *, prompts: Sequence[str] | None = None
@@ -172,6 +180,8 @@ class CausalTask(Task):
     def _scored(self, one: str, prompt: np.ndarray | None = None) -> np.ndarray:
         """Tokens of a text behind its prompt: the last is predicted, and need not be read."""
         ids = self.tokenizer.encode(one)
+        if prompt is None and ids.size:
+            ids = self._behind_start(ids)
         if prompt is not None:
             if not ids.size:
                 raise DataError(f"a text behind a prompt must have tokens, got {one!r}; write one")

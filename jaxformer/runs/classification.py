@@ -120,7 +120,7 @@ class ClassificationTask(TableTask):
 
     def encoding_key(self) -> tuple[str, ...]:
         """The tokenizer, the classes, and the most tokens of a text."""
-        return "labelled", str(self.max_len), self.tokenizer.to_json(), *self.classes
+        return "labelled", str(self.max_len), self.tokenizer.identity, *self.classes
 
     def scores(self, validation: EncodedRows) -> Callable[[Any], dict[str, float]]:
         """The accuracy."""

@@ -89,7 +89,7 @@ class ConversationTask(CausalTask, TableTask):
     def encoding_key(self) -> tuple[str, ...]:
         """The tokenizer, the template, and the most tokens of a conversation."""
         template = self.config.data.template
-        return "conversations", template, str(self.max_len), self.tokenizer.to_json()
+        return "conversations", template, str(self.max_len), self.tokenizer.identity
 
     def training_batches(self, runner: Runner) -> BatchSource:
         """Makes batches of packed rows, in another order in every epoch."""

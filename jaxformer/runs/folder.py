@@ -59,10 +59,14 @@ def is_run(folder: pathlib.Path) -> bool:
     return os.path.lexists(folder / _CONFIG)
 
 
-def require_free(folder: pathlib.Path) -> None:
+def require_free(folder: pathlib.Path, name: str = "out") -> None:
     """Checks that a run can be made at a path: nothing is there, or a folder without a file.
 
     The files of a start that was cut off do not count.
+
+    Args:
+        folder: the path.
+        name: what the path is called, for messages.
 
     Raises:
         CheckpointError: something is there, or the folder above cannot be made.
@@ -73,13 +77,13 @@ def require_free(folder: pathlib.Path) -> None:
             others = sorted({path.name for path in folder.iterdir()} - ours)
             if others:
                 raise CheckpointError(
-                    f"out={folder} is not a run folder, and is not empty: it has {others[0]}; "
-                    "choose another out"
+                    f"{name}={folder} is not a run folder, and is not empty: it has {others[0]}; "
+                    f"choose another {name}"
                 )
         folder.absolute().parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CheckpointError(
-            f"out={folder} cannot be a run folder: {error.strerror}; choose another out"
+            f"{name}={folder} cannot be a run folder: {error.strerror}; choose another {name}"
         ) from None
 
 

@@ -35,11 +35,14 @@ class LanguageModelTask(CausalTask, StreamTask):
         return data._replace(validation_bytes=validation.num_bytes - free)
 
     def encode_prompt(self, prompt: str) -> list[int]:
-        """Encodes a prompt; an empty one as the end of the document before.
+        """Encodes a prompt, behind what the model reads before every text.
+
+        An empty one is the end of the document before.
 
         The model knows what follows that where windows run on from one document to the next.
         """
         ids: list[int] = self.tokenizer.encode(prompt).tolist()
+        ids = [*self.tokenizer.frame[0].tolist(), *ids]
         if not ids and self.tokenizer.end_of_text is not None:
             if self.summary.documents > 1 and self.config.data.packing == "windows":
                 return [self.tokenizer.end_of_text]

@@ -65,9 +65,15 @@ def train_tokenizer(
         added: special tokens that it has beside the end of text; the vocabulary size counts them.
 
     Raises:
-        ConfigError: the vocabulary has no room for the added tokens.
+        ConfigError: the vocabulary has no room for the added tokens, or the tokenizer is one of a
+            model to start from.
         DataError: the file of a tokenizer cannot be used, or the text has nothing to train on.
     """
+    if config.kind == "pretrained":
+        raise ConfigError(
+            "tokenizer.kind 'pretrained' is that of the model that a run starts from, got no "
+            "init_from; give one, or choose another kind"
+        )
     if config.path is not None:
         tokenizer = _read_tokenizer(config.path, config.end_of_text)
     else:

@@ -1,32 +1,24 @@
-"""A trained run: opening its folder, and generating, translating and predicting."""
+"""A trained run: generating, translating and predicting."""
 
 import dataclasses
-import pathlib
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Unpack, overload
 
 from jaxformer.config import (
     BeamSearchConfig,
-    MeshConfig,
     SamplingConfig,
     SamplingOptions,
     SearchOptions,
 )
-from jaxformer.memory import require_memory
-from jaxformer.runs import folder as files
 from jaxformer.runs.classification import ClassScore
+from jaxformer.runs.conditional import Translation
 from jaxformer.runs.masked import Fill
-from jaxformer.runs.memory import param_shapes
 from jaxformer.runs.options import seed_key, with_options
-from jaxformer.runs.task import Task
-from jaxformer.runs.trained import Texts, TrainedTask, task_class
-from jaxformer.runs.translation import Translation
+from jaxformer.runs.trained import Texts, TrainedTask
 from jaxformer.text import Message
-from jaxformer.training import Checkpoints
-from jaxformer.training.parallel import make_inference_runner
 
-__all__ = ["Run", "open_run"]
+__all__ = ["Run"]
 
 _SHOWN = 5  # words in a warning
 
@@ -42,7 +34,7 @@ class Run(TrainedTask):
         folder: the run folder.
         task: what the model does, with its config and tokenizers.
         params: parameters of the checkpoint that was opened.
-        step: of that checkpoint.
+        step: of that checkpoint; None of a folder of Hugging Face.
         runner: of the devices that the parameters are on.
     """
 
@@ -272,49 +264,3 @@ class Run(TrainedTask):
             DataError: a text is empty or too long, or num_best is not positive.
         """
         return self._call_for(texts, "classify", num_best=num_best)
-
-
-def open_run(
-    path: str | pathlib.Path,
-    step: int | None = None,
-    *,
-    task: type[Task] | None = None,
-    mesh: MeshConfig | None = None,
-) -> Run:
-    """Opens a run folder, and verifies what it reads of it.
-
-    A model that is too large for one device is split over several, and everything that a run does
-    works so.
-
-    Args:
-        path: of the folder.
-        step: which checkpoint; the one with the lowest validation loss when not given, of those
-            that are not damaged; a `CheckpointWarning` names damaged ones.
-        task: that the run was trained with; the built-in one that its config means when not given.
-        mesh: how devices of this host split the parameters, such as `MeshConfig(fsdp=4)`, `data` 1
-            when not given. Without a mesh, the parameters are on one device, where there is room
-            for them twice, as decoding needs; else they are split as in training, if there are so
-            many devices, or by `fsdp` over all.
-
-    Returns:
-        The run.
-
-    Raises:
-        CheckpointError: the path is no run folder, or a damaged one, or has no such checkpoint, or
-            that is damaged.
-        ConfigError: there are not so many devices, or an axis does not divide a parameter, or the
-            parameters do not fit the memory.
-    """
-    folder = pathlib.Path(path)
-    config = files.read_run_config(folder)
-    opened = (task_class(config) if task is None else task).load(folder, config)
-    shapes = param_shapes(opened)
-    runner = make_inference_runner(shapes, config.mesh, mesh)
-    require_memory(
-        {"parameters": runner.num_bytes(shapes)}, runner.memory, what=f"opening {folder}",
-        remedy="open it where there are more devices, or larger ones",
-    )  # fmt: skip
-    with Checkpoints(folder / files.CHECKPOINTS, read_only=True) as checkpoints:
-        chosen = checkpoints.require_step(step)
-        params = checkpoints.restore_params(runner.template(shapes), chosen)
-    return Run(folder, opened, params, chosen, runner)

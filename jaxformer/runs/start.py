@@ -3,6 +3,8 @@
 import dataclasses
 import pathlib
 import re
+import tomllib
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -10,27 +12,32 @@ import jax
 from jaxformer.config import (
     ExperimentConfig,
     LearnedConfig,
-    ModelConfig,
     RotaryConfig,
     config_differences,
+    config_to_toml,
 )
 from jaxformer.errors import ConfigError
+from jaxformer.interop.hub import local_folder
 from jaxformer.runs.classification import ClassificationTask
-from jaxformer.runs.folder import CHECKPOINTS, read_run_config
+from jaxformer.runs.folder import CHECKPOINTS, is_run, read_run_config
 from jaxformer.runs.masked import MaskedTask
 from jaxformer.runs.memory import param_shapes
+from jaxformer.runs.pretrained import Pretrained
+from jaxformer.runs.pretrained_tokens import is_pretrained
 from jaxformer.runs.task import Task
 from jaxformer.runs.trained import task_class
 from jaxformer.training import Checkpoints, SingleRunner
 from jaxformer.training.checkpoint_manifest import checkpoint_fingerprint
 from jaxformer.training.parallel import Runner
 
-__all__ = ["source_folder", "start_fingerprint", "start_params", "with_start"]
+__all__ = ["complete_tables", "source_folder", "start_fingerprint", "start_params", "with_start"]
 
 # What may differ from the model that the weights were trained in: how it is computed, and what is
 # new with the run.
 _MAY_DIFFER = ("dropout_rate", "attention_implementation", "dtype", "remat", "layer_execution",
                "init_std", "num_classes")  # fmt: skip
+# Settings of logits of tokens, which a classifier does not make.
+_OF_TOKEN_LOGITS = ("logit_softcap", "logit_scale", "output_bias", "head_bias")
 # Settings that stretch rotary positions to longer texts.
 _OF_ROTARY = ("positions.base", "positions.scaling")
 _LAYER = re.compile(r"(first_)?layers\[\d+\]\.")  # in a key of one layer's settings
@@ -40,8 +47,11 @@ _FILLED = ("vocab_size", "source_vocab_size", "embedding_dim")
 
 
 def source_folder(config: ExperimentConfig) -> pathlib.Path | None:
-    """Run folder that a new run starts from; None where it starts from nothing."""
-    return None if config.init_from is None else _folder_and_step(config.init_from)[0]
+    """Folder that a new run starts from; None where it starts from nothing."""
+    if config.init_from is None:
+        return None
+    folder = _folder_and_step(config.init_from)[0]
+    return local_folder(folder) if is_pretrained(folder) else folder
 
 
 def _folder_and_step(init_from: str) -> tuple[pathlib.Path, int | None]:
@@ -50,6 +60,48 @@ def _folder_and_step(init_from: str) -> tuple[pathlib.Path, int | None]:
     if folder and step.isdecimal():
         return pathlib.Path(folder), int(step)
     return pathlib.Path(init_from), None
+
+
+def complete_tables(values: Mapping[str, Any], init_from: str, out: str) -> dict[str, Any]:
+    """Fills the tables "model" and "tokenizer" of a config file from what its run starts from.
+
+    A key that the file has stands; the others are those of the run, or of the folder of Hugging
+    Face, that it starts from. Of a run that is resumed they are its own.
+
+    Args:
+        values: contents of the file.
+        init_from: what the run starts from.
+        out: run folder of the config, which may be there.
+
+    Returns:
+        The contents, completed.
+
+    Raises:
+        CheckpointError: there is no such run or folder, or it is damaged.
+        ConfigError: the folder's model is not supported, or init_from is no path.
+    """
+    for name, value in (("init_from", init_from), ("out", out)):
+        if not isinstance(value, str):
+            raise ConfigError(f"{name} must be a string, got {value!r}")
+    folder = _folder_and_step(init_from)[0]
+    if is_run(pathlib.Path(out)):
+        source = read_run_config(pathlib.Path(out))
+    elif is_pretrained(folder):
+        source = Pretrained.read(folder, dtype="float32", param_dtype="float32").config
+    else:
+        source = read_run_config(folder)
+    tables = tomllib.loads(config_to_toml(source))
+    new = ["num_classes"]  # what the data says, or has no meaning for it
+    training = values.get("training")
+    if source.model.architecture == "encoder" and source.data_kind == "stream":
+        in_rows = isinstance(training, Mapping) and "batch_tokens" in training
+        new += _OF_TOKEN_LOGITS if in_rows else ()
+    for key in new:
+        tables["model"].pop(key, None)
+    own_model = values.get("model", {})
+    model = {**tables["model"], **own_model} if isinstance(own_model, Mapping) else own_model
+    tokenizer = values.get("tokenizer", tables["tokenizer"])
+    return {**values, "model": model, "tokenizer": tokenizer}
 
 
 def with_start(
@@ -83,13 +135,26 @@ def with_start(
         if recorded is not None and step is None:
             if _folder_and_step(recorded)[0].resolve() == folder.resolve():
                 config = dataclasses.replace(config, init_from=recorded)
-        return _filled(config, before.model)
-    source = read_run_config(folder)
+        return _filled(config, before)
+    source = _source_config(folder, config)
     _start_class(task, config, source)
     _check_same_model(config, source, folder)
+    if is_pretrained(folder):
+        return _filled(config, source)
     with Checkpoints(folder / CHECKPOINTS, read_only=True) as checkpoints:
         step = checkpoints.require_step(step)
-    return dataclasses.replace(_filled(config, source.model), init_from=f"{folder}@{step}")
+    return dataclasses.replace(_filled(config, source), init_from=f"{folder}@{step}")
+
+
+def _source_config(folder: pathlib.Path, config: ExperimentConfig) -> ExperimentConfig:
+    """Config of the run to start from, or what a folder of Hugging Face says of it.
+
+    Its parameters are read in the dtypes of the config.
+    """
+    if not is_pretrained(folder):
+        return read_run_config(folder)
+    model = config.model
+    return Pretrained.read(folder, dtype=model.dtype, param_dtype=model.param_dtype).config
 
 
 def start_params(task: Task, runner: Runner) -> tuple[Any, str]:
@@ -104,20 +169,51 @@ def start_params(task: Task, runner: Runner) -> tuple[Any, str]:
     """
     assert task.config.init_from is not None
     folder, step = _folder_and_step(task.config.init_from)
-    kind = _start_class(type(task), task.config, read_run_config(folder))
-    source = kind.load(folder, read_run_config(folder))
     loads = SingleRunner() if runner.has_all_params else runner
-    with Checkpoints(folder / CHECKPOINTS, read_only=True) as checkpoints:
-        params = checkpoints.restore_params(loads.template(param_shapes(source)), step)
-    report = f"starting from the weights and tokenizers of {folder} at step {step}"
+    if is_pretrained(folder):
+        source, params = _pretrained_params(task, folder, loads)
+        report = f"starting from the weights and tokenizers of {folder}"
+    else:
+        kind = _start_class(type(task), task.config, read_run_config(folder))
+        source = kind.load(folder, read_run_config(folder))
+        with Checkpoints(folder / CHECKPOINTS, read_only=True) as checkpoints:
+            params = checkpoints.restore_params(loads.template(param_shapes(source)), step)
+        report = f"starting from the weights and tokenizers of {folder} at step {step}"
+    params = _with_rows(params, task.max_len)
     if not isinstance(task, ClassificationTask):
         return params, report
     if isinstance(source, ClassificationTask) and source.classes == task.classes:
         return params, report
     drawn = loads.create(task.draw_params, jax.random.key(task.config.seed))
     # An encoder that predicts tokens may have an output table too, which classes do not need.
-    encoder = {name: params["encoder"][name] for name in drawn["encoder"]}
-    return {**drawn, "encoder": encoder}, f"{report}; the scores of the classes start anew"
+    taken = {name: _part(params[name], drawn[name]) for name in ("encoder", "pooler") if
+             name in params and name in drawn}  # fmt: skip
+    return {**drawn, **taken}, f"{report}; the scores of the classes start anew"
+
+
+def _part(params: Any, like: Any) -> Any:
+    """The parameters that another tree of parameters has, too."""
+    if not isinstance(like, Mapping):
+        return params
+    return {name: _part(params[name], inner) for name, inner in like.items()}
+
+
+def _with_rows(params: Any, max_len: int) -> Any:
+    """Parameters whose tables of learned positions have their first max_len rows."""
+
+    def cut(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
+        of_positions = [str(entry.key) for entry in path[-2:]] == ["positions", "embedding"]
+        return leaf[:max_len] if of_positions and leaf.shape[0] > max_len else leaf
+
+    return jax.tree_util.tree_map_with_path(cut, params)
+
+
+def _pretrained_params(task: Task, folder: pathlib.Path, runner: Runner) -> tuple[Task | None, Any]:
+    """Task and parameters of a folder of Hugging Face; no task where it is a headless encoder."""
+    model = task.config.model
+    found = Pretrained.read(folder, dtype=model.dtype, param_dtype=model.param_dtype)
+    params = found.read_params(runner)
+    return None if found.opened.kind == "pooled" else found.task, params
 
 
 def start_fingerprint(config: ExperimentConfig) -> str | None:
@@ -129,6 +225,8 @@ def start_fingerprint(config: ExperimentConfig) -> str | None:
     if config.init_from is None:
         return None
     folder, step = _folder_and_step(config.init_from)
+    if is_pretrained(folder):
+        return f"{config.init_from}, {Pretrained.read(folder).opened.fingerprint}"
     return f"{config.init_from}, {checkpoint_fingerprint(folder / CHECKPOINTS / str(step))}"
 
 
@@ -157,15 +255,19 @@ def _check_same_model(
     allowed: tuple[str, ...] = _MAY_DIFFER
     if isinstance(config.model.positions, RotaryConfig):
         allowed += _OF_ROTARY
-    if not isinstance(config.model.positions, LearnedConfig):  # whose table has max_len rows
+    learned = isinstance(config.model.positions, LearnedConfig)  # a table of max_len rows
+    if not learned or config.model.max_len <= source.model.max_len:
         allowed += ("max_len",)
     if config.model.architecture == "encoder" and config.data_kind != source.data_kind:
-        allowed += ("logit_softcap",)  # of logits of tokens, which a classifier does not make
+        allowed += (*_OF_TOKEN_LOGITS, "pooling", "pooler")
+    of_tokenizer = config_differences(source.tokenizer, config.tokenizer, "tokenizer.")
+    if config.tokenizer.kind == "pretrained":
+        of_tokenizer = {}
     differences = {
         f"model.{key}": pair
         for key, pair in config_differences(source.model, config.model).items()
         if not _LAYER.sub("", key).startswith(allowed) and not (key in _FILLED and pair[1] is None)
-    } | config_differences(source.tokenizer, config.tokenizer, "tokenizer.")
+    } | of_tokenizer
     if differences:
         listed = "; ".join(
             f"{key}: {before!r} there, {after!r} here"
@@ -173,13 +275,18 @@ def _check_same_model(
         )
         raise ConfigError(
             f"init_from needs the model and tokenizer of that run, got {listed}; set them as in "
-            f"{folder}/config.toml, or leave init_from out"
+            f"{folder}, or leave these keys out, or leave init_from out"
         )
 
 
-def _filled(config: ExperimentConfig, model: ModelConfig) -> ExperimentConfig:
-    """The config with what a run's model says of its tables, where it says nothing itself."""
+def _filled(config: ExperimentConfig, source: ExperimentConfig) -> ExperimentConfig:
+    """The config with the source's tokenizer, and with what its model says of its tables."""
     missing = {
-        name: getattr(model, name) for name in _FILLED if getattr(config.model, name) is None
+        name: getattr(source.model, name) for name in _FILLED if getattr(config.model, name) is None
     }
-    return dataclasses.replace(config, model=dataclasses.replace(config.model, **missing))
+    takes = config.tokenizer.kind == "pretrained"
+    return dataclasses.replace(
+        config,
+        model=dataclasses.replace(config.model, **missing),
+        tokenizer=source.tokenizer if takes else config.tokenizer,
+    )

@@ -229,9 +229,10 @@ class StreamTask(Task):
         )
 
     def save(self, folder: pathlib.Path) -> None:
-        """Writes tokenizer and validation text."""
+        """Writes tokenizer and validation text, where there is any."""
         super().save(folder)
-        save_text(folder, self.validation)
+        if self.validation is not None:
+            save_text(folder, self.validation)
 
     def load_validation(self, folder: pathlib.Path) -> StreamText | dict[str, StreamText]:
         """Reads the validation text; of a mixture, that of each source by its name."""

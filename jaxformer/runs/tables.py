@@ -197,10 +197,11 @@ class TableTask(Task):
         return None
 
     def save(self, folder: pathlib.Path) -> None:
-        """Writes tokenizers and validation rows."""
+        """Writes tokenizers and validation rows, where there are any."""
         super().save(folder)
-        rows = zip(*self.validation.rows.columns, strict=True)
-        write_json(folder / VALIDATION, [list(row) for row in rows])
+        if self.validation is not None:
+            rows = zip(*self.validation.rows.columns, strict=True)
+            write_json(folder / VALIDATION, [list(row) for row in rows])
 
     def load_validation(self, folder: pathlib.Path) -> EncodedRows:
         """Reads and encodes the validation rows."""

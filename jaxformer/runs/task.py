@@ -18,8 +18,10 @@ from jaxformer.errors import ConfigError, DataError
 from jaxformer.modules import LayerExecution, layer_execution
 from jaxformer.runs.data_summary import DataSummary, load_summary
 from jaxformer.runs.data_view import ViewedTask
+from jaxformer.runs.decoding_tokens import DecodingTokens
 from jaxformer.runs.forward import hidden_states
 from jaxformer.runs.prepare import cache_dir, encode_each, fill_vocab_size, train_tokenizer
+from jaxformer.runs.special_tokens import load_decoding, load_tokenizers, save_tokenizers
 from jaxformer.runs.task_values import LossLabels, Split
 from jaxformer.runs.word_vectors import StartVectors
 from jaxformer.training import Evaluation, SingleRunner, TrainingData, evaluate, make_eval_step
@@ -27,10 +29,7 @@ from jaxformer.training.data import BatchSource
 from jaxformer.training.losses import LossFunction
 from jaxformer.training.parallel import Runner
 
-__all__ = ["SOURCE_TOKENIZER", "Task"]
-
-_TOKENIZER = "tokenizer.json"
-SOURCE_TOKENIZER = "source_tokenizer.json"
+__all__ = ["Task"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -53,6 +52,7 @@ class Task(ViewedTask, abc.ABC):
     Args:
         config: the experiment, all that the data decides filled in.
         tokenizers: one; or that of the sources and that of the targets, which may be the same.
+        decoding: tokens that the model is decoded with, where they are not jaxformer's own.
         summary: what the run folder remembers of the training data.
         report: what became of the data, a line each.
         vectors: what the embeddings start from.
@@ -64,6 +64,7 @@ class Task(ViewedTask, abc.ABC):
 
     config: ExperimentConfig
     tokenizers: tuple[text.Tokenizer, ...]
+    decoding: DecodingTokens = DecodingTokens()
     summary: DataSummary = DataSummary()
     report: tuple[str, ...] = ()
     vectors: StartVectors = StartVectors(None, ())
@@ -93,13 +94,15 @@ class Task(ViewedTask, abc.ABC):
         """
         cls._require_complete()
         data = cls.read(config)
+        decoding = DecodingTokens()
         if folder is None:
             tokenizers = cls.make_tokenizers(config, data)
         else:
             tokenizers = cls.load_tokenizers(config, folder)
+            decoding = load_decoding(folder)
         config = cls.with_vocab_sizes(config, tokenizers)
         vectors, config = StartVectors.read(config, tokenizers[0])
-        start = cls(config=config, tokenizers=tokenizers, vectors=vectors)
+        start = cls(config=config, tokenizers=tokenizers, decoding=decoding, vectors=vectors)
         task = start.with_data(data)
         for prompt in task.config.samples.prompts:
             try:
@@ -115,7 +118,7 @@ class Task(ViewedTask, abc.ABC):
         tokenizers = cls.load_tokenizers(config, folder)
         return cls(
             config=cls.with_vocab_sizes(config, tokenizers), tokenizers=tokenizers,
-            summary=load_summary(folder),
+            decoding=load_decoding(folder), summary=load_summary(folder),
         )  # fmt: skip
 
     @classmethod
@@ -212,7 +215,7 @@ class Task(ViewedTask, abc.ABC):
         cls, config: ExperimentConfig, folder: pathlib.Path
     ) -> tuple[text.Tokenizer, ...]:
         """Reads the tokenizers of a run folder."""
-        return (text.Tokenizer.load(folder / _TOKENIZER),)
+        return load_tokenizers(folder)[1:]
 
     @classmethod
     def with_vocab_sizes(
@@ -232,9 +235,7 @@ class Task(ViewedTask, abc.ABC):
 
     def save(self, folder: pathlib.Path) -> None:
         """Writes into a new run folder what opening it needs: tokenizers and validation data."""
-        self.tokenizer.save(folder / _TOKENIZER)
-        if self.tokenizers[0] is not self.tokenizer:
-            self.tokenizers[0].save(folder / SOURCE_TOKENIZER)
+        save_tokenizers(folder, self.tokenizers, self.decoding)
 
     def draw_params(self, rng: jax.Array) -> Any:
         """Draws the model's parameters."""
@@ -288,7 +289,8 @@ class Task(ViewedTask, abc.ABC):
         Raises:
             DataError: it is empty or too long, or cannot be encoded.
         """
-        return self.checked_length(self.tokenizer.encode(one.strip()), one)
+        ids = self.tokenizer.encode(one.strip())
+        return self.checked_length(self.tokenizer.in_frame(ids) if ids.size else ids, one)
 
     def decode(self, ids: npt.ArrayLike) -> str:
         """Decodes tokens: the text, without special tokens; the targets', where there are two.

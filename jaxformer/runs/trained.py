@@ -15,6 +15,7 @@ from jaxformer.memory import host_memory, require_memory
 from jaxformer.models import AttentionMap
 from jaxformer.runs.classification import ClassificationTask
 from jaxformer.runs.conversation import ConversationTask
+from jaxformer.runs.folder import VALIDATION
 from jaxformer.runs.language_model import LanguageModelTask
 from jaxformer.runs.masked import MaskedTask
 from jaxformer.runs.task import Task
@@ -52,18 +53,19 @@ class TrainedTask:
         folder: the run folder.
         task: what the model does, with its config and tokenizers.
         params: parameters of the checkpoint that was opened.
-        step: of that checkpoint.
+        step: of that checkpoint; None of a folder of Hugging Face.
         runner: of the devices that the parameters are on.
     """
 
     folder: pathlib.Path
     task: Task
     params: Any
-    step: int
+    step: int | None
     runner: Runner = dataclasses.field(default_factory=SingleRunner)
 
     def __repr__(self) -> str:
-        return f"<Run of {type(self.task).__name__} in {self.folder}, step {self.step}>"
+        step = "" if self.step is None else f", step {self.step}"
+        return f"<Run of {type(self.task).__name__} in {self.folder}{step}>"
 
     @property
     def config(self) -> ExperimentConfig:
@@ -105,8 +107,13 @@ class TrainedTask:
 
         Raises:
             CheckpointError: the run's validation data is missing or damaged.
-            DataError: a file cannot be used.
+            DataError: a file cannot be used, or must be given.
         """
+        if data is None and not (self.folder / VALIDATION).exists():
+            raise DataError(
+                f"{self.folder} has no validation data, since it was not trained here; name files "
+                "with data"
+            )
         if data is None:
             validation = self.task.load_validation(self.folder)
             return self.task.evaluate(self.params, validation, self.runner)

@@ -65,7 +65,7 @@ def encode_labelled(
 
     Each example is a dict of int32 arrays:
 
-    - tokens: [T], the text;
+    - tokens: [T], the text, in the tokenizer's frame;
     - lengths: [], T;
     - labels: [], the index of the label in `classes`.
 
@@ -103,9 +103,11 @@ def encode_labelled(
                 f"a label must be one of the classes {list(classes)}, got {label!r} in line "
                 f"{line}; correct it, or train on data that has it"
             )
-    encoded = tokenizer.encode_documents(labelled.texts)
-    sizes = [(ids.size,) for ids in encoded]
-    kept, counts = fitting_rows(labelled.lines, sizes, max_len, counts, ends=0)
+    texts = tokenizer.encode_documents(labelled.texts)
+    around = sum(ids.size for ids in tokenizer.frame)
+    sizes = [(ids.size + around,) for ids in texts]
+    kept, counts = fitting_rows(labelled.lines, sizes, max_len, counts, ends=around)
+    encoded = {i: tokenizer.in_frame(texts[i]) for i in kept}
     examples = [
         {
             "tokens": encoded[i],

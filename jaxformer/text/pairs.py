@@ -98,13 +98,15 @@ def encode_pairs(
     target_tokenizer: Tokenizer,
     max_len: int,
     counts: RowCounts,
+    *,
+    start: Sequence[int] | None = None,
 ) -> tuple[list[dict[str, np.ndarray]], Pairs, RowCounts]:
     """Encodes pairs as training examples of an encoder-decoder.
 
     Each example is a dict of int32 arrays:
 
-    - source_tokens: [S], the source and the end of text;
-    - tokens: [T], the input of the decoder: the end of text, which also starts it, and the target;
+    - source_tokens: [S], the source and the end of text, or the source in the tokenizer's frame;
+    - tokens: [T], the input of the decoder: the start, and the target;
     - labels: [T], the token after each: the target and the end of text;
     - source_lengths: [], S;
     - lengths: [], T.
@@ -116,6 +118,8 @@ def encode_pairs(
         max_len: the most tokens that S and T may be; longer pairs are dropped, as are those of
             which a side has no token at all.
         counts: counts of the pairs so far.
+        start: tokens that the decoder reads before the target, the first of which is not
+            predicted; the end of text when not given.
 
     Returns:
         The examples, at least one; the pairs that they are made of; and the counts with those
@@ -133,13 +137,22 @@ def encode_pairs(
         >>> print(counts)
         2 pairs read, 1 kept; 1 too long (line 2)
     """
-    source_end, target_end = _end_of_text(source_tokenizer), _end_of_text(target_tokenizer)
+    before, behind = _source_frame(source_tokenizer)
+    target_end = _end_of_text(target_tokenizer)
+    starts = [target_end] if start is None else list(start)
     sources = source_tokenizer.encode_documents(pairs.sources)
     targets = target_tokenizer.encode_documents(pairs.targets)
-    # The end of text is one more token.
-    sizes = [(s.size + 1, t.size + 1) for s, t in zip(sources, targets, strict=True)]
-    kept, counts = fitting_rows(pairs.lines, sizes, max_len, counts, ends=1)
-    examples = [_example(sources[i], targets[i], source_end, target_end) for i in kept]
+    around = before.size + behind.size
+    empty = [not (s.size and t.size) for s, t in zip(sources, targets, strict=True)]
+    sizes = [
+        (0, 0) if none else (s.size + around, t.size + len(starts))
+        for none, s, t in zip(empty, sources, targets, strict=True)
+    ]
+    kept, counts = fitting_rows(pairs.lines, sizes, max_len, counts, ends=0)
+    examples = [
+        _example(np.concatenate([before, sources[i], behind]), targets[i], starts, target_end)
+        for i in kept
+    ]
     return examples, pairs.take(kept), counts
 
 
@@ -163,32 +176,39 @@ def encode_source(text: str, tokenizer: Tokenizer, max_len: int) -> np.ndarray:
         >>> encode_source("no ", byte_tokenizer(), max_len=3)
         array([110, 111, 256], dtype=int32)
     """
-    end = _end_of_text(tokenizer)
+    before, behind = _source_frame(tokenizer)
+    around = before.size + behind.size
     ids = tokenizer.encode(text.strip())
     if ids.size == 0:
         raise DataError(f"a sentence to translate must have text, got {text!r}; write one")
-    if ids.size + 1 > max_len:
+    if ids.size + around > max_len:
         start = text if len(text) <= 20 else f"{text[:20]}..."
         raise DataError(
             f"a sentence to translate must have at most max_len={max_len} tokens, the end of text "
-            f"included, got {ids.size + 1} for {start!r}; cut it into shorter ones"
+            f"included, got {ids.size + around} for {start!r}; cut it into shorter ones"
         )
-    return np.append(ids, np.int32(end))
+    return np.concatenate([before, ids, behind]).astype(np.int32)
 
 
 def _example(
-    source: np.ndarray, target: np.ndarray, source_end: int, target_end: int
+    source: np.ndarray, target: np.ndarray, starts: Sequence[int], target_end: int
 ) -> dict[str, np.ndarray]:
     # What the decoder reads and what it predicts are views of one array.
-    end = np.array([target_end], np.int32)
-    between = np.concatenate([end, target, end])
+    between = np.concatenate([starts, target, [target_end]]).astype(np.int32)
     return {
-        "source_tokens": np.concatenate([source, np.array([source_end], np.int32)]),
+        "source_tokens": source.astype(np.int32),
         "tokens": between[:-1],
         "labels": between[1:],
-        "source_lengths": np.array(source.size + 1, np.int32),
-        "lengths": np.array(target.size + 1, np.int32),
+        "source_lengths": np.array(source.size, np.int32),
+        "lengths": np.array(between.size - 1, np.int32),
     }
+
+
+def _source_frame(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens before and behind a source: the tokenizer's frame, or the end of text."""
+    if tokenizer.roles.framed:
+        return tokenizer.frame
+    return np.zeros(0, np.int32), np.array([_end_of_text(tokenizer)], np.int32)
 
 
 def _end_of_text(tokenizer: Tokenizer) -> int:

@@ -115,7 +115,7 @@ def prepare_corpus(
 
 
 def _key(corpus: Corpus, tokenizer: Tokenizer, shard_size: int) -> str:
-    parts = (str(_LAYOUT), str(shard_size), corpus.fingerprint, tokenizer.to_json())
+    parts = (str(_LAYOUT), str(shard_size), corpus.fingerprint, tokenizer.identity)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 

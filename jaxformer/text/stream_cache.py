@@ -101,7 +101,7 @@ def _warn_of_no_cache(reason: str) -> None:
 def _key(source: DocumentSource, tokenizer: Tokenizer | None, field: str) -> str:
     """Hashes all that a stream depends on; "surrogatepass" leaves the complaint to the encoder."""
     digest = hashlib.sha256()
-    name = "" if tokenizer is None else tokenizer.to_json()
+    name = "" if tokenizer is None else tokenizer.identity
     for one in itertools.chain((name,), read_documents_of(source, field)):
         if isinstance(one, str):
             data = one.encode(errors="surrogatepass")

@@ -132,7 +132,7 @@ def _check(
 
 
 def _key(files: TokenFiles, tokenizer: Tokenizer) -> str:
-    digest = hashlib.sha256(f"{_LAYOUT}\0{tokenizer.to_json()}".encode())
+    digest = hashlib.sha256(f"{_LAYOUT}\0{tokenizer.identity}".encode())
     for one in files.ranges:
         digest.update(_place(one).encode(errors="surrogateescape"))
     return digest.hexdigest()[:32]

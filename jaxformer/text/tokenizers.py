@@ -1,6 +1,7 @@
 """Tokenizers: text to token ids and back, saved as JSON."""
 
 import contextlib
+import dataclasses
 import functools
 import json
 import pathlib
@@ -22,13 +23,32 @@ from jaxformer.text.reading import WITHOUT_ID, reading_copy
 from jaxformer.text.spelling import MARKED_SPACE, fallback_byte, token_spelling
 from jaxformer.text.stream_decoder import StreamDecoder
 
-__all__ = ["END_OF_TEXT", "MASK", "UNKNOWN", "Tokenizer"]
+__all__ = ["END_OF_TEXT", "MASK", "UNKNOWN", "TokenRoles", "Tokenizer"]
 
 END_OF_TEXT = "<|endoftext|>"
 UNKNOWN = "<|unknown|>"
 MASK = "<|mask|>"
 
 _MAX_BYTES = 2**28  # of a file; the largest vocabularies take some 30 MB
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenRoles:
+    """Which tokens of a vocabulary that was made elsewhere do what, and how a model reads a text.
+
+    Args:
+        end_of_text: name of the token that ends a document, such as "</s>".
+        mask: name of the token that stands for one to be predicted, such as "[MASK]".
+        framed: whether the model reads every text with the special tokens around it that the
+            tokenizer's own template has, such as [CLS] and [SEP].
+    """
+
+    end_of_text: str = END_OF_TEXT
+    mask: str = MASK
+    framed: bool = False
+
+
+_OWN_ROLES = TokenRoles()
 
 
 class Tokenizer:
@@ -41,6 +61,7 @@ class Tokenizer:
     Args:
         tokenizer: tokenizer of the library; its `encode_special_tokens` is set, truncation and
             padding are switched off.
+        roles: which of its tokens do what, where those are not jaxformer's own.
 
     Raises:
         DataError: it has no tokens, or draws at random how it encodes a text.
@@ -54,7 +75,7 @@ class Tokenizer:
         'né'
     """
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+    def __init__(self, tokenizer: tokenizers.Tokenizer, roles: TokenRoles = _OWN_ROLES) -> None:
         # The library does not save this in its JSON.
         tokenizer.encode_special_tokens = True
         tokenizer.no_truncation()
@@ -64,7 +85,7 @@ class Tokenizer:
                 f"a tokenizer must encode a text the same each time, got a dropout of {dropout}; "
                 "set it to null in its file"
             )
-        self._tokenizer = tokenizer
+        self._tokenizer, self.roles = tokenizer, roles
         vocab: dict[str, int] = tokenizer.get_vocab()
         # Only of a Unigram vocabulary that has pieces without an id.
         self._unknown_piece: int | None = None
@@ -111,7 +132,7 @@ class Tokenizer:
     @property
     def end_of_text(self) -> int | None:
         """Id of the token that ends a document, if there is one."""
-        return self._tokenizer.token_to_id(END_OF_TEXT)
+        return self._tokenizer.token_to_id(self.roles.end_of_text)
 
     @property
     def unknown(self) -> int | None:
@@ -124,7 +145,47 @@ class Tokenizer:
     @property
     def mask(self) -> int | None:
         """Id that stands for a token to be predicted, if there is one: see `with_mask`."""
-        return self._tokenizer.token_to_id(MASK)
+        return self._tokenizer.token_to_id(self.roles.mask)
+
+    @functools.cached_property
+    def frame(self) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens before and behind every text that the model reads; none unless `roles.framed`.
+
+        They are those of the tokenizer's own template.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> [ids.tolist() for ids in byte_tokenizer().frame]
+            [[], []]
+        """
+        before, behind = self._frame if self.roles.framed else ([], [])
+        return np.array(before, np.int32), np.array(behind, np.int32)
+
+    def in_frame(self, ids: np.ndarray) -> np.ndarray:
+        """Tokens of a text with its frame around them: int32 [tokens]."""
+        before, behind = self.frame
+        return np.concatenate([before, ids, behind]).astype(np.int32)
+
+    def with_roles(self, roles: TokenRoles) -> "Tokenizer":
+        """The same vocabulary with other roles.
+
+        Example:
+            >>> library_tokenizer = tokenizers.Tokenizer(models.WordLevel({"a": 0, "</s>": 1}))
+            >>> tokenizer = Tokenizer(library_tokenizer)
+            >>> tokenizer.with_roles(TokenRoles(end_of_text="</s>")).end_of_text
+            1
+        """
+        return type(self)(tokenizers.Tokenizer.from_str(self.to_json()), roles)
+
+    @property
+    def identity(self) -> str:
+        """All that the tokens of a text depend on, as text: the vocabulary, and the roles.
+
+        What was encoded with a tokenizer of the same identity is the same.
+        """
+        if self.roles == _OWN_ROLES:
+            return self.to_json()
+        return f"{self.to_json()}\0{json.dumps(dataclasses.asdict(self.roles))}"
 
     def special_id(self, name: str) -> int | None:
         """Id of a special token by its name, if there is one.
@@ -136,6 +197,25 @@ class Tokenizer:
         """
         found: int | None = self._tokenizer.token_to_id(name)
         return found if found in self._special else None
+
+    def token_name(self, token_id: int) -> str:
+        """Name of a token in the vocabulary, such as that of a special token.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> byte_tokenizer().token_name(256)
+            '<|endoftext|>'
+
+        Raises:
+            DataError: no token has this id.
+        """
+        found: str | None = self._tokenizer.id_to_token(token_id)
+        if found is None:
+            raise DataError(
+                f"token ids must be those of tokens, of which there are {self._vocab_size}, got "
+                f"{token_id}; use the tokenizer of the model"
+            )
+        return found
 
     @property
     def special(self) -> frozenset[int]:

@@ -217,7 +217,7 @@ def with_special_tokens(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer
     # An ordinary token of that name becomes a special one, and keeps its id.
     added = [name for name in names if copy.token_to_id(name) is None]
     copy.add_special_tokens(list(names))
-    found = Tokenizer(copy)
+    found = Tokenizer(copy, tokenizer.roles)
     new = [found.special_id(name) for name in added]
     if new != list(range(tokenizer.vocab_size, found.vocab_size)):
         raise DataError(

@@ -23,7 +23,7 @@ from jaxformer.interop import save_huggingface
 from jaxformer.models import Decoder
 from jaxformer.text import byte_tokenizer
 from tests.docs.pages import blocks, dead_links, run
-from tests.runs import tiny
+from tests.runs import pretrained_folders, tiny
 
 PAGES = [pathlib.Path("README.md"), *sorted(pathlib.Path("docs").rglob("*.md"))]
 PAGES = [path for path in PAGES if "_build" not in path.parts]
@@ -104,6 +104,9 @@ def trained(tmp_path_factory):
     )  # fmt: skip
     params = jax.jit(Decoder(config).init)(jax.random.key(0), np.zeros((1, 2), int))["params"]
     save_huggingface(folder / "downloads" / "gpt2", config, params, tokenizer)
+    pretrained_folders.bert(folder / "downloads" / "bert-base-uncased")
+    pretrained_folders.t5(folder / "downloads" / "opus-mt-en-dra")
+    tiny.write(folder / "poems.txt", TEXT)
     return folder
 
 

@@ -1,0 +1,227 @@
+"""Tasks of an encoder-decoder, which translates: searches, draws, likelihoods, attention."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxformer import text
+from jaxformer.config import BeamSearchConfig, SamplingConfig
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.inference import Hypothesis, generate, translate_stream
+from jaxformer.models import AttentionMap, EncoderDecoder
+from jaxformer.runs.forward import (
+    apply_model,
+    label_log_likelihoods,
+    self_attention_map,
+    with_weights,
+)
+from jaxformer.runs.prepare import encode_each
+from jaxformer.runs.task import Task
+from jaxformer.runs.task_values import LogLikelihood
+from jaxformer.training import language_model_loss
+from jaxformer.training.losses import LossFunction
+
+__all__ = ["ConditionalTask", "Translation"]
+
+_ROWS = 32  # sentences that are drawn at a time
+
+
+class Translation(NamedTuple):
+    """A translation of a sentence.
+
+    Args:
+        text: what the model writes.
+        score: its log-probability in nats / length ** length_penalty.
+        finished: whether it came to an end before the longest length.
+    """
+
+    text: str
+    score: float
+    finished: bool
+
+
+class ConditionalTask(Task):
+    """A task of an encoder-decoder; the methods beyond those of every task are those of `Run`."""
+
+    @property
+    def model(self) -> EncoderDecoder:
+        """The encoder-decoder."""
+        return EncoderDecoder(self.config.model)
+
+    def loss(self, label_smoothing: float) -> LossFunction:
+        """Cross-entropy of the targets' tokens."""
+        return language_model_loss(self.model, label_smoothing=label_smoothing)
+
+    @property
+    def embedding_path(self) -> tuple[str, ...]:
+        """That of the sources, where they have a table of their own."""
+        return ("embedding",) if self.config.tokenizer.joint else ("source_embedding",)
+
+    def draw_params(self, rng: jax.Array) -> Any:
+        """Draws the encoder-decoder's parameters."""
+        tokens = jnp.zeros((1, min(2, self.max_len)), jnp.int32)
+        return self.model.init(rng, tokens, tokens)["params"]
+
+    def encode(self, one: str) -> np.ndarray:
+        """Encodes a source: int32 [tokens]."""
+        return text.encode_source(one, self.tokenizers[0], self.max_len)
+
+    @property
+    def _end_of_text(self) -> int:
+        """The token that ends a target."""
+        end = self.tokenizer.end_of_text
+        assert end is not None  # encode_source has seen to it
+        return end
+
+    @property
+    def _start_tokens(self) -> list[int] | None:
+        """Tokens that the decoder reads before a target; None where that is the end of text."""
+        decoding = self.decoding
+        if decoding.start is None:
+            return None
+        first = decoding.forced_first
+        return [decoding.start] if first is None else [decoding.start, first]
+
+    @property
+    def _starts(self) -> list[int]:
+        """Tokens that the decoder reads before a target."""
+        return self._start_tokens or [self._end_of_text]
+
+    @property
+    def _longest(self) -> int:
+        """The most tokens of a translation, its end included."""
+        return min(self.max_len, self.decoding.max_new_tokens or self.max_len)
+
+    def translate(
+        self, params: Any, sentences: Sequence[str], *, search: BeamSearchConfig | None = None
+    ) -> list[list[Translation]]:
+        """Translates sentences by beam search; with the options of the config if not given."""
+        found = dict(self.translate_stream(params, sentences, search=search))
+        return [found[i] for i in range(len(sentences))]
+
+    def translate_stream(
+        self, params: Any, sentences: Sequence[str], *, search: BeamSearchConfig | None = None
+    ) -> Iterator[tuple[int, list[Translation]]]:
+        """Translates sentences by beam search, yielding each as it is done."""
+        decode = self.tokenizer.decode
+        for i, hypotheses in self._search(params, sentences, search):
+            yield i, [Translation(decode(h.tokens), h.score, h.finished) for h in hypotheses]
+
+    def _search(
+        self, params: Any, sentences: Sequence[str], search: BeamSearchConfig | None = None
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Translates into tokens, yielding (index, hypotheses) as they are done."""
+        search = self.config.translation if search is None else search
+        for batch in translate_stream(
+            self.model,
+            params,
+            [ids.tolist() for ids in encode_each(sentences, self.encode)],
+            start_token=self._starts[0],
+            end_token=self._end_of_text,
+            search=search,
+            max_new_tokens=self._longest,
+            vocab_size=self.tokenizer.vocab_size,
+            forbidden_tokens=self.decoding.forbidden,
+            forced_first_token=self.decoding.forced_first,
+            forced_last_token=self.decoding.forced_last,
+        ):
+            yield from batch
+
+    def sample_translations(
+        self, params: Any, sentences: Sequence[str], *, rng: jax.Array, sampling: SamplingConfig
+    ) -> list[str]:
+        """Translates by drawing tokens rather than by a search."""
+        drawn = self.sample_translations_stream(params, sentences, rng=rng, sampling=sampling)
+        return [translation for _, translation in drawn]
+
+    def sample_translations_stream(
+        self, params: Any, sentences: Sequence[str], *, rng: jax.Array, sampling: SamplingConfig
+    ) -> Iterator[tuple[int, str]]:
+        """Translates by drawing tokens, yielding (index, translation) as they are done."""
+        sources = [ids.tolist() for ids in encode_each(sentences, self.encode)]
+        for start in range(0, len(sources), _ROWS):
+            some = sources[start : start + _ROWS]
+            indices = start + jnp.arange(len(some))
+            drawn = generate(
+                self.model, params, [self._starts] * len(some), sources=some,
+                rng=jax.vmap(jax.random.fold_in, (None, 0))(rng, indices),
+                sampling=sampling, max_new_tokens=self._longest - len(self._starts),
+                stop_tokens=(self._end_of_text,), vocab_size=self.tokenizer.vocab_size,
+            )  # fmt: skip
+            yield from enumerate(map(self.tokenizer.decode, drawn), start)
+
+    def sample(self, params: Any, prompt: str, rng: jax.Array) -> str:
+        """Shows a sentence and its translation."""
+        return f"{prompt}\n{self.translate(params, [prompt])[0][0].text}"
+
+    def log_likelihood(
+        self, params: Any, texts: Sequence[str], *, prompts: Sequence[str] | None = None
+    ) -> list[LogLikelihood]:
+        """Scores targets, their ends included, as translations of the prompts."""
+        if prompts is None:
+            raise ConfigError(
+                f"{self.kind}, scores targets as translations of sources; give those as prompts"
+            )
+        rows, starts = [], self._starts
+        for source, target in zip(
+            encode_each(prompts, self.encode), encode_each(texts, self._encode_target), strict=True
+        ):
+            rows.append(
+                {
+                    "source_tokens": source,
+                    "source_lengths": np.array(source.size, np.int32),
+                    "tokens": np.concatenate([starts, target]).astype(np.int32),
+                    "lengths": np.array(len(starts) + target.size, np.int32),
+                    "labels": np.append(
+                        [text.IGNORE] * len(starts[1:]) + target.tolist(), self._end_of_text
+                    ).astype(np.int32),
+                }
+            )
+        sums = label_log_likelihoods(self.model, params, rows, self.max_len)
+        return [
+            LogLikelihood(nats, int((row["labels"] != text.IGNORE).sum()))
+            for nats, row in zip(sums, rows, strict=True)
+        ]
+
+    def _encode_target(self, target: str) -> np.ndarray:
+        """Encodes a target, without its end, behind which there is room for one more token."""
+        ids = self.tokenizer.encode(target.strip())
+        most = self.max_len - len(self._starts)
+        if not 1 <= ids.size <= most:
+            raise DataError(
+                f"a target must have 1 to {most} tokens, got {ids.size}; "
+                + ("shorten it" if ids.size else "write some text")
+            )
+        return ids
+
+    @staticmethod
+    def read_hidden(model: EncoderDecoder, tokens: jax.Array, lengths: jax.Array) -> jax.Array:
+        """Hidden states of sources, by the encoder."""
+        return model.encode(tokens, lengths=lengths).hidden
+
+    def attention(self, params: Any, one: str, *, target: str | None = None) -> list[AttentionMap]:
+        """Attention weights of a source and its translation."""
+        source, source_ids = self.tokenizers[0], self.encode(one)
+        if target is None:
+            ((_, (best,)),) = self._search(params, [one])
+            found = np.concatenate([self._starts[:1], best.tokens])  # a forced token is among them
+        else:
+            found = np.concatenate([self._starts, self._encode_target(target)])
+        # The last token is predicted, and not read; an end of text would be one too many.
+        both = np.append(found, self._end_of_text)[: self.max_len + 1].astype(np.int32)
+        ids, next_ids = both[:-1], both[1:]
+        output = apply_model(
+            self.model, with_weights, params, source_tokens=source_ids[None], tokens=ids[None]
+        )
+        cross = np.asarray(output.decoder_weights.cross_attention)[:, 0]
+        source_tokens = source.token_texts(source_ids)
+        tokens, next_tokens = (self.tokenizer.token_texts(some) for some in (ids, next_ids))
+        encoder, decoder = output.encoder_weights, output.decoder_weights.self_attention
+        return [
+            AttentionMap("cross-attention", cross, tokens, source_tokens, next_tokens),
+            self_attention_map("encoder self-attention", encoder, source, source_ids),
+            self_attention_map("decoder self-attention", decoder, self.tokenizer, ids, next_ids),
+        ]

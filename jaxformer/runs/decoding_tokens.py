@@ -1,0 +1,27 @@
+"""Tokens that a model is decoded with, where they are not those of models made here."""
+
+import dataclasses
+
+__all__ = ["DecodingTokens"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecodingTokens:
+    """Tokens that a model was trained to decode with; the defaults are those of models made here.
+
+    Args:
+        start: the first token that a decoder of targets reads; the end of text when None.
+        stop: tokens that end what is generated; the end of text when empty.
+        forbidden: tokens that are never generated.
+        forced_first: token that every target begins with, such as its language.
+        forced_last: token that ends a target of the greatest length.
+        max_new_tokens: length of the longest continuation or target, where a call does not say; as
+            many as fit the context when None.
+    """
+
+    start: int | None = None
+    stop: tuple[int, ...] = ()
+    forbidden: tuple[int, ...] = ()
+    forced_first: int | None = None
+    forced_last: int | None = None
+    max_new_tokens: int | None = None

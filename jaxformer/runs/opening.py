@@ -1,0 +1,101 @@
+"""Opening a run, or a folder of Hugging Face, to be used."""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from jaxformer.config import MeshConfig
+from jaxformer.errors import ConfigError
+from jaxformer.memory import require_memory
+from jaxformer.runs import folder as files
+from jaxformer.runs.memory import param_shapes
+from jaxformer.runs.pretrained import Pretrained
+from jaxformer.runs.pretrained_tokens import is_pretrained
+from jaxformer.runs.run import Run
+from jaxformer.runs.task import Task
+from jaxformer.runs.trained import task_class
+from jaxformer.training import Checkpoints
+from jaxformer.training.parallel import Runner, make_inference_runner
+
+__all__ = ["open_run"]
+
+
+def open_run(
+    path: str | pathlib.Path,
+    step: int | None = None,
+    *,
+    task: type[Task] | None = None,
+    mesh: MeshConfig | None = None,
+    dtype: Literal["float32", "bfloat16"] | None = None,
+    max_len: int | None = None,
+    ignore: Sequence[str] = (),
+) -> Run:
+    """Opens a run folder, and verifies what it reads of it; or a folder of Hugging Face.
+
+    A model that is too large for one device is split over several, and everything that a run does
+    works so.
+
+    Args:
+        path: of the folder; or the id of a model at Hugging Face, OWNER/MODEL.
+        step: which checkpoint; the one with the lowest validation loss when not given, of those
+            that are not damaged; a `CheckpointWarning` names damaged ones.
+        task: that the run was trained with; the built-in one that its config means when not given.
+        mesh: how devices of this host split the parameters, such as `MeshConfig(fsdp=4)`, `data` 1
+            when not given. Without a mesh, the parameters are on one device, where there is room
+            for them twice, as decoding needs; else they are split as in training, if there are so
+            many devices, or by `fsdp` over all.
+        dtype: of parameters and computation, of a folder of Hugging Face; as in `load_huggingface`
+            when not given.
+        max_len: longest sequence in tokens, of a folder of Hugging Face; likewise.
+        ignore: fields in the JSON files of a folder of Hugging Face that are known not to matter.
+
+    Returns:
+        The run.
+
+    Raises:
+        CheckpointError: the path is no run folder, or a damaged one, or has no such checkpoint, or
+            that is damaged.
+        ConfigError: there are not so many devices, or an axis does not divide a parameter, or the
+            parameters do not fit the memory.
+    """
+    if is_pretrained(path):
+        _refuse(path, "a folder of Hugging Face", "a run", step=step, task=task)
+        options = {"dtype": dtype, "param_dtype": dtype, "max_len": max_len}
+        return _open_pretrained(path, mesh, ignore=tuple(ignore), **options)
+    own = {"dtype": dtype, "max_len": max_len, "ignore": tuple(ignore) or None}
+    _refuse(path, "a run", "a folder of Hugging Face", **own)
+    folder = pathlib.Path(path)
+    config = files.read_run_config(folder)
+    opened = (task_class(config) if task is None else task).load(folder, config)
+    shapes = param_shapes(opened)
+    runner = make_inference_runner(shapes, config.mesh, mesh)
+    _require_room(runner, shapes, folder)
+    with Checkpoints(folder / files.CHECKPOINTS, read_only=True) as checkpoints:
+        chosen = checkpoints.require_step(step)
+        params = checkpoints.restore_params(runner.template(shapes), chosen)
+    return Run(folder, opened, params, chosen, runner)
+
+
+def _refuse(path: str | pathlib.Path, kind: str, other: str, **options: Any) -> None:
+    """Raises ConfigError for options that are of another kind of folder."""
+    for name, value in options.items():
+        if value is not None:
+            raise ConfigError(
+                f"{name} is for {other}, got {value} for {path}, which is {kind}; leave it out"
+            )
+
+
+def _open_pretrained(path: str | pathlib.Path, mesh: MeshConfig | None, **options: Any) -> Run:
+    pretrained = Pretrained.read(path, **options)
+    task, shapes = pretrained.task, pretrained.opened.shapes
+    runner = make_inference_runner(shapes, MeshConfig(), mesh)
+    _require_room(runner, shapes, path)
+    params = pretrained.read_params(runner)
+    return Run(pretrained.opened.path, task, params, None, runner)
+
+
+def _require_room(runner: Runner, shapes: Any, path: str | pathlib.Path) -> None:
+    require_memory(
+        {"parameters": runner.num_bytes(shapes)}, runner.memory, what=f"opening {path}",
+        remedy="open it where there are more devices, or larger ones",
+    )  # fmt: skip

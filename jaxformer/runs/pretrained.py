@@ -1,0 +1,119 @@
+"""Folders of Hugging Face as runs: their config, task and parameters."""
+
+import dataclasses
+import os
+from typing import Any
+
+import jax
+
+from jaxformer.config import (
+    AdamWConfig,
+    BeamSearchConfig,
+    DataConfig,
+    ExperimentConfig,
+    SamplesConfig,
+    TokenizerConfig,
+    TrainingConfig,
+    TranslationConfig,
+)
+from jaxformer.errors import ConfigError
+from jaxformer.interop import HuggingFaceFolder, open_huggingface
+from jaxformer.interop.generation_settings import SpecialTokens, special_token_ids
+from jaxformer.interop.hub import local_folder
+from jaxformer.runs.classification import ClassificationTask
+from jaxformer.runs.pretrained_tokens import decoding_of, tokenizers_of
+from jaxformer.runs.task import Task
+from jaxformer.runs.trained import task_class
+from jaxformer.runs.translation import TranslationTask
+from jaxformer.training.parallel import Runner
+
+__all__ = ["Pretrained"]
+
+_SOURCES = {"decoder": "files", "masked": "files", "pooled": "files", "classifier": "labelled",
+            "encoder_decoder": "pairs"}  # fmt: skip
+_ROWS, _TOKENS = 1, 4096  # of a batch of an evaluation
+
+
+@dataclasses.dataclass(frozen=True)
+class Pretrained:
+    """A folder of Hugging Face, as a run that was never trained here.
+
+    Args:
+        opened: its config, and the names of its tensors.
+        special: its special tokens, and settings of decoding.
+    """
+
+    opened: HuggingFaceFolder
+    special: SpecialTokens
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], **options: Any) -> "Pretrained":
+        """Reads all of a folder but tokenizers and parameters.
+
+        Args:
+            path: of the folder, or an id, OWNER/MODEL.
+            **options: as in `open_huggingface`.
+
+        Raises:
+            CheckpointError: a file is missing or damaged.
+            ConfigError: the model, or a setting of its decoding, is not supported; or an id needs
+                huggingface_hub.
+        """
+        opened = open_huggingface(local_folder(path), **options)
+        ignore = options.get("ignore", ())
+        return cls(opened, special_token_ids(opened.path, opened.values, ignore=ignore))
+
+    @property
+    def config(self) -> ExperimentConfig:
+        """The experiment that such a model could be of: the model, and how it decodes."""
+        kind, model = self.opened.kind, self.opened.config
+        in_rows = kind in ("classifier", "encoder_decoder")
+        decoding: dict[str, Any] = {}
+        if kind == "decoder":
+            decoding["samples"] = SamplesConfig(**dataclasses.asdict(self.special.sampling))
+        elif kind == "encoder_decoder":
+            search = self.special.search or BeamSearchConfig(beam_size=1)
+            decoding["translation"] = TranslationConfig(**dataclasses.asdict(search))
+        return ExperimentConfig(
+            model=model,
+            data=DataConfig(source=_SOURCES[kind]),
+            tokenizer=TokenizerConfig(kind="pretrained", joint=model.source_vocab_size is None),
+            optimizer=AdamWConfig(learning_rate=1e-5),
+            training=TrainingConfig(
+                steps=1,
+                batch_size=None if in_rows else _ROWS,
+                batch_tokens=_TOKENS if in_rows else None,
+            ),
+            **decoding,
+        )
+
+    def read_params(self, runner: Runner) -> Any:
+        """Reads the parameters, each to where the runner has it.
+
+        Raises:
+            CheckpointError: the weights are not those of the config, or damaged.
+        """
+        template = runner.template(self.opened.shapes)
+        return self.opened.read_params(jax.tree.map(lambda leaf: leaf.sharding, template))
+
+    @property
+    def task(self) -> Task:
+        """The task that the model was trained for.
+
+        Raises:
+            ConfigError: it is an encoder without a head.
+            DataError: the folder has no tokenizer, or one that cannot be used.
+        """
+        if self.opened.kind == "pooled":
+            raise ConfigError(
+                f"{self.opened.path} holds an encoder without a head, which predicts nothing by "
+                "itself; open it in Python, by interop.load_huggingface, or start a classifier "
+                "from it, by --init-from"
+            )
+        kind, config = task_class(self.config), self.config
+        source, target = tokenizers_of(self.opened, self.special)
+        settings: dict[str, Any] = {"decoding": decoding_of(self.opened, self.special)}
+        if kind is ClassificationTask:
+            settings["classes"] = self.opened.class_names
+        tokenizers = (source, target) if kind is TranslationTask else (target,)
+        return kind(config=config, tokenizers=tokenizers, **settings)

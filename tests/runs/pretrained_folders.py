@@ -1,0 +1,95 @@
+"""Tiny folders of Hugging Face with tokenizers: random models, saved as transformers saves them."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, processors
+
+from jaxformer.config import ModelConfig, RelativeConfig
+from jaxformer.interop import save_huggingface
+from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
+
+WORDS = "the a cat dog sat ran on to mat log house red blue green good bad well is was".split()
+
+
+def tokenizer(special, template=None):
+    """A tokenizer of words, with special tokens around a text as its template says."""
+    vocab = {name: i for i, name in enumerate([*special, "[UNK]", *WORDS])}
+    found = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token="[UNK]"))
+    found.pre_tokenizer = pre_tokenizers.Whitespace()
+    found.decoder = decoders.WordPiece(prefix="##", cleanup=False)
+    found.add_special_tokens([*special, "[UNK]"])
+    if template is not None:
+        pairs = [(name, vocab[name]) for name in special]
+        found.post_processor = processors.TemplateProcessing(single=template, special_tokens=pairs)
+    return found
+
+
+def write(folder, model, config, *, special, template=None, fields=(), seed=0):
+    """Writes a folder of a model; returns its parameters."""
+    made = tokenizer(special, template)
+    config = ModelConfig(vocab_size=made.get_vocab_size(), **config)
+    tokens = jnp.zeros((1, 2), jnp.int32)
+    inputs = (tokens, tokens) if model is EncoderDecoder else (tokens,)
+    params = jax.jit(model(config).init)(jax.random.key(seed), *inputs)["params"]
+    # Larger than they are drawn, so that a token stands out.
+    params = jax.tree.map(lambda leaf: 4 * leaf, params)
+    save_huggingface(folder, config, params)
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(values | dict(fields)))
+    made.save(str(folder / "tokenizer.json"))
+    return config, params
+
+
+SIZES = {"num_layers": 2, "d_model": 12, "num_heads": 3, "d_ff": 20}
+
+
+def gpt2(folder):
+    """Learned positions, and a tokenizer that puts nothing around a text."""
+    config = {**SIZES, "max_len": 24, "positions": "learned", "activation": "gelu_tanh"}
+    fields = {"eos_token_id": 0, "bos_token_id": 0}
+    return write(folder, Decoder, config, special=["<|endoftext|>"], fields=fields)
+
+
+def llama(folder):
+    """A token before every text, and two that end one."""
+    config = {
+        **SIZES, "max_len": 40, "positions": "rotary", "norm": "rms_norm", "activation": "swiglu",
+        "use_bias": False,
+    }  # fmt: skip
+    special = ["<s>", "</s>", "<|eot|>"]
+    fields = {"bos_token_id": 0, "eos_token_id": [1, 2]}
+    return write(folder, Decoder, config, special=special, template="<s> $A", fields=fields)
+
+
+def bert(folder, num_classes=None):
+    """[CLS] and [SEP] around a text; of masked words, or of classes."""
+    config = {
+        **SIZES, "architecture": "encoder", "max_len": 24, "positions": "learned",
+        "norm_position": "post", "embedding_norm": True, "num_token_types": 2,
+        "activation": "gelu", "norm_eps": 1e-12,
+    }  # fmt: skip
+    config |= (
+        {"output_bias": True, "head_bias": True}
+        if num_classes is None
+        else {"num_classes": num_classes, "pooling": "first", "pooler": "tanh", "head_bias": True}
+    )
+    names = ("bad", "good", "so-so")[: num_classes or 0]
+    fields = {"id2label": {str(i): name for i, name in enumerate(names)}} if names else {}
+    model = MaskedLanguageModel if num_classes is None else SequenceClassifier
+    special = ["[PAD]", "[CLS]", "[SEP]", "[MASK]"]
+    return write(folder, model, config, special=special, template="[CLS] $A [SEP]", fields=fields)
+
+
+def t5(folder):
+    """Starts with the padding, and ends sources and targets."""
+    config = {
+        **SIZES, "architecture": "encoder_decoder", "max_len": 32, "d_ff": 24,
+        "positions": RelativeConfig(), "norm": "rms_norm", "activation": "relu", "use_bias": False,
+        "attention_scale": 1.0, "logit_scale": 12**-0.5, "tied_embeddings": True,
+    }  # fmt: skip
+    fields = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    special = ["<pad>", "</s>"]
+    return write(folder, EncoderDecoder, config, special=special, template="$A </s>", fields=fields)

@@ -1,0 +1,298 @@
+"""Folders of Hugging Face that are used as runs are, started from, and converted."""
+
+import dataclasses
+import json
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+from jaxformer import runs
+from jaxformer.config import BeamSearchConfig, MeshConfig, SamplingConfig
+from jaxformer.errors import CheckpointError, ConfigError, DataError
+from jaxformer.inference import generate, translate
+from jaxformer.interop import load_huggingface, open_huggingface
+from jaxformer.interop.hub import local_folder
+from jaxformer.interop.params_files import load_params
+from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
+from tests.runs import pretrained_folders, tiny
+
+GREEDY = SamplingConfig(temperature=0.0)
+TEXT = "the cat sat on the mat"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Writes each folder when it is first asked for: its path, config and parameters."""
+    made = {}
+
+    def get(name, *arguments):
+        key = (name, *arguments)
+        if key not in made:
+            folder = tmp_path_factory.mktemp(name) / "model"
+            made[key] = folder, *getattr(pretrained_folders, name)(folder, *arguments)
+        return made[key]
+
+    return get
+
+
+def ids_of(folder, text):
+    """Tokens of a text, by the library alone."""
+    return pretrained_folders.tokenizers.Tokenizer.from_file(f"{folder}/tokenizer.json").encode(
+        text
+    ).ids  # fmt: skip
+
+
+def test_decoder_continues_a_text_behind_its_start_token(folders):
+    folder, config, params = folders("llama")
+    run = runs.open_run(folder)
+    prompt = ids_of(folder, TEXT)
+    assert prompt[0] == 0 and len(prompt) == 7  # <s>, and the words
+    (expected,) = generate(
+        Decoder(config), params, [prompt], max_new_tokens=9, rng=jax.random.key(0), sampling=GREEDY,
+        stop_tokens=(1, 2),
+    )  # fmt: skip
+    assert run.generate(TEXT, max_new_tokens=9, temperature=0.0).strip() == run.decode(expected)
+    np.testing.assert_array_equal(run.encode(TEXT), prompt)
+    assert run.task.stop_tokens == (1, 2) and run.step is None
+    assert "step" not in repr(run)
+
+
+def test_likelihood_counts_the_first_token_where_one_is_before_it(folders):
+    folder, config, params = folders("llama")
+    (found,) = runs.open_run(folder).log_likelihood([TEXT])
+    ids = np.array(ids_of(folder, TEXT))
+    logits = Decoder(config).apply({"params": params}, ids[None, :-1]).logits[0]
+    expected = jax.nn.log_softmax(logits)[np.arange(6), ids[1:]].sum()
+    assert found.num_tokens == 6
+    np.testing.assert_allclose(found.log_likelihood, expected, rtol=1e-5)
+
+
+def test_masks_are_filled_within_the_frame(folders):
+    folder, config, params = folders("bert")
+    run = runs.open_run(folder)
+    ((fills,),) = [run.fill_masks("the cat [MASK] on", 3)]
+    ids = np.array([1, *ids_of(folder, "the cat")[1:-1], 3, *ids_of(folder, "on")[1:]])
+    np.testing.assert_array_equal(run.encode("the cat [MASK] on"), ids)
+    logits = MaskedLanguageModel(config).apply({"params": params}, ids[None]).logits[0, 3]
+    ordinary = np.array(logits)[5:]  # behind the special tokens and [UNK]
+    best = np.argsort(-ordinary)[:3]
+    assert [fill.text for fill in fills] == [pretrained_folders.WORDS[i] for i in best]
+
+
+def test_classifier_has_the_names_of_its_classes(folders):
+    folder, config, params = folders("bert", 3)
+    (best, *_) = runs.open_run(folder).classify(TEXT, 3)
+    ids = np.array(ids_of(folder, TEXT))
+    logits = SequenceClassifier(config).apply({"params": params}, ids[None]).logits[0]
+    assert best.name == ("bad", "good", "so-so")[int(logits.argmax())]
+    np.testing.assert_allclose(best.probability, jax.nn.softmax(logits).max(), rtol=1e-5)
+
+
+def test_translator_starts_and_ends_as_its_config_says(folders):
+    folder, config, params = folders("t5")
+    run = runs.open_run(folder)
+    source = ids_of(folder, TEXT)
+    assert source[-1] == 1
+    ((expected,),) = translate(
+        EncoderDecoder(config), params, [source], start_token=0, end_token=1,
+        search=BeamSearchConfig(beam_size=3), max_new_tokens=32,
+    )  # fmt: skip
+    (found,) = run.translate(TEXT, beam_size=3)
+    assert found.text == run.decode(expected.tokens) and found.finished == expected.finished
+    np.testing.assert_allclose(found.score, expected.score, rtol=1e-5)
+    (nats,) = run.log_likelihood(["the dog"], prompts=[TEXT])
+    target = np.array([0, *ids_of(folder, "the dog")])
+    logits = EncoderDecoder(config).apply(
+        {"params": params}, np.array([source]), target[None, :-1]
+    ).logits[0]  # fmt: skip
+    expected = jax.nn.log_softmax(logits)[np.arange(3), target[1:]].sum()
+    np.testing.assert_allclose(nats.log_likelihood, expected, rtol=1e-5)
+
+
+def test_folder_is_measured_on_files_and_has_none_of_its_own(folders, tmp_path):
+    folder, *_ = folders("gpt2")
+    run = runs.open_run(folder)
+    path = tiny.write(tmp_path / "text.txt", [TEXT] * 40)
+    found = run.evaluate([path])
+    assert found.predicted == 40 * 6 - 1 and 0 < found.loss < 100
+    with pytest.raises(DataError, match="has no validation data, since it was not trained here"):
+        run.evaluate()
+
+
+def test_options_of_one_kind_of_folder_are_refused_for_the_other(folders):
+    folder, *_ = folders("gpt2")
+    with pytest.raises(ConfigError, match="step is for a run, got 3"):
+        runs.open_run(folder, 3)
+    with pytest.raises(ConfigError, match="table of 24 positions, got max_len=8"):
+        runs.open_run(folder, max_len=8)
+    run = runs.open_run(folder, dtype="bfloat16")
+    assert run.params["embedding"]["embedding"].dtype == "bfloat16"
+    assert run.config.model.dtype == "bfloat16"
+
+
+def test_parameters_go_straight_to_the_devices_of_a_mesh(folders):
+    folder, *_ = folders("llama")
+    run = runs.open_run(folder, mesh=MeshConfig(fsdp=2))
+    kernel = run.params["stack"]["layers"]["feed_forward"]["up_kernel"]
+    assert len(kernel.sharding.device_set) == 2
+    assert kernel.addressable_shards[0].data.shape == (2, 6, 20)
+    again = runs.open_run(folder)
+    jax.tree.map(np.testing.assert_array_equal, run.params, again.params)
+
+
+def test_folder_without_tokenizer_is_refused(folders, tmp_path):
+    pretrained_folders.gpt2(tmp_path / "model")
+    (tmp_path / "model" / "tokenizer.json").unlink()
+    with pytest.raises(DataError, match="must have a tokenizer, such as tokenizer.json, got none"):
+        runs.open_run(tmp_path / "model")
+
+
+def test_ids_need_the_hub_and_other_missing_folders_are_runs(monkeypatch, tmp_path):
+    with pytest.raises(CheckpointError, match="is not a run folder: there is no such folder"):
+        runs.open_run(tmp_path / "missing")
+    import huggingface_hub
+
+    def download(name, allow_patterns):
+        assert not any(pattern.endswith((".bin", ".py")) for pattern in allow_patterns)
+        if name == "owner/none":
+            raise OSError("404 Client Error\nmore")
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert local_folder("owner/model") == tmp_path
+    with pytest.raises(CheckpointError, match="cannot be downloaded: 404 Client Error; see that"):
+        local_folder("owner/none")
+    with pytest.raises(CheckpointError, match="must be the folder of a model, or an id"):
+        local_folder("a/b/c")
+    monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
+    with pytest.raises(ConfigError, match=r'pip install "jaxformer\[hf\]"'):
+        local_folder("owner/model")
+
+
+def starting(tmp_path, folder, **changes):
+    """A config that says of the model only what is its own, completed as the command line does."""
+    path = tiny.write(tmp_path / "text.txt", [TEXT, "a dog ran to the house"] * 40)
+    values = {
+        "data": {"source": "files", "paths": [str(path)]},
+        "optimizer": {"learning_rate": 1e-3},
+        "training": {"steps": 2, "batch_size": 4, "runner": "single"},
+    }
+    for name, table in changes.items():
+        values[name] = values.get(name, {}) | table
+    values = runs.complete_tables(values, str(folder), str(tmp_path / "run"))
+    config = runs_config(values)
+    return dataclasses.replace(config, out=str(tmp_path / "run"), init_from=str(folder))
+
+
+def runs_config(values):
+    from jaxformer.config import ExperimentConfig, config_from_dict
+
+    return config_from_dict(ExperimentConfig, values)
+
+
+def test_training_starts_from_a_folder_and_keeps_its_tokens(folders, tmp_path):
+    folder, _, params = folders("llama")
+    made = starting(tmp_path, folder, model={"max_len": 8, "dropout_rate": 0.1})
+    assert made.tokenizer.kind == "pretrained" and made.model.activation == "swiglu"
+    reports = []
+    result = runs.train_run(made, on_start=lambda task: reports.extend(task.report))
+    assert f"starting from the weights and tokenizers of {folder}" in reports
+    before = runs.open_run(folder).evaluate([tmp_path / "text.txt"]).loss
+    assert result.step == 2
+    run = runs.open_run(tmp_path / "run")
+    assert run.task.stop_tokens == (1, 2) and run.encode(TEXT)[0] == 0
+    assert run.evaluate([tmp_path / "text.txt"]).loss < before + 0.5
+    # It goes on, with the folder gone or not, and is a model of the family still.
+    longer = starting(tmp_path, folder, model={"max_len": 8, "dropout_rate": 0.1})
+    longer = dataclasses.replace(longer, training=dataclasses.replace(longer.training, steps=3))
+    assert runs.train_run(longer).step == 3
+    runs.convert(tmp_path / "run", tmp_path / "exported")
+    again = load_huggingface(tmp_path / "exported")
+    assert again.config.max_len == 8
+    jax.tree.map(
+        np.testing.assert_array_equal, again.params, runs.open_run(tmp_path / "run").params
+    )
+
+
+def test_table_of_positions_is_cut_where_texts_are_shorter(folders, tmp_path):
+    folder, _, params = folders("gpt2")
+    made = starting(tmp_path, folder, model={"max_len": 8}, training={"steps": 1})
+    made = dataclasses.replace(
+        made, optimizer=dataclasses.replace(made.optimizer, learning_rate=1e-30)
+    )  # fmt: skip
+    runs.train_run(made)
+    found = runs.open_run(tmp_path / "run").params["positions"]["embedding"]
+    np.testing.assert_array_equal(found, params["positions"]["embedding"][:8])
+    longer = starting(tmp_path, folder, model={"max_len": 32})
+    with pytest.raises(ConfigError, match=r"model\.max_len: 24 there, 32 here"):
+        runs.train_run(dataclasses.replace(longer, out=str(tmp_path / "longer")))
+
+
+@pytest.mark.parametrize("classes", [None, 3])
+def test_classifier_starts_from_an_encoder_with_any_head(folders, tmp_path, classes):
+    folder, _, params = folders("bert", *([classes] if classes else []))
+    path = tiny.write(tmp_path / "labels.tsv", [f"{TEXT}\tgood", "a dog ran\tbad"] * 10)
+    values = {
+        "data": {"source": "labelled", "paths": [path]},
+        "optimizer": {"learning_rate": 1e-30},
+        "training": {"steps": 1, "batch_tokens": 64, "runner": "single"},
+    }
+    made = runs_config(runs.complete_tables(values, str(folder), str(tmp_path / "run")))
+    made = dataclasses.replace(made, out=str(tmp_path / "run"), init_from=str(folder))
+    runs.train_run(made)
+    found = runs.open_run(tmp_path / "run")
+    assert found.task.classes == ("bad", "good")
+    kernel = found.params["encoder"]["stack"]["layers"]["feed_forward"]["up_kernel"]
+    np.testing.assert_array_equal(
+        kernel, params["encoder"]["stack"]["layers"]["feed_forward"]["up_kernel"]
+    )
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "t5"])
+def test_folder_to_run_to_folder_is_the_same(folders, tmp_path, name):
+    folder, config, _ = folders(name)
+    assert "wrote a run to" in runs.convert(folder, tmp_path / "run")
+    run, before = runs.open_run(tmp_path / "run"), runs.open_run(folder)
+    assert run.config.model == before.config.model
+    jax.tree.map(np.testing.assert_array_equal, run.params, before.params)
+    assert run.task.decoding == before.task.decoding
+    assert run.task.tokenizer.identity == before.task.tokenizer.identity
+    np.testing.assert_array_equal(run.encode(TEXT), before.encode(TEXT))
+    assert {one.damage for one in runs.verify_run(tmp_path / "run")} == {None}
+    runs.convert(tmp_path / "run", tmp_path / "again")
+    old, new = (path / "model.safetensors" for path in (folder, tmp_path / "again"))
+    assert old.read_bytes() == new.read_bytes()
+    with pytest.raises(CheckpointError, match="choose another target"):
+        runs.convert(folder, tmp_path / "run")
+
+
+def test_classes_keep_their_names_through_a_run(folders, tmp_path):
+    folder, *_ = folders("bert", 3)
+    runs.convert(folder, tmp_path / "run")
+    runs.convert(tmp_path / "run", tmp_path / "again")
+    assert open_huggingface(tmp_path / "again").class_names == ("bad", "good", "so-so")
+    values = json.loads((tmp_path / "again" / "config.json").read_text())
+    assert values["label2id"] == {"bad": 0, "good": 1, "so-so": 2}
+
+
+def test_parameters_of_any_run_are_one_file_with_a_config_beside_it(folders, tmp_path):
+    folder, config, params = folders("llama")
+    path = tmp_path / "weights.safetensors"
+    runs.convert(folder, path)
+    found, again = load_params(path)
+    assert found == open_huggingface(folder).config
+    jax.tree.map(np.testing.assert_array_equal, again, params)
+    for options, message in (
+        ({}, "weights.safetensors is there already; remove it"),
+        ({"dtype": "bfloat16"}, "is there already"),
+        ({"model_type": "llama"}, "model_type has no effect on what is written here"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            runs.convert(folder, path, **options)
+    pathlib.Path(path).with_suffix(".toml").unlink()
+    with pytest.raises(CheckpointError, match=r"weights.toml, the config of .* cannot be read"):
+        load_params(path)
+    with pytest.raises(ConfigError, match="must end in .safetensors, got"):
+        load_params(tmp_path / "weights.bin")
