@@ -150,6 +150,29 @@ def bert(folder, **settings):
     _write(folder, "bert", {"vocab.txt": "\n".join(lines) + "\n"}, **settings)
 
 
+def chat(folder, name):
+    """A folder with a chat template."""
+    from tests.interop.chats import TEMPLATES
+
+    template, special, names = TEMPLATES[name]
+    if name in ("llama-2", "gemma", "mistral"):
+        (gemma if name == "gemma" else llama)(folder)
+        size = 501 if name == "llama-2" or name == "mistral" else 500
+    else:
+        _byte_pairs(folder, "llama" if name == "llama-3" else "qwen2")
+        size = 320
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config |= {"chat_template": template, **names}
+    if name in ("llama-3", "chatml"):
+        config["tokenizer_class"] = "GPT2Tokenizer"
+    if special:
+        known = {"0": {"content": "<|endoftext|>", "special": True}} if size == 320 else {}
+        config["added_tokens_decoder"] = known | {
+            str(size + i): {"content": token, "special": True} for i, token in enumerate(special)
+        }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+
 FOLDERS = {
     "marian": marian, "marian-separate": lambda folder: marian(folder, separate_vocabs=True),
     "t5": t5, "llama": llama, "gemma": gemma, "mbart": mbart, "mbart-50": mbart_50, "nllb": nllb,
@@ -182,8 +205,28 @@ def expected(name, folder):
     return {"source": source, "target": target, "size": len(tokenizer)}
 
 
+def expected_chats(folder):
+    """Ids of transformers of each conversation, with and without the beginning of an answer."""
+    import transformers
+
+    from tests.interop.chats import CHATS
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    return [
+        tokenizer.apply_chat_template(messages, add_generation_prompt=prompt).input_ids
+        for messages in CHATS
+        for prompt in (True, False)
+    ]
+
+
 if __name__ == "__main__":
+    from tests.interop.chats import TEMPLATES
+
     found = {}
+    for name in TEMPLATES:
+        with tempfile.TemporaryDirectory() as made:
+            chat(pathlib.Path(made), name)
+            found[f"chat {name}"] = expected_chats(made)
     for name, write in FOLDERS.items():
         with tempfile.TemporaryDirectory() as made:
             write(pathlib.Path(made))

@@ -1,0 +1,69 @@
+"""Chat templates of the shapes that published models have, and the conversations for them."""
+
+CHATML = """{%- for message in messages -%}
+    {%- if loop.first and message['role'] != 'system' -%}
+        {{- '<|im_start|>system\\nYou help.<|im_end|>\\n' -}}
+    {%- endif -%}
+    {{- '<|im_start|>' + message['role'] + '\\n' + message['content'] | trim + '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
+"""
+LLAMA_2 = """{% if messages[0]['role'] == 'system' %}{% set turns = messages[1:] %}
+{% set system = '<<SYS>>\\n' + messages[0]['content'] + '\\n<</SYS>>\\n\\n' %}
+{% else %}{% set turns = messages %}{% set system = '' %}{% endif %}
+{% for message in turns %}
+{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}
+{{ raise_exception('Roles must alternate user/assistant/user/assistant/...') }}
+{% endif %}
+{% if message['role'] == 'user' %}
+{{ bos_token + '[INST] ' + (system if loop.first else '') -}}
+{{ message['content'].strip() + ' [/INST]' }}
+{%- else %}
+{% generation %}{{ ' ' + message['content'].strip() + ' ' + eos_token }}{% endgeneration %}
+{%- endif %}
+{% endfor %}"""
+LLAMA_3 = """{{- bos_token }}
+{%- for message in messages %}
+{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' }}
+{{- message['content'] | trim + '<|eot_id|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
+{%- endif %}
+"""
+GEMMA = """{{ bos_token }}{% if messages[0]['role'] == 'system' %}
+{{ raise_exception('System role not supported') }}{% endif %}
+{% for message in messages %}
+{% set role = 'model' if message['role'] == 'assistant' else message['role'] %}
+{{ '<start_of_turn>' + role + '\\n' + message['content'] | trim + '<end_of_turn>\\n' }}
+{% endfor %}
+{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}"""
+MISTRAL = """{%- set ns = namespace(index=0) -%}
+{{- bos_token }}
+{%- for message in messages %}
+{%- if message.role == 'system' %}{% continue %}{% endif %}
+{%- set ns.index = ns.index + 1 %}
+{%- if message.role == 'user' %}{{- '[INST] ' + message.content + '[/INST]' }}
+{%- else %}{{- ' ' + message.content + eos_token }}{% endif %}
+{%- endfor %}"""
+
+# Template, special tokens of it, and those that are named.
+TEMPLATES = {
+    "chatml": (CHATML, ["<|im_start|>", "<|im_end|>"], {"eos_token": "<|im_end|>"}),
+    "llama-2": (LLAMA_2, [], {"bos_token": "<s>", "eos_token": "</s>"}),
+    "llama-3": (
+        LLAMA_3,
+        ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
+        {"bos_token": "<|endoftext|>", "eos_token": "<|eot_id|>"},
+    ),
+    "gemma": (
+        GEMMA, ["<start_of_turn>", "<end_of_turn>"], {"bos_token": "<s>", "eos_token": "</s>"},
+    ),
+    "mistral": (MISTRAL, [], {"bos_token": "<s>", "eos_token": "</s>"}),
+}  # fmt: skip
+USER = {"role": "user", "content": " hello,\nhow are you?  "}
+ANSWER = {"role": "assistant", "content": "good morning"}
+SYSTEM = {"role": "system", "content": "be kind"}
+CHATS = [
+    [USER], [USER, ANSWER, {"role": "user", "content": "né 😀 <b>"}], [USER, ANSWER],
+]  # fmt: skip
