@@ -1,22 +1,26 @@
 """Models of other libraries: loading and saving their files."""
 
+from jaxformer.interop.chat_templates import HuggingFaceChatTemplate, load_chat_template
 from jaxformer.interop.families import FAMILIES
-from jaxformer.interop.huggingface import (
-    HuggingFaceFolder,
-    HuggingFaceModel,
-    load_huggingface,
-    open_huggingface,
-    save_huggingface,
-)
+from jaxformer.interop.generation_settings import SpecialTokens, special_token_ids
+from jaxformer.interop.huggingface import HuggingFaceModel, load_huggingface, save_huggingface
+from jaxformer.interop.model_folders import HuggingFaceFolder, open_huggingface
 from jaxformer.interop.params_files import load_params, save_params
+from jaxformer.interop.tokenizer_files import Tokenizers, load_tokenizers
 
 __all__ = [
     "FAMILIES",
+    "HuggingFaceChatTemplate",
     "HuggingFaceFolder",
     "HuggingFaceModel",
+    "SpecialTokens",
+    "Tokenizers",
+    "load_chat_template",
     "load_huggingface",
     "load_params",
+    "load_tokenizers",
     "open_huggingface",
     "save_huggingface",
     "save_params",
+    "special_token_ids",
 ]

@@ -77,9 +77,6 @@ class HuggingFaceChatTemplate:
         # Other added tokens are guarded where the template has them.
         added = {n: i for n, i in added.items() if n in self.template and not n.isspace()}
         special = special | added
-        eos = self.names.get("eos_token")
-        if eos is not None and eos not in special and tokenizer.end_of_text is not None:
-            special = {**special, eos: tokenizer.end_of_text}  # which has another name here
         marked, mark = _marked(_checked(messages), list(special))
         text = render(
             self.template,
@@ -97,7 +94,8 @@ class HuggingFaceChatTemplate:
             is_cut = mark in section and any(name in whole for name in added)
             pieces = [piece for piece in section.split(mark) if piece] if is_cut else [whole]
             first = tokenizer if start == 0 else later
-            ids = [(later if i else first).encode(piece) for i, piece in enumerate(pieces)]
+            rest = _behind_special(tokenizer, True)[0] if is_cut else later
+            ids = [(rest if i else first).encode(piece) for i, piece in enumerate(pieces)]
             return np.concatenate([np.zeros(0, np.int32), *ids])
 
         parts, at = [np.zeros(0, np.int32)], 0

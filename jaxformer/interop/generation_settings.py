@@ -12,7 +12,13 @@ from jaxformer.interop.strict_json import shown
 from jaxformer.interop.tokenizer_settings import read_settings
 from jaxformer.text import Tokenizer
 
-__all__ = ["GENERATION_FIELDS", "SpecialTokens", "generation_values", "special_token_ids"]
+__all__ = [
+    "GENERATION_FIELDS",
+    "TOKEN_FIELDS",
+    "SpecialTokens",
+    "generation_values",
+    "special_token_ids",
+]
 
 _FILE = "generation_config.json"
 _IDS = (
@@ -51,6 +57,9 @@ _HARMLESS = (
 GENERATION_FIELDS = frozenset((*_TAKEN, *_NEUTRAL, *_HARMLESS))
 """Fields of transformers' GenerationConfig that are decided on; others are refused."""
 
+TOKEN_FIELDS = frozenset(_IDS)
+"""Those that are ids of special tokens."""
+
 _DEFAULT_TOP_K = 50  # of transformers, where a model that is sampled from says none
 
 
@@ -70,7 +79,6 @@ class SpecialTokens:
         max_new_tokens: most tokens that are generated; it wins over max_length.
         sampling: of the next token; temperature 0 where the likeliest is taken.
         search: beam search; None where there is none.
-        end_of_text: name that the folder has for the tokenizer's end of text.
     """
 
     bos: int | None = None
@@ -84,7 +92,6 @@ class SpecialTokens:
     max_new_tokens: int | None = None
     sampling: SamplingConfig = SamplingConfig(temperature=0.0)
     search: BeamSearchConfig | None = None
-    end_of_text: str | None = None
 
 
 def special_token_ids(
@@ -158,7 +165,6 @@ def special_token_ids(
         max_new_tokens=fields.count("max_new_tokens"),
         sampling=sampling,
         search=search,
-        end_of_text=names.get("eos"),
     )
 
 

@@ -1,14 +1,12 @@
 """Models of Hugging Face: loaded from a folder of theirs, and saved as one."""
 
 import dataclasses
-import hashlib
 import json
 import os
 import pathlib
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
@@ -16,23 +14,22 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.interop.canonical import differences
+from jaxformer.interop.chat_templates import HuggingFaceChatTemplate, load_chat_template
 from jaxformer.interop.config_fields import ConfigFields
-from jaxformer.interop.families import FAMILIES, family_of, model_class
+from jaxformer.interop.families import FAMILIES, model_class
 from jaxformer.interop.family import Family, ModelKind
-from jaxformer.interop.safetensors_files import open_tensors, write_tensors
-from jaxformer.interop.strict_json import parse_object
-from jaxformer.interop.tensor_files import TensorFiles
-from jaxformer.interop.weights import read_params, tensors_of_params
-from jaxformer.storage import make_folder, open_regular, write_whole
-from jaxformer.text import Tokenizer, with_end_of_text
+from jaxformer.interop.generation_settings import (
+    SpecialTokens,
+    generation_values,
+)
+from jaxformer.interop.model_folders import CONFIG, Float, open_huggingface
+from jaxformer.interop.safetensors_files import write_tensors
+from jaxformer.interop.saved_tokenizers import write_tokenizer
+from jaxformer.interop.weights import tensors_of_params
+from jaxformer.storage import make_folder, write_whole
+from jaxformer.text import Tokenizer
 
-__all__ = ["HuggingFaceFolder", "HuggingFaceModel", "load_huggingface", "open_huggingface",
-           "save_huggingface"]  # fmt: skip
-
-_CONFIG, _TOKENIZER = "config.json", "tokenizer.json"
-_MAX_JSON = 2**26  # bytes
-_PART = 2**24  # bytes that are read at a time
-Float = Literal["float32", "bfloat16"]
+__all__ = ["HuggingFaceModel", "load_huggingface", "save_huggingface"]
 
 
 class HuggingFaceModel(NamedTuple):
@@ -41,12 +38,20 @@ class HuggingFaceModel(NamedTuple):
     Args:
         config: of the model.
         params: nested dict of its parameters.
-        tokenizer: the folder's; None where it has no tokenizer.json.
+        tokenizer: of the text that the model generates, or of all text where there is one
+            tokenizer; None where the folder has none.
+        source_tokenizer: of the text that an encoder-decoder is given; the same object where there
+            is one.
+        special_tokens: special tokens, and how the folder says that text is generated.
+        chat_template: that writes conversations; None where the folder has none.
     """
 
     config: ModelConfig
     params: Any
     tokenizer: Tokenizer | None
+    source_tokenizer: Tokenizer | None = None
+    special_tokens: SpecialTokens = SpecialTokens()
+    chat_template: HuggingFaceChatTemplate | None = None
 
     @property
     def model(self) -> nn.Module:
@@ -54,109 +59,12 @@ class HuggingFaceModel(NamedTuple):
         return model_class(_kind_of(self.config, self.params))(self.config)
 
 
-@dataclasses.dataclass(frozen=True)
-class HuggingFaceFolder:
-    """A folder of Hugging Face whose config and names of tensors were read, and no weights yet.
-
-    Args:
-        path: of the folder.
-        kind: what the model computes.
-        config: of the model.
-        values: contents of `config.json`.
-        family: of the model.
-        tensors: of its files, none of which is read.
-    """
-
-    path: pathlib.Path
-    kind: ModelKind
-    config: ModelConfig
-    values: Mapping[str, Any]
-    family: Family
-    tensors: TensorFiles
-
-    @property
-    def shapes(self) -> Any:
-        """Shapes and dtypes of the parameters, a nested dict."""
-        return _shapes(self.kind, self.config)
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """Names of a classifier's classes, in the order of its scores."""
-        names = self.values.get("id2label") or {}
-        count = self.config.num_classes or 0
-        return tuple(str(names.get(str(i), f"LABEL_{i}")) for i in range(count))
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the config and of all weights; it takes as long as reading them."""
-        files = sorted({self.tensors.path(name) for name in self.tensors.names})
-        digest = hashlib.sha256()
-        for path in (self.path / _CONFIG, *files):
-            with open_regular(path) as file:
-                while part := file.read(_PART):
-                    digest.update(part)
-        return digest.hexdigest()
-
-    def read_params(self, shardings: Any = None) -> Any:
-        """Reads the parameters, one after the other.
-
-        Args:
-            shardings: nested dict like the parameters, of where each is put, such as
-                `jax.sharding.NamedSharding`s, so that no device ever has all; on the default device
-                when not given.
-
-        Returns:
-            The nested dict of parameters.
-
-        Raises:
-            CheckpointError: tensors are missing, surplus or of another shape, or a file is damaged.
-        """
-        return read_params(self.family, self.config, self.shapes, self.tensors, shardings)
-
-
-def open_huggingface(
-    path: str | os.PathLike[str], *, dtype: Float | None = None, param_dtype: Float | None = None,
-    max_len: int | None = None, ignore: tuple[str, ...] = (),
-) -> HuggingFaceFolder:  # fmt: skip
-    """Reads the config of a folder of Hugging Face, and the names of its tensors, but no weights.
-
-    Args:
-        path: as in `load_huggingface`.
-        dtype: as in `load_huggingface`.
-        param_dtype: as in `load_huggingface`.
-        max_len: as in `load_huggingface`.
-        ignore: as in `load_huggingface`.
-
-    Raises:
-        CheckpointError: a file is missing or damaged.
-        ConfigError: a field of the config is not supported, or a dtype is no choice.
-    """
-    folder = pathlib.Path(path)
-    for name, value in (("dtype", dtype), ("param_dtype", param_dtype)):
-        if value is not None and value not in get_args(Float):
-            raise ConfigError(f"{name} must be {' or '.join(get_args(Float))}, got {value!r}")
-    values = _read_json(folder / _CONFIG)
-    family, kind = family_of(values, str(folder / _CONFIG))
-    tensors = open_tensors(folder, auto_class=family.auto_class)
-    fields = ConfigFields(values, str(folder / _CONFIG), ignore, tensors.names)
-    arguments = _read_fields(family, fields, kind, str(folder / _CONFIG))
-    if max_len is not None and arguments["positions"] == "learned":
-        raise ConfigError(
-            f"this model has a table of {arguments['max_len']} positions, got max_len={max_len}; "
-            "leave it out"
-        )
-    stored = param_dtype or _stored_dtype(tensors)
-    arguments |= {"dtype": dtype or stored, "param_dtype": stored}
-    config = ModelConfig(**arguments | ({} if max_len is None else {"max_len": max_len}))
-    return HuggingFaceFolder(folder, kind, config, values, family, tensors)
-
-
 def load_huggingface(
     path: str | os.PathLike[str], *, dtype: Float | None = None, param_dtype: Float | None = None,
     max_len: int | None = None, ignore: tuple[str, ...] = (),
     shardings: Callable[[Any], Any] | None = None,
 ) -> HuggingFaceModel:  # fmt: skip
-    """Loads a model of Hugging Face from its folder: config, weights and tokenizer.
+    """Loads a model of Hugging Face from its folder: config, weights and tokenizers.
 
     The families are those of `interop.FAMILIES`. The weights are safetensors, in one file or in
     shards; nothing is unpickled, and no code of the folder is run. A field of the config that would
@@ -170,17 +78,19 @@ def load_huggingface(
             float32.
         max_len: longest sequence in tokens, where the model's positions have no table that limits
             it; the config's when not given, 512 for T5, which says none.
-        ignore: names of fields in `config.json` that are known not to matter.
+        ignore: names of fields in `config.json` or `generation_config.json` that are known not to
+            matter.
         shardings: function of the shapes of the parameters, a nested dict of
             `jax.ShapeDtypeStruct`s, to where each is put, such as `jax.sharding.NamedSharding`s, so
             that no device ever has all; all are on the default device when not given.
 
     Returns:
-        config, params and tokenizer; `.model` is the module.
+        config, params, tokenizers and what belongs to them; `.model` is the module.
 
     Raises:
         CheckpointError: a file is missing or damaged, or the weights are not those of the config.
-        ConfigError: a field of the config is not supported, or a dtype is no choice.
+        ConfigError: a field of the config, or a setting of generation or of a tokenizer, is not
+            supported, or a dtype is no choice.
         DataError: the tokenizer cannot be used.
 
     Example:
@@ -201,13 +111,19 @@ def load_huggingface(
         path, dtype=dtype, param_dtype=param_dtype, max_len=max_len, ignore=ignore
     )
     params = opened.read_params(None if shardings is None else shardings(opened.shapes))
-    return HuggingFaceModel(opened.config, params, _load_tokenizer(opened.path))
+    source, target = opened.read_tokenizers() or (None, None)
+    special = opened.read_special_tokens(target)
+    template = load_chat_template(opened.path)
+    return HuggingFaceModel(opened.config, params, target, source, special, template)
 
 
 def save_huggingface(
     folder: str | os.PathLike[str], config: ModelConfig, params: Any,
     tokenizer: Tokenizer | None = None, *, model_type: str | None = None,
     dtype: str | None = None, max_shard_bytes: int = 5_000_000_000,
+    special_tokens: SpecialTokens | None = None,
+    chat_template: HuggingFaceChatTemplate | None = None,
+    class_names: Sequence[str] | None = None,
 ) -> str:  # fmt: skip
     """Saves a model as a folder that transformers, and whatever reads its format, can load.
 
@@ -215,11 +131,15 @@ def save_huggingface(
         folder: to write to; made where it is missing.
         config: of the model.
         params: nested dict of its parameters.
-        tokenizer: of the model, saved beside it.
+        tokenizer: of the model, saved beside it; of an encoder-decoder with two of them, that of
+            the text that it is given, since the format has one.
         model_type: family to write, such as "llama"; when not given, the first of
             `interop.FAMILIES` that computes what the config says.
         dtype: of the tensors, such as "bfloat16"; that of the parameters when not given.
         max_shard_bytes: of one file of weights.
+        special_tokens: written to `generation_config.json`; none when not given.
+        chat_template: of conversations, saved beside the tokenizer.
+        class_names: of a classifier, in the order of its scores.
 
     Returns:
         The model_type.
@@ -232,42 +152,34 @@ def save_huggingface(
     family, fields = _family_for(config, params, kind, model_type)
     name = next(name for name, each in family.classes.items() if each == kind)
     stored = np.dtype(jnp.dtype(dtype or config.param_dtype))
+    special = special_tokens or SpecialTokens()
+    if not special.eos and tokenizer is not None and tokenizer.end_of_text is not None:
+        special = dataclasses.replace(special, eos=(tokenizer.end_of_text,))
     values = {
         "architectures": [name],
         "model_type": family.model_type,
         "dtype": stored.name,
-        "bos_token_id": None,
-        "eos_token_id": None if tokenizer is None else tokenizer.end_of_text,
-        "pad_token_id": None,
+        "bos_token_id": special.bos,
+        "eos_token_id": _eos(special),
+        "pad_token_id": special.pad,
         **fields,
     }
+    if special.decoder_start is not None:
+        values["decoder_start_token_id"] = special.decoder_start
+    if class_names is not None:
+        values |= _labels(class_names, config)
     tensors = tensors_of_params(family, config, params, stored)
     if kind == "pooled":  # the base model, whose names have no prefix
         tensors = {name.removeprefix(family.prefix): each for name, each in tensors.items()}
     make_folder(folder)
     write_tensors(folder, tensors, metadata={"format": "pt"}, max_shard_bytes=max_shard_bytes)
     if tokenizer is not None:
-        tokenizer.save(folder / _TOKENIZER)
-    write_whole(folder / _CONFIG, json.dumps(values, indent=2) + "\n")
+        write_tokenizer(folder, tokenizer, special, chat_template)
+    if special_tokens is not None:
+        text = json.dumps(generation_values(special), indent=2)
+        write_whole(folder / "generation_config.json", text + "\n")
+    write_whole(folder / CONFIG, json.dumps(values, indent=2) + "\n")
     return family.model_type
-
-
-def _read_fields(
-    family: Family, fields: ConfigFields, kind: ModelKind, where: str
-) -> dict[str, Any]:
-    """Arguments of the model's config; every error names the file."""
-    try:
-        arguments = family.read(fields, kind)
-        fields.finish()
-    except ConfigError as error:
-        raise ConfigError(str(error) if where in str(error) else f"{where}: {error}") from None
-    except (ArithmeticError, LookupError, TypeError) as error:
-        # Of a stranger's numbers, such as 0 heads, or of a table in place of a number.
-        raise ConfigError(
-            f"{where} has a value that no model can have ({error}); take the file that is with the "
-            "weights"
-        ) from None
-    return arguments
 
 
 def _family_for(
@@ -313,40 +225,19 @@ def _kind_of(config: ModelConfig, params: Mapping[str, Any]) -> ModelKind:
     return "masked" if "kernel" in params else "pooled"
 
 
-def _shapes(kind: ModelKind, config: ModelConfig) -> Any:
-    tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
-    inputs = (tokens, tokens) if kind == "encoder_decoder" else (tokens,)
-    # A scan is traced once for all layers; how they run does not change their parameters.
-    init = model_class(kind)(dataclasses.replace(config, layer_execution="scan")).init
-    return jax.eval_shape(init, jax.eval_shape(lambda: jax.random.key(0)), *inputs)["params"]
+def _eos(special: SpecialTokens) -> int | list[int] | None:
+    eos = list(special.eos)
+    return eos[0] if len(eos) == 1 else eos or None
 
 
-def _stored_dtype(tensors: TensorFiles) -> Float:
-    dtypes = {tensors.dtype(name) for name in tensors.names}
-    return "bfloat16" if dtypes == {jnp.dtype(jnp.bfloat16)} else "float32"
-
-
-def _read_json(path: pathlib.Path) -> dict[str, Any]:
-    try:
-        with open_regular(path) as file:
-            data = file.read(_MAX_JSON + 1)
-        if len(data) > _MAX_JSON:
-            raise ValueError(f"it must have at most {_MAX_JSON:,} bytes")
-        return parse_object(data)
-    except OSError as error:
-        raise CheckpointError(
-            f"{path} cannot be read: {error.strerror}; give the folder of a model of Hugging Face"
-        ) from None
-    except ValueError as error:
-        raise CheckpointError(f"{path} is damaged: {error}; download it again") from None
-
-
-def _load_tokenizer(folder: pathlib.Path) -> Tokenizer | None:
-    if not (folder / _TOKENIZER).exists():
-        return None
-    tokenizer = Tokenizer.load(folder / _TOKENIZER)
-    if tokenizer.end_of_text is not None or not (folder / "tokenizer_config.json").exists():
-        return tokenizer
-    end = _read_json(folder / "tokenizer_config.json").get("eos_token")
-    end = end.get("content") if isinstance(end, dict) else end
-    return tokenizer if end is None else with_end_of_text(tokenizer, end)
+def _labels(names: Sequence[str], config: ModelConfig) -> dict[str, Any]:
+    """Fields of the classes of a classifier."""
+    if len(names) != config.num_classes:
+        raise ConfigError(
+            f"class_names must be as many as the model's classes, {config.num_classes}, got "
+            f"{len(names)}; leave them out of another model"
+        )
+    return {
+        "id2label": {str(index): name for index, name in enumerate(names)},
+        "label2id": {name: index for index, name in enumerate(names)},
+    }

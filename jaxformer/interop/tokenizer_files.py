@@ -16,7 +16,7 @@ from jaxformer.interop.sentencepiece_kinds import (
 )
 from jaxformer.interop.tokenizer_settings import TokenizerSettings, read_settings
 from jaxformer.interop.word_vocabularies import load_byte_pairs, load_word_pieces
-from jaxformer.text import Tokenizer, with_end_of_text
+from jaxformer.text import Tokenizer, TokenRoles
 
 __all__ = ["Tokenizers", "load_tokenizers"]
 
@@ -61,8 +61,8 @@ def load_tokenizers(folder: pathlib.Path, model_type: str) -> Tokenizers | None:
         model_type: of the model, such as "marian".
 
     Returns:
-        The tokenizers; None where the folder has none of these files. The token that ends a text is
-        `Tokenizer.end_of_text`, unless the vocabulary has another of that name.
+        The tokenizers; None where the folder has none of these files. Their `roles` say which
+        tokens end a text and stand for a masked one, and that texts are read in their frame.
 
     Raises:
         CheckpointError: a file is damaged, or its kind is not known, and there is no other.
@@ -102,8 +102,13 @@ def load_tokenizers(folder: pathlib.Path, model_type: str) -> Tokenizers | None:
         target = tokenizers.Tokenizer.from_str(made.source.to_str())
         set_language_frame(target, kind, settings, "tgt")
     end = settings.names.get("eos") or (None if is_json else _default_end(made.source))
-    source = _with_end(made.source, end)
-    return Tokenizers(source, source if target is None else _with_end(target, end))
+    roles = TokenRoles(
+        end_of_text=TokenRoles.end_of_text if end is None else end,
+        mask=settings.names.get("mask", _mask(made.source)),
+        framed=True,
+    )
+    source = Tokenizer(made.source, roles)
+    return Tokenizers(source, source if target is None else Tokenizer(target, roles))
 
 
 def _kind(folder: pathlib.Path, model_type: str, settings: TokenizerSettings) -> str:
@@ -163,9 +168,8 @@ def _default_end(made: tokenizers.Tokenizer) -> str | None:
     return next((name for name in ("</s>", "<eos>") if made.token_to_id(name) is not None), None)
 
 
-def _with_end(made: tokenizers.Tokenizer, end: str | None) -> Tokenizer:
-    """Names the end of text, which transformers calls eos."""
-    tokenizer = Tokenizer(made)
-    if tokenizer.end_of_text is not None or end is None:
-        return tokenizer
-    return with_end_of_text(tokenizer, end)
+def _mask(made: tokenizers.Tokenizer) -> str:
+    """Name of the token that stands for one to be predicted, where no file says it."""
+    names = ("[MASK]", "<mask>")
+    found = next((name for name in names if made.token_to_id(name) is not None), None)
+    return TokenRoles.mask if found is None else found

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import optax
 
 from jaxformer.errors import ConfigError
-from jaxformer.interop import save_huggingface
 from jaxformer.interop.params_files import save_params
 from jaxformer.runs.data_summary import DataSummary
+from jaxformer.runs.exporting import export_run
 from jaxformer.runs.folder import CHECKPOINTS, require_free, start_folder
 from jaxformer.runs.opening import open_run
 from jaxformer.runs.pretrained import Pretrained
@@ -71,9 +71,7 @@ def convert(
     if imports:
         return _import(source, target, dtype=dtype, param_dtype=dtype, ignore=tuple(ignore))
     run = open_run(source, step)
-    written = save_huggingface(
-        target, run.config.model, run.params, run.task.tokenizer, model_type=model_type, dtype=dtype
-    )
+    written = export_run(run, target, model_type=model_type, dtype=dtype)
     return f"wrote a {written} model to {target}"
 
 

@@ -15,6 +15,9 @@ class DecodingTokens:
         forbidden: tokens that are never generated.
         forced_first: token that every target begins with, such as its language.
         forced_last: token that ends a target of the greatest length.
+        bos: token that begins a text, and
+        pad: token that fills up a batch; neither is used here, but programs that the model is
+            written for may need them.
         max_new_tokens: length of the longest continuation or target, where a call does not say; as
             many as fit the context when None.
     """
@@ -24,4 +27,6 @@ class DecodingTokens:
     forbidden: tuple[int, ...] = ()
     forced_first: int | None = None
     forced_last: int | None = None
+    bos: int | None = None
+    pad: int | None = None
     max_new_tokens: int | None = None

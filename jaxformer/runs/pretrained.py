@@ -17,11 +17,10 @@ from jaxformer.config import (
     TranslationConfig,
 )
 from jaxformer.errors import ConfigError
-from jaxformer.interop import HuggingFaceFolder, open_huggingface
-from jaxformer.interop.generation_settings import SpecialTokens, special_token_ids
+from jaxformer.interop import HuggingFaceFolder, SpecialTokens, Tokenizers, open_huggingface
 from jaxformer.interop.hub import local_folder
 from jaxformer.runs.classification import ClassificationTask
-from jaxformer.runs.pretrained_tokens import decoding_of, tokenizers_of
+from jaxformer.runs.pretrained_tokens import decoding_of, required
 from jaxformer.runs.task import Task
 from jaxformer.runs.trained import task_class
 from jaxformer.runs.translation import TranslationTask
@@ -41,14 +40,16 @@ class Pretrained:
     Args:
         opened: its config, and the names of its tensors.
         special: its special tokens, and settings of decoding.
+        tokenizers: those of sources and targets; None where the folder has none.
     """
 
     opened: HuggingFaceFolder
     special: SpecialTokens
+    tokenizers: Tokenizers | None
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], **options: Any) -> "Pretrained":
-        """Reads all of a folder but tokenizers and parameters.
+        """Reads all of a folder but its parameters.
 
         Args:
             path: of the folder, or an id, OWNER/MODEL.
@@ -58,10 +59,12 @@ class Pretrained:
             CheckpointError: a file is missing or damaged.
             ConfigError: the model, or a setting of its decoding, is not supported; or an id needs
                 huggingface_hub.
+            DataError: a tokenizer cannot be used.
         """
         opened = open_huggingface(local_folder(path), **options)
-        ignore = options.get("ignore", ())
-        return cls(opened, special_token_ids(opened.path, opened.values, ignore=ignore))
+        tokenizers = opened.read_tokenizers()
+        target = None if tokenizers is None else tokenizers.target
+        return cls(opened, opened.read_special_tokens(target), tokenizers)
 
     @property
     def config(self) -> ExperimentConfig:
@@ -102,7 +105,7 @@ class Pretrained:
 
         Raises:
             ConfigError: it is an encoder without a head.
-            DataError: the folder has no tokenizer, or one that cannot be used.
+            DataError: the folder has no tokenizer.
         """
         if self.opened.kind == "pooled":
             raise ConfigError(
@@ -111,7 +114,7 @@ class Pretrained:
                 "from it, by --init-from"
             )
         kind, config = task_class(self.config), self.config
-        source, target = tokenizers_of(self.opened, self.special)
+        source, target = required(self.tokenizers, self.opened.path)
         settings: dict[str, Any] = {"decoding": decoding_of(self.opened, self.special)}
         if kind is ClassificationTask:
             settings["classes"] = self.opened.class_names

@@ -99,7 +99,9 @@ class Tokenizer:
         # There may be ids without a token in a tokenizer that was made elsewhere.
         self._vocab_size = 1 + max(vocab.values())
         added = tokenizer.get_added_tokens_decoder()
-        self._special = frozenset(token_id for token_id, token in added.items() if token.special)
+        named = {tokenizer.token_to_id(name) for name in (roles.end_of_text, roles.mask)}
+        special = {token_id for token_id, token in added.items() if token.special}
+        self._special = frozenset(special | {one for one in named if one is not None})
         self._spelling = token_spelling(tokenizer)
         characters = frozenset(tokenizer.get_vocab(False))
         closed = (

@@ -135,7 +135,7 @@ def test_dtypes_are_those_of_the_files_where_not_given(
 ):
     arrays = {name: array.astype(jnp.dtype(stored)) for name, array in tensors_of(gpt2).items()}
     write(tmp_path, gpt2, arrays)
-    config, params, tokenizer = load_huggingface(tmp_path, **options)
+    config, params, tokenizer, *_ = load_huggingface(tmp_path, **options)
     assert (config.dtype, config.param_dtype, tokenizer) == (dtype, param_dtype, None)
     assert {str(leaf.dtype) for leaf in jax.tree.leaves(params)} == {param_dtype}
     expected = arrays["transformer.wte.weight"].astype(jnp.dtype(param_dtype))

@@ -1,0 +1,186 @@
+"""Folders of Hugging Face: their config and the names of their tensors, before weights are read."""
+
+import dataclasses
+import hashlib
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+
+from jaxformer.config import ModelConfig
+from jaxformer.errors import ConfigError
+from jaxformer.interop.config_fields import ConfigFields
+from jaxformer.interop.families import family_of, model_class
+from jaxformer.interop.family import Family, ModelKind
+from jaxformer.interop.generation_settings import (
+    GENERATION_FIELDS,
+    TOKEN_FIELDS,
+    SpecialTokens,
+    special_token_ids,
+)
+from jaxformer.interop.json_files import read_json
+from jaxformer.interop.safetensors_files import open_tensors
+from jaxformer.interop.tensor_files import TensorFiles
+from jaxformer.interop.tokenizer_files import Tokenizers, load_tokenizers
+from jaxformer.interop.weights import read_params
+from jaxformer.storage import open_regular
+from jaxformer.text import Tokenizer
+
+__all__ = ["CONFIG", "Float", "HuggingFaceFolder", "open_huggingface"]
+
+CONFIG = "config.json"
+_PART = 2**24  # bytes that are read at a time
+Float = Literal["float32", "bfloat16"]
+
+
+@dataclasses.dataclass(frozen=True)
+class HuggingFaceFolder:
+    """A folder of Hugging Face whose config and names of tensors were read, and no weights yet.
+
+    Args:
+        path: of the folder.
+        kind: what the model computes.
+        config: of the model.
+        values: contents of `config.json`.
+        family: of the model.
+        tensors: of its files, none of which is read.
+        ignore: names of fields that are known not to matter.
+    """
+
+    path: pathlib.Path
+    kind: ModelKind
+    config: ModelConfig
+    values: Mapping[str, Any]
+    family: Family
+    tensors: TensorFiles
+    ignore: tuple[str, ...] = ()
+
+    @property
+    def shapes(self) -> Any:
+        """Shapes and dtypes of the parameters, a nested dict."""
+        return _shapes(self.kind, self.config)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of a classifier's classes, in the order of its scores."""
+        names = self.values.get("id2label") or {}
+        count = self.config.num_classes or 0
+        return tuple(str(names.get(str(i), f"LABEL_{i}")) for i in range(count))
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the config and of all weights; it takes as long as reading them."""
+        files = sorted({self.tensors.path(name) for name in self.tensors.names})
+        digest = hashlib.sha256()
+        for path in (self.path / CONFIG, *files):
+            with open_regular(path) as file:
+                while part := file.read(_PART):
+                    digest.update(part)
+        return digest.hexdigest()
+
+    def read_params(self, shardings: Any = None) -> Any:
+        """Reads the parameters, one after the other.
+
+        Args:
+            shardings: nested dict like the parameters, of where each is put, such as
+                `jax.sharding.NamedSharding`s, so that no device ever has all; on the default device
+                when not given.
+
+        Returns:
+            The nested dict of parameters.
+
+        Raises:
+            CheckpointError: tensors are missing, surplus or of another shape, or a file is damaged.
+        """
+        return read_params(self.family, self.config, self.shapes, self.tensors, shardings)
+
+    def read_tokenizers(self) -> Tokenizers | None:
+        """Reads the tokenizers, as `load_tokenizers` does."""
+        return load_tokenizers(self.path, self.family.model_type)
+
+    def read_special_tokens(self, tokenizer: Tokenizer | None = None) -> SpecialTokens:
+        """Reads the special tokens, and how text is generated, as `special_token_ids` does.
+
+        Args:
+            tokenizer: of the text that the model generates, which knows the ids of tokens by their
+                names.
+
+        Raises:
+            CheckpointError: a file is damaged.
+            ConfigError: a setting would change what is generated, and is not supported.
+        """
+        ignore = self.ignore
+        if self.kind not in ("decoder", "encoder_decoder"):  # which generate nothing
+            ignore = (*ignore, *(GENERATION_FIELDS - TOKEN_FIELDS))
+        return special_token_ids(self.path, self.values, tokenizer=tokenizer, ignore=ignore)
+
+
+def open_huggingface(
+    path: str | os.PathLike[str], *, dtype: Float | None = None, param_dtype: Float | None = None,
+    max_len: int | None = None, ignore: tuple[str, ...] = (),
+) -> HuggingFaceFolder:  # fmt: skip
+    """Reads the config of a folder of Hugging Face, and the names of its tensors, but no weights.
+
+    Args:
+        path: as in `load_huggingface`.
+        dtype: as in `load_huggingface`.
+        param_dtype: as in `load_huggingface`.
+        max_len: as in `load_huggingface`.
+        ignore: as in `load_huggingface`.
+
+    Raises:
+        CheckpointError: a file is missing or damaged.
+        ConfigError: a field of the config is not supported, or a dtype is no choice.
+    """
+    folder = pathlib.Path(path)
+    for name, value in (("dtype", dtype), ("param_dtype", param_dtype)):
+        if value is not None and value not in get_args(Float):
+            raise ConfigError(f"{name} must be {' or '.join(get_args(Float))}, got {value!r}")
+    values = read_json(folder / CONFIG)
+    family, kind = family_of(values, str(folder / CONFIG))
+    tensors = open_tensors(folder, auto_class=family.auto_class)
+    fields = ConfigFields(values, str(folder / CONFIG), ignore, tensors.names)
+    arguments = _read_fields(family, fields, kind, str(folder / CONFIG))
+    if max_len is not None and arguments["positions"] == "learned":
+        raise ConfigError(
+            f"this model has a table of {arguments['max_len']} positions, got max_len={max_len}; "
+            "leave it out"
+        )
+    stored = param_dtype or _stored_dtype(tensors)
+    arguments |= {"dtype": dtype or stored, "param_dtype": stored}
+    config = ModelConfig(**arguments | ({} if max_len is None else {"max_len": max_len}))
+    return HuggingFaceFolder(folder, kind, config, values, family, tensors, ignore)
+
+
+def _read_fields(
+    family: Family, fields: ConfigFields, kind: ModelKind, where: str
+) -> dict[str, Any]:
+    """Arguments of the model's config; every error names the file."""
+    try:
+        arguments = family.read(fields, kind)
+        fields.finish()
+    except ConfigError as error:
+        raise ConfigError(str(error) if where in str(error) else f"{where}: {error}") from None
+    except (ArithmeticError, LookupError, TypeError) as error:
+        # Of a stranger's numbers, such as 0 heads, or of a table in place of a number.
+        raise ConfigError(
+            f"{where} has a value that no model can have ({error}); take the file that is with the "
+            "weights"
+        ) from None
+    return arguments
+
+
+def _shapes(kind: ModelKind, config: ModelConfig) -> Any:
+    tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
+    inputs = (tokens, tokens) if kind == "encoder_decoder" else (tokens,)
+    # A scan is traced once for all layers; how they run does not change their parameters.
+    init = model_class(kind)(dataclasses.replace(config, layer_execution="scan")).init
+    return jax.eval_shape(init, jax.eval_shape(lambda: jax.random.key(0)), *inputs)["params"]
+
+
+def _stored_dtype(tensors: TensorFiles) -> Float:
+    dtypes = {tensors.dtype(name) for name in tensors.names}
+    return "bfloat16" if dtypes == {jnp.dtype(jnp.bfloat16)} else "float32"
