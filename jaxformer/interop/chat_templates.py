@@ -77,6 +77,9 @@ class HuggingFaceChatTemplate:
         # Other added tokens are guarded where the template has them.
         added = {n: i for n, i in added.items() if n in self.template and not n.isspace()}
         special = special | added
+        eos = self.names.get("eos_token")
+        if eos is not None and eos not in special and tokenizer.end_of_text is not None:
+            special = {**special, eos: tokenizer.end_of_text}  # which has another name here
         marked, mark = _marked(_checked(messages), list(special))
         text = render(
             self.template,

@@ -98,8 +98,21 @@ class HuggingFaceFolder:
         return read_params(self.family, self.config, self.shapes, self.tensors, shardings)
 
     def read_tokenizers(self) -> Tokenizers | None:
-        """Reads the tokenizers, as `load_tokenizers` does."""
-        return load_tokenizers(self.path, self.family.model_type)
+        """Reads the tokenizers, as `load_tokenizers` does.
+
+        Where its files name no end of text, it is the token whose id the model's files give.
+        """
+        found = load_tokenizers(self.path, self.family.model_type)
+        if found is None or found.target.end_of_text is not None:
+            return found
+        if not (eos := self.read_special_tokens(found.target).eos):
+            return found
+        roles = dataclasses.replace(
+            found.target.roles, end_of_text=found.target.token_name(eos[0])
+        )  # fmt: skip
+        source = found.source.with_roles(roles)
+        same = found.target is found.source
+        return Tokenizers(source, source if same else found.target.with_roles(roles))
 
     def read_special_tokens(self, tokenizer: Tokenizer | None = None) -> SpecialTokens:
         """Reads the special tokens, and how text is generated, as `special_token_ids` does.

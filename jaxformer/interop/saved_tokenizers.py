@@ -21,6 +21,10 @@ def write_tokenizer(
 ) -> None:
     """Writes `tokenizer.json` and `tokenizer_config.json`.
 
+    Two things are only in `Tokenizer`, and transformers does otherwise: rules of normalization that
+    the library's step cannot apply, as of several marks on a letter, and pieces that Marian's
+    vocabulary lacks.
+
     Args:
         folder: to write to, which exists.
         tokenizer: of a model.

@@ -37,7 +37,7 @@ def export_run(
 
 
 def _special_tokens(run: Run) -> SpecialTokens:
-    """Special tokens of a run, those of a model made here included, and its settings of decoding."""
+    """Special tokens of a run, and how it decodes."""
     config, decoding, end = run.config, run.task.decoding, run.task.tokenizer.end_of_text
     values: dict[str, Any] = {"bos": decoding.bos, "pad": decoding.pad}
     stops = getattr(run.task, "stop_tokens", decoding.stop)

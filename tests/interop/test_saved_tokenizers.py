@@ -1,0 +1,126 @@
+"""Tokenizers that are loaded, saved as tokenizer.json, and read again, here and in transformers."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jaxformer.config import BeamSearchConfig, ModelConfig, SamplingConfig
+from jaxformer.errors import ConfigError
+from jaxformer.interop import (
+    SpecialTokens,
+    load_chat_template,
+    load_huggingface,
+    load_tokenizers,
+    save_huggingface,
+)
+from jaxformer.interop.saved_tokenizers import write_tokenizer
+from jaxformer.models import Decoder
+from jaxformer.text import byte_tokenizer
+from jaxformer.text.reading import WITHOUT_ID
+from tests.interop.tokenizer_folders import FOLDERS, chat, texts_of
+
+# Of the kinds that generate; what is around a text is in their post-processors.
+KINDS = ["t5", "llama", "gemma", "nllb", "marian", "gpt2", "bert"]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def case(request, tmp_path_factory):
+    folder, saved = tmp_path_factory.mktemp("theirs"), tmp_path_factory.mktemp("ours")
+    FOLDERS[request.param](folder)
+    model_type = json.loads((folder / "config.json").read_text())["model_type"]
+    tokenizer = load_tokenizers(folder, model_type).source
+    write_tokenizer(saved, tokenizer, SpecialTokens())
+    (saved / "config.json").write_text('{"model_type": "llama"}')
+    texts = [text for text in texts_of(request.param) if "x東" not in text]
+    return saved, tokenizer, texts
+
+
+def test_saved_tokenizer_encodes_the_same_here(case):
+    saved, tokenizer, texts = case
+    again = load_tokenizers(saved, "llama")
+    assert again.source.end_of_text == tokenizer.end_of_text
+    for text in texts:
+        found = again.source.encode_framed(text)
+        assert found.tolist() == tokenizer.encode_framed(text).tolist()
+
+
+@pytest.mark.parity
+def test_saved_tokenizer_encodes_the_same_in_transformers(case):
+    import transformers
+
+    saved, tokenizer, texts = case
+    theirs = transformers.AutoTokenizer.from_pretrained(saved)
+    assert theirs.eos_token_id == tokenizer.end_of_text
+    if any(token.startswith(WITHOUT_ID) for token in theirs.get_vocab()):
+        # Pieces that Marian's vocabulary lacks are unknown here, and read in other pieces there.
+        unknown = tokenizer.special_id("<unk>")
+        texts = [text for text in texts if unknown not in tokenizer.encode(text)]
+    assert len(texts) >= 3
+    for text in texts:
+        assert theirs(text).input_ids == tokenizer.encode_framed(text).tolist()
+
+
+@pytest.fixture(scope="module")
+def chat_folder(tmp_path_factory):
+    """A model that was loaded with its chat template, and the folder that it was saved to."""
+    theirs, saved = tmp_path_factory.mktemp("theirs"), tmp_path_factory.mktemp("ours")
+    chat(theirs, "chatml")
+    tokenizer = load_tokenizers(theirs, "llama").target
+    config = ModelConfig(
+        vocab_size=tokenizer.vocab_size, max_len=8, num_layers=1, d_model=4, num_heads=1,
+        norm="rms_norm", use_bias=False, activation="swiglu",
+    )  # fmt: skip
+    params = Decoder(config).init(jax.random.key(0), jnp.zeros((1, 2), int))["params"]
+    end = tokenizer.special_id("<|im_end|>")
+    special = SpecialTokens(
+        eos=(end, tokenizer.end_of_text), pad=tokenizer.end_of_text, max_length=8,
+        sampling=SamplingConfig(top_p=0.5),
+    )  # fmt: skip
+    template = load_chat_template(theirs)
+    save_huggingface(
+        saved, config, params, tokenizer, special_tokens=special, chat_template=template
+    )
+    return saved, tokenizer, special, template
+
+
+MESSAGES = [{"role": "user", "content": "hello"}]
+
+
+def test_model_is_loaded_with_all_that_belongs_to_it(chat_folder):
+    saved, tokenizer, special, template = chat_folder
+    loaded = load_huggingface(saved)
+    assert loaded.source_tokenizer is loaded.tokenizer
+    assert loaded.special_tokens == special
+    found = loaded.chat_template.encode(loaded.tokenizer, MESSAGES)
+    assert found.tolist() == template.encode(tokenizer, MESSAGES).tolist()
+
+
+@pytest.mark.parity
+def test_transformers_reads_what_belongs_to_the_model(chat_folder):
+    import transformers
+
+    saved, tokenizer, special, template = chat_folder
+    theirs = transformers.AutoTokenizer.from_pretrained(saved)
+    assert theirs.apply_chat_template(MESSAGES, add_generation_prompt=True).input_ids == (
+        template.encode(tokenizer, MESSAGES).tolist()
+    )
+    generation = transformers.GenerationConfig.from_pretrained(saved)
+    assert generation.eos_token_id == list(special.eos)
+    assert (generation.do_sample, generation.top_p, generation.top_k) == (True, 0.5, 0)
+
+
+def test_settings_of_generation_that_are_not_supported_stop_the_loading(chat_folder, tmp_path):
+    for file in chat_folder[0].iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "generation_config.json").write_text('{"no_repeat_ngram_size": 3, "num_beams": 2}')
+    with pytest.raises(ConfigError, match="no_repeat_ngram_size=3 of generation_config.json"):
+        load_huggingface(tmp_path)
+    found = load_huggingface(tmp_path, ignore=("no_repeat_ngram_size",)).special_tokens
+    assert found.search == BeamSearchConfig(beam_size=2)
+
+
+def test_special_token_that_the_tokenizer_lacks_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="the pad token .* is 999, which the tokenizer with its"):
+        write_tokenizer(tmp_path, byte_tokenizer(), SpecialTokens(pad=999))
