@@ -90,6 +90,6 @@ def t5(folder):
         "positions": RelativeConfig(), "norm": "rms_norm", "activation": "relu", "use_bias": False,
         "attention_scale": 1.0, "logit_scale": 12**-0.5, "tied_embeddings": True,
     }  # fmt: skip
-    fields = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    fields = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "max_length": 17}
     special = ["<pad>", "</s>"]
     return write(folder, EncoderDecoder, config, special=special, template="$A </s>", fields=fields)
