@@ -53,10 +53,13 @@ def _frame(state: dict[str, Any]) -> Frame:
         case "BertProcessing" | "RobertaProcessing":
             return Frame([state["cls"][1]], [state["sep"][1]])
         case "Sequence":
-            frame = Frame([], [])
-            for each in map(_frame, state["processors"]):
-                frame = Frame(each.before + frame.before, frame.after + each.after)
-            return frame
+            frames = [f for f in map(_frame, state["processors"]) if f.before or f.after]
+            if len(frames) > 1:
+                raise DataError(
+                    f"one post-processor puts special tokens around a text, got {len(frames)} that "
+                    "do; mend the tokenizer's post_processor"
+                )
+            return frames[0] if frames else Frame([], [])
         case "TemplateProcessing":
             return _template_frame(state)
         case kind:

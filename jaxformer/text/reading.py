@@ -51,7 +51,8 @@ def reading_copy(
         return tokenizer, None
     normalizer = None if tokenizer.normalizer is None else _state(tokenizer.normalizer)
     steps = normalizer.get("normalizers", []) if normalizer else []
-    rules = steps[1] if len(steps) > 1 and steps[0] == LONGEST_MATCH else None
+    is_exact = steps[:1] == [LONGEST_MATCH] and steps[1:2] and "precompiled_charsmap" in steps[1]
+    rules = steps[1] if is_exact else None
     if rules is None and not unigram:
         return tokenizer, None
     state = json.loads(tokenizer.to_str())

@@ -119,6 +119,7 @@ def test_end_of_text_has_the_name_that_the_template_gives_it():
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{{ messages.append(1) }}", "unsafe"),
         ("{{ 1 / 0 }}", "division"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
     ],
 )
 def test_templates_that_fail_are_one_clear_error(template, why):

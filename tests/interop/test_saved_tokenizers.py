@@ -124,3 +124,16 @@ def test_settings_of_generation_that_are_not_supported_stop_the_loading(chat_fol
 def test_special_token_that_the_tokenizer_lacks_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="the pad token .* is 999, which the tokenizer with its"):
         write_tokenizer(tmp_path, byte_tokenizer(), SpecialTokens(pad=999))
+
+
+@pytest.mark.parametrize("kind", ["t5", "llama"])
+def test_end_of_text_gets_its_own_name_back(kind, tmp_path):
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    theirs.mkdir()
+    ours.mkdir()
+    FOLDERS[kind](theirs)
+    tokenizer = load_tokenizers(theirs, kind).source
+    write_tokenizer(ours, tokenizer, SpecialTokens(end_of_text="</s>"))
+    added = json.loads((ours / "tokenizer.json").read_text())["added_tokens"]
+    assert {t["content"]: t["id"] for t in added}["</s>"] == tokenizer.end_of_text
+    assert json.loads((ours / "tokenizer_config.json").read_text())["eos_token"] == "</s>"
