@@ -119,13 +119,15 @@ def merge_low_rank(params: Any) -> Any:
     """
 
     def merge(leaf: Any) -> Any:
-        return _merge_at(leaf.base.sharding)(leaf) if _is_low_rank(leaf) else leaf
+        if not _is_low_rank(leaf):
+            return leaf
+        return _merge_at(getattr(leaf.base, "sharding", None))(leaf)
 
     return jax.tree.map(merge, params, is_leaf=_is_low_rank)
 
 
 @functools.cache
-def _merge_at(sharding: jax.sharding.Sharding) -> Any:
+def _merge_at(sharding: jax.sharding.Sharding | None) -> Any:
     return jax.jit(LowRankKernel.merge, out_shardings=sharding)
 
 

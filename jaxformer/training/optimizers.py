@@ -66,7 +66,8 @@ def _noam(step: jax.Array, *, peak: float, warmup_steps: int) -> jax.Array:
 def decay_mask(params: Any) -> Any:
     """Mask of the parameters with weight decay: kernels, and embeddings that are not frozen.
 
-    The matrices of low rank beside a kernel decay, too. It goes by name and not by rank, because the biases and scales of a stack are `[L, D]`.
+    The matrices of LoRA beside a kernel decay as it would. It goes by name and not by rank, because
+    the biases and scales of a stack are `[L, D]`.
 
     Args:
         params: nested dict of parameters.
