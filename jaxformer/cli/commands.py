@@ -127,6 +127,10 @@ class Opening:
     step: int | None = None
     """Checkpoint to use; the one with the lowest validation loss when not given."""
 
+    base: pathlib.Path | None = None
+    """Of a run with LoRA, where the run lies now whose weights it has matrices beside; where it was
+    in training when not given."""
+
     mesh: ParamsMesh = ParamsMesh()
 
 

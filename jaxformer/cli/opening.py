@@ -29,7 +29,7 @@ def open_for(
     mesh = None
     if not (fsdp is None and tensor is None):
         mesh = MeshConfig(fsdp=1 if fsdp is None else fsdp, tensor=1 if tensor is None else tensor)
-    run = runs.open_run(command.run, command.opening.step, mesh=mesh)
+    run = runs.open_run(command.run, command.opening.step, mesh=mesh, base=command.opening.base)
     if abilities:
         run.require(*abilities)
     return run

@@ -13,12 +13,14 @@ from jaxformer.config import (
     SamplingOptions,
     SearchOptions,
 )
+from jaxformer.errors import ConfigError
 from jaxformer.memory import require_memory
 from jaxformer.runs import folder as files
 from jaxformer.runs.classification import ClassScore
 from jaxformer.runs.masked import Fill
 from jaxformer.runs.memory import param_shapes
 from jaxformer.runs.options import seed_key, with_options
+from jaxformer.runs.stored import stored_params
 from jaxformer.runs.task import Task
 from jaxformer.runs.trained import Texts, TrainedTask, task_class
 from jaxformer.runs.translation import Translation
@@ -280,6 +282,7 @@ def open_run(
     *,
     task: type[Task] | None = None,
     mesh: MeshConfig | None = None,
+    base: str | pathlib.Path | None = None,
 ) -> Run:
     """Opens a run folder, and verifies what it reads of it.
 
@@ -295,15 +298,17 @@ def open_run(
             when not given. Without a mesh, the parameters are on one device, where there is room
             for them twice, as decoding needs; else they are split as in training, if there are so
             many devices, or by `fsdp` over all.
+        base: of a run with LoRA, where the run lies now whose weights it has matrices beside; where
+            they were in training when not given. They are merged into one model.
 
     Returns:
         The run.
 
     Raises:
         CheckpointError: the path is no run folder, or a damaged one, or has no such checkpoint, or
-            that is damaged.
+            that is damaged; or the base of a run with LoRA is missing, or has changed.
         ConfigError: there are not so many devices, or an axis does not divide a parameter, or the
-            parameters do not fit the memory.
+            parameters do not fit the memory; or base is given for a run without LoRA.
     """
     folder = pathlib.Path(path)
     config = files.read_run_config(folder)
@@ -314,7 +319,12 @@ def open_run(
         {"parameters": runner.num_bytes(shapes)}, runner.memory, what=f"opening {folder}",
         remedy="open it where there are more devices, or larger ones",
     )  # fmt: skip
+    if base is not None and config.lora is None:
+        raise ConfigError(
+            f"base is for a run with LoRA, got {base} for {folder}, which has all of its weights; "
+            "leave it out"
+        )
     with Checkpoints(folder / files.CHECKPOINTS, read_only=True) as checkpoints:
         chosen = checkpoints.require_step(step)
-        params = checkpoints.restore_params(runner.template(shapes), chosen)
+    params = stored_params(opened, folder, chosen, runner, base)
     return Run(folder, opened, params, chosen, runner)

@@ -19,13 +19,21 @@ from jaxformer.runs.classification import ClassificationTask
 from jaxformer.runs.folder import CHECKPOINTS, read_run_config
 from jaxformer.runs.masked import MaskedTask
 from jaxformer.runs.memory import param_shapes
+from jaxformer.runs.stored import stored_params
 from jaxformer.runs.task import Task
 from jaxformer.runs.trained import task_class
 from jaxformer.training import Checkpoints, SingleRunner
 from jaxformer.training.checkpoint_manifest import checkpoint_fingerprint
 from jaxformer.training.parallel import Runner
 
-__all__ = ["source_folder", "start_fingerprint", "start_params", "with_start"]
+__all__ = [
+    "new_parameters",
+    "source_folder",
+    "start_digest",
+    "start_fingerprint",
+    "start_params",
+    "with_start",
+]
 
 # What may differ from the model that the weights were trained in: how it is computed, and what is
 # new with the run.
@@ -107,17 +115,45 @@ def start_params(task: Task, runner: Runner) -> tuple[Any, str]:
     kind = _start_class(type(task), task.config, read_run_config(folder))
     source = kind.load(folder, read_run_config(folder))
     loads = SingleRunner() if runner.has_all_params else runner
-    with Checkpoints(folder / CHECKPOINTS, read_only=True) as checkpoints:
-        params = checkpoints.restore_params(loads.template(param_shapes(source)), step)
+    params = stored_params(source, folder, step, loads)
     report = f"starting from the weights and tokenizers of {folder} at step {step}"
-    if not isinstance(task, ClassificationTask):
-        return params, report
-    if isinstance(source, ClassificationTask) and source.classes == task.classes:
+    if not new_parameters(task):
         return params, report
     drawn = loads.create(task.draw_params, jax.random.key(task.config.seed))
     # An encoder that predicts tokens may have an output table too, which classes do not need.
     encoder = {name: params["encoder"][name] for name in drawn["encoder"]}
     return {**drawn, "encoder": encoder}, f"{report}; the scores of the classes start anew"
+
+
+def new_parameters(task: Task) -> tuple[str, ...]:
+    """Names of the parameters that a run draws, though it starts from the weights of another.
+
+    Args:
+        task: the init_from of its config set.
+
+    Raises:
+        CheckpointError: there is no such run, or it is damaged.
+    """
+    assert task.config.init_from is not None
+    if not isinstance(task, ClassificationTask):
+        return ()
+    folder, _ = _folder_and_step(task.config.init_from)
+    kind = _start_class(type(task), task.config, read_run_config(folder))
+    source = kind.load(folder, read_run_config(folder))
+    if isinstance(source, ClassificationTask) and source.classes == task.classes:
+        return ()
+    return tuple(name for name in param_shapes(task) if name != "encoder")
+
+
+def start_digest(config: ExperimentConfig) -> str:
+    """SHA-256 of the weights that a new run starts from, wherever they lie.
+
+    Args:
+        config: as `with_start` returns it, its init_from set.
+    """
+    assert config.init_from is not None
+    folder, step = _folder_and_step(config.init_from)
+    return checkpoint_fingerprint(folder / CHECKPOINTS / str(step))
 
 
 def start_fingerprint(config: ExperimentConfig) -> str | None:
@@ -128,8 +164,7 @@ def start_fingerprint(config: ExperimentConfig) -> str | None:
     """
     if config.init_from is None:
         return None
-    folder, step = _folder_and_step(config.init_from)
-    return f"{config.init_from}, {checkpoint_fingerprint(folder / CHECKPOINTS / str(step))}"
+    return f"{config.init_from}, {start_digest(config)}"
 
 
 def _start_class(
