@@ -25,6 +25,7 @@ from jaxformer.training import (
     make_train_step,
     merge_low_rank,
 )
+from jaxformer.training.diagnosis import diagnose
 from tests.training import tiny
 
 COMBINE = functools.partial(combine_low_rank, scale=2.0)
@@ -126,23 +127,29 @@ def test_merged_matrices_give_the_loss_of_the_validation(trained, base):
 
 
 def test_bad_steps_are_skipped_and_diagnosed_beside_a_base(tmp_path, base, matrices):
-    whole = language_model_loss(tiny.model())
+    """The third and the fourth step are not finite, and only one may be skipped."""
+    whole, bad = language_model_loss(tiny.model()), [tiny.batch(n)["tokens"][0, :4] for n in (2, 3)]
 
     def loss(params, batch, rng):
-        """Not finite for the rows of the third batch that begin with its first token."""
         total, weight = whole(params, batch, rng)
-        bad = (batch["tokens"][:, 0] == first) & (batch["tokens"][:, 1] == second)
-        return total + jax.numpy.where(bad.any() & (rng is not None), np.nan, 0), weight
+        is_bad = (batch["tokens"][:, None, :4] == np.stack(bad)[None]).all(-1).any()
+        return total + jax.numpy.where(is_bad, np.nan, 0), weight
 
-    first, second = tiny.batch(2)["tokens"][0, :2]
-    result = train(tmp_path / "skips", base, matrices, loss=loss, skip_bad_steps=1)
-    assert result.step == 4
-    with pytest.raises(TrainingError, match=r"not finite at step 3; .* row 0 of the 8"):
-        train(tmp_path / "stops", base, matrices, loss=loss)
-    broken = jax.tree.map(np.copy, base)
-    broken["final_norm"]["scale"][0] = np.nan
-    with pytest.raises(TrainingError, match="not finite itself is final_norm/scale"):
-        train(tmp_path / "broken", broken, matrices)
+    found = "not finite at step 4; .* row 0 of the 8 .*; 1 such steps before it were skipped"
+    with pytest.raises(TrainingError, match=found):
+        train(tmp_path, base, matrices, loss=loss, skip_bad_steps=1)
+
+
+def test_frozen_parameter_that_is_not_finite_is_named():
+    def loss(params, batch, rng):
+        return (params["a"] * params["b"] * batch["x"]).sum(), jax.numpy.float32(1)
+
+    found = diagnose(
+        loss, {"a": np.float32(1)}, {"x": np.ones(3, np.float32)}, seed=0, step=7,
+        runner=SingleRunner(), accumulate_steps=1, frozen={"b": np.float32(np.nan)},
+        combine=lambda params, frozen: params | frozen,
+    )  # fmt: skip
+    assert found.endswith("the first parameter that is not finite itself is b")
 
 
 def test_frozen_and_combine_go_together(tmp_path, base, matrices):
