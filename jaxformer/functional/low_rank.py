@@ -18,9 +18,10 @@ __all__ = ["Kernel", "LowRankKernel", "checked_base", "matmul"]
 class LowRankKernel:
     r"""A kernel and a correction of low rank: $W + s A B$, of base $W$, down $A$ and up $B$.
 
-    Every function that takes a kernel takes this in its place. Where only down and up are
-    differentiated, no gradient of the base is computed. A pytree, whose leaves may have leading
-    axes, such as that of the layers of a stack; not checked before it is used.
+    Every function of this package that takes a kernel takes this in its place. Where only down and
+    up are differentiated, no gradient of the base is computed. What knows nothing of it, such as
+    Flax's Dense in a block of one's own, takes it as the merged array. A pytree, whose leaves may
+    have leading axes, such as that of the layers of a stack; not checked before it is used.
 
     Args:
         base: float `[..., D, F]`.
@@ -58,6 +59,10 @@ class LowRankKernel:
     def dtype(self) -> jnp.dtype:
         """Dtype of the base."""
         return self.base.dtype
+
+    def __jax_array__(self) -> jax.Array:
+        """The merged kernel, for functions that make arrays of their arguments."""
+        return self.merge()
 
     def merge(self) -> jax.Array:
         """The kernel as one array: float `[..., D, F]`, in the dtype of the base.

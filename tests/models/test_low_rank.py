@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from jaxformer.config import ExpertsConfig, LayerConfig, ModelConfig, SamplingConfig
 from jaxformer.functional import LowRankKernel
@@ -117,6 +118,15 @@ def test_decoding_equals_the_full_forward_pass():
     whole = np.concatenate([TOKENS, tokens], axis=1)
     full = quickly_compiled(lambda _, tokens: model.apply({"params": params}, tokens).logits)
     np.testing.assert_array_equal(full(None, whole)[:, T - 1 : -1].argmax(-1), tokens)
+
+
+def test_layer_that_knows_nothing_of_it_takes_the_merged_kernel():
+    layer, x = nn.Dense(7), jnp.ones((2, 12))
+    params = layer.init(jax.random.key(0), x)["params"]
+    own = combined(params)
+    result = layer.apply({"params": own}, x)
+    np.testing.assert_array_equal(result, layer.apply({"params": merge_low_rank(own)}, x))
+    assert float(jnp.abs(result - layer.apply({"params": params}, x)).min()) > 1e-3
 
 
 def test_bfloat16_is_as_exact_as_with_merged_kernels():

@@ -131,6 +131,19 @@ def test_resumed_run_is_the_same_to_the_bit(source, adapted, tmp_path):
         runs.train_run(tiny.change(made, lora={"rank": 3}))
 
 
+@pytest.mark.once
+def test_base_that_is_split_over_devices_is_trained_beside_as_any(source, adapted, tmp_path):
+    _, result, _ = adapted
+    made = dataclasses.replace(adapting(tmp_path, source), mesh=MeshConfig(fsdp=2))
+    runs.train_run(tiny.change(made, training={"steps": 2}))
+    on_mesh = runs.train_run(made)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5),
+        on_mesh.params, result.params,
+    )  # fmt: skip
+    assert on_mesh.evaluation.loss == pytest.approx(result.evaluation.loss, rel=1e-5)
+
+
 def test_base_that_has_moved_is_named_and_one_that_has_changed_refused(source, adapted, tmp_path):
     made, _, _ = adapted
     before = runs.open_run(made.out).params
