@@ -11,6 +11,7 @@ from jaxformer.config import (
     DataConfig,
     ExperimentConfig,
     LayerConfig,
+    LoraConfig,
     MixtureSourceConfig,
     ModelConfig,
     RotaryConfig,
@@ -224,6 +225,7 @@ def test_config_with_every_key_set_is_read_back_equal(load):
     config = small(
         out="there",
         init_from="elsewhere@5",
+        lora=LoraConfig(rank=2, alpha=3.5, targets=("*kernel",)),
         seed=3,
         model=model(
             vocab_size=301, num_kv_heads=1, head_dim=6, value_head_dim=7, d_ff=5,
@@ -359,7 +361,7 @@ def test_config_to_toml_leaves_unset_keys_out_and_writes_defaults():
     assert "num_kv_heads" not in values["model"]
     assert values["model"]["norm_eps"] == 1e-5
     assert values["samples"]["prompts"] == []
-    unset = {"out", "init_from"}
+    unset = {"out", "init_from", "lora"}
     assert set(values) == {f.name for f in dataclasses.fields(ExperimentConfig)} - unset
 
 

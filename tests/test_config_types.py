@@ -19,6 +19,7 @@ from jaxformer.config import (
     LionConfig,
     Llama3ScalingConfig,
     LoopConfig,
+    LoraConfig,
     MeshConfig,
     MeshRule,
     MixtureSourceConfig,
@@ -46,7 +47,7 @@ INSTANCES = [
     AdamWConfig(learning_rate=1.0),
     SgdConfig(learning_rate=1.0), LionConfig(learning_rate=1.0), AdafactorConfig(learning_rate=1.0),
     MuonConfig(learning_rate=1.0), MeshConfig(), MeshRule(path="*", axes=()), LINEAR, YARN,
-    RotaryConfig(), ExpertsConfig(num_experts=5, num_experts_per_token=2),
+    RotaryConfig(), LoraConfig(), ExpertsConfig(num_experts=5, num_experts_per_token=2),
     Llama3ScalingConfig(
         factor=8.0, original_max_len=9, low_freq_factor=1.0, high_freq_factor=4.0
     ),

@@ -16,7 +16,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from jaxformer.config import ExperimentConfig, LayerConfig, MeshRule, MixtureSourceConfig
-from jaxformer.config.checks import field_types
+from jaxformer.config.checks import field_types, union_members
 from jaxformer.config.kinds import kinds_of
 
 
@@ -32,9 +32,10 @@ def sections() -> Iterator[tuple[str, type]]:
 
 def _tables(key: str, hint: Any) -> Iterator[tuple[str, type]]:
     kinds = kinds_of(hint)
-    if kinds is None and not dataclasses.is_dataclass(hint):
+    members = union_members(hint)  # of which a table that may be left out has one
+    if kinds is None and not (len(members) == 1 and dataclasses.is_dataclass(members[0])):
         return
-    configs = {"": hint} if kinds is None else kinds.configs
+    configs = {"": members[0]} if kinds is None else kinds.configs
     for kind, config in configs.items():
         yield f'{key} of {kinds.key} "{kind}"' if kinds else key, config
         for name, inner in field_types(config).items():

@@ -138,6 +138,10 @@ class Opening:
     ignore: tuple[str, ...] = ()
     """Of a folder of Hugging Face: fields of its JSON files that are known not to matter."""
 
+    base: pathlib.Path | None = None
+    """Of a run with LoRA, where the run or folder lies now whose weights it has matrices beside;
+    where it was in training when not given."""
+
     mesh: ParamsMesh = ParamsMesh()
 
 

@@ -32,7 +32,7 @@ def open_for(
     opening = command.opening
     run = runs.open_run(
         command.run, opening.step, mesh=mesh, dtype=opening.dtype, max_len=opening.max_len,
-        ignore=opening.ignore,
+        ignore=opening.ignore, base=opening.base,
     )  # fmt: skip
     if abilities:
         run.require(*abilities)

@@ -18,6 +18,7 @@ from jaxformer.config.files import (
 )
 from jaxformer.config.layers import LayerConfig
 from jaxformer.config.loop import LoopConfig
+from jaxformer.config.lora import LoraConfig
 from jaxformer.config.mesh import MESH_AXES, MeshConfig, MeshRule
 from jaxformer.config.mixture import MixtureSourceConfig
 from jaxformer.config.model import ModelConfig
@@ -62,6 +63,7 @@ __all__ = [
     "LearnedConfig",
     "LinearScalingConfig",
     "LionConfig",
+    "LoraConfig",
     "Llama3ScalingConfig",
     "MeshConfig",
     "MeshRule",

@@ -183,8 +183,18 @@ def changed_settings(config: Any, prefix: str = "") -> dict[str, str]:
             kinds = kinds_of(field_types(type(config))[field.name])
             if kinds is not None and type(value) is not default_kind(field):
                 changed[f"{key}.{kinds.key}"] = toml_value(getattr(value, kinds.key))
-            changed |= changed_settings(value, f"{key}.")
+            inner = changed_settings(value, f"{key}.")
+            if not inner and field.default is None:  # the table itself is what has changed
+                inner = dict(_settings(value, f"{key}."))
+            changed |= inner
     return changed
+
+
+def _settings(config: Any, prefix: str) -> Iterator[tuple[str, str]]:
+    """All settings of a config without tables, in TOML, by dotted key."""
+    for field in dataclasses.fields(config):
+        if (value := getattr(config, field.name)) is not None:
+            yield prefix + field.name, toml_value(value)
 
 
 def config_differences(old: Any, new: Any, prefix: str = "") -> dict[str, tuple[Any, Any]]:

@@ -15,6 +15,7 @@ from jaxformer.config.data import SOURCES, DataConfig, Yields
 from jaxformer.config.decoding import SamplesConfig, TranslationConfig
 from jaxformer.config.kinds import resolve_kinds
 from jaxformer.config.loop import LoopConfig
+from jaxformer.config.lora import LoraConfig
 from jaxformer.config.mesh import MeshConfig
 from jaxformer.config.model import ModelConfig
 from jaxformer.config.optimizers import AdamWConfig, OptimizerConfig, ScheduleConfig
@@ -114,6 +115,8 @@ class ExperimentConfig:
         init_from: run folder that a new run starts from: it takes over the weights of the lowest
             validation loss, or of a step, "FOLDER@STEP", and the tokenizers. The optimizer's state
             is new. Also a folder of Hugging Face, or the id of a model there, OWNER/MODEL.
+        lora: low-rank adaptation of these weights, which then stay as they are; without it, all
+            are trained.
         seed: seed of the initial parameters, the data order, dropout and samples.
         model: the Transformer.
         data: data source and validation split.
@@ -128,6 +131,7 @@ class ExperimentConfig:
 
     out: str | None = None
     init_from: str | None = None
+    lora: LoraConfig | None = None
     seed: int = 0
     model: ModelConfig
     data: DataConfig = DataConfig()
@@ -144,6 +148,11 @@ class ExperimentConfig:
         resolve_kinds(self)
         require_paths(self, "out", "init_from")
         require(0 <= self.seed < 2**31, "seed must be in 0 .. 2**31 - 1", seed=self.seed)
+        if self.lora is not None and self.init_from is None:
+            raise ConfigError(
+                "lora trains matrices beside the weights of another run, got no init_from; set it "
+                "to the folder of that run, or leave lora out"
+            )
         self._check_data()
         self._check_unused_settings()
         self._check_mesh()

@@ -23,6 +23,7 @@ from jaxformer.functional.feed_forward import (
 )
 from jaxformer.functional.linear import linear
 from jaxformer.functional.losses import cross_entropy
+from jaxformer.functional.low_rank import Kernel, LowRankKernel
 from jaxformer.functional.masks import causal, combine, padding, segments, window
 from jaxformer.functional.mixture_of_experts import (
     ExpertsOutput,
@@ -58,7 +59,9 @@ __all__ = [
     "FeedForwardParams",
     "GatedFeedForwardParams",
     "KVCache",
+    "Kernel",
     "LinearScaling",
+    "LowRankKernel",
     "Llama3Scaling",
     "MultiHeadOutput",
     "MultiHeadParams",

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.linear import check_linear, linear
+from jaxformer.functional.low_rank import Kernel
 from jaxformer.functional.options import check_choice
 from jaxformer.functional.shapes import check_axes, check_dtype, check_fields
 
@@ -21,7 +22,7 @@ __all__ = [
 
 
 class FeedForwardParams(NamedTuple):
-    """Parameters of `feed_forward`.
+    """Parameters of `feed_forward`; each kernel may be a `LowRankKernel` of its shape.
 
     Args:
         up_kernel: float `[D, F]`.
@@ -30,14 +31,14 @@ class FeedForwardParams(NamedTuple):
         down_bias: float `[D]` or None.
     """
 
-    up_kernel: jax.Array
-    down_kernel: jax.Array
+    up_kernel: Kernel
+    down_kernel: Kernel
     up_bias: jax.Array | None = None
     down_bias: jax.Array | None = None
 
 
 class GatedFeedForwardParams(NamedTuple):
-    """Parameters of `gated_feed_forward`.
+    """Parameters of `gated_feed_forward`; each kernel may be a `LowRankKernel` of its shape.
 
     Args:
         gate_kernel: float `[D, F]`.
@@ -48,9 +49,9 @@ class GatedFeedForwardParams(NamedTuple):
         down_bias: float `[D]` or None.
     """
 
-    gate_kernel: jax.Array
-    up_kernel: jax.Array
-    down_kernel: jax.Array
+    gate_kernel: Kernel
+    up_kernel: Kernel
+    down_kernel: Kernel
     gate_bias: jax.Array | None = None
     up_bias: jax.Array | None = None
     down_bias: jax.Array | None = None

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from einops import pack, unpack
 
 from jaxformer.errors import ShapeError
+from jaxformer.functional.low_rank import Kernel, checked_base, matmul
 from jaxformer.functional.shapes import check_axes, check_dtype
 from jaxformer.functional.sharding import automatic_axes
 
@@ -14,13 +15,13 @@ __all__ = ["linear"]
 
 
 def linear(
-    x: jax.Array, kernel: jax.Array, bias: jax.Array | None = None, *, name: str = "kernel"
+    x: jax.Array, kernel: Kernel, bias: jax.Array | None = None, *, name: str = "kernel"
 ) -> jax.Array:
     """Linear layer over the last axis: `x @ kernel + bias`, in the dtype of x.
 
     Args:
         x: float `[..., D]`.
-        kernel: float `[D, F]`.
+        kernel: float `[D, F]`, or a `LowRankKernel` of that shape.
         bias: float `[F]`.
         name: what the caller calls the kernel, for messages.
 
@@ -40,7 +41,7 @@ def linear(
     if not isinstance(name, str):
         raise ShapeError(f"name must be a string, got {name!r}")
     check_linear(name, x.shape[-1], kernel, bias)
-    result = on_rows(lambda rows: rows @ kernel.astype(x.dtype), x)
+    result = on_rows(lambda rows: matmul(rows, kernel), x)
     if bias is None:
         return result
     return result + jnp.broadcast_to(bias.astype(x.dtype), result.shape)
@@ -72,14 +73,14 @@ def on_rows(product: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Arra
 
 
 def check_linear(
-    name: str, width: int, kernel: jax.Array, bias: jax.Array | None, *, output: int | None = None
+    name: str, width: int, kernel: Kernel, bias: jax.Array | None, *, output: int | None = None
 ) -> int:
     """Checks the parameters of a linear layer.
 
     Args:
         name: what the caller calls the kernel, for messages.
         width: D, of the input.
-        kernel: float `[D, F]`.
+        kernel: float `[D, F]`, or a `LowRankKernel` of that shape.
         bias: float `[F]` or None.
         output: what F must be; None = anything.
 
@@ -93,8 +94,9 @@ def check_linear(
         >>> check_linear("kernel", 3, jnp.ones((3, 5)), None)
         5
     """
-    sizes = check_axes(name, kernel, "D F", {"D": width}, remedy="D is x's last axis")
-    check_dtype(name, kernel, "floating")
+    base = checked_base(name, kernel)
+    sizes = check_axes(name, base, "D F", {"D": width}, remedy="D is x's last axis")
+    check_dtype(name, base, "floating")
     if output is not None and sizes["F"] != output:
         raise ShapeError(f"{name} must be [{width}, {output}], got shape {kernel.shape}")
     if bias is not None:

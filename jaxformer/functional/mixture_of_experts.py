@@ -13,6 +13,7 @@ from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.feed_forward import activation_function
 from jaxformer.functional.linear import linear, on_rows
+from jaxformer.functional.low_rank import Kernel, checked_base, matmul
 from jaxformer.functional.options import static_bool
 from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype, check_fields
 from jaxformer.functional.sizes import is_int, is_symbolic
@@ -22,6 +23,8 @@ __all__ = ["ExpertsOutput", "ExpertsParams", "mixture_of_experts"]
 
 class ExpertsParams(NamedTuple):
     """Parameters of `mixture_of_experts`; gated experts, as SwiGLU, where there is a gate_kernel.
+
+    Each kernel may be a `LowRankKernel` of its shape.
 
     Args:
         router_kernel: float `[D, E]`.
@@ -34,10 +37,10 @@ class ExpertsParams(NamedTuple):
         gate_bias: float `[E, F]` or None.
     """
 
-    router_kernel: jax.Array
-    up_kernel: jax.Array
-    down_kernel: jax.Array
-    gate_kernel: jax.Array | None = None
+    router_kernel: Kernel
+    up_kernel: Kernel
+    down_kernel: Kernel
+    gate_kernel: Kernel | None = None
     router_bias: jax.Array | None = None
     up_bias: jax.Array | None = None
     down_bias: jax.Array | None = None
@@ -153,11 +156,11 @@ _Activation = Callable[[jax.Array], jax.Array]
 class _Experts(NamedTuple):
     """The parameters of all experts, or without their first axis those of one."""
 
-    up_kernel: jax.Array
+    up_kernel: Kernel
     up_bias: jax.Array | None
-    gate_kernel: jax.Array | None
+    gate_kernel: Kernel | None
     gate_bias: jax.Array | None
-    down_kernel: jax.Array
+    down_kernel: Kernel
     down_bias: jax.Array | None
 
 
@@ -175,9 +178,8 @@ class _Routing(NamedTuple):
 
 def _route(params: ExpertsParams, x: jax.Array, num_chosen: int, normalize: bool) -> _Routing:
     dtype = at_least(x.dtype, jnp.float32)
-    kernel = params.router_kernel.astype(dtype)
-    precision = jax.lax.Precision.HIGHEST
-    logits = on_rows(lambda rows: jnp.matmul(rows, kernel, precision=precision), x.astype(dtype))
+    kernel, precision = params.router_kernel, jax.lax.Precision.HIGHEST
+    logits = on_rows(lambda rows: matmul(rows, kernel, precision=precision), x.astype(dtype))
     if params.router_bias is not None:
         logits = logits + jnp.broadcast_to(params.router_bias.astype(dtype), logits.shape)
     # Of logits, since probabilities far below the largest are all rounded to 0.
@@ -278,18 +280,19 @@ def _check_params(params: ExpertsParams, x: jax.Array) -> int:
     check_dtype("x", x, "floating", remedy="cast it with .astype")
     width = check_axes("x", x, "... D")["D"]
     check_fields("params", params, ExpertsParams)
+    bases = {name: checked_base(name, array) for name, array in params._asdict().items()}
     sizes = check_axes(
-        "router_kernel", params.router_kernel, "D E", {"D": width}, remedy="D is x's last axis"
+        "router_kernel", bases["router_kernel"], "D E", {"D": width}, remedy="D is x's last axis"
     )
-    sizes = check_axes("up_kernel", params.up_kernel, "E D F", sizes)
+    sizes = check_axes("up_kernel", bases["up_kernel"], "E D F", sizes)
     others = {
         "router_bias": "E", "gate_kernel": "E D F", "gate_bias": "E F", "up_bias": "E F",
         "down_kernel": "E F D", "down_bias": "E D",
     }  # fmt: skip
     for name, axes in others.items():
-        if name == "down_kernel" or getattr(params, name) is not None:
-            check_axes(name, getattr(params, name), axes, sizes)
-    for name, array in params._asdict().items():
+        if name == "down_kernel" or bases[name] is not None:
+            check_axes(name, bases[name], axes, sizes)
+    for name, array in bases.items():
         if array is not None:
             check_dtype(name, array, "floating")
     if params.gate_bias is not None and params.gate_kernel is None:

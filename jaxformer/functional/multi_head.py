@@ -27,6 +27,7 @@ from jaxformer.functional.cached_attention import (
     with_window_cache,
 )
 from jaxformer.functional.linear import linear
+from jaxformer.functional.low_rank import Kernel
 from jaxformer.functional.normalization import rms_norm
 from jaxformer.functional.options import check_choice, check_nonnegative, static_bool
 from jaxformer.functional.positions import ROTARY_LAYOUTS, apply_rotary
@@ -50,6 +51,8 @@ _NOT_FOR_WEIGHTS = ("dropout_rate", "dropout_rng", "implementation")
 class MultiHeadParams(NamedTuple):
     """Parameters of `multi_head_attention`; the heads lie side by side, `(n h)`.
 
+    Each kernel may be a `LowRankKernel` of its shape.
+
     Args:
         query_kernel: float `[D, N*H]`.
         key_kernel: float `[D, K*H]`; D may be another width for cross-attention.
@@ -66,10 +69,10 @@ class MultiHeadParams(NamedTuple):
             None = no sinks.
     """
 
-    query_kernel: jax.Array
-    key_kernel: jax.Array
-    value_kernel: jax.Array
-    output_kernel: jax.Array
+    query_kernel: Kernel
+    key_kernel: Kernel
+    value_kernel: Kernel
+    output_kernel: Kernel
     query_bias: jax.Array | None = None
     key_bias: jax.Array | None = None
     value_bias: jax.Array | None = None

@@ -14,7 +14,8 @@ from jaxformer.planning.accelerators import Accelerator
 from jaxformer.planning.collectives import Collective, read_collectives
 from jaxformer.planning.settings import batch_rows, batch_shapes
 from jaxformer.runs import Task
-from jaxformer.runs.memory import state_shapes
+from jaxformer.runs.lora import combine_of
+from jaxformer.runs.memory import split_shapes, state_shapes
 from jaxformer.training import make_optimizer, make_train_step
 from jaxformer.training.parallel import (
     MeshRunner,
@@ -122,8 +123,10 @@ def compile_step(task: Task, devices: Sequence[jax.Device]) -> CompiledStep:
         make_optimizer(config.optimizer, config.schedule),
         seed=config.seed, accumulate_steps=config.training.accumulate_steps,
         skip_bad_steps=config.training.skip_bad_steps, axis_name=runner.axis_name,
+        combine=combine_of(config.lora),
     )  # fmt: skip
-    lowered = runner.compile_train(step).lower(
+    _, frozen = split_shapes(task)
+    lowered = runner.compile_train(step, None if frozen is None else runner.template(frozen)).lower(
         runner.template(state_shapes(task)), runner.batch_template(batch_shapes(config, rows))
     )
     start = time.monotonic()

@@ -61,8 +61,9 @@ def forward_flops(model: ModelConfig, length: int, source_length: int | None = N
 
 
 def step_flops(
-    model: ModelConfig, rows: int, length: int, source_length: int | None = None
-) -> Flops:
+    model: ModelConfig, rows: int, length: int, source_length: int | None = None, *,
+    frozen: bool = False,
+) -> Flops:  # fmt: skip
     """FLOPs of a training step: forward pass, backward pass, and what remat computes again.
 
     The backward pass has two products for each one of the forward pass. "full" remat computes the
@@ -74,6 +75,8 @@ def step_flops(
         rows: of the batch, over all devices and micro-batches.
         length: as in `forward_flops`.
         source_length: as in `forward_flops`.
+        frozen: whether the weights are, as with LoRA: then the backward pass has one product for
+            each with them. Those with the matrices of LoRA are few, and do not count.
     """
     forward = forward_flops(model, length, source_length)
     kernels = _feed_forward_kernels(model)
@@ -85,7 +88,10 @@ def step_flops(
     }[model.remat]
     if model.experts is not None:  # the backward pass computes each expert once more by itself
         again = again.plus(Flops(0, 0, forward.feed_forward, 0))
-    return forward.times(3).plus(again).times(rows)
+    backward = forward.times(2)
+    if frozen:
+        backward = forward._replace(attention=2 * forward.attention)
+    return forward.plus(backward).plus(again).times(rows)
 
 
 def _layers(model: ModelConfig, length: int) -> Flops:

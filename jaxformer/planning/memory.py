@@ -11,8 +11,10 @@ import jax
 
 from jaxformer.config import ExperimentConfig, MeshConfig, ModelConfig
 from jaxformer.planning.settings import batch_rows, batch_shapes, planned_task
-from jaxformer.runs.memory import param_shapes, state_shapes
+from jaxformer.runs.lora import combine_of
+from jaxformer.runs.memory import split_shapes, state_shapes
 from jaxformer.training.parallel import ROW_AXES, bytes_per_device
+from jaxformer.training.step import with_frozen
 
 __all__ = ["MemoryNeeds", "memory_needs", "state_needs"]
 
@@ -22,11 +24,12 @@ class MemoryNeeds(NamedTuple):
 
     Args:
         parameters: exactly.
-        gradients: exactly; twice where micro-batches add to their sum.
+        gradients: of those that are trained, exactly; twice where micro-batches add to their sum.
         optimizer: state of the optimizer, exactly.
         activations: estimated, see `memory_needs`.
         optimizer_on_host: whether the state of the optimizer is on the device for its update alone,
             when there are no activations.
+        frozen: of the parameters, those that are not trained.
     """
 
     parameters: int
@@ -34,6 +37,12 @@ class MemoryNeeds(NamedTuple):
     optimizer: int
     activations: int
     optimizer_on_host: bool = False
+    frozen: int = 0
+
+    @property
+    def trained(self) -> int:
+        """Parameters that are trained."""
+        return self.parameters - self.frozen
 
     @property
     def state(self) -> int:
@@ -56,14 +65,17 @@ def state_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNee
         sizes: number of devices along each axis of the mesh.
     """
     task = planned_task(config)
-    state, rules = state_shapes(task), config.mesh.rules
-    params = bytes_per_device(state.params, rules, sizes)
+    state, (_, frozen), rules = state_shapes(task), split_shapes(task), config.mesh.rules
+    others = () if frozen is None else (frozen,)  # which the rules may be for
+    trained = bytes_per_device(state.params, rules, sizes, *others)
+    kept = 0 if frozen is None else bytes_per_device(frozen, rules, sizes, state.params)
     return MemoryNeeds(
-        parameters=params,
-        gradients=params * min(config.training.accumulate_steps, 2),
-        optimizer=bytes_per_device(state, rules, sizes) - params,
+        parameters=trained + kept,
+        gradients=trained * min(config.training.accumulate_steps, 2),
+        optimizer=bytes_per_device(state, rules, sizes, *others) - trained,
         activations=0,
         optimizer_on_host=config.mesh.optimizer_state == "host",
+        frozen=kept,
     )
 
 
@@ -127,20 +139,20 @@ def _kept_by_layer(config: ExperimentConfig, rows: int) -> int:
 def _kept(config: ExperimentConfig, rows: int) -> int:
     """Bytes kept between the passes of a micro-batch, but for the parameters."""
     task = planned_task(config)
-    loss = task.loss(config.training.label_smoothing)
+    loss = with_frozen(task.loss(config.training.label_smoothing), combine_of(config.lora))
     batch = batch_shapes(config, rows)
 
-    def residuals(params: Any, batch: Any, rng: jax.Array) -> list[jax.Array]:
-        _, backward = jax.vjp(lambda params: loss(params, batch, rng)[0], params)
+    def residuals(params: Any, frozen: Any, batch: Any, rng: jax.Array) -> list[jax.Array]:
+        _, backward = jax.vjp(lambda params: loss(params, batch, rng, frozen)[0], params)
         return jax.tree.leaves(backward)
 
     rng = jax.eval_shape(lambda: jax.random.key(0))
-    params = param_shapes(task)
-    jaxpr = jax.make_jaxpr(residuals)(params, batch, rng).jaxpr
+    params, frozen = split_shapes(task)
+    jaxpr = jax.make_jaxpr(residuals)(params, frozen, batch, rng).jaxpr
     kept: dict[int, Any] = {id(var): var.aval for var in jaxpr.outvars}  # the same twice is once
     shapes = collections.Counter((aval.shape, aval.dtype) for aval in kept.values())
     # Remat keeps its inputs under other names, of which parameters are there anyway.
-    shapes.subtract((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(params))
+    shapes.subtract((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves((params, frozen)))
     return sum(
         max(count, 0) * math.prod(shape) * dtype.itemsize
         for (shape, dtype), count in shapes.items()

@@ -166,7 +166,7 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
         collectives = expected_collectives(
             config, needs, sizes, rows, devices_per_host=accelerator.devices_per_host
         )
-    flops = step_flops(config.model, rows, config.model.max_len)
+    flops = step_flops(config.model, rows, config.model.max_len, frozen=config.lora is not None)
     peak = accelerator.bfloat16 if config.model.dtype == "bfloat16" else accelerator.float32
     moved = memory_traffic(needs, config.training.accumulate_steps)
     return Plan(

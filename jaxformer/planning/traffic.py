@@ -19,10 +19,11 @@ def memory_traffic(needs: MemoryNeeds, accumulate_steps: int) -> int:
     """Bytes that a device reads and writes at least.
 
     Parameters are read in both passes of each micro-batch, and what the backward pass needs is
-    written and read; gradients are written and read, the state is read and written.
+    written and read; gradients are written and read, and so is the state of what is trained.
     """
     of_micro_batch = 2 * needs.parameters + 2 * needs.activations
-    return accumulate_steps * of_micro_batch + 2 * needs.gradients + 2 * needs.state
+    of_state = needs.trained + needs.optimizer
+    return accumulate_steps * of_micro_batch + 2 * needs.gradients + 2 * of_state
 
 
 def expected_collectives(
@@ -49,8 +50,9 @@ def expected_collectives(
     hosts = -(-math.prod(sizes.values()) // devices_per_host)
     splits = runner_kind(config.training.runner, config.mesh, hosts) == "mesh"
     width = jnp.dtype(model.dtype).itemsize
-    narrow = needs.parameters * width // jnp.dtype(model.param_dtype).itemsize
-    gradients, times = (narrow, steps) if splits else (needs.parameters, 1)
+    whole = jnp.dtype(model.param_dtype).itemsize
+    narrow = needs.parameters * width // whole
+    gradients, times = (needs.trained * width // whole, steps) if splits else (needs.trained, 1)
     tokens = rows * model.max_len // (sizes["data"] * sizes["fsdp"] * steps)  # of whole sequences
     depth, crosses, parts = model.num_layers, 0, sizes["sequence"]
     if model.architecture == "encoder_decoder":

@@ -1,16 +1,18 @@
 """The memory that a run needs at least, which is compared with what there is before it starts."""
 
 import dataclasses
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 
 from jaxformer.memory import require_memory
 from jaxformer.runs.task import Task
-from jaxformer.training import TrainState, make_optimizer
+from jaxformer.training import TrainState, low_rank_params, make_optimizer
 from jaxformer.training.parallel import Runner
 
-__all__ = ["param_shapes", "require_training_memory", "state_shapes"]
+__all__ = ["param_shapes", "require_training_memory", "split_shapes", "state_shapes"]
 
 
 def param_shapes(task: Task) -> Any:
@@ -24,6 +26,29 @@ def param_shapes(task: Task) -> Any:
     return jax.eval_shape(scanned.draw_params, jax.random.key(0))
 
 
+def split_shapes(task: Task, new: Sequence[str] = ()) -> tuple[Any, Any]:
+    """Shapes and dtypes of the parameters that are trained, and of those that are frozen.
+
+    Args:
+        task: of any size.
+        new: with LoRA, names of parameters that its base does not have, and that are trained as
+            they are.
+
+    Returns:
+        Both; None for the frozen ones where the task's config has no LoRA.
+
+    Raises:
+        ConfigError: a target of LoRA matches no kernel, or its rank is too large for one.
+    """
+    shapes, lora = param_shapes(task), task.config.lora
+    if lora is None:
+        return shapes, None
+    frozen = {name: inner for name, inner in shapes.items() if name not in new}
+    draw = functools.partial(low_rank_params, frozen, rank=lora.rank, targets=lora.targets)
+    trained = jax.eval_shape(draw, jax.random.key(0))
+    return {**trained, **{name: shapes[name] for name in new}}, frozen
+
+
 def state_shapes(task: Task) -> TrainState:
     """Shapes and dtypes of a task's training state, likewise; nothing is computed.
 
@@ -31,7 +56,8 @@ def state_shapes(task: Task) -> TrainState:
         task: of any size.
     """
     optimizer = make_optimizer(task.config.optimizer, task.config.schedule)
-    return jax.eval_shape(lambda params: TrainState.create(params, optimizer), param_shapes(task))
+    trained, _ = split_shapes(task)
+    return jax.eval_shape(lambda params: TrainState.create(params, optimizer), trained)
 
 
 def require_training_memory(task: Task, runner: Runner) -> None:
@@ -46,14 +72,17 @@ def require_training_memory(task: Task, runner: Runner) -> None:
         runner: that it would be trained by.
     """
     config = task.config
-    state = state_shapes(task)
-    params = state.params
+    state, (trained, frozen) = state_shapes(task), split_shapes(task)
+    # What the rules of a mesh may be for besides.
+    others = () if frozen is None else (frozen,)
+    gradients = runner.num_bytes(trained, *others)
+    kept = 0 if frozen is None else runner.num_bytes(frozen, trained)
     tokens = _tokens_per_device(task, runner)
     width = config.model.d_model * jax.numpy.dtype(config.model.dtype).itemsize
     needs = {
-        "parameters": runner.num_bytes(params),
-        "gradients": runner.num_bytes(params),
-        "optimizer": runner.num_bytes(state) - runner.num_bytes(params),
+        "parameters": gradients + kept,
+        "gradients": gradients,
+        "optimizer": runner.num_bytes(state, *others) - gradients,
         "a batch": tokens * config.training.accumulate_steps * 8,
         "inputs of the layers": tokens * width * config.model.num_layers,
     }

@@ -12,6 +12,7 @@ from jaxformer.runs.memory import param_shapes
 from jaxformer.runs.pretrained import Pretrained
 from jaxformer.runs.pretrained_tokens import is_pretrained
 from jaxformer.runs.run import Run
+from jaxformer.runs.stored import stored_params
 from jaxformer.runs.task import Task
 from jaxformer.runs.trained import task_class
 from jaxformer.training import Checkpoints
@@ -29,6 +30,7 @@ def open_run(
     dtype: Literal["float32", "bfloat16"] | None = None,
     max_len: int | None = None,
     ignore: Sequence[str] = (),
+    base: str | pathlib.Path | None = None,
 ) -> Run:
     """Opens a run folder, and verifies what it reads of it; or a folder of Hugging Face.
 
@@ -48,18 +50,20 @@ def open_run(
             when not given.
         max_len: longest sequence in tokens, of a folder of Hugging Face; likewise.
         ignore: fields in the JSON files of a folder of Hugging Face that are known not to matter.
+        base: of a run with LoRA, where the run or folder lies now whose weights it has matrices
+            beside; where they were in training when not given. They are merged into one model.
 
     Returns:
         The run.
 
     Raises:
         CheckpointError: the path is no run folder, or a damaged one, or has no such checkpoint, or
-            that is damaged.
+            that is damaged; or the base of a run with LoRA is missing, or has changed.
         ConfigError: there are not so many devices, or an axis does not divide a parameter, or the
-            parameters do not fit the memory.
+            parameters do not fit the memory; or an option is for another kind of folder.
     """
     if is_pretrained(path):
-        _refuse(path, "a folder of Hugging Face", "a run", step=step, task=task)
+        _refuse(path, "a folder of Hugging Face", "a run", step=step, task=task, base=base)
         options = {"dtype": dtype, "param_dtype": dtype, "max_len": max_len}
         return _open_pretrained(path, mesh, ignore=tuple(ignore), **options)
     own = {"dtype": dtype, "max_len": max_len, "ignore": tuple(ignore) or None}
@@ -70,9 +74,14 @@ def open_run(
     shapes = param_shapes(opened)
     runner = make_inference_runner(shapes, config.mesh, mesh)
     _require_room(runner, shapes, folder)
+    if base is not None and config.lora is None:
+        raise ConfigError(
+            f"base is for a run with LoRA, got {base} for {folder}, which has all of its weights; "
+            "leave it out"
+        )
     with Checkpoints(folder / files.CHECKPOINTS, read_only=True) as checkpoints:
         chosen = checkpoints.require_step(step)
-        params = checkpoints.restore_params(runner.template(shapes), chosen)
+    params = stored_params(opened, folder, chosen, runner, base)
     return Run(folder, opened, params, chosen, runner)
 
 

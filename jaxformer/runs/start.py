@@ -24,13 +24,22 @@ from jaxformer.runs.masked import MaskedTask
 from jaxformer.runs.memory import param_shapes
 from jaxformer.runs.pretrained import Pretrained
 from jaxformer.runs.pretrained_tokens import is_pretrained
+from jaxformer.runs.stored import stored_params
 from jaxformer.runs.task import Task
 from jaxformer.runs.trained import task_class
 from jaxformer.training import Checkpoints, SingleRunner
 from jaxformer.training.checkpoint_manifest import checkpoint_fingerprint
 from jaxformer.training.parallel import Runner
 
-__all__ = ["complete_tables", "source_folder", "start_fingerprint", "start_params", "with_start"]
+__all__ = [
+    "complete_tables",
+    "new_parameters",
+    "source_folder",
+    "start_digest",
+    "start_fingerprint",
+    "start_params",
+    "with_start",
+]
 
 # What may differ from the model that the weights were trained in: how it is computed, and what is
 # new with the run.
@@ -151,10 +160,7 @@ def _source_config(folder: pathlib.Path, config: ExperimentConfig) -> Experiment
 
     Its parameters are read in the dtypes of the config.
     """
-    if not is_pretrained(folder):
-        return read_run_config(folder)
-    model = config.model
-    return Pretrained.read(folder, dtype=model.dtype, param_dtype=model.param_dtype).config
+    return _pretrained(config).config if is_pretrained(folder) else read_run_config(folder)
 
 
 def start_params(task: Task, runner: Runner) -> tuple[Any, str]:
@@ -171,23 +177,18 @@ def start_params(task: Task, runner: Runner) -> tuple[Any, str]:
     folder, step = _folder_and_step(task.config.init_from)
     loads = SingleRunner() if runner.has_all_params else runner
     if is_pretrained(folder):
-        source, params = _pretrained_params(task, folder, loads)
+        params = _pretrained(task.config).read_params(loads)
         report = f"starting from the weights and tokenizers of {folder}"
     else:
         kind = _start_class(type(task), task.config, read_run_config(folder))
-        source = kind.load(folder, read_run_config(folder))
-        with Checkpoints(folder / CHECKPOINTS, read_only=True) as checkpoints:
-            params = checkpoints.restore_params(loads.template(param_shapes(source)), step)
+        params = stored_params(kind.load(folder, read_run_config(folder)), folder, step, loads)
         report = f"starting from the weights and tokenizers of {folder} at step {step}"
     params = _with_rows(params, task.max_len)
-    if not isinstance(task, ClassificationTask):
-        return params, report
-    if isinstance(source, ClassificationTask) and source.classes == task.classes:
+    if not (new := new_parameters(task)):
         return params, report
     drawn = loads.create(task.draw_params, jax.random.key(task.config.seed))
     # An encoder that predicts tokens may have an output table too, which classes do not need.
-    taken = {name: _part(params[name], drawn[name]) for name in ("encoder", "pooler") if
-             name in params and name in drawn}  # fmt: skip
+    taken = {name: _part(params[name], drawn[name]) for name in drawn if name not in new}
     return {**drawn, **taken}, f"{report}; the scores of the classes start anew"
 
 
@@ -208,12 +209,52 @@ def _with_rows(params: Any, max_len: int) -> Any:
     return jax.tree_util.tree_map_with_path(cut, params)
 
 
-def _pretrained_params(task: Task, folder: pathlib.Path, runner: Runner) -> tuple[Task | None, Any]:
-    """Task and parameters of a folder of Hugging Face; no task where it is a headless encoder."""
-    model = task.config.model
-    found = Pretrained.read(folder, dtype=model.dtype, param_dtype=model.param_dtype)
-    params = found.read_params(runner)
-    return None if found.opened.kind == "pooled" else found.task, params
+def _pretrained(config: ExperimentConfig) -> Pretrained:
+    """The folder of Hugging Face to start from, its parameters in the dtypes of the config."""
+    assert config.init_from is not None
+    folder, model = _folder_and_step(config.init_from)[0], config.model
+    return Pretrained.read(folder, dtype=model.dtype, param_dtype=model.param_dtype)
+
+
+def new_parameters(task: Task) -> tuple[str, ...]:
+    """Names of the parameters that a run draws, though it starts from the weights of another.
+
+    Args:
+        task: the init_from of its config set.
+
+    Raises:
+        CheckpointError: there is no such run, or it is damaged.
+    """
+    assert task.config.init_from is not None
+    if not isinstance(task, ClassificationTask):
+        return ()
+    folder, _ = _folder_and_step(task.config.init_from)
+    if is_pretrained(folder):
+        found = _pretrained(task.config)
+        classes = found.opened.class_names if found.opened.kind == "classifier" else None
+        there = found.opened.shapes
+    else:
+        kind = _start_class(type(task), task.config, read_run_config(folder))
+        source = kind.load(folder, read_run_config(folder))
+        classes = source.classes if isinstance(source, ClassificationTask) else None
+        there = param_shapes(source)
+    if classes == task.classes:
+        return ()
+    kept = {"encoder", "pooler"} & there.keys()
+    return tuple(name for name in param_shapes(task) if name not in kept)
+
+
+def start_digest(config: ExperimentConfig) -> str:
+    """SHA-256 of the weights that a new run starts from, wherever they lie.
+
+    Args:
+        config: as `with_start` returns it, its init_from set.
+    """
+    assert config.init_from is not None
+    folder, step = _folder_and_step(config.init_from)
+    if is_pretrained(folder):
+        return Pretrained.read(folder).opened.fingerprint
+    return checkpoint_fingerprint(folder / CHECKPOINTS / str(step))
 
 
 def start_fingerprint(config: ExperimentConfig) -> str | None:
@@ -224,10 +265,7 @@ def start_fingerprint(config: ExperimentConfig) -> str | None:
     """
     if config.init_from is None:
         return None
-    folder, step = _folder_and_step(config.init_from)
-    if is_pretrained(folder):
-        return f"{config.init_from}, {Pretrained.read(folder).opened.fingerprint}"
-    return f"{config.init_from}, {checkpoint_fingerprint(folder / CHECKPOINTS / str(step))}"
+    return f"{config.init_from}, {start_digest(config)}"
 
 
 def _start_class(

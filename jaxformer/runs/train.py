@@ -14,8 +14,10 @@ from jaxformer import __version__
 from jaxformer.config import ExperimentConfig, changed_settings
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs import folder as files
+from jaxformer.runs.lora import adapt
 from jaxformer.runs.memory import require_training_memory
 from jaxformer.runs.start import source_folder, start_fingerprint, start_params, with_start
+from jaxformer.runs.stored import write_base
 from jaxformer.runs.task import Task
 from jaxformer.runs.trained import task_class
 from jaxformer.text import BucketedBatches
@@ -156,18 +158,27 @@ def _train(
     if resumes:
         files.check_same_run(folder, config, summary)
     init_params: Any = made.init_params
-    if config.init_from is not None and not trained:
+    adapted = None
+    if config.lora is not None:
+        made, adapted = adapt(made, folder if resumes else None, runner)
+        init_params = adapted.params
+    elif config.init_from is not None and not trained:
         init_params, report = start_params(made, runner)
         made = dataclasses.replace(made, report=(report, *made.report))
     starts = None if trained else start_fingerprint(config)
     same = {"data": summary.fingerprint, "the newest checkpoint": trained, "init_from": starts}
     require_same("data", same)
 
+    def save(draft: pathlib.Path) -> None:
+        made.save(draft)
+        if config.lora is not None:
+            write_base(draft, folder, config)
+
     def write() -> None:
         if resumes:
             files.update_config(folder, config)
         else:
-            files.start_folder(folder, config, summary, made.save)
+            files.start_folder(folder, config, summary, save)
 
     in_first_process("start the run folder", write)
     _require_shared(folder)
@@ -184,6 +195,8 @@ def _train(
         validation_loss=made.loss(0.0),
         learning_rate=make_schedule(config.optimizer.learning_rate, config.schedule),
         seed=config.seed,
+        frozen=None if adapted is None else adapted.frozen,
+        combine=None if adapted is None else adapted.combine,
     )
 
 

@@ -5,6 +5,7 @@ from jaxformer.training.data import TrainingData
 from jaxformer.training.evaluation import Evaluation, evaluate
 from jaxformer.training.fit import FitResult, fit
 from jaxformer.training.losses import LossFunction, classification_loss, language_model_loss
+from jaxformer.training.low_rank import combine_low_rank, low_rank_params, merge_low_rank
 from jaxformer.training.metrics import MetricsWriter, read_metrics
 from jaxformer.training.optimizers import decay_mask, make_optimizer, make_schedule
 from jaxformer.training.parallel import (
@@ -29,15 +30,18 @@ __all__ = [
     "TrainState",
     "TrainingData",
     "classification_loss",
+    "combine_low_rank",
     "decay_mask",
     "evaluate",
     "fit",
     "language_model_loss",
+    "low_rank_params",
     "make_eval_step",
     "make_optimizer",
     "make_runner",
     "make_schedule",
     "make_train_step",
+    "merge_low_rank",
     "read_metrics",
     "split_cpu",
 ]

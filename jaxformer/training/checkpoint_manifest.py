@@ -72,12 +72,15 @@ def write_checkpoint_manifest(
 
 
 def checkpoint_fingerprint(folder: pathlib.Path) -> str:
-    """SHA-256 of a checkpoint's manifest, and so of all its files.
+    """SHA-256 of the names and the SHA-256 of all files of a checkpoint.
+
+    The validation loss does not count, since it may be measured later.
 
     Args:
         folder: the checkpoint, which has been verified.
     """
-    return hashlib.sha256((folder / _MANIFEST).read_bytes()).hexdigest()
+    files = sorted(_read(folder).files.items())
+    return hashlib.sha256(json.dumps(files).encode()).hexdigest()
 
 
 def add_checkpoint_loss(folder: pathlib.Path, validation_loss: float) -> None:

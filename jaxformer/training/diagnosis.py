@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxformer.training.losses import LossFunction
+from jaxformer.training.losses import Combine, LossFunction
 from jaxformer.training.parallel import Runner
-from jaxformer.training.step import dropout_rng, two_sums
+from jaxformer.training.step import dropout_rng, two_sums, with_frozen
 
 __all__ = ["diagnose"]
 
@@ -26,6 +26,8 @@ def diagnose(
     step: int,
     runner: Runner,
     accumulate_steps: int,
+    frozen: Any = None,
+    combine: Combine | None = None,
 ) -> str:
     """Computes a step whose loss or gradient was not finite again, row by row.
 
@@ -40,6 +42,8 @@ def diagnose(
         step: number of steps taken before.
         runner: where the step was run.
         accumulate_steps: micro-batches of the step.
+        frozen: parameters that are not trained, on one device, if there are any.
+        combine: as in `make_train_step`.
 
     Returns:
         For a message: the rows, in the order of the batch of all hosts, that alone give such a loss
@@ -59,14 +63,14 @@ def diagnose(
     names = _leaf_names(params)
     batch = jax.tree.map(np.asarray, batch)
     num_rows = jax.tree.leaves(batch)[0].shape[0]
-    add_row = _row_gradient(loss_function, seed, step)
+    add_row = _row_gradient(loss_function, seed, step, combine)
     total = jax.jit(lambda tree: jax.tree.map(jnp.zeros_like, tree))((np.float32(0), params))
     bad_rows: list[int] = []
     bad_leaves: set[int] = set()
     for row in range(num_rows):
         one = jax.tree.map(lambda leaf, row=row: leaf[row : row + 1], batch)
         place = _place(row, num_rows, runner, accumulate_steps)
-        total, loss_is_finite, leaf_is_finite = add_row(total, params, one, *place)
+        total, loss_is_finite, leaf_is_finite = add_row(total, params, one, *place, frozen)
         leaves = np.flatnonzero(~np.asarray(leaf_is_finite))
         if leaves.size or not loss_is_finite:
             bad_rows.append(runner.host.index * num_rows + row)
@@ -74,7 +78,8 @@ def diagnose(
         if len(bad_rows) > _MOST_ROWS:
             break
     rows = _rows_text(bad_rows, num_rows, runner)
-    parameter = _first(names, [_is_finite(leaf) for leaf in jax.tree.leaves(params)])
+    both = (names + _leaf_names(frozen), jax.tree.leaves((params, frozen)))
+    parameter = _first(both[0], [_is_finite(leaf) for leaf in both[1]])
     if parameter is not None:
         return f"{rows}; the first parameter that is not finite itself is {parameter}"
     if bad_rows:
@@ -89,18 +94,19 @@ def diagnose(
 
 
 def _row_gradient(
-    loss_function: LossFunction, seed: int, step: int
+    loss_function: LossFunction, seed: int, step: int, combine: Combine | None
 ) -> Callable[..., tuple[Any, jax.Array, jax.Array]]:
     """Compiled function that adds a row's loss and gradient to their sums, and checks them."""
-    gradient = jax.value_and_grad(two_sums(loss_function), has_aux=True)
+    gradient = jax.value_and_grad(with_frozen(two_sums(loss_function), combine), has_aux=True)
 
     # The sums are given up, so that this needs no more memory than a step.
     @functools.partial(jax.jit, donate_argnums=0)
     def add_row(
-        total: Any, params: Any, row: Any, device: jax.Array | None, micro_batch: jax.Array
-    ) -> tuple[Any, jax.Array, jax.Array]:
+        total: Any, params: Any, row: Any, device: jax.Array | None, micro_batch: jax.Array,
+        frozen: Any,
+    ) -> tuple[Any, jax.Array, jax.Array]:  # fmt: skip
         rng = jax.random.fold_in(dropout_rng(seed, step, device), micro_batch)
-        (loss, _), grads = gradient(params, row, rng)
+        (loss, _), grads = gradient(params, row, rng, frozen)
         finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(grads)])
         total = jax.tree.map(lambda x, y: x + y.astype(x.dtype), total, (loss, grads))
         return total, jnp.isfinite(loss), finite

@@ -10,13 +10,14 @@ import optax
 
 from jaxformer import stopping
 from jaxformer.config import LoopConfig
+from jaxformer.errors import ConfigError
 from jaxformer.training.checkpoints import Checkpoints
 from jaxformer.training.data import TrainingData, check_data
 from jaxformer.training.evaluation import Evaluation
 from jaxformer.training.health import Health
 from jaxformer.training.lock import run_lock
 from jaxformer.training.loop import TrainingLoop
-from jaxformer.training.losses import LossFunction
+from jaxformer.training.losses import Combine, LossFunction
 from jaxformer.training.metrics import MetricsWriter
 from jaxformer.training.parallel import Runner, is_first_process, make_runner, stop_agreement
 from jaxformer.training.progress import TrainingProgress
@@ -31,7 +32,8 @@ class FitResult(NamedTuple):
 
     Args:
         step: number of optimizer steps taken in all.
-        params: parameters after that step, on one device; where a mesh splits them, on its devices.
+        params: parameters after that step, without the frozen ones; on one device, or where a mesh
+            splits them, on its devices.
         evaluation: latest validation of this call; None where there was none.
         stop_signal: SIGINT or SIGTERM if that stopped the training, else None.
     """
@@ -54,6 +56,8 @@ def fit(
     validation_loss: LossFunction | None = None,
     learning_rate: optax.Schedule | None = None,
     seed: int = 0,
+    frozen: Any = None,
+    combine: Combine | None = None,
 ) -> FitResult:
     """Trains up to `loop.steps`; resumes from the newest checkpoint in the folder if there is one.
 
@@ -75,6 +79,12 @@ def fit(
         validation_loss: loss of the validation batches; `loss` when not given.
         learning_rate: the optimizer's schedule, to record the learning rate with the metrics.
         seed: seed of the parameters and of dropout.
+        frozen: parameters that no step changes, a pytree of arrays, such as the weights of a model
+            of which only a part is trained. They have neither gradients nor a state of the
+            optimizer, and are in no checkpoint: a resumed run must be given the same.
+        combine: with frozen, function of (params, frozen) to the parameters that losses and scores
+            take. It should only put the two together, as `combine_low_rank` does, since it is
+            also called outside of compiled programs.
 
     Returns:
         The parameters, and how training ended. On SIGINT or SIGTERM the step in progress is
@@ -83,7 +93,8 @@ def fit(
 
     Raises:
         ConfigError: the newest checkpoint is beyond `loop.steps`, the optimizer is not an optax
-            transformation, or the loss does not return two numbers.
+            transformation, the loss does not return two numbers, or of frozen and combine only one
+            is given.
         DataError: batches cannot be indexed by step, or one is no pytree of arrays whose rows
             divide over the devices.
         CheckpointError: a checkpoint is damaged, or has other parameters; or another process
@@ -111,20 +122,24 @@ def fit(
     """
     check_optimizer(optimizer)
     check_data(data, loop.steps)
+    if (frozen is None) != (combine is None):
+        given, missing = ("combine", "frozen") if frozen is None else ("frozen", "combine")
+        raise ConfigError(f"frozen and combine go together, got {given} alone; pass {missing}, too")
     if runner is None:
         runner = make_runner()
     train_step = make_train_step(
         loss, optimizer, seed=seed, accumulate_steps=loop.accumulate_steps,
-        skip_bad_steps=loop.skip_bad_steps, axis_name=runner.axis_name,
+        skip_bad_steps=loop.skip_bad_steps, axis_name=runner.axis_name, combine=combine,
     )  # fmt: skip
-    eval_step = make_eval_step(validation_loss or loss, axis_name=runner.axis_name)
+    eval_step = make_eval_step(validation_loss or loss, axis_name=runner.axis_name, combine=combine)
     folder = pathlib.Path(folder)
     with (
         run_lock(folder) if is_first_process() else contextlib.nullcontext(),
         Checkpoints(folder / "checkpoints", keep=loop.keep_checkpoints) as checkpoints,
     ):
         start = checkpoints.step_to_resume(loop.steps)
-        state = _initial_state(init_params, optimizer, seed, runner)
+        state = _initial_state(init_params, optimizer, seed, runner, frozen)
+        frozen = runner.place_frozen(frozen)
         if start:
             state = checkpoints.restore(state)  # the initial state says shapes and placement
         with (
@@ -139,13 +154,14 @@ def fit(
                 progress.print(f"resuming at step {start} of {loop.steps}")
             run = TrainingLoop(
                 config=loop, data=data, runner=runner, learning_rate=learning_rate, state=state,
-                train_step=runner.compile_train(train_step),
-                eval_step=runner.compile_eval(eval_step),
+                train_step=runner.compile_train(train_step, frozen),
+                eval_step=runner.compile_eval(eval_step, frozen),
+                frozen=frozen, combine=combine,
                 folder=folder, checkpoints=checkpoints, metrics=metrics, progress=progress,
                 signals=signals, agreement=agreement, step=start, last_saved=start,
                 health=Health(
                     loss=loss, seed=seed, data=data, runner=runner, config=loop, folder=folder,
-                    print_line=progress.print,
+                    print_line=progress.print, frozen=frozen, combine=combine,
                 ),
             )  # fmt: skip
             run.train()
@@ -157,12 +173,14 @@ def fit(
 
 
 def _initial_state(
-    init_params: Any, optimizer: optax.GradientTransformation, seed: int, runner: Runner
-) -> TrainState:
+    init_params: Any, optimizer: optax.GradientTransformation, seed: int, runner: Runner,
+    frozen: Any,
+) -> TrainState:  # fmt: skip
     """State before the first step; compiled as a whole, since eagerly each leaf is a program."""
 
     def create(start: Any) -> TrainState:
         params = init_params(start) if callable(init_params) else start
         return TrainState.create(params, optimizer)
 
-    return runner.create(create, jax.random.key(seed) if callable(init_params) else init_params)
+    start = jax.random.key(seed) if callable(init_params) else init_params
+    return runner.create(create, start, frozen)

@@ -12,7 +12,7 @@ from jaxformer.config import LoopConfig
 from jaxformer.errors import TrainingError
 from jaxformer.training.data import TrainingData, batch_at
 from jaxformer.training.diagnosis import diagnose
-from jaxformer.training.losses import LossFunction
+from jaxformer.training.losses import Combine, LossFunction
 from jaxformer.training.parallel import Runner, gather_texts
 from jaxformer.training.spikes import LossSpikes
 
@@ -66,6 +66,8 @@ class Health:
         config: the loop's.
         folder: the run folder.
         print_line: prints a line for the user.
+        frozen: parameters that are not trained, as the runner has them, if there are any.
+        combine: as in `make_train_step`.
     """
 
     loss: LossFunction
@@ -75,6 +77,8 @@ class Health:
     config: LoopConfig
     folder: pathlib.Path
     print_line: Callable[[str], None]
+    frozen: Any = None
+    combine: Combine | None = None
 
     def __post_init__(self) -> None:
         self._spikes = LossSpikes(self.folder, self._batch, self.print_line, self.runner.host)
@@ -143,6 +147,7 @@ class Health:
             return diagnose(
                 self.loss, self.runner.on_one_host(params), self._batch(step), seed=self.seed,
                 step=step, runner=self.runner, accumulate_steps=self.config.accumulate_steps,
+                frozen=self.runner.on_one_host(self.frozen), combine=self.combine,
             )  # fmt: skip
         except Exception as error:  # such as a loss that needs several rows; must not hide the rest
             reason = str(error).splitlines() or [type(error).__name__]

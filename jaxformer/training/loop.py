@@ -21,6 +21,7 @@ from jaxformer.training.checkpoints import Checkpoints
 from jaxformer.training.data import TrainingData, ValidationBatches, batch_at, check_rows
 from jaxformer.training.evaluation import Evaluation, evaluate
 from jaxformer.training.health import Health, diverged
+from jaxformer.training.losses import Combine
 from jaxformer.training.metrics import MetricsWriter
 from jaxformer.training.parallel import Program, Runner, StopAgreement
 from jaxformer.training.progress import TrainingProgress
@@ -53,6 +54,8 @@ class TrainingLoop:
     last_saved: int
     stop_signal: signal.Signals | None = None
     """After which this stops, and with it all hosts."""
+    frozen: Any = None
+    combine: Combine | None = None
     evaluation: Evaluation | None = None
     validation_loss: float | None = None
     """Of the state as it is; None where it was not measured."""
@@ -179,6 +182,8 @@ class TrainingLoop:
             raise diverged("validation loss", self.step, self.last_saved, where)
         if data.scores is not None:
             params = self.runner.on_one_host(self.state.params)
+            if self.combine is not None:
+                params = self.combine(params, self.runner.on_one_host(self.frozen))
             scores = self.may_be_cut_short(data.scores, params)
             result = result._replace(scores={**result.scores, **scores})
         self.metrics.write(self.step, **result.figures)

@@ -13,10 +13,12 @@ from jaxformer.functional.losses import cross_entropy
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 from jaxformer.training.parallel.parts import num_parts, sum_over_parts
 
-__all__ = ["Batch", "LossFunction", "classification_loss", "language_model_loss"]
+__all__ = ["Batch", "Combine", "LossFunction", "classification_loss", "language_model_loss"]
 
 Batch = dict[str, jax.Array]
 LossFunction = Callable[[Any, Batch, jax.Array | None], tuple[jax.Array, jax.Array]]
+Combine = Callable[[Any, Any], Any]
+"""Function of the parameters that are trained and those that are frozen to those of a loss."""
 
 # From more logits on a device than this, 512 MiB in float32, the loss is computed in chunks.
 _MAX_LOGITS = 2**27

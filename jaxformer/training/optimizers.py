@@ -66,7 +66,8 @@ def _noam(step: jax.Array, *, peak: float, warmup_steps: int) -> jax.Array:
 def decay_mask(params: Any) -> Any:
     """Mask of the parameters with weight decay: kernels, and embeddings that are not frozen.
 
-    It goes by name and not by rank, because the biases and scales of a stack are `[L, D]`.
+    The matrices of LoRA beside a kernel decay as it would. It goes by name and not by rank, because
+    the biases and scales of a stack are `[L, D]`.
 
     Args:
         params: nested dict of parameters.
@@ -81,9 +82,16 @@ def decay_mask(params: Any) -> Any:
 
     def decays(path: tuple[Any, ...], _: Any) -> bool:
         name = str(path[-1].key)
-        return name.endswith(("kernel", "embedding")) and name != FROZEN_EMBEDDING
+        return _is_kernel(path) or (name.endswith("embedding") and name != FROZEN_EMBEDDING)
 
     return jax.tree_util.tree_map_with_path(decays, params)
+
+
+def _is_kernel(path: tuple[Any, ...]) -> bool:
+    """Whether a parameter is a kernel, or one of the matrices that LoRA has beside one."""
+    names = [str(key.key) for key in path]
+    of_kernel = len(names) > 1 and names[-2].endswith("kernel") and names[-1] in ("down", "up")
+    return names[-1].endswith("kernel") or of_kernel
 
 
 def make_optimizer(
@@ -148,7 +156,7 @@ def _matrices(params: Any) -> Any:
     """Axes of the kernels of layers; their other axes are stacks. None for other parameters."""
 
     def axes(path: tuple[Any, ...], leaf: Any) -> optax.contrib.MuonDimensionNumbers | None:
-        if not str(path[-1].key).endswith("kernel") or leaf.ndim < 2:
+        if not _is_kernel(path) or leaf.ndim < 2:
             return None
         return optax.contrib.MuonDimensionNumbers(leaf.ndim - 2, leaf.ndim - 1)
 

@@ -9,10 +9,10 @@ import optax
 from einops import rearrange
 
 from jaxformer.errors import ConfigError
-from jaxformer.training.losses import Batch, LossFunction
+from jaxformer.training.losses import Batch, Combine, LossFunction
 from jaxformer.training.state import TrainState, check_optimizer
 
-__all__ = ["dropout_rng", "make_eval_step", "make_train_step", "two_sums"]
+__all__ = ["dropout_rng", "make_eval_step", "make_train_step", "two_sums", "with_frozen"]
 
 
 def make_train_step(
@@ -23,7 +23,8 @@ def make_train_step(
     accumulate_steps: int = 1,
     skip_bad_steps: int = 0,
     axis_name: str | None = None,
-) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, jax.Array]]]:
+    combine: Combine | None = None,
+) -> Callable[..., tuple[TrainState, dict[str, jax.Array]]]:
     """Creates the training step: gradients of a batch, and the update of the state.
 
     Losses, weights and gradients are summed over micro-batches and devices, and divided once at the
@@ -38,11 +39,13 @@ def make_train_step(
             counted, and change neither parameters nor optimizer state. From the next one on the
             state does not change at all.
         axis_name: name of the axis of devices that share the batch; None for no collective.
+        combine: function of (params, frozen) to the parameters that the loss is a function of,
+            where some of them are frozen; None where all are trained.
 
     Returns:
-        A function of (state, batch) to (state, metrics). Metrics are scalars: "loss" (mean, nats),
-        "weight" (tokens counted), "grad_norm" (before clipping), "bad_step" and "skipped_steps"
-        (those of the state after the step).
+        A function of (state, batch) to (state, metrics), or with combine of (state, batch, frozen).
+        Metrics are scalars: "loss" (mean, nats), "weight" (tokens counted), "grad_norm" (before
+        clipping), "bad_step" and "skipped_steps" (those of the state after the step).
 
     Raises:
         ConfigError: the optimizer is not an optax transformation; or, when the step is traced, the
@@ -59,13 +62,16 @@ def make_train_step(
         (5.0, 0.4)
     """
     check_optimizer(optimizer)
-    gradient = jax.value_and_grad(two_sums(loss_function), has_aux=True)
+    gradient = jax.value_and_grad(with_frozen(two_sums(loss_function), combine), has_aux=True)
 
-    def sums_of(params: Any, batch: Batch, rng: jax.Array) -> tuple[jax.Array, jax.Array, Any]:
+    def sums_of(
+        params: Any, batch: Batch, rng: jax.Array, frozen: Any
+    ) -> tuple[jax.Array, jax.Array, Any]:
         """Loss, weight and gradient summed over the micro-batches of this device."""
 
         def micro_step(index: jax.Array | int, micro_batch: Batch) -> Any:
-            (loss, weight), grads = gradient(params, micro_batch, jax.random.fold_in(rng, index))
+            own = jax.random.fold_in(rng, index)
+            (loss, weight), grads = gradient(params, micro_batch, own, frozen)
             return loss, weight, grads
 
         if accumulate_steps == 1:
@@ -88,10 +94,12 @@ def make_train_step(
         indices = jnp.arange(accumulate_steps)
         return jax.lax.scan(add, zeros, (indices, micro_batches))[0]
 
-    def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
+    def train_step(
+        state: TrainState, batch: Batch, frozen: Any = None
+    ) -> tuple[TrainState, dict[str, jax.Array]]:
         device = None if axis_name is None else jax.lax.axis_index(axis_name)
         rng = dropout_rng(seed, state.step, device)
-        loss, weight, grads = sums_of(state.params, batch, rng)
+        loss, weight, grads = sums_of(state.params, batch, rng, frozen)
         if axis_name is not None:
             # After differentiation: a gradient taken through a psum counts every device again.
             loss, weight, grads = jax.lax.psum((loss, weight, grads), axis_name)
@@ -129,24 +137,45 @@ def make_train_step(
 
 
 def make_eval_step(
-    loss_function: LossFunction, *, axis_name: str | None = None
-) -> Callable[[Any, Batch], tuple[jax.Array, jax.Array]]:
+    loss_function: LossFunction, *, axis_name: str | None = None, combine: Combine | None = None
+) -> Callable[..., tuple[jax.Array, jax.Array]]:
     """Creates the evaluation step, which sums the loss of a batch without dropout.
 
     Args:
         loss_function: as in `make_train_step`.
         axis_name: as in `make_train_step`.
+        combine: as in `make_train_step`.
 
     Returns:
-        A function of (params, batch) to (loss_sum, weight_sum) over all devices.
+        A function of (params, batch), or with combine of (params, batch, frozen), to (loss_sum,
+        weight_sum) over all devices.
     """
-    loss = two_sums(loss_function)
+    loss = with_frozen(two_sums(loss_function), combine)
 
-    def eval_step(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        sums = loss(params, batch, None)
+    def eval_step(params: Any, batch: Batch, frozen: Any = None) -> tuple[jax.Array, jax.Array]:
+        sums = loss(params, batch, None, frozen)
         return sums if axis_name is None else jax.lax.psum(sums, axis_name)
 
     return eval_step
+
+
+def with_frozen(
+    loss: LossFunction, combine: Combine | None
+) -> Callable[..., tuple[jax.Array, jax.Array]]:
+    """A loss as a function of (params, batch, dropout_rng, frozen).
+
+    Args:
+        loss: of all parameters.
+        combine: as in `make_train_step`; None where nothing is frozen.
+    """
+
+    def combined(
+        params: Any, batch: Batch, dropout_rng: jax.Array | None, frozen: Any
+    ) -> tuple[jax.Array, jax.Array]:
+        whole = params if combine is None else combine(params, frozen)
+        return loss(whole, batch, dropout_rng)
+
+    return combined
 
 
 def dropout_rng(seed: int, step: jax.Array | int, device: jax.Array | int | None) -> jax.Array:

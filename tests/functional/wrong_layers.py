@@ -1,5 +1,6 @@
 """Wrong calls of layers and losses."""
 
+import functools
 import math
 
 import jax
@@ -15,6 +16,10 @@ EXPERTS = F.ExpertsParams(
     ones(5, 3), ones(3, 5, 7), ones(3, 7, 5), ones(3, 5, 7), ones(3), ones(3, 7), ones(3, 5),
     ones(3, 7),
 )  # fmt: skip
+
+LOW_RANK = functools.partial(
+    F.LowRankKernel, base=ones(5, 7), down=ones(5, 3), up=ones(3, 7), scale=2.0
+)
 
 # A right call of each function, which the wrong ones differ from in a few arguments.
 RIGHT = {
@@ -46,6 +51,17 @@ CALLS = {
         ({"kernel": ints(5, 7)}, "kernel"),
         ({"kernel": ones(5, 7, dtype=np.complex64)}, "kernel"),
         ({"kernel": [[1.0]]}, "kernel"),
+        ({"kernel": LOW_RANK(base=ones(7, 5))}, "kernel"),
+        ({"kernel": LOW_RANK(base=ones(2, 5, 7))}, "kernel"),
+        ({"kernel": LOW_RANK(base=None)}, "kernel"),
+        ({"kernel": LOW_RANK(down=ones(7, 3))}, "kernel.down"),
+        ({"kernel": LOW_RANK(down=ones(2, 5, 3))}, "kernel.down"),
+        ({"kernel": LOW_RANK(down=None)}, "kernel.down"),
+        ({"kernel": LOW_RANK(up=ones(2, 7))}, "kernel.up"),
+        ({"kernel": LOW_RANK(up=ones(3, 1))}, "kernel.up"),
+        ({"kernel": LOW_RANK(up=ints(3, 7))}, "kernel.up"),
+        ({"kernel": LOW_RANK(scale="1")}, "kernel.scale"),
+        ({"kernel": LOW_RANK(scale=math.nan)}, "kernel.scale"),
         ({"bias": ones(5)}, "bias"),
         ({"bias": ints(7)}, "bias"),
         ({"bias": 0.0}, "bias"),

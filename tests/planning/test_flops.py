@@ -55,6 +55,16 @@ def test_formula_is_what_the_compiler_counts(name):
     assert 0.965 < formula / counted < 1.02, formula / counted
 
 
+def test_frozen_weights_save_one_product_of_three():
+    config = ModelConfig(**SIZES, remat="full")
+    whole, forward = step_flops(config, ROWS, LENGTH), forward_flops(config, LENGTH).times(ROWS)
+    frozen = step_flops(config, ROWS, LENGTH, frozen=True)
+    assert frozen.attention == whole.attention
+    for name in ("projections", "feed_forward", "output"):
+        saved = getattr(whole, name) - getattr(frozen, name)
+        assert saved == pytest.approx(getattr(forward, name))
+
+
 def test_windows_count_the_pairs_in_them():
     sizes = {"vocab_size": 5, "max_len": 16, "d_model": 8, "num_heads": 2, "num_layers": 3}
     whole = forward_flops(ModelConfig(**sizes), 16)

@@ -5,7 +5,14 @@ import dataclasses
 import jax
 import pytest
 
-from jaxformer.config import AdamWConfig, MeshConfig, TokenizerConfig, TrainingConfig
+from jaxformer.config import (
+    AdamWConfig,
+    LoraConfig,
+    MeshConfig,
+    MeshRule,
+    TokenizerConfig,
+    TrainingConfig,
+)
 from jaxformer.errors import ConfigError
 from jaxformer.planning import memory_needs
 from jaxformer.planning.settings import batch_rows, batch_shapes, planned_task
@@ -37,6 +44,23 @@ def test_state_has_the_bytes_of_arrays_on_a_mesh():
     assert needs.parameters == needs.gradients == on_one_device(state.params)
     assert needs.optimizer == on_one_device(state) - on_one_device(state.params)
     assert needs.optimizer > 2 * needs.parameters
+
+
+def test_frozen_weights_have_neither_gradients_nor_a_state_of_the_optimizer():
+    whole = memory_needs(config(), SIZES)
+    rules = (MeshRule(path="*attention/query_kernel", axes=("", "fsdp")),)  # of the base alone
+    wanted = dataclasses.replace(config(), init_from="elsewhere", lora=LoraConfig(rank=2))
+    wanted = dataclasses.replace(wanted, mesh=dataclasses.replace(wanted.mesh, rules=rules))
+    needs = memory_needs(wanted, SIZES)
+    # Beside three layers' kernels of queries and values: whole on each device.
+    matrices = 3 * 2 * (24 * 2 + 2 * 24) * 4
+    assert needs.trained == needs.gradients == matrices
+    assert needs.optimizer == 2 * matrices + whole.optimizer - 2 * whole.parameters
+    assert needs.frozen == whole.parameters + 3 * 24 * 24 * 4 // 4  # split in 2 parts, and not in 4
+    assert 0 < needs.activations < whole.activations
+    wrong = dataclasses.replace(wanted.mesh, rules=(MeshRule(path="*/nothing", axes=()),))
+    with pytest.raises(ConfigError, match="'.*/nothing', which matches no parameter"):
+        memory_needs(dataclasses.replace(wanted, mesh=wrong), SIZES)
 
 
 def test_optimizer_on_the_host_takes_no_room_beside_the_activations():

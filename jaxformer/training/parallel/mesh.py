@@ -91,22 +91,28 @@ class MeshRunner:
         """Bytes that there are for each device."""
         return least_memory(self._local)
 
-    def num_bytes(self, shapes: Any) -> int:
-        """Bytes that a pytree of parameters or state takes on each device, during its update."""
-        return bytes_per_device(shapes, self._rules, self.sizes)
+    def num_bytes(self, shapes: Any, *others: Any) -> int:
+        """Bytes that a pytree of parameters or state takes on each device, during its update.
 
-    def create(self, make: Callable[[Any], Any], start: Any) -> Any:
+        Args:
+            shapes: the pytree.
+            *others: pytrees of the model's other parameters, which rules may be for.
+        """
+        return bytes_per_device(shapes, self._rules, self.sizes, *others)
+
+    def create(self, make: Callable[[Any], Any], start: Any, *others: Any) -> Any:
         """Computes a pytree of state where its parts will be; no device ever has the whole.
 
         Args:
             make: function of `start` to the state.
             start: PRNG key, or parameters.
+            *others: the model's frozen parameters, which rules may be for, too.
 
         Raises:
             ConfigError: a rule matches none of the parameters.
         """
         shapes = jax.eval_shape(make, start)
-        check_rules(shapes, self._rules)
+        check_rules((shapes, *others), self._rules)
         start, shardings = self.place(start), self._shardings(shapes)
         return jax.jit(make, out_shardings=shardings)(start)
 
@@ -116,6 +122,11 @@ class MeshRunner:
         A copy, because steps donate their state.
         """
         return jax.tree.map(_place_leaf, tree, self._shardings(tree))
+
+    def place_frozen(self, tree: Any) -> Any:
+        """Places a pytree that no step changes: without a copy of what is where it should be."""
+        place = functools.partial(_place_leaf, copy=False)
+        return jax.tree.map(place, tree, self._shardings(tree))
 
     def template(self, shapes: Any) -> Any:
         """Adds shardings to a pytree of `jax.ShapeDtypeStruct`s, as a template for restoring."""
@@ -137,27 +148,32 @@ class MeshRunner:
         specs = partition_specs(tree, self._rules, self.sizes)
         return jax.tree.map(functools.partial(NamedSharding, self._mesh), specs)
 
-    def compile_train(self, step: Callable[..., Any]) -> Program:
-        """Makes a program of a training step of (state, batch); the state passed in is donated."""
+    def compile_train(self, step: Callable[..., Any], frozen: Any = None) -> Program:
+        """Makes a program of a training step of (state, batch); the state passed in is donated.
 
-        def placed_step(state: Any, batch: Any) -> tuple[Any, Any]:
+        Args:
+            step: the step; where there are frozen parameters, of (state, batch, frozen).
+            frozen: these, from `place_frozen`.
+        """
+
+        def placed_step(state: Any, batch: Any, *frozen: Any) -> tuple[Any, Any]:
             if self._offloads:
                 state = jax.device_put(state, self._device_shardings(state))
             with nn.logical_axis_rules(_ACTIVATIONS):
-                state, metrics = step(state, batch)
+                state, metrics = step(state, batch, *frozen)
             # Where it came from, so that the next step is the same program.
             return self._constrain(state), self._constrain_all(metrics)
 
-        return self._program(jax.jit(placed_step, donate_argnums=0))
+        return self._program(jax.jit(placed_step, donate_argnums=0), frozen)
 
-    def compile_eval(self, step: Callable[..., Any]) -> Program:
-        """Makes a program of an evaluation step of (params, batch)."""
+    def compile_eval(self, step: Callable[..., Any], frozen: Any = None) -> Program:
+        """Makes a program of an evaluation step of (params, batch), or (params, batch, frozen)."""
 
-        def placed_step(params: Any, batch: Any) -> Any:
+        def placed_step(params: Any, batch: Any, *frozen: Any) -> Any:
             with nn.logical_axis_rules(_ACTIVATIONS):
-                return self._constrain_all(step(params, batch))
+                return self._constrain_all(step(params, batch, *frozen))
 
-        return self._program(jax.jit(placed_step))
+        return self._program(jax.jit(placed_step), frozen)
 
     def _constrain(self, tree: Any) -> Any:
         tree = jax.lax.with_sharding_constraint(tree, self._device_shardings(tree))
@@ -167,10 +183,10 @@ class MeshRunner:
         """Puts a pytree on every device."""
         return jax.lax.with_sharding_constraint(tree, NamedSharding(self._mesh, PartitionSpec()))
 
-    def _program(self, function: Any) -> Program:
+    def _program(self, function: Any, frozen: Any) -> Program:
         return Program(
             function, self._put, one_at_a_time(self._local),
-            context=functools.partial(jax.set_mesh, self._mesh),
+            context=functools.partial(jax.set_mesh, self._mesh), frozen=frozen,
         )  # fmt: skip
 
     def _put(self, batch: Any) -> Any:
@@ -259,11 +275,11 @@ def _in_host_memory(leaf: Any, sharding: NamedSharding) -> NamedSharding:
     return sharding.with_memory_kind(_HOST_MEMORY) if leaf.ndim else sharding
 
 
-def _place_leaf(leaf: Any, sharding: NamedSharding) -> jax.Array:
+def _place_leaf(leaf: Any, sharding: NamedSharding, *, copy: bool = True) -> jax.Array:
     """Copies an array, which every host has whole, to the devices; also those of other hosts."""
     is_everywhere = isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
     if sharding.is_fully_addressable or is_everywhere:
-        return jax.device_put(jnp.copy(leaf), sharding)
+        return jax.device_put(jnp.copy(leaf) if copy else leaf, sharding)
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         data = _place_leaf(jax.random.key_data(leaf), sharding)
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))

@@ -72,13 +72,16 @@ def partition_specs(tree: Any, rules: tuple[MeshRule, ...], sizes: Mapping[str, 
     return jax.tree_util.tree_map_with_path(spec_of, tree)
 
 
-def bytes_per_device(tree: Any, rules: tuple[MeshRule, ...], sizes: Mapping[str, int]) -> int:
+def bytes_per_device(
+    tree: Any, rules: tuple[MeshRule, ...], sizes: Mapping[str, int], *others: Any
+) -> int:
     """Bytes that a pytree of parameters or state takes on each device of a mesh.
 
     Args:
         tree: as in `partition_specs`.
         rules: as in `partition_specs`.
         sizes: as in `partition_specs`. No device is needed.
+        *others: pytrees of the model's other parameters, which rules may be for.
 
     Raises:
         ConfigError: as in `check_rules` and `partition_specs`.
@@ -94,19 +97,19 @@ def bytes_per_device(tree: Any, rules: tuple[MeshRule, ...], sizes: Mapping[str,
         parts = math.prod(sizes[axis] for axis in spec if axis is not None)
         return math.prod(leaf.shape) // parts * leaf.dtype.itemsize
 
-    check_rules(tree, rules)
+    check_rules((tree, *others), rules)
     specs = partition_specs(tree, rules, sizes)
     return sum(jax.tree.leaves(jax.tree.map(num_bytes, tree, specs)))
 
 
-def check_rules(tree: Any, rules: Iterable[MeshRule]) -> None:
+def check_rules(trees: Iterable[Any], rules: Iterable[MeshRule]) -> None:
     """Raises ConfigError where a rule of the user's matches none of a model's parameters.
 
     Args:
-        tree: a `TrainState` or parameters, of the whole model.
+        trees: a `TrainState` or pytrees of parameters, which together are the whole model.
         rules: the user's rules.
     """
-    paths = ["/".join(keys) for keys in _params_by_path(tree)]
+    paths = ["/".join(keys) for tree in trees for keys in _params_by_path(tree)]
     for rule in rules:
         if not any(_matches(rule, path) for path in paths):
             raise ConfigError(

@@ -60,16 +60,17 @@ class PmapRunner:
         """Bytes that there are for each device."""
         return least_memory(self._devices)
 
-    def num_bytes(self, shapes: Any) -> int:
-        """Bytes that a pytree of parameters or state takes on each device."""
+    def num_bytes(self, shapes: Any, *others: Any) -> int:
+        """Bytes that a pytree of parameters or state takes on each device, whatever others take."""
         return num_bytes(shapes)
 
-    def create(self, make: Callable[[Any], Any], start: Any) -> Any:
+    def create(self, make: Callable[[Any], Any], start: Any, *others: Any) -> Any:
         """Computes a pytree of state by one program, and places it.
 
         Args:
             make: function of `start` to the state.
             start: PRNG key, or parameters.
+            *others: the model's frozen parameters, which are not placed here.
         """
         return self.place(jax.jit(make)(start))
 
@@ -79,7 +80,11 @@ class PmapRunner:
         With any other layout the second step would compile anew. A copy, because steps donate
         their state.
         """
-        return jax.device_put(jax.tree.map(jnp.copy, tree), self._replicated)
+        return self.place_frozen(jax.tree.map(jnp.copy, tree))
+
+    def place_frozen(self, tree: Any) -> Any:
+        """Places a pytree that no step changes: without a copy on a device that has it."""
+        return jax.device_put(tree, self._replicated)
 
     def _split(self, batch: Any) -> Any:
         """Splits the rows of a batch over the local devices."""
@@ -100,20 +105,30 @@ class PmapRunner:
             shapes,
         )
 
-    def compile_train(self, step: Callable[..., Any]) -> Program:
-        """Makes a program of a training step of (state, batch); the state passed in is donated."""
-        return Program(
-            self._pmap(step, donate_argnums=0), self._split, one_at_a_time(self._devices)
-        )
+    def compile_train(self, step: Callable[..., Any], frozen: Any = None) -> Program:
+        """Makes a program of a training step of (state, batch); the state passed in is donated.
 
-    def compile_eval(self, step: Callable[..., Any]) -> Program:
-        """Makes a program of an evaluation step of (params, batch)."""
-        return Program(self._pmap(step), self._split, one_at_a_time(self._devices))
+        Args:
+            step: the step; where there are frozen parameters, of (state, batch, frozen).
+            frozen: these, from `place_frozen`.
+        """
+        return self._program(step, frozen, donate_argnums=0)
 
-    def _pmap(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    def compile_eval(self, step: Callable[..., Any], frozen: Any = None) -> Program:
+        """Makes a program of an evaluation step of (params, batch), or (params, batch, frozen)."""
+        return self._program(step, frozen)
+
+    def _program(self, step: Callable[..., Any], frozen: Any, **options: Any) -> Program:
+        function = self._pmap(step, has_frozen=frozen is not None, **options)
+        return Program(function, self._split, one_at_a_time(self._devices), frozen=frozen)
+
+    def _pmap(
+        self, function: Callable[..., Any], *, has_frozen: bool = False, **options: Any
+    ) -> Callable[..., Any]:
         """Pmaps a function of a replicated and a split pytree, whose result is replicated."""
+        in_axes = (None, 0, None) if has_frozen else (None, 0)
         return jax.pmap(
-            function, axis_name=self.axis_name, in_axes=(None, 0), out_axes=None,
+            function, axis_name=self.axis_name, in_axes=in_axes, out_axes=None,
             devices=self._devices, **options,
         )  # fmt: skip
 

@@ -44,22 +44,27 @@ class SingleRunner:
         """Bytes that there are for the device."""
         return device_memory(self._device)
 
-    def num_bytes(self, shapes: Any) -> int:
-        """Bytes that a pytree of parameters or state takes on the device."""
+    def num_bytes(self, shapes: Any, *others: Any) -> int:
+        """Bytes that a pytree of parameters or state takes on the device, whatever others take."""
         return num_bytes(shapes)
 
-    def create(self, make: Callable[[Any], Any], start: Any) -> Any:
+    def create(self, make: Callable[[Any], Any], start: Any, *others: Any) -> Any:
         """Computes a pytree of state by one program, and places it.
 
         Args:
             make: function of `start` to the state.
             start: PRNG key, or parameters.
+            *others: the model's frozen parameters, which are not placed here.
         """
         return self.place(jax.jit(make)(start))
 
     def place(self, tree: Any) -> Any:
         """Copies a pytree to the device. A copy, because steps donate their state."""
-        return jax.device_put(jax.tree.map(jnp.copy, tree), self._device)
+        return self.place_frozen(jax.tree.map(jnp.copy, tree))
+
+    def place_frozen(self, tree: Any) -> Any:
+        """Places a pytree that no step changes: without a copy, where it is on the device."""
+        return jax.device_put(tree, self._device)
 
     def template(self, shapes: Any) -> Any:
         """Adds the device to a pytree of `jax.ShapeDtypeStruct`s, as a template for restoring."""
@@ -72,13 +77,18 @@ class SingleRunner:
         """Adds the device to the shapes of a batch, for `Program.lower`."""
         return self.template(shapes)
 
-    def compile_train(self, step: Callable[..., Any]) -> Program:
-        """Makes a program of a training step of (state, batch); the state passed in is donated."""
-        return Program(jax.jit(step, donate_argnums=0), self._put)
+    def compile_train(self, step: Callable[..., Any], frozen: Any = None) -> Program:
+        """Makes a program of a training step of (state, batch); the state passed in is donated.
 
-    def compile_eval(self, step: Callable[..., Any]) -> Program:
-        """Makes a program of an evaluation step of (params, batch)."""
-        return Program(jax.jit(step), self._put)
+        Args:
+            step: the step; where there are frozen parameters, of (state, batch, frozen).
+            frozen: these, from `place_frozen`.
+        """
+        return Program(jax.jit(step, donate_argnums=0), self._put, frozen=frozen)
+
+    def compile_eval(self, step: Callable[..., Any], frozen: Any = None) -> Program:
+        """Makes a program of an evaluation step of (params, batch), or (params, batch, frozen)."""
+        return Program(jax.jit(step), self._put, frozen=frozen)
 
     def _put(self, batch: Any) -> Any:
         return jax.device_put(batch, self._device)

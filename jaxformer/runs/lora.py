@@ -1,0 +1,98 @@
+"""Low-rank adaptation in a run: what is trained, and what is frozen of the weights beside it."""
+
+import dataclasses
+import functools
+import math
+import pathlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+
+from jaxformer.config import LoraConfig
+from jaxformer.memory import readable_bytes
+from jaxformer.runs.memory import split_shapes
+from jaxformer.runs.start import new_parameters, start_params
+from jaxformer.runs.stored import load_base
+from jaxformer.runs.task import Task
+from jaxformer.training import combine_low_rank, low_rank_params, make_optimizer
+from jaxformer.training.losses import Combine
+from jaxformer.training.parallel import Runner
+
+__all__ = ["Adapted", "adapt", "combine_of"]
+
+
+class Adapted(NamedTuple):
+    """What a run with LoRA gives to `fit`.
+
+    Args:
+        params: parameters that are trained: the matrices, and what the base does not have.
+        frozen: the other parameters of the base.
+        combine: function of both to the parameters of the model.
+    """
+
+    params: Any
+    frozen: Any
+    combine: Combine | None
+
+
+def adapt(task: Task, resumed: pathlib.Path | None, runner: Runner) -> tuple[Task, Adapted]:
+    """Loads the base of a run with LoRA, and draws the matrices beside it.
+
+    Args:
+        task: before the first step, the init_from of its config set.
+        resumed: run folder that is resumed, whose base must be the one that it began with; None
+            for a new run.
+        runner: of the training.
+
+    Returns:
+        The task, in whose report there is what is trained; and what `fit` takes.
+
+    Raises:
+        CheckpointError: the base is missing, damaged, or not the one that a resumed run began with.
+        ConfigError: a target matches no kernel, or the rank is too large for one.
+    """
+    lora = task.config.lora
+    assert lora is not None
+    report: tuple[str, ...] = ()
+    if resumed is None:
+        base, start = start_params(task, runner)
+        new, report = new_parameters(task), (start,)
+    else:
+        base, new = load_base(task, resumed, runner)
+    frozen = {name: inner for name, inner in base.items() if name not in new}
+    shapes = jax.eval_shape(lambda: frozen)
+    draw = functools.partial(low_rank_params, shapes, rank=lora.rank, targets=lora.targets)
+    params = {
+        **jax.jit(draw)(jax.random.key(task.config.seed)),
+        **{name: base[name] for name in new},
+    }
+    line = _report_line(task, new)
+    made = dataclasses.replace(task, report=(*report, line, *task.report))
+    return made, Adapted(params, frozen, combine_of(lora))
+
+
+def combine_of(lora: LoraConfig | None) -> Combine | None:
+    """Function of what is trained and what is frozen to the parameters of the model, if any is."""
+    if lora is None:
+        return None
+    return functools.partial(combine_low_rank, scale=lora.scale)
+
+
+def _report_line(task: Task, new: Sequence[str]) -> str:
+    """How many parameters are trained, and what the state of the optimizer takes."""
+    optimizer = make_optimizer(task.config.optimizer, task.config.schedule)
+    trained, frozen = split_shapes(task, new)
+    whole = {**frozen, **{name: trained[name] for name in new}}
+
+    def count(tree: Any) -> int:
+        return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
+
+    def state_bytes(params: Any) -> str:
+        leaves = jax.tree.leaves(jax.eval_shape(optimizer.init, params))
+        return readable_bytes(sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves))
+
+    return (
+        f"LoRA: {count(trained):,} of {count(trained) + count(frozen):,} parameters are trained; "
+        f"the optimizer's state takes {state_bytes(trained)} rather than {state_bytes(whole)}"
+    )

@@ -1,0 +1,132 @@
+"""The parameters that a run folder stores: all of a model's, or with LoRA those beside its base."""
+
+import dataclasses
+import os
+import pathlib
+from typing import Any, NamedTuple
+
+from jaxformer.config import ExperimentConfig
+from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.runs.folder import CHECKPOINTS
+from jaxformer.runs.json_files import read_json, write_json
+from jaxformer.runs.memory import param_shapes, split_shapes
+from jaxformer.runs.task import Task
+from jaxformer.training import Checkpoints, combine_low_rank, merge_low_rank
+from jaxformer.training.parallel import Runner
+
+__all__ = ["load_base", "stored_params", "write_base"]
+
+_BASE = "base.json"
+
+
+class _Base(NamedTuple):
+    """What a run with LoRA remembers of the weights that it has matrices beside.
+
+    Args:
+        path: absolute path of their folder.
+        relative: path from the run folder, for when both have been moved.
+        sha256: of the weights.
+    """
+
+    path: str
+    relative: str
+    sha256: str
+
+
+def write_base(draft: pathlib.Path, folder: pathlib.Path, config: ExperimentConfig) -> None:
+    """Writes into a new run folder with LoRA what its base is.
+
+    Args:
+        draft: where to write.
+        folder: the run folder that the draft becomes.
+        config: as `with_start` returns it.
+    """
+    from jaxformer.runs.start import source_folder, start_digest  # which imports this file
+
+    path = os.path.abspath(source_folder(config) or "")
+    relative = os.path.relpath(path, os.path.abspath(folder))
+    write_json(draft / _BASE, _Base(path, relative, start_digest(config))._asdict())
+
+
+def load_base(
+    task: Task, folder: pathlib.Path, runner: Runner, base: str | pathlib.Path | None = None
+) -> tuple[Any, tuple[str, ...]]:
+    """Loads the weights that a run with LoRA has matrices beside, and verifies them.
+
+    Args:
+        task: of the run.
+        folder: the run folder.
+        runner: of the devices that they go to.
+        base: where they lie now; where they were when the run began when not given.
+
+    Returns:
+        Parameters of the model, and the names of those that the base does not have.
+
+    Raises:
+        CheckpointError: they are missing or damaged, or others than those of the training.
+    """
+    # A base can be a run with LoRA itself, so that these functions need each other.
+    from jaxformer.runs.start import new_parameters, source_folder, start_digest, start_params
+
+    record = read_json(folder / _BASE, lambda values: _Base(**values))
+    started, source = task.config.init_from, source_folder(task.config)
+    assert started is not None
+    if base is None:
+        own, moved = pathlib.Path(record.path), folder / record.relative
+        base = moved if moved.exists() and not own.exists() else own
+    config = dataclasses.replace(task.config, init_from=f"{base}{started[len(str(source)) :]}")
+    remedy = (
+        "restore it, or to use the run say where it lies now: --base FOLDER, in Python "
+        "open_run(..., base=FOLDER)"
+    )
+    started_there = dataclasses.replace(task, config=config)
+    try:
+        found = start_digest(config)
+    except CheckpointError:
+        found = record.sha256  # of what is not there, which is said better below
+    if found != record.sha256:
+        raise CheckpointError(
+            f"{folder} has the matrices of LoRA alone, and the weights beside them, "
+            f"{config.init_from}, are others than in training: their SHA-256 differs; {remedy}"
+        )
+    try:
+        params, _ = start_params(started_there, runner)
+    except (CheckpointError, ConfigError) as error:
+        raise CheckpointError(
+            f"{folder} has the matrices of LoRA alone, and the weights beside them, "
+            f"{config.init_from}, cannot be read: {error}; {remedy}"
+        ) from None
+    return params, new_parameters(started_there)
+
+
+def stored_params(
+    task: Task, folder: pathlib.Path, step: int | None, runner: Runner,
+    base: str | pathlib.Path | None = None,
+) -> Any:  # fmt: skip
+    """Loads the parameters of a run, and with LoRA merges them.
+
+    Args:
+        task: of the run.
+        folder: the run folder.
+        step: of the checkpoint; the best when not given.
+        runner: of the devices that they go to.
+        base: as in `load_base`.
+
+    Returns:
+        Parameters of the whole model.
+
+    Raises:
+        CheckpointError: the checkpoint or the base is missing or damaged, or has other parameters.
+    """
+    lora = task.config.lora
+    if lora is None:
+        return _restored(folder, step, runner, param_shapes(task))
+    start, new = load_base(task, folder, runner, base)
+    frozen = {name: inner for name, inner in start.items() if name not in new}
+    params = _restored(folder, step, runner, split_shapes(task, new)[0])
+    return merge_low_rank(combine_low_rank(params, frozen, scale=lora.scale))
+
+
+def _restored(folder: pathlib.Path, step: int | None, runner: Runner, shapes: Any) -> Any:
+    with Checkpoints(folder / CHECKPOINTS, read_only=True) as checkpoints:
+        return checkpoints.restore_params(runner.template(shapes), step)

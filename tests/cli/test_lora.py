@@ -1,0 +1,67 @@
+"""Training with LoRA by flags, and using its run."""
+
+import contextlib
+import io
+import re
+import shutil
+
+import pytest
+
+from jaxformer.cli import main
+from tests.cli.commands import one_line, write_config
+
+
+@pytest.fixture(scope="module")
+def adapted(trained, tmp_path_factory):
+    """A folder with a run of matrices and its base, and what training printed."""
+    folder, out = tmp_path_factory.mktemp("lora"), io.StringIO()
+    shutil.copytree(trained[0] / "run", folder / "base")
+    with contextlib.redirect_stdout(out):
+        main(
+            ["train", str(write_config(folder)), "--init-from", str(folder / "base"), "--lora.rank",
+             "2", "--lora.targets", "*query_kernel", "*up_kernel", "--training.steps", "10",
+             "--optimizer.learning-rate", "1e-2"]
+        )  # fmt: skip
+    return folder, out.getvalue()
+
+
+@pytest.mark.once
+def test_training_says_what_lora_saves_and_shows_samples_of_the_merged_model(adapted):
+    folder, out = adapted
+    assert re.search(
+        r"^LoRA: [\d,]+ of [\d,]+ parameters are trained; the optimizer's state takes [\d.]+ KiB "
+        r"rather than [\d.]+ KiB$",
+        out, flags=re.MULTILINE,
+    )  # fmt: skip
+    assert '[lora] rank = 2, targets = ["*query_kernel", "*up_kernel"]' in out
+    assert (folder / "run/samples.txt").read_text(encoding="utf-8").count("--- ") == 3
+
+
+@pytest.mark.once
+def test_base_that_has_moved_is_given_by_a_flag(adapted, trained, capsys):
+    folder, out = adapted
+    loss = out.split("step 10: validation loss ")[-1].split(" nats")[0]
+    (folder / "base").rename(folder / "moved")
+    words = ("evaluate", folder / "run")
+    said = one_line(capsys, *words)
+    assert "there is no such folder" in said and "say where it lies now: --base FOLDER" in said
+    main([*map(str, words), "--base", str(folder / "moved")])
+    assert f"validation loss at step 10: {loss} nats" in capsys.readouterr().out
+    assert "base is for a run with LoRA, got" in one_line(
+        capsys, "evaluate", trained[0] / "run", "--base", folder / "moved"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--lora.rank", "0"], "rank must be positive, got rank=0"),
+        (["--lora.rank", "two"], "rank"),
+        (["--lora.ranks", "2"], "perhaps you meant --lora.rank"),
+        (["--lora.rank", "2"], "got no init_from; set it to the folder of that run"),
+        (["--lora.targets", "*_kernels", "--init-from", "{base}"], "which matches no kernel"),
+    ],
+)
+def test_mistakes_are_one_line(trained, tmp_path, capsys, flags, message):
+    flags = [flag.format(base=trained[0] / "run") for flag in flags]
+    assert message in one_line(capsys, "train", write_config(tmp_path), *flags)

@@ -1,0 +1,273 @@
+"""Runs with LoRA: matrices beside the weights of another run."""
+
+import dataclasses
+import os
+import pathlib
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from jaxformer import runs
+from jaxformer.config import (
+    LoraConfig,
+    MeshConfig,
+    changed_settings,
+    config_to_toml,
+    load_config,
+)
+from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.runs.lora import adapt
+from jaxformer.runs.memory import split_shapes, state_shapes
+from jaxformer.runs.start import start_params, with_start
+from jaxformer.training import SingleRunner
+from tests.runs import tiny
+from tests.training import saved
+
+OWN = [f"the {animal} sat on the {place}" for animal in ("cat", "dog") for place in ("mat", "log")]
+OTHER = [f"the {animal} ran to the {place}" for animal in ("cat", "dog") for place in ("mat",)]
+LORA = LoraConfig(rank=2, alpha=6.0)
+
+
+def config(folder, lines=OWN, **changes):
+    folder.mkdir(exist_ok=True)
+    paths = (tiny.write(folder / "text.txt", lines * 9),)
+    data = {"source": "files", "paths": paths}
+    changes["model"] = {"dropout_rate": 0.0} | changes.get("model", {})
+    changes["training"] = {"steps": 4, "checkpoint_every": 2, "eval_every": 2} | changes.get(
+        "training", {}
+    )
+    return tiny.config(folder, architecture="decoder", data=data, **changes)
+
+
+def adapting(folder, source, **changes):
+    """A config that trains matrices beside the weights of a run."""
+    return config(folder, OTHER * 2, **{"init_from": str(source), "lora": LORA} | changes)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """The folder of a finished run of a decoder."""
+    made = config(tmp_path_factory.mktemp("source"))
+    runs.train_run(made)
+    return pathlib.Path(made.out)
+
+
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory, source):
+    """A finished run of matrices: its config, its result and its report."""
+    made, reports = adapting(tmp_path_factory.mktemp("adapted"), source), []
+    result = runs.train_run(made, on_start=lambda task: reports.extend(task.report))
+    return made, result, reports
+
+
+def assert_same(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def test_run_trains_and_stores_matrices_alone(source, adapted):
+    made, result, reports = adapted
+    attention = result.params["stack"]["layers"]["attention"]
+    assert {name: set(one) for name, one in attention.items()} == {
+        "query_kernel": {"down", "up"}, "value_kernel": {"down", "up"}
+    }  # fmt: skip
+    trained = sum(leaf.size for leaf in jax.tree.leaves(result.params))
+    base = runs.open_run(source).params
+    whole = trained + sum(leaf.size for leaf in jax.tree.leaves(base))
+    assert reports[0] == f"starting from the weights and tokenizers of {source} at step 4"
+    assert reports[1] == (
+        f"LoRA: {trained:,} of {whole:,} parameters are trained; the optimizer's state takes "
+        f"{(8 * trained + 8) / 2**10:.4g} KiB rather than {(8 * (whole - trained) + 8) / 2**10:.4g}"
+        " KiB"
+    )
+
+    def stored(folder):
+        files = (pathlib.Path(folder) / "checkpoints/4").rglob("*")
+        return sum(file.stat().st_size for file in files if file.is_file())
+
+    # Compressed, and with what every checkpoint has besides its arrays.
+    assert stored(source) - stored(made.out) > 6 * (whole - 2 * trained)
+
+
+def test_run_starts_as_its_base_to_the_bit(source, tmp_path):
+    made = with_start(adapting(tmp_path, source), runs.LanguageModelTask, None)
+    task, own = adapt(runs.LanguageModelTask.prepare(made, source), None, SingleRunner())
+    run = runs.open_run(source)
+    assert_same(own.frozen, run.params)
+    combined = own.combine(own.params, own.frozen)
+    assert task.evaluate(combined, task.validation) == task.evaluate(run.params, task.validation)
+
+
+def test_opened_run_has_one_model_of_base_and_matrices(source, adapted):
+    made, result, _ = adapted
+    run, base = runs.open_run(made.out, 4), runs.open_run(source).params
+    for name in ("query_kernel", "value_kernel"):
+        own = result.params["stack"]["layers"]["attention"][name]
+        expected = base["stack"]["layers"]["attention"].pop(name) + 3.0 * np.einsum(
+            "ldr,lrf->ldf", *(np.float64(own[part]) for part in ("down", "up"))
+        )
+        found = run.params["stack"]["layers"]["attention"][name]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+        assert float(np.abs(expected - found * 0).max()) > 0
+    others = jax.tree.map(lambda leaf: leaf, run.params)
+    for name in ("query_kernel", "value_kernel"):
+        others["stack"]["layers"]["attention"].pop(name)
+    assert_same(others, base)
+    assert run.evaluate().loss == pytest.approx(result.evaluation.loss, rel=1e-5)
+    assert run.generate("the cat", max_new_tokens=3, temperature=0.0)
+    split = runs.open_run(made.out, 4, mesh=MeshConfig(fsdp=2)).params
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-6), split, run.params
+    )
+
+
+def test_resumed_run_is_the_same_to_the_bit(source, adapted, tmp_path):
+    _, result, _ = adapted
+    made = adapting(tmp_path, source)
+    runs.train_run(tiny.change(made, training={"steps": 2}))
+    assert_same(runs.train_run(made).params, result.params)
+    with pytest.raises(CheckpointError, match="another config .lora.rank: 2 there, 3 now"):
+        runs.train_run(tiny.change(made, lora={"rank": 3}))
+
+
+@pytest.mark.once
+def test_base_that_is_split_over_devices_is_trained_beside_as_any(source, adapted, tmp_path):
+    _, result, _ = adapted
+    made = dataclasses.replace(adapting(tmp_path, source), mesh=MeshConfig(fsdp=2))
+    runs.train_run(tiny.change(made, training={"steps": 2}))
+    on_mesh = runs.train_run(made)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5),
+        on_mesh.params, result.params,
+    )  # fmt: skip
+    assert on_mesh.evaluation.loss == pytest.approx(result.evaluation.loss, rel=1e-5)
+
+
+def test_base_that_has_moved_is_named_and_one_that_has_changed_refused(source, adapted, tmp_path):
+    made, _, _ = adapted
+    before = runs.open_run(made.out).params
+    both = tmp_path / "both"
+    shutil.copytree(source, both / source.parent.name / "run")
+    shutil.copytree(made.out, both / pathlib.Path(made.out).parent.name / "run")
+    run, base = both / pathlib.Path(made.out).parent.name / "run", both / source.parent.name / "run"
+    # As long as it lies where it did it is found there, else beside the run as before.
+    hidden = source.with_name("hidden")
+    source.rename(hidden)
+    try:
+        assert_same(runs.open_run(run).params, before)
+        base.rename(tmp_path / "base")
+        with pytest.raises(CheckpointError, match=r"cannot be read: .* no such folder; .*--base"):
+            runs.open_run(run)
+        with pytest.raises(CheckpointError, match="cannot be read: .* no such folder"):
+            runs.train_run(dataclasses.replace(tiny.change(made, training={"steps": 5})))
+    finally:
+        hidden.rename(source)
+    assert_same(runs.open_run(run, base=tmp_path / "base").params, before)
+    step = tmp_path / "base/checkpoints/4"
+    saved.flip(saved.data_file(step))
+    saved.sign(step)
+    with pytest.raises(CheckpointError, match="are others than in training: their SHA-256 differs"):
+        runs.open_run(run, base=tmp_path / "base")
+    with pytest.raises(ConfigError, match="base is for a run with LoRA, got .*; leave it out"):
+        runs.open_run(source, base=tmp_path / "base")
+
+
+def test_run_starts_from_merged_weights_of_one_with_lora(adapted, tmp_path):
+    """Of which the next one can have matrices again."""
+    made, _, _ = adapted
+    merged = runs.open_run(made.out).params
+    again = adapting(tmp_path, made.out, lora=LoraConfig(rank=3, targets=("*up_kernel",)))
+    task = runs.LanguageModelTask.prepare(
+        with_start(again, runs.LanguageModelTask, None), pathlib.Path(made.out)
+    )
+    assert_same(start_params(task, SingleRunner())[0], merged)
+    runs.train_run(tiny.change(again, training={"steps": 1}))
+    params = runs.open_run(again.out).params
+    feed_forward = params["stack"]["layers"].pop("feed_forward")
+    others = merged["stack"]["layers"].pop("feed_forward")
+    assert_same(params, merged)
+    assert_same(feed_forward["down_kernel"], others["down_kernel"])
+    assert float(np.abs(feed_forward["up_kernel"] - others["up_kernel"]).max()) > 0
+
+
+@pytest.mark.once
+def test_classifier_trains_its_new_scores_in_full(tmp_path):
+    masked = config(tmp_path / "masked")
+    masked = dataclasses.replace(
+        masked, model=dataclasses.replace(masked.model, architecture="encoder")
+    )
+    runs.train_run(masked)
+    rows = tiny.write(tmp_path / "rows.tsv", ["the cat sat\ta", "the dog sat\tb"] * 9)
+    made = tiny.config(
+        tmp_path, architecture="encoder", data={"source": "labelled", "paths": (rows,)},
+        model={"dropout_rate": 0.0}, training={"steps": 2, "checkpoint_every": 1},
+        init_from=masked.out, lora=LORA,
+    )  # fmt: skip
+    reports = []
+    result = runs.train_run(made, on_start=lambda task: reports.extend(task.report))
+    assert set(result.params) == {"encoder", "class_kernel", "class_bias"}
+    assert set(result.params["encoder"]["stack"]["layers"]["attention"]) == {
+        "query_kernel", "value_kernel"
+    }  # fmt: skip
+    assert reports[0].endswith("the scores of the classes start anew")
+    run = runs.open_run(made.out, 2)
+    assert_same(run.params["class_kernel"], result.params["class_kernel"])
+    assert run.evaluate().loss == pytest.approx(result.evaluation.loss, rel=1e-5)
+    with pytest.raises(ConfigError, match="'class_kernel', which matches no kernel"):
+        other = dataclasses.replace(made, out=str(tmp_path / "other"))
+        runs.train_run(tiny.change(other, lora={"targets": ("class_kernel",)}))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"rank": 0}, "rank must be positive, got rank=0"),
+        ({"rank": 2.5}, "rank must be an integer, got rank=2.5"),
+        ({"alpha": 0.0}, "alpha must be positive, got alpha=0.0"),
+        ({"alpha": float("inf")}, "alpha must be positive"),
+        ({"targets": ()}, r"targets must be patterns of paths of kernels, such as .*, got targets"),
+        ({"targets": ("",)}, "targets must be patterns"),
+        ({"targets": "*kernel"}, "targets must be patterns"),
+    ],
+)
+def test_impossible_settings_are_refused(wrong, message):
+    with pytest.raises(ConfigError, match=message):
+        LoraConfig(**wrong)
+
+
+def test_lora_needs_weights_to_start_from_and_kernels(source, adapted, tmp_path):
+    with pytest.raises(ConfigError, match="got no init_from; set it to the folder of that run"):
+        config(tmp_path, lora=LORA)
+    wrong = adapting(tmp_path, source, lora=LoraConfig(targets=("*keys",)))
+    with pytest.raises(ConfigError, match=r"'\*keys', which matches no kernel; the kernels are st"):
+        runs.train_run(wrong)
+    assert not (tmp_path / "run").exists()
+    # A run that trains all weights does not go on with matrices alone, nor the other way round.
+    plain = tiny.change(adapting(tmp_path, source, lora=None), training={"steps": 1})
+    runs.train_run(plain)
+    for lora, there in ((LORA, "lora.rank: None there, 2 now"),):
+        with pytest.raises(CheckpointError, match=there):
+            runs.train_run(dataclasses.replace(plain, lora=lora))
+    with pytest.raises(CheckpointError, match="lora.rank: 2 there, None now"):
+        runs.train_run(dataclasses.replace(adapted[0], lora=None))
+
+
+def test_config_with_lora_is_written_and_said(source, tmp_path):
+    made = adapting(tmp_path, source, lora=LoraConfig())
+    (tmp_path / "made.toml").write_text(config_to_toml(made), encoding="utf-8")
+    assert load_config(tmp_path / "made.toml").lora == LoraConfig()
+    settings = changed_settings(made)
+    assert settings["lora.rank"] == "8" and "lora.targets" in settings
+
+
+def test_memory_counts_frozen_weights_without_gradients_and_optimizer(source, tmp_path):
+    made = with_start(adapting(tmp_path, source), runs.LanguageModelTask, None)
+    task = runs.LanguageModelTask.prepare(made, source)
+    trained, frozen = split_shapes(task)
+    state = state_shapes(task)
+    assert jax.tree.structure(state.params) == jax.tree.structure(trained)
+    runner = SingleRunner()
+    assert runner.num_bytes(state.opt_state) == 2 * runner.num_bytes(trained) + 8
+    assert runner.num_bytes(frozen) > 4 * runner.num_bytes(trained)
+    assert os.path.exists(made.data.paths[0])

@@ -1,0 +1,194 @@
+"""Training of the matrices of LoRA beside frozen weights, on every kind of runner."""
+
+import functools
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from jaxformer.config import LoopConfig, MeshConfig, MeshRule, MuonConfig, ScheduleConfig
+from jaxformer.errors import ConfigError, TrainingError
+from jaxformer.training import (
+    Checkpoints,
+    MeshRunner,
+    SingleRunner,
+    TrainingData,
+    TrainState,
+    combine_low_rank,
+    decay_mask,
+    fit,
+    language_model_loss,
+    low_rank_params,
+    make_eval_step,
+    make_optimizer,
+    make_train_step,
+    merge_low_rank,
+)
+from jaxformer.training.diagnosis import diagnose
+from tests.training import tiny
+
+COMBINE = functools.partial(combine_low_rank, scale=2.0)
+TARGETS = ("*query_kernel", "*value_kernel", "*feed_forward/up_kernel")
+# The rule is for the frozen base alone, and counts.
+MESH = MeshConfig(
+    data=2, fsdp=2, rules=(MeshRule(path="*attention/query_kernel", axes=("", "fsdp")),)
+)
+RUNNERS = {
+    "single": SingleRunner,
+    "pmap": lambda: tiny.runner(2),
+    "mesh": lambda: MeshRunner(MESH, jax.devices()[:4]),
+}
+
+
+@pytest.fixture(scope="module")
+def base():
+    return jax.device_get(tiny.init_params(jax.random.key(0)))
+
+
+@pytest.fixture(scope="module")
+def matrices(base):
+    return low_rank_params(base, jax.random.key(1), rank=2, targets=TARGETS)
+
+
+def data(steps=6):
+    batches = [tiny.batch(step) for step in range(steps)]
+    return TrainingData(batches, validation=lambda: [tiny.batch(99)])
+
+
+def train(folder, base, matrices, steps=4, runner="single", loss=None, **loop):
+    return fit(
+        loss or language_model_loss(tiny.model()), matrices, tiny.optimizer(), data(), folder,
+        LoopConfig(steps=steps, checkpoint_every=2, eval_every=2, log_every=1, **loop),
+        runner=RUNNERS[runner](), frozen=base, combine=COMBINE,
+    )  # fmt: skip
+
+
+def assert_same(a, b, **tolerance):
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, **{"rtol": 0, "atol": 0} | tolerance), a, b
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, base, matrices):
+    """The folder and the result of four steps on one device."""
+    folder = tmp_path_factory.mktemp("trained")
+    return folder, train(folder, base, matrices)
+
+
+def test_model_starts_as_its_base_to_the_bit(base, matrices):
+    step = jax.jit(make_eval_step(language_model_loss(tiny.model())))
+    loss, _ = step(COMBINE(matrices, base), tiny.batch())
+    assert float(loss) == float(step(base, tiny.batch())[0])
+
+
+@pytest.mark.parametrize("runner", ["pmap", "mesh"])
+def test_runners_train_alike_and_leave_the_base_as_it_is(tmp_path, trained, base, matrices, runner):
+    own, steps = jax.tree.map(jax.numpy.asarray, base), 4
+    result = train(tmp_path, own, matrices, runner=runner, accumulate_steps=2)
+    assert_same(result.params, trained[1].params, rtol=2e-4, atol=1e-5)
+    assert_same(own, base)
+    moved = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), result.params, matrices)
+    assert min(jax.tree.leaves(moved)) > 1e-3 and result.step == steps
+    np.testing.assert_allclose(result.evaluation.loss, trained[1].evaluation.loss, rtol=1e-5)
+
+
+def test_frozen_weights_are_an_argument_that_no_step_takes_away(base, matrices):
+    runner, optimizer = SingleRunner(), tiny.optimizer()
+    frozen = runner.place_frozen(jax.tree.map(jax.numpy.asarray, base))
+    step = make_train_step(language_model_loss(tiny.model()), optimizer, seed=0, combine=COMBINE)
+    state = runner.place(TrainState.create(matrices, optimizer))
+    program = runner.compile_train(step, frozen)
+    text = program.lower(state, runner.batch_template(tiny.batch())).as_text()
+    assert max(len(line) for line in text.splitlines() if "stablehlo.constant" in line) < 400
+    for _ in range(2):
+        state, _ = program(state, tiny.batch())
+    assert_same(frozen, base)
+    sizes = [sum(leaf.size for leaf in jax.tree.leaves(x)) for x in (state.opt_state, matrices)]
+    assert sizes[0] <= 2 * sizes[1] + 3  # two moments of each, and counts
+
+
+def test_resumed_training_is_the_same_and_checkpoints_have_the_matrices_alone(
+    tmp_path, trained, base, matrices
+):
+    train(tmp_path, base, matrices, steps=2)
+    result = train(tmp_path, base, matrices)
+    assert_same(result.params, trained[1].params)
+    with Checkpoints(tmp_path / "checkpoints", read_only=True) as checkpoints:
+        stored = checkpoints.restore_params(SingleRunner().template(matrices), 4)
+    assert_same(stored, result.params)  # which it compares, name by name
+
+
+def test_merged_matrices_give_the_loss_of_the_validation(trained, base):
+    step = jax.jit(make_eval_step(language_model_loss(tiny.model())))
+    loss, weight = step(merge_low_rank(COMBINE(trained[1].params, base)), tiny.batch(99))
+    np.testing.assert_allclose(loss / weight, trained[1].evaluation.loss, rtol=1e-5)
+
+
+def test_bad_steps_are_skipped_and_diagnosed_beside_a_base(tmp_path, base, matrices):
+    """The third and the fourth step are not finite, and only one may be skipped."""
+    whole, bad = language_model_loss(tiny.model()), [tiny.batch(n)["tokens"][0, :4] for n in (2, 3)]
+
+    def loss(params, batch, rng):
+        total, weight = whole(params, batch, rng)
+        is_bad = (batch["tokens"][:, None, :4] == np.stack(bad)[None]).all(-1).any()
+        return total + jax.numpy.where(is_bad, np.nan, 0), weight
+
+    found = "not finite at step 4; .* row 0 of the 8 .*; 1 such steps before it were skipped"
+    with pytest.raises(TrainingError, match=found):
+        train(tmp_path, base, matrices, loss=loss, skip_bad_steps=1)
+
+
+def test_frozen_parameter_that_is_not_finite_is_named():
+    def loss(params, batch, rng):
+        return (params["a"] * params["b"] * batch["x"]).sum(), jax.numpy.float32(1)
+
+    found = diagnose(
+        loss, {"a": np.float32(1)}, {"x": np.ones(3, np.float32)}, seed=0, step=7,
+        runner=SingleRunner(), accumulate_steps=1, frozen={"b": np.float32(np.nan)},
+        combine=lambda params, frozen: params | frozen,
+    )  # fmt: skip
+    assert found.endswith("the first parameter that is not finite itself is b")
+
+
+def test_frozen_and_combine_go_together(tmp_path, base, matrices):
+    for given in ({"frozen": base}, {"combine": COMBINE}):
+        with pytest.raises(ConfigError, match="frozen and combine go together, got"):
+            fit(
+                language_model_loss(tiny.model()), matrices, optax.sgd(0.1), data(), tmp_path,
+                LoopConfig(steps=1), **given,
+            )  # fmt: skip
+
+
+def test_matrices_decay_and_are_matrices_to_muon(matrices):
+    assert all(jax.tree.leaves(decay_mask(matrices)))
+    names = {"up_kernel": {"down": 0, "up": 0}, "down": 0, "norm": {"up": 0}}
+    assert decay_mask(names) == {
+        "up_kernel": {"down": True, "up": True}, "down": False, "norm": {"up": False}
+    }  # fmt: skip
+    muon = make_optimizer(MuonConfig(learning_rate=0.1), ScheduleConfig())
+    updates, _ = muon.update(
+        jax.tree.map(jax.numpy.ones_like, matrices), muon.init(matrices), matrices
+    )
+    # Of a gradient of ones, an orthogonal step has rank 1: AdamW's would be as large everywhere.
+    down = updates["stack"]["layers"]["attention"]["query_kernel"]["down"]
+    decay = 0.1 * MuonConfig(learning_rate=0.1).weight_decay
+    step = down + decay * matrices["stack"]["layers"]["attention"]["query_kernel"]["down"]
+    norms = np.linalg.norm(np.asarray(step), axis=(-2, -1))
+    adam = 0.1 * np.sqrt(step[0].size)
+    assert (norms < 0.5 * adam).all() and (norms > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"targets": ("*queri_kernel",)}, r"'\*queri_kernel', which matches no kernel; .*query_k"),
+        ({"targets": ("*embedding",)}, "which matches no kernel"),
+        ({"rank": 9}, r"lora.rank must be at most .*, got 9 and stack/layers/attention/query_k"),
+    ],
+)
+def test_impossible_targets_and_ranks_are_refused(base, changes, message):
+    options = {"rank": 2, "targets": TARGETS} | changes
+    with pytest.raises(ConfigError, match=message):
+        low_rank_params(base, jax.random.key(0), **options)
