@@ -75,27 +75,25 @@ def load_base(
         own, moved = pathlib.Path(record.path), folder / record.relative
         base = moved if moved.exists() and not own.exists() else own
     config = dataclasses.replace(task.config, init_from=f"{base}{started[len(str(source)) :]}")
-    remedy = (
-        "restore it, or to use the run say where it lies now: --base FOLDER, in Python "
-        "open_run(..., base=FOLDER)"
-    )
     started_there = dataclasses.replace(task, config=config)
+
+    def missing(what: str) -> CheckpointError:
+        return CheckpointError(
+            f"{folder} has the matrices of LoRA alone, and the weights beside them, "
+            f"{config.init_from}, {what}; restore it, or to use the run say where it lies now: "
+            "--base FOLDER, in Python open_run(..., base=FOLDER)"
+        )
+
     try:
         found = start_digest(config)
     except CheckpointError:
         found = record.sha256  # of what is not there, which is said better below
     if found != record.sha256:
-        raise CheckpointError(
-            f"{folder} has the matrices of LoRA alone, and the weights beside them, "
-            f"{config.init_from}, are others than in training: their SHA-256 differs; {remedy}"
-        )
+        raise missing("are others than in training: their SHA-256 differs")
     try:
         params, _ = start_params(started_there, runner)
     except (CheckpointError, ConfigError) as error:
-        raise CheckpointError(
-            f"{folder} has the matrices of LoRA alone, and the weights beside them, "
-            f"{config.init_from}, cannot be read: {error}; {remedy}"
-        ) from None
+        raise missing(f"cannot be read: {error}") from None
     return params, new_parameters(started_there)
 
 
