@@ -138,6 +138,13 @@ class Opening:
     ignore: tuple[str, ...] = ()
     """Of a folder of Hugging Face: fields of its JSON files that are known not to matter."""
 
+    source_language: str | None = None
+    """Of a folder of Hugging Face whose model translates several languages: the one that is read,
+    such as eng_Latn or en."""
+
+    target_language: str | None = None
+    """Likewise the one that is written, such as kan_Knda or kn."""
+
     base: pathlib.Path | None = None
     """Of a run with LoRA, where the run or folder lies now whose weights it has matrices beside;
     where it was in training when not given."""
@@ -278,6 +285,13 @@ class Convert:
 
     ignore: tuple[str, ...] = ()
     """Of a folder of Hugging Face: fields of its JSON files that are known not to matter."""
+
+    source_language: str | None = None
+    """Of a folder of Hugging Face whose model translates several languages: the one that is read,
+    such as eng_Latn or en."""
+
+    target_language: str | None = None
+    """Likewise the one that is written, such as kan_Knda or kn."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ def convert(command: Convert) -> None:
     show(
         runs.convert(
             command.source, command.target, step=command.step, model_type=command.model_type,
-            dtype=command.dtype, ignore=command.ignore,
+            dtype=command.dtype, ignore=command.ignore, source_language=command.source_language,
+            target_language=command.target_language,
         )
     )  # fmt: skip

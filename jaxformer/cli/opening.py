@@ -32,7 +32,8 @@ def open_for(
     opening = command.opening
     run = runs.open_run(
         command.run, opening.step, mesh=mesh, dtype=opening.dtype, max_len=opening.max_len,
-        ignore=opening.ignore, base=opening.base,
+        ignore=opening.ignore, base=opening.base, source_language=opening.source_language,
+        target_language=opening.target_language,
     )  # fmt: skip
     if abilities:
         run.require(*abilities)

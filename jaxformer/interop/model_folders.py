@@ -97,12 +97,21 @@ class HuggingFaceFolder:
         """
         return read_params(self.family, self.config, self.shapes, self.tensors, shardings)
 
-    def read_tokenizers(self) -> Tokenizers | None:
+    def read_tokenizers(
+        self, source_language: str | None = None, target_language: str | None = None
+    ) -> Tokenizers | None:
         """Reads the tokenizers, as `load_tokenizers` does.
 
         Where its files name no end of text, it is the token whose id the model's files give.
+
+        Args:
+            source_language: as in `load_tokenizers`.
+            target_language: as in `load_tokenizers`.
         """
-        found = load_tokenizers(self.path, self.family.model_type)
+        found = load_tokenizers(
+            self.path, self.family.model_type,
+            source_language=source_language, target_language=target_language,
+        )  # fmt: skip
         if found is None or found.target.end_of_text is not None:
             return found
         if not (eos := self.read_special_tokens(found.target).eos):
@@ -112,7 +121,8 @@ class HuggingFaceFolder:
         )  # fmt: skip
         source = found.source.with_roles(roles)
         same = found.target is found.source
-        return Tokenizers(source, source if same else found.target.with_roles(roles))
+        target = source if same else found.target.with_roles(roles)
+        return Tokenizers(source, target)
 
     def read_special_tokens(self, tokenizer: Tokenizer | None = None) -> SpecialTokens:
         """Reads the special tokens, and how text is generated, as `special_token_ids` does.

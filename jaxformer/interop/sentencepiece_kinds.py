@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import re
 from collections.abc import Sequence
 
 import tokenizers
@@ -21,10 +22,14 @@ __all__ = [
     "load_m2m_100",
     "load_marian",
     "load_t5",
+    "has_languages",
+    "language_name",
+    "language_names",
     "set_language_frame",
 ]
 
 _MAX_EXTRA_IDS = 10_000
+_LANGUAGE = re.compile(r"[a-z]{2,3}(_[A-Za-z]{2,4})?")
 # Far below the score of any text in other pieces; times the length, so that the pieces of a text
 # that has none are as long as can be.
 _RARE = -1e6
@@ -156,8 +161,8 @@ def set_language_frame(
     source = settings.text("src_lang")
     chosen = (settings.text("tgt_lang") or source) if side == "tgt" else source
     if kind == "M2M100Tokenizer":
-        name, is_before = f"__{chosen or 'en'}__", True
-    elif kind in _FAIRSEQ and _FAIRSEQ[kind][0]:
+        name, is_before = language_name(kind, chosen or "en"), True
+    elif has_languages(kind):
         _, first, is_before = _FAIRSEQ[kind]
         name = chosen or first
         if kind == "NllbTokenizer" and settings.flag("legacy_behaviour", False):
@@ -166,6 +171,23 @@ def set_language_frame(
         return None
     set_frame(tokenizer, [name] if is_before else [], [eos] if is_before else [eos, name])
     return name
+
+
+def has_languages(kind: str) -> bool:
+    """Whether models with a kind of tokenizer read the token of a language around a text."""
+    return kind == "M2M100Tokenizer" or (kind in _FAIRSEQ and bool(_FAIRSEQ[kind][0]))
+
+
+def language_name(kind: str, language: str) -> str:
+    """Name of a language's token."""
+    return f"__{language}__" if kind == "M2M100Tokenizer" else language
+
+
+def language_names(tokenizer: tokenizers.Tokenizer) -> list[str]:
+    """Names of the languages that a tokenizer has tokens for."""
+    added = tokenizer.get_added_tokens_decoder().values()
+    names = [token.content.strip("_") for token in added if token.special]
+    return [name for name in names if _LANGUAGE.fullmatch(name)]
 
 
 def _convert(

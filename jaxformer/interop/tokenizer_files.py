@@ -1,12 +1,18 @@
 """Tokenizers of a folder of Hugging Face, of whichever files it has."""
 
+import dataclasses
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import tokenizers
 
+from jaxformer.errors import ConfigError
+from jaxformer.interop.other_weights import some
 from jaxformer.interop.sentencepiece_kinds import (
+    has_languages,
+    language_name,
+    language_names,
     load_fairseq,
     load_llama,
     load_m2m_100,
@@ -46,7 +52,13 @@ class _Made(NamedTuple):
     target: tokenizers.Tokenizer | None = None
 
 
-def load_tokenizers(folder: pathlib.Path, model_type: str) -> Tokenizers | None:
+def load_tokenizers(
+    folder: pathlib.Path,
+    model_type: str,
+    *,
+    source_language: str | None = None,
+    target_language: str | None = None,
+) -> Tokenizers | None:
     """Loads the tokenizers of a folder; neither transformers nor sentencepiece is needed.
 
     The files are, in this order: `tokenizer.json`; `source.spm`, `target.spm` and `vocab.json`
@@ -59,6 +71,10 @@ def load_tokenizers(folder: pathlib.Path, model_type: str) -> Tokenizers | None:
     Args:
         folder: of the model.
         model_type: of the model, such as "marian".
+        source_language: language that is read, of a model of several, in the names of the folder,
+            such as "eng_Latn" (NLLB), "en" (M2M-100) or "en_XX" (mBART); that of
+            tokenizer_config.json when not given.
+        target_language: language that is written, likewise.
 
     Returns:
         The tokenizers; None where the folder has none of these files. Their `roles` say which
@@ -66,7 +82,8 @@ def load_tokenizers(folder: pathlib.Path, model_type: str) -> Tokenizers | None:
 
     Raises:
         CheckpointError: a file is damaged, or its kind is not known, and there is no other.
-        ConfigError: a SentencePiece model has settings that cannot be expressed.
+        ConfigError: a SentencePiece model has settings that cannot be expressed; or a language is
+            not one of the model's.
         DataError: `tokenizer.json` cannot be used.
 
     Example:
@@ -81,6 +98,9 @@ def load_tokenizers(folder: pathlib.Path, model_type: str) -> Tokenizers | None:
     """
     settings = read_settings(folder)
     kind = _kind(folder, model_type, settings)
+    languages = {"src_lang": source_language, "tgt_lang": target_language}
+    chosen = {name: value for name, value in languages.items() if value is not None}
+    settings = dataclasses.replace(settings, values={**settings.values, **chosen})
     errors: list[ValueError] = []
     for load in _candidates(folder, kind, settings):
         try:
@@ -96,7 +116,19 @@ def load_tokenizers(folder: pathlib.Path, model_type: str) -> Tokenizers | None:
     is_json = (folder / _JSON).exists()
     language = None
     # A tokenizer.json says what is around a text, but for classes that replace it.
-    if not is_json or settings.text("tokenizer_class") in (kind, f"{kind}Fast"):
+    if chosen and not has_languages(kind):
+        raise ConfigError(
+            f"a language can be chosen for a model of several, got {', '.join(chosen.values())} "
+            f"for {folder}, whose tokenizer is a {kind}; leave it out"
+        )
+    for one in chosen.values():
+        if made.source.token_to_id(language_name(kind, one)) is None:
+            names = language_names(made.source)
+            near = [name for name in names if name.startswith(one)] or names
+            raise ConfigError(
+                f"a language must be one of the model's, such as {some(near)}, got {one!r}"
+            )
+    if not is_json or chosen or settings.text("tokenizer_class") in (kind, f"{kind}Fast"):
         language = set_language_frame(made.source, kind, settings, "src")
     if language is not None and settings.text("tgt_lang") not in (None, language):
         target = tokenizers.Tokenizer.from_str(made.source.to_str())

@@ -28,6 +28,8 @@ def convert(
     model_type: str | None = None,
     dtype: Literal["float32", "bfloat16"] | None = None,
     ignore: Sequence[str] = (),
+    source_language: str | None = None,
+    target_language: str | None = None,
 ) -> str:
     """Converts a run to a folder of Hugging Face, or such a folder to a run.
 
@@ -43,6 +45,10 @@ def convert(
         dtype: of the parameters that are written, "float32" or "bfloat16"; as they are when not
             given.
         ignore: fields in the JSON files of a folder of Hugging Face that are known not to matter.
+        source_language: language that is read, of a folder of Hugging Face whose model translates
+            several, in its own names, such as "eng_Latn" or "en"; what the folder says when not
+            given.
+        target_language: language that is written, likewise.
 
     Returns:
         What was written, in a line.
@@ -58,6 +64,8 @@ def convert(
     for name, value, fits in (
         ("model_type", model_type, not to_file and not imports), ("step", step, not imports),
         ("dtype", dtype, imports or not to_file), ("ignore", ignore or None, imports),
+        ("source_language", source_language, imports),
+        ("target_language", target_language, imports),
     ):  # fmt: skip
         if value is not None and not fits:
             raise ConfigError(
@@ -69,7 +77,10 @@ def convert(
         return f"wrote the parameters to {target}, and the config to {target.with_suffix('.toml')}"
     require_free(target, "target")
     if imports:
-        return _import(source, target, dtype=dtype, param_dtype=dtype, ignore=tuple(ignore))
+        return _import(
+            source, target, dtype=dtype, param_dtype=dtype, ignore=tuple(ignore),
+            source_language=source_language, target_language=target_language,
+        )  # fmt: skip
     run = open_run(source, step)
     written = export_run(run, target, model_type=model_type, dtype=dtype)
     return f"wrote a {written} model to {target}"

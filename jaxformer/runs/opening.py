@@ -30,6 +30,8 @@ def open_run(
     dtype: Literal["float32", "bfloat16"] | None = None,
     max_len: int | None = None,
     ignore: Sequence[str] = (),
+    source_language: str | None = None,
+    target_language: str | None = None,
     base: str | pathlib.Path | None = None,
 ) -> Run:
     """Opens a run folder, and verifies what it reads of it; or a folder of Hugging Face.
@@ -50,6 +52,10 @@ def open_run(
             when not given.
         max_len: longest sequence in tokens, of a folder of Hugging Face; likewise.
         ignore: fields in the JSON files of a folder of Hugging Face that are known not to matter.
+        source_language: language that is read, of a folder of Hugging Face whose model translates
+            several, in its own names, such as "eng_Latn" or "en"; what the folder says when not
+            given.
+        target_language: language that is written, likewise.
         base: of a run with LoRA, where the run or folder lies now whose weights it has matrices
             beside; where they were in training when not given. They are merged into one model.
 
@@ -64,9 +70,11 @@ def open_run(
     """
     if is_pretrained(path):
         _refuse(path, "a folder of Hugging Face", "a run", step=step, task=task, base=base)
-        options = {"dtype": dtype, "param_dtype": dtype, "max_len": max_len}
+        languages = {"source_language": source_language, "target_language": target_language}
+        options = {"dtype": dtype, "param_dtype": dtype, "max_len": max_len, **languages}
         return _open_pretrained(path, mesh, ignore=tuple(ignore), **options)
-    own = {"dtype": dtype, "max_len": max_len, "ignore": tuple(ignore) or None}
+    own = {"dtype": dtype, "max_len": max_len, "ignore": tuple(ignore) or None,
+           "source_language": source_language, "target_language": target_language}  # fmt: skip
     _refuse(path, "a run", "a folder of Hugging Face", **own)
     folder = pathlib.Path(path)
     config = files.read_run_config(folder)

@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxformer.config import (
     AdamWConfig,
@@ -48,11 +49,16 @@ class Pretrained:
     tokenizers: Tokenizers | None
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str], **options: Any) -> "Pretrained":
+    def read(
+        cls, path: str | os.PathLike[str], *, source_language: str | None = None,
+        target_language: str | None = None, **options: Any,
+    ) -> "Pretrained":  # fmt: skip
         """Reads all of a folder but its parameters.
 
         Args:
             path: of the folder, or an id, OWNER/MODEL.
+            source_language: language that is read, of a translator of several.
+            target_language: language that is written, likewise.
             **options: as in `open_huggingface`.
 
         Raises:
@@ -62,9 +68,18 @@ class Pretrained:
             DataError: a tokenizer cannot be used.
         """
         opened = open_huggingface(local_folder(path), **options)
-        tokenizers = opened.read_tokenizers()
+        tokenizers = opened.read_tokenizers(source_language, target_language)
         target = None if tokenizers is None else tokenizers.target
-        return cls(opened, opened.read_special_tokens(target), tokenizers)
+        special = opened.read_special_tokens(target)
+        if target is not None and target_language is not None:
+            frame = np.concatenate(target.frame)
+            (language,) = frame[frame != target.end_of_text].tolist()
+            # mBART's decoder starts with the language, that of others with the end of a text.
+            if opened.family.model_type == "mbart" and special.forced_first is None:
+                special = dataclasses.replace(special, decoder_start=language)
+            else:
+                special = dataclasses.replace(special, forced_first=language)
+        return cls(opened, special, tokenizers)
 
     @property
     def config(self) -> ExperimentConfig:

@@ -142,6 +142,35 @@ def test_parameters_go_straight_to_the_devices_of_a_mesh(folders):
     jax.tree.map(np.testing.assert_array_equal, run.params, again.params)
 
 
+def test_languages_of_a_translator_of_several_are_chosen(tmp_path):
+    """The source is behind its language, and the target begins with its own."""
+    folder = tmp_path / "model"
+    config = {
+        **pretrained_folders.SIZES, "architecture": "encoder_decoder", "max_len": 16,
+        "positions": "learned", "norm_position": "pre", "embedding_norm": True,
+        "activation": "gelu", "output_bias": True,
+    }  # fmt: skip
+    special = ["<s>", "<pad>", "</s>", "<unk>", "eng_Latn", "kan_Knda"]
+    fields = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "max_length": 9}
+    pretrained_folders.write(folder, EncoderDecoder, config, special=special, fields=fields)
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "NllbTokenizer"}')
+    languages = {"source_language": "kan_Knda", "target_language": "eng_Latn"}
+    run = runs.open_run(folder, **languages)
+    assert run.encode("the cat")[0] == 5 and run.encode("the cat")[-1] == 2
+    # mBART, of whose family this is, begins with the language; NLLB has it behind the start.
+    assert run.task.decoding.start == 4
+    runs.convert(folder, tmp_path / "run", **languages)
+    again = runs.open_run(tmp_path / "run")
+    assert again.translate("the cat") == run.translate("the cat")
+    with pytest.raises(ConfigError, match="model's, such as kan_Knda, got 'kan'"):
+        runs.open_run(folder, target_language="kan")
+    with pytest.raises(ConfigError, match="source_language is for a folder of Hugging Face"):
+        runs.open_run(tmp_path / "run", source_language="eng_Latn")
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BartTokenizer"}')
+    with pytest.raises(ConfigError, match="a language can be chosen for a model of several"):
+        runs.open_run(folder, target_language="eng_Latn")
+
+
 def test_folder_without_tokenizer_is_refused(folders, tmp_path):
     pretrained_folders.gpt2(tmp_path / "model")
     (tmp_path / "model" / "tokenizer.json").unlink()
