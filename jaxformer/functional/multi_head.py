@@ -316,8 +316,8 @@ def project_memory(
     if known is not None:
         check_range("lengths", known.tolist(), least=0, most=sizes["S"], bound="S")
     key, value = _keys_and_values(params, key_value_inputs, kv_heads, norm_eps)
-    heads_first = (rearrange(each, "b s k h -> b k s h") for each in (key, value))
-    return KVCache(*heads_first, lengths)
+    key, value = (rearrange(each, "b s k h -> b k s h") for each in (key, value))
+    return KVCache(key, value, lengths)
 
 
 def _head_counts(num_heads: int, num_kv_heads: int | None) -> tuple[int, int]:

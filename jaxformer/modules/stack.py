@@ -382,7 +382,8 @@ def _split_copies(params: Any) -> Any:
 def _is_on_one_cpu(leaf: Any) -> bool:
     if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
         return False
-    return [device.platform for device in leaf.sharding.device_set] == ["cpu"]
+    devices: set[jax.Device] = leaf.devices()
+    return len(devices) == 1 and next(iter(devices)).platform == "cpu"
 
 
 def _views(leaf: jax.Array) -> tuple[jax.Array, ...]:
