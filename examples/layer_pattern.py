@@ -30,7 +30,7 @@ def compile_scan(depth):
 
 
 print("windows:", *(layer.local_window_size or "all" for layer in config.layer_overrides))
-print("cached: ", *(cache.key.shape[1] for cache in init_cache(config, 1, config.max_len)))
+print("cached: ", *(cache.key.shape[2] for cache in init_cache(config, 1, config.max_len)))
 scanned, looped = (
     Decoder(dataclasses.replace(config, num_layers=FEW, layer_execution=name))
     for name in ("scan", "loop")

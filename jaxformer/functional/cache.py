@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from einops import rearrange
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.shapes import (
@@ -25,9 +26,12 @@ class KVCache(NamedTuple):
     It is a pytree whose every leaf leads with the batch axis. Rows may hold different numbers of
     tokens. Slots at or beyond a row's length are unwritten.
 
+    Heads come before slots, the order in which the products of attention read them. In the order of
+    `append`'s arguments, every decoding step would transpose the whole cache.
+
     Args:
-        key: float `[B, S, K, H]`.
-        value: float `[B, S, K, Hv]`.
+        key: float `[B, K, S, H]`.
+        value: float `[B, K, S, Hv]`.
         lengths: int32 `[B]`, tokens in each row.
 
     Example:
@@ -70,15 +74,20 @@ class KVCache(NamedTuple):
             check_size(name, size)
         dtype = check_float_dtype("dtype", dtype)
         return cls(
-            key=jnp.zeros((batch_size, capacity, num_kv_heads, head_dim), dtype),
-            value=jnp.zeros((batch_size, capacity, num_kv_heads, value_dim), dtype),
+            key=jnp.zeros((batch_size, num_kv_heads, capacity, head_dim), dtype),
+            value=jnp.zeros((batch_size, num_kv_heads, capacity, value_dim), dtype),
             lengths=jnp.zeros((batch_size,), jnp.int32),
         )
 
     @property
     def capacity(self) -> int:
         """S, the most tokens that a row can hold."""
-        return self.key.shape[1]
+        return self.key.shape[2]
+
+    @property
+    def by_position(self) -> tuple[jax.Array, jax.Array]:
+        """Keys `[B, S, K, H]` and values `[B, S, K, Hv]`, as attention takes them."""
+        return _swap_heads(self.key), _swap_heads(self.value)
 
     def append(
         self, key: jax.Array, value: jax.Array, num_tokens: Array | None = None
@@ -115,7 +124,7 @@ class KVCache(NamedTuple):
 
         def write(buffer: jax.Array, new: jax.Array) -> jax.Array:
             new = jnp.where(overflow[:, None, None, None], jnp.nan, new.astype(buffer.dtype))
-            return buffer.at[jnp.arange(batch)[:, None], slot].set(new, mode="drop")
+            return buffer.at[jnp.arange(batch)[:, None], :, slot].set(new, mode="drop")
 
         return KVCache(write(self.key, key), write(self.value, value), lengths)
 
@@ -136,11 +145,12 @@ class WindowCache(NamedTuple):
     """Key/value cache of a sliding window: the keys and values of the last W tokens of every row.
 
     The newest token lies in the last slot of its row, so that the slots of all rows have the same
-    distance to the next token. A row of fewer than W tokens leaves its first slots unwritten.
+    distance to the next token. A row of fewer than W tokens leaves its first slots unwritten. Heads
+    come before slots, as in a `KVCache`.
 
     Args:
-        key: float `[B, W, K, H]`.
-        value: float `[B, W, K, Hv]`.
+        key: float `[B, K, W, H]`.
+        value: float `[B, K, W, Hv]`.
         lengths: int32 `[B]`, tokens of each row so far, those no longer held included.
 
     References:
@@ -150,7 +160,7 @@ class WindowCache(NamedTuple):
         >>> cache = WindowCache.init(2, 4, num_kv_heads=1, head_dim=4)
         >>> key, value, longer = cache.append(jnp.ones((2, 9, 1, 4)), jnp.ones((2, 9, 1, 4)))
         >>> key.shape, longer.key.shape, longer.lengths.tolist()
-        ((2, 13, 1, 4), (2, 4, 1, 4), [9, 9])
+        ((2, 13, 1, 4), (2, 1, 4, 4), [9, 9])
     """
 
     key: jax.Array
@@ -187,7 +197,7 @@ class WindowCache(NamedTuple):
     @property
     def window(self) -> int:
         """W, how many tokens before the next one are held."""
-        return self.key.shape[1]
+        return self.key.shape[2]
 
     def append(
         self, key: jax.Array, value: jax.Array, num_tokens: Array | None = None
@@ -212,12 +222,13 @@ class WindowCache(NamedTuple):
         def last(joined: jax.Array) -> jax.Array:
             # Unwritten slots move along, so that they stay in front of a short row's tokens.
             slots = num_tokens[:, None] + jnp.arange(self.window, dtype=num_tokens.dtype)[None]
-            return jnp.take_along_axis(joined, slots[:, :, None, None], axis=1)
+            return jnp.take_along_axis(joined, slots[:, None, :, None], axis=2)
 
-        keys = jnp.concatenate([self.key, key.astype(self.key.dtype)], axis=1)
-        values = jnp.concatenate([self.value, value.astype(self.value.dtype)], axis=1)
+        new_keys, new_values = _swap_heads(key), _swap_heads(value)
+        keys = jnp.concatenate([self.key, new_keys.astype(self.key.dtype)], axis=2)
+        values = jnp.concatenate([self.value, new_values.astype(self.value.dtype)], axis=2)
         longer = WindowCache(last(keys), last(values), self.lengths + num_tokens)
-        return keys, values, longer
+        return _swap_heads(keys), _swap_heads(values), longer
 
     def written(self, num_tokens: int) -> jax.Array:
         """Boolean attention mask of the slots that `append` of T tokens attends to.
@@ -254,12 +265,17 @@ class WindowCache(NamedTuple):
         return jnp.take_along_axis(array, position, axis=-1, mode="fill", fill_value=beyond)
 
 
+def _swap_heads(array: jax.Array) -> jax.Array:
+    """`[B, K, S, H]` of `[B, S, K, H]`, and the other way round."""
+    return rearrange(array, "b s k h -> b k s h")
+
+
 def _checked_new_tokens(
     cache: KVCache | WindowCache, key: jax.Array, value: jax.Array, num_tokens: Array | None
 ) -> jax.Array:
     """Checks tokens that are to be appended; returns how many each row takes, int `[B]`."""
     batch = cache.lengths.shape[0]
-    known = {"B": batch, "K": cache.key.shape[2], "H": cache.key.shape[3]}
+    known = {"B": batch, "K": cache.key.shape[1], "H": cache.key.shape[3]}
     sizes = check_axes("key", key, "B T K H", known)
     known = {"B": batch, "T": sizes["T"], "K": sizes["K"], "V": cache.value.shape[3]}
     check_axes("value", value, "B T K V", known)

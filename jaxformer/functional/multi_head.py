@@ -199,8 +199,8 @@ def multi_head_attention(
     if cross_cache is not None:
         sizes = check_axes("query_inputs", query_inputs, "B T D")
         sizes |= {"K": kv_heads, "H": query.shape[-1]}
-        check_axes("cross_cache.key", cross_cache.key, "B S K H", sizes)
-        key, value = cross_cache.key.astype(query.dtype), cross_cache.value.astype(query.dtype)
+        check_axes("cross_cache.key", cross_cache.key, "B K S H", sizes)
+        key, value = (each.astype(query.dtype) for each in cross_cache.by_position)
         options = with_cross_cache(options, cross_cache)
     else:
         key_value_inputs = query_inputs if key_value_inputs is None else key_value_inputs
@@ -216,7 +216,7 @@ def multi_head_attention(
         else:
             cache = cache.append(key, value, num_tokens)
             options = with_cache(options, cache, query.shape[1], num_tokens)
-            key, value = cache.key, cache.value
+            key, value = cache.by_position
         key, value = key.astype(query.dtype), value.astype(query.dtype)
     attended, residual = call_attention(
         attention_fn, query, key, value, bias, mask, options,
@@ -304,7 +304,7 @@ def project_memory(
         >>> x = jnp.ones((2, 3, 8))
         >>> layer = multi_head_attention(params, x, num_heads=2, cross_cache=keys)
         >>> keys.key.shape, layer.output.shape
-        ((2, 5, 2, 4), (2, 3, 8))
+        ((2, 2, 5, 4), (2, 3, 8))
     """
     sizes = check_axes("key_value_inputs", key_value_inputs, "B S D")
     _, kv_heads = _head_counts(num_heads, num_kv_heads)
@@ -317,6 +317,7 @@ def project_memory(
     if known is not None:
         check_range("lengths", known.tolist(), least=0, most=sizes["S"], bound="S")
     key, value = _keys_and_values(params, key_value_inputs, kv_heads, norm_eps)
+    key, value = (rearrange(each, "b s k h -> b k s h") for each in (key, value))
     return KVCache(key, value, lengths)
 
 

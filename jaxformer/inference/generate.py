@@ -24,6 +24,7 @@ from jaxformer.inference.token_rows import (
     check_prompts,
     check_sources,
     pad_rows,
+    padded_width,
     require_int,
     round_up,
 )
@@ -35,7 +36,7 @@ from jaxformer.modules.stack import Cache, split_layers
 __all__ = ["GenerationOptions", "generate", "generate_stream"]
 
 _DEFAULT_SAMPLING = SamplingConfig()
-_LENGTH_STEP = 64  # capacities and prompt lengths are rounded up to it, to compile few shapes
+_LENGTH_STEP = 64  # capacities are rounded up to it, to compile few shapes
 
 
 class _State(NamedTuple):
@@ -168,7 +169,7 @@ def generate_stream(
     keys = rng
     if rng.ndim == 0:
         keys = jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(len(prompts)))
-    tokens = pad_rows(prompts, min(round_up(max(lengths), _LENGTH_STEP), model.config.max_len))
+    tokens = pad_rows(prompts, padded_width(max(lengths), model.config.max_len))
     state = _prefill(
         model, params, tokens, np.asarray(lengths, np.int32), keys, encoder_inputs,
         capacity=capacity, track_seen=sampling.repetition_penalty != 1,
@@ -220,7 +221,7 @@ def _encoder_inputs(
         raise DataError(
             f"there must be one source per prompt, got {len(sources)} sources and {count} prompts"
         )
-    width = min(round_up(max(lengths), _LENGTH_STEP), model.config.max_len)
+    width = padded_width(max(lengths), model.config.max_len)
     return pad_rows(sources, width), np.asarray(lengths, np.int32)
 
 

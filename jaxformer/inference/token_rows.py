@@ -10,7 +10,8 @@ from jaxformer.errors import ConfigError, DataError
 from jaxformer.functional.sizes import is_int
 
 __all__ = [
-    "check_new_ids", "check_prompts", "check_sources", "pad_rows", "require_int", "round_up",
+    "check_new_ids", "check_prompts", "check_sources", "pad_rows", "padded_width", "require_int",
+    "round_up",
 ]  # fmt: skip
 
 
@@ -128,6 +129,16 @@ def pad_rows(rows: Sequence[Sequence[int]], width: int) -> np.ndarray:
     for index, row in enumerate(rows):
         padded[index, : len(row)] = row
     return padded
+
+
+def padded_width(length: int, max_len: int) -> int:
+    """Width that rows are padded to: 16, 32 or a multiple of 64, at most max_len.
+
+    Few widths mean few programs to compile. Short prompts are the usual ones, and padding each to
+    64 would take several times their computation.
+    """
+    widths = (16, 32, round_up(length, 64))
+    return min(next(width for width in widths if width >= length), max_len)
 
 
 def round_up(length: int, step: int) -> int:

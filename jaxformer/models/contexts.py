@@ -65,7 +65,7 @@ def layer_contexts(
     for index, layer in enumerate(config.layer_overrides):
         layer_cache = None if cache is None else cache[index]
         # Caches of one kind and size have the same lengths, so the bias is the same for them.
-        slots = 0 if layer_cache is None else layer_cache.key.shape[1]
+        slots = 0 if layer_cache is None else layer_cache.key.shape[2]
         key = (layer, type(layer_cache), slots)
         if key not in contexts:
             scheme = scheme_of(layer)

@@ -216,8 +216,10 @@ class Transformer(Model):
         mask = check_attention_array("mask", mask, "bool", shape, cached=cached)
         bias = check_attention_array("bias", bias, "floating", shape, cached=cached)
         if encoded_mask is not None:
-            keys = encoded if cross_cache is None else cross_cache[0].key
-            shape = (*shape[:3], 0 if keys is None else keys.shape[1])
+            num_encoded = 0 if encoded is None else encoded.shape[1]
+            if cross_cache is not None:
+                num_encoded = cross_cache[0].capacity
+            shape = (*shape[:3], num_encoded)
             encoded_mask = check_attention_array("encoded_mask", encoded_mask, "bool", shape)
         if positions is None:
             positions = jnp.arange(sizes["T"], dtype=jnp.int32)[None]

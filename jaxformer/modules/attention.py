@@ -155,7 +155,7 @@ class CrossAttention(nn.Module):
         >>> variables = layer.init(jax.random.key(0), x, context)
         >>> result, cross_cache = layer.apply(variables, x, context)
         >>> result.output.shape, cross_cache.key.shape
-        ((2, 3, 4), (2, 5, 2, 2))
+        ((2, 3, 4), (2, 2, 5, 2))
     """
 
     config: ModelConfig

@@ -31,13 +31,14 @@ SCRIPTS = {
         "--batch-size 1 --length 16 --vocab-size 32 --width 8 --chunk-size 8 --repeats 1",
         r"chunked: min +[\d.]+ s .* MB .*\n  time chunked / dense: min [\d.]+, .*; memory 1/[\d.]+",
     ),
-    "benchmarks/decode.py": (
-        "--layers 1 --width 8 --heads 2 --vocab-size 16 --new-tokens 2 --repeats 1",
-        r"batch 1: first call [\d.]+ s, then \d+ tokens/s\nbatch 8: .* \d+ tokens/s",
-    ),
     "benchmarks/functional_core.py": (
         "--tiny --repeats 1",
         r"Cross-entropy of a large vocabulary.*\n(.*\n){3}  time chunked / dense: .*",
+    ),
+    "benchmarks/generation.py": (
+        "--layers 1 --width 8 --heads 2 --vocab-size 16 --new-tokens 2 --repeats 1 --starts 1",
+        r"batch 1, .*: first call [\d.]+ s, then\n  jaxformer: [\d.]+ tokens/s.*\n(.*\n)+"
+        r"from the start of Python to the first token\n(  .*: min [\d.]+ s, median [\d.]+ s\n?)+",
     ),
     "benchmarks/import_time.py": ("--repeats 1", r"jaxformer: min [\d.]+ s.*\nratio: of minima .*"),
     "benchmarks/loading.py": (

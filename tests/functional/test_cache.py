@@ -28,15 +28,16 @@ def reference_append(cache, key, value, num_tokens):
     key_buffer, value_buffer, lengths = (np.array(leaf) for leaf in cache)
     for row, count in enumerate(num_tokens):
         slots = slice(lengths[row], lengths[row] + count)
-        key_buffer[row, slots], value_buffer[row, slots] = key[row, :count], value[row, :count]
+        for buffer, new in ((key_buffer, key), (value_buffer, value)):
+            buffer[row, :, slots] = new[row, :count].swapaxes(0, 1)
         lengths[row] += count
     return key_buffer, value_buffer, lengths
 
 
 def test_cache_starts_empty_with_the_batch_leading_every_leaf():
     cache = empty(dtype=jnp.bfloat16)
-    assert cache.key.shape == (B, S, K, H)
-    assert cache.value.shape == (B, S, K, V)
+    assert cache.key.shape == (B, K, S, H)
+    assert cache.value.shape == (B, K, S, V)
     assert cache.key.dtype == cache.value.dtype == jnp.bfloat16
     assert cache.lengths.dtype == jnp.int32
     assert cache.lengths.tolist() == [0] * B
@@ -46,7 +47,7 @@ def test_cache_starts_empty_with_the_batch_leading_every_leaf():
 
 def test_cache_values_are_as_wide_as_keys_by_default():
     cache = KVCache.init(B, S, num_kv_heads=K, head_dim=H)
-    assert cache.value.shape == cache.key.shape == (B, S, K, H)
+    assert cache.value.shape == cache.key.shape == (B, K, S, H)
     assert cache.value.dtype == jnp.float32
 
 
@@ -57,8 +58,10 @@ def test_append_at_once_equals_one_by_one():
     for t in range(5):
         one_by_one = append(one_by_one, key[:, t : t + 1], value[:, t : t + 1])
     assert_same(at_once, one_by_one)
-    np.testing.assert_array_equal(at_once.key[:, :5], key)
-    np.testing.assert_array_equal(at_once.value[:, :5], value)
+    np.testing.assert_array_equal(at_once.key[:, :, :5], key.swapaxes(1, 2))
+    np.testing.assert_array_equal(at_once.value[:, :, :5], value.swapaxes(1, 2))
+    for leaf, first in zip(at_once.by_position, (key, value), strict=True):
+        np.testing.assert_array_equal(leaf[:, :5], first)
     assert at_once.lengths.tolist() == [5] * B
 
 
@@ -78,7 +81,7 @@ def test_append_fills_the_last_slot():
     key, value = tokens(2, 1)
     full = cache.append(key, value)  # concrete: would raise
     assert full.lengths.tolist() == [S] * B
-    np.testing.assert_array_equal(full.key[:, -1:], key)
+    np.testing.assert_array_equal(full.key[:, :, -1:], key.swapaxes(1, 2))
     assert_same(append(cache, key, value), full)
 
 
@@ -97,15 +100,15 @@ def test_append_that_overflows_while_traced_poisons_that_row_only():
     after = append(cache, *tokens(2, 5))
     for leaf, before in zip(after[:2], cache[:2], strict=True):
         # The last T slots are NaN, what was there before is gone; nothing else moves.
-        assert np.isnan(leaf[0, -5:]).all()
-        np.testing.assert_array_equal(leaf[0, :-5], before[0, :-5])
+        assert np.isnan(leaf[0, :, -5:]).all()
+        np.testing.assert_array_equal(leaf[0, :, :-5], before[0, :, :-5])
     expected = reference_append(cache, *tokens(2, 5), [0, 5, 5])
     assert_same([leaf[1:] for leaf in after], [leaf[1:] for leaf in expected])
     # A poisoned row stays so, whatever comes next.
     for count in (1, 5):
         after = append(after, *tokens(3, 5), jnp.array([count, 0, 0]))
-        read = after.key[0, : after.lengths[0]]
-        assert np.isnan(read[-count:]).all()
+        read = after.key[0, :, : after.lengths[0]]
+        assert np.isnan(read[:, -count:]).all()
         assert_same([leaf[1:] for leaf in after], [leaf[1:] for leaf in expected])
 
 
@@ -114,7 +117,7 @@ def test_append_of_more_than_the_capacity_poisons_the_whole_row():
     after = append(empty(), key, value, jnp.array([S + 2, S, 0]))
     assert np.isnan(after.key[0]).all()
     assert np.isnan(after.value[0]).all()
-    np.testing.assert_array_equal(after.key[1], key[1, :S])
+    np.testing.assert_array_equal(after.key[1], key[1, :S].swapaxes(0, 1))
     assert not after.key[2].any()
 
 
@@ -122,7 +125,7 @@ def test_append_casts_to_the_dtype_of_the_cache():
     key, value = tokens(0, 5)
     cache = append(empty(dtype=jnp.bfloat16), key, value)
     assert cache.key.dtype == cache.value.dtype == jnp.bfloat16
-    np.testing.assert_array_equal(cache.value[:, :5], value.astype(jnp.bfloat16))
+    np.testing.assert_array_equal(cache.value[:, :, :5], value.swapaxes(1, 2).astype(jnp.bfloat16))
 
 
 def test_cache_rows_can_be_gathered_for_beams():
@@ -184,7 +187,7 @@ def test_append_refuses_more_tokens_than_it_is_given(count):
 def test_append_of_tokens_not_given_poisons_that_row_only_while_traced(count):
     cache = append(empty(), *tokens(0, 5), np.array([1, 2, 3]))
     after = append(cache, *tokens(1, 5), np.array([1, count, 2]))
-    read = after.key[1, : after.lengths[1]]
+    read = after.key[1, :, : after.lengths[1]]
     assert np.isnan(read).any()
     expected = reference_append(cache, *tokens(1, 5), [1, 0, 2])
     assert_same([leaf[::2] for leaf in after], [leaf[::2] for leaf in expected])

@@ -45,7 +45,7 @@ def test_memory_stands_for_the_inputs_that_it_was_made_from(qk_norm):
     lengths = np.array([5, 2])
     kv[1, 2:] = np.nan
     memory = project_memory(params, float32(kv), lengths, norm_eps=0.1, **HEADS)
-    assert memory.key.shape == (B, S, K, H) and memory.value.shape == (B, S, K, V)
+    assert memory.key.shape == (B, K, S, H) and memory.value.shape == (B, K, S, V)
     np.testing.assert_array_equal(memory.lengths, lengths)
     output = attend(params, x, cross_cache=memory, norm_eps=0.1, **HEADS).output
     arguments = {"key_value_seq_lengths": lengths, "norm_eps": 0.1}
@@ -64,7 +64,7 @@ def test_memory_stands_for_the_inputs_that_it_was_made_from(qk_norm):
 def test_memory_without_lengths_is_all_real_and_has_as_many_heads_as_queries():
     params, kv = MultiHeadParams(*(float32(normal(i, 6, 6)) for i in range(4))), normal(31, B, S, 6)
     memory = project_memory(params, float32(kv), num_heads=3)
-    assert memory.key.shape == (B, S, 3, 2)
+    assert memory.key.shape == (B, 3, S, 2)
     np.testing.assert_array_equal(memory.lengths, [S] * B)
     assert memory.lengths.dtype == jnp.int32
 
@@ -126,7 +126,7 @@ def test_weights_are_those_before_dropout():
 
 
 P, X = float32(random_params(18)), jnp.ones((B, T, D))
-MEMORY = KVCache(jnp.ones((B, S, K, H)), jnp.ones((B, S, K, V)), np.array([5, 2]))
+MEMORY = KVCache(jnp.ones((B, K, S, H)), jnp.ones((B, K, S, V)), np.array([5, 2]))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ MEMORY = KVCache(jnp.ones((B, S, K, H)), jnp.ones((B, S, K, V)), np.array([5, 2]
         ),
         (
             lambda: attend(P, X[:1], cross_cache=MEMORY, **HEADS),
-            ["cross_cache.key must be [B=1, S, K=2, H=4]", "(2, 5, 2, 4)"],
+            ["cross_cache.key must be [B=1, K=2, S, H=4]", "(2, 2, 5, 4)"],
         ),
         (
             lambda: attend(P, X[0], cross_cache=MEMORY, **HEADS),
@@ -163,7 +163,7 @@ MEMORY = KVCache(jnp.ones((B, S, K, H)), jnp.ones((B, S, K, V)), np.array([5, 2]
         ),
         (
             lambda: attend(P, X, cross_cache=MEMORY, num_heads=N, num_kv_heads=1),
-            ["cross_cache.key must be [B=2, S, K=1, H=4]"],
+            ["cross_cache.key must be [B=2, K=1, S, H=4]"],
         ),
         (
             lambda: multi_head_attention(

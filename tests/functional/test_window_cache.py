@@ -50,7 +50,7 @@ def test_append_keeps_the_last_tokens_of_every_row(sizes):
     assert cache.lengths.tolist() == count.tolist() and cache.window == WINDOW
     for row in range(B):
         last = np.arange(count[row] - WINDOW, count[row])
-        np.testing.assert_array_equal(cache.key[row, :, 0, 0], np.where(last < 0, 0, last))
+        np.testing.assert_array_equal(cache.key[row, 0, :, 0], np.where(last < 0, 0, last))
 
 
 def test_slots_without_a_token_are_masked():
@@ -91,7 +91,7 @@ def test_decoding_with_a_window_cache_equals_the_full_windowed_pass():
     for t in range(2):
         output, cache, _ = step(params, x[rows, lengths + t][:, None], cache, None)
         np.testing.assert_allclose(output[:, 0], full[rows, lengths + t], rtol=0, atol=1e-5)
-    assert cache.key.shape == (B, WINDOW, K, H) and cache.lengths.tolist() == [7, 4]
+    assert cache.key.shape == (B, K, WINDOW, H) and cache.lengths.tolist() == [7, 4]
 
 
 P, X = float32(random_params(2)), jnp.ones((B, T, D))

@@ -8,6 +8,7 @@ import pytest
 from jaxformer.config import ModelConfig, SamplingConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference import generate, generate_stream
+from jaxformer.inference.token_rows import padded_width
 from jaxformer.models import Decoder
 from tests import option_sets
 
@@ -109,6 +110,12 @@ def test_row_ends_with_its_stop_token_and_others_go_on(params):
     assert ends[0] < 12 and max(ends) > ends[0]  # or the test shows nothing
     stopped = continue_(params, new=12, stop_tokens=[stop])
     assert stopped == [row[:end] for row, end in zip(free, ends, strict=True)]
+
+
+def test_rows_are_padded_to_few_widths():
+    widths = [padded_width(length, max_len=200) for length in range(1, 201)]
+    assert list(dict.fromkeys(widths)) == [16, 32, 64, 128, 192, 200]
+    assert all(width >= length for length, width in enumerate(widths, start=1))
 
 
 @pytest.mark.parametrize("chunk_size", [1, 5, 64])

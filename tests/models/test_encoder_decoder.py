@@ -180,7 +180,7 @@ def test_decoding_with_memory_equals_the_full_pass(model):
         own = {name: leaf[index] for name, leaf in reference.float64(own).items()}
         for name, got in (("key", layer.key), ("value", layer.value)):
             want = np.asarray(encoded, np.float64) @ own[f"{name}_kernel"]
-            want = rearrange(want + own.get(f"{name}_bias", 0), "b s (k h) -> b s k h",
+            want = rearrange(want + own.get(f"{name}_bias", 0), "b s (k h) -> b k s h",
                              k=config.kv_heads)  # fmt: skip
             if name == "key" and config.qk_norm:
                 size = np.sqrt(np.square(want).mean(-1, keepdims=True) + config.norm_eps)
@@ -401,7 +401,7 @@ def cross_cache():
         ),
         (
             lambda: decode(cross_cache=jax.tree.map(lambda leaf: leaf[:2], cross_cache())),
-            ["cross_cache.key must be [B=3, S, K=2, H=6]", "(2, 7, 2, 6)"],
+            ["cross_cache.key must be [B=3, K=2, S, H=6]", "(2, 2, 7, 6)"],
         ),
     ],
 )

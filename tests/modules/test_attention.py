@@ -51,7 +51,7 @@ def test_cross_attention_is_its_pure_twin_on_the_encoder_with_heads_norms_and_ca
     )(params)  # fmt: skip
     np.testing.assert_allclose(result.output, expected.output, rtol=0, atol=1e-6)
     np.testing.assert_allclose(result.weights, expected.weights, rtol=0, atol=1e-6)
-    assert cross_cache.key.shape == (B, S, 3, 4) and cross_cache.value.shape == (B, S, 3, 5)
+    assert cross_cache.key.shape == (B, 3, S, 4) and cross_cache.value.shape == (B, 3, S, 5)
     # With a cross_cache, the encoder's output is not read.
     unread = dataclasses.replace(CONTEXT, encoded=np.full_like(ENCODED, np.nan))
     again, same = cross(CrossAttention(CONFIG), params, X, unread, cross_cache=cross_cache)

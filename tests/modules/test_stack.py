@@ -96,6 +96,18 @@ def test_loop_takes_parameters_that_are_split_already(params):
     split = split_layers(params)
     assert [leaf.shape for leaf in split["layers"]["attention"]["query_bias"]] == [(12,)] * 3
     np.testing.assert_array_equal(run(split), run(params))
+    copies = jax.jit(split_layers)(params)  # as on other devices
+    jax.tree.map(np.testing.assert_array_equal, split, copies)
+
+
+def test_split_layers_share_the_memory_of_their_stack_on_a_cpu():
+    stack = jnp.arange(2.0 * 16).reshape(2, 16)  # a layer of 64 bytes, to which XLA aligns
+    split = split_layers({"layers": {"scale": stack}})["layers"]["scale"]
+    addresses = [layer.unsafe_buffer_pointer() for layer in split]
+    assert addresses == [stack.unsafe_buffer_pointer() + offset for offset in (0, 64)]
+    # An array that is given away keeps what others still read.
+    jax.jit(jnp.zeros_like, donate_argnums=0)(stack)
+    assert [float(layer[-1]) for layer in split] == [15.0, 31.0]
 
 
 @pytest.mark.parametrize(
