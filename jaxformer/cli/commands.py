@@ -165,6 +165,9 @@ class Generate:
     prompt: str
     """Text to continue."""
 
+    chat: bool = False
+    """Take the prompt as a message to answer, as the chat template of the model has it."""
+
     max_new_tokens: int | None = None
     """Length of the longest continuation, in tokens; what fits the context when not given."""
 

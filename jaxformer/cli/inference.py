@@ -22,16 +22,19 @@ _CHUNK = 64  # lines between two moves of the progress bar
 
 
 def generate(command: Generate) -> None:
-    """Prints a prompt, and streams its continuation."""
-    run = open_for(command, "generate")
-    pieces = run.generate_stream(
-        command.prompt,
-        max_new_tokens=command.max_new_tokens,
-        seed=command.seed,
-        **command.sampling,
-    )
+    """Prints a prompt, and streams its continuation, or the answer to it."""
+    from jaxformer import text
+
+    run = open_for(command, "chat" if command.chat else "generate")
+    longest, seed, sampling = command.max_new_tokens, command.seed, command.sampling
+    if command.chat:
+        message = text.Message(role="user", content=command.prompt)
+        pieces = run.chat_stream([message], max_new_tokens=longest, seed=seed, **sampling)
+    else:
+        pieces = run.generate_stream(command.prompt, max_new_tokens=longest, seed=seed, **sampling)
     first = next(pieces)  # raises for a mistake before the prompt is printed
-    show(command.prompt + run.task.behind_prompt + first, end="", at_once=True)
+    behind = "\n" if command.chat else run.task.behind_prompt
+    show(command.prompt + behind + first, end="", at_once=True)
     for piece in pieces:
         show(piece, end="", at_once=True)
     show()

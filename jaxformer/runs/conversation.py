@@ -1,7 +1,7 @@
 """The task of a decoder that answers: conversations, of which the answers are predicted."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Unpack
 
 from jaxformer import text
@@ -155,7 +155,13 @@ class ConversationTask(CausalTask, TableTask):
         self, params: Any, messages: Sequence[text.Message], **options: Unpack[DecodingOptions]
     ) -> str:
         """Answers a conversation."""
-        return "".join(self.continue_tokens(params, self.encode_messages(messages), **options))
+        return "".join(self.chat_stream(params, messages, **options))
+
+    def chat_stream(
+        self, params: Any, messages: Sequence[text.Message], **options: Unpack[DecodingOptions]
+    ) -> Iterator[str]:
+        """Answers a conversation, piece by piece."""
+        return self.continue_tokens(params, self.encode_messages(messages), **options)
 
 
 def _files(paths: Sequence[str]) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ def export_run(
         folder, run.config.model, run.params, run.task.tokenizers[0], model_type=model_type,
         dtype=dtype, special_tokens=_special_tokens(run),
         class_names=getattr(run.task, "classes", None),
+        chat_template=getattr(run.task, "chat_template", None),
     )  # fmt: skip
 
 

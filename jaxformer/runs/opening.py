@@ -8,6 +8,7 @@ from jaxformer.config import MeshConfig
 from jaxformer.errors import ConfigError
 from jaxformer.memory import require_memory
 from jaxformer.runs import folder as files
+from jaxformer.runs.chat import ChatTask, has_chat_template
 from jaxformer.runs.memory import param_shapes
 from jaxformer.runs.pretrained import Pretrained
 from jaxformer.runs.pretrained_tokens import is_pretrained
@@ -78,7 +79,9 @@ def open_run(
     _refuse(path, "a run", "a folder of Hugging Face", **own)
     folder = pathlib.Path(path)
     config = files.read_run_config(folder)
-    opened = (task_class(config) if task is None else task).load(folder, config)
+    if task is None:
+        task = ChatTask if has_chat_template(folder) else task_class(config)
+    opened = task.load(folder, config)
     shapes = param_shapes(opened)
     runner = make_inference_runner(shapes, config.mesh, mesh)
     _require_room(runner, shapes, folder)

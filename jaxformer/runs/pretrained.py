@@ -18,9 +18,18 @@ from jaxformer.config import (
     TranslationConfig,
 )
 from jaxformer.errors import ConfigError
-from jaxformer.interop import HuggingFaceFolder, SpecialTokens, Tokenizers, open_huggingface
+from jaxformer.interop import (
+    HuggingFaceChatTemplate,
+    HuggingFaceFolder,
+    SpecialTokens,
+    Tokenizers,
+    load_chat_template,
+    open_huggingface,
+)
 from jaxformer.interop.hub import local_folder
+from jaxformer.runs.chat import ChatTask
 from jaxformer.runs.classification import ClassificationTask
+from jaxformer.runs.language_model import LanguageModelTask
 from jaxformer.runs.pretrained_tokens import decoding_of, required
 from jaxformer.runs.task import Task
 from jaxformer.runs.trained import task_class
@@ -42,11 +51,13 @@ class Pretrained:
         opened: its config, and the names of its tensors.
         special: its special tokens, and settings of decoding.
         tokenizers: those of sources and targets; None where the folder has none.
+        chat_template: of conversations; None where the folder has none.
     """
 
     opened: HuggingFaceFolder
     special: SpecialTokens
     tokenizers: Tokenizers | None
+    chat_template: HuggingFaceChatTemplate | None
 
     @classmethod
     def read(
@@ -79,7 +90,7 @@ class Pretrained:
                 special = dataclasses.replace(special, decoder_start=language)
             else:
                 special = dataclasses.replace(special, forced_first=language)
-        return cls(opened, special, tokenizers)
+        return cls(opened, special, tokenizers, load_chat_template(opened.path))
 
     @property
     def config(self) -> ExperimentConfig:
@@ -131,6 +142,8 @@ class Pretrained:
         kind, config = task_class(self.config), self.config
         source, target = required(self.tokenizers, self.opened.path)
         settings: dict[str, Any] = {"decoding": decoding_of(self.opened, self.special)}
+        if kind is LanguageModelTask and self.chat_template is not None:
+            kind, settings["chat_template"] = ChatTask, self.chat_template
         if kind is ClassificationTask:
             settings["classes"] = self.opened.class_names
         tokenizers = (source, target) if kind is TranslationTask else (target,)

@@ -103,6 +103,17 @@ class Run(TrainedTask):
         """
         return self._continue("chat", messages, max_new_tokens, seed, sampling)
 
+    def chat_stream(
+        self,
+        messages: Sequence[Message],
+        *,
+        max_new_tokens: int | None = None,
+        seed: int = 0,
+        **sampling: Unpack[SamplingOptions],
+    ) -> Iterator[str]:
+        """Answers a conversation as `chat` does, yielding pieces as they come."""
+        return self._continue("chat_stream", messages, max_new_tokens, seed, sampling)
+
     def _continue(
         self,
         ability: str,

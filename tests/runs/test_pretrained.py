@@ -3,13 +3,15 @@
 import dataclasses
 import json
 import pathlib
+import shutil
 
 import jax
 import numpy as np
 import pytest
 
 from jaxformer import runs
-from jaxformer.config import BeamSearchConfig, MeshConfig, SamplingConfig
+from jaxformer.cli import main
+from jaxformer.config import BeamSearchConfig, LoraConfig, MeshConfig, SamplingConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.inference import generate, translate
 from jaxformer.interop import load_huggingface, open_huggingface
@@ -140,6 +142,55 @@ def test_parameters_go_straight_to_the_devices_of_a_mesh(folders):
     assert kernel.addressable_shards[0].data.shape == (2, 6, 20)
     again = runs.open_run(folder)
     jax.tree.map(np.testing.assert_array_equal, run.params, again.params)
+
+
+def test_chat_template_of_a_folder_comes_along(folders, tmp_path, capsys):
+    folder = tmp_path / "model"
+    config, params = pretrained_folders.llama(folder)
+    template = "<s>{% for m in messages %}{{ m.content }}</s>{% endfor %}<|eot|>"
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    run, message = runs.open_run(folder), {"role": "user", "content": TEXT}
+    ids = [0, *ids_of(folder, TEXT)[1:], 1, 2]
+    (expected,) = generate(
+        Decoder(config), params, [ids], max_new_tokens=9, rng=jax.random.key(0), sampling=GREEDY,
+        stop_tokens=(1, 2),
+    )  # fmt: skip
+    answer = run.chat([message], max_new_tokens=9, temperature=0.0)
+    assert answer.strip() == run.decode(expected)
+    runs.convert(folder, tmp_path / "run")
+    again = runs.open_run(tmp_path / "run")
+    assert again.chat([message], max_new_tokens=9, temperature=0.0) == answer
+    main(["generate", str(tmp_path / "run"), "--prompt", TEXT, "--chat", "--max-new-tokens", "9"])
+    assert capsys.readouterr().out == f"{TEXT}\n{answer}\n"
+    runs.convert(tmp_path / "run", tmp_path / "again")
+    values = json.loads((tmp_path / "again" / "tokenizer_config.json").read_text())
+    assert values["chat_template"] == template
+    with pytest.raises(ConfigError, match="has no chat"):
+        runs.open_run(folders("gpt2")[0]).chat([message])
+
+
+def test_lora_trains_beside_the_weights_of_a_folder(folders, tmp_path):
+    folder, _, params = folders("llama")
+    made = starting(tmp_path, folder, model={"max_len": 8})
+    made = dataclasses.replace(made, lora=LoraConfig(rank=2))
+    reports = []
+    runs.train_run(made, on_start=lambda task: reports.extend(task.report))
+    assert any(line.startswith("LoRA: ") for line in reports)
+    run = runs.open_run(tmp_path / "run")
+    attention = run.params["stack"]["layers"]["attention"]
+    before = params["stack"]["layers"]["attention"]
+    np.testing.assert_array_equal(attention["key_kernel"], before["key_kernel"])
+    assert not np.array_equal(attention["query_kernel"], before["query_kernel"])
+    runs.convert(tmp_path / "run", tmp_path / "merged")
+    merged = load_huggingface(tmp_path / "merged").params
+    jax.tree.map(np.testing.assert_array_equal, merged, run.params)
+    moved = tmp_path / "moved"
+    shutil.copytree(folder, moved)
+    other = runs.open_run(tmp_path / "run", base=moved)
+    jax.tree.map(np.testing.assert_array_equal, other.params, run.params)
+    (moved / "config.json").write_text((moved / "config.json").read_text() + " ")
+    with pytest.raises(CheckpointError, match="are others than in training: their SHA-256"):
+        runs.open_run(tmp_path / "run", base=moved)
 
 
 def test_languages_of_a_translator_of_several_are_chosen(tmp_path):

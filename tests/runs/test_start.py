@@ -136,7 +136,7 @@ def test_start_on_a_mesh_is_on_no_device_as_a_whole(source, tmp_path):
     [
         ({"model": {"d_model": 8}}, "got model.d_model: 16 there, 8 here; set them as in"),
         ({"model": {"vocab_size": 18}}, "got model.vocab_size: 17 there, 18 here"),
-        ({"model": {"positions": LearnedConfig(), "max_len": 9}}, "model.max_len: 12 there, 9"),
+        ({"model": {"positions": LearnedConfig(), "max_len": 13}}, "model.max_len: 12 there, 13"),
         ({"tokenizer": {"kind": "byte"}}, "got tokenizer.kind: 'word' there, 'byte' here"),
     ],
 )
