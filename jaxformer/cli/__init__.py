@@ -5,16 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from jaxformer import __version__, stopping
-from jaxformer.cli.commands import (
-    Command,
-    Configs,
-    Convert,
-    Generate,
-    Plot,
-    Predict,
-    Translate,
-    Verify,
-)
+from jaxformer.cli.commands import Command, Configs, Convert, Generate, Predict, Translate, Verify
 from jaxformer.cli.configs import configs
 from jaxformer.cli.convert import convert
 from jaxformer.cli.inference import generate, predict, translate
@@ -23,6 +14,7 @@ from jaxformer.cli.mistakes import exit_for_mistake
 from jaxformer.cli.parsing import parse
 from jaxformer.cli.plan import plan
 from jaxformer.cli.plot import plot
+from jaxformer.cli.plot_commands import Plot
 from jaxformer.cli.prepare import prepare
 from jaxformer.cli.terminal import drop_output, flush, open_missing_streams, show, warnings_as_lines
 from jaxformer.cli.train import evaluate, train

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from jaxformer.cli.opening_flags import Opening
+from jaxformer.cli.plot_commands import Plot
 from jaxformer.config import SamplingOptions, SearchOptions
 
 __all__ = [
@@ -16,10 +18,6 @@ __all__ = [
     "Generate",
     "Inspect",
     "Plan",
-    "Plot",
-    "PlotAttention",
-    "PlotLoss",
-    "PlotPositions",
     "Predict",
     "Prepare",
     "Train",
@@ -105,51 +103,6 @@ class Configs:
 
     name: tyro.conf.Positional[str | None] = None
     """Config to print, such as quickstart."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ParamsMesh:
-    """Devices that the parameters are split over, as in training.
-
-    When not given, one device has them all, where there is room.
-    """
-
-    fsdp: int | None = None
-    """Devices over which the parameters are split by their rows."""
-
-    tensor: int | None = None
-    """Devices over which the attention heads, feed-forward layers and vocabulary are split."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Opening:
-    """How a run, or a folder of Hugging Face, is opened."""
-
-    step: int | None = None
-    """Checkpoint of a run to use; the one with the lowest validation loss when not given."""
-
-    dtype: Literal["float32", "bfloat16"] | None = None
-    """Of a folder of Hugging Face: dtype of parameters and computation; that of its files when not
-    given."""
-
-    max_len: int | None = None
-    """Of a folder of Hugging Face: longest text in tokens; what its config says when not given."""
-
-    ignore: tuple[str, ...] = ()
-    """Of a folder of Hugging Face: fields of its JSON files that are known not to matter."""
-
-    source_language: str | None = None
-    """Of a folder of Hugging Face whose model translates several languages: the one that is read,
-    such as eng_Latn or en."""
-
-    target_language: str | None = None
-    """Likewise the one that is written, such as kan_Knda or kn."""
-
-    base: pathlib.Path | None = None
-    """Of a run with LoRA, where the run or folder lies now whose weights it has matrices beside;
-    where it was in training when not given."""
-
-    mesh: ParamsMesh = ParamsMesh()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -307,81 +260,6 @@ class Verify:
 
     run: tyro.conf.Positional[pathlib.Path]
     """Run folder, such as runs/quickstart."""
-
-
-@dataclasses.dataclass(frozen=True)
-class PlotLoss:
-    """Draw training and validation loss over the steps, of one run or of several together.
-
-    A run that is still being trained is drawn as far as it is. Losses compare between runs of the
-    same data and tokenizer only. The training loss has dropout and label smoothing in it, where
-    the run has them; the validation loss never has.
-    """
-
-    runs: tyro.conf.Positional[tuple[pathlib.Path, ...]]
-    """Run folders, such as runs/quickstart."""
-
-    output: pathlib.Path = pathlib.Path("loss.png")
-    """File to write, .png, .svg or .pdf."""
-
-
-@dataclasses.dataclass(frozen=True)
-class PlotPositions:
-    """Draw the position encodings, rotations or biases of a trained model.
-
-    Sinusoidal and learned positions are drawn as a heat map of their table, rotary ones as heat
-    maps of the cosines and sines, alibi and relative ones as a curve of the bias for each head.
-    Where encoder and decoder have different positions, each has a file, whose name ends in
-    _encoder or _decoder.
-    """
-
-    run: tyro.conf.Positional[pathlib.Path]
-    """Run folder, such as runs/quickstart; or a folder of Hugging Face."""
-
-    output: pathlib.Path = pathlib.Path("positions.png")
-    """File to write, .png, .svg or .pdf."""
-
-    length: int | None = None
-    """How many positions, or distances, to draw; the model's max_len, at most 64, when not
-    given."""
-
-    opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
-
-
-@dataclasses.dataclass(frozen=True)
-class PlotAttention:
-    """Write a page of the attention weights of a text, in every layer and head.
-
-    The page is one HTML file, which any browser opens and which needs no network.
-    """
-
-    run: tyro.conf.Positional[pathlib.Path]
-    """Run folder, such as runs/phrasebook_en_kn; or a folder of Hugging Face."""
-
-    text: str
-    """Text whose attention is shown; of an encoder-decoder, the source."""
-
-    target: str | None = None
-    """Translation of the text, for an encoder-decoder; the model's best one when not given."""
-
-    output: pathlib.Path = pathlib.Path("attention.html")
-    """File to write, .html."""
-
-    opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
-
-
-@dataclasses.dataclass(frozen=True)
-class Plot:
-    """Draw the losses, positions or attention of runs into files, replacing existing ones.
-
-    Pictures need matplotlib, which comes with jaxformer[viz]; the page of attention does not.
-    """
-
-    figure: tyro.conf.OmitSubcommandPrefixes[
-        Annotated[PlotLoss, tyro.conf.subcommand("loss")]
-        | Annotated[PlotPositions, tyro.conf.subcommand("positions")]
-        | Annotated[PlotAttention, tyro.conf.subcommand("attention")]
-    ]
 
 
 Command = (

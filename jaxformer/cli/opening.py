@@ -2,14 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from jaxformer.cli.commands import (
-    Evaluate,
-    Generate,
-    PlotAttention,
-    PlotPositions,
-    Predict,
-    Translate,
-)
+from jaxformer.cli.commands import Evaluate, Generate, Predict, Translate
+from jaxformer.cli.plot_commands import PlotAttention, PlotPositions
 from jaxformer.config import MeshConfig
 
 if TYPE_CHECKING:

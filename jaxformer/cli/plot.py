@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jaxformer import errors
-from jaxformer.cli.commands import Plot, PlotAttention, PlotLoss, PlotPositions
 from jaxformer.cli.figures import cannot_draw, write_figure
 from jaxformer.cli.opening import open_for
+from jaxformer.cli.plot_commands import Plot, PlotAttention, PlotLoss, PlotPositions
 from jaxformer.cli.terminal import lasting_output, show
 from jaxformer.storage import write_whole
 

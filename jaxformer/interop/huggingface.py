@@ -174,7 +174,8 @@ def save_huggingface(
     make_folder(folder)
     write_tensors(folder, tensors, metadata={"format": "pt"}, max_shard_bytes=max_shard_bytes)
     if tokenizer is not None:
-        write_tokenizer(folder, tokenizer, special, chat_template)
+        types = config.num_token_types is not None
+        write_tokenizer(folder, tokenizer, special, chat_template, has_token_types=types)
     if special_tokens is not None:
         text = json.dumps(generation_values(special), indent=2)
         write_whole(folder / "generation_config.json", text + "\n")

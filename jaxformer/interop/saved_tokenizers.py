@@ -18,6 +18,8 @@ def write_tokenizer(
     tokenizer: Tokenizer,
     special: SpecialTokens,
     chat_template: HuggingFaceChatTemplate | None = None,
+    *,
+    has_token_types: bool = False,
 ) -> None:
     """Writes `tokenizer.json` and `tokenizer_config.json`.
 
@@ -30,6 +32,7 @@ def write_tokenizer(
         tokenizer: of a model.
         special: its special tokens, of which the names are written.
         chat_template: of conversations, written where it is given.
+        has_token_types: whether the model is given types of tokens, as BERT is.
 
     Raises:
         ConfigError: the tokenizer has no token of an id that is special.
@@ -48,6 +51,8 @@ def write_tokenizer(
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
     }
+    if not has_token_types:  # of which transformers makes some otherwise
+        config["model_input_names"] = ["input_ids", "attention_mask"]
     eos = special.eos[0] if special.eos else end
     for role, token_id in (("bos", special.bos), ("eos", eos), ("pad", special.pad)):
         if token_id is None:

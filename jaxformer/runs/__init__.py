@@ -18,7 +18,7 @@ from jaxformer.runs.positions import (
     model_positions,
 )
 from jaxformer.runs.run import Run
-from jaxformer.runs.start import complete_tables
+from jaxformer.runs.start_config import complete_tables
 from jaxformer.runs.streams import StreamTask
 from jaxformer.runs.tables import TableTask
 from jaxformer.runs.task import Task

@@ -109,7 +109,7 @@ class CausalTask(Task):
     ) -> Iterator[str]:
         """Continues tokens with text, piece by piece."""
         decoder = self.tokenizer.stream()
-        decoder.push(self.text_before(ids))
+        decoder.skip(self.text_before(ids))
         for (new,) in generate_stream(
             self.model,
             params,

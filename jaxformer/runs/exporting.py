@@ -4,9 +4,13 @@ import dataclasses
 import pathlib
 from typing import Any
 
+import tokenizers
+from tokenizers import processors
+
 from jaxformer.config import BeamSearchConfig, SamplingConfig
 from jaxformer.interop import SpecialTokens, save_huggingface
 from jaxformer.runs.run import Run
+from jaxformer.text import Tokenizer
 
 __all__ = ["export_run"]
 
@@ -30,11 +34,23 @@ def export_run(
         StorageError: a file cannot be written.
     """
     return save_huggingface(
-        folder, run.config.model, run.params, run.task.tokenizers[0], model_type=model_type,
+        folder, run.config.model, run.params, _tokenizer(run), model_type=model_type,
         dtype=dtype, special_tokens=_special_tokens(run),
         class_names=getattr(run.task, "classes", None),
         chat_template=getattr(run.task, "chat_template", None),
     )  # fmt: skip
+
+
+def _tokenizer(run: Run) -> Tokenizer:
+    """The tokenizer of what the model reads, which puts its end behind a source by itself."""
+    tokenizer = run.task.tokenizers[0]
+    if run.config.model.architecture != "encoder_decoder" or tokenizer.roles.framed:
+        return tokenizer
+    made, end = tokenizers.Tokenizer.from_str(tokenizer.to_json()), tokenizer.roles.end_of_text
+    made.post_processor = processors.TemplateProcessing(
+        single=f"$A {end}", special_tokens=[(end, made.token_to_id(end))]
+    )
+    return Tokenizer(made, tokenizer.roles)
 
 
 def _special_tokens(run: Run) -> SpecialTokens:
@@ -49,7 +65,8 @@ def _special_tokens(run: Run) -> SpecialTokens:
         values |= {
             "decoder_start": end if decoding.start is None else decoding.start,
             "search": _only(BeamSearchConfig, config.translation),
-            "max_length": run.config.model.max_len,
+            # Which counts the start; the last token is never read.
+            "max_length": 1 + (decoding.max_new_tokens or config.model.max_len),
         }
     return SpecialTokens(
         forbidden=decoding.forbidden, forced_first=decoding.forced_first,

@@ -5,7 +5,6 @@ import os
 from typing import Any
 
 import jax
-import numpy as np
 
 from jaxformer.config import (
     AdamWConfig,
@@ -83,13 +82,12 @@ class Pretrained:
         target = None if tokenizers is None else tokenizers.target
         special = opened.read_special_tokens(target)
         if target is not None and target_language is not None:
-            frame = np.concatenate(target.frame)
-            (language,) = frame[frame != target.end_of_text].tolist()
-            # mBART's decoder starts with the language, that of others with the end of a text.
-            if opened.family.model_type == "mbart" and special.forced_first is None:
-                special = dataclasses.replace(special, decoder_start=language)
+            before, behind = (frame[frame != target.end_of_text].tolist() for frame in target.frame)
+            # Where the language stands behind a text, as with mBART, the decoder starts with it.
+            if before:
+                special = dataclasses.replace(special, forced_first=before[0])
             else:
-                special = dataclasses.replace(special, forced_first=language)
+                special = dataclasses.replace(special, decoder_start=behind[0])
         return cls(opened, special, tokenizers, load_chat_template(opened.path))
 
     @property

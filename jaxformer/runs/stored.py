@@ -41,7 +41,8 @@ def write_base(draft: pathlib.Path, folder: pathlib.Path, config: ExperimentConf
         folder: the run folder that the draft becomes.
         config: as `with_start` returns it.
     """
-    from jaxformer.runs.start import source_folder, start_digest  # which imports this file
+    from jaxformer.runs.start import start_digest  # which imports this file
+    from jaxformer.runs.start_config import source_folder
 
     path = os.path.abspath(source_folder(config) or "")
     relative = os.path.relpath(path, os.path.abspath(folder))
@@ -66,7 +67,8 @@ def load_base(
         CheckpointError: they are missing or damaged, or others than those of the training.
     """
     # A base can be a run with LoRA itself, so that these functions need each other.
-    from jaxformer.runs.start import new_parameters, source_folder, start_digest, start_params
+    from jaxformer.runs.start import new_parameters, start_digest, start_params
+    from jaxformer.runs.start_config import source_folder
 
     record = read_json(folder / _BASE, lambda values: _Base(**values))
     started, source = task.config.init_from, source_folder(task.config)

@@ -40,7 +40,8 @@ from jaxformer.text.synthetic import synthetic_pairs
 from jaxformer.text.tables import Table, count_shared
 from jaxformer.text.token_files import TokenFiles, map_token_files
 from jaxformer.text.token_records import CheckedTokens, check_token_files
-from jaxformer.text.tokenizers import Tokenizer, TokenRoles
+from jaxformer.text.token_roles import TokenRoles
+from jaxformer.text.tokenizers import Tokenizer
 from jaxformer.text.translation_scores import TranslationScores, exact_matches, translation_scores
 from jaxformer.text.vocabularies import (
     byte_tokenizer,

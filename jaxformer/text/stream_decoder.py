@@ -61,6 +61,26 @@ class StreamDecoder:
         self._bytes = ids[ready:]
         return self._push(ids[:ready])
 
+    def skip(self, ids: npt.ArrayLike) -> None:
+        """Takes tokens whose text is known, such as those of a prompt: none of it is returned.
+
+        Args:
+            ids: integers [tokens].
+
+        Raises:
+            DataError: an id is no integer, negative, or not in the vocabulary.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> stream = byte_tokenizer().stream()
+            >>> stream.skip([104, 105])
+            >>> stream.push([33])
+            '!'
+        """
+        self.push(ids)
+        self._push(self._bytes)
+        self._bytes = []
+
     def _push(self, ids: list[int]) -> str:
         """Takes tokens whose text the next ones do not change, but for its last character."""
         self._tail += ids

@@ -22,30 +22,12 @@ from jaxformer.text.pieces import calls, find_cut, require_known, require_texts
 from jaxformer.text.reading import WITHOUT_ID, reading_copy
 from jaxformer.text.spelling import MARKED_SPACE, fallback_byte, token_spelling
 from jaxformer.text.stream_decoder import StreamDecoder
+from jaxformer.text.token_roles import UNKNOWN, TokenRoles
 
-__all__ = ["END_OF_TEXT", "MASK", "UNKNOWN", "TokenRoles", "Tokenizer"]
+__all__ = ["Tokenizer"]
 
-END_OF_TEXT = "<|endoftext|>"
-UNKNOWN = "<|unknown|>"
-MASK = "<|mask|>"
 
 _MAX_BYTES = 2**28  # of a file; the largest vocabularies take some 30 MB
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TokenRoles:
-    """Which tokens of a vocabulary that was made elsewhere do what, and how a model reads a text.
-
-    Args:
-        end_of_text: name of the token that ends a document, such as "</s>".
-        mask: name of the token that stands for one to be predicted, such as "[MASK]".
-        framed: whether the model reads every text with the special tokens around it that the
-            tokenizer's own template has, such as [CLS] and [SEP].
-    """
-
-    end_of_text: str = END_OF_TEXT
-    mask: str = MASK
-    framed: bool = False
 
 
 _OWN_ROLES = TokenRoles()

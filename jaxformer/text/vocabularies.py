@@ -9,7 +9,8 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from jaxformer.errors import DataError
 from jaxformer.text.byte_level import byte_letters
 from jaxformer.text.pieces import pieces, require_texts
-from jaxformer.text.tokenizers import END_OF_TEXT, MASK, UNKNOWN, Tokenizer
+from jaxformer.text.token_roles import END_OF_TEXT, MASK, UNKNOWN
+from jaxformer.text.tokenizers import Tokenizer
 from jaxformer.text.words import WORDS
 
 __all__ = [

@@ -58,6 +58,17 @@ def test_streamed_text_is_the_decoded_one(case):
         assert "".join(pushed) + stream.flush() == row["decoded"]
 
 
+def test_text_that_is_skipped_is_not_streamed(case):
+    """Of a prompt no byte is held back, though the next token might be of the same character."""
+    _, tokenizer, golden = case
+    (word,) = tokenizer.encode("a").tolist()[-1:]
+    for row in golden["texts"]:
+        stream = tokenizer.stream()
+        stream.skip(row["ids"])
+        behind = tokenizer.decode([*row["ids"], word]).removeprefix(row["decoded"])
+        assert stream.push([word]) + stream.flush() == behind
+
+
 def tiny(**changes):
     """A model of a few letters."""
     types = [Piece("<unk>", 0.0, "unknown"), Piece("</s>", 0.0, "control")]

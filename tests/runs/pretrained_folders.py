@@ -9,7 +9,13 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 
 from jaxformer.config import ModelConfig, RelativeConfig
 from jaxformer.interop import save_huggingface
-from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
+from jaxformer.models import (
+    Decoder,
+    EncoderDecoder,
+    MaskedLanguageModel,
+    PooledEncoder,
+    SequenceClassifier,
+)
 
 WORDS = "the a cat dog sat ran on to mat log house red blue green good bad well is was".split()
 
@@ -64,8 +70,13 @@ def llama(folder):
     return write(folder, Decoder, config, special=special, template="<s> $A", fields=fields)
 
 
-def bert(folder, num_classes=None):
-    """[CLS] and [SEP] around a text; of masked words, or of classes."""
+def bert_base(folder):
+    """An encoder without a head."""
+    return bert(folder, headless=True)
+
+
+def bert(folder, num_classes=None, headless=False):
+    """[CLS] and [SEP] around a text; of masked words, or of classes, or neither."""
     config = {
         **SIZES, "architecture": "encoder", "max_len": 24, "positions": "learned",
         "norm_position": "post", "embedding_norm": True, "num_token_types": 2,
@@ -76,9 +87,13 @@ def bert(folder, num_classes=None):
         if num_classes is None
         else {"num_classes": num_classes, "pooling": "first", "pooler": "tanh", "head_bias": True}
     )
+    if headless:
+        config = {key: value for key, value in config.items() if key != "output_bias"}
+        config |= {"pooling": "first", "pooler": "tanh"}
     names = ("bad", "good", "so-so")[: num_classes or 0]
     fields = {"id2label": {str(i): name for i, name in enumerate(names)}} if names else {}
     model = MaskedLanguageModel if num_classes is None else SequenceClassifier
+    model = PooledEncoder if headless else model
     special = ["[PAD]", "[CLS]", "[SEP]", "[MASK]"]
     return write(folder, model, config, special=special, template="[CLS] $A [SEP]", fields=fields)
 

@@ -1,6 +1,7 @@
 """Folders of Hugging Face that are used as runs are, started from, and converted."""
 
 import dataclasses
+import functools
 import json
 import pathlib
 import shutil
@@ -208,8 +209,7 @@ def test_languages_of_a_translator_of_several_are_chosen(tmp_path):
     languages = {"source_language": "kan_Knda", "target_language": "eng_Latn"}
     run = runs.open_run(folder, **languages)
     assert run.encode("the cat")[0] == 5 and run.encode("the cat")[-1] == 2
-    # mBART, of whose family this is, begins with the language; NLLB has it behind the start.
-    assert run.task.decoding.start == 4
+    assert (run.task.decoding.start, run.task.decoding.forced_first) == (2, 4)
     runs.convert(folder, tmp_path / "run", **languages)
     again = runs.open_run(tmp_path / "run")
     assert again.translate("the cat") == run.translate("the cat")
@@ -310,9 +310,48 @@ def test_table_of_positions_is_cut_where_texts_are_shorter(folders, tmp_path):
         runs.train_run(dataclasses.replace(longer, out=str(tmp_path / "longer")))
 
 
-@pytest.mark.parametrize("classes", [None, 3])
-def test_classifier_starts_from_an_encoder_with_any_head(folders, tmp_path, classes):
-    folder, _, params = folders("bert", *([classes] if classes else []))
+def test_config_file_may_leave_the_model_to_what_it_starts_from(folders, tmp_path, capsys):
+    folder = tmp_path / "model"
+    shutil.copytree(folders("gpt2")[0], folder)
+    text, config = tmp_path / "text.txt", tmp_path / "tune.toml"
+    tiny.write(text, [TEXT, "a dog ran to the house"] * 40)
+    config.write_text(
+        f"""
+        out = "{tmp_path / "run"}"
+        [data]
+        paths = ["{text}"]
+        [model]
+        max_len = 8
+        [optimizer]
+        learning_rate = 1e-3
+        [training]
+        steps = 1
+        batch_size = 4
+        """
+    )
+    words = ["train", str(config), "--training.runner", "single", f"--init-from={folder}"]
+    main(words)
+    assert "starting from the weights and tokenizers" in capsys.readouterr().out
+    folder.rename(tmp_path / "gone")  # of which a run that goes on needs nothing
+    main([*words, "--training.steps", "2"])
+    assert "resuming at step 1 of 2" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["train", str(config)])
+    assert "missing key model" in capsys.readouterr().err
+
+
+def test_headless_encoder_is_for_classifiers(folders, tmp_path):
+    folder, *_ = folders("bert_base")
+    with pytest.raises(ConfigError, match="holds an encoder without a head, which predicts"):
+        runs.open_run(folder)
+    made = starting(tmp_path, folder, model={"max_len": 8})
+    with pytest.raises(ConfigError, match="from which a classifier can start, got a masked"):
+        runs.train_run(made)
+
+
+@pytest.mark.parametrize(("name", "classes"), [("bert", None), ("bert", 3), ("bert_base", None)])
+def test_classifier_starts_from_an_encoder_with_any_head(folders, tmp_path, name, classes):
+    folder, _, params = folders(name, *([classes] if classes else []))
     path = tiny.write(tmp_path / "labels.tsv", [f"{TEXT}\tgood", "a dog ran\tbad"] * 10)
     values = {
         "data": {"source": "labelled", "paths": [path]},
@@ -328,6 +367,30 @@ def test_classifier_starts_from_an_encoder_with_any_head(folders, tmp_path, clas
     np.testing.assert_array_equal(
         kernel, params["encoder"]["stack"]["layers"]["feed_forward"]["up_kernel"]
     )
+    if name == "bert_base":
+        equal = functools.partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-20)
+        jax.tree.map(equal, found.params["pooler"], params["pooler"])
+
+
+def test_translator_that_was_trained_here_is_exported_with_how_it_decodes(tmp_path):
+    rows = [f"{a} {b}\t{b} {a}" for a in ("one", "two", "three") for b in ("six", "ten", "two")]
+    made = tiny.config(
+        tmp_path, architecture="encoder_decoder",
+        data={"source": "pairs", "paths": (tiny.write(tmp_path / "a.tsv", rows),),
+              "validation_fraction": 0.3},
+        model={"positions": "learned", "norm": "layer_norm", "activation": "gelu",
+               "norm_position": "pre", "embedding_norm": True, "output_bias": True},
+        training={"steps": 1, "eval_every": 1, "runner": "single", "devices": None},
+    )  # fmt: skip
+    runs.train_run(made)
+    assert runs.convert(tmp_path / "run", tmp_path / "hf").startswith("wrote a mbart model")
+    run, again = runs.open_run(tmp_path / "run"), runs.open_run(tmp_path / "hf")
+    np.testing.assert_array_equal(run.encode("one"), again.encode("one"))
+    assert again.task.decoding.start == run.task.tokenizer.end_of_text
+    assert again.config.translation.beam_size == run.config.translation.beam_size
+    assert again.translate("one") == run.translate("one")
+    # Its tokenizer puts the end behind a source in any program.
+    assert ids_of(tmp_path / "hf", "one") == run.encode("one").tolist()
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "t5"])

@@ -1,0 +1,111 @@
+"""Folders of Hugging Face from text to text, beside transformers.
+
+For environments with torch and transformers: python -m pytest -m parity tests/interop.
+"""
+
+import re
+
+import pytest
+
+from jaxformer import runs
+from tests.interop.tokenizer_folders import FOLDERS
+
+pytestmark = pytest.mark.parity
+
+SIZES = {
+    "gpt2": {"n_embd": 24, "n_layer": 2, "n_head": 3, "n_positions": 64},
+    "llama": {
+        "hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
+    },
+    "t5": {"d_model": 24, "d_kv": 6, "d_ff": 32, "num_layers": 2, "num_heads": 4},
+    "bart": {
+        "d_model": 24, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32,
+        "max_position_embeddings": 64,
+    },
+}  # fmt: skip
+TEXT = "good morning, how are you?"
+CLASSES = {
+    "gpt2": ("GPT2LMHeadModel", "gpt2"), "llama": ("LlamaForCausalLM", "llama"),
+    "t5": ("T5ForConditionalGeneration", "t5"), "marian": ("MarianMTModel", "bart"),
+    "nllb": ("M2M100ForConditionalGeneration", "bart"),
+    "m2m-100": ("M2M100ForConditionalGeneration", "bart"),
+    "mbart-50": ("MBartForConditionalGeneration", "bart"),
+    "mbart": ("MBartForConditionalGeneration", "bart"),
+}  # fmt: skip
+
+
+def make(name, folder):
+    """A folder with its tokenizer and a random model of its vocabulary; both of transformers."""
+    import torch
+    import transformers
+
+    FOLDERS[name](folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model_class, sizes = CLASSES[name]
+    kind = getattr(transformers, model_class)
+    special = {
+        f"{role}_token_id": getattr(tokenizer, f"{role}_token_id") for role in ("bos", "eos", "pad")
+    }
+    if sizes in ("t5", "bart"):
+        starts = "pad" if name in ("t5", "marian") else "eos"
+        special["decoder_start_token_id"] = special[f"{starts}_token_id"]
+    torch.manual_seed(0)
+    size = 1 + max(tokenizer.get_vocab().values())
+    config = kind.config_class(
+        vocab_size=size + 108 * (name == "m2m-100"), **SIZES[sizes], **special
+    )
+    if sizes == "bart":
+        config.forced_eos_token_id = None
+    config.init_std = config.initializer_range = 0.5  # so that tokens stand out
+    model = kind(config).eval()
+    model.generation_config.max_length = 24
+    if name == "marian":
+        model.generation_config.bad_words_ids = [[special["pad_token_id"]]]
+        model.generation_config.num_beams = 4
+    model.save_pretrained(folder)
+    return tokenizer, model
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_text_is_continued_as_in_transformers(name, tmp_path):
+    tokenizer, model = make(name, tmp_path)
+    inputs = tokenizer(TEXT, return_tensors="pt")
+    (ids,) = model.generate(**inputs, max_new_tokens=12, do_sample=False).tolist()
+    new = ids[inputs.input_ids.shape[1] :]
+    run = runs.open_run(tmp_path)
+    assert run.encode(TEXT).tolist() == ids[: -len(new)]
+    found = run.generate(TEXT, max_new_tokens=12)
+    before = tokenizer.decode(ids[: -len(new)], skip_special_tokens=True)
+    both = tokenizer.decode(ids, skip_special_tokens=True)
+    assert found == both.removeprefix(before)
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+@pytest.mark.parametrize("name", ["t5", "marian", "nllb", "m2m-100", "mbart-50", "mbart"])
+def test_text_is_translated_as_in_transformers(name, tmp_path):
+    tokenizer, model = make(name, tmp_path)
+    text, options, languages = TEXT, {"num_beams": 4}, {}
+    if name == "marian":
+        text = f">>kan<< {TEXT}"
+    if name in ("nllb", "m2m-100", "mbart-50", "mbart"):
+        languages = {
+            "nllb": ("eng_Latn", "kan_Knda"), "m2m-100": ("en", "kn"),
+            "mbart-50": ("en_XX", "ta_IN"), "mbart": ("en_XX", "ro_RO"),
+        }[name]  # fmt: skip
+        tokenizer.src_lang, target = languages
+        token = f"__{target}__" if name == "m2m-100" else target
+        forced = "decoder_start_token_id" if name == "mbart" else "forced_bos_token_id"
+        options[forced] = tokenizer.convert_tokens_to_ids(token)
+        languages = {"source_language": languages[0], "target_language": target}
+    inputs = tokenizer(text, return_tensors="pt")
+    (ids,) = model.generate(**inputs, **options).tolist()
+    expected = tokenizer.decode(ids, skip_special_tokens=True)
+    run = runs.open_run(tmp_path, **languages)
+    assert run.encode(text).tolist() == inputs.input_ids[0].tolist()
+    (found,) = run.translate(text, beam_size=4)
+    # Languages of M2M-100 are text in transformers.
+    assert found.text.strip() == re.sub("__[a-z]+__", "", expected).strip()
+    runs.convert(tmp_path, tmp_path / "run", **languages)
+    assert runs.open_run(tmp_path / "run").translate(text, beam_size=4) == [found]
