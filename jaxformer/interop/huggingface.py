@@ -95,6 +95,7 @@ def load_huggingface(
 
     Example:
         >>> import tempfile
+        >>> import jax
         >>> from jaxformer.models import Decoder
         >>> config = ModelConfig(
         ...     vocab_size=11, max_len=8, num_layers=2, d_model=4, num_heads=2, positions="learned"

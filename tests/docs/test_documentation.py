@@ -151,7 +151,7 @@ def test_toml_examples_are_parts_of_configs(page):
     for code in blocks(read(page), "toml"):
         values = tomllib.loads(pathlib.Path("configs/quickstart.toml").read_text(encoding="utf-8"))
         for table, keys in tomllib.loads(code).items():
-            values[table] = values.get(table, {}) | keys
+            values[table] = {**values.get(table, {}), **keys} if isinstance(keys, dict) else keys
         config_from_dict(ExperimentConfig, values)
 
 
