@@ -32,7 +32,8 @@ class Train:
 
     Any key of the config can be overridden behind its path: jaxformer train CONFIG
     --optimizer.learning-rate 3e-4. jaxformer train CONFIG --help lists them all, with the
-    config's values. With --init-from RUN, training starts from the weights of another run.
+    config's values. With --init-from RUN, training starts from the weights of
+    another run, or of a folder of Hugging Face.
     """
 
     config: tyro.conf.Positional[str]
@@ -122,7 +123,8 @@ class Generate:
     """Take the prompt as a message to answer, as the chat template of the model has it."""
 
     max_new_tokens: int | None = None
-    """Length of the longest continuation, in tokens; what fits the context when not given."""
+    """Length of the longest continuation, in tokens; when not given what fits the context, or of a
+    folder of Hugging Face what it says, else 256."""
 
     sampling: tyro.conf.OmitArgPrefixes[SamplingOptions] = dataclasses.field(
         default_factory=SamplingOptions

@@ -79,7 +79,7 @@ def _translate_by_search(run: "Run", command: Translate) -> None:
     if unfinished:
         show(
             f"jaxformer: {unfinished:,} of {len(lines.good):,} translations did not come to "
-            f"an end within max_len={run.config.model.max_len} tokens",
+            f"an end within {getattr(run.task, 'max_new_tokens', run.config.model.max_len)} tokens",
             error=True,
         )
 

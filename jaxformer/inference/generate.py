@@ -60,6 +60,7 @@ class GenerationOptions(TypedDict, total=False):
     sampling: SamplingConfig
     stop_tokens: Sequence[int]
     vocab_size: int | None
+    forbidden_tokens: Sequence[int]
 
 
 def generate(
@@ -74,8 +75,8 @@ def generate(
         model: as in `generate_stream`.
         params: as in `generate_stream`.
         prompts: as in `generate_stream`.
-        **options: max_new_tokens, rng, sampling, stop_tokens, vocab_size and sources, as in
-            `generate_stream`.
+        **options: max_new_tokens, rng, sampling, stop_tokens, vocab_size, forbidden_tokens and
+            sources, as in `generate_stream`.
 
     Returns:
         The new tokens of every prompt, int32, with the stop token.
@@ -109,6 +110,7 @@ def generate_stream(
     sampling: SamplingConfig = _DEFAULT_SAMPLING,
     stop_tokens: Sequence[int] = (),
     vocab_size: int | None = None,
+    forbidden_tokens: Sequence[int] = (),
     chunk_size: int = 4,
 ) -> Iterator[list[np.ndarray]]:
     """Generates continuations of prompts, yielding tokens chunk by chunk.
@@ -129,6 +131,7 @@ def generate_stream(
         sampling: temperature, filters and penalty.
         stop_tokens: generation of a row stops after any of these.
         vocab_size: ids at or above it, which pad a vocabulary, are never generated.
+        forbidden_tokens: ids that are never generated, such as padding.
         chunk_size: tokens per row between two yields.
 
     Yields:
@@ -136,7 +139,8 @@ def generate_stream(
 
     Raises:
         ConfigError: model, params or sampling is something else; sources are given to a decoder, or
-            not to an encoder-decoder; a stop token, vocab_size or chunk_size is impossible.
+            not to an encoder-decoder; a stop token, a forbidden one, vocab_size or chunk_size is
+            impossible.
         DataError: a prompt or a source is empty, has an unknown token, or is too long for the
             context; their numbers differ; rng is not one key or one per prompt; or the model's
             logits are NaN or infinite.
@@ -151,6 +155,7 @@ def generate_stream(
         raise ConfigError(f"sampling must be a SamplingConfig, got {sampling!r}")
     require_int("chunk_size", chunk_size, 1, 2**31 - 1)
     stops = check_new_ids(model.config, stop_tokens, vocab_size)
+    forbidden = check_new_ids(model.config, forbidden_tokens, vocab_size, name="forbidden")
     lengths = check_prompts(model.config, prompts, max_new_tokens)
     encoder_inputs = _encoder_inputs(model, sources, len(prompts))
     is_key = isinstance(rng, jax.Array) and jnp.issubdtype(rng.dtype, jax.dtypes.prng_key)
@@ -182,7 +187,7 @@ def generate_stream(
         before = np.asarray(state.generated)
         state, chunk = _decode(
             model, params, state, limit, chunk_size=chunk_size, sampling=sampling,
-            stop_tokens=stops, vocab_size=vocab_size,
+            stop_tokens=stops, vocab_size=vocab_size, forbidden_tokens=forbidden,
         )  # fmt: skip
         taken = np.asarray(state.generated) - before
         rows = [row[:count] for row, count in zip(np.asarray(chunk), taken, strict=True)]
@@ -274,7 +279,14 @@ def _prefill(
 
 @functools.partial(
     jax.jit,
-    static_argnames=("model", "chunk_size", "sampling", "stop_tokens", "vocab_size"),
+    static_argnames=(
+        "model",
+        "chunk_size",
+        "sampling",
+        "stop_tokens",
+        "vocab_size",
+        "forbidden_tokens",
+    ),  # fmt: skip
     donate_argnames="state",  # so that the cache is updated in place, and not copied
 )
 def _decode(
@@ -287,6 +299,7 @@ def _decode(
     sampling: SamplingConfig,
     stop_tokens: tuple[int, ...],
     vocab_size: int | None,
+    forbidden_tokens: tuple[int, ...],
 ) -> tuple[_State, jax.Array]:
     """Decodes up to `limit` tokens per row; returns the state and the tokens `[B, chunk_size]`."""
     batch = state.logits.shape[0]
@@ -305,6 +318,8 @@ def _decode(
         if vocab_size is not None:
             known = jnp.arange(logits.shape[1])[None] < vocab_size
             logits = jnp.where(known, logits, -jnp.inf)
+        if forbidden_tokens:
+            logits = logits.at[:, jnp.asarray(forbidden_tokens)].set(-jnp.inf)
         token = sample(logits, rngs, sampling, state.seen)
         # A row without a token, -1, stops as well: it can only be reported.
         stopped = jnp.isin(token, jnp.asarray((-1, *stop_tokens), jnp.int32))

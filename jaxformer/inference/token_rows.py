@@ -79,29 +79,30 @@ def check_sources(config: ModelConfig, sources: Sequence[Sequence[int]]) -> list
 
 
 def check_new_ids(
-    config: ModelConfig, stop_tokens: Iterable[int], vocab_size: int | None
+    config: ModelConfig, tokens: Iterable[int], vocab_size: int | None, *, name: str = "stop"
 ) -> tuple[int, ...]:
-    """Checks which ids a decoder may generate, and which of them stop it.
+    """Checks which ids a decoder may generate, and which of them stop it or are forbidden.
 
     Args:
         config: the decoder.
-        stop_tokens: ids that end a row.
+        tokens: ids that end a row, or are never generated.
         vocab_size: ids at or above it are never generated; None = all may be.
+        name: what the tokens are, for messages.
 
     Returns:
-        The stop tokens, sorted, each once.
+        The tokens, sorted, each once.
 
     Raises:
-        ConfigError: vocab_size, or a stop token, is not an int within the vocabulary.
+        ConfigError: vocab_size, or a token, is not an int within the vocabulary.
     """
     if vocab_size is not None:
         require_int("vocab_size", vocab_size, 1, config.vocab_size)
     limit = config.vocab_size if vocab_size is None else vocab_size
-    if not isinstance(stop_tokens, Iterable):
-        raise ConfigError(f"stop_tokens must be a list of token ids, got {stop_tokens!r}")
-    for token in stop_tokens:
-        require_int("a stop token", token, 0, None if limit is None else limit - 1)
-    return tuple(sorted({int(token) for token in stop_tokens}))
+    if not isinstance(tokens, Iterable):
+        raise ConfigError(f"{name}_tokens must be a list of token ids, got {tokens!r}")
+    for token in tokens:
+        require_int(f"a {name} token", token, 0, None if limit is None else limit - 1)
+    return tuple(sorted({int(token) for token in tokens}))
 
 
 def require_int(name: str, value: Any, least: int, most: int | None = None) -> None:

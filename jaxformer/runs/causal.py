@@ -119,6 +119,7 @@ class CausalTask(Task):
             sampling=sampling,
             stop_tokens=self.stop_tokens,
             vocab_size=self.tokenizer.vocab_size,
+            forbidden_tokens=self.decoding.forbidden,
         ):
             yield decoder.push(new)
         yield decoder.flush()

@@ -91,7 +91,7 @@ class ConditionalTask(Task):
         return self._start_tokens or [self._end_of_text]
 
     @property
-    def _longest(self) -> int:
+    def max_new_tokens(self) -> int:
         """The most tokens of a translation, its end included."""
         return min(self.max_len, self.decoding.max_new_tokens or self.max_len)
 
@@ -122,7 +122,7 @@ class ConditionalTask(Task):
             start_token=self._starts[0],
             end_token=self._end_of_text,
             search=search,
-            max_new_tokens=self._longest,
+            max_new_tokens=self.max_new_tokens,
             vocab_size=self.tokenizer.vocab_size,
             forbidden_tokens=self.decoding.forbidden,
             forced_first_token=self.decoding.forced_first,
@@ -148,8 +148,9 @@ class ConditionalTask(Task):
             drawn = generate(
                 self.model, params, [self._starts] * len(some), sources=some,
                 rng=jax.vmap(jax.random.fold_in, (None, 0))(rng, indices),
-                sampling=sampling, max_new_tokens=self._longest - len(self._starts),
+                sampling=sampling, max_new_tokens=self.max_new_tokens - len(self._starts),
                 stop_tokens=(self._end_of_text,), vocab_size=self.tokenizer.vocab_size,
+                forbidden_tokens=self.decoding.forbidden,
             )  # fmt: skip
             yield from enumerate(map(self.tokenizer.decode, drawn), start)
 

@@ -64,8 +64,8 @@ def convert(
     for name, value, fits in (
         ("model_type", model_type, not to_file and not imports), ("step", step, not imports),
         ("dtype", dtype, imports or not to_file), ("ignore", ignore or None, imports),
-        ("source_language", source_language, imports),
-        ("target_language", target_language, imports),
+        ("source_language", source_language, imports and not to_file),
+        ("target_language", target_language, imports and not to_file),
     ):  # fmt: skip
         if value is not None and not fits:
             raise ConfigError(

@@ -3,7 +3,7 @@
 import os
 import pathlib
 
-from jaxformer.errors import DataError
+from jaxformer.errors import ConfigError, DataError
 from jaxformer.interop import HuggingFaceFolder, SpecialTokens, Tokenizers, open_huggingface
 from jaxformer.interop.hub import is_model_id
 from jaxformer.runs.decoding_tokens import DecodingTokens
@@ -35,6 +35,16 @@ def decoding_of(opened: HuggingFaceFolder, special: SpecialTokens) -> DecodingTo
     """Tokens that a model is decoded with."""
     if opened.kind not in ("decoder", "encoder_decoder"):
         return DecodingTokens(stop=special.eos, bos=special.bos, pad=special.pad)
+    forced = {
+        "forced_bos_token_id": special.forced_first,
+        "forced_eos_token_id": special.forced_last,
+    }
+    for name, token in forced.items():
+        if opened.kind == "decoder" and token is not None:
+            raise ConfigError(
+                f"{name}={token} of {opened.path} is supported for encoder-decoders alone; if it "
+                f"does not matter, pass ignore=({name!r},), or --ignore {name}"
+            )
     translates, longest = opened.kind == "encoder_decoder", special.max_new_tokens
     if longest is None and translates and special.max_length is not None:
         longest = max(1, special.max_length - 1)  # which counts the start

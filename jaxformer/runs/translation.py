@@ -212,5 +212,7 @@ class TranslationTask(ConditionalTask, TableTask):
         if len(pairs) > _MOST:
             details.append(f"translated: the first {_MOST:,} of {len(pairs):,} validation pairs")
         if unfinished := sum(not one.finished for one in best):
-            details.append(f"{unfinished:,} translations did not end within {self.max_len} tokens")
+            details.append(
+                f"{unfinished:,} translations did not end within {self.max_new_tokens} tokens"
+            )
         return result._replace(scores=figures, details=tuple(details))

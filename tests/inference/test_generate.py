@@ -112,6 +112,20 @@ def test_row_ends_with_its_stop_token_and_others_go_on(params):
     assert stopped == [row[:end] for row, end in zip(free, ends, strict=True)]
 
 
+def test_forbidden_tokens_are_never_generated(params, full_logits):
+    free = continue_(params, [PROMPTS[0]])[0]
+    forbidden = sorted({*free[:2]})
+    (found,) = continue_(params, [PROMPTS[0]], forbidden_tokens=forbidden)
+    tokens = list(PROMPTS[0])
+    for _ in range(6):
+        logits = full_logits(tokens)
+        logits[forbidden] = -np.inf
+        tokens.append(int(logits.argmax()))
+    assert found == tokens[3:] and found[0] != free[0]
+    with pytest.raises(ConfigError, match=f"a forbidden token must be an int in 0 .. {VOCAB - 1}"):
+        continue_(params, forbidden_tokens=[VOCAB])
+
+
 def test_rows_are_padded_to_few_widths():
     widths = [padded_width(length, max_len=200) for length in range(1, 201)]
     assert list(dict.fromkeys(widths)) == [16, 32, 64, 128, 192, 200]

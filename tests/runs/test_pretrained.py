@@ -62,6 +62,18 @@ def test_decoder_continues_a_text_behind_its_start_token(folders):
     assert "step" not in repr(run)
 
 
+def test_tokens_that_a_folder_forbids_are_not_generated(folders, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(folders("llama")[0], folder)
+    free = runs.open_run(folder).generate(TEXT, max_new_tokens=4).split()
+    word = ids_of(folder, free[0])[1]
+    (folder / "generation_config.json").write_text(json.dumps({"bad_words_ids": [[word]]}))
+    assert free[0] not in runs.open_run(folder).generate(TEXT, max_new_tokens=4).split()
+    (folder / "generation_config.json").write_text('{"forced_eos_token_id": 1}')
+    with pytest.raises(ConfigError, match="forced_eos_token_id=1 of .* for encoder-decoders alone"):
+        runs.open_run(folder)
+
+
 def test_likelihood_counts_the_first_token_where_one_is_before_it(folders):
     folder, config, params = folders("llama")
     (found,) = runs.open_run(folder).log_likelihood([TEXT])
