@@ -9,7 +9,7 @@ import numpy as np
 from einops import rearrange, repeat
 
 from jaxformer.errors import ConfigError, DataError, ShapeError
-from jaxformer.functional.options import static_number
+from jaxformer.functional.options import static_bool, static_number
 from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
 from jaxformer.functional.sizes import known_values
 from jaxformer.inference.token_rows import require_int
@@ -64,6 +64,7 @@ def beam_search(
     num_best: int = 1,
     vocab_size: int | None = None,
     forbidden_tokens: Sequence[int] = (),
+    renormalize: bool = False,
     forced_first_token: int | None = None,
     forced_last_token: int | None = None,
 ) -> Beams:
@@ -115,7 +116,8 @@ def beam_search(
         vocab_size: logits of ids at or above it, which pad a vocabulary, are cut off before the
             softmax.
         forbidden_tokens: ids that no hypothesis has, such as padding; the others' probabilities
-            stay as they are.
+            stay as they are, unless:
+        renormalize: whether the probabilities of the tokens that are not forbidden sum to 1.
         forced_first_token: id that every hypothesis begins with, such as the language to translate
             to, at no cost: its log-probability counts as 0.
         forced_last_token: id that a hypothesis of max_new_tokens has at its end, likewise; mostly
@@ -185,6 +187,7 @@ def beam_search(
         if token is not None or name.startswith("forbidden"):
             require_int(name, token, 0, vocab_size - 1)
     forbidden = np.isin(np.arange(vocab_size), list(forbidden_tokens))
+    renormalize = static_bool("renormalize", renormalize)
     state = _State(
         step=jnp.int32(0),
         cache=cache,
@@ -206,7 +209,10 @@ def beam_search(
 
     def step(state: _State) -> _State:
         logits, cache = step_fn(rearrange(state.last, "b w -> (b w)"), state.cache)
-        new = _log_probs(logits[:, :vocab_size])
+        logits = logits[:, :vocab_size]
+        if renormalize:
+            logits = jnp.where(forbidden[None], -jnp.inf, logits)
+        new = _log_probs(logits)
         if forbidden.any():
             new = jnp.where(forbidden[None], -jnp.inf, new)
         for place, token in forced:

@@ -62,6 +62,7 @@ class TranslationOptions(TypedDict, total=False):
     max_new_tokens: int | None
     vocab_size: int | None
     forbidden_tokens: tuple[int, ...]
+    renormalize: bool
     forced_first_token: int | None
     forced_last_token: int | None
     rows: int
@@ -80,7 +81,7 @@ def translate(
         params: as in `translate_stream`.
         sources: as in `translate_stream`.
         **options: start_token, end_token, search, max_new_tokens, vocab_size, forbidden_tokens,
-            forced_first_token, forced_last_token and rows, as in `translate_stream`.
+            renormalize, forced_first_token, forced_last_token and rows, as in `translate_stream`.
 
     Returns:
         The hypotheses of every source, in the order given, best first: search.num_best of them,
@@ -119,6 +120,7 @@ def translate_stream(
     max_new_tokens: int | None = None,
     vocab_size: int | None = None,
     forbidden_tokens: tuple[int, ...] = (),
+    renormalize: bool = False,
     forced_first_token: int | None = None,
     forced_last_token: int | None = None,
     rows: int = 32,
@@ -142,6 +144,7 @@ def translate_stream(
             max_len.
         vocab_size: ids at or above it, which pad a vocabulary, are never generated.
         forbidden_tokens: ids that are never generated, as padding with Marian.
+        renormalize: whether the probabilities of the tokens that are not forbidden sum to 1.
         forced_first_token: id that every translation begins with, as the language with NLLB; it is
             part of the hypothesis.
         forced_last_token: id that ends a translation of max_new_tokens, as with BART and Marian.
@@ -181,6 +184,7 @@ def translate_stream(
             end_token=end_token,
             vocab_size=vocab_size,
             forbidden_tokens=tuple(forbidden_tokens),
+            renormalize=renormalize,
             forced_first_token=forced_first_token,
             forced_last_token=forced_last_token,
         )
@@ -238,6 +242,7 @@ def _batches(lengths: list[int], max_len: int, size: int) -> Iterator[tuple[int,
         "end_token",
         "vocab_size",
         "forbidden_tokens",
+        "renormalize",
         "forced_first_token",
         "forced_last_token",
     ),
@@ -253,6 +258,7 @@ def _search(
     end_token: int,
     vocab_size: int | None,
     forbidden_tokens: tuple[int, ...],
+    renormalize: bool,
     forced_first_token: int | None,
     forced_last_token: int | None,
 ) -> Beams:
@@ -300,6 +306,7 @@ def _search(
         num_best=search.num_best,
         vocab_size=vocab_size,
         forbidden_tokens=forbidden_tokens,
+        renormalize=renormalize,
         forced_first_token=forced_first_token,
         forced_last_token=forced_last_token,
     )

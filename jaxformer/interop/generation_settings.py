@@ -28,15 +28,15 @@ _IDS = (
 _TAKEN = (
     *_IDS, "bad_words_ids", "suppress_tokens", "max_length", "max_new_tokens", "do_sample",
     "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "num_beams", "length_penalty",
-    "early_stopping", "num_return_sequences",
+    "early_stopping", "num_return_sequences", "renormalize_logits",
 )  # fmt: skip
 # What has the value with which it changes nothing, or null, or is refused.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "min_length": (0,), "min_new_tokens": (0,), "max_time": (), "stop_strings": (),
     "use_mtp": (False,), "top_h": (), "typical_p": (1,), "epsilon_cutoff": (0,),
     "eta_cutoff": (0,), "encoder_repetition_penalty": (1,), "no_repeat_ngram_size": (0,),
-    "encoder_no_repeat_ngram_size": (0,), "renormalize_logits": (False,),
-    "exponential_decay_length_penalty": (), "begin_suppress_tokens": ([],), "sequence_bias": (),
+    "encoder_no_repeat_ngram_size": (0,), "exponential_decay_length_penalty": (),
+    "begin_suppress_tokens": ([],), "sequence_bias": (),
     "token_healing": (False,), "guidance_scale": (1,), "watermarking_config": (),
     "penalty_alpha": (0,), "dola_layers": (), "diversity_penalty": (0,), "num_beam_groups": (1,),
     "constraints": (), "force_words_ids": (), "assistant_ensemble_weight": (),
@@ -73,6 +73,8 @@ class SpecialTokens:
         pad: id of the token that fills up.
         decoder_start: id of what the decoder of an encoder-decoder is given first.
         forbidden: ids of tokens that are never generated.
+        renormalize: whether a beam search counts the probabilities of the other tokens to 1, which
+            changes nothing elsewhere.
         forced_first: id of the token that is generated first, such as that of a language.
         forced_last: id of the token that is generated last, where max_length is reached.
         max_length: longest text in tokens, with the prompt.
@@ -86,6 +88,7 @@ class SpecialTokens:
     pad: int | None = None
     decoder_start: int | None = None
     forbidden: tuple[int, ...] = ()
+    renormalize: bool = False
     forced_first: int | None = None
     forced_last: int | None = None
     max_length: int | None = None
@@ -159,6 +162,7 @@ def special_token_ids(
         pad=fields.id("pad_token_id"),
         decoder_start=fields.id("decoder_start_token_id"),
         forbidden=_forbidden(fields, eos),
+        renormalize=fields.flag("renormalize_logits"),
         forced_first=fields.id("forced_bos_token_id"),
         forced_last=fields.id("forced_eos_token_id"),
         max_length=fields.count("max_length"),
@@ -183,6 +187,7 @@ def generation_values(special: SpecialTokens) -> dict[str, Any]:
         "pad_token_id": special.pad,
         "decoder_start_token_id": special.decoder_start,
         "bad_words_ids": [[token] for token in special.forbidden] or None,
+        "renormalize_logits": special.renormalize or None,
         "forced_bos_token_id": special.forced_first,
         "forced_eos_token_id": special.forced_last,
         "max_length": special.max_length,

@@ -95,6 +95,16 @@ class ConditionalTask(Task):
         """The most tokens of a translation, its end included."""
         return min(self.max_len, self.decoding.max_new_tokens or self.max_len)
 
+    @property
+    def _vocabulary(self) -> dict[str, Any]:
+        """Which tokens a search may choose, and whose probabilities sum to 1."""
+        forbidden, size = self.decoding.forbidden, self.tokenizer.vocab_size
+        if not self.tokenizer.roles.framed:
+            return {"vocab_size": size, "forbidden_tokens": forbidden}
+        # Of models that were made elsewhere, ids without a token count in the softmax, too.
+        beyond = range(size, self.config.model.vocab_size or size)
+        return {"forbidden_tokens": (*forbidden, *beyond)}
+
     def translate(
         self, params: Any, sentences: Sequence[str], *, search: BeamSearchConfig | None = None
     ) -> list[list[Translation]]:
@@ -123,8 +133,8 @@ class ConditionalTask(Task):
             end_token=self._end_of_text,
             search=search,
             max_new_tokens=self.max_new_tokens,
-            vocab_size=self.tokenizer.vocab_size,
-            forbidden_tokens=self.decoding.forbidden,
+            **self._vocabulary,
+            renormalize=self.decoding.renormalize,
             forced_first_token=self.decoding.forced_first,
             forced_last_token=self.decoding.forced_last,
         ):

@@ -13,6 +13,7 @@ class DecodingTokens:
         start: the first token that a decoder of targets reads; the end of text when None.
         stop: tokens that end what is generated; the end of text when empty.
         forbidden: tokens that are never generated.
+        renormalize: whether a search counts the probabilities of the other tokens to 1.
         forced_first: token that every target begins with, such as its language.
         forced_last: token that ends a target of the greatest length.
         bos: token that begins a text, and
@@ -25,6 +26,7 @@ class DecodingTokens:
     start: int | None = None
     stop: tuple[int, ...] = ()
     forbidden: tuple[int, ...] = ()
+    renormalize: bool = False
     forced_first: int | None = None
     forced_last: int | None = None
     bos: int | None = None

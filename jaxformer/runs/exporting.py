@@ -69,8 +69,9 @@ def _special_tokens(run: Run) -> SpecialTokens:
             "max_length": 1 + (decoding.max_new_tokens or config.model.max_len),
         }
     return SpecialTokens(
-        forbidden=decoding.forbidden, forced_first=decoding.forced_first,
-        forced_last=decoding.forced_last, max_new_tokens=decoding.max_new_tokens, **values,
+        forbidden=decoding.forbidden, renormalize=decoding.renormalize,
+        forced_first=decoding.forced_first, forced_last=decoding.forced_last,
+        max_new_tokens=decoding.max_new_tokens, **values,
     )  # fmt: skip
 
 

@@ -52,6 +52,7 @@ def decoding_of(opened: HuggingFaceFolder, special: SpecialTokens) -> DecodingTo
         start=special.decoder_start if translates else None,
         stop=special.eos,
         forbidden=special.forbidden,
+        renormalize=special.renormalize,
         forced_first=special.forced_first,
         forced_last=special.forced_last,
         bos=special.bos,

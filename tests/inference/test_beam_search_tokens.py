@@ -16,6 +16,7 @@ from jaxformer.inference import beam_search
     [
         ({}, {(1, 2, 0): 0.54, (0,): 0.4}),
         ({"forbidden_tokens": (2,)}, {(0,): 0.4, (1, 0): 0.06}),
+        ({"forbidden_tokens": (2,), "renormalize": True}, {(1, 0): 0.6, (0,): 0.4}),
         ({"forbidden_tokens": (0, 1)}, {}),
         ({"forced_first_token": 1}, {(1, 2, 0): 0.9, (1, 0): 0.1}),
         ({"forced_first_token": 2}, {(2, 0): 1.0}),  # impossible by its logits

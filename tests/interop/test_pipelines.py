@@ -64,6 +64,7 @@ def make(name, folder):
     if name == "marian":
         model.generation_config.bad_words_ids = [[special["pad_token_id"]]]
         model.generation_config.num_beams = 4
+        model.generation_config.renormalize_logits = True  # as opus-mt's folders say
     model.save_pretrained(folder)
     return tokenizer, model
 
@@ -100,12 +101,16 @@ def test_text_is_translated_as_in_transformers(name, tmp_path):
         options[forced] = tokenizer.convert_tokens_to_ids(token)
         languages = {"source_language": languages[0], "target_language": target}
     inputs = tokenizer(text, return_tensors="pt")
-    (ids,) = model.generate(**inputs, **options).tolist()
+    result = model.generate(
+        **inputs, **options, return_dict_in_generate=True, output_scores=True
+    )  # fmt: skip
+    (ids,) = result.sequences.tolist()
     expected = tokenizer.decode(ids, skip_special_tokens=True)
     run = runs.open_run(tmp_path, **languages)
     assert run.encode(text).tolist() == inputs.input_ids[0].tolist()
     (found,) = run.translate(text, beam_size=4)
     # Languages of M2M-100 are text in transformers.
+    assert found.score == pytest.approx(float(result.sequences_scores[0]), rel=1e-4)
     assert found.text.strip() == re.sub("__[a-z]+__", "", expected).strip()
     runs.convert(tmp_path, tmp_path / "run", **languages)
     assert runs.open_run(tmp_path / "run").translate(text, beam_size=4) == [found]
