@@ -84,6 +84,7 @@ def complete_tables(values: Mapping[str, Any], init_from: str, out: str) -> dict
         if not isinstance(value, str):
             raise ConfigError(f"{name} must be a string, got {value!r}")
     folder = folder_and_step(init_from)[0]
+    _require_other(folder, out)
     if is_run(pathlib.Path(out)):
         source = read_run_config(pathlib.Path(out))
     elif is_pretrained(folder):
@@ -102,6 +103,14 @@ def complete_tables(values: Mapping[str, Any], init_from: str, out: str) -> dict
     model = {**tables["model"], **own_model} if isinstance(own_model, Mapping) else own_model
     tokenizer = values.get("tokenizer", tables["tokenizer"])
     return {**values, "model": model, "tokenizer": tokenizer}
+
+
+def _require_other(folder: pathlib.Path, out: str) -> None:
+    """Raises ConfigError where a run would start from itself."""
+    if folder.resolve() == pathlib.Path(out).resolve():
+        raise ConfigError(
+            f"init_from must be another run than out, got {folder} for both; choose another out"
+        )
 
 
 def _of_token_logits(source: ExperimentConfig) -> tuple[str, ...]:
@@ -132,10 +141,8 @@ def with_start(
     if config.init_from is None:
         return config
     folder, step = folder_and_step(config.init_from)
-    if config.out is not None and folder.resolve() == pathlib.Path(config.out).resolve():
-        raise ConfigError(
-            f"init_from must be another run than out, got {folder} for both; choose another out"
-        )
+    if config.out is not None:
+        _require_other(folder, config.out)
     if resumed is not None:
         before = read_run_config(resumed)
         recorded = before.init_from

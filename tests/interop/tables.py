@@ -12,3 +12,5 @@ QUICK = (
     "qwen2-window", "smollm3-list", "phi3-partial", "olmo2", "gemma3_text-older", "qwen3_moe",
     "bert", "roberta-classes", "modernbert-mean-classes", "marian", "m2m_100", "t5-gated",
 )  # fmt: skip
+# Settings of generation that folders have and that are refused, though the models are not.
+IGNORED = {"bart-older": ("no_repeat_ngram_size",)}
