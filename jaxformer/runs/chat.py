@@ -2,13 +2,13 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Self, Unpack
+from collections.abc import Sequence
+from typing import ClassVar, Self
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.interop import HuggingFaceChatTemplate
-from jaxformer.runs.causal import DecodingOptions
+from jaxformer.runs.answering import AnsweringTask
 from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.language_model import LanguageModelTask
 
@@ -23,7 +23,7 @@ def has_chat_template(folder: pathlib.Path) -> bool:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ChatTask(LanguageModelTask):
+class ChatTask(AnsweringTask, LanguageModelTask):
     """A decoder that continues texts, and answers conversations by a template of its own.
 
     Args:
@@ -34,19 +34,10 @@ class ChatTask(LanguageModelTask):
 
     kind: ClassVar[str] = "a language model, which continues text, and answers"
 
-    def chat(
-        self, params: Any, messages: Sequence[text.Message], **options: Unpack[DecodingOptions]
-    ) -> str:
-        """Answers a conversation."""
-        return "".join(self.chat_stream(params, messages, **options))
-
-    def chat_stream(
-        self, params: Any, messages: Sequence[text.Message], **options: Unpack[DecodingOptions]
-    ) -> Iterator[str]:
-        """Answers a conversation, piece by piece."""
+    def encode_messages(self, messages: Sequence[text.Message]) -> list[int]:
+        """Encodes messages by the template, and the beginning of the answer to them."""
         ids: list[int] = self.chat_template.encode(self.tokenizer, messages).tolist()
-        # An answer is a text of its own: what the template ends with is not before it.
-        return self.continue_tokens(params, ids, **options)
+        return ids
 
     def save(self, folder: pathlib.Path) -> None:
         """Writes tokenizer, validation text and chat template."""
@@ -62,9 +53,8 @@ class ChatTask(LanguageModelTask):
     def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
         """Reads tokenizer and chat template."""
         template = read_json(folder / _FILE, lambda values: HuggingFaceChatTemplate(**values))
-        tokenizers = cls.load_tokenizers(config, folder)
         plain = LanguageModelTask.load(folder, config)
         return cls(
-            config=plain.config, tokenizers=tokenizers, decoding=plain.decoding,
+            config=plain.config, tokenizers=plain.tokenizers, decoding=plain.decoding,
             summary=plain.summary, chat_template=template,
         )  # fmt: skip

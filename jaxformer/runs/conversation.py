@@ -1,13 +1,13 @@
 """The task of a decoder that answers: conversations, of which the answers are predicted."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Unpack
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.runs.causal import CausalTask, DecodingOptions
+from jaxformer.runs.answering import AnsweringTask
 from jaxformer.runs.data_view import DataView, TextColumn
 from jaxformer.runs.one_length import evaluation_batches, training_batches
 from jaxformer.runs.prepare import cache_dir, evenly_chosen, train_tokenizer
@@ -24,7 +24,7 @@ _PROMPTS, _CANDIDATES = 3, 30
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ConversationTask(CausalTask, TableTask):
+class ConversationTask(AnsweringTask, TableTask):
     """A decoder on conversations, which learns the answers and writes others.
 
     Conversations are packed into rows as wholes, and do not attend to each other.
@@ -150,18 +150,6 @@ class ConversationTask(CausalTask, TableTask):
         text.check_messages(messages)
         ids: list[int] = self.template.encode_prompt(messages).tolist()
         return ids
-
-    def chat(
-        self, params: Any, messages: Sequence[text.Message], **options: Unpack[DecodingOptions]
-    ) -> str:
-        """Answers a conversation."""
-        return "".join(self.chat_stream(params, messages, **options))
-
-    def chat_stream(
-        self, params: Any, messages: Sequence[text.Message], **options: Unpack[DecodingOptions]
-    ) -> Iterator[str]:
-        """Answers a conversation, piece by piece."""
-        return self.continue_tokens(params, self.encode_messages(messages), **options)
 
 
 def _files(paths: Sequence[str]) -> tuple[str, ...]:
