@@ -37,6 +37,10 @@ __all__ = ["GenerationOptions", "generate", "generate_stream"]
 
 _DEFAULT_SAMPLING = SamplingConfig()
 _LENGTH_STEP = 64  # capacities are rounded up to it, to compile few shapes
+# XLA's CPU compiler makes one function of a loop that it takes to be small, which runs on one core.
+# That of jax 0.12 takes every loop without library calls to be small, such as that of one row, and
+# compiles twice as long. Other platforms have no pass of this name.
+_LOOP_OPTIONS = {"xla_disable_hlo_passes": "small-while-loop-hoisting"}
 
 
 class _State(NamedTuple):
@@ -288,6 +292,7 @@ def _prefill(
         "forbidden_tokens",
     ),  # fmt: skip
     donate_argnames="state",  # so that the cache is updated in place, and not copied
+    compiler_options=_LOOP_OPTIONS,
 )
 def _decode(
     model: nn.Module,

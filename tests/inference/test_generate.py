@@ -1,4 +1,6 @@
 import dataclasses
+import functools
+import importlib
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference import generate, generate_stream
 from jaxformer.inference.token_rows import padded_width
 from jaxformer.models import Decoder
+from jaxformer.modules.stack import split_layers
 from tests import option_sets
 
 VOCAB = 13
@@ -144,6 +147,20 @@ def test_stream_gives_the_same_tokens_in_chunks(params, chunk_size):
     assert all(len(row) <= chunk_size for chunk in chunks for row in chunk)
     rows = [np.concatenate(pieces).tolist() for pieces in zip(*chunks, strict=True)]
     assert rows == continue_(params, new=12, stop_tokens=[stop])
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="a decision of XLA's CPU compiler")
+def test_loop_of_one_row_is_not_compiled_for_one_core(params):
+    module = importlib.import_module("jaxformer.inference.generate")  # beside the function
+    model, row = Decoder(CONFIG), jnp.ones((1, 4), jnp.int32)
+    prefill = functools.partial(module._prefill, model, capacity=8, track_seen=False)
+    state = jax.eval_shape(prefill, params, row, jnp.array([4]), RNG[None], None)
+    options = {"chunk_size": 2, "sampling": GREEDY, "stop_tokens": (), "vocab_size": None}
+    lowered = module._decode.lower(
+        model, split_layers(params), state, 2, forbidden_tokens=(), **options
+    )
+    compiled = lowered.compile().as_text()
+    assert " while(" in compiled and "small_call" not in compiled
 
 
 def test_generation_stops_when_all_rows_have(params):
