@@ -6,6 +6,7 @@ from jaxformer.config import (
     AdamWConfig,
     ExperimentConfig,
     LinearScalingConfig,
+    LongropeScalingConfig,
     ModelConfig,
     TokenizerConfig,
     TrainingConfig,
@@ -18,6 +19,10 @@ YARN = YarnScalingConfig(
     factor=4.0, original_max_len=8, beta_fast=16.0, beta_slow=2.0,
     attention_factor=1.5,
 )  # fmt: skip
+
+LONGROPE = LongropeScalingConfig(
+    factor=4.0, original_max_len=8, short_factor=(1.0, 1.5), long_factor=(2.0, 5.0)
+)
 
 
 def model(**changes):

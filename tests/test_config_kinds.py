@@ -30,7 +30,7 @@ from jaxformer.config import (
 )
 from jaxformer.config.checks import field_types, union_members
 from jaxformer.errors import ConfigError
-from tests.small_config import LINEAR, YARN, model, small
+from tests.small_config import LINEAR, LONGROPE, YARN, model, small
 from tests.test_config import SMALLEST
 
 POSITIONS = [
@@ -50,6 +50,7 @@ POSITIONS = [
             factor=32.0, original_max_len=4096, truncate=False, mscale=0.7, mscale_all_dim=1.0
         )
     ),
+    RotaryConfig(scaling=LONGROPE),
     AlibiConfig(),
     RelativeConfig(num_buckets=8, max_distance=20),
 ]
@@ -147,6 +148,10 @@ def test_nested_kinds_are_read(load):
     assert yarn.model.positions.scaling == YarnScalingConfig(
         factor=4.0, original_max_len=8, truncate=False
     )
+    tables = '[model.positions]\n[model.positions.scaling]\nkind = "longrope"\nfactor = 4\n'
+    tables += "original_max_len = 8\nshort_factor = [1, 1.5]\nlong_factor = [2, 5.0]\n"
+    longrope = load(tables)
+    assert longrope.model.positions.scaling == LONGROPE
 
 
 @pytest.mark.parametrize(
@@ -160,12 +165,12 @@ def test_nested_kinds_are_read(load):
         ("[model.positions]\nkind = 3\n", ["model.positions.kind must be a string, got 3"]),
         (
             "[model.positions]\nscaling = {factor = 2.0}\n",
-            ["missing key model.positions.scaling.kind (one of linear, llama3, yarn)"],
+            ["missing key model.positions.scaling.kind (one of linear, llama3, yarn, longrope)"],
         ),
         (
             '[model.positions]\nscaling = "ntk"\n',
             [
-                "model.positions.scaling must be one of linear, llama3, yarn, or be left out",
+                "model.positions.scaling must be one of linear, llama3, yarn, longrope, or be left",
                 "'ntk'",
             ],
         ),

@@ -38,7 +38,7 @@ from jaxformer.config import (
     TranslationConfig,
 )
 from jaxformer.config.checks import TYPE_NAMES, field_types, union_members
-from tests.small_config import LINEAR, YARN, assert_refused, model, small
+from tests.small_config import LINEAR, LONGROPE, YARN, assert_refused, model, small
 
 INSTANCES = [
     small(), model(), LayerConfig(), DataConfig(), SyntheticConfig(), TokenizerConfig(kind="byte"),
@@ -47,7 +47,7 @@ INSTANCES = [
     AdamWConfig(learning_rate=1.0),
     SgdConfig(learning_rate=1.0), LionConfig(learning_rate=1.0), AdafactorConfig(learning_rate=1.0),
     MuonConfig(learning_rate=1.0), MeshConfig(), MeshRule(path="*", axes=()), LINEAR, YARN,
-    RotaryConfig(), LoraConfig(), ExpertsConfig(num_experts=5, num_experts_per_token=2),
+    LONGROPE, RotaryConfig(), LoraConfig(), ExpertsConfig(num_experts=5, num_experts_per_token=2),
     Llama3ScalingConfig(
         factor=8.0, original_max_len=9, low_freq_factor=1.0, high_freq_factor=4.0
     ),

@@ -15,7 +15,7 @@ from jaxformer.config import (
     SinusoidalConfig,
     YarnScalingConfig,
 )
-from tests.small_config import LINEAR, YARN, assert_refused, model
+from tests.small_config import LINEAR, LONGROPE, YARN, assert_refused, model
 
 # A number that is not one is never above a bound.
 NAN = math.nan
@@ -164,7 +164,7 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
         (lambda: RotaryConfig(layout="pairs"), ["layout must be one of half, interleaved"]),
         (
             lambda: RotaryConfig(scaling="ntk"),
-            ["scaling must be one of linear, llama3, yarn, or be left out, got 'ntk'"],
+            ["scaling must be one of linear, llama3, yarn, longrope, or be left out, got 'ntk'"],
         ),
         (
             lambda: RotaryConfig(scaling="yarn"),
@@ -198,6 +198,20 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
             ["beta_slow must be less than beta_fast", "beta_slow=32.0 and beta_fast=32.0"],
         ),
         (lambda: dataclasses.replace(YARN, mscale=0.0), ["mscale must be positive"]),
+        (lambda: longrope(original_max_len=1), ["original_max_len must be at least 2", "=1"]),
+        (lambda: longrope(factor=0.5), ["factor must be at least 1", "factor=0.5"]),
+        (lambda: longrope(short_factor=[1.0, 2.0]), ["short_factor must be a tuple of", "[1.0, 2"]),
+        (
+            lambda: longrope(long_factor=(1.0, "2")),
+            ["long_factor must be a tuple of", "(1.0, '2')"],
+        ),
+        (lambda: longrope(long_factor=(1.0, NAN)), ["positive numbers, one for each", "nan"]),
+        (lambda: longrope(long_factor=(1.0,)), ["must be of one length, got 2 and 1 numbers"]),
+        (lambda: longrope(attention_factor=-1.0), ["attention_factor must be positive"]),
+        (
+            lambda: model(positions=RotaryConfig(rotary_dim=2, scaling=LONGROPE)),
+            ["a number for each frequency, half as many", "numbers=2 and features=2"],
+        ),
         *(
             (
                 lambda given=given: YarnScalingConfig(factor=2.0, original_max_len=8, **given),
@@ -213,6 +227,10 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
 )
 def test_model_configs_refuse_impossible_values_by_name(make, words):
     assert_refused(make, words)
+
+
+def longrope(**changes):
+    return dataclasses.replace(LONGROPE, **changes)
 
 
 def test_model_configs_accept_values_at_their_bounds():

@@ -4,7 +4,12 @@ from typing import TYPE_CHECKING
 
 from jaxformer.config.checks import require
 from jaxformer.config.layers import check_layers
-from jaxformer.config.positions import PositionsConfig, RelativeConfig, RotaryConfig
+from jaxformer.config.positions import (
+    LongropeScalingConfig,
+    PositionsConfig,
+    RelativeConfig,
+    RotaryConfig,
+)
 from jaxformer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -138,6 +143,18 @@ def _check_positions(model: "ModelConfig", positions: PositionsConfig) -> None:
             raise ConfigError(
                 f"rotary positions need an even head_dim, got head_dim={model.key_dim}; "
                 "change d_model, num_heads or head_dim, or set rotary_dim"
+            )
+        if isinstance(positions.scaling, LongropeScalingConfig):
+            width, count = (
+                positions.rotary_dim or model.key_dim,
+                len(positions.scaling.short_factor),
+            )
+            require(
+                2 * count == width,
+                "short_factor and long_factor must have a number for each frequency, half as many "
+                "as features that are rotated",
+                numbers=count,
+                features=width,
             )
     if isinstance(positions, RelativeConfig) and model.architecture != "decoder":
         require(

@@ -5,6 +5,8 @@ attention "scores". Rules that hold for only some of the three ask for it.
 """
 
 import dataclasses
+import math
+import numbers
 from typing import ClassVar, Literal
 
 from jaxformer.config.checks import (
@@ -21,6 +23,7 @@ __all__ = [
     "LearnedConfig",
     "LinearScalingConfig",
     "Llama3ScalingConfig",
+    "LongropeScalingConfig",
     "NoPositionsConfig",
     "PositionsConfig",
     "RelativeConfig",
@@ -202,13 +205,80 @@ class YarnScalingConfig:
             )
 
 
-RotaryScalingConfig = LinearScalingConfig | Llama3ScalingConfig | YarnScalingConfig
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LongropeScalingConfig:
+    """LongRoPE: divides every rotary frequency by a factor of its own, for long texts by another.
+
+    Which factors a call takes is decided by the most tokens that its rows have room for: T, the
+    length of the rows with their padding, or the capacity of the cache, if there is one. With room
+    for at most original_max_len tokens they are the short ones, and else the long ones, for all
+    rows and positions alike. So a cache gives what one pass over as many tokens as it has room for
+    gives, and `max_len` of at most original_max_len keeps a model to the short factors.
+
+    transformers chooses by the length of the text so far, and computes the cache anew where that
+    grows beyond original_max_len. The two differ for texts that begin within that length and are
+    generated beyond it: here the long factors hold from their first token on.
+
+    Args:
+        kind: "longrope".
+        factor: new length over original_max_len, at least 1.
+        original_max_len: length that the model was first trained on, in tokens.
+        short_factor: divisor of each frequency, the highest frequency first, where rows have room
+            for at most original_max_len tokens; rotary_dim / 2 numbers.
+        long_factor: likewise, where they have room for more.
+        attention_factor: multiplies cosine and sine, and so scores by its square; when not given,
+            sqrt(1 + ln(factor) / ln(original_max_len)).
+
+    References:
+        Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", 2024,
+        without its first tokens that are not stretched, as in the Phi models; Abdin et al.,
+        "Phi-3 Technical Report", 2024.
+    """
+
+    kind: Literal["longrope"] = "longrope"
+    factor: float
+    original_max_len: int
+    short_factor: tuple[float, ...]
+    long_factor: tuple[float, ...]
+    attention_factor: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_scaling(self)
+        require_positive(self, "attention_factor")
+        require(
+            self.original_max_len >= 2,
+            "original_max_len must be at least 2",
+            original_max_len=self.original_max_len,
+        )
+        for name in ("short_factor", "long_factor"):
+            values = getattr(self, name)
+            if not isinstance(values, tuple) or not values or not all(map(_is_divisor, values)):
+                raise ConfigError(
+                    f"{name} must be a tuple of positive numbers, one for each frequency, got "
+                    f"{values!r}"
+                )
+        if len(self.short_factor) != len(self.long_factor):
+            raise ConfigError(
+                "short_factor and long_factor must be of one length, got "
+                f"{len(self.short_factor)} and {len(self.long_factor)} numbers"
+            )
+
+
+RotaryScalingConfig = (
+    LinearScalingConfig | Llama3ScalingConfig | YarnScalingConfig | LongropeScalingConfig
+)
 
 
 def _check_scaling(scaling: RotaryScalingConfig) -> None:
     require_types(scaling)
     require_positive(scaling, "factor")
     require(scaling.factor >= 1, "factor must be at least 1", factor=scaling.factor)
+
+
+def _is_divisor(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    return 0 < float(value) < math.inf
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -223,7 +293,7 @@ class RotaryConfig:
         rotary_dim: how many features of a head are rotated, the first ones, as in GPT-NeoX (Black
             et al., 2022); all when not given.
         scaling: how positions are stretched beyond the length that the model was first trained
-            on: of kind linear, llama3 or yarn; not at all when not given.
+            on: of kind linear, llama3, yarn or longrope; not at all when not given.
 
     References:
         Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021.

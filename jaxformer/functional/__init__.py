@@ -48,6 +48,7 @@ from jaxformer.functional.positions import apply_rotary, rotary_tables, sinusoid
 from jaxformer.functional.rotary_scaling import (
     LinearScaling,
     Llama3Scaling,
+    LongropeScaling,
     RotaryScaling,
     YarnScaling,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "LinearScaling",
     "LowRankKernel",
     "Llama3Scaling",
+    "LongropeScaling",
     "MultiHeadOutput",
     "MultiHeadParams",
     "RotaryScaling",

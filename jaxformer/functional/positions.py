@@ -80,11 +80,11 @@ def rotary_tables(
             traced and may be negative.
         head_dim: H, even.
         base: ratio that the wavelengths span, times 2 pi.
-        scaling: a `LinearScaling`, `Llama3Scaling` or `YarnScaling` of the frequencies; None for
-            none. Static under jit.
+        scaling: a `LinearScaling`, `Llama3Scaling`, `YarnScaling` or `LongropeScaling` of the
+            frequencies; None for none. Static under jit.
 
     Returns:
-        (cos, sin): float32 `[..., H/2]` each, times the attention factor where YaRN has one;
+        (cos, sin): float32 `[..., H/2]` each, times the attention factor of the scaling;
         within 5e-7 (times that factor) of float64 up to position 1e6.
 
     Raises:

@@ -1,17 +1,21 @@
 """Rotary scaling: context extension beyond the length that a model was trained on."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxformer.errors import ConfigError
 from jaxformer.functional.sizes import is_int
 
-__all__ = ["LinearScaling", "Llama3Scaling", "RotaryScaling", "YarnScaling", "scale_frequencies"]
+__all__ = [
+    "LinearScaling", "Llama3Scaling", "LongropeScaling", "RotaryScaling", "YarnScaling",
+    "scale_frequencies",
+]  # fmt: skip
 
 
 _LARGEST = float(np.finfo(np.float32).max)  # bounds ints, too, which may be too large for a float
+_LEAST = {"factor": 1, "original_max_len": 1}
 
 
 class LinearScaling(NamedTuple):
@@ -104,7 +108,39 @@ class YarnScaling(NamedTuple):
     mscale_all_dim: float | None = None
 
 
-RotaryScaling = LinearScaling | Llama3Scaling | YarnScaling
+class LongropeScaling(NamedTuple):
+    """LongRoPE's scaling: divides every frequency by a factor of its own, found by a search.
+
+    Models have two sets of factors, for texts of up to `original_max_len` tokens and for longer
+    ones; the caller chooses, and passes one of them. Cosine and sine are multiplied by an
+    attention factor.
+
+    Args:
+        factors: what the frequencies are divided by, the highest first; H/2 positive numbers.
+        factor: new length over the one that the model was first trained on, at least 1.
+        original_max_len: length that the model was first trained on, in positions, at least 2.
+        attention_factor: multiplies cosine and sine, so scores by its square; None means
+            `sqrt(1 + ln(factor) / ln(original_max_len))`.
+
+    References:
+        Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", 2024, whose
+        first tokens, which are not stretched, the published models do without; Abdin et al.,
+        "Phi-3 Technical Report", 2024.
+
+    Example:
+        >>> scaling = LongropeScaling((1.0, 4.0), 32.0, 4096)
+        >>> frequencies, attention_factor = scale_frequencies(np.array([1.0, 0.5]), 4.0, scaling)
+        >>> frequencies.tolist(), round(attention_factor, 4)
+        ([1.0, 0.125], 1.1902)
+    """
+
+    factors: tuple[float, ...]
+    factor: float
+    original_max_len: int
+    attention_factor: float | None = None
+
+
+RotaryScaling = LinearScaling | Llama3Scaling | YarnScaling | LongropeScaling
 
 
 def scale_frequencies(
@@ -136,6 +172,13 @@ def scale_frequencies(
         turns = scaling.original_max_len * frequencies / (2 * np.pi)
         low, high = scaling.low_freq_factor, scaling.high_freq_factor
         return _blend(frequencies, scaling.factor, keep=(turns - low) / (high - low)), 1.0
+    if isinstance(scaling, LongropeScaling):
+        if len(scaling.factors) != frequencies.size:
+            raise ConfigError(
+                "factors of LongropeScaling must be one for each of H/2 frequencies, got "
+                f"{len(scaling.factors)} for {frequencies.size}"
+            )
+        return frequencies / np.asarray(scaling.factors, np.float64), _attention_factor(scaling)
     first, last = _blended_pairs(2 * frequencies.size, base, scaling)
     # The least width is that of the authors' code, against a division by zero. Theirs lets the
     # width be negative, for lengths that no model has; here all pairs before `first` are kept.
@@ -163,33 +206,50 @@ def _blended_pairs(head_dim: int, base: float, scaling: YarnScaling) -> tuple[fl
     return max(first, 0), min(last, head_dim - 1)
 
 
-def _attention_factor(scaling: YarnScaling) -> float:
-    growth = 0.1 * math.log(scaling.factor)
+def _attention_factor(scaling: YarnScaling | LongropeScaling) -> float:
     if scaling.attention_factor is not None:
         return float(scaling.attention_factor)
+    if isinstance(scaling, LongropeScaling):
+        return math.sqrt(1 + math.log(scaling.factor) / math.log(scaling.original_max_len))
+    growth = 0.1 * math.log(scaling.factor)
     if scaling.mscale is not None and scaling.mscale_all_dim is not None:
         return (growth * scaling.mscale + 1) / (growth * scaling.mscale_all_dim + 1)
     return growth + 1
 
 
+def _is_positive(value: Any) -> bool:
+    number = is_int(value) or isinstance(value, float | np.floating)
+    return number and bool(0 < value <= _LARGEST)
+
+
 def _check_fields(scaling: RotaryScaling) -> None:
     kind = type(scaling).__name__
-    if not isinstance(scaling, LinearScaling | Llama3Scaling | YarnScaling):
+    if not isinstance(scaling, RotaryScaling):
         raise ConfigError(
-            f"scaling must be a LinearScaling, Llama3Scaling, YarnScaling or None, got {kind}"
+            "scaling must be a LinearScaling, Llama3Scaling, YarnScaling, LongropeScaling or None, "
+            f"got {kind}"
         )
     values = scaling._asdict()
+    factors = values.pop("factors", (1.0,))
+    if not isinstance(factors, tuple) or not all(_is_positive(each) for each in factors):
+        raise ConfigError(
+            f"factors of {kind} must be a tuple of finite numbers, more than 0, got {factors!r}; "
+            "under jit, make scaling a static argument"
+        )
     if not isinstance(values.pop("truncate", True), bool):
         raise ConfigError(f"truncate of {kind} must be True or False, got {scaling}")
     for name, value in values.items():
         if value is None and scaling._field_defaults.get(name, 0) is None:
             continue
         whole = name == "original_max_len"
-        number = is_int(value) or (not whole and isinstance(value, float | np.floating))
-        least = "at least 1" if name in ("factor", "original_max_len") else "more than 0"
-        if not number or not 0 < value <= _LARGEST or (least == "at least 1" and value < 1):
+        least = _LEAST.get(name, 0)
+        if isinstance(scaling, LongropeScaling) and whole:
+            least = 2  # the attention factor divides by its logarithm
+        number = _is_positive(value) and (is_int(value) or not whole)
+        if not number or value < least:
+            bound = f"at least {least}" if least else "more than 0"
             raise ConfigError(
-                f"{name} of {kind} must be {'a whole' if whole else 'a finite'} number, {least}, "
+                f"{name} of {kind} must be {'a whole' if whole else 'a finite'} number, {bound}, "
                 f"got {value!r}; under jit, make scaling a static argument"
             )
     for lower, upper in (("low_freq_factor", "high_freq_factor"), ("beta_slow", "beta_fast")):

@@ -16,8 +16,9 @@ from jaxformer.functional.attention_function import AttentionFunction
 from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.functional.multi_head import Rotation
 from jaxformer.functional.sharding import automatic_axes
+from jaxformer.functional.sizes import is_symbolic
 from jaxformer.modules.attention import AttentionContext
-from jaxformer.modules.positions import Positions
+from jaxformer.modules.positions import Positions, RotaryPositions
 from jaxformer.modules.stack import Cache
 
 __all__ = ["AttentionFunctions", "layer_contexts"]
@@ -59,6 +60,7 @@ def layer_contexts(
         ConfigError: attention_fn and the names that layers have for it do not fit.
     """
     functions = _functions_by_name(attention_fn, config)
+    room = _room(config, positions.shape[1], cache)
     rotations: dict[int, Rotation | None] = {}
     contexts: dict[tuple[LayerConfig, type, int], AttentionContext] = {}
     result = []
@@ -70,7 +72,10 @@ def layer_contexts(
         if key not in contexts:
             scheme = scheme_of(layer)
             if id(scheme) not in rotations:
-                rotations[id(scheme)] = scheme.rotation(positions)
+                if isinstance(scheme, RotaryPositions):
+                    rotations[id(scheme)] = scheme.rotation(positions, room)
+                else:
+                    rotations[id(scheme)] = scheme.rotation(positions)
             size = layer.local_window_size
             size = config.local_window_size if size is None else size
             context = dataclasses.replace(
@@ -85,6 +90,18 @@ def layer_contexts(
             contexts[key] = context
         result.append(contexts[key])
     return result
+
+
+def _room(config: ModelConfig, num_tokens: int, cache: Cache | None) -> int:
+    """Most tokens that a row can have: T, or with a cache its capacity; of either, if known.
+
+    Caches of windows have no capacity. Where all layers have one, it is max_len, as where T is
+    symbolic.
+    """
+    if cache is None:
+        return config.max_len if is_symbolic(num_tokens) else num_tokens
+    whole = [layer.capacity for layer in cache if isinstance(layer, KVCache)]
+    return whole[0] if whole else config.max_len
 
 
 def _over_a_ring(

@@ -14,6 +14,7 @@ from flax import linen as nn
 from jaxformer.config import (
     AlibiConfig,
     LearnedConfig,
+    LongropeScalingConfig,
     ModelConfig,
     NoPositionsConfig,
     PositionsConfig,
@@ -28,6 +29,7 @@ from jaxformer.functional.positions import apply_rotary, rotary_tables, sinusoid
 from jaxformer.functional.rotary_scaling import (
     LinearScaling,
     Llama3Scaling,
+    LongropeScaling,
     RotaryScaling,
     YarnScaling,
 )
@@ -146,24 +148,33 @@ class LearnedPositions(_ConfiguredPositions):
 class RotaryPositions(_ConfiguredPositions):
     """Queries and keys rotated by angles that grow with the position (Su et al., RoFormer, 2021).
 
-    The config's `scaling` stretches them to longer texts.
+    The config's `scaling` stretches them to longer texts. Longrope does so by the room that a row
+    has for tokens: the capacity of its cache, or its length where there is none.
     """
 
     scheme: RotaryConfig
 
-    def tables(self, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Cosines and sines of the angles of `[B, T]` positions, each float32 `[B, T, R/2]`.
+    def tables(self, positions: jax.Array, room: int | None = None) -> tuple[jax.Array, jax.Array]:
+        """Cosines and sines of the angles of positions.
 
-        R is the number of features that are rotated: rotary_dim, or all H of a head.
+        Args:
+            positions: integer `[B, T]`.
+            room: most tokens that a row can have, which longrope chooses its factors by; max_len
+                of the model when not given.
+
+        Returns:
+            (cos, sin): float32 `[B, T, R/2]` each. R is the number of features that are rotated:
+            rotary_dim, or all H of a head.
         """
-        scaling, rotated = _rotary_scaling(self.scheme), self.scheme.rotary_dim
+        room = self.model.max_len if room is None else room
+        scaling, rotated = _rotary_scaling(self.scheme, room), self.scheme.rotary_dim
         width = self.model.key_dim if rotated is None else rotated
         return rotary_tables(positions, width, base=self.scheme.base, scaling=scaling)
 
-    def rotation(self, positions: jax.Array) -> Rotation:
-        """Rotation by the tables, in the layout of the config."""
+    def rotation(self, positions: jax.Array, room: int | None = None) -> Rotation:
+        """Rotation by the tables, in the layout of the config; room as in `tables`."""
         # The tables are computed here, once, and not in every layer.
-        tables, layout = self.tables(positions), self.scheme.layout
+        tables, layout = self.tables(positions, room), self.scheme.layout
 
         def rotate(query: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
             turn = functools.partial(
@@ -234,9 +245,17 @@ def make_positions(model: ModelConfig, *, causal: bool) -> Positions:
     return _SCHEMES[type(model.positions)](model, model.positions, causal)
 
 
-def _rotary_scaling(config: RotaryConfig) -> RotaryScaling | None:
+def _rotary_scaling(config: RotaryConfig, room: int) -> RotaryScaling | None:
     if config.scaling is None:
         return None
+    if isinstance(config.scaling, LongropeScalingConfig):
+        given, is_long = config.scaling, room > config.scaling.original_max_len
+        return LongropeScaling(
+            given.long_factor if is_long else given.short_factor,
+            given.factor,
+            given.original_max_len,
+            given.attention_factor,
+        )
     values = dataclasses.asdict(config.scaling)
     kind = _SCALINGS[values.pop("kind")]
     return kind(**{name: value for name, value in values.items() if value is not None})

@@ -240,7 +240,7 @@ def test_flag_of_early_stopping_takes_a_bool_or_never(flag, value):
         ("--model.positions", ["--model.positions must be one of", "got ''"]),
         (
             "--model.positions.scaling ntk",
-            ["--model.positions.scaling must be one of linear, llama3, yarn, or none, got 'ntk'"],
+            ["--model.positions.scaling must be one of linear, llama3, yarn, longrope, or none,"],
         ),
         (
             "--model.positions.scaling llama3",
@@ -300,7 +300,7 @@ def test_help_shows_the_keys_of_the_loaded_kinds_and_names_the_others(capsys):
         key = option.split(".")[-1]
         names = [getattr(each, key) for each in typing.get_args(union)]
         assert len(names) >= 3 and f"{option} {{{','.join(names)}}}" in words
-    assert "--model.positions.scaling.kind {linear,llama3,yarn,none}" in words
+    assert "--model.positions.scaling.kind {linear,llama3,yarn,longrope,none}" in words
     for shown in ("--model.positions.base FLOAT", "(default: 77.0)", "scaling.factor FLOAT"):
         assert shown in words
     others = ("positions.num-buckets", "optimizer.nesterov")

@@ -9,6 +9,7 @@ from jaxformer.errors import ConfigError
 from jaxformer.functional import (
     LinearScaling,
     Llama3Scaling,
+    LongropeScaling,
     YarnScaling,
     apply_rotary,
     rotary_tables,
@@ -36,6 +37,9 @@ def reference_scaled(head_dim, base, scaling):
             else:
                 divided = scaling.high_freq_factor - turns
                 divided /= scaling.high_freq_factor - scaling.low_freq_factor
+        elif isinstance(scaling, LongropeScaling):
+            frequencies.append(frequency / scaling.factors[pair])
+            continue
         else:
             # Solve original_max_len * base ** (-2 * pair / head_dim) = 2 pi * turns for the pair.
             first, last = (
@@ -55,11 +59,15 @@ def reference_scaled(head_dim, base, scaling):
     factor = 1.0
     if isinstance(scaling, YarnScaling):
         factor = scaling.attention_factor or 0.1 * math.log(scaling.factor) + 1
+    if isinstance(scaling, LongropeScaling):
+        factor = (1 + math.log(scaling.factor, scaling.original_max_len)) ** 0.5
+        factor = scaling.attention_factor or factor
     return np.array(frequencies), factor
 
 
 LLAMA_3_1_8B = Llama3Scaling(8.0, 1.0, 4.0, 8192)
 QWEN_2_5_7B = YarnScaling(4.0, 32_768)
+LONGROPE = LongropeScaling((1.05, 1.25, 2.75, 7.5, 19.0, 41.5, 64.6), 32.0, 4096)
 GPT_OSS = YarnScaling(32.0, 4096, truncate=False)
 DEEPSEEK_V3 = YarnScaling(40.0, 4096, mscale=1.0, mscale_all_dim=1.0)
 
@@ -115,6 +123,8 @@ SCALINGS = [
     YarnScaling(3.7, 10**8, truncate=False, attention_factor=0.83),
     YarnScaling(3.7, 1009, beta_fast=1.02, truncate=False),
     YarnScaling(31.0, 1009, beta_fast=13.0, beta_slow=0.7),
+    LONGROPE,
+    LONGROPE._replace(attention_factor=0.83),
 ]
 
 
@@ -134,6 +144,16 @@ def test_yarn_without_a_pair_to_blend_keeps_only_the_first():
     np.testing.assert_allclose(frequencies, expected, rtol=1e-15)
 
 
+def test_longrope_equals_transformers():
+    # Made as PUBLISHED, by "longrope", with the width, base and lengths of Phi-3-mini-128k.
+    factors = tuple(1 + pair / 3 for pair in range(48))
+    scaling = LongropeScaling(factors, 32.0, 4096)
+    frequencies, factor = scale_frequencies(unscaled(96, 1e4), 1e4, scaling)
+    some = {0: 1.0, 1: 0.6190531253814697, 17: 0.0057467808946967125, 47: 7.269165507750586e-06}
+    np.testing.assert_allclose(frequencies[list(some)], list(some.values()), rtol=2e-6)
+    assert factor == pytest.approx(1.1902380714238083, rel=1e-15)
+
+
 def test_yarn_attention_factor_is_the_ratio_of_both_mscales():
     # Made as PUBLISHED, for DeepSeek-V2's settings with 1.0 as the second.
     scaling = DEEPSEEK_V3._replace(mscale=0.707)
@@ -146,7 +166,9 @@ tables_of = jax.jit(rotary_tables, static_argnums=1, static_argnames=("base", "s
 rotate = jax.jit(apply_rotary, static_argnames="layout")
 
 
-@pytest.mark.parametrize("scaling", [None, LinearScaling(3.7), LLAMA_3_1_8B, QWEN_2_5_7B, GPT_OSS])
+@pytest.mark.parametrize(
+    "scaling", [None, LinearScaling(3.7), LLAMA_3_1_8B, QWEN_2_5_7B, GPT_OSS, LONGROPE]
+)
 def test_rotary_errs_at_most_5e_7_up_to_a_million(scaling):
     positions = np.append(np.arange(0, 1_000_000, 11), 1_000_000)
     frequencies, factor = unscaled(14, 1e4), 1.0
@@ -238,6 +260,13 @@ LLAMA, YARN = Llama3Scaling(8.0, 1.0, 4.0, 8192), YarnScaling(4.0, 2048)
             tables_by(YARN._replace(mscale=1.0, mscale_all_dim=1.0, attention_factor=1.0)),
             ["attention_factor, or mscale and mscale_all_dim", "'attention_factor': 1.0"],
         ),
+        (tables_by(LONGROPE), ["one for each of H/2 frequencies", "got 7 for 2"]),
+        (tables_by(LONGROPE._replace(factors=[1.0])), ["factors of LongropeScaling", "a tuple"]),
+        (tables_by(LONGROPE._replace(factors=(0.0, 1.0))), ["more than 0", "got (0.0, 1.0)"]),
+        (tables_by(LONGROPE._replace(factors=(math.nan,))), ["finite", "got (nan,)"]),
+        (tables_by(LONGROPE._replace(original_max_len=1)), ["original_max_len", "at least 2"]),
+        (tables_by(LONGROPE._replace(factor=0.5)), ["factor of LongropeScaling", "at least 1"]),
+        (tables_by(LONGROPE._replace(attention_factor=0.0)), ["attention_factor", "got 0.0"]),
         (tables_by(YARN, base=1.0), ["base must be more than 1 for YarnScaling, got 1.0"]),
     ],
 )

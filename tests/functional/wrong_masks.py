@@ -157,6 +157,9 @@ CALLS = {
         ({"scaling": F.YarnScaling(4.0, 64, attention_factor=1.0, mscale=1.0)}, "mscale"),
         ({"scaling": F.YarnScaling(4.0, 64, truncate="yes")}, "truncate"),
         ({"scaling": F.YarnScaling(4.0, 64), "base": 1.0}, "base"),
+        ({"scaling": F.LongropeScaling((1.0,) * 9, 4.0, 64)}, "factors"),
+        ({"scaling": F.LongropeScaling([1.0, 2.0], 4.0, 64)}, "factors"),
+        ({"scaling": F.LongropeScaling((1.0, 2.0), 4.0, 1)}, "original_max_len"),
     ],
     "apply_rotary": [
         ({"x": [[[1.0]]]}, "x"),
