@@ -12,6 +12,7 @@ from jaxformer.config import (
     LayerConfig,
     LinearScalingConfig,
     Llama3ScalingConfig,
+    LongropeScalingConfig,
     ModelConfig,
     PositionsConfig,
     RotaryConfig,
@@ -49,7 +50,7 @@ def read_rotary(
     Args:
         fields: of the config.
         head_dim: width of a head, of which `partial_rotary_factor` is a share.
-        max_len: length that scaling starts from where it does not say one.
+        max_len: `max_position_embeddings`, where scaling starts if it does not say so, and ends.
         share: `partial_rotary_factor` of a config that does not say it; of a family without it,
             which rotates whole heads, not given.
     """
@@ -59,6 +60,10 @@ def read_rotary(
         "partial_rotary_factor": fields.take("partial_rotary_factor", float, share or 1.0),
         **(older or newer),
     }
+    # A field of the whole config goes first, as that of Phi-3.
+    original = fields.take("original_max_position_embeddings", int, None)
+    if original is not None and _kind(values) in ("llama3", "yarn", "longrope"):
+        values["original_max_position_embeddings"] = original
     if share is None:
         fields.inner(values, "rope_parameters").require("partial_rotary_factor", 1.0, 1)
     return rotary_config(fields, values, head_dim, max_len)
@@ -73,11 +78,11 @@ def rotary_config(
         fields: of the config.
         values: its content.
         head_dim: width of a head.
-        max_len: length that scaling starts from where it does not say one.
+        max_len: `max_position_embeddings`, where scaling starts if it does not say so, and ends.
     """
     inner = fields.inner(values, "rope_parameters")
-    kind = inner.take("type", str, "default")  # the older name
-    kind = inner.take("rope_type", str, kind)
+    inner.skip("type", "rope_type")
+    kind = _kind(values)
     width = int(head_dim * inner.take("partial_rotary_factor", float, 1.0))
     base = float(inner.take("rope_theta", float))
     scaling = _scaling(kind, inner, max_len)
@@ -85,18 +90,32 @@ def rotary_config(
     return RotaryConfig(base=base, rotary_dim=None if width == head_dim else width, scaling=scaling)
 
 
+def _kind(values: Mapping[str, Any]) -> Any:
+    """`rope_type`, or the older `type`."""
+    return values.get("rope_type") or values.get("type") or "default"
+
+
 def _scaling(kind: str, fields: ConfigFields, max_len: int) -> RotaryScalingConfig | None:
     if kind == "default":
         return None
-    if kind not in ("linear", "llama3", "yarn"):
+    if kind not in ("linear", "llama3", "yarn", "longrope"):
         raise ConfigError(
-            f"rope_type {kind!r} is not supported, only default, linear, llama3 and yarn: its "
-            "angles depend on the length of the text, so that no cache of keys would stay right"
+            f"rope_type {kind!r} is not supported, only default, linear, llama3, yarn and longrope"
+            "; the angles of dynamic change with every token, so that no cache of keys stays right"
+        )
+    if kind == "linear":
+        return LinearScalingConfig(factor=float(fields.take("factor", float)))
+    original = fields.take("original_max_position_embeddings", int, max_len)
+    if kind == "longrope":
+        return LongropeScalingConfig(
+            # transformers takes less than 1 for 1.
+            factor=max(float(fields.take("factor", float, max_len / original)), 1.0),
+            original_max_len=original,
+            short_factor=tuple(fields.take("short_factor", list)),
+            long_factor=tuple(fields.take("long_factor", list)),
+            attention_factor=fields.take("attention_factor", float, None),
         )
     factor = float(fields.take("factor", float))
-    if kind == "linear":
-        return LinearScalingConfig(factor=factor)
-    original = fields.take("original_max_position_embeddings", int, max_len)
     if kind == "llama3":
         return Llama3ScalingConfig(
             factor=factor,
@@ -136,7 +155,11 @@ def rotary_values(positions: PositionsConfig, head_dim: int) -> dict[str, Any]:
     values["rope_type"] = given.pop("kind")
     if "original_max_len" in given:
         values["original_max_position_embeddings"] = given.pop("original_max_len")
-    return values | {name: value for name, value in given.items() if value is not None}
+    return values | {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in given.items()
+        if value is not None
+    }
 
 
 def layer_keys(positions: PositionsConfig, layers: Sequence[LayerConfig]) -> dict[str, Any]:

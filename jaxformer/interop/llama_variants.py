@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from jaxformer.config import ModelConfig
+from jaxformer.config import LongropeScalingConfig, ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.interop.activations import PLAIN
 from jaxformer.interop.config_fields import ConfigFields
@@ -48,19 +48,25 @@ _STARCODER2 = ENDS | PRE_NORMS | ATTENTION | {
 
 
 def _read_phi3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    # Where scaling starts, which only longrope asks for.
-    fields.skip("resid_pdrop", "embd_pdrop", "original_max_position_embeddings")
-    fields.fill(max_position_embeddings=4096, rms_norm_eps=1e-5)
+    fields.skip("resid_pdrop", "embd_pdrop")
+    fields.fill(
+        max_position_embeddings=4096, original_max_position_embeddings=4096, rms_norm_eps=1e-5
+    )
     values = read_llama(fields, has_biases=False, share=1.0)
-    if values["positions"].scaling is not None:
-        raise ConfigError("the rope_type of Phi-3 must be default, got a scaled one")
+    scaling = values["positions"].scaling
+    if not isinstance(scaling, LongropeScalingConfig | None):
+        raise ConfigError(
+            f"the rope_type of Phi-3 must be default or longrope, got {scaling.kind!r}; the "
+            "configs of other families have the other kinds"
+        )
     return values | {"local_window_size": one_window(fields)}
 
 
 def _write_phi3(model: ModelConfig) -> dict[str, Any]:
     values = write_llama(model, "attention_bias", "mlp_bias", "head_dim") | write_window(model)
     # transformers checks it against max_position_embeddings, also where nothing is scaled.
-    return values | {"original_max_position_embeddings": model.max_len}
+    original = values["rope_parameters"].get("original_max_position_embeddings", model.max_len)
+    return values | {"original_max_position_embeddings": original}
 
 
 def _read_olmo2(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:

@@ -9,6 +9,11 @@ _LLAMA3 = dict(
     factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=24
 )
 
+_FACTORS = dict(
+    short_factor=[1.0, 1.25, 1.5, 2.0, 3.5, 4.0], long_factor=[1.5, 2.25, 4.0, 7.0, 11.0, 13.5]
+)
+_LONGROPE = dict(rope_type="longrope", rope_theta=1e4, **_FACTORS)
+
 
 def _rope(**values):
     return fields(rope_parameters=values)
@@ -94,6 +99,11 @@ LLAMA = of_family("llama", "LlamaForCausalLM", _LLAMA, {
     "yarn-factor": _rope(**_YARN, attention_factor=1.3),
     "yarn-mscale": _rope(
         **_YARN, beta_fast=16.0, beta_slow=2.0, mscale=0.7, mscale_all_dim=0.4, truncate=False
+    ),
+    # All texts are longer than the length that the short factors are for.
+    "longrope": _rope(
+        rope_type="longrope", rope_theta=300.0, original_max_position_embeddings=8,
+        short_factor=[1.0] * 5, long_factor=[1.5, 2.25, 4.0, 7.0, 13.5],
     ),
     "older": older(
         dict(rope_parameters=..., rope_theta=3e3, rope_scaling=dict(type="linear", factor=2.0),
@@ -194,6 +204,21 @@ PHI3 = of_family("phi3", "Phi3ForCausalLM", _PHI3, {
     "partial": fields(partial_rotary_factor=0.5),
     "older": older(
         dict(rope_parameters=..., rope_theta=2e3, rope_scaling=None, partial_rotary_factor=0.5),
+    ),
+    "longrope": fields(
+        max_position_embeddings=512, original_max_position_embeddings=128,
+        rope_parameters=_LONGROPE,
+    ),
+    # All texts are longer than that.
+    "longrope-beyond": fields(
+        original_max_position_embeddings=8, rope_parameters=dict(
+            rope_type="longrope", rope_theta=300.0, partial_rotary_factor=0.5, factor=3.0,
+            attention_factor=1.3, short_factor=[1.0, 1.5, 2.0], long_factor=[1.25, 3.0, 7.5],
+        ),
+    ),
+    "older-longrope": older(
+        dict(rope_parameters=..., rope_theta=1e4, rope_scaling=dict(_FACTORS, type="longrope")),
+        base=dict(original_max_position_embeddings=8, rope_parameters=_LONGROPE),
     ),
 })  # fmt: skip
 

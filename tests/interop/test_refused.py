@@ -11,7 +11,7 @@ from jaxformer.interop import load_huggingface
 from tests.interop.golden import read_golden
 
 UNSUPPORTED = "changes what the model computes and is not supported, only"
-ANGLES = "is not supported, only default, linear, llama3 and yarn"
+ANGLES = "is not supported, only default, linear, llama3, yarn and longrope"
 # Name of a variant, what is changed in its config (`...`: left out), words of the message.
 REFUSED = [
     ("gpt2", dict(scale_attn_by_inverse_layer_idx=True),
@@ -49,8 +49,16 @@ REFUSED = [
      "must have factor"),
     ("llama", dict(rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=3.0, base=1)),
      "rope_parameters of "),
-    ("phi3", dict(rope_parameters=..., rope_theta=1e4, rope_scaling=dict(type="longrope")),
-     f"rope_type 'longrope' {ANGLES}"),
+    ("phi3", dict(rope_parameters=..., rope_theta=1e4, rope_scaling=dict(type="su")),
+     f"rope_type 'su' {ANGLES}"),
+    ("phi3", dict(rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=3.0)),
+     "the rope_type of Phi-3 must be default or longrope, got 'linear'"),
+    ("phi3-longrope", dict(rope_parameters=dict(
+        rope_type="longrope", rope_theta=1e4, short_factor=[1.0] * 6, long_factor=[1.0, "2"])),
+     "long_factor must be a tuple of positive numbers, one for each frequency, got (1.0, '2')"),
+    ("phi3-longrope", dict(rope_parameters=dict(
+        rope_type="longrope", rope_theta=1e4, short_factor=[1.0] * 5, long_factor=[2.0] * 5)),
+     "must have a number for each frequency, half as many as features that are rotated"),
     ("llama", dict(rope_parameters=dict(rope_theta=1e4, partial_rotary_factor=0.5)),
      f"partial_rotary_factor=0.5 {UNSUPPORTED} 1.0"),
     ("llama", dict(num_attention_heads=0, head_dim=...),
