@@ -10,6 +10,7 @@ from jaxformer.config.checks import suggestion
 from jaxformer.errors import ConfigError
 from jaxformer.interop.bart import BART_FAMILIES
 from jaxformer.interop.bert import BERT_FAMILIES
+from jaxformer.interop.falcon import FALCON_FAMILIES
 from jaxformer.interop.family import Family, ModelKind
 from jaxformer.interop.gemma import GEMMA_FAMILIES
 from jaxformer.interop.gpt import GPT_FAMILIES
@@ -33,7 +34,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType({
     family.model_type: family
     for families in (
         GPT_FAMILIES, LLAMA_FAMILIES, QWEN_FAMILIES, VARIANT_FAMILIES, GEMMA_FAMILIES,
-        MIXTURE_FAMILIES, BERT_FAMILIES, MODERNBERT_FAMILIES, BART_FAMILIES, T5_FAMILIES,
+        FALCON_FAMILIES, MIXTURE_FAMILIES, BERT_FAMILIES, MODERNBERT_FAMILIES, BART_FAMILIES,
+        T5_FAMILIES,
     )
     for family in families
 })  # fmt: skip

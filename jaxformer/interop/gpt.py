@@ -7,7 +7,7 @@ from jaxformer.interop.activations import PLAIN, name_of
 from jaxformer.interop.config_fields import ConfigFields
 from jaxformer.interop.family import Family, ModelKind
 from jaxformer.interop.layer_fields import read_rotary, write_rotary
-from jaxformer.interop.layouts import conv1d, dense, dense_by_head, norm, rows_from, same
+from jaxformer.interop.layouts import conv1d, dense, dense_by_group, norm, rows_from, same
 from jaxformer.interop.plain_fields import PlainFields, read_plain, write_plain
 
 __all__ = ["GPT_FAMILIES"]
@@ -112,7 +112,7 @@ _N = "gpt_neox.layers.{layer}."
 _GPT_NEOX = {
     "gpt_neox.embed_in.weight": same("embedding/embedding"),
     **norm(_N + "input_layernorm", "{stack}/attention_norm"),
-    **dense_by_head(_N + "attention.query_key_value", *_QKV),
+    **dense_by_group(_N + "attention.query_key_value", *_QKV),
     **dense(_N + "attention.dense", "{stack}/attention/output"),
     **norm(_N + "post_attention_layernorm", "{stack}/feed_forward_norm"),
     **dense(_N + "mlp.dense_h_to_4h", "{stack}/feed_forward/up"),

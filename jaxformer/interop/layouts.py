@@ -11,7 +11,7 @@ import numpy as np
 from einops import rearrange
 
 __all__ = [
-    "Layout", "conv1d", "dense", "dense_by_head", "linear", "norm", "row", "rows_from", "same"
+    "Layout", "conv1d", "dense", "dense_by_group", "linear", "norm", "row", "rows_from", "same"
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
@@ -25,21 +25,23 @@ class Layout:
         leaves: paths of the parameters that it holds, in order. `{stack}` in a path is the group of
             stacked layers that a layer belongs to.
         transposed: whether it is `[out, in]`.
-        by_head: whether equally wide parameters alternate head by head, as `(n part h)`, rather
-            than lie one after the other.
+        by_group: whether parameters alternate by groups of heads, rather than lie one after the
+            other: the queries of a key/value head, its key, its value, then those of the next.
         skipped_rows: rows at its start that no parameter has; they are written as zeros.
         leading: whether it has an axis of size 1 in front.
         where: path of another parameter, without which a model does not have this tensor.
         unless: path of another parameter, with which a model does not have it.
+        residual: the only value of `ModelConfig.residual` with which a model has it.
     """
 
     leaves: tuple[str, ...]
     transposed: bool = False
-    by_head: bool = False
+    by_group: bool = False
     skipped_rows: int = 0
     leading: bool = False
     where: str | None = None
     unless: str | None = None
+    residual: str | None = None
 
     def shape(self, shapes: Sequence[Shape]) -> Shape:
         """Shape of the tensor of parameters of these shapes."""
@@ -51,24 +53,24 @@ class Layout:
         return (1, *joined) if self.leading else joined
 
     def parts(
-        self, tensor: np.ndarray, shapes: Sequence[Shape], num_heads: int
+        self, tensor: np.ndarray, shapes: Sequence[Shape], num_groups: int
     ) -> list[np.ndarray]:
         """Views of a tensor as parameters of these shapes."""
         tensor = tensor[0] if self.leading else tensor
         tensor = tensor[self.skipped_rows :]
         tensor = tensor.T if self.transposed else tensor
-        if self.by_head:
-            pattern = "... (n part h) -> part ... n h"
-            heads = rearrange(tensor, pattern, part=len(shapes), n=num_heads)
-            return [rearrange(part, "... n h -> ... (n h)") for part in heads]
         ends = np.cumsum([shape[-1] for shape in shapes])
+        if self.by_group:
+            groups = rearrange(tensor, "... (k group) -> ... k group", k=num_groups)
+            parts = np.split(groups, ends[:-1] // num_groups, axis=-1)
+            return [rearrange(part, "... k group -> ... (k group)") for part in parts]
         return np.split(tensor, ends[:-1], axis=-1)
 
-    def join(self, parts: Sequence[np.ndarray], num_heads: int) -> np.ndarray:
+    def join(self, parts: Sequence[np.ndarray], num_groups: int) -> np.ndarray:
         """The tensor of parameters."""
-        if self.by_head:
-            heads = [rearrange(part, "... (n h) -> ... n h", n=num_heads) for part in parts]
-            tensor = rearrange(heads, "part ... n h -> ... (n part h)")
+        if self.by_group:
+            groups = [rearrange(part, "... (k g) -> ... k g", k=num_groups) for part in parts]
+            tensor = rearrange(np.concatenate(groups, axis=-1), "... k group -> ... (k group)")
         else:
             tensor = np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
         tensor = tensor.T if self.transposed else tensor
@@ -114,9 +116,9 @@ def conv1d(name: str, *paths: str) -> dict[str, Layout]:
     return _projection(name, paths, Layout(()))
 
 
-def dense_by_head(name: str, *paths: str) -> dict[str, Layout]:
-    """`dense` of projections whose outputs alternate head by head, as of GPT-NeoX."""
-    return _projection(name, paths, Layout((), transposed=True, by_head=True))
+def dense_by_group(name: str, *paths: str) -> dict[str, Layout]:
+    """`dense` of projections whose outputs alternate by groups, as of GPT-NeoX and Falcon."""
+    return _projection(name, paths, Layout((), transposed=True, by_group=True))
 
 
 def _projection(name: str, paths: Sequence[str], kernel: Layout) -> dict[str, Layout]:

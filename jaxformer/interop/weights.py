@@ -79,7 +79,7 @@ def read_params(
 
         def read(slot: _Slot, arrays: dict[str, np.ndarray] = arrays) -> None:
             name = names(slot.name)
-            parts = slot.layout.parts(tensors.read(name), slot.shapes, config.num_heads)
+            parts = slot.layout.parts(tensors.read(name), slot.shapes, config.kv_heads)
             for leaf, part in zip(slot.leaves, parts, strict=True):
                 fill(arrays[leaf][slot.at], part)
             tensors.release(name)
@@ -111,7 +111,7 @@ def tensors_of_params(
     def make(slot: _Slot) -> LazyTensor:
         def produce() -> np.ndarray:
             parts = [np.asarray(leaves[leaf][slot.at], dtype) for leaf in slot.leaves]
-            return slot.layout.join(parts, config.num_heads)
+            return slot.layout.join(parts, config.kv_heads)
 
         return LazyTensor(slot.shape, dtype, produce)
 
@@ -140,6 +140,8 @@ def _slots(
     name: str, layout: Layout, config: ModelConfig, leaves: Mapping[str, Any]
 ) -> Iterator[_Slot]:
     """Tensors that a line of a family's table stands for."""
+    if layout.residual not in (None, config.residual):
+        return
     if "{layer}" not in name:
         if _are_there(name, layout, "", leaves):
             shapes = tuple(leaves[leaf].shape for leaf in layout.leaves)

@@ -267,7 +267,30 @@ GEMMA3 = of_family("gemma3_text", "Gemma3ForCausalLM", _GEMMA, {
     ),
 })  # fmt: skip
 
+_FALCON = dict(
+    vocab_size=61, hidden_size=48, ffn_hidden_size=53, num_hidden_layers=2, num_attention_heads=6,
+    max_position_embeddings=97, **_IDS,
+)  # fmt: skip
+FALCON = of_family("falcon", "FalconForCausalLM", _FALCON, {
+    "": fields(),
+    "two-norms": fields(new_decoder_architecture=True, num_kv_heads=3, layer_norm_epsilon=1e-3),
+    "one-norm": fields(
+        new_decoder_architecture=True, num_kv_heads=3, num_ln_in_parallel_attn=1,
+        tie_word_embeddings=False, activation="relu",
+        rope_parameters=dict(rope_type="linear", rope_theta=500.0, factor=3.0),
+    ),
+    "sequential": fields(parallel_attn=False, multi_query=False, bias=True),
+    "parallel-heads": fields(multi_query=False, bias=True),
+    "older": older(
+        dict(rope_parameters=..., rope_theta=700.0, rope_scaling=None, num_kv_heads=6,
+             num_ln_in_parallel_attn=..., ffn_hidden_size=..., ff_factor=4,
+             apply_residual_connection_post_layernorm=False, tie_word_embeddings=...),
+        base=dict(ffn_hidden_size=192),
+        surplus={"lm_head.weight": "transformer.word_embeddings.weight"},
+    ),
+})  # fmt: skip
+
 DECODERS = (
     GPT2 | OPT | NEOX | LLAMA | MISTRAL | ARCEE | QWEN2 | QWEN3 | SMOLLM3 | PHI3 | OLMO2
-    | STARCODER2 | GEMMA2 | GEMMA3 | MIXTRAL | QWEN3_MOE
+    | STARCODER2 | GEMMA2 | GEMMA3 | FALCON | MIXTRAL | QWEN3_MOE
 )  # fmt: skip
