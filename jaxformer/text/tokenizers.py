@@ -15,25 +15,22 @@ from tokenizers import models
 
 from jaxformer.errors import DataError
 from jaxformer.storage import open_regular
-from jaxformer.text.byte_level import SPACE, byte_token_text
 from jaxformer.text.charsmaps import Charsmap
 from jaxformer.text.framing import Frame, frame_of
 from jaxformer.text.pieces import calls, find_cut, require_known, require_texts
-from jaxformer.text.reading import WITHOUT_ID, reading_copy
-from jaxformer.text.spelling import MARKED_SPACE, fallback_byte, token_spelling
+from jaxformer.text.reading import reading_copy
 from jaxformer.text.stream_decoder import StreamDecoder
-from jaxformer.text.token_roles import UNKNOWN, TokenRoles
+from jaxformer.text.token_roles import TokenRoles
+from jaxformer.text.vocabulary import Vocabulary
 
 __all__ = ["Tokenizer"]
 
-
 _MAX_BYTES = 2**28  # of a file; the largest vocabularies take some 30 MB
-
 
 _OWN_ROLES = TokenRoles()
 
 
-class Tokenizer:
+class Tokenizer(Vocabulary):
     """Turns text into token ids and back; a thin wrapper over one of the `tokenizers` library.
 
     Special tokens, such as the end of text, are never read from text: text that happens to hold
@@ -67,24 +64,7 @@ class Tokenizer:
                 f"a tokenizer must encode a text the same each time, got a dropout of {dropout}; "
                 "set it to null in its file"
             )
-        self._tokenizer, self.roles = tokenizer, roles
-        vocab: dict[str, int] = tokenizer.get_vocab()
-        # Only of a Unigram vocabulary that has pieces without an id.
-        self._unknown_piece: int | None = None
-        if isinstance(tokenizer.model, models.Unigram):
-            numbered = {t: i for t, i in vocab.items() if not t.startswith(WITHOUT_ID)}
-            if len(numbered) < len(vocab):
-                self._unknown_piece = json.loads(tokenizer.model.__getstate__())["unk_id"]
-                vocab = numbered
-        if not vocab:
-            raise DataError("a tokenizer must have tokens, got none; train it")
-        # There may be ids without a token in a tokenizer that was made elsewhere.
-        self._vocab_size = 1 + max(vocab.values())
-        added = tokenizer.get_added_tokens_decoder()
-        named = {tokenizer.token_to_id(name) for name in (roles.end_of_text, roles.mask)}
-        special = {token_id for token_id, token in added.items() if token.special}
-        self._special = frozenset(special | {one for one in named if one is not None})
-        self._spelling = token_spelling(tokenizer)
+        super().__init__(tokenizer, roles)
         characters = frozenset(tokenizer.get_vocab(False))
         closed = (
             isinstance(tokenizer.model, models.WordLevel)
@@ -92,11 +72,6 @@ class Tokenizer:
             and all(len(character) == 1 for character in characters)
         )
         self._characters = characters if closed else None
-
-    @property
-    def _is_byte_level(self) -> bool:
-        """Whether tokens are made of bytes, each written as one letter."""
-        return self._spelling == "byte letters"
 
     @functools.cached_property
     def _cut(self) -> re.Pattern[str] | None:
@@ -107,29 +82,6 @@ class Tokenizer:
     def _reading(self) -> tuple[tokenizers.Tokenizer, Charsmap | None]:
         """What texts are read with; made when the first is encoded."""
         return reading_copy(self._tokenizer)
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of ids; every id is smaller."""
-        return self._vocab_size
-
-    @property
-    def end_of_text(self) -> int | None:
-        """Id of the token that ends a document, if there is one."""
-        return self._tokenizer.token_to_id(self.roles.end_of_text)
-
-    @property
-    def unknown(self) -> int | None:
-        """Id that stands for every word outside of the vocabulary, if words are what it has."""
-        model = self._tokenizer.model
-        name = model.unk_token if isinstance(model, models.WordLevel) else None
-        found = None if name is None else self._tokenizer.token_to_id(name)
-        return self._tokenizer.token_to_id(UNKNOWN) if found is None else found
-
-    @property
-    def mask(self) -> int | None:
-        """Id that stands for a token to be predicted, if there is one: see `with_mask`."""
-        return self._tokenizer.token_to_id(self.roles.mask)
 
     @functools.cached_property
     def frame(self) -> tuple[np.ndarray, np.ndarray]:
@@ -170,123 +122,6 @@ class Tokenizer:
         if self.roles == _OWN_ROLES:
             return self.to_json()
         return f"{self.to_json()}\0{json.dumps(dataclasses.asdict(self.roles))}"
-
-    def special_id(self, name: str) -> int | None:
-        """Id of a special token by its name, if there is one.
-
-        Example:
-            >>> from jaxformer.text import byte_tokenizer
-            >>> byte_tokenizer().special_id("<|endoftext|>"), byte_tokenizer().special_id("a")
-            (256, None)
-        """
-        found: int | None = self._tokenizer.token_to_id(name)
-        return found if found in self._special else None
-
-    def token_name(self, token_id: int) -> str:
-        """Name of a token in the vocabulary, such as that of a special token.
-
-        Example:
-            >>> from jaxformer.text import byte_tokenizer
-            >>> byte_tokenizer().token_name(256)
-            '<|endoftext|>'
-
-        Raises:
-            DataError: no token has this id.
-        """
-        found: str | None = self._tokenizer.id_to_token(token_id)
-        if found is None:
-            raise DataError(
-                f"token ids must be those of tokens, of which there are {self._vocab_size}, got "
-                f"{token_id}; use the tokenizer of the model"
-            )
-        return found
-
-    @property
-    def special(self) -> frozenset[int]:
-        """Ids that stand for no text of their own: special tokens, and the unknown word."""
-        return self._special if self.unknown is None else self._special | {self.unknown}
-
-    @property
-    def words(self) -> dict[str, int]:
-        """The tokens of a word or character tokenizer with their ids, the special ones left out.
-
-        Raises:
-            DataError: the tokens are made of bytes, so that they are no words.
-
-        Example:
-            >>> from jaxformer.text import train_word
-            >>> train_word(["to be or not to be"]).words
-            {'be': 1, 'to': 2, 'not': 3, 'or': 4}
-        """
-        if self._is_byte_level:
-            raise DataError(
-                "words are those of a word or character tokenizer, got a byte or BPE tokenizer, "
-                f"whose {self._vocab_size} tokens are parts of words; train a word tokenizer"
-            )
-        vocab: dict[str, int] = self._tokenizer.get_vocab()
-        left_out = self._special | {self.unknown}
-        return {
-            word: vocab[word]
-            for word in sorted(vocab, key=vocab.__getitem__)
-            if vocab[word] not in left_out
-        }
-
-    @property
-    def has_leading_spaces(self) -> bool:
-        """Whether there are tokens of a space and a word behind it, as in byte pairs.
-
-        Example:
-            >>> from jaxformer.text import byte_tokenizer, train_bpe
-            >>> train_bpe(["so so so"], 260).has_leading_spaces, byte_tokenizer().has_leading_spaces
-            (True, False)
-        """
-        spaces = {"byte letters": SPACE, "marked spaces": MARKED_SPACE}
-        space = spaces.get(self._spelling)
-        return any(len(token) > 1 and token[0] == space for token in self._tokenizer.get_vocab())
-
-    def byte_length(self, token_id: int) -> int:
-        """Counts the UTF-8 bytes of text that a token stands for.
-
-        Args:
-            token_id: id of the token.
-
-        Returns:
-            The number of bytes; 0 for special tokens, and for the unknown word, whose text is lost.
-
-        Example:
-            >>> from jaxformer.text import byte_tokenizer
-            >>> byte_tokenizer().byte_length(0xC3)
-            1
-        """
-        if token_id in self.special:
-            return 0
-        token = self._tokenizer.id_to_token(token_id) or ""
-        if self._spelling == "marked spaces":
-            if fallback_byte(token) is not None:
-                return 1
-            token = token.replace(MARKED_SPACE, " ")
-        return len(token) if self._is_byte_level else len(token.encode())  # a letter for each byte
-
-    def is_fallback_byte(self, token_id: int) -> bool:
-        """Whether a token is one such as <0x0A>, by which SentencePiece spells a single byte."""
-        token = self._tokenizer.id_to_token(token_id) or ""
-        return self._spelling == "marked spaces" and fallback_byte(token) is not None
-
-    def byte_lengths(self) -> np.ndarray | None:
-        """Counts the UTF-8 bytes of text that each token stands for.
-
-        Returns:
-            int64 [vocab_size]; None of words and parts of words, since what is between them, such
-            as a space, depends on their neighbours.
-
-        Example:
-            >>> from jaxformer.text import byte_tokenizer, train_word
-            >>> byte_tokenizer().byte_lengths()[[97, 256]], train_word(["a b"]).byte_lengths()
-            (array([1, 0]), None)
-        """
-        if self._spelling == "joined":
-            return None
-        return np.array([self.byte_length(i) for i in range(self._vocab_size)], np.int64)
 
     def encode(self, text: str) -> np.ndarray:
         """Turns a text into token ids.
@@ -409,67 +244,6 @@ class Tokenizer:
         with _panics_as_errors("the tokenizer cannot decode the tokens"):
             text: str = self._tokenizer.decode(self.ordinary_ids(ids))
         return text
-
-    def token_texts(self, ids: npt.ArrayLike) -> list[str]:
-        """Text of each token by itself.
-
-        Args:
-            ids: integers [tokens].
-
-        Returns:
-            The text of each token, with its spaces; special tokens by their names. Bytes that are
-            only a part of a character stand in angle brackets, in hexadecimal.
-
-        Raises:
-            DataError: an id is no integer, negative, or not in the vocabulary.
-
-        Example:
-            >>> from jaxformer.text import byte_tokenizer
-            >>> byte_tokenizer().token_texts([110, 195, 169, 256])
-            ['n', '⟨C3⟩', '⟨A9⟩', '<|endoftext|>']
-        """
-        return [self._token_text(token_id) for token_id in self._checked(ids)]
-
-    def _token_text(self, token_id: int) -> str:
-        token: str = self._tokenizer.id_to_token(token_id) or ""
-        if token_id in self._special:
-            return token
-        if self._spelling == "marked spaces":
-            byte = fallback_byte(token)
-            return token.replace(MARKED_SPACE, " ") if byte is None else f"⟨{byte:02X}⟩"
-        return byte_token_text(token) if self._is_byte_level else token
-
-    def ordinary_ids(self, ids: npt.ArrayLike) -> list[int]:
-        """Checks token ids, and leaves out those of special tokens, which have no text.
-
-        Args:
-            ids: integers [tokens].
-
-        Raises:
-            DataError: an id is no integer, negative, or not in the vocabulary.
-
-        Example:
-            >>> from jaxformer.text import byte_tokenizer
-            >>> byte_tokenizer().ordinary_ids([104, 105, 256])
-            [104, 105]
-        """
-        return [token_id for token_id in self._checked(ids) if token_id not in self._special]
-
-    def _checked(self, ids: npt.ArrayLike) -> list[int]:
-        array = np.asarray(ids)
-        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-            raise DataError(
-                f"token ids must be integers [tokens], got {array.dtype} of shape {array.shape}; "
-                "decode one sequence at a time"
-            )
-        checked: list[int] = array.tolist()
-        for token_id in checked:
-            if not 0 <= token_id < self._vocab_size:
-                raise DataError(
-                    f"token ids must be at least 0 and less than vocab_size={self._vocab_size}, "
-                    f"got {token_id}; decode with the tokenizer that the ids were made with"
-                )
-        return checked
 
     def stream(self) -> StreamDecoder:
         """Decoder of tokens as they are generated.
