@@ -12,7 +12,7 @@ from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.interop import language_codes
 from jaxformer.interop.sentencepiece_files import Piece, SentencePieceModel, read_sentencepiece
 from jaxformer.interop.sentencepiece_models import convert_sentencepiece
-from jaxformer.interop.tokenizer_settings import TokenizerSettings, add_tokens, set_frame
+from jaxformer.interop.tokenizer_settings import TokenizerSettings, add_tokens, surround
 from jaxformer.interop.word_vocabularies import read_ids
 from jaxformer.text.reading import WITHOUT_ID
 
@@ -25,7 +25,7 @@ __all__ = [
     "has_languages",
     "language_name",
     "language_names",
-    "set_language_frame",
+    "set_language_token",
 ]
 
 _MAX_EXTRA_IDS = 10_000
@@ -51,7 +51,7 @@ def load_t5(path: pathlib.Path, settings: TokenizerSettings) -> tokenizers.Token
         )
     extra_ids = [_control(f"<extra_id_{i}>") for i in reversed(range(extra))]
     tokenizer = _convert(model, path, [*model.pieces, *extra_ids], settings)
-    set_frame(tokenizer, [], [settings.name("eos", "</s>")])
+    surround(tokenizer, [], [settings.name("eos", "</s>")])
     return tokenizer
 
 
@@ -71,7 +71,7 @@ def load_llama(path: pathlib.Path, settings: TokenizerSettings) -> tokenizers.To
         for role, other in (("bos", "<s>"), ("eos", "</s>"))
     }
     before = [names["bos"]] if settings.flag("add_bos_token", False) else []
-    set_frame(tokenizer, before, [names["eos"]] if settings.flag("add_eos_token", False) else [])
+    surround(tokenizer, before, [names["eos"]] if settings.flag("add_eos_token", False) else [])
     return tokenizer
 
 
@@ -102,7 +102,7 @@ def load_fairseq(
     pieces = [*map(_control, first), unknown, *model.pieces[3:], *map(_control, last)]
     tokenizer = _convert(model, path, pieces, settings)
     if kind == "XLMRobertaTokenizer":
-        set_frame(tokenizer, [settings.name("bos", "<s>")], [settings.name("eos", "</s>")])
+        surround(tokenizer, [settings.name("bos", "<s>")], [settings.name("eos", "</s>")])
     return tokenizer
 
 
@@ -139,11 +139,11 @@ def load_marian(
     pieces = _numbered(model, path, ids, unknown, control)
     tokenizer = _convert(model, path, pieces, settings)
     tokenizer.add_tokens([AddedToken(code, normalized=False, special=False) for code in codes])
-    set_frame(tokenizer, [], [settings.name("eos", "</s>")])
+    surround(tokenizer, [], [settings.name("eos", "</s>")])
     return tokenizer
 
 
-def set_language_frame(
+def set_language_token(
     tokenizer: tokenizers.Tokenizer, kind: str, settings: TokenizerSettings, side: str
 ) -> str | None:
     """Puts a language's token around a text, for the kinds of models that read one, in place.
@@ -169,7 +169,7 @@ def set_language_frame(
             is_before = False
     else:
         return None
-    set_frame(tokenizer, [name] if is_before else [], [eos] if is_before else [eos, name])
+    surround(tokenizer, [name] if is_before else [], [eos] if is_before else [eos, name])
     return name
 
 

@@ -18,7 +18,7 @@ from jaxformer.interop.sentencepiece_kinds import (
     load_m2m_100,
     load_marian,
     load_t5,
-    set_language_frame,
+    set_language_token,
 )
 from jaxformer.interop.tokenizer_settings import TokenizerSettings, read_settings
 from jaxformer.interop.word_vocabularies import load_byte_pairs, load_word_pieces
@@ -64,8 +64,8 @@ def load_tokenizers(
     The files are, in this order: `tokenizer.json`; `source.spm`, `target.spm` and `vocab.json`
     (Marian); `spiece.model` (T5); `tokenizer.model` (Llama, Mistral, Gemma);
     `sentencepiece.bpe.model` (mBART, NLLB, XLM-RoBERTa; M2M-100, with `vocab.json`); `vocab.json`
-    and `merges.txt` (GPT-2, OPT, RoBERTa, BART, Qwen); `vocab.txt` (BERT, DistilBERT). What
-    `Tokenizer.encode_framed` puts around a text is what these files, `tokenizer_config.json`,
+    and `merges.txt` (GPT-2, OPT, RoBERTa, BART, Qwen); `vocab.txt` (BERT, DistilBERT). The
+    `surrounding_tokens` of the tokenizers are what these files, `tokenizer_config.json`,
     `special_tokens_map.json` and `added_tokens.json` say.
 
     Args:
@@ -78,7 +78,7 @@ def load_tokenizers(
 
     Returns:
         The tokenizers; None where the folder has none of these files. Their `roles` say which
-        tokens end a text and stand for a masked one, and that texts are read in their frame.
+        tokens end a text and stand for a masked one, and that special tokens surround each text.
 
     Raises:
         CheckpointError: a file is damaged, or its kind is not known, and there is no other.
@@ -129,15 +129,15 @@ def load_tokenizers(
                 f"a language must be one of the model's, such as {some(near)}, got {one!r}"
             )
     if not is_json or chosen or settings.text("tokenizer_class") in (kind, f"{kind}Fast"):
-        language = set_language_frame(made.source, kind, settings, "src")
+        language = set_language_token(made.source, kind, settings, "src")
     if language is not None and settings.text("tgt_lang") not in (None, language):
         target = tokenizers.Tokenizer.from_str(made.source.to_str())
-        set_language_frame(target, kind, settings, "tgt")
+        set_language_token(target, kind, settings, "tgt")
     end = settings.names.get("eos") or (None if is_json else _default_end(made.source))
     roles = TokenRoles(
         end_of_text=TokenRoles.end_of_text if end is None else end,
         mask=settings.names.get("mask", _mask(made.source)),
-        framed=True,
+        surrounded=True,
     )
     source = Tokenizer(made.source, roles)
     return Tokenizers(source, source if target is None else Tokenizer(target, roles))

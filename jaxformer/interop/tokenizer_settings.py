@@ -11,7 +11,7 @@ from tokenizers import AddedToken, processors
 from jaxformer.errors import CheckpointError
 from jaxformer.interop.json_files import read_json_if_there
 
-__all__ = ["TokenizerSettings", "add_tokens", "read_settings", "set_frame", "token_name"]
+__all__ = ["TokenizerSettings", "add_tokens", "read_settings", "surround", "token_name"]
 
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
@@ -128,7 +128,7 @@ def add_tokens(tokenizer: tokenizers.Tokenizer, settings: TokenizerSettings) -> 
     tokenizer.add_special_tokens(list(dict.fromkeys(special)))
 
 
-def set_frame(tokenizer: tokenizers.Tokenizer, before: Sequence[str], after: Sequence[str]) -> None:
+def surround(tokenizer: tokenizers.Tokenizer, before: Sequence[str], after: Sequence[str]) -> None:
     """Sets the special tokens that are put around a text, by their names.
 
     Raises:

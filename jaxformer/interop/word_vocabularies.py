@@ -8,7 +8,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
 from jaxformer.errors import CheckpointError
 from jaxformer.interop.json_files import read_bytes, read_json
-from jaxformer.interop.tokenizer_settings import TokenizerSettings, add_tokens, set_frame
+from jaxformer.interop.tokenizer_settings import TokenizerSettings, add_tokens, surround
 
 __all__ = ["load_byte_pairs", "load_word_pieces", "read_ids"]
 
@@ -59,11 +59,11 @@ def load_byte_pairs(
     if roberta:
         defaults = ("<pad>", "<unk>", "<mask>")
         tokenizer.add_special_tokens([*ends, *(name for name in defaults if name in vocab)])
-        set_frame(tokenizer, [bos], [eos])
+        surround(tokenizer, [bos], [eos])
     else:
         tokenizer.add_special_tokens([name for name in ends if name in vocab])
         before = [bos] if settings.flag("add_bos_token", False) else []
-        set_frame(tokenizer, before, [eos] if settings.flag("add_eos_token", False) else [])
+        surround(tokenizer, before, [eos] if settings.flag("add_eos_token", False) else [])
     return tokenizer
 
 
@@ -101,7 +101,7 @@ def load_word_pieces(folder: pathlib.Path, settings: TokenizerSettings) -> token
     tokenizer.decoder = decoders.WordPiece("##")
     add_tokens(tokenizer, settings)
     tokenizer.add_special_tokens([name for name in names.values() if name in vocab])
-    set_frame(tokenizer, [names["cls"]], [names["sep"]])
+    surround(tokenizer, [names["cls"]], [names["sep"]])
     return tokenizer
 
 

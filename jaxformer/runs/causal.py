@@ -149,12 +149,12 @@ class CausalTask(Task):
 
     def encode(self, one: str) -> np.ndarray:
         """Encodes a text, the spaces around it included: int32 [tokens]."""
-        ids = self.tokenizer.encode(one)
-        return self.checked_length(self._behind_start(ids) if ids.size else ids, one)
+        return self.surrounded(self.tokenizer.encode(one), self._before_text, one)
 
-    def _behind_start(self, ids: np.ndarray) -> np.ndarray:
-        """Tokens of a text behind those that the model reads before every text, if any."""
-        return np.concatenate([self.tokenizer.frame[0], ids]).astype(np.int32)
+    @property
+    def _before_text(self) -> text.SurroundingTokens:
+        """Special tokens before every text; none are behind one that the model continues."""
+        return text.SurroundingTokens(before=self.tokenizer.surrounding_tokens.before)
 
     def log_likelihood(
         self, params: Any, texts: Sequence[str], *, prompts: Sequence[str] | None = None
@@ -182,7 +182,7 @@ class CausalTask(Task):
         """Tokens of a text behind its prompt: the last is predicted, and need not be read."""
         ids = self.tokenizer.encode(one)
         if prompt is None and ids.size:
-            ids = self._behind_start(ids)
+            ids = self._before_text.around(ids)
         if prompt is not None:
             if not ids.size:
                 raise DataError(f"a text behind a prompt must have tokens, got {one!r}; write one")

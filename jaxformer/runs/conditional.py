@@ -99,7 +99,7 @@ class ConditionalTask(Task):
     def _vocabulary(self) -> dict[str, Any]:
         """Which tokens a search may choose, and whose probabilities sum to 1."""
         forbidden, size = self.decoding.forbidden, self.tokenizer.vocab_size
-        if not self.tokenizer.roles.framed:
+        if not self.tokenizer.roles.surrounded:
             return {"vocab_size": size, "forbidden_tokens": forbidden}
         # Of models that were made elsewhere, ids without a token count in the softmax, too.
         beyond = range(size, self.config.model.vocab_size or size)

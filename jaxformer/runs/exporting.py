@@ -44,7 +44,7 @@ def export_run(
 def _tokenizer(run: Run) -> Tokenizer:
     """The tokenizer of what the model reads, which puts its end behind a source by itself."""
     tokenizer = run.task.tokenizers[0]
-    if run.config.model.architecture != "encoder_decoder" or tokenizer.roles.framed:
+    if run.config.model.architecture != "encoder_decoder" or tokenizer.roles.surrounded:
         return tokenizer
     made, end = tokenizers.Tokenizer.from_str(tokenizer.to_json()), tokenizer.roles.end_of_text
     made.post_processor = processors.TemplateProcessing(

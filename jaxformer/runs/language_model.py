@@ -41,8 +41,7 @@ class LanguageModelTask(CausalTask, StreamTask):
 
         The model knows what follows that where windows run on from one document to the next.
         """
-        ids: list[int] = self.tokenizer.encode(prompt).tolist()
-        ids = [*self.tokenizer.frame[0].tolist(), *ids]
+        ids: list[int] = self._before_text.around(self.tokenizer.encode(prompt)).tolist()
         if not ids and self.tokenizer.end_of_text is not None:
             if self.summary.documents > 1 and self.config.data.packing == "windows":
                 return [self.tokenizer.end_of_text]

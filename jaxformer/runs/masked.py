@@ -129,8 +129,8 @@ class MaskedTask(StreamTask):
         ids = []
         for part in parts:
             ids += [self.tokenizer.encode(part), np.array([self.tokenizer.mask], np.int32)]
-        found = np.concatenate(ids[:-1])
-        return self.checked_length(self.tokenizer.in_frame(found) if found.size else found, one)
+        special = self.tokenizer.surrounding_tokens
+        return self.surrounded(np.concatenate(ids[:-1]), special, one)
 
     def _encode_with_mask(self, prompt: str) -> np.ndarray:
         if MASK_IN_TEXT not in prompt:

@@ -82,12 +82,13 @@ class Pretrained:
         target = None if tokenizers is None else tokenizers.target
         special = opened.read_special_tokens(target)
         if target is not None and target_language is not None:
-            before, behind = (frame[frame != target.end_of_text].tolist() for frame in target.frame)
+            around, end = target.surrounding_tokens, target.end_of_text
+            before, after = ([i for i in ids if i != end] for ids in (around.before, around.after))
             # Where the language stands behind a text, as with mBART, the decoder starts with it.
             if before:
                 special = dataclasses.replace(special, forced_first=before[0])
             else:
-                special = dataclasses.replace(special, decoder_start=behind[0])
+                special = dataclasses.replace(special, decoder_start=after[0])
         return cls(opened, special, tokenizers, load_chat_template(opened.path))
 
     @property

@@ -289,8 +289,8 @@ class Task(ViewedTask, abc.ABC):
         Raises:
             DataError: it is empty or too long, or cannot be encoded.
         """
-        ids = self.tokenizer.encode(one.strip())
-        return self.checked_length(self.tokenizer.in_frame(ids) if ids.size else ids, one)
+        ids, special = self.tokenizer.encode(one.strip()), self.tokenizer.surrounding_tokens
+        return self.surrounded(ids, special, one)
 
     def decode(self, ids: npt.ArrayLike) -> str:
         """Decodes tokens: the text, without special tokens; the targets', where there are two.
@@ -300,8 +300,9 @@ class Task(ViewedTask, abc.ABC):
         """
         return self.tokenizer.decode(ids)
 
-    def checked_length(self, ids: np.ndarray, one: str) -> np.ndarray:
-        """Returns the tokens of a text; DataError where there is none, or more than fit."""
+    def surrounded(self, ids: np.ndarray, special: text.SurroundingTokens, one: str) -> np.ndarray:
+        """Tokens of a text with the special ones around them; DataError for none or too many."""
+        ids = special.around(ids) if ids.size else ids
         if not 1 <= ids.size <= self.max_len:
             start = one if len(one) <= 20 else f"{one[:20]}..."
             raise DataError(

@@ -36,6 +36,7 @@ from jaxformer.text.row_scans import scan_rows
 from jaxformer.text.sources import GatheringSource, Source
 from jaxformer.text.stream_cache import cached_stream, default_cache_dir
 from jaxformer.text.stream_decoder import StreamDecoder
+from jaxformer.text.surrounding_tokens import SurroundingTokens
 from jaxformer.text.synthetic import synthetic_pairs
 from jaxformer.text.tables import Table, count_shared
 from jaxformer.text.token_files import TokenFiles, map_token_files
@@ -83,6 +84,7 @@ __all__ = [
     "RowCounts",
     "Source",
     "StreamDecoder",
+    "SurroundingTokens",
     "Table",
     "TokenFiles",
     "TokenRoles",

@@ -65,7 +65,7 @@ def encode_labelled(
 
     Each example is a dict of int32 arrays:
 
-    - tokens: [T], the text, in the tokenizer's frame;
+    - tokens: [T], the text, with the tokenizer's surrounding tokens;
     - lengths: [], T;
     - labels: [], the index of the label in `classes`.
 
@@ -104,10 +104,10 @@ def encode_labelled(
                 f"{line}; correct it, or train on data that has it"
             )
     texts = tokenizer.encode_documents(labelled.texts)
-    around = sum(ids.size for ids in tokenizer.frame)
-    sizes = [(ids.size + around,) for ids in texts]
-    kept, counts = fitting_rows(labelled.lines, sizes, max_len, counts, ends=around)
-    encoded = {i: tokenizer.in_frame(texts[i]) for i in kept}
+    special = tokenizer.surrounding_tokens
+    sizes = [(ids.size + special.size,) for ids in texts]
+    kept, counts = fitting_rows(labelled.lines, sizes, max_len, counts, ends=special.size)
+    encoded = {i: special.around(texts[i]) for i in kept}
     examples = [
         {
             "tokens": encoded[i],

@@ -10,6 +10,7 @@ import numpy as np
 from jaxformer.errors import DataError
 from jaxformer.text.files import read_lines
 from jaxformer.text.row_counts import RowCounts, fitting_rows
+from jaxformer.text.surrounding_tokens import SurroundingTokens
 from jaxformer.text.tables import Table
 from jaxformer.text.tokenizers import Tokenizer
 
@@ -105,7 +106,8 @@ def encode_pairs(
 
     Each example is a dict of int32 arrays:
 
-    - source_tokens: [S], the source and the end of text, or the source in the tokenizer's frame;
+    - source_tokens: [S], the source and the end of text, or the source with the tokenizer's
+      surrounding tokens;
     - tokens: [T], the input of the decoder: the start, and the target;
     - labels: [T], the token after each: the target and the end of text;
     - source_lengths: [], S;
@@ -137,22 +139,18 @@ def encode_pairs(
         >>> print(counts)
         2 pairs read, 1 kept; 1 too long (line 2)
     """
-    before, behind = _source_frame(source_tokenizer)
+    special = _around_source(source_tokenizer)
     target_end = _end_of_text(target_tokenizer)
     starts = [target_end] if start is None else list(start)
     sources = source_tokenizer.encode_documents(pairs.sources)
     targets = target_tokenizer.encode_documents(pairs.targets)
-    around = before.size + behind.size
     empty = [not (s.size and t.size) for s, t in zip(sources, targets, strict=True)]
     sizes = [
-        (0, 0) if none else (s.size + around, t.size + len(starts))
+        (0, 0) if none else (s.size + special.size, t.size + len(starts))
         for none, s, t in zip(empty, sources, targets, strict=True)
     ]
     kept, counts = fitting_rows(pairs.lines, sizes, max_len, counts, ends=0)
-    examples = [
-        _example(np.concatenate([before, sources[i], behind]), targets[i], starts, target_end)
-        for i in kept
-    ]
+    examples = [_example(special.around(sources[i]), targets[i], starts, target_end) for i in kept]
     return examples, pairs.take(kept), counts
 
 
@@ -176,18 +174,17 @@ def encode_source(text: str, tokenizer: Tokenizer, max_len: int) -> np.ndarray:
         >>> encode_source("no ", byte_tokenizer(), max_len=3)
         array([110, 111, 256], dtype=int32)
     """
-    before, behind = _source_frame(tokenizer)
-    around = before.size + behind.size
+    special = _around_source(tokenizer)
     ids = tokenizer.encode(text.strip())
     if ids.size == 0:
         raise DataError(f"a sentence to translate must have text, got {text!r}; write one")
-    if ids.size + around > max_len:
+    if ids.size + special.size > max_len:
         start = text if len(text) <= 20 else f"{text[:20]}..."
         raise DataError(
             f"a sentence to translate must have at most max_len={max_len} tokens, the end of text "
-            f"included, got {ids.size + around} for {start!r}; cut it into shorter ones"
+            f"included, got {ids.size + special.size} for {start!r}; cut it into shorter ones"
         )
-    return np.concatenate([before, ids, behind]).astype(np.int32)
+    return special.around(ids)
 
 
 def _example(
@@ -196,7 +193,7 @@ def _example(
     # What the decoder reads and what it predicts are views of one array.
     between = np.concatenate([starts, target, [target_end]]).astype(np.int32)
     return {
-        "source_tokens": source.astype(np.int32),
+        "source_tokens": source,
         "tokens": between[:-1],
         "labels": between[1:],
         "source_lengths": np.array(source.size, np.int32),
@@ -204,11 +201,11 @@ def _example(
     }
 
 
-def _source_frame(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens before and behind a source: the tokenizer's frame, or the end of text."""
-    if tokenizer.roles.framed:
-        return tokenizer.frame
-    return np.zeros(0, np.int32), np.array([_end_of_text(tokenizer)], np.int32)
+def _around_source(tokenizer: Tokenizer) -> SurroundingTokens:
+    """Special tokens around a source: those of the tokenizer, or the end of text behind it."""
+    if tokenizer.roles.surrounded:
+        return tokenizer.surrounding_tokens
+    return SurroundingTokens(after=(_end_of_text(tokenizer),))
 
 
 def _end_of_text(tokenizer: Tokenizer) -> int:

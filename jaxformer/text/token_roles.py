@@ -16,10 +16,10 @@ class TokenRoles:
     Args:
         end_of_text: name of the token that ends a document, such as "</s>".
         mask: name of the token that stands for one to be predicted, such as "[MASK]".
-        framed: whether the model reads every text with the special tokens around it that the
-            tokenizer's own template has, such as [CLS] and [SEP].
+        surrounded: whether the model reads every text with the special tokens around it that the
+            tokenizer's own post-processor has, such as [CLS] and [SEP].
     """
 
     end_of_text: str = END_OF_TEXT
     mask: str = MASK
-    framed: bool = False
+    surrounded: bool = False

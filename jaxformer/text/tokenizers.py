@@ -16,10 +16,10 @@ from tokenizers import models
 from jaxformer.errors import DataError
 from jaxformer.storage import open_regular
 from jaxformer.text.charsmaps import Charsmap
-from jaxformer.text.framing import Frame, frame_of
 from jaxformer.text.pieces import calls, find_cut, require_known, require_texts
 from jaxformer.text.reading import reading_copy
 from jaxformer.text.stream_decoder import StreamDecoder
+from jaxformer.text.surrounding_tokens import SurroundingTokens, template_tokens
 from jaxformer.text.token_roles import TokenRoles
 from jaxformer.text.vocabulary import Vocabulary
 
@@ -34,8 +34,8 @@ class Tokenizer(Vocabulary):
     """Turns text into token ids and back; a thin wrapper over one of the `tokenizers` library.
 
     Special tokens, such as the end of text, are never read from text: text that happens to hold
-    their spelling is ordinary text. Only `encode_framed` puts some around it, and texts are neither
-    cut off nor filled up, whatever the file of a tokenizer that was made elsewhere says.
+    their spelling is ordinary text. `encode` puts none around it (see `surrounding_tokens`), and
+    texts are neither cut off nor filled up, whatever the file of a tokenizer made elsewhere says.
 
     Args:
         tokenizer: tokenizer of the library; its `encode_special_tokens` is set, truncation and
@@ -84,23 +84,27 @@ class Tokenizer(Vocabulary):
         return reading_copy(self._tokenizer)
 
     @functools.cached_property
-    def frame(self) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens before and behind every text that the model reads; none unless `roles.framed`.
+    def surrounding_tokens(self) -> SurroundingTokens:
+        """Special tokens that the model reads around every text; none unless `roles.surrounded`.
 
-        They are those of the tokenizer's own template.
+        They are those of the tokenizer's own post-processor, such as [CLS] and [SEP], or an end of
+        text; `surrounding_tokens.around(ids)` puts them around the tokens of a text.
+
+        Raises:
+            DataError: the post-processor is not known.
 
         Example:
+            >>> from tokenizers import processors
             >>> from jaxformer.text import byte_tokenizer
-            >>> [ids.tolist() for ids in byte_tokenizer().frame]
-            [[], []]
+            >>> library_tokenizer = tokenizers.Tokenizer.from_str(byte_tokenizer().to_json())
+            >>> library_tokenizer.post_processor = processors.TemplateProcessing(
+            ...     single="$A <|endoftext|>", special_tokens=[("<|endoftext|>", 256)]
+            ... )
+            >>> tokenizer = Tokenizer(library_tokenizer, TokenRoles(surrounded=True))
+            >>> tokenizer.surrounding_tokens.around(tokenizer.encode("ab"))
+            array([ 97,  98, 256], dtype=int32)
         """
-        before, behind = self._frame if self.roles.framed else ([], [])
-        return np.array(before, np.int32), np.array(behind, np.int32)
-
-    def in_frame(self, ids: np.ndarray) -> np.ndarray:
-        """Tokens of a text with its frame around them: int32 [tokens]."""
-        before, behind = self.frame
-        return np.concatenate([before, ids, behind]).astype(np.int32)
+        return template_tokens(self._tokenizer) if self.roles.surrounded else SurroundingTokens()
 
     def with_roles(self, roles: TokenRoles) -> "Tokenizer":
         """The same vocabulary with other roles.
@@ -142,42 +146,6 @@ class Tokenizer(Vocabulary):
             array([1, 0, 1], dtype=int32)
         """
         return self.encode_documents([text])[0]
-
-    def encode_framed(self, text: str) -> np.ndarray:
-        """Turns a text into token ids, with the special tokens that its model reads around it.
-
-        They are those of the tokenizer's post-processor, such as [CLS] and [SEP], or an end of
-        text; where it has none, these are the tokens of `encode`.
-
-        Args:
-            text: text of any length; the spelling of a special token in it is ordinary text.
-
-        Returns:
-            int32 [tokens].
-
-        Raises:
-            DataError: as for `encode`, or the post-processor is not known.
-
-        Example:
-            >>> from tokenizers import processors
-            >>> from jaxformer.text import byte_tokenizer
-            >>> byte_tokenizer().encode_framed("ab")
-            array([97, 98], dtype=int32)
-            >>> library_tokenizer = tokenizers.Tokenizer.from_str(byte_tokenizer().to_json())
-            >>> library_tokenizer.post_processor = processors.TemplateProcessing(
-            ...     single="$A <|endoftext|>", special_tokens=[("<|endoftext|>", 256)]
-            ... )
-            >>> Tokenizer(library_tokenizer).encode_framed("ab")
-            array([ 97,  98, 256], dtype=int32)
-        """
-        before, after = self._frame
-        return np.concatenate(
-            [np.array(before, np.int32), self.encode(text), np.array(after, np.int32)]
-        )
-
-    @functools.cached_property
-    def _frame(self) -> Frame:
-        return frame_of(self._tokenizer)
 
     def encode_documents(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Turns several texts into token ids, on all cores.

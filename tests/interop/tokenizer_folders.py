@@ -205,6 +205,11 @@ def expected(name, folder):
     return {"source": source, "target": target, "size": len(tokenizer)}
 
 
+def ids_with_special_tokens(tokenizer, text):
+    """Ids of a text with the special tokens around it, by a tokenizer of jaxformer."""
+    return tokenizer.surrounding_tokens.around(tokenizer.encode(text)).tolist()
+
+
 def expected_chats(folder):
     """Ids of transformers of each conversation, with and without the beginning of an answer."""
     import transformers

@@ -84,7 +84,7 @@ def test_likelihood_counts_the_first_token_where_one_is_before_it(folders):
     np.testing.assert_allclose(found.log_likelihood, expected, rtol=1e-5)
 
 
-def test_masks_are_filled_within_the_frame(folders):
+def test_masks_are_filled_within_the_special_tokens(folders):
     folder, config, params = folders("bert")
     run = runs.open_run(folder)
     ((fills,),) = [run.fill_masks("the cat [MASK] on", 3)]
