@@ -12,8 +12,8 @@ import jax
 from jaxformer.config import LoraConfig
 from jaxformer.memory import readable_bytes
 from jaxformer.runs.memory import split_shapes
-from jaxformer.runs.start import new_parameters, start_params
-from jaxformer.runs.stored import load_base
+from jaxformer.runs.start import new_parameters
+from jaxformer.runs.stored import load_base, start_params
 from jaxformer.runs.task import Task
 from jaxformer.training import combine_low_rank, low_rank_params, make_optimizer
 from jaxformer.training.losses import Combine

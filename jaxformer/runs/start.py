@@ -1,9 +1,4 @@
-"""Parameters that a run starts from: those of another run, or of a folder of Hugging Face."""
-
-from collections.abc import Mapping
-from typing import Any
-
-import jax
+"""What a run starts from, without its weights: which parameters they lack, and their SHA-256."""
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.runs.classification import ClassificationTask
@@ -12,59 +7,10 @@ from jaxformer.runs.memory import param_shapes
 from jaxformer.runs.pretrained import Pretrained
 from jaxformer.runs.pretrained_tokens import is_pretrained
 from jaxformer.runs.start_config import folder_and_step, read_pretrained, start_class
-from jaxformer.runs.stored import stored_params
 from jaxformer.runs.task import Task
-from jaxformer.training import SingleRunner
 from jaxformer.training.checkpoint_manifest import checkpoint_fingerprint
-from jaxformer.training.parallel import Runner
 
-__all__ = ["new_parameters", "start_digest", "start_fingerprint", "start_params"]
-
-
-def start_params(task: Task, runner: Runner) -> tuple[Any, str]:
-    """Parameters that a new run starts from, and a line that says whose they are.
-
-    Args:
-        task: before the first step, the init_from of its config set.
-        runner: of the training. Where it splits parameters, no device ever has them all.
-
-    Raises:
-        CheckpointError: the checkpoint is missing or damaged, or has other parameters.
-    """
-    assert task.config.init_from is not None
-    folder, step = folder_and_step(task.config.init_from)
-    loads = SingleRunner() if runner.has_all_params else runner
-    if is_pretrained(folder):
-        params = read_pretrained(task.config).read_params(loads)
-        report = f"starting from the weights and tokenizers of {folder}"
-    else:
-        kind = start_class(type(task), task.config, read_run_config(folder))
-        params = stored_params(kind.load(folder, read_run_config(folder)), folder, step, loads)
-        report = f"starting from the weights and tokenizers of {folder} at step {step}"
-    params = _with_rows(params, task.max_len)
-    if not (new := new_parameters(task)):
-        return params, report
-    drawn = loads.create(task.draw_params, jax.random.key(task.config.seed))
-    # An encoder that predicts tokens may have an output table too, which classes do not need.
-    taken = {name: _part(params[name], drawn[name]) for name in drawn if name not in new}
-    return {**drawn, **taken}, f"{report}; the scores of the classes start anew"
-
-
-def _part(params: Any, like: Any) -> Any:
-    """The parameters that another tree of parameters has, too."""
-    if not isinstance(like, Mapping):
-        return params
-    return {name: _part(params[name], inner) for name, inner in like.items()}
-
-
-def _with_rows(params: Any, max_len: int) -> Any:
-    """Parameters whose tables of learned positions have their first max_len rows."""
-
-    def cut(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
-        of_positions = [str(entry.key) for entry in path[-2:]] == ["positions", "embedding"]
-        return leaf[:max_len] if of_positions and leaf.shape[0] > max_len else leaf
-
-    return jax.tree_util.tree_map_with_path(cut, params)
+__all__ = ["new_parameters", "start_digest", "start_fingerprint"]
 
 
 def new_parameters(task: Task) -> tuple[str, ...]:

@@ -1,20 +1,35 @@
-"""The parameters that a run folder stores: all of a model's, or with LoRA those beside its base."""
+"""Parameters that a run stores, and those that it starts from.
+
+A run stores all parameters of its model, or with LoRA the matrices beside its base, which is what
+it started from. That can be a run with LoRA itself, so the two are loaded by each other.
+"""
 
 import dataclasses
 import os
 import pathlib
+from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+import jax
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.runs.folder import CHECKPOINTS
+from jaxformer.runs.folder import CHECKPOINTS, read_run_config
 from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.memory import param_shapes, split_shapes
+from jaxformer.runs.pretrained_tokens import is_pretrained
+from jaxformer.runs.start import new_parameters, start_digest
+from jaxformer.runs.start_config import (
+    folder_and_step,
+    read_pretrained,
+    source_folder,
+    start_class,
+)
 from jaxformer.runs.task import Task
-from jaxformer.training import Checkpoints, combine_low_rank, merge_low_rank
+from jaxformer.training import Checkpoints, SingleRunner, combine_low_rank, merge_low_rank
 from jaxformer.training.parallel import Runner
 
-__all__ = ["load_base", "stored_params", "write_base"]
+__all__ = ["load_base", "start_params", "stored_params", "write_base"]
 
 _BASE = "base.json"
 
@@ -41,9 +56,6 @@ def write_base(draft: pathlib.Path, folder: pathlib.Path, config: ExperimentConf
         folder: the run folder that the draft becomes.
         config: as `with_start` returns it.
     """
-    from jaxformer.runs.start import start_digest  # which imports this file
-    from jaxformer.runs.start_config import source_folder
-
     path = os.path.abspath(source_folder(config) or "")
     relative = os.path.relpath(path, os.path.abspath(folder))
     write_json(draft / _BASE, _Base(path, relative, start_digest(config))._asdict())
@@ -66,10 +78,6 @@ def load_base(
     Raises:
         CheckpointError: they are missing or damaged, or others than those of the training.
     """
-    # A base can be a run with LoRA itself, so that these functions need each other.
-    from jaxformer.runs.start import new_parameters, start_digest, start_params
-    from jaxformer.runs.start_config import source_folder
-
     record = read_json(folder / _BASE, lambda values: _Base(**values))
     started, source = task.config.init_from, source_folder(task.config)
     assert started is not None
@@ -130,3 +138,49 @@ def stored_params(
 def _restored(folder: pathlib.Path, step: int | None, runner: Runner, shapes: Any) -> Any:
     with Checkpoints(folder / CHECKPOINTS, read_only=True) as checkpoints:
         return checkpoints.restore_params(runner.template(shapes), step)
+
+
+def start_params(task: Task, runner: Runner) -> tuple[Any, str]:
+    """Parameters that a new run starts from, and a line that says whose they are.
+
+    Args:
+        task: before the first step, the init_from of its config set.
+        runner: of the training. Where it splits parameters, no device ever has them all.
+
+    Raises:
+        CheckpointError: the checkpoint is missing or damaged, or has other parameters.
+    """
+    assert task.config.init_from is not None
+    folder, step = folder_and_step(task.config.init_from)
+    loads = SingleRunner() if runner.has_all_params else runner
+    if is_pretrained(folder):
+        params = read_pretrained(task.config).read_params(loads)
+        report = f"starting from the weights and tokenizers of {folder}"
+    else:
+        kind = start_class(type(task), task.config, read_run_config(folder))
+        params = stored_params(kind.load(folder, read_run_config(folder)), folder, step, loads)
+        report = f"starting from the weights and tokenizers of {folder} at step {step}"
+    params = _with_rows(params, task.max_len)
+    if not (new := new_parameters(task)):
+        return params, report
+    drawn = loads.create(task.draw_params, jax.random.key(task.config.seed))
+    # An encoder that predicts tokens may have an output table too, which classes do not need.
+    taken = {name: _part(params[name], drawn[name]) for name in drawn if name not in new}
+    return {**drawn, **taken}, f"{report}; the scores of the classes start anew"
+
+
+def _part(params: Any, like: Any) -> Any:
+    """The parameters that another tree of parameters has, too."""
+    if not isinstance(like, Mapping):
+        return params
+    return {name: _part(params[name], inner) for name, inner in like.items()}
+
+
+def _with_rows(params: Any, max_len: int) -> Any:
+    """Parameters whose tables of learned positions have their first max_len rows."""
+
+    def cut(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
+        of_positions = [str(entry.key) for entry in path[-2:]] == ["positions", "embedding"]
+        return leaf[:max_len] if of_positions and leaf.shape[0] > max_len else leaf
+
+    return jax.tree_util.tree_map_with_path(cut, params)

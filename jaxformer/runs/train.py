@@ -16,9 +16,9 @@ from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs import folder as files
 from jaxformer.runs.lora import adapt
 from jaxformer.runs.memory import require_training_memory
-from jaxformer.runs.start import start_fingerprint, start_params
+from jaxformer.runs.start import start_fingerprint
 from jaxformer.runs.start_config import source_folder, with_start
-from jaxformer.runs.stored import write_base
+from jaxformer.runs.stored import start_params, write_base
 from jaxformer.runs.task import Task
 from jaxformer.runs.trained import task_class
 from jaxformer.text import BucketedBatches

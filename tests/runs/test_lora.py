@@ -20,8 +20,8 @@ from jaxformer.config import (
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs.lora import adapt
 from jaxformer.runs.memory import split_shapes, state_shapes
-from jaxformer.runs.start import start_params
 from jaxformer.runs.start_config import with_start
+from jaxformer.runs.stored import start_params
 from jaxformer.training import SingleRunner
 from tests.runs import tiny
 from tests.training import saved

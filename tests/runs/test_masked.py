@@ -11,7 +11,7 @@ from jaxformer import runs
 from jaxformer.config import MeshConfig, MeshRule, SamplesConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.models import MaskedLanguageModel
-from jaxformer.runs.start import start_params
+from jaxformer.runs.stored import start_params
 from jaxformer.training import SingleRunner, make_runner
 from tests.runs import test_classification, tiny
 

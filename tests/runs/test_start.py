@@ -18,8 +18,9 @@ from jaxformer.config import (
     config_to_toml,
 )
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.runs.start import start_fingerprint, start_params
+from jaxformer.runs.start import start_fingerprint
 from jaxformer.runs.start_config import with_start
+from jaxformer.runs.stored import start_params
 from jaxformer.training import SingleRunner, make_runner
 from tests.runs import tiny
 from tests.training import saved
