@@ -33,7 +33,8 @@ class Train:
     Any key of the config can be overridden behind its path: jaxformer train CONFIG
     --optimizer.learning-rate 3e-4. jaxformer train CONFIG --help lists them all, with the
     config's values. With --init-from RUN, training starts from the weights of
-    another run, or of a folder of Hugging Face.
+    another run, or of a folder of Hugging Face. A run with LoRA whose base has moved is resumed
+    with --base FOLDER, where it lies now.
     """
 
     config: tyro.conf.Positional[str]
@@ -250,6 +251,10 @@ class Convert:
 
     target_language: str | None = None
     """Likewise the one that is written, such as kan_Knda or kn."""
+
+    base: pathlib.Path | None = None
+    """Of a run with LoRA, where the run or folder lies now whose weights it has matrices beside;
+    where it was in training when not given."""
 
 
 @dataclasses.dataclass(frozen=True)

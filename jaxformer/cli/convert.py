@@ -14,6 +14,6 @@ def convert(command: Convert) -> None:
         runs.convert(
             command.source, command.target, step=command.step, model_type=command.model_type,
             dtype=command.dtype, ignore=command.ignore, source_language=command.source_language,
-            target_language=command.target_language,
+            target_language=command.target_language, base=command.base,
         )
     )  # fmt: skip

@@ -4,21 +4,20 @@ import atexit
 import contextlib
 import pathlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from jaxformer import stopping
 from jaxformer.cli.mistakes import message_and_status
-from jaxformer.errors import ConfigError
 
 if TYPE_CHECKING:
     from jaxformer.training.parallel import HostWatch
 
-__all__ = ["LAUNCH_HELP", "pop_launch", "several_hosts"]
+__all__ = ["LAUNCH_FLAGS", "LAUNCH_HELP", "several_hosts"]
 
 # Of the launch, and so no keys of a config, which is the same in all processes. Names and types
 # are those of `jaxformer.training.parallel.Launch`.
-_FLAGS: dict[str, type] = {
+LAUNCH_FLAGS: dict[str, type] = {
     "--coordinator": str, "--num-processes": int, "--process-id": int, "--start-timeout": int,
     "--host-timeout": int,
 }  # fmt: skip
@@ -28,46 +27,6 @@ LAUNCH_HELP = (
     "--coordinator HOST:PORT of the first process, --num-processes N and --process-id I, and for "
     "all launches --start-timeout and --host-timeout in seconds (docs/devices.md)."
 )
-
-
-def pop_launch(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Takes the flags of the launch out of the words of a command line.
-
-    Args:
-        words: flags and values.
-
-    Returns:
-        The arguments of `Launch` that are given, and the other words.
-
-    Raises:
-        ConfigError: a flag has no value, or one of the wrong type, or is given twice.
-
-    Example:
-        >>> pop_launch(["--process-id", "1", "--training.steps", "5"])
-        ({'process_id': 1}, ['--training.steps', '5'])
-    """
-    launch: dict[str, Any] = {}
-    rest: list[str] = []
-    left = list(words)
-    while left:
-        word = left.pop(0)
-        flag, equals, value = word.partition("=")
-        flag = flag.replace("_", "-")
-        if flag not in _FLAGS:
-            rest.append(word)
-            continue
-        if not equals:
-            if not left or left[0].startswith("--"):
-                raise ConfigError(f"{flag} must have a value, got none")
-            value = left.pop(0)
-        name = flag.removeprefix("--").replace("-", "_")
-        if name in launch:
-            raise ConfigError(f"{flag} must be given once, got it twice")
-        try:
-            launch[name] = _FLAGS[flag](value)
-        except ValueError:
-            raise ConfigError(f"{flag} must be an integer, got {value!r}") from None
-    return launch, rest
 
 
 @contextlib.contextmanager

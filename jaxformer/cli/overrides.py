@@ -143,7 +143,8 @@ def override_config(
         description=(
             "Overrides of the config; each shows its value there. Another kind, with the defaults "
             f"of its own: {', '.join(_kind_flags(config, ''))}. Its keys can be set as well; "
-            f"those without a default keep their value. {LAUNCH_HELP}"
+            f"those without a default keep their value. {LAUNCH_HELP} To resume a run with LoRA "
+            "whose base has moved: --base FOLDER."
         ),
         config=(tyro.conf.AvoidSubcommands,),
     )

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tyro
@@ -14,7 +14,7 @@ import tyro
 from jaxformer import errors
 from jaxformer.cli.terminal import flush, show, width
 
-__all__ = ["parse"]
+__all__ = ["parse", "pop_flags"]
 
 _STYLE = re.compile(r"\x1b\[[\d;]*m")  # of a terminal
 _BOX = re.compile("[\u2500-\u257f]+")
@@ -33,6 +33,49 @@ def parse(kind: Any, **arguments: Any) -> Any:
             show(_wrapped(line), styled=True)
         flush()
         raise
+
+
+def pop_flags(
+    words: Sequence[str], kinds: Mapping[str, Callable[[str], Any]]
+) -> tuple[dict[str, Any], list[str]]:
+    """Takes flags that are no keys of a config out of the words of a command line.
+
+    Args:
+        words: flags and values.
+        kinds: by flag, what makes its value of a word: `int`, `str` or `pathlib.Path`.
+
+    Returns:
+        The values of those that are given, by name, and the other words.
+
+    Raises:
+        ConfigError: a flag has no value, or one of the wrong type, or is given twice.
+
+    Example:
+        >>> pop_flags(["--process-id", "1", "--training.steps", "5"], {"--process-id": int})
+        ({'process_id': 1}, ['--training.steps', '5'])
+    """
+    values: dict[str, Any] = {}
+    rest: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        flag, equals, value = word.partition("=")
+        flag = flag.replace("_", "-")
+        if flag not in kinds:
+            rest.append(word)
+            continue
+        if not equals:
+            if not left or left[0].startswith("--"):
+                raise errors.ConfigError(f"{flag} must have a value, got none")
+            value = left.pop(0)
+        name = flag.removeprefix("--").replace("-", "_")
+        if name in values:
+            raise errors.ConfigError(f"{flag} must be given once, got it twice")
+        try:
+            values[name] = kinds[flag](value)
+        except ValueError:
+            raise errors.ConfigError(f"{flag} must be an integer, got {value!r}") from None
+    return values, rest
 
 
 @contextlib.contextmanager

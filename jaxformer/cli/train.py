@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jaxformer.cli.commands import Evaluate, Train
 from jaxformer.cli.figures import cannot_draw, write_figure
-from jaxformer.cli.hosts import pop_launch, several_hosts
+from jaxformer.cli.hosts import LAUNCH_FLAGS, several_hosts
 from jaxformer.cli.opening import open_for
 from jaxformer.cli.overrides import (
     config_path,
@@ -18,6 +18,7 @@ from jaxformer.cli.overrides import (
     override_config,
     split_cpu_for,
 )
+from jaxformer.cli.parsing import pop_flags
 from jaxformer.cli.terminal import flush, for_terminal, lasting_output, show, width
 from jaxformer.config import ExperimentConfig, changed_settings
 from jaxformer.errors import ConfigError, DataError, StorageError
@@ -38,17 +39,24 @@ def train(words: Sequence[str]) -> None:
     said about it: it goes on where standard output is gone.
 
     Args:
-        words: config, and flags of the config.
+        words: config, flags of the config, of the launch on several hosts, and `--base`.
     """
     with lasting_output():
         path, overrides = config_path(Train, words, prog="jaxformer train")
-        launch, overrides = pop_launch(overrides)
+        launch, overrides = pop_flags(overrides, LAUNCH_FLAGS)
+        own, overrides = pop_flags(overrides, {"--base": pathlib.Path})
         loaded = load_with_start(path, overrides)
         config = override_config(loaded, overrides, prog=f"jaxformer train {path}")
-        _train(config, launch, implied_settings(loaded, config, overrides))
+        implied = implied_settings(loaded, config, overrides)
+        _train(config, launch, implied, own.get("base"))
 
 
-def _train(config: ExperimentConfig, launch: dict[str, Any], implied: Sequence[str]) -> None:
+def _train(
+    config: ExperimentConfig,
+    launch: dict[str, Any],
+    implied: Sequence[str],
+    base: pathlib.Path | None,
+) -> None:
     split_cpu_for(config)
     assert config.out is not None  # load_config fills it in
     folder = pathlib.Path(config.out)
@@ -57,14 +65,15 @@ def _train(config: ExperimentConfig, launch: dict[str, Any], implied: Sequence[s
             show(line)
         from jaxformer import runs
 
-        result = runs.train_run(config, on_start=_print_start if is_first else None)
+        on_start = _print_start if is_first else None
+        result = runs.train_run(config, on_start=on_start, base=base)
         if result.stop_signal is not None:
             flush()  # so that the line is the last one
             say_stopped(result.stop_signal, for_terminal(saved_note(result.step, folder)))
             sys.exit(128 + result.stop_signal)
         result = result._replace(params=None)  # so that there is room for those of the best step
         if is_first:
-            _report(folder, result)
+            _report(folder, result, base)
 
 
 def _print_start(task: "Task") -> None:
@@ -94,7 +103,7 @@ def _changed_paragraphs(config: ExperimentConfig) -> list[str]:
     ]  # fmt: skip
 
 
-def _report(folder: pathlib.Path, result: "FitResult") -> None:
+def _report(folder: pathlib.Path, result: "FitResult", base: pathlib.Path | None) -> None:
     """Reports on a finished training run: its best checkpoint, loss curve, samples, run folder."""
     import jax
 
@@ -102,7 +111,7 @@ def _report(folder: pathlib.Path, result: "FitResult") -> None:
 
     show()
     try:
-        run = runs.open_run(folder)
+        run = runs.open_run(folder, base=base)
     except ConfigError as error:  # the devices of one host have no room for it
         show(f"neither samples nor a loss curve, because {error}")
         show(f"run folder: {folder}")

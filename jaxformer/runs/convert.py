@@ -30,6 +30,7 @@ def convert(
     ignore: Sequence[str] = (),
     source_language: str | None = None,
     target_language: str | None = None,
+    base: str | os.PathLike[str] | None = None,
 ) -> str:
     """Converts a run to a folder of Hugging Face, or such a folder to a run.
 
@@ -49,6 +50,7 @@ def convert(
             several, in its own names, such as "eng_Latn" or "en"; what the folder says when not
             given.
         target_language: language that is written, likewise.
+        base: of a run with LoRA, where its base lies now; as in `open_run`.
 
     Returns:
         What was written, in a line.
@@ -63,6 +65,7 @@ def convert(
     to_file, imports = target.suffix == ".safetensors", is_pretrained(source)
     for name, value, fits in (
         ("model_type", model_type, not to_file and not imports), ("step", step, not imports),
+        ("base", base, not imports),
         ("dtype", dtype, imports or not to_file), ("ignore", ignore or None, imports),
         ("source_language", source_language, imports and not to_file),
         ("target_language", target_language, imports and not to_file),
@@ -72,7 +75,7 @@ def convert(
                 f"{name} has no effect on what is written here, got {value}; remove it"
             )
     if to_file:
-        run = open_run(source, step, dtype=dtype, ignore=ignore)
+        run = open_run(source, step, dtype=dtype, ignore=ignore, base=base)
         save_params(target, run.config.model, run.params)
         return f"wrote the parameters to {target}, and the config to {target.with_suffix('.toml')}"
     require_free(target, "target")
@@ -81,7 +84,7 @@ def convert(
             source, target, dtype=dtype, param_dtype=dtype, ignore=tuple(ignore),
             source_language=source_language, target_language=target_language,
         )  # fmt: skip
-    run = open_run(source, step)
+    run = open_run(source, step, base=base)
     written = export_run(run, target, model_type=model_type, dtype=dtype)
     return f"wrote a {written} model to {target}"
 

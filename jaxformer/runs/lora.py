@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -36,7 +37,10 @@ class Adapted(NamedTuple):
     combine: Combine | None
 
 
-def adapt(task: Task, resumed: pathlib.Path | None, runner: Runner) -> tuple[Task, Adapted]:
+def adapt(
+    task: Task, resumed: pathlib.Path | None, runner: Runner,
+    moved: str | os.PathLike[str] | None = None,
+) -> tuple[Task, Adapted]:  # fmt: skip
     """Loads the base of a run with LoRA, and draws the matrices beside it.
 
     Args:
@@ -44,6 +48,7 @@ def adapt(task: Task, resumed: pathlib.Path | None, runner: Runner) -> tuple[Tas
         resumed: run folder that is resumed, whose base must be the one that it began with; None
             for a new run.
         runner: of the training.
+        moved: where the base of a resumed run lies now; where it was when not given.
 
     Returns:
         The task, in whose report there is what is trained; and what `fit` takes.
@@ -59,7 +64,7 @@ def adapt(task: Task, resumed: pathlib.Path | None, runner: Runner) -> tuple[Tas
         base, start = start_params(task, runner)
         new, report = new_parameters(task), (start,)
     else:
-        base, new = load_base(task, resumed, runner)
+        base, new = load_base(task, resumed, runner, moved)
     frozen = {name: inner for name, inner in base.items() if name not in new}
     shapes = jax.eval_shape(lambda: frozen)
     draw = functools.partial(low_rank_params, shapes, rank=lora.rank, targets=lora.targets)

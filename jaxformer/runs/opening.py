@@ -1,5 +1,6 @@
 """Opening a run, or a folder of Hugging Face, to be used."""
 
+import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -33,7 +34,7 @@ def open_run(
     ignore: Sequence[str] = (),
     source_language: str | None = None,
     target_language: str | None = None,
-    base: str | pathlib.Path | None = None,
+    base: str | os.PathLike[str] | None = None,
 ) -> Run:
     """Opens a run folder, and verifies what it reads of it; or a folder of Hugging Face.
 

@@ -62,7 +62,7 @@ def write_base(draft: pathlib.Path, folder: pathlib.Path, config: ExperimentConf
 
 
 def load_base(
-    task: Task, folder: pathlib.Path, runner: Runner, base: str | pathlib.Path | None = None
+    task: Task, folder: pathlib.Path, runner: Runner, base: str | os.PathLike[str] | None = None
 ) -> tuple[Any, tuple[str, ...]]:
     """Loads the weights that a run with LoRA has matrices beside, and verifies them.
 
@@ -84,14 +84,16 @@ def load_base(
     if base is None:
         own, moved = pathlib.Path(record.path), folder / record.relative
         base = moved if moved.exists() and not own.exists() else own
-    config = dataclasses.replace(task.config, init_from=f"{base}{started[len(str(source)) :]}")
+    config = dataclasses.replace(
+        task.config, init_from=f"{os.fspath(base)}{started[len(str(source)) :]}"
+    )
     started_there = dataclasses.replace(task, config=config)
 
     def missing(what: str) -> CheckpointError:
         return CheckpointError(
             f"{folder} has the matrices of LoRA alone, and the weights beside them, "
-            f"{config.init_from}, {what}; restore it, or to use the run say where it lies now: "
-            "--base FOLDER, in Python open_run(..., base=FOLDER)"
+            f"{config.init_from}, {what}; restore it, or say where it lies now: --base FOLDER, in "
+            "Python base=FOLDER"
         )
 
     try:
@@ -109,7 +111,7 @@ def load_base(
 
 def stored_params(
     task: Task, folder: pathlib.Path, step: int | None, runner: Runner,
-    base: str | pathlib.Path | None = None,
+    base: str | os.PathLike[str] | None = None,
 ) -> Any:  # fmt: skip
     """Loads the parameters of a run, and with LoRA merges them.
 

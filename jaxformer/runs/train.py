@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 import platform
 import time
@@ -70,6 +71,7 @@ def train_run(
     *,
     task: type[Task] | None = None,
     on_start: Callable[[Task], None] | None = None,
+    base: str | os.PathLike[str] | None = None,
 ) -> FitResult:
     """Trains in the run folder `config.out`, which it makes, or resumes, and locks meanwhile.
 
@@ -82,6 +84,8 @@ def train_run(
         task: what to train; the built-in task that the config means when not given.
         on_start: called before the first step, with the task, in whose config all that the data
             decides is filled in, and whose report says what became of the data.
+        base: of a run with LoRA that is resumed, where the run or folder lies now whose weights it
+            has matrices beside; where they were when it began when not given.
 
     Returns:
         How it ended.
@@ -89,9 +93,11 @@ def train_run(
     Raises:
         ConfigError: the config is impossible on this machine, with this data, or with the run that
             it starts from; the run has been trained for more steps; or the task lacks a method; or
-            hosts differ in versions, config, devices or data.
+            hosts differ in versions, config, devices or data; or base is given for another run than
+            one with LoRA that is resumed.
         CheckpointError: out is a folder of something else, or of a run with another config; or a
-            checkpoint is missing or damaged; or another process trains in it.
+            checkpoint is missing or damaged; or another process trains in it; or the base of a run
+            with LoRA is missing, or has changed.
         StorageError: a file cannot be written.
         DataError: the data cannot be used, or a prompt of the samples does not fit.
     """
@@ -110,7 +116,7 @@ def train_run(
                 files.require_free(folder)
 
         in_first_process("take the run folder", take)
-        return _train(config, folder, task, on_start)
+        return _train(config, folder, task, on_start, base)
 
 
 def training_runner(config: ExperimentConfig) -> Runner:
@@ -140,10 +146,17 @@ def _train(
     folder: pathlib.Path,
     task: type[Task] | None,
     on_start: Callable[[Task], None] | None,
+    base: str | os.PathLike[str] | None,
 ) -> FitResult:
     """Does `train_run` in a folder that is locked, and a run folder or free."""
     training = config.training
     resumes, trained = files.is_run(folder), 0
+    if base is not None and not (resumes and config.lora is not None):
+        raise ConfigError(
+            f"base is for a run with LoRA that is resumed, got {base} for {folder}, which is "
+            f"{'a run without LoRA' if resumes else 'a new run, whose base is its init_from'}; "
+            "leave it out"
+        )
     if resumes:
         files.read_run_config(folder)  # verified before anything is made of it
         trained = _step_to_resume(folder, training.steps)
@@ -161,12 +174,14 @@ def _train(
     init_params: Any = made.init_params
     adapted = None
     if config.lora is not None:
-        made, adapted = adapt(made, folder if resumes else None, runner)
+        made, adapted = adapt(made, folder if resumes else None, runner, base)
         init_params = adapted.params
     elif config.init_from is not None and not trained:
         init_params, report = start_params(made, runner)
         made = dataclasses.replace(made, report=(report, *made.report))
-    starts = None if trained else start_fingerprint(config)
+    # With LoRA, a run that is resumed has compared its base with what it remembers of it.
+    known = trained or (resumes and config.lora is not None)
+    starts = None if known else start_fingerprint(config)
     same = {"data": summary.fingerprint, "the newest checkpoint": trained, "init_from": starts}
     require_same("data", same)
 

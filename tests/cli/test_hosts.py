@@ -13,7 +13,8 @@ import time
 import pytest
 
 from jaxformer.cli import hosts, main
-from jaxformer.cli.hosts import pop_launch
+from jaxformer.cli.hosts import LAUNCH_FLAGS
+from jaxformer.cli.parsing import pop_flags
 from jaxformer.config import TranslationConfig, config_to_toml
 from jaxformer.errors import StorageError
 from jaxformer.training import Checkpoints, read_metrics
@@ -273,7 +274,7 @@ def test_processes_that_do_not_come_are_an_error_in_time(tmp_path):
 
 def test_flags_of_the_launch_are_taken_out_of_those_of_the_config():
     given = ["--coordinator=h:1", "--num_processes=1", "--process-id", "0", "--seed", "1"]
-    launch, rest = pop_launch(given)
+    launch, rest = pop_flags(given, LAUNCH_FLAGS)
     assert launch == {"coordinator": "h:1", "num_processes": 1, "process_id": 0}
     assert rest == ["--seed", "1"]
 

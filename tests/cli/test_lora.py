@@ -47,6 +47,11 @@ def test_base_that_has_moved_is_given_by_a_flag(adapted, trained, capsys):
     assert "there is no such folder" in said and "say where it lies now: --base FOLDER" in said
     main([*map(str, words), "--base", str(folder / "moved")])
     assert f"validation loss at step 10: {loss} nats" in capsys.readouterr().out
+    resuming = ["train", str(folder / "run/config.toml"), "--training.steps", "11"]
+    assert "say where it lies now: --base FOLDER" in one_line(capsys, *resuming)
+    main([*resuming, "--base", str(folder / "moved")])
+    assert "resuming at step 10 of 11" in capsys.readouterr().out
+    main(["convert", str(folder / "run"), str(folder / "to"), "--base", str(folder / "moved")])
     assert "base is for a run with LoRA, got" in one_line(
         capsys, "evaluate", trained[0] / "run", "--base", folder / "moved"
     )

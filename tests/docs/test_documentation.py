@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from jaxformer.cli import main
-from jaxformer.cli.hosts import pop_launch
+from jaxformer.cli.hosts import LAUNCH_FLAGS
 from jaxformer.cli.overrides import override_config
+from jaxformer.cli.parsing import pop_flags
 from jaxformer.config import ExperimentConfig, ModelConfig, config_from_dict, load_config
 from jaxformer.interop import save_huggingface
 from jaxformer.models import Decoder
@@ -138,7 +139,7 @@ def test_commands_run(page, trained, monkeypatch):
     """Of `train` and `prepare` configs and flags are read, all others run."""
     for command, *words in commands(page):
         if command in ("train", "prepare"):
-            _, flags = pop_launch(words[1:])
+            _, flags = pop_flags(words[1:], LAUNCH_FLAGS)
             override_config(load_config(words[0]), flags, prog="jaxformer train")
             continue
         with monkeypatch.context() as patch:

@@ -174,6 +174,30 @@ def test_base_that_has_moved_is_named_and_one_that_has_changed_refused(source, a
         runs.open_run(source, base=tmp_path / "base")
 
 
+def test_run_whose_base_has_moved_is_resumed(source, adapted, tmp_path):
+    _, result, _ = adapted
+    base, moved = tmp_path / "base", tmp_path / "moved"
+    shutil.copytree(source, base)
+    made = adapting(tmp_path, base)
+    runs.train_run(tiny.change(made, training={"steps": 2}))
+    base.rename(moved)
+    with pytest.raises(CheckpointError, match="say where it lies now: --base FOLDER, in Python ba"):
+        runs.train_run(made)
+    assert_same(runs.train_run(made, base=moved).params, result.params)
+    # As is one that was stopped before its first checkpoint.
+    shutil.rmtree(tmp_path / "run/checkpoints")
+    assert_same(runs.train_run(made, base=moved).params, result.params)
+    runs.convert(made.out, tmp_path / "params.safetensors", base=moved)
+    with pytest.raises(CheckpointError, match="are others than in training: their SHA-256 differs"):
+        runs.train_run(tiny.change(made, training={"steps": 5}), base=made.out)
+    for other, what in (
+        (adapting(tmp_path / "new", moved), "a new run, whose base is its init_from"),
+        (dataclasses.replace(made, lora=None), "a run without LoRA"),
+    ):
+        with pytest.raises(ConfigError, match=f"resumed, got .*/moved for .*, which is {what}; le"):
+            runs.train_run(other, base=moved)
+
+
 def test_run_starts_from_merged_weights_of_one_with_lora(adapted, tmp_path):
     """Of which the next one can have matrices again."""
     made, _, _ = adapted
