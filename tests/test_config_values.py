@@ -147,6 +147,12 @@ def part(**changes):
         ),
         (lambda: SamplingConfig(temperature=-0.1), ["temperature must be zero or more"]),
         (lambda: SamplingConfig(repetition_penalty=0.0), ["repetition_penalty must be positive"]),
+        (
+            lambda: SamplingConfig(no_repeat_ngram_size=-1),
+            ["no_repeat_ngram_size must be zero or more"],
+        ),
+        (lambda: SamplingConfig(min_length=-1), ["min_length must be zero or more"]),
+        (lambda: BeamSearchConfig(min_new_tokens=-1), ["min_new_tokens must be zero or more"]),
         (lambda: SamplingConfig(top_k=0), ["top_k must be positive"]),
         (lambda: SamplingConfig(top_p=0.0), ["top_p must be in (0, 1]"]),
         (lambda: SamplingConfig(top_p=1.1), ["top_p must be in (0, 1]"]),

@@ -30,6 +30,10 @@ class SamplingConfig:
     Args:
         repetition_penalty: divides positive and multiplies negative logits of tokens already in
             the row (Keskar et al., CTRL, 2019); 1 changes nothing.
+        no_repeat_ngram_size: n of the n-grams that a row, its prompt included, has at most once
+            (Paulus et al., 2018); 0 lets all repeat.
+        min_length: tokens of a row, its prompt included, before its stop token.
+        min_new_tokens: tokens of a continuation before its stop token; it wins over min_length.
         temperature: divides the logits; 0 takes the likeliest token (greedy).
         top_k: keep the k likeliest tokens.
         top_p: keep the fewest likeliest tokens whose probabilities sum to top_p.
@@ -37,6 +41,9 @@ class SamplingConfig:
     """
 
     repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
+    min_length: int = 0
+    min_new_tokens: int = 0
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
@@ -45,7 +52,9 @@ class SamplingConfig:
     def __post_init__(self) -> None:
         require_types(self)
         require_positive(self, "repetition_penalty", "top_k")
-        require_at_least_zero(self, "temperature")
+        require_at_least_zero(
+            self, "temperature", "no_repeat_ngram_size", "min_length", "min_new_tokens"
+        )
         if self.top_p is not None:
             require(0 < self.top_p <= 1, "top_p must be in (0, 1]", top_p=self.top_p)
         if self.min_p is not None:
@@ -58,6 +67,10 @@ class SamplingOptions(TypedDict, total=False):
     Args:
         repetition_penalty: divides positive and multiplies negative logits of tokens already in
             the text; 1 changes nothing.
+        no_repeat_ngram_size: n of the n-grams that a text, its prompt included, has at most once;
+            0 lets all repeat.
+        min_length: tokens of a text, its prompt included, before its end.
+        min_new_tokens: tokens of a continuation before its end; it wins over min_length.
         temperature: divides the logits; 0 takes the likeliest token (greedy).
         top_k: keep the k likeliest tokens; None keeps all.
         top_p: keep the fewest likeliest tokens whose probabilities sum to top_p; None keeps all.
@@ -65,6 +78,9 @@ class SamplingOptions(TypedDict, total=False):
     """
 
     repetition_penalty: float
+    no_repeat_ngram_size: int
+    min_length: int
+    min_new_tokens: int
     temperature: float
     top_k: int | None
     top_p: float | None
@@ -99,20 +115,27 @@ class BeamSearchConfig:
         early_stopping: when a search with beam_size finished hypotheses ends: at once (true), when
             the likeliest running one scores no better at its present length (false), or when no
             running one can become better ("never").
+        no_repeat_ngram_size: n of the n-grams that a hypothesis, the start token included, has at
+            most once; 0 lets all repeat.
+        min_new_tokens: tokens of a hypothesis before its end token.
         num_best: number of hypotheses to return, best first; at most beam_size.
 
     References:
-        Wu et al., "Google's Neural Machine Translation System", 2016 (length penalties).
+        Wu et al., "Google's Neural Machine Translation System", 2016 (length penalties); Paulus et
+        al., "A Deep Reinforced Model for Abstractive Summarization", 2018 (n-grams).
     """
 
     beam_size: int = 4
     length_penalty: float = 1.0
     early_stopping: bool | Literal["never"] = False
+    no_repeat_ngram_size: int = 0
+    min_new_tokens: int = 0
     num_best: int = 1
 
     def __post_init__(self) -> None:
         require_types(self)
         require_positive(self, "beam_size", "num_best")
+        require_at_least_zero(self, "no_repeat_ngram_size", "min_new_tokens")
         require_at_most(self, _MAX_BEAMS, "beam_size")
         require(
             -10 <= self.length_penalty <= 10,
@@ -136,12 +159,17 @@ class SearchOptions(TypedDict, total=False):
         early_stopping: when a search with beam_size finished hypotheses ends: at once (True), when
             the likeliest running one scores no better at its present length (False), or when no
             running one can become better ("never").
+        no_repeat_ngram_size: n of the n-grams that a translation has at most once; 0 lets all
+            repeat.
+        min_new_tokens: tokens of a translation before its end.
         num_best: number of translations of each sentence, best first; at most beam_size.
     """
 
     beam_size: int
     length_penalty: float
     early_stopping: bool | Literal["never"]
+    no_repeat_ngram_size: int
+    min_new_tokens: int
     num_best: int
 
 

@@ -2,6 +2,7 @@
 
 from jaxformer.inference.beam_search import Beams, beam_search
 from jaxformer.inference.generate import generate, generate_stream
+from jaxformer.inference.ngrams import repeated_ngrams
 from jaxformer.inference.sampling import (
     keep_min_p,
     keep_top_k,
@@ -24,6 +25,7 @@ __all__ = [
     "keep_top_k",
     "keep_top_p",
     "penalize_repetition",
+    "repeated_ngrams",
     "sample",
     "translate",
     "translate_stream",

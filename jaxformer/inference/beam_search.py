@@ -12,6 +12,7 @@ from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.functional.options import static_bool, static_number
 from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
 from jaxformer.functional.sizes import known_values
+from jaxformer.inference.ngrams import repeated_ngrams
 from jaxformer.inference.token_rows import require_int
 
 __all__ = ["Beams", "beam_search", "length_divisors"]
@@ -61,6 +62,8 @@ def beam_search(
     end_token: int,
     length_penalty: float = 1.0,
     early_stopping: bool | Literal["never"] = False,
+    no_repeat_ngram_size: int = 0,
+    min_new_tokens: int = 0,
     num_best: int = 1,
     vocab_size: int | None = None,
     forbidden_tokens: Sequence[int] = (),
@@ -112,12 +115,15 @@ def beam_search(
         end_token: id that ends a hypothesis.
         length_penalty: exponent of the length: positive, negative or 0.
         early_stopping: when a row is done, as above.
+        no_repeat_ngram_size: n of the n-grams that a hypothesis has at most once, its start token,
+            of a prompt the last one, included; 0 lets all repeat.
+        min_new_tokens: tokens of a hypothesis before `end_token`, which is no choice until then.
         num_best: n, number of hypotheses to return, at most W.
         vocab_size: logits of ids at or above it, which pad a vocabulary, are cut off before the
             softmax.
-        forbidden_tokens: ids that no hypothesis has, such as padding; the others' probabilities
-            stay as they are, unless:
-        renormalize: whether the probabilities of the tokens that are not forbidden sum to 1.
+        forbidden_tokens: ids that no hypothesis has, such as padding. Where it, or one of the two
+            above, rules out tokens, the others' probabilities stay as they are, unless:
+        renormalize: whether the probabilities of the tokens that are not ruled out sum to 1.
         forced_first_token: id that every hypothesis begins with, such as the language to translate
             to, at no cost: its log-probability counts as 0.
         forced_last_token: id that a hypothesis of max_new_tokens has at its end, likewise; mostly
@@ -150,6 +156,8 @@ def beam_search(
         "beam_size": beam_size, "max_new_tokens": max_new_tokens, "num_best": num_best,
     }.items():  # fmt: skip
         require_int(name, count, 1)
+    require_int("no_repeat_ngram_size", no_repeat_ngram_size, 0)
+    require_int("min_new_tokens", min_new_tokens, 0)
     if num_best > beam_size:
         raise ConfigError(
             f"num_best must be at most beam_size, got num_best={num_best} and "
@@ -187,6 +195,7 @@ def beam_search(
         if token is not None or name.startswith("forbidden"):
             require_int(name, token, 0, vocab_size - 1)
     forbidden = np.isin(np.arange(vocab_size), list(forbidden_tokens))
+    rules_out = forbidden.any() or no_repeat_ngram_size > 0 or min_new_tokens > 0
     renormalize = static_bool("renormalize", renormalize)
     state = _State(
         step=jnp.int32(0),
@@ -210,11 +219,17 @@ def beam_search(
     def step(state: _State) -> _State:
         logits, cache = step_fn(rearrange(state.last, "b w -> (b w)"), state.cache)
         logits = logits[:, :vocab_size]
+        ruled_out = forbidden[None]  # [1 or B*W, V]
+        if no_repeat_ngram_size > 0:
+            ruled_out = ruled_out | _repeated(state, start, no_repeat_ngram_size, vocab_size)
+        if min_new_tokens > 0:
+            is_end = (np.arange(vocab_size) == end_token)[None]
+            ruled_out = ruled_out | (is_end & (state.step < min_new_tokens))
         if renormalize:
-            logits = jnp.where(forbidden[None], -jnp.inf, logits)
+            logits = jnp.where(ruled_out, -jnp.inf, logits)
         new = _log_probs(logits)
-        if forbidden.any():
-            new = jnp.where(forbidden[None], -jnp.inf, new)
+        if rules_out:
+            new = jnp.where(ruled_out, -jnp.inf, new)
         for place, token in forced:
             if token is not None:
                 new = jnp.where(state.step == place, _forced(new, token), new)
@@ -239,6 +254,14 @@ def _log_probs(logits: jax.Array) -> jax.Array:
     logits = logits.astype(jnp.float32)
     # Where all logits are -inf, log_softmax is NaN; but these tokens are impossible, not damaged.
     return jnp.where(jnp.isneginf(logits), -jnp.inf, jax.nn.log_softmax(logits, axis=-1))
+
+
+def _repeated(state: _State, start: jax.Array, size: int, vocab_size: int) -> jax.Array:
+    """Tokens that would repeat an n-gram of a running hypothesis, bool `[B*W, V]`."""
+    beam_size = state.tokens.shape[1]
+    starts = repeat(start.astype(jnp.int32), "b -> b w 1", w=beam_size)
+    tokens = rearrange(jnp.concatenate([starts, state.tokens], axis=-1), "b w l -> (b w) l")
+    return repeated_ngrams(tokens, jnp.full(len(tokens), state.step + 1), size, vocab_size)
 
 
 def _forced(log_probs: jax.Array, token: int) -> jax.Array:

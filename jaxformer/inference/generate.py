@@ -18,6 +18,7 @@ from jaxformer.inference.decodable import (
     with_automatic_attention,
 )
 from jaxformer.inference.memory import require_cache_memory
+from jaxformer.inference.ngrams import repeated_ngrams
 from jaxformer.inference.sampling import sample
 from jaxformer.inference.token_rows import (
     check_new_ids,
@@ -43,6 +44,13 @@ _LENGTH_STEP = 64  # capacities are rounded up to it, to compile few shapes
 _LOOP_OPTIONS = {"xla_disable_hlo_passes": "small-while-loop-hoisting"}
 
 
+class _History(NamedTuple):
+    """Tokens of the rows so far, the prompts included."""
+
+    tokens: jax.Array  # [B, capacity]
+    lengths: jax.Array  # [B]
+
+
 class _State(NamedTuple):
     """State of the decoding loop; every leaf leads with the batch."""
 
@@ -52,6 +60,8 @@ class _State(NamedTuple):
     generated: jax.Array  # [B], number of new tokens
     done: jax.Array  # [B], whether a stop token was generated
     seen: jax.Array | None  # [B, V], tokens in the row so far; for a repetition penalty only
+    history: _History | None  # for no_repeat_ngram_size only
+    least: jax.Array | None  # [B], new tokens before a stop token, where there is such a number
     cross_cache: tuple[KVCache, ...] | None  # of the encoder's output, in an encoder-decoder
 
 
@@ -132,8 +142,9 @@ def generate_stream(
         max_new_tokens: length of the longest continuation.
         rng: one PRNG key, from which row i uses fold_in(rng, i); or an array of keys `[B]`. A
             row's tokens depend on its own prompt, source and key only.
-        sampling: temperature, filters and penalty.
-        stop_tokens: generation of a row stops after any of these.
+        sampling: temperature, filters, penalty, and rules for n-grams and ends.
+        stop_tokens: generation of a row stops after any of these; none is generated before there
+            are as many tokens as sampling.min_length and sampling.min_new_tokens say.
         vocab_size: ids at or above it, which pad a vocabulary, are never generated.
         forbidden_tokens: ids that are never generated, such as padding.
         chunk_size: tokens per row between two yields.
@@ -181,7 +192,9 @@ def generate_stream(
     tokens = pad_rows(prompts, padded_width(max(lengths), model.config.max_len))
     state = _prefill(
         model, params, tokens, np.asarray(lengths, np.int32), keys, encoder_inputs,
-        capacity=capacity, track_seen=sampling.repetition_penalty != 1,
+        _least(sampling, lengths) if stops else None, capacity=capacity,
+        track_seen=sampling.repetition_penalty != 1,
+        track_history=sampling.no_repeat_ngram_size > 0,
     )  # fmt: skip
 
     produced = 0
@@ -195,21 +208,32 @@ def generate_stream(
         )  # fmt: skip
         taken = np.asarray(state.generated) - before
         rows = [row[:count] for row, count in zip(np.asarray(chunk), taken, strict=True)]
-        _check_drawn(rows, before)
+        _check_drawn(rows, before, sampling)
         yield rows
         produced += limit
         if np.asarray(state.done).all():
             return
 
 
-def _check_drawn(rows: list[np.ndarray], before: np.ndarray) -> None:
+def _least(sampling: SamplingConfig, lengths: list[int]) -> np.ndarray | None:
+    """Number of new tokens before a stop token of each row; None where there may be none."""
+    if sampling.min_new_tokens:
+        return np.full(len(lengths), sampling.min_new_tokens, np.int32)
+    if sampling.min_length:
+        return sampling.min_length - np.asarray(lengths, np.int32)
+    return None
+
+
+def _check_drawn(rows: list[np.ndarray], before: np.ndarray, sampling: SamplingConfig) -> None:
     """Raises where `sample` could draw no token; `before`: number of tokens of the rows so far."""
+    size = sampling.no_repeat_ngram_size
+    rest = f", or no_repeat_ngram_size={size} leaves no token, and must be more" if size else ""
     for row, tokens in enumerate(rows):
         if (tokens < 0).any():
             step = before[row] + np.argmax(tokens < 0)
             raise DataError(
                 f"the model's logits are NaN or infinite at new token {step} of row {row}; it has "
-                "diverged, or its parameters are damaged"
+                f"diverged, or its parameters are damaged{rest}"
             )
 
 
@@ -234,7 +258,7 @@ def _encoder_inputs(
     return pad_rows(sources, width), np.asarray(lengths, np.int32)
 
 
-@functools.partial(jax.jit, static_argnames=("model", "capacity", "track_seen"))
+@functools.partial(jax.jit, static_argnames=("model", "capacity", "track_seen", "track_history"))
 def _prefill(
     model: nn.Module,
     params: Any,
@@ -242,9 +266,11 @@ def _prefill(
     lengths: jax.Array,
     rngs: jax.Array,
     encoder_inputs: tuple[jax.Array, jax.Array] | None,
+    least: jax.Array | None,
     *,
     capacity: int,
     track_seen: bool,
+    track_history: bool,
 ) -> _State:
     """Prefill: caches prompts `[B, T]`, padded on the right; logits of each row's next token."""
     batch, config = tokens.shape[0], model.config
@@ -270,6 +296,10 @@ def _prefill(
         ids = jnp.where(real, tokens, config.vocab_size)  # padding is out of range, and dropped
         seen = jnp.zeros((batch, config.vocab_size), bool)
         seen = seen.at[jnp.arange(batch)[:, None], ids].set(True, mode="drop")
+    history = None
+    if track_history:
+        room = jnp.zeros((batch, capacity), jnp.int32)
+        history = _History(room.at[:, : tokens.shape[1]].set(tokens), lengths)
     return _State(
         cache=output.cache,
         logits=logits,
@@ -277,6 +307,8 @@ def _prefill(
         generated=jnp.zeros(batch, jnp.int32),
         done=jnp.zeros(batch, bool),
         seen=seen,
+        history=history,
+        least=least,
         cross_cache=output.cross_cache,
     )
 
@@ -325,6 +357,15 @@ def _decode(
             logits = jnp.where(known, logits, -jnp.inf)
         if forbidden_tokens:
             logits = logits.at[:, jnp.asarray(forbidden_tokens)].set(-jnp.inf)
+        if state.history is not None:
+            repeats = repeated_ngrams(
+                *state.history, sampling.no_repeat_ngram_size, logits.shape[1]
+            )  # fmt: skip
+            logits = jnp.where(repeats, -jnp.inf, logits)
+        if state.least is not None:
+            is_stop = jnp.isin(jnp.arange(logits.shape[1]), jnp.asarray(stop_tokens))
+            too_short = state.generated < state.least
+            logits = jnp.where(too_short[:, None] & is_stop[None], -jnp.inf, logits)
         token = sample(logits, rngs, sampling, state.seen)
         # A row without a token, -1, stops as well: it can only be reported.
         stopped = jnp.isin(token, jnp.asarray((-1, *stop_tokens), jnp.int32))
@@ -342,12 +383,20 @@ def _decode(
         seen = state.seen
         if seen is not None:
             seen = seen.at[jnp.arange(batch), token].set(True)
+        history = state.history
+        if history is not None:
+            # What a row that is done writes lies behind its tokens.
+            history = _History(
+                history.tokens.at[jnp.arange(batch), history.lengths].set(token),
+                history.lengths + active,
+            )
         new = state._replace(
             cache=cache,
             logits=logits,
             generated=state.generated + active,
             done=state.done | stopped,
             seen=seen,
+            history=history,
         )
         return index + 1, new, chunk.at[:, index].set(token)
 

@@ -130,7 +130,8 @@ def sample(
     Args:
         logits: float `[B, V]`.
         rngs: PRNG keys `[B]`, one per row, so that a row's draw does not depend on the others.
-        sampling: temperature, filters and penalty.
+        sampling: temperature, filters and penalty. What it says of n-grams and lengths is for
+            `generate`, which knows the rows.
         seen: bool `[B, V]`, tokens already in the row; needed by the repetition penalty.
 
     Returns:

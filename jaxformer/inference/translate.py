@@ -140,11 +140,12 @@ def translate_stream(
         end_token: ends a translation.
         search: options of the beam search.
         max_new_tokens: length of the longest translation, with the end token; when not given,
-            twice the length of the source, rounded up to a multiple of 16, and 16 more, at most
-            max_len.
+            twice the length of the source, rounded up to a multiple of 16, and 16 more, or as
+            many as search.min_new_tokens and the end token need, at most max_len.
         vocab_size: ids at or above it, which pad a vocabulary, are never generated.
         forbidden_tokens: ids that are never generated, as padding with Marian.
-        renormalize: whether the probabilities of the tokens that are not forbidden sum to 1.
+        renormalize: whether the probabilities of the tokens that are not ruled out, as by
+            forbidden_tokens, sum to 1.
         forced_first_token: id that every translation begins with, as the language with NLLB; it is
             part of the hypothesis.
         forced_last_token: id that ends a translation of max_new_tokens, as with BART and Marian.
@@ -166,7 +167,8 @@ def translate_stream(
         # A batch that is not full repeats a source, so that no new shape is compiled, and the
         # search lasts no longer.
         filled = indices + [indices[0]] * (size - len(indices))
-        limit = min(config.max_len, 2 * width + 16) if max_new_tokens is None else max_new_tokens
+        longest = max(2 * width + 16, search.min_new_tokens + 1)
+        limit = min(config.max_len, longest) if max_new_tokens is None else max_new_tokens
         require_cache_memory(
             config, size * search.beam_size, limit, computation_dtype(config, params),
             remedy=f"lower beam_size={search.beam_size}, or translate fewer sentences at a time",
@@ -303,6 +305,8 @@ def _search(
         end_token=end_token,
         length_penalty=search.length_penalty,
         early_stopping=search.early_stopping,
+        no_repeat_ngram_size=search.no_repeat_ngram_size,
+        min_new_tokens=search.min_new_tokens,
         num_best=search.num_best,
         vocab_size=vocab_size,
         forbidden_tokens=forbidden_tokens,

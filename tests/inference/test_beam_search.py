@@ -71,14 +71,23 @@ def assert_same_hypotheses(beams, row, expected):
     )
 
 
-def everything(table, start, max_new_tokens, length_penalty, count):
-    """Scores every hypothesis, in float64; the best `count` of them."""
+def everything(
+    table, start, max_new_tokens, length_penalty, count, ruled_out=lambda tokens: (), rescale=False
+):
+    """Scores every hypothesis, in float64; the best `count` of them.
+
+    ruled_out: tokens that may not follow others; their probabilities go to the others if `rescale`.
+    """
     log_probs, found = log_softmax(table), []
     running = [((), next_node(0, start), 0.0)]
     for length in range(1, max_new_tokens + 1):
         longer = []
         for tokens, node, total in running:
-            for token, log_prob in enumerate(log_probs[node]):
+            following = log_probs[node].copy()
+            following[list(ruled_out([start, *tokens]))] = -np.inf
+            if rescale:
+                following = log_softmax(following)
+            for token, log_prob in enumerate(following):
                 if np.isneginf(log_prob):
                     continue
                 new = (*tokens, token)

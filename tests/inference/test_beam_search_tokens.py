@@ -9,6 +9,14 @@ import pytest
 
 from jaxformer.errors import DataError
 from jaxformer.inference import beam_search
+from tests.inference.ngrams_by_hand import repeated_by_hand
+from tests.inference.test_beam_search import (
+    END,
+    assert_same_hypotheses,
+    everything,
+    random_tables,
+    searcher,
+)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +50,30 @@ def test_beam_search_forbids_tokens_and_forces_the_first_and_the_last(options, e
         if length
     }
     assert found == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("size", "least", "rescale"), [(2, 0, False), (1, 0, True), (0, 3, False), (3, 2, True)]
+)
+def test_beam_search_repeats_no_ngram_and_ends_late_enough(size, least, rescale):
+    batch, vocab, longest, count = 60, 3, 5, 7
+
+    def ruled_out(tokens):
+        ends = {END} if len(tokens) - 1 < least else set()
+        return ends | (repeated_by_hand(tokens, size) if size else set())
+
+    tables, start = random_tables(7, batch, vocab), np.arange(batch) % vocab
+    beams = searcher(
+        beam_size=48, max_new_tokens=longest, early_stopping="never", num_best=count,
+        no_repeat_ngram_size=size, min_new_tokens=least, renormalize=rescale,
+    )(tables, start)  # fmt: skip
+    changed = 0
+    for row in range(batch):
+        arguments = (tables[row], int(start[row]), longest, 1.0, count)
+        expected = everything(*arguments, ruled_out, rescale)
+        assert_same_hypotheses(beams, row, expected)
+        changed += expected != everything(*arguments)
+    assert changed > batch // 2  # or the test shows nothing
 
 
 def test_beam_search_raises_for_damaged_logits_of_a_forced_token():

@@ -14,6 +14,7 @@ from jaxformer.inference.token_rows import padded_width
 from jaxformer.models import Decoder
 from jaxformer.modules.stack import split_layers
 from tests import option_sets
+from tests.inference.ngrams_by_hand import repeated_by_hand
 
 VOCAB = 13
 CONFIG = ModelConfig(
@@ -50,10 +51,12 @@ def continue_(params, prompts=PROMPTS, new=6, sampling=GREEDY, **arguments):
     return [row.tolist() for row in rows]
 
 
-def greedy_by_hand(full_logits, prompt, new, penalty=1.0):
+def greedy_by_hand(full_logits, prompt, new, penalty=1.0, ngram_size=None):
     tokens = list(prompt)
     for _ in range(new):
         logits = full_logits(tokens)
+        if ngram_size is not None:
+            logits[sorted(repeated_by_hand(tokens, ngram_size))] = -np.inf
         for token in set(tokens):
             logits[token] = (
                 logits[token] / penalty if logits[token] > 0 else logits[token] * penalty
@@ -89,6 +92,51 @@ def test_repetition_penalty_counts_prompt_and_new_tokens(params, full_logits):
     sampling = dataclasses.replace(GREEDY, repetition_penalty=1.7)
     expected = [greedy_by_hand(full_logits, prompt, 6, penalty=1.7) for prompt in PROMPTS]
     assert continue_(params, sampling=sampling) == expected != continue_(params)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_ngrams_of_prompt_and_new_tokens_do_not_repeat(params, full_logits, size):
+    prompts = [[1, 2, 3, 1], [4], [5, 6]]
+    sampling = dataclasses.replace(GREEDY, no_repeat_ngram_size=size)
+    expected = [greedy_by_hand(full_logits, prompt, 8, ngram_size=size) for prompt in prompts]
+    found = continue_(params, prompts, new=8, sampling=sampling)
+    assert found == expected != continue_(params, prompts, new=8)
+    for prompt, new in zip(prompts, found, strict=True):
+        row = [*prompt, *new]
+        pairs = [tuple(row[i : i + size]) for i in range(len(row) - size + 1)]
+        assert len(pairs[4:]) == len(set(pairs[4:]))
+
+
+def test_row_without_tokens_that_do_not_repeat_is_reported(params):
+    sampling = dataclasses.replace(GREEDY, no_repeat_ngram_size=1)
+    message = "at new token 12 of row 0; .* or no_repeat_ngram_size=1 leaves no token"
+    with pytest.raises(DataError, match=message):
+        continue_(params, [[1]], new=20, sampling=sampling)
+
+
+@pytest.mark.parametrize(
+    ("options", "least"),
+    [
+        ({"min_new_tokens": 5}, [5, 5, 5]),
+        ({"min_length": 8}, [5, 7, 3]),
+        ({"min_length": 20, "min_new_tokens": 2}, [2, 2, 2]),
+    ],
+)
+def test_stop_tokens_come_behind_the_least_number_of_tokens(params, full_logits, options, least):
+    free = continue_(params, new=12)
+    stops = sorted({row[0] for row in free} | {row[1] for row in free})
+    sampling = dataclasses.replace(GREEDY, **options)
+    found = continue_(params, new=12, sampling=sampling, stop_tokens=stops)
+    for prompt, row, count in zip(PROMPTS, found, least, strict=True):
+        tokens = list(prompt)
+        for number in range(12):
+            logits = full_logits(tokens)
+            if number < count:
+                logits[stops] = -np.inf
+            tokens.append(int(logits.argmax()))
+            if tokens[-1] in stops:
+                break
+        assert row == tokens[len(prompt) :]
 
 
 def test_row_of_a_batch_gives_the_tokens_it_gives_alone(params):
@@ -153,8 +201,10 @@ def test_stream_gives_the_same_tokens_in_chunks(params, chunk_size):
 def test_loop_of_one_row_is_not_compiled_for_one_core(params):
     module = importlib.import_module("jaxformer.inference.generate")  # beside the function
     model, row = Decoder(CONFIG), jnp.ones((1, 4), jnp.int32)
-    prefill = functools.partial(module._prefill, model, capacity=8, track_seen=False)
-    state = jax.eval_shape(prefill, params, row, jnp.array([4]), RNG[None], None)
+    prefill = functools.partial(
+        module._prefill, model, capacity=8, track_seen=False, track_history=False
+    )
+    state = jax.eval_shape(prefill, params, row, jnp.array([4]), RNG[None], None, None)
     options = {"chunk_size": 2, "sampling": GREEDY, "stop_tokens": (), "vocab_size": None}
     lowered = module._decode.lower(
         model, split_layers(params), state, 2, forbidden_tokens=(), **options

@@ -103,6 +103,16 @@ def test_one_beam_is_greedy_generation():
     assert max(map(len, got)) == 9
 
 
+def test_hypotheses_repeat_no_ngram_and_are_long_enough(best):
+    search = dataclasses.replace(BEST["search"], no_repeat_ngram_size=2, min_new_tokens=49)
+    rows = run(translate, SOURCES[:1], search=search)
+    for found in rows[0]:  # of 50 tokens at most, though the source is short
+        tokens = [START, *found.tokens.tolist()]
+        pairs = list(zip(tokens, tokens[1:], strict=False))
+        assert len(set(pairs)) == len(pairs) >= 49
+    assert any(len(set(found.tokens[:-1].tolist())) < 9 for found in best[0])
+
+
 def test_looped_layers_translate_as_scanned_ones(best):
     looped = dataclasses.replace(SHARED, layer_execution="loop")
     params = random_params(SHARED)

@@ -38,8 +38,8 @@ def test_settings_that_are_not_given_are_the_runs_own():
 
 def test_unknown_and_impossible_options_are_refused():
     message = (
-        "there is no option 'temp'; the options are repetition_penalty, temperature, top_k, "
-        "top_p, min_p, seed"
+        "there is no option 'temp'; the options are repetition_penalty, no_repeat_ngram_size, "
+        "min_length, min_new_tokens, temperature, top_k, top_p, min_p, seed"
     )
     with pytest.raises(ConfigError, match=message):
         with_options(SamplingConfig, SamplingConfig(), {"temp": 1.0}, "seed")

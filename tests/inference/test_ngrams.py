@@ -1,0 +1,50 @@
+"""N-grams that must not repeat, beside a plain Python reference."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.inference import repeated_ngrams
+from tests.inference.ngrams_by_hand import repeated_by_hand
+
+VOCAB = 5
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 12])
+def test_repeated_ngrams_are_those_of_a_search_by_hand(size):
+    rows, width = 60, 11
+    random = np.random.RandomState(size)
+    tokens = random.randint(3, size=(rows, width))  # few, so that much repeats
+    lengths = random.randint(width + 1, size=rows)
+    banned = jax.jit(repeated_ngrams, static_argnums=(2, 3))(tokens, lengths, size, VOCAB)
+    found = [set(np.flatnonzero(row).tolist()) for row in banned]
+    expected = [
+        repeated_by_hand(row[:length].tolist(), size)
+        for row, length in zip(tokens, lengths, strict=True)
+    ]
+    assert found == expected
+    assert any(expected) == (size < 7)  # or the test shows nothing
+
+
+def test_repeated_ngrams_take_any_leading_axes():
+    tokens = jnp.array([[[1, 2, 1], [0, 0, 0]]])
+    found = repeated_ngrams(tokens, jnp.array([[3, 2]]), 2, 3)
+    assert found.tolist() == [[[False, False, True], [True, False, False]]]
+    assert repeated_ngrams(tokens[0, 0], jnp.array(3), 2, 3).tolist() == [False, False, True]
+
+
+def test_repeated_ngrams_leave_out_tokens_beyond_the_vocabulary():
+    tokens = jnp.array([1, 9, 1, -1, 1])
+    assert not repeated_ngrams(tokens, jnp.array(5), 2, 3).any()
+
+
+def test_repeated_ngrams_refuse_what_does_not_fit():
+    tokens = np.zeros((2, 3), int)
+    with pytest.raises(ConfigError, match="size must be an int at least 1, got 0"):
+        repeated_ngrams(tokens, np.zeros(2, int), 0, 3)
+    with pytest.raises(ShapeError, match=r"lengths must have .* \(2,\), got \(3,\)"):
+        repeated_ngrams(tokens, np.zeros(3, int), 2, 3)
+    with pytest.raises(ShapeError, match="tokens must be integer"):
+        repeated_ngrams(np.zeros((2, 3)), np.zeros(2, int), 2, 3)
