@@ -34,19 +34,21 @@ from jaxformer.config.optimizers import (
 from jaxformer.config.positions import (
     AlibiConfig,
     LearnedConfig,
-    LinearScalingConfig,
-    Llama3ScalingConfig,
-    LongropeScalingConfig,
     NoPositionsConfig,
     PositionsConfig,
     RelativeConfig,
     RotaryConfig,
-    RotaryScalingConfig,
     SinusoidalConfig,
-    YarnScalingConfig,
 )
 from jaxformer.config.reading import config_from_dict
 from jaxformer.config.ready import ready_configs
+from jaxformer.config.rotary_scaling import (
+    LinearScalingConfig,
+    Llama3ScalingConfig,
+    LongropeScalingConfig,
+    RotaryScalingConfig,
+    YarnScalingConfig,
+)
 from jaxformer.config.schema import ExperimentConfig, TrainingConfig
 from jaxformer.config.tokenizer import TokenizerConfig
 

@@ -4,12 +4,8 @@ from typing import TYPE_CHECKING
 
 from jaxformer.config.checks import require
 from jaxformer.config.layers import check_layers
-from jaxformer.config.positions import (
-    LongropeScalingConfig,
-    PositionsConfig,
-    RelativeConfig,
-    RotaryConfig,
-)
+from jaxformer.config.positions import PositionsConfig, RelativeConfig, RotaryConfig
+from jaxformer.config.rotary_scaling import LongropeScalingConfig
 from jaxformer.errors import ConfigError
 
 if TYPE_CHECKING:

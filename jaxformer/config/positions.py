@@ -5,8 +5,6 @@ attention "scores". Rules that hold for only some of the three ask for it.
 """
 
 import dataclasses
-import math
-import numbers
 from typing import ClassVar, Literal
 
 from jaxformer.config.checks import (
@@ -16,21 +14,16 @@ from jaxformer.config.checks import (
     require_types,
 )
 from jaxformer.config.kinds import resolve_kinds
-from jaxformer.errors import ConfigError
+from jaxformer.config.rotary_scaling import RotaryScalingConfig, YarnScalingConfig
 
 __all__ = [
     "AlibiConfig",
     "LearnedConfig",
-    "LinearScalingConfig",
-    "Llama3ScalingConfig",
-    "LongropeScalingConfig",
     "NoPositionsConfig",
     "PositionsConfig",
     "RelativeConfig",
     "RotaryConfig",
-    "RotaryScalingConfig",
     "SinusoidalConfig",
-    "YarnScalingConfig",
 ]
 
 
@@ -97,188 +90,6 @@ class LearnedConfig:
 
     def __post_init__(self) -> None:
         require_types(self)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LinearScalingConfig:
-    """Position interpolation: every rotary frequency is divided by the same factor.
-
-    Args:
-        kind: "linear".
-        factor: new length over the one that the model was first trained on, at least 1.
-
-    References:
-        Chen et al., "Extending Context Window of Large Language Models via Positional
-        Interpolation", 2023.
-    """
-
-    kind: Literal["linear"] = "linear"
-    factor: float
-
-    def __post_init__(self) -> None:
-        _check_scaling(self)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Llama3ScalingConfig:
-    """Llama 3.1: divides low rotary frequencies, keeps high ones, and blends between.
-
-    Args:
-        kind: "llama3".
-        factor: divisor of low frequencies, at least 1; 8 in Llama 3.1.
-        low_freq_factor: frequencies of at most so many turns in original_max_len are low; 1 there.
-        high_freq_factor: frequencies of at least so many turns are high; 4 there.
-        original_max_len: length that the model was first trained on, in tokens.
-
-    References:
-        Llama Team, "The Llama 3 Herd of Models", 2024.
-    """
-
-    kind: Literal["llama3"] = "llama3"
-    factor: float
-    low_freq_factor: float
-    high_freq_factor: float
-    original_max_len: int
-
-    def __post_init__(self) -> None:
-        _check_scaling(self)
-        require_positive(self, "low_freq_factor", "high_freq_factor", "original_max_len")
-        require(
-            self.low_freq_factor < self.high_freq_factor,
-            "low_freq_factor must be less than high_freq_factor",
-            low_freq_factor=self.low_freq_factor,
-            high_freq_factor=self.high_freq_factor,
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class YarnScalingConfig:
-    """YaRN: blends rotary frequencies by feature pair, and multiplies cosine and sine.
-
-    Args:
-        kind: "yarn".
-        factor: divisor of low frequencies, at least 1.
-        original_max_len: length that the model was first trained on, in tokens.
-        beta_fast: frequencies of at least so many turns in that length are kept.
-        beta_slow: frequencies of at most so many turns are divided by the whole factor.
-        attention_factor: multiplies cosine and sine, and so scores by its square; when not given,
-            0.1 * ln(factor) + 1, or the value that mscale and mscale_all_dim determine.
-        truncate: whether the blend starts and ends at whole pairs, as in the authors' code; false
-            for models trained without, such as gpt-oss.
-        mscale: with mscale_all_dim, the attention factor is (0.1 * mscale * ln(factor) + 1) /
-            (0.1 * mscale_all_dim * ln(factor) + 1), as in DeepSeek-V2.
-        mscale_all_dim: see mscale.
-
-    References:
-        Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023.
-        DeepSeek-AI, "DeepSeek-V2", 2024.
-    """
-
-    kind: Literal["yarn"] = "yarn"
-    factor: float
-    original_max_len: int
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    attention_factor: float | None = None
-    truncate: bool = True
-    mscale: float | None = None
-    mscale_all_dim: float | None = None
-
-    def __post_init__(self) -> None:
-        _check_scaling(self)
-        require_positive(
-            self, "original_max_len", "beta_fast", "beta_slow", "attention_factor", "mscale",
-            "mscale_all_dim",
-        )  # fmt: skip
-        require(
-            self.beta_slow < self.beta_fast,
-            "beta_slow must be less than beta_fast",
-            beta_slow=self.beta_slow,
-            beta_fast=self.beta_fast,
-        )
-        names = ("attention_factor", "mscale", "mscale_all_dim")
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        if tuple(given) not in ((), names[:1], names[1:]):
-            raise ConfigError(
-                "rotary scaling of kind 'yarn' takes attention_factor, or mscale and "
-                f"mscale_all_dim, or none of them, got {given}"
-            )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LongropeScalingConfig:
-    """LongRoPE: divides every rotary frequency by a factor of its own, for long texts by another.
-
-    Which factors a call takes is decided by the most tokens that its rows have room for: T, the
-    length of the rows with their padding, or the capacity of the cache, if there is one. With room
-    for at most original_max_len tokens they are the short ones, and else the long ones, for all
-    rows and positions alike. So a cache gives what one pass over as many tokens as it has room for
-    gives, and `max_len` of at most original_max_len keeps a model to the short factors.
-
-    transformers chooses by the length of the text so far, and computes the cache anew where that
-    grows beyond original_max_len. The two differ for texts that begin within that length and are
-    generated beyond it: here the long factors hold from their first token on.
-
-    Args:
-        kind: "longrope".
-        factor: new length over original_max_len, at least 1.
-        original_max_len: length that the model was first trained on, in tokens.
-        short_factor: divisor of each frequency, the highest frequency first, where rows have room
-            for at most original_max_len tokens; rotary_dim / 2 numbers.
-        long_factor: likewise, where they have room for more.
-        attention_factor: multiplies cosine and sine, and so scores by its square; when not given,
-            sqrt(1 + ln(factor) / ln(original_max_len)).
-
-    References:
-        Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", 2024,
-        without its first tokens that are not stretched, as in the Phi models; Abdin et al.,
-        "Phi-3 Technical Report", 2024.
-    """
-
-    kind: Literal["longrope"] = "longrope"
-    factor: float
-    original_max_len: int
-    short_factor: tuple[float, ...]
-    long_factor: tuple[float, ...]
-    attention_factor: float | None = None
-
-    def __post_init__(self) -> None:
-        _check_scaling(self)
-        require_positive(self, "attention_factor")
-        require(
-            self.original_max_len >= 2,
-            "original_max_len must be at least 2",
-            original_max_len=self.original_max_len,
-        )
-        for name in ("short_factor", "long_factor"):
-            values = getattr(self, name)
-            if not isinstance(values, tuple) or not values or not all(map(_is_divisor, values)):
-                raise ConfigError(
-                    f"{name} must be a tuple of positive numbers, one for each frequency, got "
-                    f"{values!r}"
-                )
-        if len(self.short_factor) != len(self.long_factor):
-            raise ConfigError(
-                "short_factor and long_factor must be of one length, got "
-                f"{len(self.short_factor)} and {len(self.long_factor)} numbers"
-            )
-
-
-RotaryScalingConfig = (
-    LinearScalingConfig | Llama3ScalingConfig | YarnScalingConfig | LongropeScalingConfig
-)
-
-
-def _check_scaling(scaling: RotaryScalingConfig) -> None:
-    require_types(scaling)
-    require_positive(scaling, "factor")
-    require(scaling.factor >= 1, "factor must be at least 1", factor=scaling.factor)
-
-
-def _is_divisor(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        return False
-    return 0 < float(value) < math.inf
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
