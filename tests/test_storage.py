@@ -11,6 +11,7 @@ from jaxformer.storage import (
     Manifest,
     open_to_append,
     read_manifest,
+    read_regular,
     read_whole,
     remove_drafts,
     write_manifest,
@@ -34,6 +35,16 @@ def test_written_file_replaces_a_link_and_leaves_what_it_points_to(tmp_path):
     assert (tmp_path / "target").read_text() == "kept"
     assert not (tmp_path / "link").is_symlink()
     assert read_whole(tmp_path / "link") == b"new"
+
+
+def test_regular_file_is_read_as_far_as_it_may_be_large(tmp_path):
+    (tmp_path / "file").write_bytes(b"seven..")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    assert read_regular(tmp_path / "link", limit=7) == b"seven.."
+    with pytest.raises(ValueError, match="it must have at most 6 bytes, and it has more"):
+        read_regular(tmp_path / "link", limit=6)
+    with pytest.raises(IsADirectoryError):
+        read_regular(tmp_path, limit=7)
 
 
 def test_file_that_cannot_be_written_stays_as_it_was(tmp_path, monkeypatch):

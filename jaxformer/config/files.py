@@ -14,7 +14,7 @@ from jaxformer.config.reading import config_from_dict, default_kind, with_source
 from jaxformer.config.ready import ready_configs, ready_hint
 from jaxformer.config.schema import ExperimentConfig
 from jaxformer.errors import ConfigError
-from jaxformer.storage import open_regular
+from jaxformer.storage import read_regular
 
 _MAX_BYTES = 2**22
 _MAX_PARTS = 100
@@ -58,7 +58,7 @@ def load_config(
     """
     path = _found(pathlib.Path(path))
     try:
-        values = _parsed(_read(path))
+        values = _parsed(read_regular(path, limit=_MAX_BYTES).decode())
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such config file{_nearby(path)}") from None
     except OSError as error:
@@ -74,15 +74,6 @@ def load_config(
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     return config if config.out else dataclasses.replace(config, out=f"runs/{path.stem}")
-
-
-def _read(path: pathlib.Path) -> str:
-    """Text of a config file; ValueError where it is no UTF-8, or too large for a config."""
-    with open_regular(path) as file:
-        data = file.read(_MAX_BYTES + 1)
-    if len(data) > _MAX_BYTES:
-        raise ValueError(f"a config has at most {_MAX_BYTES:,} bytes, and it has more")
-    return data.decode()
 
 
 def _parsed(text: str) -> dict[str, Any]:

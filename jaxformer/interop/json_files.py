@@ -5,7 +5,7 @@ from typing import Any
 
 from jaxformer.errors import CheckpointError
 from jaxformer.interop.strict_json import parse_object
-from jaxformer.storage import open_regular
+from jaxformer.storage import read_regular
 
 __all__ = ["read_bytes", "read_json", "read_json_if_there"]
 
@@ -21,17 +21,13 @@ def read_bytes(path: pathlib.Path, limit: int = _MAX_BYTES) -> bytes:
         CheckpointError: it cannot be read, or is too large.
     """
     try:
-        with open_regular(path) as file:
-            data = file.read(limit + 1)
+        return read_regular(path, limit=limit)
     except OSError as error:
         raise CheckpointError(
             f"{path} cannot be read: {error.strerror}; give the folder of a model of Hugging Face"
         ) from None
-    if len(data) > limit:
-        raise CheckpointError(
-            f"{path} is damaged: it must have at most {limit:,} bytes; download it again"
-        )
-    return data
+    except ValueError as error:
+        raise CheckpointError(f"{path} is damaged: {error}; download it again") from None
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from jaxformer.config import ModelConfig, config_from_dict, config_to_toml
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
 from jaxformer.interop.safetensors_files import LazyTensor, write_tensor_file
 from jaxformer.interop.tensor_files import TensorFiles
-from jaxformer.storage import open_regular, write_whole
+from jaxformer.storage import read_regular, write_whole
 
 __all__ = ["load_params", "save_params"]
 
@@ -76,8 +76,7 @@ def load_params(path: str | os.PathLike[str]) -> tuple[ModelConfig, Any]:
     """
     path, beside = _paths(path)
     try:
-        with open_regular(beside) as file:
-            values = tomllib.loads(file.read(_MAX_CONFIG).decode())
+        values = tomllib.loads(read_regular(beside, limit=_MAX_CONFIG).decode())
     except OSError as error:
         raise CheckpointError(
             f"{beside}, the config of {path}, cannot be read: {error.strerror}; put it beside"

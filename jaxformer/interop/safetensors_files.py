@@ -17,7 +17,7 @@ from jaxformer.interop.other_weights import download_command, no_safetensors, so
 from jaxformer.interop.safetensors_header import little_endian, make_header
 from jaxformer.interop.strict_json import parse_object, shown
 from jaxformer.interop.tensor_files import TensorFiles
-from jaxformer.storage import make_folder, open_regular, storage_error, write_whole
+from jaxformer.storage import make_folder, read_regular, storage_error, write_whole
 
 __all__ = ["LazyTensor", "TensorFiles", "open_tensors", "write_tensor_file", "write_tensors"]
 
@@ -187,11 +187,7 @@ def write_tensors(
 def _read_index(path: pathlib.Path) -> dict[str, str]:
     """File names by name of the tensor."""
     try:
-        with open_regular(path) as file:
-            data = file.read(_MAX_INDEX + 1)
-        if len(data) > _MAX_INDEX:
-            raise ValueError(f"it must have at most {_MAX_INDEX:,} bytes")
-        weight_map = parse_object(data).get("weight_map")
+        weight_map = parse_object(read_regular(path, limit=_MAX_INDEX)).get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map:
             raise ValueError(f"weight_map must be names of files, got {shown(weight_map)}")
         for name, file_name in weight_map.items():

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from jaxformer.errors import CheckpointError
-from jaxformer.storage import open_regular
+from jaxformer.storage import read_regular
 
 __all__ = ["Piece", "SentencePieceModel", "parse_sentencepiece", "read_sentencepiece"]
 
@@ -82,11 +82,7 @@ def read_sentencepiece(path: pathlib.Path) -> SentencePieceModel:
         CheckpointError: the file cannot be read, is damaged, or is of another format.
     """
     try:
-        with open_regular(path) as file:
-            data = file.read(_MAX_BYTES + 1)
-        if len(data) > _MAX_BYTES:
-            raise ValueError(f"it must have at most {_MAX_BYTES:,} bytes")
-        return parse_sentencepiece(data)
+        return parse_sentencepiece(read_regular(path, limit=_MAX_BYTES))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:

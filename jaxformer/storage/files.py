@@ -19,6 +19,7 @@ __all__ = [
     "make_folder",
     "open_regular",
     "open_to_append",
+    "read_regular",
     "read_whole",
     "remove_drafts",
     "storage_error",
@@ -172,6 +173,24 @@ def open_regular(path: str | pathlib.Path) -> BinaryIO:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     kind = "FIFO" if stat.S_ISFIFO(mode) else "device"
     raise OSError(errno.EINVAL, f"it is a {kind}, and no regular file", str(path))
+
+
+def read_regular(path: str | pathlib.Path, *, limit: int) -> bytes:
+    """Reads a regular file of a user; links are followed.
+
+    Args:
+        path: of the file.
+        limit: bytes that it may have at most.
+
+    Raises:
+        OSError: as in `open_regular`.
+        ValueError: it is larger; the message does not name it.
+    """
+    with open_regular(path) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise ValueError(f"it must have at most {limit:,} bytes, and it has more")
+    return data
 
 
 def read_whole(path: str | pathlib.Path, *, limit: int = 2**30) -> bytes:

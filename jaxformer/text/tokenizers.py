@@ -14,7 +14,7 @@ import tokenizers
 from tokenizers import models
 
 from jaxformer.errors import DataError
-from jaxformer.storage import open_regular
+from jaxformer.storage import read_regular
 from jaxformer.text.charsmaps import Charsmap
 from jaxformer.text.pieces import calls, find_cut, require_known, require_texts
 from jaxformer.text.reading import reading_copy
@@ -290,11 +290,7 @@ class Tokenizer(Vocabulary):
             jaxformer.errors.DataError: missing.json: cannot be read: No such file or directory
         """
         try:
-            with open_regular(path) as file:
-                data = file.read(_MAX_BYTES + 1)
-            if len(data) > _MAX_BYTES:
-                raise DataError(f"a tokenizer has at most {_MAX_BYTES:,} bytes, and it has more")
-            return cls.from_json(data.decode())
+            return cls.from_json(read_regular(path, limit=_MAX_BYTES).decode())
         except OSError as error:
             raise DataError(f"{path}: cannot be read: {error.strerror}") from None
         except ValueError as error:  # UnicodeDecodeError and DataError.

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import json
-import pathlib
 import shutil
 
 import jax
@@ -446,7 +445,10 @@ def test_parameters_of_any_run_are_one_file_with_a_config_beside_it(folders, tmp
     ):
         with pytest.raises(ValueError, match=message):
             runs.convert(folder, path, **options)
-    pathlib.Path(path).with_suffix(".toml").unlink()
+    path.with_suffix(".toml").write_text(" " * (2**22 + 1))
+    with pytest.raises(CheckpointError, match="weights.toml is damaged: .* at most 4,194,304"):
+        load_params(path)
+    path.with_suffix(".toml").unlink()
     with pytest.raises(CheckpointError, match=r"weights.toml, the config of .* cannot be read"):
         load_params(path)
     with pytest.raises(ConfigError, match="must end in .safetensors, got"):
