@@ -14,7 +14,7 @@ from jaxformer.errors import ConfigError, DataError
 from jaxformer.models import AttentionMap, SequenceClassifier
 from jaxformer.runs.forward import apply_model, encoder_attention, padded_batches
 from jaxformer.runs.json_files import read_json, write_json
-from jaxformer.runs.row_data import EncodedRows
+from jaxformer.runs.row_data import EncodedRows, split_phrasebook
 from jaxformer.runs.tables import TableTask
 from jaxformer.runs.task_values import Split
 from jaxformer.training import classification_loss
@@ -71,15 +71,12 @@ class ClassificationTask(TableTask):
     def read(cls, config: ExperimentConfig) -> Split:
         """Reads labelled texts from files, or the phrasebook's with their topics."""
         if config.data.source == "phrasebook":
-            book = text.load_phrasebook()
-            train, validation = (
-                text.Labelled(
+            return split_phrasebook(
+                lambda phrases: text.Labelled(
                     tuple(phrase.english for phrase in phrases),
                     tuple(phrase.topic for phrase in phrases),
                 )
-                for phrases in (book.train, book.validation)
             )
-            return Split(train, validation)
         if not config.data.paths:
             raise ConfigError(
                 "data.source 'labelled' needs data.paths: TSV files of text, tab, label; for "

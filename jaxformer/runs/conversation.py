@@ -11,7 +11,7 @@ from jaxformer.runs.answering import AnsweringTask
 from jaxformer.runs.data_view import DataView, TextColumn
 from jaxformer.runs.one_length import evaluation_batches, training_batches
 from jaxformer.runs.prepare import cache_dir, evenly_chosen, train_tokenizer
-from jaxformer.runs.row_data import EncodedRows, split_files, table_of
+from jaxformer.runs.row_data import EncodedRows, split_files, split_phrasebook, table_of
 from jaxformer.runs.tables import TableTask
 from jaxformer.runs.task_values import Split
 from jaxformer.training import TrainingData
@@ -44,9 +44,7 @@ class ConversationTask(AnsweringTask, TableTask):
         """Reads conversations from files, or asks for the translations of the phrasebook."""
         data = config.data
         if data.source == "phrasebook":
-            book = text.load_phrasebook()
-            train, validation = map(_about_phrases, (book.train, book.validation))
-            return Split(train, validation)
+            return split_phrasebook(_about_phrases)
         if not data.paths:
             raise ConfigError(
                 "data.source 'conversations' needs data.paths: JSON Lines files, each line "

@@ -16,7 +16,7 @@ from jaxformer.runs.prepare import cache_dir, fingerprint
 from jaxformer.runs.task_values import Split
 from jaxformer.storage import make_folder
 
-__all__ = ["EncodedRows", "prepared_rows", "split_files", "table_of"]
+__all__ = ["EncodedRows", "prepared_rows", "split_files", "split_phrasebook", "table_of"]
 
 _IN_MEMORY = 2**26  # bytes of files; more are read in pieces
 _PACKED, _UNPACKED = (".gz", ".zst", ".parquet"), 5  # times as much text as bytes of the file
@@ -82,6 +82,12 @@ def split_files(
             )
         validation = corpus.validation
     return Split(corpus, validation, corpus.counts, counts)
+
+
+def split_phrasebook(rows: Callable[[Sequence[text.Phrase]], text.Table]) -> Split:
+    """The phrases of the phrasebook for training and for validation, each as `rows` makes them."""
+    book = text.load_phrasebook()
+    return Split(rows(book.train), rows(book.validation))
 
 
 def prepared_rows(

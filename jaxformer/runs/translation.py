@@ -15,7 +15,7 @@ from jaxformer.runs.conditional import ConditionalTask
 from jaxformer.runs.data_view import DataView, TextColumn, real_tokens
 from jaxformer.runs.known_words import KnownWords
 from jaxformer.runs.prepare import cache_dir, fill_vocab_size, train_tokenizer
-from jaxformer.runs.row_data import EncodedRows, table_of
+from jaxformer.runs.row_data import EncodedRows, split_phrasebook, table_of
 from jaxformer.runs.row_texts import plain_text
 from jaxformer.runs.special_tokens import load_tokenizers
 from jaxformer.runs.tables import TableTask
@@ -47,15 +47,12 @@ class TranslationTask(ConditionalTask, TableTask):
         """Reads pairs from files or the phrasebook, or makes those of a task on symbols."""
         data = config.data
         if data.source == "phrasebook":
-            book = text.load_phrasebook()
-            train, validation = (
-                text.Pairs(
+            return split_phrasebook(
+                lambda phrases: text.Pairs(
                     tuple(phrase.english for phrase in phrases),
                     tuple(phrase.kannada for phrase in phrases),
                 )
-                for phrases in (book.train, book.validation)
             )
-            return Split(train, validation)
         if data.source != "pairs":
             options = dataclasses.asdict(data.synthetic)
             made = text.synthetic_pairs(data.source, **options, seed=config.seed)
