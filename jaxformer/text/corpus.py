@@ -1,7 +1,6 @@
 """Text that is larger than memory: files that are looked through once, and then read in pieces."""
 
 import dataclasses
-import hashlib
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -11,7 +10,7 @@ from jaxformer.text.bad_records import BadRecords, Errors
 from jaxformer.text.document_files import Piece, read_pieces
 from jaxformer.text.even_samples import EvenSample, text_draws
 from jaxformer.text.file_states import FileState, file_stamp, read_state, require_unchanged
-from jaxformer.text.record_files import file_kind
+from jaxformer.text.record_files import content_fingerprint
 
 __all__ = ["Corpus", "CorpusPart", "Place", "scan_corpus"]
 
@@ -63,11 +62,8 @@ class Corpus:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the files' content, and of what decides how it is read and split."""
-        digest = hashlib.sha256(f"{self.field}\0{self.errors}\0{self.validation_fraction}".encode())
-        for file in self.files:
-            digest.update(bytes.fromhex(file.content))
-            digest.update(file_kind(pathlib.Path(file.path)).encode())
-        return digest.hexdigest()
+        options = f"{self.field}\0{self.errors}\0{self.validation_fraction}"
+        return content_fingerprint(self.files, options)
 
     @property
     def parts(self) -> "tuple[CorpusPart, CorpusPart]":

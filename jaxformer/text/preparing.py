@@ -12,6 +12,7 @@ import numpy as np
 from jaxformer.storage import make_folder, remove_drafts
 from jaxformer.text.corpus import Corpus, Place
 from jaxformer.text.packing import TokenStream, token_dtype
+from jaxformer.text.pieces import groups_of_size
 from jaxformer.text.token_shards import ABANDONED, PartCounts, ShardRecord, TokenShards
 from jaxformer.text.tokenizers import Tokenizer
 
@@ -194,23 +195,9 @@ def _encoded(units: Iterator[_Unit], tokenizer: Tokenizer) -> Iterator[tuple[_Un
     waiting: collections.deque[concurrent.futures.Future[list[tuple[_Unit, np.ndarray]]]]
     waiting = collections.deque()
     with concurrent.futures.ThreadPoolExecutor(_AHEAD) as pool:
-        for group in _groups(units):
+        for group in groups_of_size(units, lambda unit: len(unit.text), _GROUP):
             waiting.append(pool.submit(encode, group))
             if len(waiting) > _AHEAD:
                 yield from waiting.popleft().result()
         while waiting:
             yield from waiting.popleft().result()
-
-
-def _groups(units: Iterator[_Unit]) -> Iterator[list[_Unit]]:
-    """Pieces of about as many characters as are encoded by a call."""
-    group: list[_Unit] = []
-    size = 0
-    for unit in units:
-        group.append(unit)
-        size += len(unit.text)
-        if size >= _GROUP:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group

@@ -1,17 +1,26 @@
 """Values in files of records: lines of JSON Lines files, rows of Parquet and Arrow files."""
 
 import functools
+import hashlib
 import json
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from jaxformer.errors import DataError
 from jaxformer.text.bad_records import BadRecords
 from jaxformer.text.column_files import COLUMN_SUFFIXES, read_column
+from jaxformer.text.file_states import FileState
 from jaxformer.text.files import BYTE_ORDER_MARK, CONVERT, line_at, not_utf8, opened, skip_bytes
 
-__all__ = ["MAX_RECORD", "Record", "file_kind", "has_records", "read_records"]
+__all__ = [
+    "MAX_RECORD",
+    "Record",
+    "content_fingerprint",
+    "file_kind",
+    "has_records",
+    "read_records",
+]
 
 MAX_RECORD = 2**26  # bytes of a line of JSON
 
@@ -46,6 +55,15 @@ def file_kind(file: pathlib.Path) -> str:
     name, plain = file.name.lower(), _plain_name(file)
     kind = pathlib.PurePath(plain).suffix if has_records(file) else "text"
     return kind + name.removeprefix(plain)
+
+
+def content_fingerprint(files: Iterable[FileState], options: str) -> str:
+    """SHA-256 of the content of files, of their kinds, and of the options they are read with."""
+    digest = hashlib.sha256(options.encode())
+    for file in files:
+        digest.update(bytes.fromhex(file.content))
+        digest.update(file_kind(pathlib.Path(file.path)).encode())
+    return digest.hexdigest()
 
 
 def read_records(

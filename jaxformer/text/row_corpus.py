@@ -1,15 +1,13 @@
 """Rows of files that are larger than memory, which are looked through once and read in pieces."""
 
 import dataclasses
-import hashlib
 import itertools
-import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from jaxformer.text.even_samples import text_draws
 from jaxformer.text.file_states import FileState, require_unchanged
-from jaxformer.text.record_files import file_kind
+from jaxformer.text.record_files import content_fingerprint
 from jaxformer.text.row_counts import RowCounts
 from jaxformer.text.tables import Table
 
@@ -69,11 +67,7 @@ class RowCorpus:
         """SHA-256 of the files' content, and of how it is read and split."""
         kind = self.table.__module__, self.table.__qualname__
         options = (*kind, self.options, self.validation_fraction)
-        digest = hashlib.sha256(repr(options).encode())
-        for file in self.files:
-            digest.update(bytes.fromhex(file.content))
-            digest.update(file_kind(pathlib.Path(file.path)).encode())
-        return digest.hexdigest()
+        return content_fingerprint(self.files, repr(options))
 
     def pieces(self, size: int, start: int = 0) -> Iterator[RowPiece]:
         """Reads the training rows.
