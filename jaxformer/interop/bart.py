@@ -6,19 +6,10 @@ from jaxformer.config import ModelConfig, SinusoidalConfig
 from jaxformer.interop.activations import OLDER, name_of
 from jaxformer.interop.config_fields import ConfigFields
 from jaxformer.interop.family import Family, ModelKind
-from jaxformer.interop.layouts import Layout, dense, norm, row, rows_from, same
+from jaxformer.interop.layouts import Layout, dense, norm, projections, row, rows_from, same
 from jaxformer.interop.plain_fields import PlainFields, read_plain, write_plain
 
 __all__ = ["BART_FAMILIES"]
-
-
-def _attention(name: str, path: str) -> dict[str, Layout]:
-    return {
-        **dense(f"{name}.q_proj", f"{path}/query"),
-        **dense(f"{name}.k_proj", f"{path}/key"),
-        **dense(f"{name}.v_proj", f"{path}/value"),
-        **dense(f"{name}.out_proj", f"{path}/output"),
-    }
 
 
 def _half(half: str) -> dict[str, Layout]:
@@ -27,7 +18,7 @@ def _half(half: str) -> dict[str, Layout]:
     return {
         f"model.{half}.embed_positions.weight": rows_from(2, f"{half}/positions/embedding"),
         **norm(f"model.{half}.layernorm_embedding", f"{half}/embedding_norm"),
-        **_attention(layer + "self_attn", f"{stack}/attention"),
+        **projections(layer + "self_attn", f"{stack}/attention", "out_proj"),
         **norm(layer + "self_attn_layer_norm", f"{stack}/attention_norm"),
         **dense(layer + "fc1", f"{stack}/feed_forward/up"),
         **dense(layer + "fc2", f"{stack}/feed_forward/down"),
@@ -45,7 +36,7 @@ _TENSORS = {
     "model.decoder.embed_tokens.weight": same("embedding/embedding", where=_OWN),
     **_half("encoder"),
     **_half("decoder"),
-    **_attention(_D + "encoder_attn", "decoder/{stack}/cross_attention"),
+    **projections(_D + "encoder_attn", "decoder/{stack}/cross_attention", "out_proj"),
     **norm(_D + "encoder_attn_layer_norm", "decoder/{stack}/cross_attention_norm"),
     "final_logits_bias": row("embedding/output_bias"),
     "lm_head.weight": same("embedding/output_embedding"),

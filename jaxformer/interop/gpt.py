@@ -7,7 +7,15 @@ from jaxformer.interop.activations import PLAIN, name_of
 from jaxformer.interop.config_fields import ConfigFields
 from jaxformer.interop.family import Family, ModelKind
 from jaxformer.interop.layer_fields import read_rotary, write_rotary
-from jaxformer.interop.layouts import conv1d, dense, dense_by_group, norm, rows_from, same
+from jaxformer.interop.layouts import (
+    conv1d,
+    dense,
+    dense_by_group,
+    norm,
+    projections,
+    rows_from,
+    same,
+)
 from jaxformer.interop.plain_fields import PlainFields, read_plain, write_plain
 
 __all__ = ["GPT_FAMILIES"]
@@ -63,10 +71,7 @@ _OPT = {
     "model.decoder.embed_tokens.weight": same("embedding/embedding"),
     "model.decoder.embed_positions.weight": rows_from(2, "positions/embedding"),
     **norm(_D + "self_attn_layer_norm", "{stack}/attention_norm"),
-    **dense(_D + "self_attn.q_proj", "{stack}/attention/query"),
-    **dense(_D + "self_attn.k_proj", "{stack}/attention/key"),
-    **dense(_D + "self_attn.v_proj", "{stack}/attention/value"),
-    **dense(_D + "self_attn.out_proj", "{stack}/attention/output"),
+    **projections(_D + "self_attn", "{stack}/attention", "out_proj"),
     **norm(_D + "final_layer_norm", "{stack}/feed_forward_norm"),
     **dense(_D + "fc1", "{stack}/feed_forward/up"),
     **dense(_D + "fc2", "{stack}/feed_forward/down"),

@@ -11,7 +11,8 @@ import numpy as np
 from einops import rearrange
 
 __all__ = [
-    "Layout", "conv1d", "dense", "dense_by_group", "linear", "norm", "row", "rows_from", "same"
+    "Layout", "conv1d", "dense", "dense_by_group", "linear", "norm", "projections", "row",
+    "rows_from", "same",
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
@@ -119,6 +120,16 @@ def conv1d(name: str, *paths: str) -> dict[str, Layout]:
 def dense_by_group(name: str, *paths: str) -> dict[str, Layout]:
     """`dense` of projections whose outputs alternate by groups, as of GPT-NeoX and Falcon."""
     return _projection(name, paths, Layout((), transposed=True, by_group=True))
+
+
+def projections(name: str, path: str, output: str) -> dict[str, Layout]:
+    """`dense` of q_proj, k_proj and v_proj of an attention, and of its output, called `output`."""
+    parts = {"q_proj": "query", "k_proj": "key", "v_proj": "value", output: "output"}
+    return {
+        tensor: layout
+        for part, ours in parts.items()
+        for tensor, layout in dense(f"{name}.{part}", f"{path}/{ours}").items()
+    }
 
 
 def _projection(name: str, paths: Sequence[str], kernel: Layout) -> dict[str, Layout]:

@@ -8,7 +8,7 @@ from jaxformer.interop.activations import GATED, PLAIN, name_of
 from jaxformer.interop.config_fields import ConfigFields
 from jaxformer.interop.family import Family, ModelKind
 from jaxformer.interop.layer_fields import one_window, read_rotary, write_rotary, write_window
-from jaxformer.interop.layouts import Layout, dense, norm, same
+from jaxformer.interop.layouts import Layout, dense, norm, projections, same
 from jaxformer.interop.plain_fields import PlainFields, read_plain, write_plain
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "FEED_FORWARD",
     "LAYER",
     "LLAMA_FAMILIES",
+    "LLAMA_TENSORS",
     "PRE_NORMS",
     "decoder_family",
     "read_llama",
@@ -34,10 +35,7 @@ PRE_NORMS = {
     **norm(LAYER + "post_attention_layernorm", "{stack}/feed_forward_norm"),
 }
 ATTENTION = {
-    **dense(LAYER + "self_attn.q_proj", "{stack}/attention/query"),
-    **dense(LAYER + "self_attn.k_proj", "{stack}/attention/key"),
-    **dense(LAYER + "self_attn.v_proj", "{stack}/attention/value"),
-    **dense(LAYER + "self_attn.o_proj", "{stack}/attention/output"),
+    **projections(LAYER + "self_attn", "{stack}/attention", "o_proj"),
     LAYER + "self_attn.q_norm.weight": same("{stack}/attention/query_norm_scale"),
     LAYER + "self_attn.k_norm.weight": same("{stack}/attention/key_norm_scale"),
 }
@@ -46,6 +44,7 @@ FEED_FORWARD = {
     **dense(LAYER + "mlp.up_proj", "{stack}/feed_forward/up"),
     **dense(LAYER + "mlp.down_proj", "{stack}/feed_forward/down"),
 }
+LLAMA_TENSORS = ENDS | PRE_NORMS | ATTENTION | FEED_FORWARD
 
 
 def decoder_family(
@@ -149,9 +148,8 @@ def _write_mistral(model: ModelConfig) -> dict[str, Any]:
     return write_llama(model, "attention_bias", "mlp_bias") | write_window(model)
 
 
-_LLAMA = ENDS | PRE_NORMS | ATTENTION | FEED_FORWARD
 LLAMA_FAMILIES = (
-    decoder_family("llama", "Llama", _read_llama, write_llama, _LLAMA),
-    decoder_family("mistral", "Mistral", _read_mistral, _write_mistral, _LLAMA),
-    decoder_family("arcee", "Arcee", _read_arcee, _write_arcee, _LLAMA),
+    decoder_family("llama", "Llama", _read_llama, write_llama, LLAMA_TENSORS),
+    decoder_family("mistral", "Mistral", _read_mistral, _write_mistral, LLAMA_TENSORS),
+    decoder_family("arcee", "Arcee", _read_arcee, _write_arcee, LLAMA_TENSORS),
 )

@@ -9,7 +9,7 @@ from jaxformer.config import ExpertsConfig, ModelConfig
 from jaxformer.interop.config_fields import ConfigFields
 from jaxformer.interop.family import ModelKind
 from jaxformer.interop.layer_fields import one_window, write_window
-from jaxformer.interop.layouts import linear
+from jaxformer.interop.layouts import Layout, linear
 from jaxformer.interop.llama import (
     ATTENTION,
     ENDS,
@@ -22,21 +22,20 @@ from jaxformer.interop.llama import (
 
 __all__ = ["MIXTURE_FAMILIES"]
 
-_E = LAYER + "block_sparse_moe."
-_MIXTRAL = ENDS | PRE_NORMS | ATTENTION | {
-    _E + "gate.weight": linear("{stack}/feed_forward/router_kernel"),
-    _E + "experts.{expert}.w1.weight": linear("{stack}/feed_forward/gate_kernel"),
-    _E + "experts.{expert}.w3.weight": linear("{stack}/feed_forward/up_kernel"),
-    _E + "experts.{expert}.w2.weight": linear("{stack}/feed_forward/down_kernel"),
-}  # fmt: skip
 
-_Q = LAYER + "mlp."
-_QWEN3_MOE = ENDS | PRE_NORMS | ATTENTION | {
-    _Q + "gate.weight": linear("{stack}/feed_forward/router_kernel"),
-    _Q + "experts.{expert}.gate_proj.weight": linear("{stack}/feed_forward/gate_kernel"),
-    _Q + "experts.{expert}.up_proj.weight": linear("{stack}/feed_forward/up_kernel"),
-    _Q + "experts.{expert}.down_proj.weight": linear("{stack}/feed_forward/down_kernel"),
-}  # fmt: skip
+def _tensors(name: str, gate: str, up: str, down: str) -> dict[str, Layout]:
+    """Tensors of a decoder whose mixtures, and projections of an expert, are called so."""
+    mixture = f"{LAYER}{name}."
+    return ENDS | PRE_NORMS | ATTENTION | {
+        mixture + "gate.weight": linear("{stack}/feed_forward/router_kernel"),
+        mixture + f"experts.{{expert}}.{gate}.weight": linear("{stack}/feed_forward/gate_kernel"),
+        mixture + f"experts.{{expert}}.{up}.weight": linear("{stack}/feed_forward/up_kernel"),
+        mixture + f"experts.{{expert}}.{down}.weight": linear("{stack}/feed_forward/down_kernel"),
+    }  # fmt: skip
+
+
+_MIXTRAL = _tensors("block_sparse_moe", "w1", "w3", "w2")
+_QWEN3_MOE = _tensors("mlp", "gate_proj", "up_proj", "down_proj")
 
 
 def _experts(fields: ConfigFields, **options: Any) -> ExpertsConfig:

@@ -13,15 +13,7 @@ from jaxformer.interop.layer_fields import (
     window_size,
     write_layer_types,
 )
-from jaxformer.interop.llama import (
-    ATTENTION,
-    ENDS,
-    FEED_FORWARD,
-    PRE_NORMS,
-    decoder_family,
-    read_llama,
-    write_llama,
-)
+from jaxformer.interop.llama import LLAMA_TENSORS, decoder_family, read_llama, write_llama
 
 __all__ = ["QWEN_FAMILIES"]
 
@@ -94,9 +86,8 @@ def _write_smollm3(model: ModelConfig) -> dict[str, Any]:
     }  # fmt: skip
 
 
-_TENSORS = ENDS | PRE_NORMS | ATTENTION | FEED_FORWARD
 QWEN_FAMILIES = (
-    decoder_family("qwen2", "Qwen2", _read_qwen2, _write_qwen2, _TENSORS),
-    decoder_family("qwen3", "Qwen3", _read_qwen3, _write_qwen3, _TENSORS),
-    decoder_family("smollm3", "SmolLM3", _read_smollm3, _write_smollm3, _TENSORS),
+    decoder_family("qwen2", "Qwen2", _read_qwen2, _write_qwen2, LLAMA_TENSORS),
+    decoder_family("qwen3", "Qwen3", _read_qwen3, _write_qwen3, LLAMA_TENSORS),
+    decoder_family("smollm3", "SmolLM3", _read_smollm3, _write_smollm3, LLAMA_TENSORS),
 )
