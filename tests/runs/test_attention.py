@@ -4,8 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxformer import runs, text
-from jaxformer.config import TokenizerConfig
+from jaxformer import runs
 from jaxformer.errors import DataError
 from jaxformer.inference import Hypothesis
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
@@ -89,13 +88,7 @@ def test_decoder_reads_its_best_translation_as_far_as_it_read_it(
 @pytest.fixture(scope="module")
 def language_model_run(tmp_path_factory):
     """One that was not trained, of bytes."""
-    folder = tmp_path_factory.mktemp("language_model")
-    config = tiny.config(
-        folder, architecture="decoder", data={"source": "files", "paths": ("none.txt",)},
-        tokenizer=vars(TokenizerConfig(kind="byte")), model={"vocab_size": 257, "num_layers": 2},
-    )  # fmt: skip
-    task = runs.LanguageModelTask(config=config, tokenizers=(text.byte_tokenizer(),))
-    return runs.Run(folder, task, jax.jit(task.draw_params)(jax.random.key(0)), 0)
+    return tiny.untrained_language_model(tmp_path_factory.mktemp("language_model"))
 
 
 def test_language_model_looks_back_alone(language_model_run):

@@ -85,11 +85,8 @@ def test_run_on_a_mixture_is_trained_and_opened(tmp_path, capsys, architecture):
 
 @pytest.mark.once
 def test_run_on_a_mixture_goes_on_as_if_it_had_not_stopped(tmp_path):
-    (tmp_path / "whole").mkdir()
-    whole = runs.train_run(experiment(tmp_path / "whole", training={"steps": 6}))
-    runs.train_run(experiment(tmp_path))
-    resumed = runs.train_run(experiment(tmp_path, training={"steps": 6}))
-    np.testing.assert_array_equal(*(tiny.leaf(result.params) for result in (whole, resumed)))
+    results = tiny.whole_and_resumed(experiment, tmp_path)
+    np.testing.assert_array_equal(*(tiny.leaf(result.params) for result in results))
     for name in ("loss", "validation_loss", "loss web", "loss code"):
         whole_run, resumed_run = (
             tiny.figures(one, name)[6] for one in (tmp_path / "whole", tmp_path)

@@ -52,11 +52,8 @@ def test_run_is_trained_and_opened(tmp_path, source):
 
 @pytest.mark.once
 def test_run_goes_on_as_if_it_had_not_stopped(tmp_path):
-    (tmp_path / "whole").mkdir()
-    whole = runs.train_run(experiment(tmp_path / "whole", "labelled", training={"steps": 6}))
-    runs.train_run(experiment(tmp_path, "labelled"))
-    resumed = runs.train_run(experiment(tmp_path, "labelled", training={"steps": 6}))
-    np.testing.assert_array_equal(*(tiny.leaf(result.params) for result in (whole, resumed)))
+    results = tiny.whole_and_resumed(experiment, tmp_path, source="labelled")
+    np.testing.assert_array_equal(*(tiny.leaf(result.params) for result in results))
 
 
 @pytest.mark.parametrize("kind", ["byte", "character", "word"])

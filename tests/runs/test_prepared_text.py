@@ -50,11 +50,8 @@ def test_run_is_trained_and_opened(tmp_path, architecture):
 
 @pytest.mark.once
 def test_run_goes_on_as_if_it_had_not_stopped(tmp_path):
-    (tmp_path / "whole").mkdir()
-    whole = runs.train_run(experiment(tmp_path / "whole", training={"steps": 6}))
-    runs.train_run(experiment(tmp_path))
-    resumed = runs.train_run(experiment(tmp_path, training={"steps": 6}))
-    np.testing.assert_array_equal(*(tiny.leaf(result.params) for result in (whole, resumed)))
+    results = tiny.whole_and_resumed(experiment, tmp_path)
+    np.testing.assert_array_equal(*(tiny.leaf(result.params) for result in results))
 
 
 def test_nothing_is_read_or_trained_again(tmp_path, monkeypatch):

@@ -6,8 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxformer import runs, text
-from jaxformer.config import TokenizerConfig
+from jaxformer import runs
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 from tests.runs import tiny
@@ -23,17 +22,10 @@ TEXTS += ["q" * 17, "a" * 31, "b" * 33, "ab" * 20, "ab" * 20 + "c"]
 @pytest.fixture(scope="module")
 def language_model(tmp_path_factory):
     """One that was not trained, of bytes, whose weights are large enough to tell texts apart."""
-    folder = tmp_path_factory.mktemp("language_model")
-    config = tiny.config(
-        folder, architecture="decoder", data={"source": "files", "paths": ("none.txt",)},
-        tokenizer=vars(TokenizerConfig(kind="byte")),
-        model={
-            "vocab_size": 300, "num_layers": 2, "layer_execution": "scan", "max_len": MAX_LEN,
-            "init_std": 0.3,
-        },
+    return tiny.untrained_language_model(
+        tmp_path_factory.mktemp("language_model"),
+        vocab_size=300, layer_execution="scan", max_len=MAX_LEN, init_std=0.3,
     )  # fmt: skip
-    task = runs.LanguageModelTask(config=config, tokenizers=(text.byte_tokenizer(),))
-    return runs.Run(folder, task, jax.jit(task.draw_params)(jax.random.key(0)), 0)
 
 
 @functools.cache

@@ -9,7 +9,7 @@ import pathlib
 import jax
 import numpy as np
 
-from jaxformer import runs
+from jaxformer import runs, text
 from jaxformer.cli import main
 from jaxformer.config import (
     AdamWConfig,
@@ -87,6 +87,24 @@ def train(config):
     reports = []
     runs.train_run(config, on_start=lambda task: reports.extend(task.report))
     return reports
+
+
+def whole_and_resumed(experiment, folder, **options):
+    """Results of six steps at once, and of two behind four; `experiment` makes one of a folder."""
+    (folder / "whole").mkdir()
+    whole = runs.train_run(experiment(folder / "whole", training={"steps": 6}, **options))
+    runs.train_run(experiment(folder, **options))
+    return whole, runs.train_run(experiment(folder, training={"steps": 6}, **options))
+
+
+def untrained_language_model(folder, **model):
+    """A run of a language model of bytes that was not trained, of two layers."""
+    made = config(
+        folder, architecture="decoder", data={"source": "files", "paths": ("none.txt",)},
+        tokenizer={"kind": "byte"}, model={"vocab_size": 257, "num_layers": 2} | model,
+    )  # fmt: skip
+    task = runs.LanguageModelTask(config=made, tokenizers=(text.byte_tokenizer(),))
+    return runs.Run(folder, task, jax.jit(task.draw_params)(jax.random.key(0)), 0)
 
 
 def prepare(config):
