@@ -84,8 +84,8 @@ def groups_of_size(
     """Groups items in their order, each as few as make up `size`; the last group may be less.
 
     Example:
-        >>> list(groups_of_size(["a", "bcd", "ef", "g"], len, 3))
-        [['a', 'bcd'], ['ef', 'g']]
+        >>> list(groups_of_size(["a", "bcd", "ef", "g", "h"], len, 3))
+        [['a', 'bcd'], ['ef', 'g'], ['h']]
     """
     group: list[Item] = []
     total = 0
