@@ -36,7 +36,8 @@ class Opening:
     """Of a folder of Hugging Face: longest text in tokens; what its config says when not given."""
 
     ignore: tuple[str, ...] = ()
-    """Of a folder of Hugging Face: fields of its JSON files that are known not to matter."""
+    """Of a folder of Hugging Face: fields of its JSON files that are known not to matter. Of a run
+    whose model comes from one: settings of generation there that are not supported, likewise."""
 
     source_language: str | None = None
     """Of a folder of Hugging Face whose model translates several languages: the one that is read,

@@ -18,13 +18,10 @@ from jaxformer.interop.chat_templates import HuggingFaceChatTemplate, load_chat_
 from jaxformer.interop.config_fields import ConfigFields
 from jaxformer.interop.families import FAMILIES, model_class
 from jaxformer.interop.family import Family, ModelKind
-from jaxformer.interop.generation_settings import (
-    SpecialTokens,
-    generation_values,
-)
 from jaxformer.interop.model_folders import CONFIG, Float, open_huggingface
 from jaxformer.interop.safetensors_files import write_tensors
 from jaxformer.interop.saved_tokenizers import write_tokenizer
+from jaxformer.interop.special_tokens import SpecialTokens, generation_values, require_supported
 from jaxformer.interop.weights import tensors_of_params
 from jaxformer.storage import make_folder, write_whole
 from jaxformer.text import Tokenizer
@@ -42,7 +39,8 @@ class HuggingFaceModel(NamedTuple):
             tokenizer; None where the folder has none.
         source_tokenizer: of the text that an encoder-decoder is given; the same object where there
             is one.
-        special_tokens: special tokens, and how the folder says that text is generated.
+        unchecked_special_tokens: as `special_tokens`, which is what to generate text by, but also
+            where the folder has settings of generation that are not supported.
         chat_template: that writes conversations; None where the folder has none.
     """
 
@@ -50,8 +48,18 @@ class HuggingFaceModel(NamedTuple):
     params: Any
     tokenizer: Tokenizer | None
     source_tokenizer: Tokenizer | None = None
-    special_tokens: SpecialTokens = SpecialTokens()
+    unchecked_special_tokens: SpecialTokens = SpecialTokens()
     chat_template: HuggingFaceChatTemplate | None = None
+
+    @property
+    def special_tokens(self) -> SpecialTokens:
+        """Special tokens, and how the folder says that text is generated.
+
+        Raises:
+            ConfigError: a setting would change what is generated, and is not supported.
+        """
+        require_supported(self.unchecked_special_tokens.unsupported)
+        return self.unchecked_special_tokens
 
     @property
     def model(self) -> nn.Module:
@@ -69,7 +77,8 @@ def load_huggingface(
     The families are those of `interop.FAMILIES`. The weights are safetensors, in one file or in
     shards; nothing is unpickled, and no code of the folder is run. A field of the config that would
     change what the model computes, and that there is no option for, is refused by name, and so are
-    missing, surplus and misshapen tensors.
+    missing, surplus and misshapen tensors. A setting of generation that there is no option for is
+    refused where it is asked for, as `special_tokens` of the result.
 
     Args:
         path: of the folder.
@@ -89,8 +98,8 @@ def load_huggingface(
 
     Raises:
         CheckpointError: a file is missing or damaged, or the weights are not those of the config.
-        ConfigError: a field of the config, or a setting of generation or of a tokenizer, is not
-            supported, or a dtype is no choice.
+        ConfigError: a field of the config, or a setting of a tokenizer, is not supported, or a
+            dtype is no choice.
         DataError: the tokenizer cannot be used.
 
     Example:

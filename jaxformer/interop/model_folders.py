@@ -15,14 +15,11 @@ from jaxformer.errors import ConfigError
 from jaxformer.interop.config_fields import ConfigFields
 from jaxformer.interop.families import family_of, model_class
 from jaxformer.interop.family import Family, ModelKind
-from jaxformer.interop.generation_settings import (
-    GENERATION_FIELDS,
-    TOKEN_FIELDS,
-    SpecialTokens,
-    special_token_ids,
-)
+from jaxformer.interop.generation_fields import GENERATION_FIELDS, TOKEN_FIELDS
+from jaxformer.interop.generation_settings import read_special_tokens
 from jaxformer.interop.json_files import read_json
 from jaxformer.interop.safetensors_files import open_tensors
+from jaxformer.interop.special_tokens import SpecialTokens
 from jaxformer.interop.tensor_files import TensorFiles
 from jaxformer.interop.tokenizer_files import Tokenizers, load_tokenizers
 from jaxformer.interop.weights import read_params
@@ -125,7 +122,10 @@ class HuggingFaceFolder:
         return Tokenizers(source, target)
 
     def read_special_tokens(self, tokenizer: Tokenizer | None = None) -> SpecialTokens:
-        """Reads the special tokens, and how text is generated, as `special_token_ids` does.
+        """Reads the special tokens, and how text is generated.
+
+        Settings that are not supported are in its `unsupported`, and are not refused, since the
+        weights can be used without them; whoever generates text calls `require_supported`.
 
         Args:
             tokenizer: of the text that the model generates, which knows the ids of tokens by their
@@ -133,12 +133,15 @@ class HuggingFaceFolder:
 
         Raises:
             CheckpointError: a file is damaged.
-            ConfigError: a setting would change what is generated, and is not supported.
+            ConfigError: a setting has a value that no model can have.
         """
-        ignore = self.ignore
-        if self.kind not in ("decoder", "encoder_decoder"):  # which generate nothing
-            ignore = (*ignore, *(GENERATION_FIELDS - TOKEN_FIELDS))
-        return special_token_ids(self.path, self.values, tokenizer=tokenizer, ignore=ignore)
+        if self.kind in ("decoder", "encoder_decoder"):
+            return read_special_tokens(
+                self.path, self.values, tokenizer=tokenizer, ignore=self.ignore
+            )  # fmt: skip
+        ignore = (*self.ignore, *GENERATION_FIELDS.difference(TOKEN_FIELDS))
+        special = read_special_tokens(self.path, self.values, tokenizer=tokenizer, ignore=ignore)
+        return dataclasses.replace(special, unsupported={})  # of what it does not generate
 
 
 def open_huggingface(

@@ -6,7 +6,7 @@ from typing import Any
 
 from jaxformer.errors import ConfigError
 from jaxformer.interop.chat_templates import HuggingFaceChatTemplate
-from jaxformer.interop.generation_settings import SpecialTokens
+from jaxformer.interop.special_tokens import SpecialTokens
 from jaxformer.storage import write_whole
 from jaxformer.text import Tokenizer
 

@@ -1,6 +1,8 @@
 """Tokens that a model is decoded with, where they are not those of models made here."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 __all__ = ["DecodingTokens"]
 
@@ -21,6 +23,9 @@ class DecodingTokens:
             written for may need them.
         max_new_tokens: length of the longest continuation or target, where a call does not say; as
             many as fit the context when None.
+        unsupported: settings of generation of the folder of Hugging Face that the model comes from,
+            by their names there, that there is no option for; a run that has some generates no
+            text, unless they are ignored.
     """
 
     start: int | None = None
@@ -32,3 +37,4 @@ class DecodingTokens:
     bos: int | None = None
     pad: int | None = None
     max_new_tokens: int | None = None
+    unsupported: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)

@@ -71,7 +71,7 @@ def _special_tokens(run: Run) -> SpecialTokens:
     return SpecialTokens(
         forbidden=decoding.forbidden, renormalize=decoding.renormalize,
         forced_first=decoding.forced_first, forced_last=decoding.forced_last,
-        max_new_tokens=decoding.max_new_tokens, **values,
+        max_new_tokens=decoding.max_new_tokens, unsupported=decoding.unsupported, **values,
     )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Opening a run, or a folder of Hugging Face, to be used."""
 
+import dataclasses
 import os
 import pathlib
 from collections.abc import Sequence
@@ -53,7 +54,8 @@ def open_run(
         dtype: of parameters and computation, of a folder of Hugging Face; as in `load_huggingface`
             when not given.
         max_len: longest sequence in tokens, of a folder of Hugging Face; likewise.
-        ignore: fields in the JSON files of a folder of Hugging Face that are known not to matter.
+        ignore: fields in the JSON files of a folder of Hugging Face that are known not to matter;
+            or settings of generation of the folder that the model of a run comes from, likewise.
         source_language: language that is read, of a folder of Hugging Face whose model translates
             several, in its own names, such as "eng_Latn" or "en"; what the folder says when not
             given.
@@ -75,14 +77,14 @@ def open_run(
         languages = {"source_language": source_language, "target_language": target_language}
         options = {"dtype": dtype, "param_dtype": dtype, "max_len": max_len, **languages}
         return _open_pretrained(path, mesh, ignore=tuple(ignore), **options)
-    own = {"dtype": dtype, "max_len": max_len, "ignore": tuple(ignore) or None,
-           "source_language": source_language, "target_language": target_language}  # fmt: skip
+    own = {"dtype": dtype, "max_len": max_len, "source_language": source_language,
+           "target_language": target_language}  # fmt: skip
     _refuse(path, "a run", "a folder of Hugging Face", **own)
     folder = pathlib.Path(path)
     config = files.read_run_config(folder)
     if task is None:
         task = ChatTask if has_chat_template(folder) else task_class(config)
-    opened = task.load(folder, config)
+    opened = _ignoring(task.load(folder, config), ignore, folder)
     shapes = param_shapes(opened)
     runner = make_inference_runner(shapes, config.mesh, mesh)
     _require_room(runner, shapes, folder)
@@ -104,6 +106,21 @@ def _refuse(path: str | pathlib.Path, kind: str, other: str, **options: Any) -> 
             raise ConfigError(
                 f"{name} is for {other}, got {value} for {path}, which is {kind}; leave it out"
             )
+
+
+def _ignoring(task: Task, ignore: Sequence[str], folder: pathlib.Path) -> Task:
+    """The task of a run, without settings of generation that are not supported."""
+    unsupported = dict(task.decoding.unsupported)
+    for name in ignore:
+        if name not in unsupported:
+            known = " and ".join(unsupported) or "none"
+            raise ConfigError(
+                f"ignore names settings of generation that a run cannot follow, of which {folder} "
+                f"has {known}, got {name!r}; leave it out"
+            )
+        del unsupported[name]
+    decoding = dataclasses.replace(task.decoding, unsupported=unsupported)
+    return dataclasses.replace(task, decoding=decoding) if ignore else task
 
 
 def _open_pretrained(path: str | pathlib.Path, mesh: MeshConfig | None, **options: Any) -> Run:

@@ -25,6 +25,7 @@ from jaxformer.interop import (
     load_chat_template,
     open_huggingface,
 )
+from jaxformer.interop.generation_settings import search_min_new_tokens
 from jaxformer.interop.hub import local_folder
 from jaxformer.runs.chat import ChatTask
 from jaxformer.runs.classification import ClassificationTask
@@ -73,8 +74,7 @@ class Pretrained:
 
         Raises:
             CheckpointError: a file is missing or damaged.
-            ConfigError: the model, or a setting of its decoding, is not supported; or an id needs
-                huggingface_hub.
+            ConfigError: the model is not supported, or an id needs huggingface_hub.
             DataError: a tokenizer cannot be used.
         """
         opened = open_huggingface(local_folder(path), **options)
@@ -97,10 +97,15 @@ class Pretrained:
         kind, model = self.opened.kind, self.opened.config
         in_rows = kind in ("classifier", "encoder_decoder")
         decoding: dict[str, Any] = {}
+        sampling = self.special.sampling
         if kind == "decoder":
-            decoding["samples"] = SamplesConfig(**dataclasses.asdict(self.special.sampling))
+            decoding["samples"] = SamplesConfig(**dataclasses.asdict(sampling))
         elif kind == "encoder_decoder":
-            search = self.special.search or BeamSearchConfig(beam_size=1)
+            search = self.special.search or BeamSearchConfig(
+                beam_size=1,
+                no_repeat_ngram_size=sampling.no_repeat_ngram_size,
+                min_new_tokens=search_min_new_tokens(sampling),
+            )
             decoding["translation"] = TranslationConfig(**dataclasses.asdict(search))
         return ExperimentConfig(
             model=model,

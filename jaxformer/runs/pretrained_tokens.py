@@ -2,8 +2,9 @@
 
 import os
 import pathlib
+from typing import Any
 
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import DataError
 from jaxformer.interop import HuggingFaceFolder, SpecialTokens, Tokenizers, open_huggingface
 from jaxformer.interop.hub import is_model_id
 from jaxformer.runs.decoding_tokens import DecodingTokens
@@ -35,16 +36,6 @@ def decoding_of(opened: HuggingFaceFolder, special: SpecialTokens) -> DecodingTo
     """Tokens that a model is decoded with."""
     if opened.kind not in ("decoder", "encoder_decoder"):
         return DecodingTokens(stop=special.eos, bos=special.bos, pad=special.pad)
-    forced = {
-        "forced_bos_token_id": special.forced_first,
-        "forced_eos_token_id": special.forced_last,
-    }
-    for name, token in forced.items():
-        if opened.kind == "decoder" and token is not None:
-            raise ConfigError(
-                f"{name}={token} of {opened.path} is supported for encoder-decoders alone; if it "
-                f"does not matter, pass ignore=({name!r},), or --ignore {name}"
-            )
     translates, longest = opened.kind == "encoder_decoder", special.max_new_tokens
     if longest is None and translates and special.max_length is not None:
         longest = max(1, special.max_length - 1)  # which counts the start
@@ -53,12 +44,26 @@ def decoding_of(opened: HuggingFaceFolder, special: SpecialTokens) -> DecodingTo
         stop=special.eos,
         forbidden=special.forbidden,
         renormalize=special.renormalize,
-        forced_first=special.forced_first,
-        forced_last=special.forced_last,
+        forced_first=special.forced_first if translates else None,
+        forced_last=special.forced_last if translates else None,
         bos=special.bos,
         pad=special.pad,
         max_new_tokens=longest or (None if translates else _NEW_TOKENS),
+        unsupported={**special.unsupported, **_without_option(special, translates)},
     )
+
+
+def _without_option(special: SpecialTokens, translates: bool) -> dict[str, Any]:
+    """Settings that there is an option for, but not for this kind of model."""
+    if translates:
+        penalty = special.sampling.repetition_penalty  # which searches do not have
+        return {} if penalty == 1 else {"repetition_penalty": penalty}
+    settings = {
+        "forced_bos_token_id": special.forced_first,
+        "forced_eos_token_id": special.forced_last,
+        "num_beams": None if special.search is None else special.search.beam_size,
+    }
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def read_tokens(path: str | os.PathLike[str]) -> tuple[Tokenizers, DecodingTokens]:

@@ -53,14 +53,16 @@ class Run(TrainedTask):
                 trained on windows of several.
             max_new_tokens: longest continuation; what fits the context when not given.
             seed: seed of the draws.
-            **sampling: temperature, top_k, top_p, min_p and repetition_penalty, as in
-                `SamplingOptions`; those of the run's samples when not given.
+            **sampling: temperature, top_k, top_p, min_p, repetition_penalty,
+                no_repeat_ngram_size, min_length and min_new_tokens, as in `SamplingOptions`; those
+                of the run's samples when not given.
 
         Returns:
             The continuation, without the prompt.
 
         Raises:
-            ConfigError: the model continues no texts, or an option is unknown or impossible.
+            ConfigError: the model continues no texts, or comes from a folder with settings of
+                generation that are not supported; or an option is unknown or impossible.
             DataError: the prompt is empty or too long, or cannot be encoded.
         """
         return self._continue("generate", prompt, max_new_tokens, seed, sampling)
@@ -97,8 +99,7 @@ class Run(TrainedTask):
             The answer.
 
         Raises:
-            ConfigError: the model was not trained on conversations, or an option is unknown or
-                impossible.
+            ConfigError: the model was not trained on conversations, or as in `generate`.
             DataError: there is no message, one is malformed, or they are too long.
         """
         return self._continue("chat", messages, max_new_tokens, seed, sampling)
@@ -150,14 +151,15 @@ class Run(TrainedTask):
 
         Args:
             sentences: one, or a list of any number.
-            **search: beam_size, num_best, length_penalty and early_stopping, as in
-                `SearchOptions`; those of the run's config when not given.
+            **search: beam_size, num_best, length_penalty, early_stopping, no_repeat_ngram_size and
+                min_new_tokens, as in `SearchOptions`; those of the run's config when not given.
 
         Returns:
             The best translations of a sentence, best first; of a list, those of every sentence.
 
         Raises:
-            ConfigError: the model does not translate, or an option is unknown or impossible.
+            ConfigError: the model does not translate, or comes from a folder with settings of
+                generation that are not supported; or an option is unknown or impossible.
             DataError: a sentence is empty or too long, or cannot be encoded.
         """
         settings = self._search(search)
@@ -193,17 +195,19 @@ class Run(TrainedTask):
         Args:
             sentences: one, or a list of any number.
             seed: seed of the draws.
-            **sampling: temperature, top_k, top_p, min_p and repetition_penalty, as in
-                `SamplingOptions`.
+            **sampling: as in `generate`; no_repeat_ngram_size and min_length, which counts the
+                start token, follow the run's search when not given; all others are the defaults of
+                `SamplingConfig`.
 
         Returns:
             A translation of the sentence; of a list, one of each.
 
         Raises:
-            ConfigError: the model does not translate, or an option is unknown or impossible.
+            ConfigError: the model does not translate, or comes from a folder with settings of
+                generation that are not supported; or an option is unknown or impossible.
             DataError: a sentence is empty or too long, or cannot be encoded.
         """
-        rng, settings = seed_key(seed), self._sampling(sampling, "seed")
+        rng, settings = seed_key(seed), self._drawing(sampling)
         self._warn_of_new_words(sentences)
         return self._call_for(sentences, "sample_translations", rng=rng, sampling=settings)
 
@@ -211,9 +215,18 @@ class Run(TrainedTask):
         self, sentences: Texts, *, seed: int = 0, **sampling: Unpack[SamplingOptions]
     ) -> Iterator[tuple[int, str]]:
         """Draws translations of a list, yielding (index, translation) as they come."""
-        rng, settings = seed_key(seed), self._sampling(sampling, "seed")
+        rng, settings = seed_key(seed), self._drawing(sampling)
         self._warn_of_new_words(sentences)
         return self._call("sample_translations_stream", sentences, rng=rng, sampling=settings)
+
+    def _drawing(self, options: SamplingOptions) -> SamplingConfig:
+        """Sampling of translations, whose n-grams and lengths follow the rules of the search."""
+        search = self.config.translation
+        rules: SamplingOptions = {
+            "no_repeat_ngram_size": search.no_repeat_ngram_size,
+            "min_length": 1 + search.min_new_tokens,  # with the start token
+        }
+        return self._sampling({**rules, **options}, "seed")
 
     def _warn_of_new_words(self, sentences: str | Texts) -> None:
         """Warns the caller of the method that calls this of words that are new to the model."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
+from jaxformer.interop.special_tokens import require_supported
 from jaxformer.memory import host_memory, require_memory
 from jaxformer.models import AttentionMap
 from jaxformer.runs.classification import ClassificationTask
@@ -29,6 +30,12 @@ __all__ = ["Texts", "TrainedTask", "task_class"]
 # What takes several texts takes one as well. A type checker must tell it from them: a str is a
 # Sequence[str], too.
 Texts = list[str] | tuple[str, ...]
+
+# Methods of tasks that generate text.
+_GENERATE = frozenset((
+    "generate", "generate_stream", "chat", "chat_stream", "translate", "translate_stream",
+    "sample_translations", "sample_translations_stream",
+))  # fmt: skip
 
 # The built-in tasks, by the model's architecture and the kind of data.
 _TASKS: dict[tuple[str, str], type[Task]] = {
@@ -88,6 +95,8 @@ class TrainedTask:
 
     def _call(self, ability: str, *arguments: Any, **options: Any) -> Any:
         self.require(ability)
+        if ability in _GENERATE:
+            require_supported(self.task.decoding.unsupported)
         return getattr(self.task, ability)(self.params, *arguments, **options)
 
     def _call_for(self, texts: str | Texts, ability: str, **options: Any) -> Any:
@@ -173,8 +182,8 @@ class TrainedTask:
             language model's text, that is the likeliest.
 
         Raises:
-            ConfigError: a target is given to a model that does not translate; or the weights do not
-                fit the memory.
+            ConfigError: a target is given to a model that does not translate, or none to one whose
+                settings of generation are not supported; or the weights do not fit the memory.
             DataError: a text is empty or too long, or cannot be encoded.
         """
         model, tokens = self.config.model, self.task.encode(one).size
@@ -183,6 +192,8 @@ class TrainedTask:
             what=f"the attention of {tokens:,} tokens", remedy="shorten the text",
         )  # fmt: skip
         if target is None:
+            if hasattr(self.task, "translate"):  # the target is generated
+                require_supported(self.task.decoding.unsupported)
             return self._call("attention", one)
         if not hasattr(self.task, "translate"):
             raise ConfigError(

@@ -13,5 +13,3 @@ QUICK = (
     "falcon-two-norms",
     "bert", "roberta-classes", "modernbert-mean-classes", "marian", "m2m_100", "t5-gated",
 )  # fmt: skip
-# Settings of generation that folders have and that are refused, though the models are not.
-IGNORED = {"bart-older": ("no_repeat_ngram_size",)}

@@ -6,12 +6,9 @@ import pytest
 
 from jaxformer.config import BeamSearchConfig, SamplingConfig
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.interop.generation_settings import (
-    GENERATION_FIELDS,
-    SpecialTokens,
-    generation_values,
-    special_token_ids,
-)
+from jaxformer.interop.generation_fields import GENERATION_FIELDS
+from jaxformer.interop.generation_settings import read_special_tokens, special_token_ids
+from jaxformer.interop.special_tokens import SpecialTokens, generation_values
 from jaxformer.text import byte_tokenizer, with_special_tokens
 
 GREEDY = SamplingConfig(temperature=0.0)
@@ -59,6 +56,31 @@ def test_marian_has_a_beam_search_and_a_token_that_is_never_generated(tmp_path):
     )
 
 
+def test_summarizer_repeats_no_ngrams_and_does_not_end_early(tmp_path):
+    bart = {
+        "num_beams": 4, "no_repeat_ngram_size": 3, "min_length": 56, "max_length": 142,
+        "length_penalty": 2.0, "early_stopping": True, "forced_bos_token_id": 0,
+    }  # fmt: skip
+    found = read(tmp_path, None, bart)
+    assert found == SpecialTokens(
+        forced_first=0, max_length=142,
+        sampling=SamplingConfig(temperature=0.0, no_repeat_ngram_size=3, min_length=56),
+        search=BeamSearchConfig(
+            length_penalty=2.0, early_stopping=True, no_repeat_ngram_size=3,
+            min_new_tokens=55,  # behind the start token
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"), [({"min_new_tokens": 7}, 7), ({"min_new_tokens": 0}, 0)]
+)
+def test_least_number_of_new_tokens_wins_over_the_least_length(values, expected, tmp_path):
+    found = read(tmp_path, {"min_length": 56, "num_beams": 2, **values})
+    sampling = SamplingConfig(temperature=0.0, min_new_tokens=expected)
+    assert (found.sampling, found.search.min_new_tokens) == (sampling, expected)
+
+
 @pytest.mark.parametrize(
     ("values", "sampling"),
     [
@@ -85,16 +107,16 @@ def test_greedy_ignores_what_is_of_sampling_only(tmp_path):
 @pytest.mark.parametrize(
     ("values", "named"),
     [
-        ({"no_repeat_ngram_size": 3}, "no_repeat_ngram_size=3"),
-        ({"min_length": 56}, "min_length=56"),
-        ({"typical_p": 0.9}, "typical_p=0.9"),
+        ({"encoder_no_repeat_ngram_size": 3}, "encoder_no_repeat_ngram_size=3"),
+        ({"typical_p": 0.9}, "typical_p=0.9, which .* ignore=\\('typical_p',\\), or --ignore typ"),
+        ({"typical_p": 0.9, "top_h": 1}, "top_h=1 and typical_p=0.9, .* --ignore top_h typical_p$"),
         ({"guidance_scale": 1.5}, "guidance_scale=1.5"),
         ({"stop_strings": ["x"]}, "stop_strings"),
         ({"begin_suppress_tokens": [1]}, "begin_suppress_tokens"),
         ({"cache_implementation": "quantized"}, "cache_implementation='quantized'"),
-        ({"bad_words_ids": [[1, 2]]}, "a word of several tokens, \\[1, 2\\]"),
+        ({"bad_words_ids": [[1, 2]]}, "\\[\\[1, 2\\]\\] with words of several tokens"),
         ({"bad_words_ids": [1]}, "bad_words_ids .* must be a list of lists"),
-        ({"do_sample": True, "num_beams": 2}, "num_beams=2 .* with do_sample=true"),
+        ({"do_sample": True, "num_beams": 2}, "do_sample=True in a beam search"),
         ({"num_beams": 2, "repetition_penalty": 1.5}, "repetition_penalty=1.5"),
         ({"num_return_sequences": 2}, "num_return_sequences=2"),
         ({"decoder_start_token_id": [1, 2]}, "decoder_start_token_id=\\[1, 2\\]"),
@@ -103,8 +125,10 @@ def test_greedy_ignores_what_is_of_sampling_only(tmp_path):
         ({"do_sample": True, "temperature": "hot"}, "temperature .* must be a number"),
         ({"do_sample": True, "top_p": 3}, "top_p must be in"),
         ({"do_sample": True, "top_k": -1}, "top_k .* at least 0"),
+        ({"min_length": -1}, "min_length .* must be an integer of at least 0, got -1"),
+        ({"no_repeat_ngram_size": 2.5}, "no_repeat_ngram_size .* must be an integer .* got 2.5"),
         ({"max_length": 0}, "max_length .* must be a positive integer, got 0"),
-        ({"frobnicate": 3}, "frobnicate=3 of generation_config.json is not known"),
+        ({"frobnicate": 3}, "frobnicate=3, which is not supported"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(values, named, tmp_path):
@@ -113,9 +137,24 @@ def test_what_is_not_supported_is_refused_by_name(values, named, tmp_path):
 
 
 def test_fields_that_do_not_matter_can_be_named(tmp_path):
-    values = {"no_repeat_ngram_size": 3, "frobnicate": 3, "eos_token_id": 1}
-    found = read(tmp_path, values, ignore=("no_repeat_ngram_size", "frobnicate"))
+    values = {"typical_p": 0.9, "frobnicate": 3, "eos_token_id": 1}
+    found = read(tmp_path, values, ignore=("typical_p", "frobnicate"))
     assert found == SpecialTokens(eos=(1,), sampling=GREEDY)
+
+
+def test_what_is_not_supported_is_kept_beside_what_is(tmp_path):
+    values = {
+        "do_sample": True, "num_beams": 2, "typical_p": 0.9, "frobnicate": [3], "eos_token_id": 1,
+        "repetition_penalty": 1.5, "bad_words_ids": [[4], [5, 6]], "bos_token_id": [7, 8],
+    }  # fmt: skip
+    (tmp_path / "generation_config.json").write_text(json.dumps(values))
+    found = read_special_tokens(tmp_path, {})
+    supported = {"num_beams", "eos_token_id"}
+    assert found == SpecialTokens(
+        eos=(1,), forbidden=(4,), sampling=GREEDY, search=BeamSearchConfig(beam_size=2),
+        unsupported={name: value for name, value in values.items() if name not in supported},
+    )  # fmt: skip
+    assert generation_values(found).items() >= values.items()
 
 
 def test_damaged_file_is_refused(tmp_path):
@@ -136,6 +175,11 @@ def test_damaged_file_is_refused(tmp_path):
         ),
         SpecialTokens(sampling=SamplingConfig(temperature=0.0, repetition_penalty=1.5)),
         SpecialTokens(sampling=SamplingConfig()),
+        SpecialTokens(sampling=SamplingConfig(no_repeat_ngram_size=3, min_length=7)),
+        SpecialTokens(
+            sampling=SamplingConfig(temperature=0.0, no_repeat_ngram_size=2, min_new_tokens=5),
+            search=BeamSearchConfig(no_repeat_ngram_size=2, min_new_tokens=5),
+        ),
     ],
 )  # fmt: skip
 def test_what_is_written_is_read_again(special, tmp_path):

@@ -11,7 +11,7 @@ from jaxformer.interop import FAMILIES, load_huggingface, save_huggingface
 from jaxformer.interop.safetensors_files import open_tensors
 from tests.interop import ours
 from tests.interop.golden import FOLDER, read_golden
-from tests.interop.tables import IGNORED, QUICK, VARIANTS
+from tests.interop.tables import QUICK, VARIANTS
 
 TOLERANCE = 1e-5  # of float32, where numbers are about 1, and up to 5
 # One of each way to decode: learned positions, windows in some layers, an encoder's output.
@@ -34,7 +34,7 @@ def case(request, tmp_path_factory):
     """A variant, its golden file, and the model that was loaded from its checkpoint."""
     golden, folder = read_golden(request.param), tmp_path_factory.mktemp("golden")
     golden.write(folder)
-    loaded = load_huggingface(folder, ignore=IGNORED.get(request.param, ()))
+    loaded = load_huggingface(folder)
     return VARIANTS[request.param], golden, loaded
 
 
@@ -81,7 +81,7 @@ def test_beam_search_finds_what_transformers_does(name, tmp_path):
     golden.write(tmp_path)
     arrays = golden.arrays
     start, end = arrays["targets"][0, 0], int(arrays["end"])
-    loaded = load_huggingface(tmp_path, ignore=IGNORED.get(name, ()))
+    loaded = load_huggingface(tmp_path)
     found, score = ours.search_beams(loaded, arrays["tokens"][0], 20, int(start), end)
     np.testing.assert_array_equal(found, arrays["beams"])
     np.testing.assert_allclose(score, arrays["score"], rtol=0, atol=TOLERANCE)

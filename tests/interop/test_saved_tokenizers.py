@@ -111,13 +111,18 @@ def test_transformers_reads_what_belongs_to_the_model(chat_folder):
     assert (generation.do_sample, generation.top_p, generation.top_k) == (True, 0.5, 0)
 
 
-def test_settings_of_generation_that_are_not_supported_stop_the_loading(chat_folder, tmp_path):
+def test_settings_of_generation_that_are_not_supported_stop_generation_alone(chat_folder, tmp_path):
     for file in chat_folder[0].iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    (tmp_path / "generation_config.json").write_text('{"no_repeat_ngram_size": 3, "num_beams": 2}')
-    with pytest.raises(ConfigError, match="no_repeat_ngram_size=3 of generation_config.json"):
-        load_huggingface(tmp_path)
-    found = load_huggingface(tmp_path, ignore=("no_repeat_ngram_size",)).special_tokens
+    values = {"typical_p": 0.9, "num_beams": 2, "eos_token_id": 3}
+    (tmp_path / "generation_config.json").write_text(json.dumps(values))
+    loaded = load_huggingface(tmp_path)
+    assert loaded.tokenizer.end_of_text == chat_folder[1].end_of_text
+    with pytest.raises(ConfigError, match="typical_p=0.9, .* pass ignore=\\('typical_p',\\)"):
+        _ = loaded.special_tokens
+    unchecked = loaded.unchecked_special_tokens
+    assert (unchecked.eos, unchecked.unsupported) == ((3,), {"typical_p": 0.9})
+    found = load_huggingface(tmp_path, ignore=("typical_p",)).special_tokens
     assert found.search == BeamSearchConfig(beam_size=2)
 
 

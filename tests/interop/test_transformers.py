@@ -15,7 +15,7 @@ from jaxformer.interop import FAMILIES, load_huggingface, save_huggingface
 from jaxformer.interop.config_fields import ConfigFields
 from tests.interop import ours, torch_models
 from tests.interop.golden import tensor
-from tests.interop.tables import IGNORED, VARIANTS
+from tests.interop.tables import VARIANTS
 from tests.interop.torch_models import transformers
 
 pytestmark = pytest.mark.parity
@@ -39,7 +39,7 @@ def case(request, tmp_path_factory):
     model = torch_models.read_model(folder, variant.class_name, variant.surplus)
     inputs = torch_models.draw_inputs(np.random.RandomState(SEED), variant, model.config)
     expected = torch_models.run(model, variant.kind, inputs)
-    loaded = load_huggingface(folder, ignore=IGNORED.get(request.param, ()))
+    loaded = load_huggingface(folder)
     return variant, inputs, expected, loaded
 
 

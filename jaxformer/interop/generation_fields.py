@@ -1,0 +1,128 @@
+"""Fields of transformers' GenerationConfig: which are taken or change nothing, and their types."""
+
+import dataclasses
+from typing import Any
+
+from jaxformer.errors import ConfigError
+from jaxformer.interop.strict_json import shown
+
+__all__ = ["GENERATION_FIELDS", "NEUTRAL", "TOKEN_FIELDS", "GenerationFields"]
+
+TOKEN_FIELDS = (
+    "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id",
+    "forced_bos_token_id", "forced_eos_token_id",
+)  # fmt: skip
+"""Those that are ids of special tokens."""
+
+_TAKEN = (
+    *TOKEN_FIELDS, "bad_words_ids", "suppress_tokens", "max_length", "max_new_tokens", "min_length",
+    "min_new_tokens", "no_repeat_ngram_size", "do_sample", "temperature", "top_k", "top_p", "min_p",
+    "repetition_penalty", "num_beams", "length_penalty", "early_stopping", "num_return_sequences",
+    "renormalize_logits",
+)  # fmt: skip
+
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "max_time": (), "stop_strings": (), "use_mtp": (False,), "top_h": (), "typical_p": (1,),
+    "epsilon_cutoff": (0,), "eta_cutoff": (0,), "encoder_repetition_penalty": (1,),
+    "encoder_no_repeat_ngram_size": (0,), "exponential_decay_length_penalty": (),
+    "begin_suppress_tokens": ([],), "sequence_bias": (),
+    "token_healing": (False,), "guidance_scale": (1,), "watermarking_config": (),
+    "penalty_alpha": (0,), "dola_layers": (), "diversity_penalty": (0,), "num_beam_groups": (1,),
+    "constraints": (), "force_words_ids": (), "assistant_ensemble_weight": (),
+    "cache_implementation": (
+        "dynamic", "static", "offloaded", "offloaded_static", "sliding_window", "hybrid"
+    ),
+}  # fmt: skip
+"""Those that are not supported but with these values, or null, which change nothing."""
+
+# How fast, with how much memory, with which draft, and what is returned beside the tokens.
+_HARMLESS = (
+    "use_cache", "cache_config", "max_cache_len", "output_attentions", "output_hidden_states",
+    "output_scores", "output_logits", "return_dict_in_generate", "is_assistant",
+    "num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold",
+    "prompt_lookup_num_tokens", "max_matching_ngram_size", "assistant_early_exit",
+    "assistant_lookbehind", "target_lookbehind", "speculation_type", "compile_config",
+    "disable_compile", "continuous_batching_config", "low_memory", "prefill_chunk_size",
+    "remove_invalid_values", "transformers_version", "_from_model_config", "_commit_hash",
+)  # fmt: skip
+GENERATION_FIELDS = frozenset((*_TAKEN, *NEUTRAL, *_HARMLESS))
+"""All that are decided on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GenerationFields:
+    """Fields of a file, read with their types; a missing one is as null.
+
+    Args:
+        values: of the fields.
+        where: name of the file, for messages.
+        unsupported: fields that there is no option for, which reading adds to.
+
+    Example:
+        >>> fields = GenerationFields({"num_beams": 4, "bos_token_id": [1, 2]}, "config.json")
+        >>> fields.count("num_beams"), fields.id("bos_token_id"), fields.unsupported
+        (4, None, {'bos_token_id': [1, 2]})
+    """
+
+    values: dict[str, Any]
+    where: str
+    unsupported: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def leave(self, name: str) -> None:
+        """Notes that there is no option for the value of a field."""
+        self.unsupported[name] = self.values[name]
+
+    def wrong(self, name: str, expected: str) -> ConfigError:
+        """The error of a value that no model can have."""
+        return ConfigError(
+            f"{name} of {self.where} must be {expected}, got {shown(self.values[name])}; take the "
+            "file that is with the weights"
+        )
+
+    def ids(self, name: str) -> tuple[int, ...]:
+        """Ids of tokens, where the file may have one or several."""
+        value = self.values.get(name)
+        ids = [] if value is None else value if isinstance(value, list) else [value]
+        if not all(type(each) is int and 0 <= each < 2**31 for each in ids):
+            raise self.wrong(name, "an id or a list of ids")
+        return tuple(ids)
+
+    def id(self, name: str) -> int | None:
+        """Id of a token; several are not supported."""
+        ids = self.ids(name)
+        if len(ids) > 1:
+            self.leave(name)
+            return None
+        return ids[0] if ids else None
+
+    def words(self, name: str) -> list[tuple[int, ...]]:
+        """A list of words, each of which is a list of ids."""
+        value = self.values.get(name)
+        words = [] if value is None else value
+        if not isinstance(words, list) or not all(
+            isinstance(word, list) and word and all(type(each) is int for each in word)
+            for word in words
+        ):
+            raise self.wrong(name, "a list of lists of ids")
+        return [tuple(word) for word in words]
+
+    def count(self, name: str, *, least: int = 1) -> int | None:
+        """An integer that is positive, or at least 0."""
+        value = self.values.get(name)
+        if value is not None and (type(value) is not int or value < least):
+            raise self.wrong(name, "a positive integer" if least else "an integer of at least 0")
+        return value
+
+    def flag(self, name: str) -> bool:
+        """True or false; false where it is missing."""
+        value = self.values.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise self.wrong(name, "true or false")
+        return bool(value)
+
+    def number(self, name: str) -> float | None:
+        """A number."""
+        value = self.values.get(name)
+        if value is not None and type(value) not in (int, float):
+            raise self.wrong(name, "a number")
+        return None if value is None else float(value)

@@ -1,0 +1,143 @@
+"""How folders say that text is generated: rules that are followed, and others that are refused."""
+
+import json
+import shutil
+
+import pytest
+
+from jaxformer import runs
+from jaxformer.cli import main
+from jaxformer.errors import ConfigError
+from jaxformer.runs.special_tokens import load_decoding
+from tests.runs import pretrained_folders, tiny
+
+TEXT = "the cat sat on the mat"
+REFUSED = "generate with typical_p=0.9, .* ignore=\\('typical_p',\\), or --ignore typical_p"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A decoder and an encoder-decoder, which say nothing of generation but tokens and lengths."""
+    root = tmp_path_factory.mktemp("folders")
+    pretrained_folders.llama(root / "llama")
+    pretrained_folders.t5(root / "t5")
+    return root
+
+
+def with_settings(folder, target, **settings):
+    """A copy of a folder that says more of generation."""
+    shutil.copytree(folder, target)
+    values = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps(values | settings))
+    return target
+
+
+@pytest.fixture(scope="module")
+def refused(folders):
+    """A decoder with a setting of generation that is not supported."""
+    return with_settings(folders / "llama", folders / "refused", typical_p=0.9)
+
+
+def test_continuations_follow_the_folder_and_calls_their_options(folders, tmp_path):
+    (blue,) = pretrained_folders.tokenizer(["<s>", "</s>", "<|eot|>"]).encode("blue").ids
+    rules = {"no_repeat_ngram_size": 1, "min_length": 14, "eos_token_id": [1, 2, blue]}
+    run = runs.open_run(with_settings(folders / "llama", tmp_path / "model", **rules))
+    free = run.generate(TEXT, max_new_tokens=8, no_repeat_ngram_size=0, min_length=0)
+    assert free.split()[-1] == "blue" and len(free.split()) < 7
+    found = run.generate(TEXT, max_new_tokens=8).split()
+    assert len(found) >= 7  # behind the 7 of the prompt
+    assert len({*found, *TEXT.split()}) == len(found) + 5
+
+
+def test_translations_follow_the_folder_and_calls_their_options(folders, tmp_path):
+    rules = {"no_repeat_ngram_size": 1, "min_length": 9}
+    run = runs.open_run(with_settings(folders / "t5", tmp_path / "model", **rules))
+    assert run.config.translation.min_new_tokens == 8
+    (free,) = run.translate(TEXT, no_repeat_ngram_size=0, min_new_tokens=0)
+    (found,) = run.translate(TEXT)
+    tokens = found.text.split()
+    assert len(set(tokens)) == len(tokens) >= 8
+    assert free.text.split() != tokens and len(set(free.text.split())) < len(free.text.split())
+    drawn = run.sample_translations(TEXT, seed=3).split()
+    assert len(set(drawn)) == len(drawn) >= 8
+
+
+def test_settings_that_are_not_supported_stop_text_alone(refused, capsys):
+    run = runs.open_run(refused)
+    assert len(run.log_likelihood([TEXT])) == len(run.attention("the cat")) == 1
+    for generate in (run.generate, run.generate_stream):
+        with pytest.raises(ConfigError, match=REFUSED):
+            generate(TEXT)
+    with pytest.raises(SystemExit):
+        main(["generate", str(refused), "--prompt", TEXT])
+    assert "typical_p=0.9" in capsys.readouterr().err
+    ignoring = runs.open_run(refused, ignore=("typical_p",))
+    assert ignoring.generate(TEXT, max_new_tokens=2)
+
+
+def test_settings_that_are_not_supported_stay_with_a_run(refused, tmp_path):
+    runs.convert(refused, tmp_path / "run")
+    with pytest.raises(ConfigError, match=REFUSED):
+        runs.open_run(tmp_path / "run").generate(TEXT)
+    with pytest.raises(ConfigError, match="has typical_p, got 'top_h'; leave it out"):
+        runs.open_run(tmp_path / "run", ignore=("top_h",))
+    ignoring = runs.open_run(tmp_path / "run", ignore=("typical_p",))
+    assert ignoring.generate(TEXT, max_new_tokens=2)
+    runs.convert(tmp_path / "run", tmp_path / "again")
+    written = json.loads((tmp_path / "again" / "generation_config.json").read_text())
+    assert written["typical_p"] == 0.9
+    runs.convert(refused, tmp_path / "without", ignore=("typical_p",))
+    assert runs.open_run(tmp_path / "without").generate(TEXT, max_new_tokens=2)
+    runs.convert(refused, tmp_path / "model.safetensors")
+
+
+def test_settings_that_are_not_supported_stay_with_what_starts_from_them(refused, tmp_path):
+    paths = [str(tiny.write(tmp_path / "text.txt", [TEXT, "a dog ran"] * 40))]
+    config = tmp_path / "tune.toml"
+    config.write_text(
+        f"""
+        init_from = "{refused}"
+        [data]
+        source = "files"
+        paths = {json.dumps(paths)}
+        [model]
+        max_len = 12
+        [optimizer]
+        learning_rate = 1e-3
+        [training]
+        steps = 1
+        batch_size = 4
+        runner = "single"
+        """
+    )
+    out = tmp_path / "run"
+    main(["train", str(config), "--out", str(out), "--samples.max-new-tokens", "2"])
+    assert load_decoding(out).unsupported == {"typical_p": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("llama", {"forced_eos_token_id": 1}),
+        ("llama", {"num_beams": 3}),
+        ("t5", {"repetition_penalty": 1.5}),
+        ("t5", {"typical_p": 0.9}),
+    ],
+)
+def test_settings_are_refused_for_the_kind_of_model_that_has_no_option(
+    folders, tmp_path, name, settings
+):
+    folder = with_settings(folders / name, tmp_path / "model", **settings)
+    run = runs.open_run(folder)
+    assert run.task.decoding.unsupported == settings
+    ((setting, value),) = settings.items()
+    if name == "t5":  # whose attention is that of the translation, if there is no other
+        with pytest.raises(ConfigError, match=f"{setting}={value}"):
+            run.attention(TEXT)
+        with pytest.raises(ConfigError, match=f"{setting}={value}"):
+            run.translate(TEXT)
+        assert len(run.attention(TEXT, target="the dog")) == 3
+    else:
+        with pytest.raises(ConfigError, match=f"{setting}={value} of a decoder"):
+            run.generate(TEXT)
+    assert not runs.open_run(folder, ignore=(setting,)).task.decoding.unsupported
