@@ -7,19 +7,40 @@ from typing import ClassVar, Self
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
-from jaxformer.interop import HuggingFaceChatTemplate
+from jaxformer.interop import HuggingFaceChatTemplate, load_chat_template
 from jaxformer.runs.answering import AnsweringTask
 from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.language_model import LanguageModelTask
+from jaxformer.runs.pretrained_tokens import is_pretrained
+from jaxformer.runs.task import Task
 
-__all__ = ["ChatTask", "has_chat_template"]
+__all__ = ["ChatTask", "with_chat_template"]
 
 _FILE = "chat_template.json"
 
 
-def has_chat_template(folder: pathlib.Path) -> bool:
-    """Tells whether a run folder has a chat template of Hugging Face."""
-    return (folder / _FILE).exists()
+def with_chat_template(kind: type[Task], folder: pathlib.Path | None) -> type[Task]:
+    """Class of a task that keeps the chat template of a folder, if there is one.
+
+    Args:
+        kind: class of the task; returned as it is unless it is that of a language model.
+        folder: of a run, or of Hugging Face; None for a run that starts from nothing.
+
+    Raises:
+        CheckpointError: the template is damaged.
+    """
+    if kind is LanguageModelTask and folder is not None and _template(folder) is not None:
+        return ChatTask
+    return kind
+
+
+def _template(folder: pathlib.Path) -> HuggingFaceChatTemplate | None:
+    """Reads the chat template of a folder, of a run or of Hugging Face; None without one."""
+    if is_pretrained(folder):
+        return load_chat_template(folder)
+    if not (folder / _FILE).exists():
+        return None
+    return read_json(folder / _FILE, lambda values: HuggingFaceChatTemplate(**values))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -30,9 +51,14 @@ class ChatTask(AnsweringTask, LanguageModelTask):
         chat_template: how messages become tokens.
     """
 
-    chat_template: HuggingFaceChatTemplate
+    chat_template: HuggingFaceChatTemplate = HuggingFaceChatTemplate("")
 
     kind: ClassVar[str] = "a language model, which continues text, and answers"
+
+    @classmethod
+    def prepare(cls, config: ExperimentConfig, folder: pathlib.Path | None = None) -> Self:
+        """Prepares the text, and keeps the chat template of the folder."""
+        return super().prepare(config, folder)._with_template_of(folder)
 
     def encode_messages(self, messages: Sequence[text.Message]) -> list[int]:
         """Encodes messages by the template, and the beginning of the answer to them."""
@@ -52,9 +78,8 @@ class ChatTask(AnsweringTask, LanguageModelTask):
     @classmethod
     def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
         """Reads tokenizer and chat template."""
-        template = read_json(folder / _FILE, lambda values: HuggingFaceChatTemplate(**values))
-        plain = LanguageModelTask.load(folder, config)
-        return cls(
-            config=plain.config, tokenizers=plain.tokenizers, decoding=plain.decoding,
-            summary=plain.summary, chat_template=template,
-        )  # fmt: skip
+        return super().load(folder, config)._with_template_of(folder)
+
+    def _with_template_of(self, folder: pathlib.Path | None) -> Self:
+        template = None if folder is None else _template(folder)
+        return self if template is None else dataclasses.replace(self, chat_template=template)

@@ -10,7 +10,7 @@ from jaxformer.config import MeshConfig
 from jaxformer.errors import ConfigError
 from jaxformer.memory import require_memory
 from jaxformer.runs import folder as files
-from jaxformer.runs.chat import ChatTask, has_chat_template
+from jaxformer.runs.chat import with_chat_template
 from jaxformer.runs.memory import param_shapes
 from jaxformer.runs.pretrained import Pretrained
 from jaxformer.runs.pretrained_tokens import is_pretrained
@@ -83,7 +83,7 @@ def open_run(
     folder = pathlib.Path(path)
     config = files.read_run_config(folder)
     if task is None:
-        task = ChatTask if has_chat_template(folder) else task_class(config)
+        task = with_chat_template(task_class(config), folder)
     opened = _ignoring(task.load(folder, config), ignore, folder)
     shapes = param_shapes(opened)
     runner = make_inference_runner(shapes, config.mesh, mesh)

@@ -15,6 +15,7 @@ from jaxformer import __version__
 from jaxformer.config import ExperimentConfig, changed_settings
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs import folder as files
+from jaxformer.runs.chat import with_chat_template
 from jaxformer.runs.lora import adapt
 from jaxformer.runs.memory import require_training_memory
 from jaxformer.runs.start import start_fingerprint
@@ -63,7 +64,8 @@ def prepare_task(config: ExperimentConfig, *, task: type[Task] | None = None) ->
     """
     kind = task_class(config) if task is None else task
     config = with_start(config, kind, None)
-    return kind.prepare(config, source_folder(config))
+    source = source_folder(config)
+    return with_chat_template(kind, source).prepare(config, source)
 
 
 def train_run(
@@ -163,7 +165,8 @@ def _train(
     runner = training_runner(config)
     kind = task_class(config) if task is None else task
     config = with_start(config, kind, folder if resumes else None)
-    made = kind.prepare(config, folder if resumes else source_folder(config))
+    source = folder if resumes else source_folder(config)
+    made = with_chat_template(kind, source).prepare(config, source)
     made = dataclasses.replace(made, split=None)  # whose texts need not stay in memory
     require_training_memory(made, runner)
     config, data = made.config, made.training_data(runner)

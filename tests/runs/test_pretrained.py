@@ -18,6 +18,7 @@ from jaxformer.interop import load_huggingface, open_huggingface
 from jaxformer.interop.hub import local_folder
 from jaxformer.interop.params_files import load_params
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
+from jaxformer.runs.chat import ChatTask
 from tests.runs import pretrained_folders, tiny
 
 GREEDY = SamplingConfig(temperature=0.0)
@@ -176,6 +177,35 @@ def test_chat_template_of_a_folder_comes_along(folders, tmp_path, capsys):
     assert values["chat_template"] == template
     with pytest.raises(ConfigError, match="has no chat"):
         runs.open_run(folders("gpt2")[0]).chat([message])
+
+
+@pytest.mark.parametrize("lora", [None, LoraConfig(rank=2)])
+def test_chat_template_of_a_folder_is_kept_where_it_is_fine_tuned(tmp_path, capsys, lora):
+    folder, message = tmp_path / "model", {"role": "user", "content": TEXT}
+    pretrained_folders.llama(folder)
+    template = "<s>{% for m in messages %}{{ m.content }}</s>{% endfor %}<|eot|>"
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    expected = runs.open_run(folder).task.encode_messages([message])
+    made = starting(tmp_path, folder, model={"max_len": 12}, training={"steps": 1})
+    made = dataclasses.replace(made, lora=lora)
+    assert isinstance(runs.prepare_task(made), ChatTask)
+    runs.train_run(made)
+    folder.rename(tmp_path / "moved")  # a run that goes on has a template of its own
+    base = None if lora is None else tmp_path / "moved"
+    runs.train_run(tiny.change(made, training={"steps": 2}), base=base)
+    run = runs.open_run(made.out, base=base)
+    assert run.task.encode_messages([message]) == expected and run.task.stop_tokens == (1, 2)
+    runs.convert(made.out, tmp_path / "again", base=base)
+    values = json.loads((tmp_path / "again" / "tokenizer_config.json").read_text())
+    assert values["chat_template"] == template
+    if lora is None:  # whose merged model is a run as any
+        words = ["generate", made.out, "--prompt", TEXT, "--chat", "--max-new-tokens", "2"]
+        main([*words, "--temperature", "0"])
+        answer = run.chat([message], max_new_tokens=2, temperature=0.0)
+        assert capsys.readouterr().out.endswith(f"{TEXT}\n{answer}\n")
+        # A run that starts from this one has it, too.
+        other = dataclasses.replace(made, init_from=made.out, out=str(tmp_path / "other"))
+        assert runs.prepare_task(other).encode_messages([message]) == expected
 
 
 def test_lora_trains_beside_the_weights_of_a_folder(folders, tmp_path):
