@@ -20,15 +20,20 @@ def _apply(model, params, *tokens, **inputs):
     return output.logits, output.hidden, getattr(output, "pooled", None)
 
 
+def arguments_of(kind, inputs):
+    """What a model of a kind is called with: tokens, and what goes in by name."""
+    tokens, lengths = inputs["tokens"], inputs["lengths"]
+    if kind == "encoder_decoder":
+        return (tokens, inputs["targets"]), {"source_lengths": lengths}
+    given = {name: inputs[name] for name in ("token_types",) if name in inputs}
+    return (tokens,), {"lengths": lengths, **given}
+
+
 def run(loaded, kind, inputs):
     """Outputs of real tokens, from the inputs that `torch_models.run` takes."""
     tokens, lengths = inputs["tokens"], inputs["lengths"]
     is_real = np.arange(tokens.shape[1]) < lengths[:, None]
-    given = {name: inputs[name] for name in ("token_types",) if name in inputs}
-    if kind == "encoder_decoder":
-        arguments, given = (tokens, inputs["targets"]), {"source_lengths": lengths}
-    else:
-        arguments, given = (tokens,), {"lengths": lengths, **given}
+    arguments, given = arguments_of(kind, inputs)
     outputs = jax.device_get(_apply(loaded.model, loaded.params, *arguments, **given))
     found = dict(zip(("logits", "hidden", "pooled"), outputs, strict=True))
     if kind != "encoder_decoder":
