@@ -1,12 +1,14 @@
 """Loading weights of Hugging Face: time against that of reading the file, and memory.
 
     python experiments/benchmarks/loading.py # writes 1 GB into a folder of its own
+    python experiments/benchmarks/loading.py --memory # of dtypes, shards, and a mesh of devices
 
 Two layouts: GPT-2's, whose kernels are as here, and Llama's, whose kernels are transposed. Each
 turn is a process of its own, which loads the model, and then reads the file into fresh memory.
 """
 
 import argparse
+import itertools
 import pathlib
 import re
 import statistics
@@ -35,10 +37,14 @@ def main():
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--vocab-size", type=int, default=50_000)
     parser.add_argument("--repeats", type=int, default=5, help="turns")
+    parser.add_argument("--memory", action="store_true", help="measure memory alone, of more cases")
     parser.add_argument("--load", help=argparse.SUPPRESS)
+    parser.add_argument("--devices", type=int, default=1, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.load:
-        return load(pathlib.Path(options.load))
+        return load(pathlib.Path(options.load), options.devices)
+    if options.memory:
+        return measure_memory(options)
     with tempfile.TemporaryDirectory() as folder:
         for name in LAYOUTS:
             size = write(pathlib.Path(folder, name), name, options)
@@ -47,7 +53,21 @@ def main():
             report(name, pathlib.Path(folder, name), options.repeats)
 
 
-def write(folder, name, options):
+def measure_memory(options):
+    """Prints the memory of loading each dtype, of one file and of shards, to 1 device and to 4."""
+    for name, dtype, shards in itertools.product(LAYOUTS, ("float32", "bfloat16"), (1, 5)):
+        with tempfile.TemporaryDirectory() as folder:
+            size = write(pathlib.Path(folder, name), name, options, dtype=dtype, shards=shards)
+            for devices in (1, 4):
+                _, _, memory = turn(pathlib.Path(folder, name), devices)
+                print(
+                    f"{name}, {dtype}, {size / 1e9:.2f} GB, {shards} shards, {devices} devices: "
+                    f"memory {memory:.2f} times the parameters",
+                    flush=True,
+                )
+
+
+def write(folder, name, options, *, dtype="float32", shards=1):
     """Writes a random model; returns its bytes."""
     config = ModelConfig(
         vocab_size=options.vocab_size, max_len=1024, num_layers=options.layers,
@@ -56,24 +76,43 @@ def write(folder, name, options):
     shapes = jax.eval_shape(Decoder(config).init, jax.random.key(0), jnp.zeros((1, 2), int))
     rng = np.random.default_rng(0)
     params = jax.tree.map(lambda leaf: rng.random(leaf.shape, np.float32), shapes["params"])
-    save_huggingface(folder, config, params, model_type=name)
-    return sum(leaf.nbytes for leaf in jax.tree.leaves(params))
+    count = sum(leaf.size for leaf in jax.tree.leaves(params))
+    size = count * jnp.dtype(dtype).itemsize
+    save_huggingface(
+        folder, config, params, model_type=name, dtype=dtype, max_shard_bytes=-(-size // shards)
+    )
+    return size
 
 
-def load(folder):
+def load(folder, devices):
     """Prints seconds of reading and of loading, and bytes of memory per byte of parameters."""
+    if devices > 1:
+        jax.config.update("jax_num_cpu_devices", devices)
     jax.devices()
     before = peak_memory()
     start = time.perf_counter()
-    loaded = load_huggingface(folder)
+    loaded = load_huggingface(folder, shardings=split if devices > 1 else None)
     jax.block_until_ready(loaded.params)
     end = time.perf_counter()
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(loaded.params))
     memory = (peak_memory() - before) / size
     del loaded
     middle = time.perf_counter()
-    np.fromfile(folder / "model.safetensors", np.uint8)
+    for path in sorted(folder.glob("*.safetensors")):
+        np.fromfile(path, np.uint8)
     print(time.perf_counter() - middle, end - start, memory)
+
+
+def split(shapes):
+    """Splits each parameter by its longest axis over all devices."""
+    mesh = jax.make_mesh((jax.device_count(),), ("all",))
+
+    def place(leaf):
+        longest = max(range(leaf.ndim), key=lambda axis: leaf.shape[axis])
+        names = ["all" if axis == longest else None for axis in range(leaf.ndim)]
+        return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*names))
+
+    return jax.tree.map(place, shapes)
 
 
 def peak_memory():
@@ -82,13 +121,16 @@ def peak_memory():
     return 1024 * int(re.search(r"VmHWM:\s*(\d+) kB", status)[1])
 
 
+def turn(folder, devices):
+    """What `load` prints in a process of its own."""
+    command = [sys.executable, __file__, "--load", str(folder), "--devices", str(devices)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [float(word) for word in output.split()]
+
+
 def report(name, folder, repeats):
     """Prints what several processes measured."""
-    command = [sys.executable, __file__, "--load", str(folder)]
-    turns = []
-    for _ in range(repeats):
-        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        turns.append([float(word) for word in output.split()])
+    turns = [turn(folder, 1) for _ in range(repeats)]
     reading, loading, memory = zip(*turns, strict=True)
     ratios = [one / other for one, other in zip(loading, reading, strict=True)]
     print(

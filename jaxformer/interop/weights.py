@@ -13,9 +13,9 @@ from flax import traverse_util
 from jaxformer.config import ModelConfig
 from jaxformer.config.checks import suggestion
 from jaxformer.errors import CheckpointError
-from jaxformer.interop.copying import aligned_empty, fill
 from jaxformer.interop.family import Family
 from jaxformer.interop.layouts import Layout, Shape
+from jaxformer.interop.placed_arrays import PlacedArray
 from jaxformer.interop.safetensors_files import LazyTensor
 from jaxformer.interop.tensor_files import TensorFiles
 
@@ -74,21 +74,22 @@ def read_params(
     params: dict[str, jax.Array] = {}
     for group in groups:
         arrays = {
-            leaf: aligned_empty(leaves[leaf].shape, leaves[leaf].dtype) for leaf in group[0].leaves
+            leaf: PlacedArray(leaves[leaf].shape, leaves[leaf].dtype, places.get(leaf))
+            for leaf in group[0].leaves
         }
 
-        def read(slot: _Slot, arrays: dict[str, np.ndarray] = arrays) -> None:
+        def read(slot: _Slot, arrays: dict[str, PlacedArray] = arrays) -> None:
             name = names(slot.name)
             parts = slot.layout.parts(tensors.read(name), slot.shapes, config.kv_heads)
             for leaf, part in zip(slot.leaves, parts, strict=True):
-                fill(arrays[leaf][slot.at], part)
+                arrays[leaf].fill(slot.at, part)
             tensors.release(name)
 
         # NumPy lets other threads run while it copies.
         with concurrent.futures.ThreadPoolExecutor(_MAX_THREADS) as pool:
             list(pool.map(read, group))
         for leaf in list(arrays):
-            params[leaf] = jax.device_put(arrays.pop(leaf), places.get(leaf))
+            params[leaf] = arrays.pop(leaf).put()
     return traverse_util.unflatten_dict(params, sep="/")
 
 
