@@ -141,7 +141,8 @@ def generate_stream(
         sources: token ids of the encoder, one source per prompt; for an encoder-decoder only.
         max_new_tokens: length of the longest continuation.
         rng: one PRNG key, from which row i uses fold_in(rng, i); or an array of keys `[B]`. A
-            row's tokens depend on its own prompt, source and key only.
+            row's tokens depend on its own prompt, source and key only; with rotary scaling of kind
+            longrope also on how much room the longest prompt needs.
         sampling: temperature, filters, penalty, and rules for n-grams and ends.
         stop_tokens: generation of a row stops after any of these; none is generated before there
             are as many tokens as sampling.min_length and sampling.min_new_tokens say.
