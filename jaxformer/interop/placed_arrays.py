@@ -34,14 +34,11 @@ class PlacedArray:
 
     def __init__(self, shape: tuple[int, ...], dtype: npt.DTypeLike, place: Any = None) -> None:
         self._shape, self._place = shape, place
-        self._bounds: dict[jax.Device, Bounds] = {}
-        if isinstance(place, jax.sharding.Sharding) and len(place.device_set) > 1:
-            for device, index in place.addressable_devices_indices_map(shape).items():
-                slices = index or (slice(None),) * len(shape)
-                ranges = (part.indices(size) for part, size in zip(slices, shape, strict=True))
-                self._bounds[device] = tuple((start, stop) for start, stop, _ in ranges)
-        # Devices that have the same part share its memory.
-        parts = set(self._bounds.values()) or {tuple((0, size) for size in shape)}
+        self._is_split = isinstance(place, jax.sharding.Sharding) and len(place.device_set) > 1
+        parts = {_bounds((), shape)}
+        if self._is_split:  # devices that have the same part share its memory
+            indices = place.addressable_devices_indices_map(shape).values()
+            parts = {_bounds(index or (), shape) for index in indices}
         self._buffers = {
             bounds: aligned_empty(tuple(stop - start for start, stop in bounds), dtype)
             for bounds in parts
@@ -62,14 +59,16 @@ class PlacedArray:
 
     def put(self) -> jax.Array:
         """Puts the array, filled, where it belongs; called once."""
-        if not self._bounds:
+        if not self._is_split:
             (whole,) = self._buffers.values()
             return jax.device_put(whole, self._place)
-        kind = self._place.memory_kind
-        shards = [
-            jax.device_put(
-                self._buffers[bounds], jax.sharding.SingleDeviceSharding(device, memory_kind=kind)
-            )
-            for device, bounds in self._bounds.items()
-        ]
-        return jax.make_array_from_single_device_arrays(self._shape, self._place, shards)
+        return jax.make_array_from_callback(
+            self._shape, self._place, lambda index: self._buffers[_bounds(index or (), self._shape)]
+        )
+
+
+def _bounds(index: tuple[slice, ...], shape: tuple[int, ...]) -> Bounds:
+    """Where a part begins and ends on each axis; an axis without a slice is whole."""
+    slices = (*index, *[slice(None)] * (len(shape) - len(index)))
+    ranges = (one.indices(size) for one, size in zip(slices, shape, strict=True))
+    return tuple((start, stop) for start, stop, _ in ranges)
