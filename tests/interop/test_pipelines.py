@@ -6,11 +6,14 @@ For environments with torch and transformers: python -m pytest -m parity tests/i
 import re
 
 import jax
+import numpy as np
 import pytest
 
 from jaxformer import runs
+from jaxformer.cli import main
 from jaxformer.inference import generate
-from jaxformer.interop import load_huggingface
+from jaxformer.interop import HuggingFaceModel, load_huggingface
+from tests.interop import ours
 from tests.interop.tokenizer_folders import FOLDERS
 
 pytestmark = pytest.mark.parity
@@ -21,6 +24,10 @@ SIZES = {
         "hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
     },
+    "bert": {
+        "hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "max_position_embeddings": 64,
+    },
     "t5": {"d_model": 24, "d_kv": 6, "d_ff": 32, "num_layers": 2, "num_heads": 4},
     "bart": {
         "d_model": 24, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
@@ -30,7 +37,8 @@ SIZES = {
 }  # fmt: skip
 TEXT = "good morning, how are you?"
 CLASSES = {
-    "gpt2": ("GPT2LMHeadModel", "gpt2"), "llama": ("LlamaForCausalLM", "llama"),
+    "gpt2": ("GPT2LMHeadModel", "gpt2"), "bert": ("BertForMaskedLM", "bert"),
+    "llama": ("LlamaForCausalLM", "llama"),
     "t5": ("T5ForConditionalGeneration", "t5"), "marian": ("MarianMTModel", "bart"),
     "bart": ("BartForConditionalGeneration", "bart"),
     "nllb": ("M2M100ForConditionalGeneration", "bart"),
@@ -40,8 +48,11 @@ CLASSES = {
 }  # fmt: skip
 
 
-def make(name, folder):
-    """A folder with its tokenizer and a random model of its vocabulary; both of transformers."""
+def make(name, folder, std=0.5):
+    """A folder with its tokenizer and a random model of its vocabulary; both of transformers.
+
+    Its weights have a standard deviation at which tokens stand out.
+    """
     import torch
     import transformers
 
@@ -62,9 +73,10 @@ def make(name, folder):
     )
     if sizes == "bart":
         config.forced_eos_token_id = None
-    config.init_std = config.initializer_range = 0.5  # so that tokens stand out
+    config.init_std = config.initializer_range = std
     model = kind(config).eval()
-    model.generation_config.max_length = 24
+    if model.can_generate():
+        model.generation_config.max_length = 24
     if name == "marian":
         model.generation_config.bad_words_ids = [[special["pad_token_id"]]]
         model.generation_config.num_beams = 4
@@ -174,3 +186,75 @@ def test_summaries_are_those_of_transformers(beams, tmp_path):
     free = model.generate(**inputs, min_length=0, no_repeat_ngram_size=0).tolist()[0]
     late = model.generate(**inputs, no_repeat_ngram_size=0).tolist()[0]
     assert len(free) < 18 <= len(ids) and len({*map(tuple, (free, late, ids))}) == 3
+
+
+# What each is trained on, and what is made of it.
+FINE_TUNED = {
+    "gpt2": ("files", "{text}", "batch_size = 2", "decoder", "GPT2LMHeadModel"),
+    "bert": (
+        "labelled", "{text}\t{label}", "batch_tokens = 96", "classifier",
+        "BertForSequenceClassification",
+    ),
+    "marian": ("pairs", "{text}\t{text}", "batch_tokens = 96", "encoder_decoder", "MarianMTModel"),
+    "t5": (
+        "pairs", "{text}\t{text}", "batch_tokens = 96", "encoder_decoder",
+        "T5ForConditionalGeneration",
+    ),
+}  # fmt: skip
+# What the classifiers of BERT have between the encoder and their scores.
+HEADS = {"classifier": 'pooling = "first"\npooler = "tanh"\nhead_bias = true'}
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+@pytest.mark.parametrize("name", FINE_TUNED)
+def test_folder_that_was_fine_tuned_with_lora_computes_the_same_there(name, tmp_path):
+    from tests.interop import torch_models
+
+    (tmp_path / "base").mkdir()
+    make(name, tmp_path / "base", std=0.1)
+    source, line, batch, kind, class_name = FINE_TUNED[name]
+    words = ("work", "night", "12", "is")
+    texts = [f"{TEXT} {one} {other}" for one in words for other in words]
+    lines = [line.format(text=one, label=("good", "bad")[i % 2]) for i, one in enumerate(texts)]
+    data, out = tmp_path / f"data.{'txt' if source == 'files' else 'tsv'}", tmp_path / "run"
+    data.write_text("\n".join(lines) + "\n")
+    config = tmp_path / "tune.toml"
+    config.write_text(
+        f"""
+        init_from = "{tmp_path / "base"}"
+        [data]
+        source = "{source}"
+        paths = ["{data}"]
+        validation_fraction = 0.3
+        [model]
+        max_len = 48
+        {HEADS.get(kind, "")}
+        [optimizer]
+        learning_rate = 1e-2
+        [training]
+        steps = 3
+        {batch}
+        runner = "single"
+        [lora]
+        rank = 2
+        targets = ["*attention*", "*up_kernel"]
+        """
+    )
+    main(["train", str(config), "--out", str(out)])
+    main(["convert", str(out), str(tmp_path / "merged")])
+    run = runs.open_run(out)
+    ids = np.array(run.encode(TEXT), np.int32)[None]
+    inputs = {"tokens": ids, "lengths": np.array([ids.size])}
+    if kind == "encoder_decoder":
+        inputs["targets"] = np.array([[run.task.decoding.start, 5, 7, 11, 3]])
+    found = ours.run(HuggingFaceModel(run.config.model, run.params, None), kind, inputs)
+    model = torch_models.read_model(tmp_path / "merged", class_name)
+    expected = torch_models.run(model, kind, inputs)
+    for key in found.keys() & expected.keys():
+        np.testing.assert_allclose(found[key], expected[key], rtol=1e-5, atol=1e-5, err_msg=key)
+    assert found["logits"].shape == expected["logits"].shape
+    if kind != "classifier":  # of which the base has no scores
+        before = torch_models.run(
+            torch_models.read_model(tmp_path / "base", class_name), kind, inputs
+        )
+        assert np.abs(before["logits"] - found["logits"]).max() > 1e-2
