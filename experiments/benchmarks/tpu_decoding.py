@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxformer.config import MeshConfig, ModelConfig, RotaryConfig, SamplingConfig
 from jaxformer.inference.decodable import with_automatic_attention
-from jaxformer.inference.generate import _decode, _prefill
+from jaxformer.inference.decoding_loop import decode, prefill
 from jaxformer.models import Decoder
 from jaxformer.modules.stack import split_layers
 from jaxformer.training import MeshRunner
@@ -45,9 +45,10 @@ def main():
         params = split_shapes(runner.template(shapes))
         everywhere = NamedSharding(jax.tree.leaves(params)[0].sharding.mesh, PartitionSpec())
         state = prefilled(model, params, everywhere)
-        program = _decode.lower(
+        program = decode.lower(
             model, params, state, jax.ShapeDtypeStruct((), jnp.int32, sharding=everywhere),
             chunk_size=8, sampling=SamplingConfig(), stop_tokens=(), vocab_size=None,
+            forbidden_tokens=(),
         ).compile()  # fmt: skip
         cache = sum(bytes_per_device(leaf) for leaf in jax.tree.leaves(state.cache))
         memory = program.memory_analysis()
@@ -85,9 +86,9 @@ def prefilled(model, params, everywhere):
 
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), ROWS))
     keys = jax.ShapeDtypeStruct(keys.shape, keys.dtype, sharding=everywhere)
-    lowered = _prefill.lower(
-        model, params, shape(ROWS, PROMPT), shape(ROWS), keys, None, capacity=MODEL.max_len,
-        track_seen=False,
+    lowered = prefill.lower(
+        model, params, shape(ROWS, PROMPT), shape(ROWS), keys, None, None,
+        capacity=MODEL.max_len, track_seen=False, track_history=False,
     )  # fmt: skip
     return jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),

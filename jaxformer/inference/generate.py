@@ -1,8 +1,7 @@
-"""Generation: prefill of the prompts, then a compiled decoding loop with a key/value cache."""
+"""Generation of text: continuations of prompts, by sampling or greedily."""
 
-import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Required, TypedDict, Unpack
+from typing import Any, Required, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -11,15 +10,9 @@ from flax import linen as nn
 
 from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.functional.cache import KVCache
-from jaxformer.inference.decodable import (
-    check_model,
-    decoder_states,
-    with_automatic_attention,
-)
+from jaxformer.inference.decodable import check_model, with_automatic_attention
+from jaxformer.inference.decoding_loop import decode, prefill
 from jaxformer.inference.memory import require_cache_memory
-from jaxformer.inference.ngrams import repeated_ngrams
-from jaxformer.inference.sampling import sample
 from jaxformer.inference.token_rows import (
     check_new_ids,
     check_prompts,
@@ -29,40 +22,13 @@ from jaxformer.inference.token_rows import (
     require_int,
     round_up,
 )
-from jaxformer.models import init_cache
 from jaxformer.models.decoder import computation_dtype
-from jaxformer.models.inputs import TransformerInputs
-from jaxformer.modules.stack import Cache, split_layers
+from jaxformer.modules.stack import split_layers
 
 __all__ = ["GenerationOptions", "generate", "generate_stream"]
 
 _DEFAULT_SAMPLING = SamplingConfig()
 _LENGTH_STEP = 64  # capacities are rounded up to it, to compile few shapes
-# XLA's CPU compiler makes one function of a loop that it takes to be small, which runs on one core.
-# That of jax 0.12 takes every loop without library calls to be small, such as that of one row, and
-# compiles twice as long. Other platforms have no pass of this name.
-_LOOP_OPTIONS = {"xla_disable_hlo_passes": "small-while-loop-hoisting"}
-
-
-class _History(NamedTuple):
-    """Tokens of the rows so far, the prompts included."""
-
-    tokens: jax.Array  # [B, capacity]
-    lengths: jax.Array  # [B]
-
-
-class _State(NamedTuple):
-    """State of the decoding loop; every leaf leads with the batch."""
-
-    cache: Cache
-    logits: jax.Array  # [B, V], of the next token
-    rngs: jax.Array  # [B]
-    generated: jax.Array  # [B], number of new tokens
-    done: jax.Array  # [B], whether a stop token was generated
-    seen: jax.Array | None  # [B, V], tokens in the row so far; for a repetition penalty only
-    history: _History | None  # for no_repeat_ngram_size only
-    least: jax.Array | None  # [B], new tokens before a stop token, where there is such a number
-    cross_cache: tuple[KVCache, ...] | None  # of the encoder's output, in an encoder-decoder
 
 
 class GenerationOptions(TypedDict, total=False):
@@ -191,7 +157,7 @@ def generate_stream(
     if rng.ndim == 0:
         keys = jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(len(prompts)))
     tokens = pad_rows(prompts, padded_width(max(lengths), model.config.max_len))
-    state = _prefill(
+    state = prefill(
         model, params, tokens, np.asarray(lengths, np.int32), keys, encoder_inputs,
         _least(sampling, lengths) if stops else None, capacity=capacity,
         track_seen=sampling.repetition_penalty != 1,
@@ -203,7 +169,7 @@ def generate_stream(
         # Traced, so that a last chunk that is shorter does not compile anew.
         limit = min(chunk_size, max_new_tokens - produced)
         before = np.asarray(state.generated)
-        state, chunk = _decode(
+        state, chunk = decode(
             model, params, state, limit, chunk_size=chunk_size, sampling=sampling,
             stop_tokens=stops, vocab_size=vocab_size, forbidden_tokens=forbidden,
         )  # fmt: skip
@@ -257,150 +223,3 @@ def _encoder_inputs(
         )
     width = padded_width(max(lengths), model.config.max_len)
     return pad_rows(sources, width), np.asarray(lengths, np.int32)
-
-
-@functools.partial(jax.jit, static_argnames=("model", "capacity", "track_seen", "track_history"))
-def _prefill(
-    model: nn.Module,
-    params: Any,
-    tokens: jax.Array,
-    lengths: jax.Array,
-    rngs: jax.Array,
-    encoder_inputs: tuple[jax.Array, jax.Array] | None,
-    least: jax.Array | None,
-    *,
-    capacity: int,
-    track_seen: bool,
-    track_history: bool,
-) -> _State:
-    """Prefill: caches prompts `[B, T]`, padded on the right; logits of each row's next token."""
-    batch, config = tokens.shape[0], model.config
-
-    def forward(model: nn.Module) -> tuple[Any, jax.Array]:
-        inputs: TransformerInputs = {
-            "lengths": lengths,
-            "cache": init_cache(config, batch, capacity, dtype=computation_dtype(config, params)),
-        }
-        if encoder_inputs is not None:
-            sources, source_lengths = encoder_inputs
-            inputs["encoded"] = model.encode(sources, lengths=source_lengths).hidden
-            inputs["encoded_lengths"] = source_lengths
-        output = decoder_states(model, tokens, inputs)
-        # Logits of the last real token only: those of all positions would be large, and unused.
-        last = output.hidden[jnp.arange(batch), lengths - 1]
-        return output, model.logits(last)
-
-    output, logits = nn.apply(forward, model)({"params": params})
-    seen = None
-    if track_seen and config.vocab_size is not None:
-        real = jnp.arange(tokens.shape[1])[None] < lengths[:, None]
-        ids = jnp.where(real, tokens, config.vocab_size)  # padding is out of range, and dropped
-        seen = jnp.zeros((batch, config.vocab_size), bool)
-        seen = seen.at[jnp.arange(batch)[:, None], ids].set(True, mode="drop")
-    history = None
-    if track_history:
-        room = jnp.zeros((batch, capacity), jnp.int32)
-        history = _History(room.at[:, : tokens.shape[1]].set(tokens), lengths)
-    return _State(
-        cache=output.cache,
-        logits=logits,
-        rngs=rngs,
-        generated=jnp.zeros(batch, jnp.int32),
-        done=jnp.zeros(batch, bool),
-        seen=seen,
-        history=history,
-        least=least,
-        cross_cache=output.cross_cache,
-    )
-
-
-@functools.partial(
-    jax.jit,
-    static_argnames=(
-        "model",
-        "chunk_size",
-        "sampling",
-        "stop_tokens",
-        "vocab_size",
-        "forbidden_tokens",
-    ),  # fmt: skip
-    donate_argnames="state",  # so that the cache is updated in place, and not copied
-    compiler_options=_LOOP_OPTIONS,
-)
-def _decode(
-    model: nn.Module,
-    params: Any,
-    state: _State,
-    limit: jax.Array,
-    *,
-    chunk_size: int,
-    sampling: SamplingConfig,
-    stop_tokens: tuple[int, ...],
-    vocab_size: int | None,
-    forbidden_tokens: tuple[int, ...],
-) -> tuple[_State, jax.Array]:
-    """Decodes up to `limit` tokens per row; returns the state and the tokens `[B, chunk_size]`."""
-    batch = state.logits.shape[0]
-
-    def unfinished(carry: tuple[jax.Array, _State, jax.Array]) -> jax.Array:
-        index, state, _ = carry
-        return (index < limit) & ~state.done.all()
-
-    def step(
-        carry: tuple[jax.Array, _State, jax.Array],
-    ) -> tuple[jax.Array, _State, jax.Array]:
-        index, state, chunk = carry
-        # By the row's own count, so that its draws do not depend on chunks or on other rows.
-        rngs = jax.vmap(jax.random.fold_in)(state.rngs, state.generated)
-        logits = state.logits
-        if vocab_size is not None:
-            known = jnp.arange(logits.shape[1])[None] < vocab_size
-            logits = jnp.where(known, logits, -jnp.inf)
-        if forbidden_tokens:
-            logits = logits.at[:, jnp.asarray(forbidden_tokens)].set(-jnp.inf)
-        if state.history is not None:
-            repeats = repeated_ngrams(
-                *state.history, sampling.no_repeat_ngram_size, logits.shape[1]
-            )  # fmt: skip
-            logits = jnp.where(repeats, -jnp.inf, logits)
-        if state.least is not None:
-            is_stop = jnp.isin(jnp.arange(logits.shape[1]), jnp.asarray(stop_tokens))
-            too_short = state.generated < state.least
-            logits = jnp.where(too_short[:, None] & is_stop[None], -jnp.inf, logits)
-        token = sample(logits, rngs, sampling, state.seen)
-        # A row without a token, -1, stops as well: it can only be reported.
-        stopped = jnp.isin(token, jnp.asarray((-1, *stop_tokens), jnp.int32))
-        # Rows that are done have length 0: they write nothing into the cache, and count nothing.
-        active = (~state.done).astype(jnp.int32)
-
-        def forward(model: nn.Module) -> tuple[Any, jax.Array]:
-            inputs: TransformerInputs = {"lengths": active, "cache": state.cache}
-            if state.cross_cache is not None:
-                inputs["cross_cache"] = state.cross_cache
-            output = decoder_states(model, token[:, None], inputs)
-            return output.cache, model.logits(output.hidden[:, 0])
-
-        cache, logits = nn.apply(forward, model)({"params": params})
-        seen = state.seen
-        if seen is not None:
-            seen = seen.at[jnp.arange(batch), token].set(True)
-        history = state.history
-        if history is not None:
-            # What a row that is done writes lies behind its tokens.
-            history = _History(
-                history.tokens.at[jnp.arange(batch), history.lengths].set(token),
-                history.lengths + active,
-            )
-        new = state._replace(
-            cache=cache,
-            logits=logits,
-            generated=state.generated + active,
-            done=state.done | stopped,
-            seen=seen,
-            history=history,
-        )
-        return index + 1, new, chunk.at[:, index].set(token)
-
-    chunk = jnp.zeros((batch, chunk_size), jnp.int32)
-    _, state, chunk = jax.lax.while_loop(unfinished, step, (jnp.int32(0), state, chunk))
-    return state, chunk

@@ -1,6 +1,5 @@
 import dataclasses
 import functools
-import importlib
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +8,7 @@ import pytest
 
 from jaxformer.config import ModelConfig, SamplingConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.inference import generate, generate_stream
+from jaxformer.inference import decoding_loop, generate, generate_stream
 from jaxformer.inference.token_rows import padded_width
 from jaxformer.models import Decoder
 from jaxformer.modules.stack import split_layers
@@ -199,14 +198,13 @@ def test_stream_gives_the_same_tokens_in_chunks(params, chunk_size):
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="a decision of XLA's CPU compiler")
 def test_loop_of_one_row_is_not_compiled_for_one_core(params):
-    module = importlib.import_module("jaxformer.inference.generate")  # beside the function
     model, row = Decoder(CONFIG), jnp.ones((1, 4), jnp.int32)
     prefill = functools.partial(
-        module._prefill, model, capacity=8, track_seen=False, track_history=False
+        decoding_loop.prefill, model, capacity=8, track_seen=False, track_history=False
     )
     state = jax.eval_shape(prefill, params, row, jnp.array([4]), RNG[None], None, None)
     options = {"chunk_size": 2, "sampling": GREEDY, "stop_tokens": (), "vocab_size": None}
-    lowered = module._decode.lower(
+    lowered = decoding_loop.decode.lower(
         model, split_layers(params), state, 2, forbidden_tokens=(), **options
     )
     compiled = lowered.compile().as_text()
