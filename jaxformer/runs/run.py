@@ -224,7 +224,8 @@ class Run(TrainedTask):
         search = self.config.translation
         rules: SamplingOptions = {
             "no_repeat_ngram_size": search.no_repeat_ngram_size,
-            "min_length": 1 + search.min_new_tokens,  # with the start token
+            # With the start token, which counts in a row's length.
+            "min_length": search.min_new_tokens + 1 if search.min_new_tokens else 0,
         }
         return self._sampling({**rules, **options}, "seed")
 

@@ -13,7 +13,7 @@ from jaxformer.interop import load_huggingface
 from jaxformer.training import combine_low_rank, low_rank_params, merge_low_rank
 from tests.interop import ours
 from tests.interop.golden import read_golden
-from tests.interop.tables import IGNORED, QUICK, VARIANTS
+from tests.interop.tables import QUICK, VARIANTS
 
 LORA = LoraConfig(rank=2, alpha=6.0, targets=("*",))
 TOLERANCE = 1e-5  # of outputs of about 1, as for the golden files
@@ -64,7 +64,7 @@ def case(request, tmp_path_factory):
     """A model, its parameters, matrices beside all kernels, and what it is called with."""
     golden, folder = read_golden(request.param), tmp_path_factory.mktemp("base")
     golden.write(folder)
-    loaded = load_huggingface(folder, ignore=IGNORED.get(request.param, ()))
+    loaded = load_huggingface(folder)
     draw = functools.partial(low_rank_params, rank=LORA.rank, targets=LORA.targets)
     matrices = jax.jit(draw)(loaded.params, jax.random.key(0))
     inputs = ours.arguments_of(VARIANTS[request.param].kind, golden.arrays)
