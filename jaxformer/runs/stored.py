@@ -79,21 +79,20 @@ def load_base(
         CheckpointError: they are missing or damaged, or others than those of the training.
     """
     record = read_json(folder / _BASE, lambda values: _Base(**values))
-    started, source = task.config.init_from, source_folder(task.config)
-    assert started is not None
+    assert task.config.init_from is not None
+    _, step = folder_and_step(task.config.init_from)
     if base is None:
         own, moved = pathlib.Path(record.path), folder / record.relative
         base = moved if moved.exists() and not own.exists() else own
-    config = dataclasses.replace(
-        task.config, init_from=f"{os.fspath(base)}{started[len(str(source)) :]}"
-    )
+    init_from = os.fspath(base) if step is None else f"{os.fspath(base)}@{step}"
+    config = dataclasses.replace(task.config, init_from=init_from)
     started_there = dataclasses.replace(task, config=config)
 
     def missing(what: str) -> CheckpointError:
         return CheckpointError(
             f"{folder} has the matrices of LoRA alone, and the weights beside them, "
-            f"{config.init_from}, {what}; restore it, or say where it lies now: --base FOLDER, in "
-            "Python base=FOLDER"
+            f"{config.init_from}, {what}; restore it, or to open or resume this run say where it "
+            "lies now: --base FOLDER, in Python base=FOLDER"
         )
 
     try:

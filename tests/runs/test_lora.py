@@ -216,6 +216,20 @@ def test_run_starts_from_merged_weights_of_one_with_lora(adapted, tmp_path):
     assert float(np.abs(feed_forward["up_kernel"] - others["up_kernel"]).max()) > 0
 
 
+def test_base_is_found_however_its_path_was_written(source, tmp_path, monkeypatch):
+    shutil.copytree(source, tmp_path / "models/base")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    for start in ("./models/base", "models/base@4"):
+        made = adapting(tmp_path / start.replace("/", "-"), start)
+        runs.train_run(tiny.change(made, training={"steps": 1}))
+        monkeypatch.chdir(elsewhere)
+        before = runs.open_run(made.out).params
+        assert_same(runs.open_run(made.out, base=tmp_path / "models/base").params, before)
+        monkeypatch.chdir(tmp_path)
+
+
 @pytest.mark.once
 def test_classifier_trains_its_new_scores_in_full(tmp_path):
     masked = config(tmp_path / "masked")
