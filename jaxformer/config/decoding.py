@@ -159,8 +159,8 @@ class SearchOptions(TypedDict, total=False):
         early_stopping: when a search with beam_size finished hypotheses ends: at once (True), when
             the likeliest running one scores no better at its present length (False), or when no
             running one can become better ("never").
-        no_repeat_ngram_size: n of the n-grams that a translation has at most once; 0 lets all
-            repeat.
+        no_repeat_ngram_size: n of the n-grams that a translation, the start token included, has at
+            most once; 0 lets all repeat.
         min_new_tokens: tokens of a translation before its end.
         num_best: number of translations of each sentence, best first; at most beam_size.
     """

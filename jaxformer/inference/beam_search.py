@@ -156,8 +156,8 @@ def beam_search(
         "beam_size": beam_size, "max_new_tokens": max_new_tokens, "num_best": num_best,
     }.items():  # fmt: skip
         require_int(name, count, 1)
-    require_int("no_repeat_ngram_size", no_repeat_ngram_size, 0)
-    require_int("min_new_tokens", min_new_tokens, 0)
+    require_int("no_repeat_ngram_size", no_repeat_ngram_size, 0, _MOST_TOKENS)
+    require_int("min_new_tokens", min_new_tokens, 0, _MOST_TOKENS)
     if num_best > beam_size:
         raise ConfigError(
             f"num_best must be at most beam_size, got num_best={num_best} and "

@@ -157,7 +157,8 @@ def translate_stream(
     Raises:
         ConfigError: an option is impossible, or the model is no encoder-decoder.
         DataError: a source is empty, has an unknown token, or is too long; start_token or
-            max_new_tokens does not fit the model; or the model's logits are NaN or infinite.
+            max_new_tokens does not fit the model; the model's logits are NaN or infinite; or a
+            source has no translation, since every next token is ruled out.
     """
     lengths = _check(model, sources, start_token, max_new_tokens, rows)
     model, params = with_automatic_attention(model), split_layers(params)
@@ -196,6 +197,13 @@ def translate_stream(
             raise DataError(
                 f"the model's logits are NaN or infinite for source {indices[damaged.argmax()]}; "
                 "it has diverged, or its parameters are damaged"
+            )
+        without = beams.lengths[: len(indices), 0] == 0
+        if without.any():
+            raise DataError(
+                f"source {indices[without.argmax()]} has no translation of up to {limit} tokens: "
+                f"no_repeat_ngram_size={search.no_repeat_ngram_size} and {len(forbidden_tokens)} "
+                "forbidden tokens leave none to choose; raise the size, or set it to 0"
             )
         yield [(index, _hypotheses(beams, row, end_token)) for row, index in enumerate(indices)]
 

@@ -217,7 +217,7 @@ class ConditionalTask(Task):
         """Attention weights of a source and its translation."""
         source, source_ids = self.tokenizers[0], self.encode(one)
         if target is None:
-            ((_, (best,)),) = self._search(params, [one])
+            ((_, (best, *_)),) = self._search(params, [one])
             found = np.concatenate([self._starts[:1], best.tokens])  # a forced token is among them
         else:
             found = np.concatenate([self._starts, self._encode_target(target)])

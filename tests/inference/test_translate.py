@@ -113,6 +113,12 @@ def test_hypotheses_repeat_no_ngram_and_are_long_enough(best):
     assert any(len(set(found.tokens[:-1].tolist())) < 9 for found in best[0])
 
 
+def test_source_whose_every_translation_is_ruled_out_is_named():
+    search = BeamSearchConfig(beam_size=2, no_repeat_ngram_size=1, min_new_tokens=20)
+    with pytest.raises(DataError, match="source 0 has no translation .* no_repeat_ngram_size=1"):
+        run(translate, SOURCES[:1], search=search, max_new_tokens=30)
+
+
 def test_looped_layers_translate_as_scanned_ones(best):
     looped = dataclasses.replace(SHARED, layer_execution="loop")
     params = random_params(SHARED)
