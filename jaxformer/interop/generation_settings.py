@@ -130,7 +130,9 @@ def _strategy(fields: GenerationFields) -> tuple[SamplingConfig, BeamSearchConfi
     sampled, beams = fields.flag("do_sample"), fields.count("num_beams") or 1
     penalty, best = fields.number("repetition_penalty"), fields.count("num_return_sequences") or 1
     if beams > 1 and sampled:
-        fields.leave("do_sample")
+        for name in ("do_sample", "temperature", "top_k", "top_p", "min_p"):
+            if fields.values.get(name) is not None:
+                fields.leave(name)
         sampled = False
     if beams > 1 and penalty not in (None, 1):
         fields.leave("repetition_penalty")

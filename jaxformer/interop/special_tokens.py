@@ -12,11 +12,17 @@ __all__ = ["SpecialTokens", "generation_values", "require_supported"]
 
 # Of settings that are supported elsewhere, where they are not.
 _CONTEXTS = {
-    "do_sample": "in a beam search",
+    "do_sample": "in a search",
     "repetition_penalty": "in a search",
     "num_return_sequences": "without a beam search",
     "bad_words_ids": "with words of several tokens",
+    "temperature": "in a search",
+    "top_k": "in a search",
+    "top_p": "in a search",
+    "min_p": "in a search",
     "num_beams": "of a decoder",
+    "length_penalty": "of a decoder",
+    "early_stopping": "of a decoder",
     "forced_bos_token_id": "of a decoder",
     "forced_eos_token_id": "of a decoder",
 }
@@ -93,6 +99,8 @@ def generation_values(special: SpecialTokens) -> dict[str, Any]:
     sampling, search = special.sampling, special.search
     eos: Any = list(special.eos)
     rules: Any = sampling if search is None else search  # for the tokens that may come next
+    # Of a search that was read from a folder, sampling has the lengths as they stand there.
+    least = sampling.min_new_tokens or (0 if sampling.min_length else rules.min_new_tokens)
     values = {
         "bos_token_id": special.bos,
         "eos_token_id": (eos[0] if len(eos) == 1 else eos) if eos else None,
@@ -105,11 +113,10 @@ def generation_values(special: SpecialTokens) -> dict[str, Any]:
         "max_length": special.max_length,
         "max_new_tokens": special.max_new_tokens,
         "no_repeat_ngram_size": rules.no_repeat_ngram_size or None,
-        "min_new_tokens": rules.min_new_tokens or None,
+        "min_new_tokens": least or None,
+        "min_length": None if least else sampling.min_length or None,  # over which it wins
         "do_sample": sampling.temperature > 0,
     }
-    if search is None and not sampling.min_new_tokens:  # which wins over it
-        values["min_length"] = sampling.min_length or None
     if sampling.temperature > 0:
         values |= {
             "temperature": sampling.temperature,

@@ -24,8 +24,9 @@ class DecodingTokens:
         max_new_tokens: length of the longest continuation or target, where a call does not say; as
             many as fit the context when None.
         unsupported: settings of generation of the folder of Hugging Face that the model comes from,
-            by their names there, that there is no option for; a run that has some generates no
-            text, unless they are ignored.
+            by their names there, that there is no option for. A run that has some neither
+            continues, answers nor translates, unless they are ignored; samples and scores of a
+            training follow its own config.
     """
 
     start: int | None = None

@@ -4,6 +4,7 @@ import os
 import pathlib
 from typing import Any
 
+from jaxformer.config import BeamSearchConfig
 from jaxformer.errors import DataError
 from jaxformer.interop import HuggingFaceFolder, SpecialTokens, Tokenizers, open_huggingface
 from jaxformer.interop.hub import is_model_id
@@ -12,6 +13,11 @@ from jaxformer.runs.folder import is_run
 
 __all__ = ["decoding_of", "is_pretrained", "read_tokens", "required"]
 
+# Settings of searches, as they are called there.
+_OF_SEARCHES = {
+    "length_penalty": "length_penalty", "early_stopping": "early_stopping",
+    "num_best": "num_return_sequences",
+}  # fmt: skip
 _NEW_TOKENS = 256  # of a continuation, where the folder does not say
 
 
@@ -55,14 +61,21 @@ def decoding_of(opened: HuggingFaceFolder, special: SpecialTokens) -> DecodingTo
 
 def _without_option(special: SpecialTokens, translates: bool) -> dict[str, Any]:
     """Settings that there is an option for, but not for this kind of model."""
-    if translates:
-        penalty = special.sampling.repetition_penalty  # which searches do not have
-        return {} if penalty == 1 else {"repetition_penalty": penalty}
-    settings = {
-        "forced_bos_token_id": special.forced_first,
-        "forced_eos_token_id": special.forced_last,
-        "num_beams": None if special.search is None else special.search.beam_size,
-    }
+    settings: dict[str, Any] = {}
+    if not translates:
+        settings["forced_bos_token_id"] = special.forced_first
+        settings["forced_eos_token_id"] = special.forced_last
+        if (search := special.search) is not None:
+            settings["num_beams"] = search.beam_size
+            for ours, theirs in _OF_SEARCHES.items():
+                if (value := getattr(search, ours)) != getattr(BeamSearchConfig(), ours):
+                    settings[theirs] = value
+    elif special.sampling.temperature > 0:  # and a search does not draw
+        drawn = special.sampling
+        settings = {"do_sample": True, "temperature": drawn.temperature, "top_k": drawn.top_k or 0}
+        settings |= {"top_p": drawn.top_p, "min_p": drawn.min_p}
+    if translates and special.sampling.repetition_penalty != 1:
+        settings["repetition_penalty"] = special.sampling.repetition_penalty
     return {name: value for name, value in settings.items() if value is not None}
 
 

@@ -116,6 +116,8 @@ class TrainedTask:
 
         Raises:
             CheckpointError: the run's validation data is missing or damaged.
+            ConfigError: files are given to a model that translates, and comes from a folder with
+                settings of generation that are not supported.
             DataError: a file cannot be used, or must be given.
         """
         if data is None and not (self.folder / VALIDATION).exists():
@@ -128,6 +130,8 @@ class TrainedTask:
             return self.task.evaluate(self.params, validation, self.runner)
         if isinstance(data, str | pathlib.Path):
             raise DataError(f"data must be a list of files, got {str(data)!r}; put it in []")
+        if hasattr(self.task, "translate"):  # and is scored by its translations
+            require_supported(self.task.decoding.unsupported)
         validation = self.task.read_validation(list(map(str, data)))
         result = self.task.evaluate(self.params, validation, self.runner)
         counts = getattr(validation, "counts", None)  # of rows, some of which may be unusable

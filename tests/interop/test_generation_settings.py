@@ -116,7 +116,7 @@ def test_greedy_ignores_what_is_of_sampling_only(tmp_path):
         ({"cache_implementation": "quantized"}, "cache_implementation='quantized'"),
         ({"bad_words_ids": [[1, 2]]}, "\\[\\[1, 2\\]\\] with words of several tokens"),
         ({"bad_words_ids": [1]}, "bad_words_ids .* must be a list of lists"),
-        ({"do_sample": True, "num_beams": 2}, "do_sample=True in a beam search"),
+        ({"do_sample": True, "num_beams": 2}, "do_sample=True in a search"),
         ({"num_beams": 2, "repetition_penalty": 1.5}, "repetition_penalty=1.5"),
         ({"num_return_sequences": 2}, "num_return_sequences=2"),
         ({"decoder_start_token_id": [1, 2]}, "decoder_start_token_id=\\[1, 2\\]"),
@@ -155,6 +155,12 @@ def test_what_is_not_supported_is_kept_beside_what_is(tmp_path):
         unsupported={name: value for name, value in values.items() if name not in supported},
     )  # fmt: skip
     assert generation_values(found).items() >= values.items()
+
+
+def test_least_length_is_written_as_it_was_read(tmp_path):
+    for values in ({"min_length": 50}, {"min_new_tokens": 50}):
+        written = generation_values(read(tmp_path, {"num_beams": 4, **values}))
+        assert {name: written[name] for name in written if name.startswith("min_")} == values
 
 
 def test_damaged_file_is_refused(tmp_path):

@@ -141,3 +141,34 @@ def test_settings_are_refused_for_the_kind_of_model_that_has_no_option(
         with pytest.raises(ConfigError, match=f"{setting}={value} of a decoder"):
             run.generate(TEXT)
     assert not runs.open_run(folder, ignore=(setting,)).task.decoding.unsupported
+
+
+DRAWN = {"do_sample": True, "temperature": 0.5, "top_k": 7}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("t5", DRAWN),
+        ("t5", {"num_beams": 2, **DRAWN}),
+        ("llama", {"num_beams": 3, "length_penalty": 0.5, "num_return_sequences": 2}),
+    ],
+)
+def test_settings_that_are_refused_together_are_written_as_they_were(
+    folders, tmp_path, name, settings
+):
+    folder = with_settings(folders / name, tmp_path / "model", **settings)
+    run = runs.open_run(folder)
+    with pytest.raises(ConfigError, match="is made to generate with"):
+        run.translate(TEXT) if name == "t5" else run.generate(TEXT)
+    runs.convert(folder, tmp_path / "run")
+    runs.convert(tmp_path / "run", tmp_path / "again")
+    written = json.loads((tmp_path / "again" / "generation_config.json").read_text())
+    assert settings.items() <= written.items()
+
+
+def test_files_are_not_scored_by_another_translation_than_the_folder_asks_for(folders, tmp_path):
+    folder = with_settings(folders / "t5", tmp_path / "model", typical_p=0.9)
+    pairs = tiny.write(tmp_path / "pairs.tsv", [f"{TEXT}\tthe dog"])
+    with pytest.raises(ConfigError, match="typical_p=0.9"):
+        runs.open_run(folder).evaluate([pairs])
