@@ -131,7 +131,8 @@ class LongropeScalingConfig:
     length of the rows with their padding, or the capacity of the cache, if there is one. With room
     for at most original_max_len tokens they are the short ones, and else the long ones, for all
     rows and positions alike. So a cache gives what one pass over as many tokens as it has room for
-    gives, and `max_len` of at most original_max_len keeps a model to the short factors.
+    gives, and `max_len` of at most original_max_len keeps a model to the short factors. Where every
+    layer has a window that is smaller than the cache, the room with a cache is max_len.
 
     transformers chooses by the length of the text so far, and computes the cache anew where that
     grows beyond original_max_len. The two differ for texts that begin within that length and are

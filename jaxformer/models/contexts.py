@@ -72,7 +72,7 @@ def layer_contexts(
         if key not in contexts:
             scheme = scheme_of(layer)
             if id(scheme) not in rotations:
-                if isinstance(scheme, RotaryPositions):
+                if isinstance(scheme, RotaryPositions) and scheme.depends_on_room:
                     rotations[id(scheme)] = scheme.rotation(positions, room)
                 else:
                     rotations[id(scheme)] = scheme.rotation(positions)
@@ -101,7 +101,7 @@ def _room(config: ModelConfig, num_tokens: int, cache: Cache | None) -> int:
     if cache is None:
         return config.max_len if is_symbolic(num_tokens) else num_tokens
     whole = [layer.capacity for layer in cache if isinstance(layer, KVCache)]
-    return whole[0] if whole else config.max_len
+    return min([config.max_len, *whole[:1]])  # capacities are rounded up
 
 
 def _over_a_ring(

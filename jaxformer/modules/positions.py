@@ -154,6 +154,11 @@ class RotaryPositions(_ConfiguredPositions):
 
     scheme: RotaryConfig
 
+    @property
+    def depends_on_room(self) -> bool:
+        """Whether `rotation` needs to know how many tokens a row has room for."""
+        return isinstance(self.scheme.scaling, LongropeScalingConfig)
+
     def tables(self, positions: jax.Array, room: int | None = None) -> tuple[jax.Array, jax.Array]:
         """Cosines and sines of the angles of positions.
 

@@ -73,6 +73,11 @@ def test_cache_gives_what_a_pass_over_its_capacity_gives(params, capacity):
     assert_same(cached(decoder(), params, capacity), whole(decoder(), params, capacity))
 
 
+def test_room_is_at_most_max_len(params):
+    shorter = Decoder(dataclasses.replace(decoder().config, max_len=ORIGINAL))
+    assert_same(cached(shorter, params, LONGER), whole(decoder(SHORT, SHORT), params, ORIGINAL))
+
+
 def test_caches_of_windows_have_room_for_max_len(params):
     windowed = decoder(local_window_size=3)
     found = cached(windowed, params, ORIGINAL)

@@ -91,6 +91,7 @@ def is_low_rank(leaf):
     return isinstance(leaf, LowRankKernel)
 
 
+@pytest.mark.once
 def test_scan_equals_loop_with_gradients():
     model, _, params = make("decoder")
     looped = Decoder(dataclasses.replace(DECODER, layer_execution="loop", remat="none"))
