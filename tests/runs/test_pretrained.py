@@ -179,7 +179,7 @@ def test_chat_template_of_a_folder_comes_along(folders, tmp_path, capsys):
         runs.open_run(folders("gpt2")[0]).chat([message])
 
 
-@pytest.mark.parametrize("lora", [None, LoraConfig(rank=2)])
+@pytest.mark.parametrize("lora", [None, pytest.param(LoraConfig(rank=2), marks=pytest.mark.once)])
 def test_chat_template_of_a_folder_is_kept_where_it_is_fine_tuned(tmp_path, capsys, lora):
     folder, message = tmp_path / "model", {"role": "user", "content": TEXT}
     pretrained_folders.llama(folder)
@@ -232,6 +232,7 @@ def test_lora_trains_beside_the_weights_of_a_folder(folders, tmp_path):
         runs.open_run(tmp_path / "run", base=moved)
 
 
+@pytest.mark.once
 def test_languages_of_a_translator_of_several_are_chosen(tmp_path):
     """The source is behind its language, and the target begins with its own."""
     folder = tmp_path / "model"
@@ -348,6 +349,7 @@ def test_table_of_positions_is_cut_where_texts_are_shorter(folders, tmp_path):
         runs.train_run(dataclasses.replace(longer, out=str(tmp_path / "longer")))
 
 
+@pytest.mark.once
 def test_config_file_may_leave_the_model_to_what_it_starts_from(folders, tmp_path, capsys):
     folder = tmp_path / "model"
     shutil.copytree(folders("gpt2")[0], folder)
@@ -410,6 +412,7 @@ def test_classifier_starts_from_an_encoder_with_any_head(folders, tmp_path, name
         jax.tree.map(equal, found.params["pooler"], params["pooler"])
 
 
+@pytest.mark.once
 def test_translator_that_was_trained_here_is_exported_with_how_it_decodes(tmp_path):
     rows = [f"{a} {b}\t{b} {a}" for a in ("one", "two", "three") for b in ("six", "ten", "two")]
     made = tiny.config(
