@@ -195,9 +195,8 @@ class Run(TrainedTask):
         Args:
             sentences: one, or a list of any number.
             seed: seed of the draws.
-            **sampling: as in `generate`; no_repeat_ngram_size and min_length, which counts the
-                start token, follow the run's search when not given; all others are the defaults of
-                `SamplingConfig`.
+            **sampling: as in `generate`. no_repeat_ngram_size and min_length, which counts the
+                start token, are those of the run's search when not given.
 
         Returns:
             A translation of the sentence; of a list, one of each.
