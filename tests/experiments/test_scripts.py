@@ -43,7 +43,8 @@ SCRIPTS = {
     "benchmarks/import_time.py": ("--repeats 1", r"jaxformer: min [\d.]+ s.*\nratio: of minima .*"),
     "benchmarks/loading.py": (
         "--layers 1 --width 64 --vocab-size 64 --repeats 1",
-        r"gpt2: read min .*\nllama: read min .* ratio min .* memory at most .* the parameters",
+        r"(gpt2: read min .*\nllama: read min .* ratio min .* memory at most .* the parameters"
+        r"|(.* GB, \d shards, \d devices: memory .* times the parameters\n?){16})",
     ),
     "benchmarks/prepare.py": (
         "--gigabytes 0.001",
