@@ -23,6 +23,7 @@ from jaxformer.interop.special_tokens import SpecialTokens
 from jaxformer.interop.tensor_files import TensorFiles
 from jaxformer.interop.tokenizer_files import Tokenizers, load_tokenizers
 from jaxformer.interop.weights import read_params
+from jaxformer.models.init_shapes import init_shapes
 from jaxformer.storage import open_regular
 from jaxformer.text import Tokenizer
 
@@ -58,7 +59,11 @@ class HuggingFaceFolder:
     @property
     def shapes(self) -> Any:
         """Shapes and dtypes of the parameters, a nested dict."""
-        return _shapes(self.kind, self.config)
+        tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
+        inputs = (tokens, tokens) if self.kind == "encoder_decoder" else (tokens,)
+        # How layers run does not change their parameters, and a scan is traced once for all.
+        config = dataclasses.replace(self.config, layer_execution="scan")
+        return init_shapes(model_class(self.kind)(config), *inputs)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -197,14 +202,6 @@ def _read_fields(
             "weights"
         ) from None
     return arguments
-
-
-def _shapes(kind: ModelKind, config: ModelConfig) -> Any:
-    tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
-    inputs = (tokens, tokens) if kind == "encoder_decoder" else (tokens,)
-    # A scan is traced once for all layers; how they run does not change their parameters.
-    init = model_class(kind)(dataclasses.replace(config, layer_execution="scan")).init
-    return jax.eval_shape(init, jax.eval_shape(lambda: jax.random.key(0)), *inputs)["params"]
 
 
 def _stored_dtype(tensors: TensorFiles) -> Float:

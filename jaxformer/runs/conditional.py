@@ -60,10 +60,10 @@ class ConditionalTask(Task):
         """That of the sources, where they have a table of their own."""
         return ("embedding",) if self.config.tokenizer.joint else ("source_embedding",)
 
-    def draw_params(self, rng: jax.Array) -> Any:
-        """Draws the encoder-decoder's parameters."""
-        tokens = jnp.zeros((1, min(2, self.max_len)), jnp.int32)
-        return self.model.init(rng, tokens, tokens)["params"]
+    @property
+    def init_inputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """A source and a target."""
+        return 2 * super().init_inputs
 
     def encode(self, one: str) -> np.ndarray:
         """Encodes a source: int32 [tokens]."""

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from jaxformer.memory import require_memory
+from jaxformer.models.init_shapes import init_shapes
 from jaxformer.runs.task import Task
 from jaxformer.training import TrainState, low_rank_params, make_optimizer
 from jaxformer.training.parallel import Runner
@@ -23,7 +24,7 @@ def param_shapes(task: Task) -> Any:
     """
     model = dataclasses.replace(task.config.model, layer_execution="scan")  # has the same ones
     scanned = dataclasses.replace(task, config=dataclasses.replace(task.config, model=model))
-    return jax.eval_shape(scanned.draw_params, jax.random.key(0))
+    return init_shapes(scanned.model, *scanned.init_inputs)
 
 
 def split_shapes(task: Task, new: Sequence[str] = ()) -> tuple[Any, Any]:

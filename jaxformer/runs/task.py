@@ -237,10 +237,15 @@ class Task(ViewedTask, abc.ABC):
         """Writes into a new run folder what opening it needs: tokenizers and validation data."""
         save_tokenizers(folder, self.tokenizers, self.decoding)
 
+    @property
+    def init_inputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """Shapes and dtypes of inputs that the model draws its parameters for, `[1, 2]` tokens."""
+        return (jax.ShapeDtypeStruct((1, min(2, self.max_len)), jnp.int32),)
+
     def draw_params(self, rng: jax.Array) -> Any:
         """Draws the model's parameters."""
-        tokens = jnp.zeros((1, min(2, self.max_len)), jnp.int32)
-        return self.model.init(rng, tokens)["params"]
+        inputs = [jnp.zeros(each.shape, each.dtype) for each in self.init_inputs]
+        return self.model.init(rng, *inputs)["params"]
 
     @property
     def embedding_path(self) -> tuple[str, ...]:
