@@ -14,6 +14,7 @@ from jaxformer.config import (
     YarnScalingConfig,
 )
 from jaxformer.models import Decoder
+from jaxformer.models.init_shapes import init_shapes
 from tests import numpy_transformer
 
 VOCAB = 11
@@ -58,8 +59,7 @@ def config(name, **changes):
 
 def random_params(config, seed=0):
     """Parameters of a decoder in which no scale is 1 and no bias 0, or they could be left out."""
-    tokens = jnp.zeros((1, 2), jnp.int32)
-    shapes = jax.eval_shape(Decoder(config).init, jax.random.key(0), tokens)["params"]
+    shapes = init_shapes(Decoder(config), jax.ShapeDtypeStruct((1, 2), jnp.int32))
     rng = np.random.default_rng(seed)
 
     def draw(path, leaf):

@@ -51,9 +51,10 @@ def exact(query, key, value, is_causal=False, window=(None, None)):
         pytest.param(
             {"local_window_size": (100, 30)}, {"bias": normal(1, 1, T, T)}, marks=pytest.mark.once
         ),
-        (
+        pytest.param(
             {"is_causal": True, "key_value_seq_lengths": 700, "query_seq_lengths": 790},
             {"query_offset": np.array([-300, 7]), "mask": normal(T, T) > -1},
+            marks=pytest.mark.once,
         ),
     ],
     ids=["causal", "window and bias", "lengths, offsets and mask"],

@@ -19,7 +19,7 @@ from jaxformer.inference import beam_search
         ({"beam_size": True}, "beam_size must be an int at least 1, got True"),
         ({"max_new_tokens": 0}, "max_new_tokens must be an int at least 1, got 0"),
         ({"max_new_tokens": 2.0}, "max_new_tokens must be an int at least 1, got 2.0"),
-        ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size must be an int in 0 .. 2147483647, got -1"),
+        ({"no_repeat_ngram_size": -1}, "ngram_size must be an int in 0 .. 2147483647, got -1"),
         ({"min_new_tokens": 0.5}, "min_new_tokens must be an int in 0 .. 2147483647, got 0.5"),
         ({"num_best": 0}, "num_best must be an int at least 1, got 0"),
         ({"num_best": 3}, "at most beam_size, got num_best=3 and beam_size=2"),

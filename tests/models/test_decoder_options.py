@@ -10,6 +10,7 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig, RelativeConfig
 from jaxformer.functional import dot_product_attention
 from jaxformer.models import Decoder, init_cache
+from jaxformer.models.init_shapes import init_shapes
 from jaxformer.modules import Stack
 from tests import option_sets
 
@@ -152,9 +153,8 @@ def count(**options):
     config = ModelConfig(
         **dict(vocab_size=11, max_len=16, num_layers=3, d_model=12, num_heads=2) | options
     )
-    tokens = jnp.zeros((1, 2), jnp.int32)
-    shapes = jax.eval_shape(Decoder(config).init, jax.random.key(0), tokens)
-    return sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+    shapes = init_shapes(Decoder(config), jax.ShapeDtypeStruct((1, 2), jnp.int32))
+    return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ def test_encoder_with_a_pattern_equals_a_float64_reference(name, execution):
 OFTEN = [pytest.param(n, marks=() if n == "modernbert" else pytest.mark.once) for n in PATTERNS]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", OFTEN)
 def test_gradients_do_not_depend_on_how_layers_run(name):
     def gradient(execution):

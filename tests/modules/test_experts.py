@@ -114,7 +114,9 @@ def losses_by_layer(params):
     return np.array(found)
 
 
-@pytest.mark.parametrize(("execution", "remat"), [("scan", "dots"), ("loop", "none")])
+@pytest.mark.parametrize(
+    ("execution", "remat"), [pytest.param("scan", "dots", marks=pytest.mark.once), ("loop", "none")]
+)
 def test_losses_of_all_layers_are_added_to_the_training_loss(params, execution, remat):
     model = decoder(layer_execution=execution, remat=remat)
     loss = jax.jit(language_model_loss(model))

@@ -75,6 +75,7 @@ def test_settings_that_are_not_supported_stop_text_alone(refused, capsys):
     assert ignoring.generate(TEXT, max_new_tokens=2)
 
 
+@pytest.mark.once
 def test_settings_that_are_not_supported_stay_with_a_run(refused, tmp_path):
     runs.convert(refused, tmp_path / "run")
     with pytest.raises(ConfigError, match=REFUSED):
@@ -91,6 +92,7 @@ def test_settings_that_are_not_supported_stay_with_a_run(refused, tmp_path):
     runs.convert(refused, tmp_path / "model.safetensors")
 
 
+@pytest.mark.once
 def test_settings_that_are_not_supported_stay_with_what_starts_from_them(refused, tmp_path):
     paths = [str(tiny.write(tmp_path / "text.txt", [TEXT, "a dog ran"] * 40))]
     config = tmp_path / "tune.toml"

@@ -31,7 +31,8 @@ def experiment(folder, source, **changes):
     return tiny.config(folder, architecture=architecture, data=data, **changes)
 
 
-@pytest.mark.parametrize("source", ["pairs", pytest.param("labelled", marks=pytest.mark.once)])
+@pytest.mark.once
+@pytest.mark.parametrize("source", ["pairs", "labelled"])
 def test_run_is_trained_and_opened(tmp_path, source):
     made = experiment(tmp_path, source)
     reports = tiny.train(made)

@@ -71,6 +71,7 @@ def test_tokens_that_a_folder_forbids_are_not_generated(folders, tmp_path):
     assert free[0] not in runs.open_run(folder).generate(TEXT, max_new_tokens=4).split()
 
 
+@pytest.mark.once
 def test_likelihood_counts_the_first_token_where_one_is_before_it(folders):
     folder, config, params = folders("llama")
     (found,) = runs.open_run(folder).log_likelihood([TEXT])
@@ -81,6 +82,7 @@ def test_likelihood_counts_the_first_token_where_one_is_before_it(folders):
     np.testing.assert_allclose(found.log_likelihood, expected, rtol=1e-5)
 
 
+@pytest.mark.once
 def test_masks_are_filled_within_the_special_tokens(folders):
     folder, config, params = folders("bert")
     run = runs.open_run(folder)
@@ -93,6 +95,7 @@ def test_masks_are_filled_within_the_special_tokens(folders):
     assert [fill.text for fill in fills] == [pretrained_folders.WORDS[i] for i in best]
 
 
+@pytest.mark.once
 def test_classifier_has_the_names_of_its_classes(folders):
     folder, config, params = folders("bert", 3)
     (best, *_) = runs.open_run(folder).classify(TEXT, 3)
@@ -102,6 +105,7 @@ def test_classifier_has_the_names_of_its_classes(folders):
     np.testing.assert_allclose(best.probability, jax.nn.softmax(logits).max(), rtol=1e-5)
 
 
+@pytest.mark.once
 def test_translator_starts_and_ends_as_its_config_says(folders):
     folder, config, params = folders("t5")
     run = runs.open_run(folder)
@@ -179,6 +183,7 @@ def test_chat_template_of_a_folder_comes_along(folders, tmp_path, capsys):
         runs.open_run(folders("gpt2")[0]).chat([message])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("lora", [None, pytest.param(LoraConfig(rank=2), marks=pytest.mark.once)])
 def test_chat_template_of_a_folder_is_kept_where_it_is_fine_tuned(tmp_path, capsys, lora):
     folder, message = tmp_path / "model", {"role": "user", "content": TEXT}
@@ -335,6 +340,7 @@ def test_training_starts_from_a_folder_and_keeps_its_tokens(folders, tmp_path):
     )
 
 
+@pytest.mark.once
 def test_table_of_positions_is_cut_where_texts_are_shorter(folders, tmp_path):
     folder, _, params = folders("gpt2")
     made = starting(tmp_path, folder, model={"max_len": 8}, training={"steps": 1})
@@ -389,7 +395,14 @@ def test_headless_encoder_is_for_classifiers(folders, tmp_path):
         runs.train_run(made)
 
 
-@pytest.mark.parametrize(("name", "classes"), [("bert", None), ("bert", 3), ("bert_base", None)])
+@pytest.mark.parametrize(
+    ("name", "classes"),
+    [
+        ("bert", None),
+        pytest.param("bert", 3, marks=pytest.mark.once),
+        pytest.param("bert_base", None, marks=pytest.mark.once),
+    ],
+)
 def test_classifier_starts_from_an_encoder_with_any_head(folders, tmp_path, name, classes):
     folder, _, params = folders(name, *([classes] if classes else []))
     path = tiny.write(tmp_path / "labels.tsv", [f"{TEXT}\tgood", "a dog ran\tbad"] * 10)

@@ -58,9 +58,8 @@ def test_tokens_are_trained_on_as_their_text_is(tmp_path, packing):
     assert made.summary.documents == len(DOCUMENTS) - 9
 
 
-@pytest.mark.parametrize(
-    "architecture", ["decoder", pytest.param("encoder", marks=pytest.mark.once)]
-)
+@pytest.mark.once
+@pytest.mark.parametrize("architecture", ["decoder", "encoder"])
 def test_run_is_trained_resumed_and_opened(tmp_path, architecture):
     data = {"packing": "documents"} if architecture == "decoder" else {}
     made = experiment(tmp_path, architecture, data)

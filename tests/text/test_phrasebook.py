@@ -52,6 +52,7 @@ def test_validation_sentences_are_new_combinations_of_trained_words():
     assert min(trained[word] for word in sentences_per_word(BOOK.validation)) >= 8
 
 
+@pytest.mark.once
 def test_each_filler_and_template_is_trained_enough():
     trained = Counter(word for phrase in BOOK.train for word in phrase.english.split())
     text = "\n".join(f" {phrase.english} " for phrase in BOOK.train)
