@@ -107,6 +107,7 @@ def test_chunked_memory_of_a_window_grows_with_the_length_and_little_else():
     assert long <= 100 * 32_768 * 2 * 4 * 64 / 4  # a hundred bytes for each number of the query
 
 
+@pytest.mark.once
 def test_chunked_takes_lengths_and_offsets_of_narrow_dtypes():
     """Whose sums with a position beyond 127 would wrap."""
     query = normal(1, 700, 1, 8)
@@ -217,6 +218,7 @@ STRUCTURES = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("options", STRUCTURES.values(), ids=STRUCTURES)
 def test_chunked_draws_no_mask_of_all_queries_and_keys(options):
     shape = jax.ShapeDtypeStruct((1, LONG, 2, 64), jnp.float32)

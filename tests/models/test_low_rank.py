@@ -70,7 +70,7 @@ def combined(base):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n == "decoder" else pytest.mark.once) for n in MODELS]
+    "name", [pytest.param(n, marks=() if n == "classifier" else pytest.mark.once) for n in MODELS]
 )
 def test_model_equals_that_of_merged_kernels(name):
     model, base, params = make(name)
@@ -132,6 +132,7 @@ def test_layer_that_knows_nothing_of_it_takes_the_merged_kernel():
     assert float(jnp.abs(result - layer.apply({"params": params}, x)).min()) > 1e-3
 
 
+@pytest.mark.once
 def test_bfloat16_is_as_exact_as_with_merged_kernels():
     model, _, params = make("masked")
     narrow = type(model)(dataclasses.replace(ENCODER, dtype="bfloat16"))

@@ -84,7 +84,8 @@ def test_bias_is_added_to_the_scores_of_every_layer():
     np.testing.assert_allclose(found, np.broadcast_to(weights, found.shape), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("window", [pytest.param(None, marks=pytest.mark.once), 2])
+@pytest.mark.once
+@pytest.mark.parametrize("window", [None, 2])
 def test_masks_and_biases_go_with_a_cache(window):
     model = Decoder(dataclasses.replace(CONFIG, local_window_size=window))
     params = reference.draw_params(model, TOKENS)
@@ -171,12 +172,10 @@ def test_attention_function_is_called_in_its_layers_only(execution):
         assert len(calls) == 2  # layers 0 and 2
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "config",
-    [
-        pytest.param(CONFIG, marks=pytest.mark.once),
-        dataclasses.replace(CONFIG, layers=PATTERN),
-    ],
+    [CONFIG, dataclasses.replace(CONFIG, layers=PATTERN)],
 )
 def test_attention_function_decodes_with_a_cache_what_it_computes_in_full(config):
     functions = softmax_with_sink if config is CONFIG else {"sink": softmax_with_sink}
@@ -307,7 +306,7 @@ class Sowing(nn.Module):
     ("execution", "layers"),
     [
         ("scan", ()),
-        ("loop", PATTERN),
+        pytest.param("loop", PATTERN, marks=pytest.mark.once),
         pytest.param("scan", PATTERN, marks=pytest.mark.once),
         pytest.param("loop", (), marks=pytest.mark.once),
     ],

@@ -115,7 +115,7 @@ def losses_by_layer(params):
 
 
 @pytest.mark.parametrize(
-    ("execution", "remat"), [pytest.param("scan", "dots", marks=pytest.mark.once), ("loop", "none")]
+    ("execution", "remat"), [("scan", "dots"), pytest.param("loop", "none", marks=pytest.mark.once)]
 )
 def test_losses_of_all_layers_are_added_to_the_training_loss(params, execution, remat):
     model = decoder(layer_execution=execution, remat=remat)

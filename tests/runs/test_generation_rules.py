@@ -49,6 +49,7 @@ def test_continuations_follow_the_folder_and_calls_their_options(folders, tmp_pa
     assert len({*found, *TEXT.split()}) == len(found) + 5
 
 
+@pytest.mark.once
 def test_translations_follow_the_folder_and_calls_their_options(folders, tmp_path):
     rules = {"no_repeat_ngram_size": 1, "min_length": 9}
     run = runs.open_run(with_settings(folders / "t5", tmp_path / "model", **rules))

@@ -46,9 +46,8 @@ def experiment(folder, architecture="decoder", mixture=None, data=None, **change
     return tiny.config_of_text(folder, data, architecture, **changes)
 
 
-@pytest.mark.parametrize(
-    "architecture", ["decoder", pytest.param("encoder", marks=pytest.mark.once)]
-)
+@pytest.mark.once
+@pytest.mark.parametrize("architecture", ["decoder", "encoder"])
 def test_run_on_a_mixture_is_trained_and_opened(tmp_path, capsys, architecture):
     data = {"packing": "documents"} if architecture == "decoder" else {}
     made = experiment(tmp_path, architecture, data=data)

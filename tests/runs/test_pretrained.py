@@ -47,6 +47,7 @@ def ids_of(folder, text):
     ).ids  # fmt: skip
 
 
+@pytest.mark.once
 def test_decoder_continues_a_text_behind_its_start_token(folders):
     folder, config, params = folders("llama")
     run = runs.open_run(folder)

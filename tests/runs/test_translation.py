@@ -450,6 +450,7 @@ def test_symbols_are_made_by_the_config(tmp_path):
     assert tiny.prepare(other).summary.fingerprint != run.summary.fingerprint
 
 
+@pytest.mark.once
 def test_phrasebook_pairs_english_with_kannada(tmp_path):
     data = {"source": "phrasebook", "paths": ()}
     run = tiny.prepare(tiny.config(tmp_path, architecture="encoder_decoder", data=data))

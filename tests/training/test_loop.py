@@ -157,6 +157,7 @@ def test_divergence_stops_the_run_and_names_the_step(tmp_path):
         train(tmp_path, 5, optimizer=AdamWConfig(learning_rate=1e30))
 
 
+@pytest.mark.once
 def test_non_finite_gradient_stops_the_run_and_names_the_step(tmp_path):
     class Poisoned(Batches):
         def __getitem__(self, step):

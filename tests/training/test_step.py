@@ -86,6 +86,7 @@ def test_devices_and_micro_batches_change_no_result_and_the_second_step_does_not
         assert_trees_close(ours, theirs, rtol=1e-5)
 
 
+@pytest.mark.once
 def test_uneven_padding_changes_nothing(compiled):
     """Rows that are padding, all on some devices, leave loss and update as they are."""
     real = tiny.batch(0, rows=3)
