@@ -12,7 +12,7 @@ __all__ = ["init_shapes"]
 def init_shapes(model: nn.Module, *inputs: jax.ShapeDtypeStruct) -> Any:
     """Shapes and dtypes of a model's parameters, from tracing its `init`; nothing is computed.
 
-    Tracing takes a good part of a second, so what it finds is remembered.
+    Tracing takes a good part of a second, so what it finds is remembered, by the model's fields.
 
     Args:
         model: of any size; where its layers run as a scan, the time does not grow with them.

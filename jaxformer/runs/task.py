@@ -239,7 +239,10 @@ class Task(ViewedTask, abc.ABC):
 
     @property
     def init_inputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Shapes and dtypes of inputs that the model draws its parameters for, `[1, 2]` tokens."""
+        """Shapes and dtypes of inputs that parameters are drawn for: `[1, 2]` tokens.
+
+        Override it where the model is called with others.
+        """
         return (jax.ShapeDtypeStruct((1, min(2, self.max_len)), jnp.int32),)
 
     def draw_params(self, rng: jax.Array) -> Any:

@@ -61,7 +61,7 @@ OFTEN = [pytest.param(n, marks=() if n == "modernbert" else pytest.mark.once) fo
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("name", OFTEN)
+@pytest.mark.parametrize("name", PATTERNS)
 def test_gradients_do_not_depend_on_how_layers_run(name):
     def gradient(execution):
         decoder = Decoder(config_of(name, layer_execution=execution))

@@ -185,7 +185,7 @@ def test_chat_template_of_a_folder_comes_along(folders, tmp_path, capsys):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("lora", [None, pytest.param(LoraConfig(rank=2), marks=pytest.mark.once)])
+@pytest.mark.parametrize("lora", [None, LoraConfig(rank=2)])
 def test_chat_template_of_a_folder_is_kept_where_it_is_fine_tuned(tmp_path, capsys, lora):
     folder, message = tmp_path / "model", {"role": "user", "content": TEXT}
     pretrained_folders.llama(folder)
