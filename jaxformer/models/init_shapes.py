@@ -4,6 +4,7 @@ import functools
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 __all__ = ["init_shapes"]
@@ -29,11 +30,12 @@ def init_shapes(model: nn.Module, *inputs: jax.ShapeDtypeStruct) -> Any:
     """
     # A model of the user's may have fields that are not hashable, which only decoding refuses.
     trace = _trace if _is_hashable(model) else _trace.__wrapped__
-    return jax.tree.map(lambda leaf: leaf, trace(model, inputs, jax.config.jax_enable_x64))
+    # Where jax_enable_x64 is set, dtypes differ: the default of a float tells.
+    return jax.tree.map(lambda leaf: leaf, trace(model, inputs, jnp.result_type(float)))
 
 
 @functools.lru_cache(maxsize=32)
-def _trace(model: nn.Module, inputs: tuple[jax.ShapeDtypeStruct, ...], _enable_x64: bool) -> Any:
+def _trace(model: nn.Module, inputs: tuple[jax.ShapeDtypeStruct, ...], _float_dtype: Any) -> Any:
     rng = jax.eval_shape(lambda: jax.random.key(0))
     return jax.eval_shape(model.init, rng, *inputs)["params"]
 
