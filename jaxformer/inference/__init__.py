@@ -1,6 +1,7 @@
 """Decoding of trained models: sampling, generation with a cache, beam search, translation."""
 
-from jaxformer.inference.beam_search import Beams, beam_search
+from jaxformer.inference.beam_search import beam_search
+from jaxformer.inference.beams import Beams
 from jaxformer.inference.generate import generate, generate_stream
 from jaxformer.inference.ngrams import repeated_ngrams
 from jaxformer.inference.sampling import (

@@ -1,7 +1,7 @@
 """Beam search for the likeliest continuations, over any step function."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -9,47 +9,15 @@ import numpy as np
 from einops import rearrange, repeat
 
 from jaxformer.errors import ConfigError, DataError, ShapeError
-from jaxformer.functional.options import static_bool, static_number
 from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
 from jaxformer.functional.sizes import known_values
-from jaxformer.inference.ngrams import repeated_ngrams
+from jaxformer.inference.beams import Beams, SearchState, advance, length_divisors, start_state
 from jaxformer.inference.token_rows import require_int
+from jaxformer.inference.token_rules import MOST_TOKENS, TokenRules
 
-__all__ = ["Beams", "beam_search", "length_divisors"]
+__all__ = ["beam_search"]
 
 _StepFunction = Callable[[jax.Array, Any], tuple[jax.Array, Any]]
-
-_MOST_TOKENS = 2**31 - 1  # an int32
-_LARGEST_DIVISOR = 1e30  # beyond it, and below its inverse, scores would not fit float32
-
-
-class Beams(NamedTuple):
-    """Hypotheses of every row, best first.
-
-    Args:
-        tokens: int32 `[B, n, L]`, without the start token, with the end token, and filled up with
-            `end_token`.
-        lengths: int32 `[B, n]`, number of tokens; 0 where the row has no further hypothesis.
-        scores: float32 `[B, n]`, log_probs / lengths ** length_penalty.
-        log_probs: float32 `[B, n]`, sums of the tokens' log-probabilities, in nats.
-    """
-
-    tokens: jax.Array
-    lengths: jax.Array
-    scores: jax.Array
-    log_probs: jax.Array
-
-
-class _State(NamedTuple):
-    """Loop state of the search; `cache` leads with B*W, where W is the number of beams."""
-
-    step: jax.Array  # [], number of tokens in every running hypothesis
-    cache: Any
-    last: jax.Array  # [B, W], the newest token, which is not in the cache yet
-    tokens: jax.Array  # [B, W, L], of the running hypotheses, likeliest first
-    log_probs: jax.Array  # [B, W], of the running hypotheses; -inf where there is none
-    finished: Beams  # [B, W], the best finished hypotheses so far
-    done: jax.Array  # [B], whether the row changes no more
 
 
 def beam_search(
@@ -156,8 +124,6 @@ def beam_search(
         "beam_size": beam_size, "max_new_tokens": max_new_tokens, "num_best": num_best,
     }.items():  # fmt: skip
         require_int(name, count, 1)
-    require_int("no_repeat_ngram_size", no_repeat_ngram_size, 0, _MOST_TOKENS)
-    require_int("min_new_tokens", min_new_tokens, 0, _MOST_TOKENS)
     if num_best > beam_size:
         raise ConfigError(
             f"num_best must be at most beam_size, got num_best={num_best} and "
@@ -167,7 +133,7 @@ def beam_search(
         raise ConfigError(f'early_stopping must be True, False or "never", got {early_stopping!r}')
     if not callable(step_fn):
         raise ConfigError(f"step_fn must be a function, got {step_fn!r}")
-    if beam_size * max_new_tokens > _MOST_TOKENS:
+    if beam_size * max_new_tokens > MOST_TOKENS:
         raise ConfigError(
             f"beam_size * max_new_tokens must be at most 2**31 - 1, got {beam_size} * "
             f"{max_new_tokens}"
@@ -177,65 +143,31 @@ def beam_search(
     start = as_array("start_tokens", start_tokens)
     check_axes("start_tokens", start, "B")
     check_dtype("start_tokens", start, "integer")
-    batch = start.shape[0]
     last = repeat(start.astype(jnp.int32), "b -> b w", w=beam_size)
-    cache = _repeat_for_beams(cache, batch, beam_size)
+    starts = rearrange(last, "b w -> b w 1")
+    cache = _repeat_for_beams(cache, len(start), beam_size)
     step_fn = jax.jit(step_fn)  # traced once, for the check and for the loop
     num_logits = _check_step(step_fn, last, cache)
     if vocab_size is None:
         vocab_size = num_logits
     require_int("vocab_size", vocab_size, 1, num_logits)
-    require_int("end_token", end_token, 0, vocab_size - 1)
-    # Of a hypothesis of one token, which is its first and its last, the last is what counts.
-    forced = ((0, forced_first_token), (max_new_tokens - 1, forced_last_token))
-    for name, token in {
-        "forced_first_token": forced_first_token, "forced_last_token": forced_last_token,
-        **{f"forbidden_tokens[{i}]": token for i, token in enumerate(forbidden_tokens)},
-    }.items():  # fmt: skip
-        if token is not None or name.startswith("forbidden"):
-            require_int(name, token, 0, vocab_size - 1)
-    forbidden = np.isin(np.arange(vocab_size), list(forbidden_tokens))
-    rules_out = forbidden.any() or no_repeat_ngram_size > 0 or min_new_tokens > 0
-    renormalize = static_bool("renormalize", renormalize)
-    state = _State(
-        step=jnp.int32(0),
-        cache=cache,
-        last=last,
-        tokens=jnp.full((batch, beam_size, max_new_tokens), end_token, jnp.int32),
-        # At first each row has one hypothesis, the empty one, or all beams would be equal.
-        log_probs=jnp.full((batch, beam_size), -jnp.inf, jnp.float32).at[:, 0].set(0),
-        finished=Beams(
-            tokens=jnp.full((batch, beam_size, max_new_tokens), end_token, jnp.int32),
-            lengths=jnp.zeros((batch, beam_size), jnp.int32),
-            scores=jnp.full((batch, beam_size), -jnp.inf, jnp.float32),
-            log_probs=jnp.full((batch, beam_size), -jnp.inf, jnp.float32),
-        ),
-        done=jnp.zeros(batch, bool),
-    )
+    rules = TokenRules(
+        vocab_size=vocab_size, max_new_tokens=max_new_tokens, end_token=end_token,
+        no_repeat_ngram_size=no_repeat_ngram_size, min_new_tokens=min_new_tokens,
+        forbidden_tokens=tuple(forbidden_tokens), renormalize=renormalize,
+        forced_first_token=forced_first_token, forced_last_token=forced_last_token,
+    )  # fmt: skip
+    state = start_state(cache, last, max_new_tokens, end_token)
 
-    def unfinished(state: _State) -> jax.Array:
+    def unfinished(state: SearchState) -> jax.Array:
         return (state.step < max_new_tokens) & ~state.done.all()
 
-    def step(state: _State) -> _State:
+    def step(state: SearchState) -> SearchState:
         logits, cache = step_fn(rearrange(state.last, "b w -> (b w)"), state.cache)
-        logits = logits[:, :vocab_size]
-        ruled_out = forbidden[None]  # [1 or B*W, V]
-        if no_repeat_ngram_size > 0:
-            ruled_out = ruled_out | _repeated(state, start, no_repeat_ngram_size, vocab_size)
-        if min_new_tokens > 0:
-            is_end = (np.arange(vocab_size) == end_token)[None]
-            ruled_out = ruled_out | (is_end & (state.step < min_new_tokens))
-        if renormalize:
-            logits = jnp.where(ruled_out, -jnp.inf, logits)
-        new = _log_probs(logits)
-        if rules_out:
-            new = jnp.where(ruled_out, -jnp.inf, new)
-        for place, token in forced:
-            if token is not None:
-                new = jnp.where(state.step == place, _forced(new, token), new)
-        totals = _continuation_log_probs(new, state.log_probs)
-        return _advance(
-            state._replace(cache=cache), totals, jnp.asarray(divisors), end_token, early_stopping
+        hypotheses = rearrange(jnp.concatenate([starts, state.tokens], axis=-1), "b w l -> (b w) l")
+        new = rules.log_probs(logits, state.step, hypotheses)
+        return advance(
+            state._replace(cache=cache), new, jnp.asarray(divisors), end_token, early_stopping
         )
 
     finished = jax.lax.while_loop(unfinished, step, state).finished
@@ -247,106 +179,6 @@ def beam_search(
             "parameters are damaged"
         )
     return jax.tree.map(lambda leaf: leaf[:, :num_best], finished)
-
-
-def _log_probs(logits: jax.Array) -> jax.Array:
-    """Log-probabilities of the next token, float32 `[B*W, V]`."""
-    logits = logits.astype(jnp.float32)
-    # Where all logits are -inf, log_softmax is NaN; but these tokens are impossible, not damaged.
-    return jnp.where(jnp.isneginf(logits), -jnp.inf, jax.nn.log_softmax(logits, axis=-1))
-
-
-def _repeated(state: _State, start: jax.Array, size: int, vocab_size: int) -> jax.Array:
-    """Tokens that would repeat an n-gram of a running hypothesis, bool `[B*W, V]`."""
-    beam_size = state.tokens.shape[1]
-    starts = repeat(start.astype(jnp.int32), "b -> b w 1", w=beam_size)
-    tokens = rearrange(jnp.concatenate([starts, state.tokens], axis=-1), "b w l -> (b w) l")
-    return repeated_ngrams(tokens, jnp.full(len(tokens), state.step + 1), size, vocab_size)
-
-
-def _forced(log_probs: jax.Array, token: int) -> jax.Array:
-    """Log-probabilities of which one token is certain; NaN stays, so that it can be raised."""
-    certain = jnp.where(jnp.arange(log_probs.shape[-1]) == token, 0.0, -jnp.inf)
-    return jnp.where(jnp.isnan(log_probs), log_probs, certain[None])
-
-
-def _continuation_log_probs(new: jax.Array, log_probs: jax.Array) -> jax.Array:
-    """Log-probabilities `[B, W, V]` of all continuations of hypotheses of `log_probs` `[B, W]`."""
-    new = rearrange(new, "(b w) v -> b w v", w=log_probs.shape[1])
-    log_probs = log_probs[..., None]
-    # Beams without a hypothesis are computed from leftover tokens, whose logits may be NaN.
-    return jnp.where(jnp.isneginf(log_probs), -jnp.inf, log_probs + new)
-
-
-def _advance(
-    state: _State,
-    totals: jax.Array,
-    divisors: jax.Array,
-    end_token: int,
-    early_stopping: bool | Literal["never"],
-) -> _State:
-    """Next state, from the log-probabilities `[B, W, V]` of all continuations."""
-    batch, beam_size, vocab_size = totals.shape
-    # Of equal values top_k takes the one with the lower index: lower beam, then lower token.
-    flat = rearrange(totals, "b w v -> b (w v)")
-    # The barrier keeps XLA from merging later slices into the sort that top_k starts as, which it
-    # would then no longer recognize: 49 ms instead of 0.4 for 8 rows, 4 beams and 8,000 tokens.
-    log_probs, index = jax.lax.optimization_barrier(
-        jax.lax.top_k(flat, min(2, vocab_size) * beam_size)
-    )
-    parents, last = index // vocab_size, index % vocab_size
-    length = state.step + 1
-    tokens = _take_rows(state.tokens, parents).at[:, :, state.step].set(last)
-    ends = (last == end_token) | (length == state.tokens.shape[2])
-
-    ending = Beams(
-        tokens=tokens,
-        lengths=jnp.full_like(last, length),
-        scores=jnp.where(ends, log_probs / divisors[state.step], -jnp.inf),
-        log_probs=log_probs,
-    )
-    # top_k prefers the lower index, so a place that is still empty, which scores -inf, stays empty
-    # rather than take a candidate that has not ended.
-    pool = jax.tree.map(
-        lambda old, new: jnp.concatenate([old, new[:, :beam_size]], axis=1), state.finished, ending
-    )
-    finished = _take_rows(pool, jax.lax.top_k(pool.scores, beam_size)[1])
-
-    log_probs, best = jax.lax.top_k(jnp.where(ends, -jnp.inf, log_probs), beam_size)
-    parents, last, tokens = _take_rows((parents, last, tokens), best)
-    # The cache leads with B*W, so beams are gathered by their index in the whole batch.
-    rows = rearrange(jnp.arange(batch) * beam_size, "b -> b 1")
-    gather = rearrange(rows + parents, "b w -> (b w)")
-
-    damaged = jnp.isnan(totals).any(axis=(1, 2))
-    finished = finished._replace(
-        scores=jnp.where(damaged[:, None], jnp.nan, finished.scores),
-        log_probs=jnp.where(damaged[:, None], jnp.nan, finished.log_probs),
-    )
-    # Rows that are done go on computing until all are; only their result must not change.
-    keep = jax.vmap(lambda done, old, new: jnp.where(done, old, new))
-    finished = jax.tree.map(lambda *leaves: keep(state.done, *leaves), state.finished, finished)
-    worst = finished.scores[:, -1]  # -inf until there are W
-    if early_stopping is True:
-        done = ~jnp.isneginf(worst) | jnp.isneginf(log_probs[:, 0])
-    else:
-        present = divisors[state.step]
-        highest = jnp.maximum(present, divisors[-1]) if early_stopping == "never" else present
-        done = log_probs[:, 0] / highest <= worst  # also where none is running: -inf
-    return _State(
-        step=length,
-        cache=jax.tree.map(lambda leaf: leaf[gather], state.cache),
-        last=last,
-        tokens=tokens,
-        log_probs=log_probs,
-        finished=finished,
-        done=state.done | done | damaged,
-    )
-
-
-def _take_rows(tree: Any, index: jax.Array) -> Any:
-    """Gathers along axis 1 of every leaf `[B, M, ...]`, by `index` `[B, N]` of each row."""
-    return jax.tree.map(lambda leaf: jax.vmap(lambda row, places: row[places])(leaf, index), tree)
 
 
 def _repeat_for_beams(cache: Any, batch: int, beam_size: int) -> Any:
@@ -387,18 +219,3 @@ def _check_step(step_fn: _StepFunction, last: jax.Array, cache: Any) -> int:
         got, want = next(pair for pair in zip(new, old, strict=False) if pair[0] != pair[1])
         raise ShapeError(f"step_fn must return a cache like the one it is given, {want}, got {got}")
     return sizes["V"]
-
-
-def length_divisors(max_new_tokens: int, length_penalty: float) -> np.ndarray:
-    """Divisors length ** length_penalty of log-probabilities, at lengths 1 .. L, float32 `[L]`.
-
-    Raises:
-        ConfigError: float32 does not hold them, or length_penalty is no number.
-    """
-    exponent = static_number("length_penalty", length_penalty)
-    if abs(exponent) * np.log(max_new_tokens) > np.log(_LARGEST_DIVISOR):
-        raise ConfigError(
-            f"max_new_tokens ** length_penalty must be within float32, got {max_new_tokens} ** "
-            f"{length_penalty}; a usual length_penalty is 0 .. 2"
-        )
-    return (np.arange(1, max_new_tokens + 1) ** exponent).astype(np.float32)

@@ -14,7 +14,8 @@ from jaxformer.config import BeamSearchConfig
 from jaxformer.errors import DataError
 from jaxformer.functional.cache import KVCache
 from jaxformer.functional.sizes import is_int
-from jaxformer.inference.beam_search import Beams, beam_search
+from jaxformer.inference.beam_search import beam_search
+from jaxformer.inference.beams import Beams
 from jaxformer.inference.decodable import (
     check_model,
     decoder_states,

@@ -10,7 +10,7 @@ import numpy as np
 from jaxformer import text
 from jaxformer.config import BeamSearchConfig, ExperimentConfig
 from jaxformer.errors import ConfigError
-from jaxformer.inference.beam_search import length_divisors
+from jaxformer.inference.beams import length_divisors
 from jaxformer.runs.conditional import ConditionalTask
 from jaxformer.runs.data_view import DataView, TextColumn, real_tokens
 from jaxformer.runs.known_words import KnownWords

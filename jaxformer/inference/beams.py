@@ -1,0 +1,171 @@
+"""The hypotheses of a beam search, and its step from one length to the next."""
+
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from einops import rearrange
+
+from jaxformer.errors import ConfigError
+from jaxformer.functional.options import static_number
+
+__all__ = ["Beams", "SearchState", "advance", "length_divisors", "start_state"]
+
+_LARGEST_DIVISOR = 1e30  # beyond it, and below its inverse, scores would not fit float32
+
+
+class Beams(NamedTuple):
+    """Hypotheses of every row, best first.
+
+    Args:
+        tokens: int32 `[B, n, L]`, without the start token, with the end token, and filled up with
+            `end_token`.
+        lengths: int32 `[B, n]`, number of tokens; 0 where the row has no further hypothesis.
+        scores: float32 `[B, n]`, log_probs / lengths ** length_penalty.
+        log_probs: float32 `[B, n]`, sums of the tokens' log-probabilities, in nats.
+    """
+
+    tokens: jax.Array
+    lengths: jax.Array
+    scores: jax.Array
+    log_probs: jax.Array
+
+
+class SearchState(NamedTuple):
+    """Loop state of the search; `cache` leads with B*W, where W is the number of beams."""
+
+    step: jax.Array  # [], number of tokens in every running hypothesis
+    cache: Any
+    last: jax.Array  # [B, W], the newest token, which is not in the cache yet
+    tokens: jax.Array  # [B, W, L], of the running hypotheses, likeliest first
+    log_probs: jax.Array  # [B, W], of the running hypotheses; -inf where there is none
+    finished: Beams  # [B, W], the best finished hypotheses so far
+    done: jax.Array  # [B], whether the row changes no more
+
+
+def length_divisors(max_new_tokens: int, length_penalty: float) -> np.ndarray:
+    """Divisors length ** length_penalty of log-probabilities, at lengths 1 .. L, float32 `[L]`.
+
+    Raises:
+        ConfigError: float32 does not hold them, or length_penalty is no number.
+    """
+    exponent = static_number("length_penalty", length_penalty)
+    if abs(exponent) * np.log(max_new_tokens) > np.log(_LARGEST_DIVISOR):
+        raise ConfigError(
+            f"max_new_tokens ** length_penalty must be within float32, got {max_new_tokens} ** "
+            f"{length_penalty}; a usual length_penalty is 0 .. 2"
+        )
+    return (np.arange(1, max_new_tokens + 1) ** exponent).astype(np.float32)
+
+
+def start_state(cache: Any, last: jax.Array, max_new_tokens: int, end_token: int) -> SearchState:
+    """State of the search before its first step.
+
+    Args:
+        cache: pytree of arrays that lead with B*W.
+        last: int32 `[B, W]`, the start token of every row.
+        max_new_tokens: L.
+        end_token: what hypotheses are filled up with.
+    """
+    shape = last.shape
+    tokens = jnp.full((*shape, max_new_tokens), end_token, jnp.int32)
+    impossible = jnp.full(shape, -jnp.inf, jnp.float32)
+    return SearchState(
+        step=jnp.int32(0),
+        cache=cache,
+        last=last,
+        tokens=tokens,
+        # At first each row has one hypothesis, the empty one, or all beams would be equal.
+        log_probs=impossible.at[:, 0].set(0),
+        finished=Beams(tokens, jnp.zeros(shape, jnp.int32), impossible, impossible),
+        done=jnp.zeros(shape[0], bool),
+    )
+
+
+def advance(
+    state: SearchState,
+    new: jax.Array,
+    divisors: jax.Array,
+    end_token: int,
+    early_stopping: bool | Literal["never"],
+) -> SearchState:
+    """State of the search after one more token.
+
+    Args:
+        state: the present one, but for the cache, which has the newest tokens already.
+        new: float32 `[B*W, V]`, log-probabilities of the next token.
+        divisors: float32 `[L]`, as `length_divisors` gives them.
+        end_token: as in `beam_search`.
+        early_stopping: as in `beam_search`.
+    """
+    totals = _continuation_log_probs(new, state.log_probs)
+    batch, beam_size, vocab_size = totals.shape
+    # Of equal values top_k takes the one with the lower index: lower beam, then lower token.
+    flat = rearrange(totals, "b w v -> b (w v)")
+    # The barrier keeps XLA from merging later slices into the sort that top_k starts as, which it
+    # would then no longer recognize: 49 ms instead of 0.4 for 8 rows, 4 beams and 8,000 tokens.
+    log_probs, index = jax.lax.optimization_barrier(
+        jax.lax.top_k(flat, min(2, vocab_size) * beam_size)
+    )
+    parents, last = index // vocab_size, index % vocab_size
+    length = state.step + 1
+    tokens = _take_rows(state.tokens, parents).at[:, :, state.step].set(last)
+    ends = (last == end_token) | (length == state.tokens.shape[2])
+
+    ending = Beams(
+        tokens=tokens,
+        lengths=jnp.full_like(last, length),
+        scores=jnp.where(ends, log_probs / divisors[state.step], -jnp.inf),
+        log_probs=log_probs,
+    )
+    # top_k prefers the lower index, so a place that is still empty, which scores -inf, stays empty
+    # rather than take a candidate that has not ended.
+    pool = jax.tree.map(
+        lambda old, new: jnp.concatenate([old, new[:, :beam_size]], axis=1), state.finished, ending
+    )
+    finished = _take_rows(pool, jax.lax.top_k(pool.scores, beam_size)[1])
+
+    log_probs, best = jax.lax.top_k(jnp.where(ends, -jnp.inf, log_probs), beam_size)
+    parents, last, tokens = _take_rows((parents, last, tokens), best)
+    # The cache leads with B*W, so beams are gathered by their index in the whole batch.
+    rows = rearrange(jnp.arange(batch) * beam_size, "b -> b 1")
+    gather = rearrange(rows + parents, "b w -> (b w)")
+
+    damaged = jnp.isnan(totals).any(axis=(1, 2))
+    finished = finished._replace(
+        scores=jnp.where(damaged[:, None], jnp.nan, finished.scores),
+        log_probs=jnp.where(damaged[:, None], jnp.nan, finished.log_probs),
+    )
+    # Rows that are done go on computing until all are; only their result must not change.
+    keep = jax.vmap(lambda done, old, new: jnp.where(done, old, new))
+    finished = jax.tree.map(lambda *leaves: keep(state.done, *leaves), state.finished, finished)
+    worst = finished.scores[:, -1]  # -inf until there are W
+    if early_stopping is True:
+        done = ~jnp.isneginf(worst) | jnp.isneginf(log_probs[:, 0])
+    else:
+        present = divisors[state.step]
+        highest = jnp.maximum(present, divisors[-1]) if early_stopping == "never" else present
+        done = log_probs[:, 0] / highest <= worst  # also where none is running: -inf
+    return SearchState(
+        step=length,
+        cache=jax.tree.map(lambda leaf: leaf[gather], state.cache),
+        last=last,
+        tokens=tokens,
+        log_probs=log_probs,
+        finished=finished,
+        done=state.done | done | damaged,
+    )
+
+
+def _continuation_log_probs(new: jax.Array, log_probs: jax.Array) -> jax.Array:
+    """Log-probabilities `[B, W, V]` of all continuations of hypotheses of `log_probs` `[B, W]`."""
+    new = rearrange(new, "(b w) v -> b w v", w=log_probs.shape[1])
+    log_probs = log_probs[..., None]
+    # Beams without a hypothesis are computed from leftover tokens, whose logits may be NaN.
+    return jnp.where(jnp.isneginf(log_probs), -jnp.inf, log_probs + new)
+
+
+def _take_rows(tree: Any, index: jax.Array) -> Any:
+    """Gathers along axis 1 of every leaf `[B, M, ...]`, by `index` `[B, N]` of each row."""
+    return jax.tree.map(lambda leaf: jax.vmap(lambda row, places: row[places])(leaf, index), tree)

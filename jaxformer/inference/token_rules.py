@@ -1,0 +1,109 @@
+"""Which tokens a hypothesis of a beam search may have next."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxformer.functional.options import static_bool
+from jaxformer.inference.ngrams import repeated_ngrams
+from jaxformer.inference.token_rows import require_int
+
+__all__ = ["MOST_TOKENS", "TokenRules"]
+
+MOST_TOKENS = 2**31 - 1  # an int32
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenRules:
+    """Rules for the next token, on top of the model's probabilities; `beam_search` documents them.
+
+    Args:
+        vocab_size: V, number of ids that are tokens.
+        max_new_tokens: L, length of the longest hypothesis.
+        end_token: as in `beam_search`, as are all below.
+        no_repeat_ngram_size: 0 lets all n-grams repeat.
+        min_new_tokens: 0 allows an end at once.
+        forbidden_tokens: ids.
+        renormalize: whether what is not ruled out has probability 1 in all.
+        forced_first_token: an id, or None.
+        forced_last_token: an id, or None.
+
+    Raises:
+        ConfigError: an id is not within the vocabulary, or another value is impossible.
+    """
+
+    vocab_size: int
+    max_new_tokens: int
+    end_token: int
+    no_repeat_ngram_size: int
+    min_new_tokens: int
+    forbidden_tokens: tuple[int, ...]
+    renormalize: bool
+    forced_first_token: int | None
+    forced_last_token: int | None
+
+    def __post_init__(self) -> None:
+        """Checks every value but vocab_size and max_new_tokens, which `beam_search` has checked."""
+        require_int("no_repeat_ngram_size", self.no_repeat_ngram_size, 0, MOST_TOKENS)
+        require_int("min_new_tokens", self.min_new_tokens, 0, MOST_TOKENS)
+        static_bool("renormalize", self.renormalize)
+        ids = {"end_token": self.end_token}
+        for name in ("forced_first_token", "forced_last_token"):
+            if getattr(self, name) is not None:
+                ids[name] = getattr(self, name)
+        ids |= {f"forbidden_tokens[{i}]": token for i, token in enumerate(self.forbidden_tokens)}
+        for name, token in ids.items():
+            require_int(name, token, 0, self.vocab_size - 1)
+
+    def log_probs(self, logits: jax.Array, step: jax.Array, hypotheses: jax.Array) -> jax.Array:
+        """Log-probabilities of the next token, -inf where it is ruled out.
+
+        Args:
+            logits: float `[N, V or more]`.
+            step: int `[]`, number of tokens that every hypothesis has.
+            hypotheses: int32 `[N, 1 + L]`, each behind its start token; what follows them counts
+                for nothing.
+
+        Returns:
+            float32 `[N, V]`, in nats.
+        """
+        logits = logits[:, : self.vocab_size].astype(jnp.float32)
+        ruled_out = self._ruled_out(step, hypotheses)
+        if ruled_out is not None and self.renormalize:
+            logits = jnp.where(ruled_out, -jnp.inf, logits)
+        # Where all logits are -inf, log_softmax is NaN; but these tokens are impossible, not
+        # damaged.
+        new = jnp.where(jnp.isneginf(logits), -jnp.inf, jax.nn.log_softmax(logits, axis=-1))
+        if ruled_out is not None:
+            new = jnp.where(ruled_out, -jnp.inf, new)
+        # Of a hypothesis of one token, which is its first and its last, the last is what counts.
+        for place, token in (
+            (0, self.forced_first_token), (self.max_new_tokens - 1, self.forced_last_token),
+        ):  # fmt: skip
+            if token is not None:
+                new = jnp.where(step == place, _forced(new, token), new)
+        return new
+
+    def _ruled_out(self, step: jax.Array, hypotheses: jax.Array) -> jax.Array | None:
+        """Tokens that cannot be next, bool `[1 or N, V]`; None where there is no such rule."""
+        ids = np.arange(self.vocab_size)[None]
+        rules = []
+        if self.forbidden_tokens:
+            rules.append(jnp.asarray(np.isin(ids, self.forbidden_tokens)))
+        if self.no_repeat_ngram_size > 0:
+            lengths = jnp.full(len(hypotheses), step + 1)
+            rules.append(
+                repeated_ngrams(hypotheses, lengths, self.no_repeat_ngram_size, self.vocab_size)
+            )
+        if self.min_new_tokens > 0:
+            rules.append((ids == self.end_token) & (step < self.min_new_tokens))
+        return functools.reduce(jnp.logical_or, rules) if rules else None
+
+
+def _forced(log_probs: jax.Array, token: int) -> jax.Array:
+    """Log-probabilities of which one token is certain; NaN stays, so that it can be raised."""
+    certain = jnp.where(jnp.arange(log_probs.shape[-1]) == token, 0.0, -jnp.inf)
+    return jnp.where(jnp.isnan(log_probs), log_probs, certain[None])
