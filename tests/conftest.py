@@ -12,6 +12,7 @@ import tempfile
 
 # Compiling is what costs: less of it is done on the code, which is small and runs once.
 _FAST_COMPILING = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+_FAST_COMPILING += " --xla_cpu_parallel_codegen_split_count=1"  # one module of LLVM a program
 if importlib.metadata.version("jaxlib") < "0.11":  # which has no such flag, and aborts at it
     _FAST_COMPILING += " --xla_cpu_use_fusion_emitters=false"
 
