@@ -13,11 +13,13 @@ from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
 from jaxformer.functional.sizes import known_values
 from jaxformer.inference.beams import Beams, SearchState, advance, length_divisors, start_state
 from jaxformer.inference.token_rows import require_int
-from jaxformer.inference.token_rules import MOST_TOKENS, TokenRules
+from jaxformer.inference.token_rules import TokenRules
 
 __all__ = ["beam_search"]
 
 _StepFunction = Callable[[jax.Array, Any], tuple[jax.Array, Any]]
+
+_MOST_TOKENS = 2**31 - 1  # an int32
 
 
 def beam_search(
@@ -124,6 +126,8 @@ def beam_search(
         "beam_size": beam_size, "max_new_tokens": max_new_tokens, "num_best": num_best,
     }.items():  # fmt: skip
         require_int(name, count, 1)
+    require_int("no_repeat_ngram_size", no_repeat_ngram_size, 0, _MOST_TOKENS)
+    require_int("min_new_tokens", min_new_tokens, 0, _MOST_TOKENS)
     if num_best > beam_size:
         raise ConfigError(
             f"num_best must be at most beam_size, got num_best={num_best} and "
@@ -133,7 +137,7 @@ def beam_search(
         raise ConfigError(f'early_stopping must be True, False or "never", got {early_stopping!r}')
     if not callable(step_fn):
         raise ConfigError(f"step_fn must be a function, got {step_fn!r}")
-    if beam_size * max_new_tokens > MOST_TOKENS:
+    if beam_size * max_new_tokens > _MOST_TOKENS:
         raise ConfigError(
             f"beam_size * max_new_tokens must be at most 2**31 - 1, got {beam_size} * "
             f"{max_new_tokens}"

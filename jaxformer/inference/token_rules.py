@@ -11,9 +11,7 @@ from jaxformer.functional.options import static_bool
 from jaxformer.inference.ngrams import repeated_ngrams
 from jaxformer.inference.token_rows import require_int
 
-__all__ = ["MOST_TOKENS", "TokenRules"]
-
-MOST_TOKENS = 2**31 - 1  # an int32
+__all__ = ["TokenRules"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,7 +30,7 @@ class TokenRules:
         forced_last_token: an id, or None.
 
     Raises:
-        ConfigError: an id is not within the vocabulary, or another value is impossible.
+        ConfigError: an id is not within the vocabulary, or renormalize is no bool.
     """
 
     vocab_size: int
@@ -46,9 +44,7 @@ class TokenRules:
     forced_last_token: int | None
 
     def __post_init__(self) -> None:
-        """Checks every value but vocab_size and max_new_tokens, which `beam_search` has checked."""
-        require_int("no_repeat_ngram_size", self.no_repeat_ngram_size, 0, MOST_TOKENS)
-        require_int("min_new_tokens", self.min_new_tokens, 0, MOST_TOKENS)
+        """Checks the ids, and renormalize; `beam_search` has checked sizes and lengths."""
         static_bool("renormalize", self.renormalize)
         ids = {"end_token": self.end_token}
         for name in ("forced_first_token", "forced_last_token"):
