@@ -86,7 +86,7 @@ def convert(
         )  # fmt: skip
     run = open_run(source, step, base=base)
     written = export_run(run, target, model_type=model_type, dtype=dtype)
-    return f"wrote a {written} model to {target}"
+    return f"wrote a model of type {written} to {target}"
 
 
 def _import(source: pathlib.Path, target: pathlib.Path, **options: Any) -> str:

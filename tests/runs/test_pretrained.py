@@ -438,7 +438,8 @@ def test_translator_that_was_trained_here_is_exported_with_how_it_decodes(tmp_pa
         training={"steps": 1, "eval_every": 1, "runner": "single", "devices": None},
     )  # fmt: skip
     runs.train_run(made)
-    assert runs.convert(tmp_path / "run", tmp_path / "hf").startswith("wrote a mbart model")
+    said = runs.convert(tmp_path / "run", tmp_path / "hf")
+    assert said.startswith("wrote a model of type mbart to ")
     run, again = runs.open_run(tmp_path / "run"), runs.open_run(tmp_path / "hf")
     np.testing.assert_array_equal(run.encode("one"), again.encode("one"))
     assert again.task.decoding.start == run.task.tokenizer.end_of_text
