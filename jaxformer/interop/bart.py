@@ -66,9 +66,11 @@ def _read(fields: ConfigFields) -> dict[str, Any]:
         "normalize_before", "normalize_embedding", "add_final_layer_norm", "add_bias_logits",
         "static_position_embeddings", "extra_pos_embeddings", "is_decoder", "save_step",
     )  # fmt: skip
+    fields.alias(
+        hidden_size="d_model", num_attention_heads="encoder_attention_heads",
+        num_hidden_layers="encoder_layers",
+    )  # fmt: skip
     values = read_plain(fields, _FIELDS)
-    # Another name for encoder_layers, which wins over it.
-    fields.require("num_hidden_layers", None, values["num_encoder_layers"])
     # One number for both halves is all that there is here, and all that published models have.
     fields.require("decoder_attention_heads", values["num_heads"])
     fields.require("decoder_ffn_dim", values["d_ff"])

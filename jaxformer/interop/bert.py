@@ -165,6 +165,7 @@ _DISTILBERT_FIELDS: PlainFields = {
 
 
 def _read_distilbert(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    fields.alias(hidden_size="dim", num_attention_heads="n_heads", num_hidden_layers="n_layers")
     _require_gelu(fields, "activation", kind)
     fields.skip(
         "dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout",

@@ -1,5 +1,7 @@
-"""Strict reading of a `config.json`: every field is used, or known not to matter, or refused."""
+"""Strict reading of a `config.json`: every field that transformers reads is used or refused."""
 
+import re
+import warnings
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -39,8 +41,17 @@ _FIXED: dict[str, Any] = {
 }  # fmt: skip
 
 
+# Newest transformers whose code was compared with the families: major and minor version.
+_COMPARED = (5, 23)
+
+
 class ConfigFields:
-    """Fields of a `config.json`, each of which a family takes or names; the rest is refused.
+    """Fields of a `config.json`.
+
+    A family takes, requires or skips every field that its code in transformers reads, which a
+    parity test holds it to. No other field can change what the model computes, so `finish` names
+    the others in a warning. Only a file that a newer transformers wrote may have fields that its
+    code reads and that are not known here: those are refused.
 
     Args:
         values: content of the file.
@@ -60,6 +71,7 @@ class ConfigFields:
         tensors: Collection[str] = (),
     ) -> None:  # fmt: skip
         self._values = dict(values)
+        self._version = values.get("transformers_version")
         self._filled: dict[str, Any] = {}
         self._where = where
         self._ignore = frozenset(ignore)
@@ -73,7 +85,8 @@ class ConfigFields:
 
     def inner(self, values: Mapping[str, Any], name: str) -> "ConfigFields":
         """Fields of a table that is the value of a field, with the same to ignore."""
-        return ConfigFields(values, f"{name} of {self._where}", self._ignore)
+        version = {"transformers_version": self._version}
+        return ConfigFields({**version, **values}, f"{name} of {self._where}", self._ignore)
 
     def has_tensor(self, name: str) -> bool:
         """Whether the checkpoint has a tensor of this name."""
@@ -171,16 +184,40 @@ class ConfigFields:
         """Names fields of a family that do not change what the model computes."""
         self._left.difference_update(names)
 
+    def alias(self, **names: str) -> None:
+        """Reads fields by other names that transformers has for them, which win over their own.
+
+        Args:
+            **names: names of fields, by their other names.
+
+        Example:
+            >>> fields = ConfigFields({"hidden_size": 8}, "config.json")
+            >>> fields.alias(hidden_size="n_embd")
+            >>> fields.take("n_embd", int)
+            8
+        """
+        for other, name in names.items():
+            if self._values.get(other) is not None:
+                self._values[name] = self._values[other]
+            self._left.discard(other)
+
     def finish(self) -> None:
-        """Refuses the fields that were neither taken nor named.
+        """Warns of the fields that were neither taken nor named.
 
         Raises:
-            ConfigError: there are some; they are listed.
+            ConfigError: there are some in a file of a newer transformers, whose code may read them.
         """
-        if self._left:
-            names = ", ".join(sorted(self._left))
-            first = min(self._left)
+        if not self._left:
+            return
+        names = ", ".join(sorted(self._left))
+        written = re.match(r"(\d+)\.(\d+)", str(self._version))
+        if written and (int(written[1]), int(written[2])) > _COMPARED:
             raise ConfigError(
-                f"{self._where} has fields that are not known here, and may change what the model "
-                f"computes: {names}; for those that do not, pass ignore=({first!r},)"
+                f"{self._where} was written by transformers {self._version} and has fields that "
+                f"are not known here and may change what the model computes: {names}; for those "
+                f"that do not, pass ignore=({min(self._left)!r},)"
             )
+        warnings.warn(
+            f"{self._where}: ignored {names}, which the code of such models does not read",
+            stacklevel=2,
+        )

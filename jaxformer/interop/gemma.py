@@ -89,7 +89,7 @@ def _read_gemma3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     """Five layers of six have a window, and rotary positions of their own."""
     fields.fill(max_position_embeddings=131_072)
     every = fields.take("sliding_window_pattern", int, 6)
-    every = fields.take("_sliding_window_pattern", int, every)
+    fields.skip("_sliding_window_pattern")  # of files that also have layer_types
     given = fields.take("rope_parameters", dict, {})
     scaling = fields.take("rope_scaling", dict, {})
     far = {"rope_theta": fields.take("rope_theta", float, 1e6)} | scaling | given.get(FULL, {})

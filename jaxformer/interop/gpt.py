@@ -48,6 +48,10 @@ _GPT2_FIELDS: PlainFields = {
 
 
 def _read_gpt2(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    fields.alias(
+        hidden_size="n_embd", max_position_embeddings="n_positions",
+        num_attention_heads="n_head", num_hidden_layers="n_layer",
+    )  # fmt: skip
     fields.require("scale_attn_by_inverse_layer_idx", False)
     # Where products are computed in float32, which here is always the case.
     fields.skip("reorder_and_upcast_attn", "embd_pdrop", "resid_pdrop", "attn_pdrop", "n_ctx")

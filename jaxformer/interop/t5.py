@@ -77,6 +77,10 @@ def _read(fields: ConfigFields) -> dict[str, Any]:
         "dropout_rate", "classifier_dropout", "initializer_factor", "output_past", "n_positions",
         "is_decoder",
     )  # fmt: skip
+    fields.alias(
+        hidden_size="d_model", num_attention_heads="num_heads", num_hidden_layers="num_layers",
+        head_dim="d_kv",
+    )  # fmt: skip
     projection = fields.take("feed_forward_proj", str, "relu")
     fields.require("feed_forward_proj", *_PROJECTIONS)
     activation, inner, gated = _PROJECTIONS[projection]

@@ -22,9 +22,9 @@ REFUSED = [
     ("gpt2", dict(quantization_config={"bits": 4}), "quantization_config={'bits': 4} changes"),
     ("gpt2", dict(pruned_heads={"0": [1]}), "pruned_heads={'0': [1]} changes"),
     ("gpt2", dict(is_causal=False), "is_causal=False changes"),
-    ("gpt2", dict(n_layr=4),
-     "fields that are not known here, and may change what the model computes: n_layr; "
-     "for those that do not, pass ignore=('n_layr',)"),
+    ("gpt2", dict(new_option=4, transformers_version="5.24.1"),
+     "written by transformers 5.24.1 and has fields that are not known here and may change what "
+     "the model computes: new_option; for those that do not, pass ignore=('new_option',)"),
     ("gpt2", dict(n_layer=...), "must have n_layer"),
     ("gpt2", dict(n_layer="3"), "n_layer must be int, got '3'"),
     ("gpt2", dict(n_layer=3.0), "n_layer must be int, got 3.0"),
@@ -47,8 +47,9 @@ REFUSED = [
      f"rope_type 'dynamic' {ANGLES}"),
     ("llama", dict(rope_parameters=dict(rope_type="linear", rope_theta=1e4, factr=3.0)),
      "must have factor"),
-    ("llama", dict(rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=3.0, base=1)),
-     "rope_parameters of "),
+    ("llama", dict(
+        rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=3.0, base=1),
+        transformers_version="6.0"), "rope_parameters of "),
     ("phi3", dict(rope_parameters=..., rope_theta=1e4, rope_scaling=dict(type="su")),
      f"rope_type 'su' {ANGLES}"),
     ("phi3", dict(rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=3.0)),
@@ -69,7 +70,6 @@ REFUSED = [
     ("smollm3", dict(no_rope_layers=["a"] * 4), "no_rope_layers must be 0 or 1 for each of 4"),
     ("gpt_neox", dict(rope_parameters=dict(rope_theta=1e4, partial_rotary_factor=0.07)),
      "config.json: rotary_dim must be even"),
-    ("llama", dict(sliding_window=5), "fields that are not known here, and may change what"),
     ("qwen2", dict(layer_types=["full_attention"]),
      "layer_types must be full_attention or sliding_attention "
      "for each of 2 layers, got ['full_attention']"),
@@ -116,22 +116,34 @@ def test_field_without_an_option_is_refused_by_name(name, changes, words, tmp_pa
         load_huggingface(tmp_path)
 
 
-def test_field_that_is_known_not_to_matter_can_be_ignored(tmp_path):
+def test_field_that_no_code_reads_is_named_in_a_warning(tmp_path):
     write_changed(tmp_path, "gpt2", {"author": "me", "purpose": 1})
-    with pytest.raises(ConfigError, match="may change what the model computes: author, purpose;"):
-        load_huggingface(tmp_path)
+    with pytest.warns(UserWarning, match="config.json: ignored author, purpose, which the code"):
+        assert load_huggingface(tmp_path).config.num_layers == 3
+    load_huggingface(tmp_path, ignore=("author", "purpose"))  # without a warning
+
+
+def test_field_of_a_newer_file_can_be_ignored(tmp_path):
+    newer = {"author": "me", "purpose": 1, "transformers_version": "5.24.0.dev0"}
+    write_changed(tmp_path, "gpt2", newer)
     with pytest.raises(ConfigError, match="may change what the model computes: purpose;"):
         load_huggingface(tmp_path, ignore=("author",))
     assert load_huggingface(tmp_path, ignore=("author", "purpose")).config.num_layers == 3
 
 
+def test_other_name_of_a_field_wins_over_its_own(tmp_path):
+    write_changed(tmp_path, "gpt2", {"n_layer": 7, "num_hidden_layers": 3})
+    assert load_huggingface(tmp_path).config.num_layers == 3
+
+
 def test_field_of_rotary_positions_can_be_ignored_and_older_scaling_wins(tmp_path):
     rope = {"rope_theta": 1e4, "rope_type": "default", "author": "me"}
     write_changed(tmp_path, "llama", {"rope_parameters": rope})
-    with pytest.raises(ConfigError, match="rope_parameters of .*: author; for those .*'author'"):
+    with pytest.warns(UserWarning, match="rope_parameters of .*: ignored author, which"):
         load_huggingface(tmp_path)
     assert load_huggingface(tmp_path, ignore=("author",)).config.positions.scaling is None
     older = {"rope_scaling": {"type": "linear", "factor": 3.0}, "rope_theta": 500.0}
+    del rope["author"]
     write_changed(tmp_path / "both", "llama", {"rope_parameters": rope} | older)
     positions = load_huggingface(tmp_path / "both").config.positions
     assert positions == RotaryConfig(base=500.0, scaling=LinearScalingConfig(factor=3.0))
