@@ -180,9 +180,9 @@ def scale_frequencies(
             )
         return frequencies / np.asarray(scaling.factors, np.float64), _attention_factor(scaling)
     first, last = _blended_pairs(2 * frequencies.size, base, scaling)
-    # The least width is that of the authors' code, against a division by zero. Theirs lets the
-    # width be negative, for lengths that no model has; here all pairs before `first` are kept.
-    passed = (np.arange(frequencies.size) - first) / max(last - first, 0.001)
+    # As in the authors' code: against a division by zero, and with a width that is negative where
+    # the original length is too short for the blend to start before it ends.
+    passed = (np.arange(frequencies.size) - first) / ((last - first) or 0.001)
     return _blend(frequencies, scaling.factor, keep=1 - passed), _attention_factor(scaling)
 
 

@@ -184,6 +184,18 @@ class ConfigFields:
         """Names fields of a family that do not change what the model computes."""
         self._left.difference_update(names)
 
+    def override(self, **values: Any) -> None:
+        """Sets what holds for fields whatever the file says, as transformers never reads them.
+
+        Example:
+            >>> fields = ConfigFields({"rope_theta": 5.0}, "config.json")
+            >>> fields.override(rope_theta=7.0)
+            >>> fields.take("rope_theta", float)
+            7.0
+        """
+        self._values |= values
+        self._left -= values.keys()
+
     def alias(self, **names: str) -> None:
         """Reads fields by other names that transformers has for them, which win over their own.
 

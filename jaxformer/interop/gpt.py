@@ -145,13 +145,17 @@ def _read_gpt_neox(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     fields.skip("attention_dropout", "hidden_dropout", "classifier_dropout")
     fields.require("is_decoder", False, True)
     values = read_plain(fields, _GPT_NEOX_FIELDS)
-    fields.fill(rope_theta=fields.take("rotary_emb_base", float, 10_000.0))
-    share = fields.take("rotary_pct", float, 0.25)
+    # The usual names of these two are read inside rope_parameters only.
+    fields.override(
+        rope_theta=fields.take("rotary_emb_base", float, 10_000.0),
+        partial_rotary_factor=fields.take("rotary_pct", float, 0.25),
+    )
     head_dim = values["d_model"] // values["num_heads"]
+    fields.require("head_dim", None, head_dim)
     parallel = fields.take("use_parallel_residual", bool, True)
     biases = fields.take("attention_bias", bool, True)
     return values | {
-        "positions": read_rotary(fields, head_dim, values["max_len"], share),
+        "positions": read_rotary(fields, head_dim, values["max_len"], share=0.25),
         "residual": "parallel" if parallel else "sequential",
         "activation": fields.choose("hidden_act", PLAIN, "gelu"),
         "qkv_bias": biases,

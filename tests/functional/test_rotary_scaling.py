@@ -49,12 +49,7 @@ def reference_scaled(head_dim, base, scaling):
             if scaling.truncate:
                 first, last = math.floor(first), math.ceil(last)
             first, last = max(first, 0), min(last, head_dim - 1)
-            if pair <= first:
-                divided = 0.0
-            elif pair >= last:
-                divided = 1.0
-            else:
-                divided = (pair - first) / (last - first)
+            divided = min(max((pair - first) / ((last - first) or 0.001), 0.0), 1.0)
         frequencies.append(frequency * (1 - divided) + frequency / scaling.factor * divided)
     factor = 1.0
     if isinstance(scaling, YarnScaling):
@@ -114,8 +109,8 @@ def test_frequencies_equal_the_published_models(head_dim, base, scaling, factor,
     assert attention_factor == pytest.approx(factor, rel=1e-15)
 
 
-# The first YaRN blends from before the first pair, the second to behind the last or not at all,
-# and the third over less than one pair.
+# The first YaRN blends from before the first pair, the second to behind the last or, as in the
+# authors' code, backwards, and the third over less than one pair.
 SCALINGS = [
     LinearScaling(3.7),
     Llama3Scaling(5.5, 1.3, 17.9, 3001),

@@ -76,6 +76,7 @@ REFUSED = [
     ("qwen2", dict(layer_types=["full_attention", "chunked_attention"]), "layer_types must be"),
     ("gemma3_text", dict(use_bidirectional_attention=True),
      "use_bidirectional_attention=True changes"),
+    ("gpt_neox", dict(head_dim=7), f"head_dim=7 {UNSUPPORTED} None or 16"),
     ("llama", dict(hidden_act="relu2"), f"hidden_act='relu2' {UNSUPPORTED}"),
     ("qwen3_moe", dict(decoder_sparse_step=2), f"decoder_sparse_step=2 {UNSUPPORTED} 1"),
     ("qwen3_moe", dict(mlp_only_layers=[1]), f"mlp_only_layers=[1] {UNSUPPORTED} []"),
@@ -129,6 +130,12 @@ def test_field_of_a_newer_file_can_be_ignored(tmp_path):
     with pytest.raises(ConfigError, match="may change what the model computes: purpose;"):
         load_huggingface(tmp_path, ignore=("author",))
     assert load_huggingface(tmp_path, ignore=("author", "purpose")).config.num_layers == 3
+
+
+def test_rope_theta_of_an_older_gpt_neox_is_not_read(tmp_path):
+    write_changed(tmp_path, "gpt_neox-older", {"rope_theta": 5.0, "partial_rotary_factor": 1.0})
+    config = load_huggingface(tmp_path).config
+    assert config.positions == RotaryConfig(base=900.0, rotary_dim=8) and config.key_dim == 16
 
 
 def test_other_name_of_a_field_wins_over_its_own(tmp_path):

@@ -1,0 +1,133 @@
+"""Each field of a config is changed or left out: where transformers' logits change, ours do.
+
+For environments with torch and transformers: python -m pytest -m parity tests/interop. What is
+printed with -s: fields that are refused here though their change changes nothing there.
+"""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.interop import FAMILIES, load_huggingface
+from jaxformer.interop.model_folders import open_huggingface
+from tests.interop import ours, torch_models
+from tests.interop.golden import tensor
+from tests.interop.tables import VARIANTS
+
+pytestmark = pytest.mark.parity
+
+CHANGED = 2e-6  # in logits that are about 1 in size
+TOLERANCE = 1.2e-5
+SEED = 101
+# The first variant of each family is changed whenever this group runs.
+CASES = [
+    pytest.param(name, marks=() if name in FAMILIES else pytest.mark.slow) for name in VARIANTS
+]
+ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
+# Fields that code of transformers asks for though no config class declares them.
+UNDECLARED = dict.fromkeys((
+    "embedding_size", "head_dim", "is_decoder", "n_embed", "partial_rotary_factor", "rope_scaling",
+    "rope_theta", "sliding_window", "sliding_window_pattern",
+))  # fmt: skip
+
+
+def other_values(value):
+    """Values to change a field to; `...` leaves it out."""
+    if isinstance(value, bool):
+        return [not value, ...]
+    if value is None:
+        return [1, 2, True, 0.5]
+    if isinstance(value, int):
+        return [value + 1, max(value // 2, 1), 0, ...]
+    if isinstance(value, float):
+        return [value * 2 + 0.1, ...]
+    if value in ACTIVATIONS or value == "gelu_pytorch_tanh":
+        return [each for each in ACTIVATIONS if each != value] + [...]
+    if isinstance(value, str):
+        return ["other", ...]
+    if isinstance(value, list) and value:
+        return [value[::-1], value[:1] * len(value), value[-1:] * len(value), ...]
+    return [...]
+
+
+def changes_of(values):
+    """Tables of fields to change, one field at a time; those of nested tables, too."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            for change in changes_of(value):
+                yield {name: value | change}
+        for other in other_values(value):
+            yield {name: other}
+
+
+def applied(values):
+    """The fields of a table, and of the tables in it, without those that are left out."""
+    return {
+        name: applied(value) if isinstance(value, dict) else value
+        for name, value in values.items()
+        if value is not ...
+    }
+
+
+def known_fields(config, values):
+    """Fields of a file, and others that transformers knows of such a config."""
+    declared = {
+        name: value
+        for name, value in vars(config).items()
+        if isinstance(value, bool | int | float | str | None)
+    }
+    aliases = {name: getattr(config, name) for name in type(config).attribute_map}
+    return UNDECLARED | declared | aliases | values
+
+
+def read_there(folder, variant, inputs):
+    """What transformers computes with a folder; None where it refuses it."""
+    try:
+        model = torch_models.read_model(folder, variant.class_name, variant.surplus)
+        return torch_models.run(model, variant.kind, inputs)
+    except Exception:  # transformers and torch refuse values by errors of every kind
+        return None
+
+
+def distance(found, expected):
+    """Largest difference of two sets of outputs; infinite where their shapes are not equal."""
+    both = [(found[name], expected[name]) for name in found.keys() & expected.keys()]
+    if any(one.shape != other.shape for one, other in both):
+        return np.inf
+    return max(np.abs(one - other).max() for one, other in both)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_change_of_a_field_is_a_change_of_ours_or_refused(name, tmp_path):
+    variant = VARIANTS[name]
+    values, _ = torch_models.write_variant(
+        tmp_path, variant, lambda shapes, name: tensor(variant.model_type, shapes, name, SEED)
+    )
+    model = torch_models.read_model(tmp_path, variant.class_name, variant.surplus)
+    inputs = torch_models.draw_inputs(np.random.RandomState(SEED), variant, model.config)
+    unchanged = torch_models.run(model, variant.kind, inputs)
+    config = open_huggingface(tmp_path).config
+    wrong = []
+    for change in changes_of(known_fields(model.config, values)):
+        (tmp_path / "config.json").write_text(json.dumps(applied(values | change)))
+        theirs = read_there(tmp_path, variant, inputs)
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                opened = open_huggingface(tmp_path)
+                if theirs is None:
+                    continue
+                if opened.config == config:  # the computation is the one that was compared
+                    if distance(unchanged, theirs) > CHANGED:
+                        wrong.append(f"{change}: only theirs changes")
+                    continue
+                found = ours.run(load_huggingface(tmp_path), variant.kind, inputs)
+        except (ConfigError, CheckpointError) as error:
+            if theirs is not None and distance(unchanged, theirs) <= CHANGED:
+                print(f"{name}, {change}: refused, though nothing changes: {error}")
+            continue
+        if (error := distance(found, theirs)) > TOLERANCE:
+            wrong.append(f"{change}: ours differ by {error:.1e}")
+    assert not wrong, "\n".join(wrong)
