@@ -56,8 +56,11 @@ def _read_gemma(fields: ConfigFields, *, has_rotary: bool = True) -> dict[str, A
 
 def _write_gemma(model: ModelConfig) -> dict[str, Any]:
     values = write_llama(model, "mlp_bias", act_field="hidden_activation")
+    types = write_layer_types(model)
+    if types["sliding_window"] is None:
+        types["sliding_window"] = 4096  # transformers makes both masks, whatever the layers are
     scale = model.attention_scale or model.key_dim**-0.5
-    return values | write_layer_types(model) | {"query_pre_attn_scalar": _whole(scale**-2)}
+    return values | types | {"query_pre_attn_scalar": _whole(scale**-2)}
 
 
 def _whole(number: float) -> float | int:

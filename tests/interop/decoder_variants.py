@@ -242,6 +242,7 @@ _GEMMA = dict(
 )  # fmt: skip
 GEMMA2 = of_family("gemma2", "Gemma2ForCausalLM", _GEMMA, {
     "": fields(attn_logit_softcapping=1.5, final_logit_softcapping=2.0),
+    "no-windows": fields(num_hidden_layers=2, layer_types=["full_attention"] * 2),
     "uncapped": fields(
         attn_logit_softcapping=None, final_logit_softcapping=None, attention_bias=True,
         tie_word_embeddings=False, hidden_activation="silu", num_hidden_layers=3,

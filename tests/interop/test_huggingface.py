@@ -11,7 +11,7 @@ import pytest
 
 from jaxformer.config import ModelConfig, SinusoidalConfig
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
-from jaxformer.interop import load_huggingface, save_huggingface
+from jaxformer.interop import FAMILIES, load_huggingface, save_huggingface
 from jaxformer.interop.safetensors_files import LazyTensor, open_tensors, write_tensors
 from jaxformer.models import Decoder, Encoder
 from tests.interop.golden import read_golden
@@ -219,3 +219,10 @@ def test_kind_that_no_family_has_is_not_written(tmp_path):
         ConfigError, match="a model of kind 'pooled' is one of bert, .*, got model_type='llama'"
     ):
         save_huggingface(tmp_path / "new", config, params["params"], model_type="llama")
+
+
+@pytest.mark.parametrize("model_type", ["gemma2", "gemma3_text"])
+def test_gemma_without_windows_names_a_width_that_transformers_needs(model_type):
+    config = ModelConfig(max_len=16, num_layers=2, d_model=12, num_heads=2, positions="rotary")
+    fields = FAMILIES[model_type].write(config)
+    assert fields["layer_types"] == ["full_attention"] * 2 and fields["sliding_window"] == 4096
