@@ -289,4 +289,4 @@ def _checked_new_tokens(
     counts = known_values(num_tokens)
     if counts is not None:
         check_range("num_tokens", counts.tolist(), least=0, most=sizes["T"], bound="T")
-    return num_tokens
+    return num_tokens.astype(jnp.int32)  # slots are counted from it, beyond what a uint8 holds

@@ -113,9 +113,10 @@ def _over_a_ring(
     split rows, tokens and heads is said by the logical axis rules, as of all activations.
     """
     rows, tokens, heads = map(_mesh_axes, ("batch", "sequence", "heads"))
-    # cuDNN does not give the residual by which a ring merges blocks.
-    could = context.attention_fn is dot_product_attention and (
-        config.attention_implementation != "cudnn"
+    # cuDNN does not give the residual by which a ring merges blocks, and a ring does not return
+    # the one that sinks need.
+    could = context.attention_fn is dot_product_attention and not (
+        config.attention_implementation == "cudnn" or config.attention_sinks
     )
     if len(tokens) != 1 or _num_parts(tokens) == 1 or not could:
         return context

@@ -1,5 +1,6 @@
 """One Transformer block: attention and feed-forward, each with a residual and a norm."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from jaxformer.modules.attention import (
     CrossAttention,
     MultiHeadAttention,
 )
-from jaxformer.modules.experts import ExpertsFeedForward, make_feed_forward
+from jaxformer.modules.experts import make_feed_forward
 from jaxformer.modules.normalization import Norm
 
 __all__ = ["AttentionWeights", "Block", "BlockOutput", "check_block_output"]
@@ -133,7 +134,9 @@ class Block(nn.Module):
         cross_attention: whether attention to an encoder's output comes between the two.
         attention_norm: whether there is a norm before the attention ("pre" only).
         feed_forward: makes the feed-forward layer from config and sublayers: a module that maps
-            `[B, T, D]` to `[B, T, D]`. That of the config when not given.
+            `[B, T, D]` to `[B, T, D]`. Where its call has an argument `mask`, it is given bool
+            `[B, T]`, False for padding, if lengths are known, so that padding does not count in
+            the losses of a router. That of the config when not given.
 
     Example:
         >>> import jax.numpy as jnp
@@ -194,11 +197,10 @@ class Block(nn.Module):
         feed_forward = self.feed_forward(config, sublayers=sublayers, name="feed_forward")
         if config.residual == "sequential":
             inputs = sublayer_input("feed_forward", x)
-        if isinstance(feed_forward, ExpertsFeedForward) and context.lengths is not None:
-            # Padding does not count in the losses of the router.
-            real = jnp.arange(x.shape[1])[None] < context.lengths[:, None]
-            x = add("feed_forward", x, feed_forward(inputs, real))
-        else:
-            x = add("feed_forward", x, feed_forward(inputs))
+        known = {}
+        takes_mask = "mask" in inspect.signature(type(feed_forward).__call__).parameters
+        if takes_mask and context.lengths is not None:
+            known["mask"] = jnp.arange(x.shape[1])[None] < context.lengths[:, None]
+        x = add("feed_forward", x, feed_forward(inputs, **known))
         weights = None if own.weights is None else AttentionWeights(own.weights, cross_weights)
         return BlockOutput(x, own.cache, cross_cache, weights)

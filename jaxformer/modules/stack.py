@@ -365,11 +365,16 @@ def split_layers(params: Any) -> Any:
     return _split_stacks(params, _views) if on_host else _split_copies(params)
 
 
-def _split_stacks(params: Any, split: Callable[[jax.Array], tuple[jax.Array, ...]]) -> Any:
+def _split_stacks(
+    params: Any, split: Callable[[jax.Array], tuple[jax.Array, ...]], in_stack: bool = True
+) -> Any:
     if not isinstance(params, dict):
         return params
     return {
-        name: jax.tree.map(split, inner) if name in _GROUPS else _split_stacks(inner, split)
+        name: jax.tree.map(split, inner)
+        if in_stack and name in _GROUPS
+        # As models name their stack, or Flax does: "layers" elsewhere are somebody's own.
+        else _split_stacks(inner, split, in_stack=name.lower().startswith("stack"))
         for name, inner in params.items()
     }
 

@@ -89,7 +89,8 @@ def read_mixture(
         size = _SAMPLE * source.weight / total
         sample += texts if characters else _drawn(texts, size)
     held_out = tuple(one for part in validation.values() for one in all_texts(part))
-    return Split(MixedText(train, tuple(sample)), MixedText(validation, held_out))
+    report = tuple(f"{name}: {line}" for name, one in splits.items() for line in one.report)
+    return Split(MixedText(train, tuple(sample)), MixedText(validation, held_out), report=report)
 
 
 def tokenizer_texts(part: TextPart | MixedText | text.TokenFiles) -> Sequence[str]:

@@ -13,6 +13,7 @@ from jaxformer.config import DataConfig
 from jaxformer.errors import ConfigError
 from jaxformer.runs.byte_progress import ByteProgress
 from jaxformer.runs.prepare import cache_dir, fingerprint
+from jaxformer.runs.stream_text import require_other_files
 from jaxformer.runs.task_values import Split
 from jaxformer.storage import make_folder
 
@@ -62,6 +63,7 @@ def split_files(
     is_packed = any(path.endswith(_PACKED) for path in config.paths)
     validation = counts = None
     if config.validation_paths:
+        require_other_files(config.paths, config.validation_paths)
         validation, counts = table.read(config.validation_paths, **options)
     if sum(sizes) * (_UNPACKED if is_packed else 1) <= _IN_MEMORY:
         train, train_counts = table.read(config.paths, **options)

@@ -22,6 +22,7 @@ __all__ = [
     "load_text",
     "read_files",
     "read_token_files",
+    "require_other_files",
     "save_text",
 ]
 
@@ -74,6 +75,21 @@ def read_files(
         )  # fmt: skip
 
 
+def require_other_files(paths: Sequence[str], validation_paths: Sequence[str]) -> None:
+    """Checks that no file is named for training and for validation.
+
+    Raises:
+        DataError: one is, which is named.
+    """
+    both = (text.text_files(names) for names in (paths, validation_paths))
+    files, others = ({file.resolve() for file in part} for part in both)
+    if shared := files & others:
+        raise DataError(
+            "data.validation_paths must be other files than data.paths, got one in both: "
+            f"'{min(shared)}'; take it out of one"
+        )
+
+
 def read_token_files(config: DataConfig) -> Split:
     """Maps the token files of a config, those for training and those for validation.
 
@@ -90,11 +106,7 @@ def read_token_files(config: DataConfig) -> Split:
     if not config.validation_paths:
         return Split(*text.map_token_files(files).split(config.validation_fraction))
     others = text.text_files(config.validation_paths)
-    if shared := {file.resolve() for file in files} & {file.resolve() for file in others}:
-        raise DataError(
-            "data.validation_paths must be other files than data.paths, got one in both: "
-            f"'{min(shared)}'; take it out of one"
-        )
+    require_other_files(config.paths, config.validation_paths)
     return Split(text.map_token_files(files), text.map_token_files(others))
 
 

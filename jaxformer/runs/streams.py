@@ -35,6 +35,7 @@ from jaxformer.runs.stream_text import (
     load_text,
     read_files,
     read_token_files,
+    require_other_files,
     save_text,
 )
 from jaxformer.runs.task import Task
@@ -65,7 +66,8 @@ class StreamTask(Task):
             documents = text.python_documents()
             if not data.validation_paths:
                 return Split(*text.split_documents(documents, data.validation_fraction))
-            return Split(documents, _whole(read(data.validation_paths, 0)))
+            held_out = read(data.validation_paths, 0)
+            return Split(documents, _whole(held_out), report=_left_out(held_out))
         if data.source == "tokens":
             return read_token_files(data)
         if data.mixture:
@@ -81,13 +83,15 @@ class StreamTask(Task):
             )
         if not data.validation_paths:
             return _read_split(data, characters=by_character)
-        train, validation = _whole(read(data.paths, 0)), _whole(read(data.validation_paths, 0))
+        require_other_files(data.paths, data.validation_paths)
+        corpora = read(data.paths, 0), read(data.validation_paths, 0)
+        train, validation = map(_whole, corpora)
         if shared := _shared(train, validation):
             raise DataError(
                 "data.validation_paths must hold other text than data.paths, got a document in "
                 f"both, which begins {min(shared)[:40]!r}; take it out of one"
             )
-        return Split(train, validation)
+        return Split(train, validation, report=sum(map(_left_out, corpora), ()))
 
     @classmethod
     def training_texts(cls, split: Split) -> tuple[Sequence[str], Sequence[str]]:
@@ -116,7 +120,8 @@ class StreamTask(Task):
             self, config=self.with_prompts(prompts), train=streams, validation=validation,
             summary=summary,
         )  # fmt: skip
-        report = (*self.report, *made._mixture_reports(data), *_reports(data, train))
+        report = (*self.report, *data.report, *made._mixture_reports(data))
+        report += (*_reports(data, train),)
         if isinstance(train, StreamText) and isinstance(data.train, text.TokenFiles):
             report += (
                 f"token files: {train.num_documents:,} documents for training, "
@@ -250,13 +255,23 @@ def _read_split(data: DataConfig, *, characters: bool) -> Split:
     """Reads the files of data.paths, a share of whose text is for validation."""
     corpus = read_files(data, data.paths, data.validation_fraction, characters=characters)
     if corpus.documents is not None:
-        return Split(*text.split_documents(corpus.documents, data.validation_fraction))
+        parts = text.split_documents(corpus.documents, data.validation_fraction)
+        return Split(*parts, report=_left_out(corpus))
     if not corpus.validation_sample:
         raise DataError(
             f"validation must have text, got none of {corpus.num_bytes:,} bytes with "
             f"validation_fraction={data.validation_fraction}; raise it"
         )
-    return Split(*corpus.parts)
+    return Split(*corpus.parts, report=_left_out(corpus))
+
+
+def _left_out(corpus: text.Corpus) -> tuple[str, ...]:
+    """A line on the records that could not be read, if there are any."""
+    if not corpus.skipped:
+        return ()
+    unit = "record" if corpus.skipped == 1 else "records"
+    shown = "; ".join(corpus.skipped_shown)
+    return (f"left out {corpus.skipped:,} {unit} that cannot be read: {shown}",)
 
 
 def _whole(corpus: text.Corpus) -> Sequence[str] | text.CorpusPart:
@@ -298,10 +313,6 @@ def _reports(data: Split, train: StreamText | Mapping[str, StreamText]) -> Itera
         unit = "document" if corpus.num_documents == 1 else "documents"
         where = f"tokens in {train.folder}"
         yield f"{corpus.num_documents:,} {unit}, {corpus.num_bytes:,} bytes; {where}"
-        if corpus.skipped:
-            shown = "; ".join(corpus.skipped_shown)
-            unit = "record" if corpus.skipped == 1 else "records"
-            yield f"left out {corpus.skipped:,} {unit} that cannot be read: {shown}"
 
 
 def _parts(cut: Callable[[str], Iterator[str]], documents: Sequence[str]) -> Iterator[str]:

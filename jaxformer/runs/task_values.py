@@ -16,12 +16,14 @@ class Split(NamedTuple):
         validation: likewise.
         train_counts: of the rows that were read and dropped, where there are rows.
         validation_counts: likewise.
+        report: lines on what was left out, printed before training.
     """
 
     train: Any
     validation: Any
     train_counts: text.RowCounts | None = None
     validation_counts: text.RowCounts | None = None
+    report: tuple[str, ...] = ()
 
 
 class LossLabels(NamedTuple):

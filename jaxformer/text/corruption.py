@@ -134,7 +134,8 @@ class MaskedBatches:
 
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
         batch = self._batches[step]
-        rng = _generator([self._seed, step], self._host.index * batch["tokens"].size)
+        seeds = np.random.SeedSequence([self._seed, step])
+        rng = _generator(seeds, self._host.index * batch["tokens"].size)
         return _masked(batch, rng, self._ordinary, self._mask_token, self._rate)
 
 
@@ -179,18 +180,21 @@ def masked_evaluation_batches(
     require_seed(seed)
     ordinary = _ordinary_tokens(mask_token, vocab_size, rate, special)
 
+    # A key of its own: [seed] alone would give the numbers of [seed, 0], the first training step.
+    seeds = np.random.SeedSequence(seed, spawn_key=(1,))
+
     def corrupted() -> Iterator[dict[str, np.ndarray]]:
         before = 0  # Tokens of the global batches so far.
         for batch in batches:
             size = batch["tokens"].size
-            rng = _generator([seed], before + host.index * size)
+            rng = _generator(seeds, before + host.index * size)
             yield _masked(batch, rng, ordinary, mask_token, rate)
             before += host.count * size
 
     return corrupted()
 
 
-def _generator(seeds: list[int], tokens: int) -> np.random.Generator:
+def _generator(seeds: np.random.SeedSequence, tokens: int) -> np.random.Generator:
     """Generator advanced past the random numbers of so many tokens."""
     bits = np.random.PCG64(seeds)
     return np.random.Generator(bits.advance(_DRAWS * tokens))

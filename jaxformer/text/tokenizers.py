@@ -14,7 +14,7 @@ import tokenizers
 from tokenizers import models
 
 from jaxformer.errors import DataError
-from jaxformer.storage import read_regular
+from jaxformer.storage import read_regular, write_whole
 from jaxformer.text.charsmaps import Charsmap
 from jaxformer.text.pieces import calls, find_cut, require_known, require_texts
 from jaxformer.text.reading import reading_copy
@@ -262,7 +262,10 @@ class Tokenizer(Vocabulary):
         """Writes the tokenizer to a JSON file, which `load` and other tools read.
 
         Args:
-            path: path of the file; one that exists is replaced.
+            path: path of the file; one that exists is replaced in one step.
+
+        Raises:
+            StorageError: the file cannot be written, as on a full disk.
 
         Example:
             >>> from jaxformer.text import byte_tokenizer
@@ -272,7 +275,7 @@ class Tokenizer(Vocabulary):
             ...     Tokenizer.load(f"{folder}/tokenizer.json").vocab_size
             257
         """
-        pathlib.Path(path).write_text(self.to_json(), encoding="utf-8")
+        write_whole(path, self.to_json())
 
     @classmethod
     def load(cls, path: str | pathlib.Path) -> "Tokenizer":

@@ -119,3 +119,13 @@ def test_window_cache_refuses_what_does_not_fit(call, words):
         call()
     for word in words:
         assert word in str(error.value)
+
+
+def test_number_of_tokens_may_be_of_a_narrow_type():
+    window = 263  # slots that a uint8 cannot number
+    counts = np.array([5, 4], np.uint8)[:B]
+    long, wide = (
+        empty(window).append(*numbered(np.zeros(B, int), 5), counts.astype(dtype))[2]
+        for dtype in (np.uint8, np.int32)
+    )
+    np.testing.assert_array_equal(long.key, wide.key)

@@ -325,6 +325,27 @@ def test_what_blocks_sow_comes_out_of_every_layer(execution, layers):
     assert sum(float(leaf.sum()) for leaf in jax.tree.leaves(sown)) == 5 * 0.25
 
 
+class Counting(nn.Module):
+    """A feed-forward layer that sows how many tokens it was told are real."""
+
+    config: ModelConfig
+    sublayers: int = 2
+
+    @nn.compact
+    def __call__(self, x, mask=None):
+        self.sow("losses", "tokens", jnp.float32(-1) if mask is None else mask.sum(dtype=float))
+        return FeedForward(self.config, self.sublayers, name="inner")(x)
+
+
+def test_feed_forward_that_asks_for_it_is_told_what_is_padding():
+    model = Decoder(CONFIG, block=functools.partial(Block, feed_forward=Counting))
+    params = reference.draw_params(model, TOKENS)
+    lengths = np.arange(2, 2 + len(TOKENS))
+    for given, told in ((lengths, lengths.sum()), (None, -1)):
+        _, sown = model.apply({"params": params}, TOKENS, lengths=given, mutable=["losses"])
+        assert {float(each) for leaf in jax.tree.leaves(sown) for each in np.ravel(leaf)} == {told}
+
+
 def refused(call, error, words):
     with pytest.raises(error) as caught:
         call()

@@ -142,3 +142,11 @@ def test_cache_must_have_one_entry_per_layer(params, execution):
     config = dataclasses.replace(SCANNED, layer_execution=execution)
     with pytest.raises(ConfigError, match="got 2 and num_layers=3"):
         Stack(config).apply({"params": params}, X, cache=cache)
+
+
+def test_layers_that_are_no_stack_are_not_split():
+    own = {"positions": {"layers": {"kernel": jnp.ones((2, 3))}}}
+    stacked = {"stack": {"layers": {"scale": jnp.ones((2, 3))}}}
+    split = split_layers({"encoder": own | stacked})["encoder"]
+    assert split["positions"]["layers"]["kernel"].shape == (2, 3)
+    assert len(split["stack"]["layers"]["scale"]) == 2

@@ -120,3 +120,11 @@ def test_what_cannot_be_prepared_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(row_scans, "_DISTINCT", 3)
     with pytest.raises(DataError, match="at most 10,000 classes"):
         runs.prepare_task(experiment(tmp_path, "labelled"))
+
+
+@pytest.mark.parametrize("source", ["pairs", "labelled"])
+def test_file_for_both_parts_is_refused(tmp_path, source):
+    made = experiment(tmp_path, source)
+    both = tiny.change(made, data={"validation_paths": made.data.paths})
+    with pytest.raises(DataError, match="data.validation_paths must be other files than data.pa"):
+        tiny.prepare(both)

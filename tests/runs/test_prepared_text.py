@@ -161,3 +161,20 @@ def test_command_says_what_is_there_and_what_was_left_out(tmp_path, capsys):
     assert int(capsys.readouterr().out.splitlines()[-1].split()[0].replace(",", "")) < train
     assert "line 41" in one_line(capsys, "prepare", config, "--data.errors", "strict")
     assert "quickstart" in one_line(capsys, "prepare", "quickstar")
+
+
+def test_file_for_both_parts_is_refused(tmp_path):
+    made = experiment(tmp_path)
+    both = tiny.change(made, data={"validation_paths": (str(tmp_path / "*.jsonl"),)})
+    with pytest.raises(DataError, match="data.validation_paths must be other files than data.pa"):
+        tiny.prepare(both)
+
+
+@pytest.mark.parametrize("in_memory", [0, 2**20])
+def test_records_that_are_left_out_are_counted_at_every_size(tmp_path, monkeypatch, in_memory):
+    monkeypatch.setattr(corpora, "_IN_MEMORY", in_memory)
+    made = experiment(tmp_path, data={"errors": "skip"})
+    with (tmp_path / "text.jsonl").open("ab") as file:
+        file.write(b'{"body": "\xff"}\n')
+    report = [line for line in tiny.prepare(made).report if "left out" in line]
+    assert len(report) == 1 and report[0].startswith("left out 1 record that cannot be read: ")

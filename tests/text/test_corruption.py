@@ -260,3 +260,10 @@ def test_what_is_masked_stays_that_of_earlier_versions():
     assert batch["labels"].tolist() == [
         [49, 50, -1], [64, -1, 66], [-1, 56, 57], [124, -1, 126], [106, -1, 108],
     ]  # fmt: skip
+
+
+def test_masked_evaluation_has_draws_of_its_own():
+    batch = Batches(Windows(TEXT, 13), 26, seed=7)[0]
+    trained = MaskedBatches([batch], seed=3, **OPTIONS)[0]
+    held_out = next(masked_evaluation_batches(iter([batch]), seed=3, **OPTIONS))
+    assert (trained["labels"] != held_out["labels"]).any()

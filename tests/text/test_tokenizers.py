@@ -8,7 +8,7 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxformer.errors import DataError
+from jaxformer.errors import DataError, StorageError
 from jaxformer.text import (
     Tokenizer,
     byte_tokenizer,
@@ -306,3 +306,16 @@ def test_merges_do_not_depend_on_how_many_more_are_asked_for():
     # All are made: each word occurs twice, so that it becomes one token.
     tokens = [tokenizer.decode([token_id]) for token_id in tokenizer.encode(text)]
     assert tokens == re.findall(r" ?\w+|,", text)
+
+
+def test_tokenizer_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "tokenizer.json"
+    path.write_text("older")
+
+    def fail(file):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(StorageError, match="the disk is full"):
+        byte_tokenizer().save(path)
+    assert path.read_text() == "older"

@@ -261,6 +261,7 @@ def test_copies_that_drifted_apart_are_found():
     [
         ({}, {}, True),
         ({"positions": "alibi"}, {}, False),
+        ({"attention_sinks": True}, {}, False),  # which need what a ring does not return
         ({}, {"mask": np.ones((1, 1, LENGTH, LENGTH), bool)}, False),
         ({}, {"return_weights": True}, False),
         ({}, {"short": True}, False),  # 2 x 2 chunks do not divide it
