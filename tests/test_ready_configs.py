@@ -47,3 +47,9 @@ def test_ready_configs_load_and_say_how_to_run_them(path):
     assert re.search(rf"jaxformer train {path.stem}(?!\w)", header)
     for word in ("Command:", "Expected:", "Time:"):
         assert word in header
+
+
+@pytest.mark.parametrize("path", sorted(pathlib.Path("configs").glob("*.toml")), ids=str)
+def test_samples_of_ready_configs_follow_the_context(path):
+    """Else --model.max-len of less than that would need a second flag."""
+    assert load_config(path).samples.max_new_tokens is None

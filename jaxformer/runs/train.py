@@ -182,8 +182,9 @@ def _train(
     elif config.init_from is not None and not trained:
         init_params, report = start_params(made, runner)
         made = dataclasses.replace(made, report=(report, *made.report))
-    # With LoRA, a run that is resumed has compared its base with what it remembers of it.
-    known = trained or (resumes and config.lora is not None)
+    # With LoRA, a run that is resumed has compared its base with what it remembers of it. One host
+    # has none to compare with, and reading all weights takes time.
+    known = trained or runner.num_hosts == 1 or (resumes and config.lora is not None)
     starts = None if known else start_fingerprint(config)
     same = {"data": summary.fingerprint, "the newest checkpoint": trained, "init_from": starts}
     require_same("data", same)

@@ -97,6 +97,12 @@ def test_chosen_step_is_started_from(source, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, params, runs.open_run(source, 2).params)
 
 
+def test_one_host_does_not_read_the_weights_to_compare_them(source, tmp_path, monkeypatch):
+    monkeypatch.setattr("jaxformer.runs.train.start_fingerprint", None)
+    made = tiny.standing_still(starting(config(tmp_path), source))
+    assert runs.train_run(made).step == 1
+
+
 def test_hosts_know_by_a_fingerprint_that_they_start_from_other_weights(
     source, tmp_path, monkeypatch
 ):
