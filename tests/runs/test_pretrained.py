@@ -274,7 +274,10 @@ def test_folder_without_tokenizer_is_refused(folders, tmp_path):
         runs.open_run(tmp_path / "model")
 
 
-def test_ids_need_the_hub_and_other_missing_folders_are_runs(monkeypatch, tmp_path):
+def test_ids_need_the_hub_and_other_missing_folders_are_runs(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)  # where there is no folder runs
+    with pytest.raises(CheckpointError, match="runs/quickstart is not a run folder: there is no"):
+        runs.open_run("runs/quickstart")
     with pytest.raises(CheckpointError, match="is not a run folder: there is no such folder"):
         runs.open_run(tmp_path / "missing")
     import huggingface_hub
@@ -287,10 +290,13 @@ def test_ids_need_the_hub_and_other_missing_folders_are_runs(monkeypatch, tmp_pa
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     assert local_folder("owner/model") == tmp_path
+    assert capsys.readouterr().err == "downloading owner/model from the Hugging Face Hub\n"
     with pytest.raises(CheckpointError, match="cannot be downloaded: 404 Client Error; see that"):
         local_folder("owner/none")
     with pytest.raises(CheckpointError, match="must be the folder of a model, or an id"):
         local_folder("a/b/c")
+    with pytest.raises(CheckpointError, match="must be the folder of a model, or an id"):
+        local_folder("runs/quickstart")
     monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
     with pytest.raises(ConfigError, match=r'pip install "jaxformer\[hf\]"'):
         local_folder("owner/model")
