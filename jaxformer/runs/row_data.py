@@ -60,7 +60,7 @@ def split_files(
         **options: those of the table's `rows`, where it has any.
     """
     sizes = [path.stat().st_size for path in map(pathlib.Path, config.paths) if path.is_file()]
-    is_packed = any(path.endswith(_PACKED) for path in config.paths)
+    is_packed = any(path.lower().endswith(_PACKED) for path in config.paths)
     validation = counts = None
     if config.validation_paths:
         require_other_files(config.paths, config.validation_paths)

@@ -81,10 +81,11 @@ def opened(file: pathlib.Path) -> Iterator[BinaryIO | io.BufferedReader]:
     try:
         with open_regular(file) as plain:
             limit = max(_ALWAYS_UNPACKED, _MAX_UNPACKED * os.fstat(plain.fileno()).st_size)
-            if file.name.endswith(".gz"):
+            name = file.name.lower()
+            if name.endswith(".gz"):
                 with gzip.GzipFile(fileobj=plain) as packed:
                     yield io.BufferedReader(_Bounded(packed, file, limit))
-            elif file.name.endswith(".zst"):
+            elif name.endswith(".zst"):
                 yield io.BufferedReader(_Bounded(_Zstandard(plain, file), file, limit))
             else:
                 yield plain
@@ -125,16 +126,16 @@ class _Zstandard:
         self._library: Any = zstandard
         self._plain, self._file = plain, file
         self._frame: Any = None
-        self._left = b""
+        self._left = memoryview(b"")  # whose parts are no copies
 
     def read(self, size: int) -> bytes:
         """Returns up to so many bytes; none at the end."""
         while not self._left and (packed := self._plain.read(_FED)):
-            self._left = self._unpacked(packed)
+            self._left = memoryview(self._unpacked(packed))
         if not self._left and self._frame is not None:
             raise self._damaged("it ends within a frame")
         data, self._left = self._left[:size], self._left[size:]
-        return data
+        return bytes(data)
 
     def _unpacked(self, packed: bytes) -> bytes:
         parts = []

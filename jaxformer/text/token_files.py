@@ -137,7 +137,7 @@ def map_token_files(files: Sequence[pathlib.Path]) -> TokenFiles:
 
 def _mapped(path: pathlib.Path) -> TokenRange:
     """Maps one file."""
-    if path.suffix not in (".bin", ".npy"):
+    if path.suffix.lower() not in (".bin", ".npy"):
         raise DataError(
             f"a token file must end in .bin or .npy, got '{path}'; rename or convert it"
         )
@@ -147,7 +147,7 @@ def _mapped(path: pathlib.Path) -> TokenRange:
     if not found.st_size:
         raise DataError(f"a token file must have tokens, got the empty '{path}'; leave it out")
     is_raw = False
-    if path.suffix == ".npy":
+    if path.suffix.lower() == ".npy":
         tokens = _mapped_npy(path)
     else:
         header = np.frombuffer(start[: len(start) // 4 * 4], "<i4")

@@ -1,6 +1,7 @@
 import gzip
 import os
 import sys
+import time
 
 import pytest
 import zstandard
@@ -172,3 +173,21 @@ def test_message_of_a_missing_file_needs_no_working_folder(tmp_path, monkeypatch
     (tmp_path / "gone").rmdir()
     with pytest.raises(DataError, match="a working folder that has been deleted"):
         next(files.read_lines(files.pathlib.Path("a.txt")))
+
+
+def test_frame_that_unpacks_to_much_is_read_in_linear_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_ALWAYS_UNPACKED", 2**28)
+    size = 2**27  # from one read of the packed file; a copy of the rest for each part took 8 s
+    path = tmp_path / "text.zst"
+    path.write_bytes(zstandard.compress(bytes(size)))
+    start = time.perf_counter()
+    with files.opened(path) as stream:
+        assert sum(len(part) for part in iter(lambda: stream.read(2**17), b"")) == size
+    assert time.perf_counter() - start < 3
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [("GZ", gzip.compress), ("Zst", zstandard.compress)])
+def test_suffix_of_a_packed_file_may_be_in_capitals(tmp_path, suffix, pack):
+    path = tmp_path / f"text.txt.{suffix}"
+    path.write_bytes(pack(b"one\ntwo\n"))
+    assert list(files.read_lines(path)) == ["one", "two"]
