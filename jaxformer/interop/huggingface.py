@@ -19,11 +19,11 @@ from jaxformer.interop.config_fields import ConfigFields
 from jaxformer.interop.families import FAMILIES, model_class
 from jaxformer.interop.family import Family, ModelKind
 from jaxformer.interop.model_folders import CONFIG, Float, open_huggingface
-from jaxformer.interop.safetensors_files import write_tensors
+from jaxformer.interop.safetensors_files import require_no_weights, write_tensors
 from jaxformer.interop.saved_tokenizers import write_tokenizer
 from jaxformer.interop.special_tokens import SpecialTokens, generation_values, require_supported
 from jaxformer.interop.weights import tensors_of_params
-from jaxformer.storage import make_folder, write_whole
+from jaxformer.storage import discard_draft, drafted, make_folder, write_whole
 from jaxformer.text import Tokenizer
 
 __all__ = ["HuggingFaceModel", "load_huggingface", "save_huggingface"]
@@ -137,6 +137,8 @@ def save_huggingface(
 ) -> str:  # fmt: skip
     """Saves a model as a folder that transformers, and whatever reads its format, can load.
 
+    After a crash, or on a full disk, the folder has all files or none of them.
+
     Args:
         folder: to write to; made where it is missing.
         config: of the model.
@@ -182,14 +184,17 @@ def save_huggingface(
     if kind == "pooled":  # the base model, whose names have no prefix
         tensors = {name.removeprefix(family.prefix): each for name, each in tensors.items()}
     make_folder(folder)
-    write_tensors(folder, tensors, metadata={"format": "pt"}, max_shard_bytes=max_shard_bytes)
-    if tokenizer is not None:
-        types = config.num_token_types is not None
-        write_tokenizer(folder, tokenizer, special, chat_template, has_token_types=types)
-    if special_tokens is not None:
-        text = json.dumps(generation_values(special), indent=2)
-        write_whole(folder / "generation_config.json", text + "\n")
-    write_whole(folder / CONFIG, json.dumps(values, indent=2) + "\n")
+    discard_draft(folder, last=CONFIG)  # of a save that was cut off
+    require_no_weights(folder)
+    with drafted(folder, last=CONFIG) as draft:
+        write_tensors(draft, tensors, metadata={"format": "pt"}, max_shard_bytes=max_shard_bytes)
+        if tokenizer is not None:
+            types = config.num_token_types is not None
+            write_tokenizer(draft, tokenizer, special, chat_template, has_token_types=types)
+        if special_tokens is not None:
+            text = json.dumps(generation_values(special), indent=2)
+            write_whole(draft / "generation_config.json", text + "\n")
+        write_whole(draft / CONFIG, json.dumps(values, indent=2) + "\n")
     return family.model_type
 
 

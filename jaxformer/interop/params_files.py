@@ -49,16 +49,18 @@ def save_params(path: str | os.PathLike[str], config: ModelConfig, params: Any) 
         (True, (5, 4))
     """
     path, beside = _paths(path)
-    for one in (path, beside):
-        if os.path.lexists(one):
+    text = config_to_toml(config)
+    # A save that was cut off may have left the same config.
+    for one, is_free in ((path, False), (beside, _has(beside, text))):
+        if os.path.lexists(one) and not is_free:
             raise StorageError(f"{one} is there already; remove it, or choose another name")
     leaves: dict[str, Any] = traverse_util.flatten_dict(params, sep="/")
     tensors = {
         name: LazyTensor(leaf.shape, leaf.dtype, functools.partial(np.asarray, leaf))
         for name, leaf in leaves.items()
     }
+    write_whole(beside, text)
     write_tensor_file(path, tensors, metadata={"jaxformer": __version__})
-    write_whole(beside, config_to_toml(config))
 
 
 def load_params(path: str | os.PathLike[str]) -> tuple[ModelConfig, Any]:
@@ -86,6 +88,14 @@ def load_params(path: str | os.PathLike[str]) -> tuple[ModelConfig, Any]:
     config, tensors = config_from_dict(ModelConfig, values), TensorFiles([path])
     leaves = {name: jax.device_put(np.array(tensors.read(name))) for name in tensors.names}
     return config, traverse_util.unflatten_dict(leaves, sep="/")
+
+
+def _has(path: pathlib.Path, text: str) -> bool:
+    """Whether a regular file has this content."""
+    try:
+        return read_regular(path, limit=_MAX_CONFIG) == text.encode()
+    except (OSError, ValueError):
+        return False
 
 
 def _paths(path: str | os.PathLike[str]) -> tuple[pathlib.Path, pathlib.Path]:

@@ -19,7 +19,14 @@ from jaxformer.interop.strict_json import parse_object, shown
 from jaxformer.interop.tensor_files import TensorFiles
 from jaxformer.storage import make_folder, read_regular, storage_error, write_whole
 
-__all__ = ["LazyTensor", "TensorFiles", "open_tensors", "write_tensor_file", "write_tensors"]
+__all__ = [
+    "LazyTensor",
+    "TensorFiles",
+    "open_tensors",
+    "require_no_weights",
+    "write_tensor_file",
+    "write_tensors",
+]
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -161,7 +168,7 @@ def write_tensors(
         names = [f"model-{at:05d}-of-{count:05d}.safetensors" for at in range(1, count + 1)]
     headers = [_header(shard, tensors, metadata) for shard in shards]
     make_folder(folder)
-    _require_no_weights(folder)
+    require_no_weights(folder)
     paths = [folder / name for name in names]
     try:
         for path, (start, order) in zip(paths, headers, strict=True):
@@ -270,7 +277,8 @@ def _header(
     )
 
 
-def _require_no_weights(folder: pathlib.Path) -> None:
+def require_no_weights(folder: pathlib.Path) -> None:
+    """Raises StorageError where a folder has weights already."""
     try:
         found = sorted(name for name in os.listdir(folder) if _WEIGHTS.fullmatch(name))
     except OSError as error:

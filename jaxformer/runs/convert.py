@@ -94,10 +94,13 @@ def _import(source: pathlib.Path, target: pathlib.Path, **options: Any) -> str:
     pretrained = Pretrained.read(source, **options)
     task = pretrained.task
     params = pretrained.read_params(SingleRunner())
-    # The config comes last, which makes the folder a run. Orbax saves no state that is empty, so
-    # that the optimizer counts steps.
-    counting = optax.scale_by_schedule(optax.constant_schedule(1.0))
-    with Checkpoints(target / CHECKPOINTS) as checkpoints:
-        checkpoints.save(TrainState.create(params, counting))
-    start_folder(target, task.config, DataSummary(), task.save)
+
+    def save(draft: pathlib.Path) -> None:
+        task.save(draft)
+        # Orbax saves no state that is empty, so that the optimizer counts steps.
+        counting = optax.scale_by_schedule(optax.constant_schedule(1.0))
+        with Checkpoints(draft / CHECKPOINTS) as checkpoints:
+            checkpoints.save(TrainState.create(params, counting))
+
+    start_folder(target, task.config, DataSummary(), save)
     return f"wrote a run to {target}: {task.kind}"

@@ -1,5 +1,6 @@
 """Files that survive a crash, a full disk and a stranger: written whole, checked when read."""
 
+from jaxformer.storage.draft import DRAFT, discard_draft, drafted, moved_names
 from jaxformer.storage.files import (
     append,
     make_folder,
@@ -15,9 +16,13 @@ from jaxformer.storage.files import (
 from jaxformer.storage.manifest import Manifest, read_manifest, sha256, write_manifest
 
 __all__ = [
+    "DRAFT",
     "Manifest",
     "append",
+    "discard_draft",
+    "drafted",
     "make_folder",
+    "moved_names",
     "open_regular",
     "open_to_append",
     "read_manifest",

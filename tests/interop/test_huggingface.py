@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 
 import jax
@@ -11,9 +12,16 @@ import pytest
 
 from jaxformer.config import ModelConfig, SinusoidalConfig
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
-from jaxformer.interop import FAMILIES, load_huggingface, save_huggingface
+from jaxformer.interop import (
+    FAMILIES,
+    load_huggingface,
+    load_params,
+    save_huggingface,
+    save_params,
+)
 from jaxformer.interop.safetensors_files import LazyTensor, open_tensors, write_tensors
 from jaxformer.models import Decoder, Encoder
+from jaxformer.storage import write_whole
 from tests.interop.golden import read_golden
 
 
@@ -226,3 +234,56 @@ def test_gemma_without_windows_names_a_width_that_transformers_needs(model_type)
     config = ModelConfig(max_len=16, num_layers=2, d_model=12, num_heads=2, positions="rotary")
     fields = FAMILIES[model_type].write(config)
     assert fields["layer_types"] == ["full_attention"] * 2 and fields["sliding_window"] == 4096
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_save_that_is_killed_leaves_nothing_in_the_way(loaded, tmp_path, monkeypatch, place):
+    """As by SIGKILL at the place-th file that is written or moved."""
+    places = iter(range(9))
+
+    def dying(function):
+        def call(*args, **options):
+            if next(places) == place:
+                # What `finally` clauses do must not happen either.
+                monkeypatch.setattr("jaxformer.storage.draft.discard_draft", lambda *_, **__: None)
+                raise Killed
+            return function(*args, **options)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr("jaxformer.storage.draft.os.rename", dying(os.rename))
+        for file in ("huggingface", "safetensors_files"):
+            name = f"jaxformer.interop.{file}.write_whole"
+            patch.setattr(name, dying(write_whole))
+        with pytest.raises(Killed):
+            save_huggingface(tmp_path, loaded.config, loaded.params)
+    monkeypatch.undo()
+    with pytest.raises(CheckpointError):
+        load_huggingface(tmp_path)
+    save_huggingface(tmp_path, loaded.config, loaded.params)
+    assert_equal(load_huggingface(tmp_path).params, loaded.params)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_parameters_that_are_cut_off_behind_their_config_can_be_saved_again(
+    loaded, tmp_path, monkeypatch
+):
+    def die(*args, **options):
+        raise Killed
+
+    path = tmp_path / "model.safetensors"
+    with monkeypatch.context() as patch:
+        patch.setattr("jaxformer.interop.params_files.write_tensor_file", die)
+        with pytest.raises(Killed):
+            save_params(path, loaded.config, loaded.params)
+    save_params(path, loaded.config, loaded.params)
+    assert load_params(path)[0] == loaded.config
+    path.unlink()
+    (tmp_path / "model.toml").write_text("# of somebody else")
+    with pytest.raises(StorageError, match="model.toml is there already"):
+        save_params(path, loaded.config, loaded.params)

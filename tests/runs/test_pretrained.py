@@ -274,6 +274,25 @@ def test_folder_without_tokenizer_is_refused(folders, tmp_path):
         runs.open_run(tmp_path / "model")
 
 
+def test_conversion_that_is_killed_leaves_nothing_in_the_way(folders, tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def die(*args):
+        monkeypatch.setattr("jaxformer.storage.draft.discard_draft", lambda *_, **__: None)
+        raise Killed
+
+    source, target = folders("gpt2")[0], tmp_path / "run"
+    monkeypatch.setattr("jaxformer.runs.folder.save_summary", die)  # once weights are on disk
+    with pytest.raises(Killed):
+        runs.convert(source, target)
+    monkeypatch.undo()
+    with pytest.raises(CheckpointError):
+        runs.open_run(target)
+    runs.convert(source, target)
+    assert runs.open_run(target).step == 0
+
+
 def test_ids_need_the_hub_and_other_missing_folders_are_runs(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)  # where there is no folder runs
     with pytest.raises(CheckpointError, match="runs/quickstart is not a run folder: there is no"):

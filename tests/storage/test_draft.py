@@ -5,7 +5,7 @@ import pytest
 
 from jaxformer.errors import CheckpointError, StorageError
 from jaxformer.runs import folder as files
-from jaxformer.runs.draft import DRAFT, discard_draft, drafted
+from jaxformer.storage.draft import DRAFT, discard_draft, drafted
 
 
 def fill(folder, *, fail_at=None, monkeypatch=None):
@@ -19,7 +19,7 @@ def fill(folder, *, fail_at=None, monkeypatch=None):
     def dying(source, target):
         if len(moved) == fail_at:
             # What `finally` clauses do must not happen either.
-            monkeypatch.setattr("jaxformer.runs.draft.discard_draft", lambda *_, **__: None)
+            monkeypatch.setattr("jaxformer.storage.draft.discard_draft", lambda *_, **__: None)
             raise Killed
         moved.append(target.name)
         rename(source, target)

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 
 from jaxformer.errors import CheckpointError
-from jaxformer.storage import read_whole, storage_error, sync_path, write_whole
+from jaxformer.storage.files import read_whole, storage_error, sync_path, write_whole
 
 __all__ = ["DRAFT", "discard_draft", "drafted", "moved_names"]
 
