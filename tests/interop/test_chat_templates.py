@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jaxformer.errors import CheckpointError, ConfigError, DataError
+from jaxformer.interop import chat_rendering
 from jaxformer.interop.chat_rendering import render
 from jaxformer.interop.chat_templates import HuggingFaceChatTemplate, load_chat_template
 from jaxformer.interop.tokenizer_files import load_tokenizers
@@ -124,6 +125,24 @@ def test_end_of_text_has_the_name_that_the_template_gives_it():
 )
 def test_templates_that_fail_are_one_clear_error(template, why):
     with pytest.raises(DataError, match=f"the chat template cannot be used .*({why})|{why}"):
+        encode(template, "x")
+
+
+LOOPS = "{% for i in range(99999) %}" * 4 + "{% endfor %}" * 4
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        (LOOPS, "it takes more than 1 seconds"),
+        ("{{ ('x' * 10**9 * 2) | length }}", "it needs more than 1,073,741,824 bytes of memory"),
+        ("{{ 'x' * 10**7 }}{{ 'x' * 10**7 }}", "it writes more than 16,777,216 characters"),
+    ],
+)
+def test_template_that_takes_too_much_is_ended(monkeypatch, template, why):
+    if template == LOOPS:
+        monkeypatch.setitem(chat_rendering._LIMITS, "seconds", 1)
+    with pytest.raises(DataError, match=f"the chat template cannot be used .* {why}"):
         encode(template, "x")
 
 
