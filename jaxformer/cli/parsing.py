@@ -124,5 +124,6 @@ def _wrapped(line: str) -> str:
 
 def _without_box(box: str) -> str:
     """Message of an error box of tyro, as one line."""
-    lines = [re.sub(r"-{3,}", " ", _BOX.sub(" ", line)) for line in box.splitlines()]
+    plain = _STYLE.sub("", box)  # colours, where standard output is a terminal
+    lines = [re.sub(r"-{3,}", " ", _BOX.sub(" ", line)) for line in plain.splitlines()]
     return " ".join(" ".join(lines[1:] or lines).split())  # the first is the frame's title

@@ -47,7 +47,9 @@ def show(
     text: str = "", *, end: str = "\n", error: bool = False, at_once: bool = False,
     styled: bool = False,
 ) -> None:  # fmt: skip
-    """Prints text of any origin: to a terminal without control characters, else as it is.
+    """Prints text of any origin: without control characters, which only a file may be given.
+
+    Errors are without them in files, too: logs are shown on terminals.
 
     Args:
         text: what to print.
@@ -64,7 +66,7 @@ def show(
     stream = sys.stderr if error else sys.stdout
     if stream is None:
         return
-    shown = for_terminal(text) if stream.isatty() and not styled else text
+    shown = for_terminal(text) if (error or stream.isatty()) and not styled else text
     if not error:
         with _as_storage_error():
             print(shown, end=end, file=stream, flush=at_once)

@@ -121,3 +121,21 @@ def test_real_terminal_is_recognized(monkeypatch):
         terminal.show("\x1b[31m", at_once=True)
         assert os.read(controller, 100) == b"\\x1b[31m\r\n"
     os.close(controller)
+
+
+def test_errors_have_no_control_characters_in_a_log_either(monkeypatch):
+    log = Stream()
+    monkeypatch.setattr(sys, "stderr", log)
+    with pytest.raises(SystemExit):
+        main(["train", "\x1b[31mred.toml"])
+    assert log.getvalue().startswith(r"jaxformer: error: \x1b[31mred.toml: there is no such")
+
+
+def test_unknown_command_is_named_without_colours_on_a_terminal(monkeypatch):
+    screen, said = Stream(is_terminal=True), Stream(is_terminal=True)
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setattr(sys, "stderr", said)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with pytest.raises(SystemExit):
+        main(["trian"])
+    assert "trian" in said.getvalue() and "x1b" not in said.getvalue()
