@@ -86,7 +86,8 @@ def require_shares(config: object, *names: str) -> None:
 def require_types(config: object) -> None:
     """Checks every field whose type is a number, string, bool or Literal, which Python does not.
 
-    Tuples and other configs have checks of their own.
+    Numbers of NumPy become Python's, which a file can hold. Tuples and other configs have checks
+    of their own.
     """
     for name, hint in field_types(type(config)).items():
         value, members = getattr(config, name), union_members(hint)
@@ -99,6 +100,9 @@ def require_types(config: object) -> None:
             # Python counts bools as ints.
             fits = fits and isinstance(value, bool) == (members[0] is bool)
             require(fits, f"{name} must be {TYPE_NAMES[members[0]]}", **{name: value})
+            if type(value) not in (int, float, bool, str):
+                plain = int(value) if isinstance(value, numbers.Integral) else float(value)
+                object.__setattr__(config, name, plain)  # a frozen dataclass, at its making
             if members[0] is int:
                 require_at_most(config, _MAX_INT, name)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from jaxformer.errors import ConfigError
 from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import TransformerOutput
 
-__all__ = ["check_model", "decoder_states", "with_automatic_attention"]
+__all__ = ["check_model", "check_params", "decoder_states", "with_automatic_attention"]
 
 _KINDS = {"decoder": "a Decoder", "encoder_decoder": "an EncoderDecoder"}
 # Decoding calls these rather than the model: of a prompt it needs the logits of one token only.
@@ -40,7 +41,9 @@ def check_model(model: Any, task: str, *architectures: str) -> None:
     name = type(model).__name__
     if not isinstance(config, ModelConfig) or config.architecture not in architectures:
         kinds = " or ".join(_KINDS[architecture] for architecture in architectures)
-        got = f"a {name}" if isinstance(model, nn.Module) else repr(model)
+        got = repr(model) if model is None or isinstance(model, type) else f"a {name}"
+        if isinstance(model, ModelConfig):
+            got += "; make one of it, such as Decoder(config)"
         raise ConfigError(
             f"model: {task} needs {kinds}, got {got}; a module of your own needs a config, which "
             f"is a ModelConfig of architecture {' or '.join(map(repr, architectures))}"
@@ -60,6 +63,15 @@ def check_model(model: Any, task: str, *architectures: str) -> None:
             f"model must be hashable, as a static argument of jit, got a {name}: {error}; keep "
             "arrays among its parameters, or as tuples of numbers"
         ) from None
+
+
+def check_params(params: Any) -> None:
+    """Raises ConfigError for what is not the parameters of a model, such as {"params": ...}."""
+    if not isinstance(params, Mapping) or "params" in params:
+        got = list(params) if isinstance(params, Mapping) else type(params).__name__
+        raise ConfigError(
+            f'params must be the parameters alone, model.init(...)["params"], got {got}'
+        )
 
 
 def _check_takes_cache(hidden_states: Any, got: str) -> None:

@@ -1,6 +1,6 @@
 """Generation of text: continuations of prompts, by sampling or greedily."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Required, TypedDict, Unpack
 
 import jax
@@ -10,7 +10,11 @@ from flax import linen as nn
 
 from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.inference.decodable import check_model, with_automatic_attention
+from jaxformer.inference.decodable import (
+    check_model,
+    check_params,
+    with_automatic_attention,
+)
 from jaxformer.inference.decoding_loop import decode, prefill
 from jaxformer.inference.memory import require_cache_memory
 from jaxformer.inference.token_rows import (
@@ -128,11 +132,7 @@ def generate_stream(
             logits are NaN or infinite.
     """
     check_model(model, "generation", "decoder", "encoder_decoder")
-    if not isinstance(params, Mapping) or "params" in params:
-        got = list(params) if isinstance(params, Mapping) else type(params).__name__
-        raise ConfigError(
-            f'params must be the parameters alone, model.init(...)["params"], got {got}'
-        )
+    check_params(params)
     if not isinstance(sampling, SamplingConfig):
         raise ConfigError(f"sampling must be a SamplingConfig, got {sampling!r}")
     require_int("chunk_size", chunk_size, 1, 2**31 - 1)

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.options import static_number
+from jaxformer.functional.shapes import check_axes, check_dtype, check_leading
 from jaxformer.inference.token_rows import require_int
 
 __all__ = ["keep_min_p", "keep_top_k", "keep_top_p", "penalize_repetition", "sample"]
@@ -24,6 +25,7 @@ def penalize_repetition(logits: jax.Array, seen: jax.Array, penalty: float) -> j
 
     Raises:
         ConfigError: penalty is not positive and finite.
+        ShapeError: the shapes do not fit.
 
     References:
         Keskar et al., "CTRL", 2019, section 4.1.
@@ -32,6 +34,10 @@ def penalize_repetition(logits: jax.Array, seen: jax.Array, penalty: float) -> j
         >>> penalize_repetition(jnp.array([2.0, -2.0, 2.0]), jnp.array([1, 1, 0]) > 0, 2.0).tolist()
         [1.0, -4.0, 2.0]
     """
+    sizes = check_axes("logits", logits, "... V")
+    check_axes("seen", seen, "... V", sizes)
+    check_leading("seen", seen, 1, logits.shape[:-1])
+    check_dtype("seen", seen, "bool")
     penalty = static_number("penalty", penalty)
     if penalty <= 0:
         raise ConfigError(f"penalty must be positive, got {penalty}; 1 changes nothing")
@@ -50,11 +56,13 @@ def keep_top_k(logits: jax.Array, k: int) -> jax.Array:
 
     Raises:
         ConfigError: k is not a positive int.
+        ShapeError: the shapes do not fit.
 
     Example:
         >>> keep_top_k(jnp.array([1.0, 3.0, 2.0]), 2).tolist()
         [-inf, 3.0, 2.0]
     """
+    check_axes("logits", logits, "... V")
     require_int("k", k, 1)
     smallest = jax.lax.top_k(logits, min(k, logits.shape[-1]))[0][..., -1:]
     return jnp.where(logits < smallest, -jnp.inf, logits)
@@ -72,6 +80,7 @@ def keep_top_p(logits: jax.Array, p: float) -> jax.Array:
 
     Raises:
         ConfigError: p is out of range.
+        ShapeError: the shapes do not fit.
 
     References:
         Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020.
@@ -80,6 +89,7 @@ def keep_top_p(logits: jax.Array, p: float) -> jax.Array:
         >>> jnp.isfinite(keep_top_p(jnp.log(jnp.array([0.25, 0.625, 0.125])), 0.75)).tolist()
         [True, True, False]
     """
+    check_axes("logits", logits, "... V")
     p = static_number("p", p)
     if not 0 < p <= 1:
         raise ConfigError(f"p of keep_top_p must be in (0, 1], got {p}; 1 keeps all")
@@ -105,6 +115,7 @@ def keep_min_p(logits: jax.Array, p: float) -> jax.Array:
 
     Raises:
         ConfigError: p is out of range.
+        ShapeError: the shapes do not fit.
 
     References:
         Nguyen et al., "Turning Up the Heat: Min-p Sampling", 2024.
@@ -113,6 +124,7 @@ def keep_min_p(logits: jax.Array, p: float) -> jax.Array:
         >>> jnp.isfinite(keep_min_p(jnp.log(jnp.array([0.5, 0.375, 0.125])), 0.5)).tolist()
         [True, True, False]
     """
+    check_axes("logits", logits, "... V")
     p = static_number("p", p)
     if not 0 <= p <= 1:
         raise ConfigError(f"p of keep_min_p must be in [0, 1], got {p}; 0 keeps all")
@@ -138,11 +150,18 @@ def sample(
         int32 `[B]`; -1 in a row that no token can be drawn from, since its largest logit is NaN or
         infinite. As a token, -1 is unknown to every model.
 
+    Raises:
+        ShapeError: the shapes do not fit.
+
     Example:
         >>> rngs = jax.random.split(jax.random.key(0), 2)
         >>> sample(jnp.eye(2), rngs, SamplingConfig(temperature=0)).tolist()
         [0, 1]
     """
+    sizes = check_axes("logits", logits, "B V")
+    # A raw key is two numbers, rather than one of a type of its own.
+    is_raw = not jnp.issubdtype(rngs.dtype, jax.dtypes.prng_key)
+    check_axes("rngs", rngs, "B K" if is_raw else "B", {"B": sizes["B"]})
     if seen is not None:
         logits = penalize_repetition(logits, seen, sampling.repetition_penalty)
     if sampling.temperature == 0:

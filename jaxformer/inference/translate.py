@@ -11,13 +11,14 @@ from einops import repeat
 from flax import linen as nn
 
 from jaxformer.config import BeamSearchConfig
-from jaxformer.errors import DataError
+from jaxformer.errors import ConfigError, DataError
 from jaxformer.functional.cache import KVCache
 from jaxformer.functional.sizes import is_int
 from jaxformer.inference.beam_search import beam_search
 from jaxformer.inference.beams import Beams
 from jaxformer.inference.decodable import (
     check_model,
+    check_params,
     decoder_states,
     with_automatic_attention,
 )
@@ -161,6 +162,11 @@ def translate_stream(
             max_new_tokens does not fit the model; the model's logits are NaN or infinite; or a
             source has no translation, since every next token is ruled out.
     """
+    check_params(params)
+    if not isinstance(search, BeamSearchConfig):
+        raise ConfigError(
+            f"search must be a BeamSearchConfig, got {search!r}; leave it out for the default"
+        )
     lengths = _check(model, sources, start_token, max_new_tokens, rows)
     model, params = with_automatic_attention(model), split_layers(params)
     config = model.config

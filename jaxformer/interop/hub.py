@@ -1,5 +1,6 @@
 """Models by their ids at the Hugging Face Hub, downloaded by huggingface_hub where installed."""
 
+import functools
 import os
 import pathlib
 import re
@@ -55,6 +56,11 @@ def local_folder(path: str | os.PathLike[str]) -> pathlib.Path:
             f"{name} must be the folder of a model, or an id such as openai-community/gpt2; there "
             "is no such folder"
         )
+    return _download(name)
+
+
+@functools.cache  # so that a command announces a model once, and reads one version of it
+def _download(name: str) -> pathlib.Path:
     try:
         import huggingface_hub
     except ImportError:

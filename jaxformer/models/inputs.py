@@ -106,7 +106,7 @@ def check_attention_array(
     remedy = "or pass a plain [T, S]"
     if array.ndim == 3:
         remedy = f"add the head axis with {name}[:, None]"
-    elif cached and array.shape[-1] not in (1, shape[-1]):
+    elif cached and array.ndim and array.shape[-1] not in (1, shape[-1]):
         remedy = "S is the capacity of the cache, so pad the keys up to it"
     check_broadcast(name, array, shape, "B N T S", remedy=remedy)
     return array

@@ -19,7 +19,7 @@ from jaxformer.functional.attention import dot_product_attention
 from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.functional.embedding import check_known_tokens, table_rows
 from jaxformer.functional.options import static_bool
-from jaxformer.functional.shapes import check_axes, check_broadcast, check_dtype
+from jaxformer.functional.shapes import as_array, check_axes, check_broadcast, check_dtype
 from jaxformer.models.contexts import AttentionFunctions, layer_contexts
 from jaxformer.models.inputs import (
     TransformerInputs,
@@ -210,6 +210,13 @@ class Transformer(Model):
         self._check_encoded(sizes["B"], encoded, encoded_lengths, encoded_mask, cross_cache)
         for index, layer in enumerate(cache or ()):
             check_lengths(f"cache[{index}].lengths", layer.lengths, sizes["B"])
+        if segment_ids is not None and cache is not None:
+            raise ShapeError(
+                "segment_ids are for packed rows without a cache, got both; leave the cache out, "
+                "or decode every segment in a row of its own"
+            )
+        mask = None if mask is None else as_array("mask", mask)
+        bias = None if bias is None else as_array("bias", bias)
         num_keys = sizes["T"] if cache is None else _capacity(cache, mask, bias)
         shape = (sizes["B"], self.config.num_heads, sizes["T"], num_keys)
         cached = cache is not None
@@ -373,5 +380,5 @@ def _capacity(cache: Cache, mask: jax.Array | None, bias: jax.Array | None) -> i
     is known, and the mask's own size is taken.
     """
     whole = [layer.capacity for layer in cache if isinstance(layer, KVCache)]
-    given = [array.shape[-1] for array in (mask, bias) if array is not None]
+    given = [array.shape[-1] for array in (mask, bias) if array is not None and array.ndim]
     return whole[0] if whole else max(given, default=1)

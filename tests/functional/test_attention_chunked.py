@@ -262,3 +262,10 @@ def test_chunked_skips_what_is_hidden(options, share):
         return products(program.jaxpr)
 
     assert 0 < count(**options) <= share * count()
+
+
+def test_key_of_dropout_may_be_a_raw_one_of_numpy():
+    query = jnp.ones((1, 3, 2, 5))
+    run = by("chunked", dropout_rate=0.5, dropout_rng=np.array([0, 7], np.uint32))
+    wrapped = by("chunked", dropout_rate=0.5, dropout_rng=jnp.array([0, 7], jnp.uint32))
+    np.testing.assert_array_equal(run(query, query, query), wrapped(query, query, query))

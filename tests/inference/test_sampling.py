@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from jaxformer.config import SamplingConfig
-from jaxformer.errors import ConfigError
+from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.inference import (
     keep_min_p,
     keep_top_k,
@@ -17,6 +17,7 @@ from jaxformer.inference import (
 )
 
 VOCAB = 7
+RNG = jax.random.key(0)
 LOGITS = arrays(np.float32, (VOCAB,), elements=st.floats(-9, 9, width=16), unique=True)
 
 
@@ -139,3 +140,22 @@ def test_frequencies_follow_the_distribution(sampling, expected):
     # Five standard errors.
     margin = 5 * np.sqrt(expected * (1 - expected) / draws)
     assert (np.abs(np.bincount(tokens, minlength=4) / draws - expected) <= margin).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: keep_top_k(jnp.float32(1), 2), "logits"),
+        (lambda: keep_top_p(jnp.float32(1), 0.5), "logits"),
+        (lambda: keep_min_p(jnp.float32(1), 0.5), "logits"),
+        (lambda: penalize_repetition(jnp.ones((2, 5)), jnp.ones(5) > 0, 2.0), "seen"),
+        (lambda: penalize_repetition(jnp.ones((2, 5)), jnp.ones((2, 3)) > 0, 2.0), "seen"),
+        (lambda: penalize_repetition(jnp.ones((2, 5)), jnp.ones((2, 5)), 2.0), "seen"),
+        (lambda: sample(jnp.ones(5), jax.random.split(RNG, 5), SamplingConfig()), "logits"),
+        (lambda: sample(jnp.ones((2, 5)), jax.random.split(RNG, 3), SamplingConfig()), "rngs"),
+        (lambda: sample(jnp.ones((2, 5)), RNG, SamplingConfig()), "rngs"),
+    ],
+)
+def test_wrong_shapes_are_refused_by_name(call, words):
+    with pytest.raises(ShapeError, match=f"^{words} must"):
+        call()

@@ -19,6 +19,9 @@ TOKENS = np.array([[1, 2, 3], [4, 5, 6]])
 RNG = jax.random.key(0)
 
 
+CACHE = init_cache(DECODER.config, 2, 8)
+
+
 def params(model, *inputs):
     shapes = jax.eval_shape(lambda: model.init(RNG, *inputs)["params"])
     return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
@@ -84,6 +87,8 @@ def search(**options):
         (decode(cache=init_cache(DECODER.config, 2, 8)[0]), "cache"),
         (decode(cache=init_cache(DECODER.config, 3, 8)), "cache"),
         (decode(cache=(None, None)), "cache"),
+        (decode(cache=CACHE, mask=jnp.array(True)), "mask"),
+        (decode(cache=CACHE, segment_ids=np.zeros((2, 3), int)), "segment_ids are for packed rows"),
         (translate(TOKENS, None), "tokens"),
         (translate(TOKENS[:1], TOKENS), "encoded"),
         (translate(source_lengths=np.array([3, 9])), "lengths"),
@@ -92,6 +97,10 @@ def search(**options):
         (translate(cross_mask=np.zeros((3, 4), bool)), "mask"),
         (translate(return_weights="all"), "return_weights"),
         (continue_("decoder"), "model"),
+        (
+            continue_(DECODER.config),
+            r"got a ModelConfig; make one of it, such as Decoder\(config\)",
+        ),
         (continue_(given=5), "params"),
         (continue_(given={"params": {}}), "params"),
         (continue_(prompts=None), "prompts"),
@@ -124,5 +133,6 @@ def test_a_wrong_call_is_refused_by_name(of, call, argument):
 
 
 def test_the_right_calls_are_taken(of):
-    for call in (decode(), translate(), decode(cache=init_cache(DECODER.config, 2, 8))):
+    nested = [[[[True] * 8] * 3]] * 2
+    for call in (decode(), translate(), decode(cache=CACHE), decode(cache=CACHE, mask=nested)):
         assert call(of).shape == (2, 3, 11)

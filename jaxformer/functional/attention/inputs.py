@@ -150,7 +150,7 @@ def used_rng(dropout_rate: float, dropout_rng: jax.Array | None) -> jax.Array | 
         raise ConfigError(
             f"dropout_rate={dropout_rate} needs a dropout_rng; pass one, or a rate of 0"
         )
-    return dropout_rng
+    return jnp.asarray(dropout_rng)  # a raw key of NumPy cannot be hashed, as chunks ask for
 
 
 def _check_arrays(query: jax.Array, key: jax.Array, value: jax.Array) -> dict[str, int]:
