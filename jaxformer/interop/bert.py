@@ -1,4 +1,4 @@
-"""BERT, RoBERTa and DistilBERT: encoders of masked words, classes or vectors."""
+"""BERT, RoBERTa and its kin, and DistilBERT: encoders of masked words, classes or vectors."""
 
 from typing import Any
 
@@ -201,6 +201,23 @@ def encoder_classes(name: str) -> dict[str, ModelKind]:
     }
 
 
+def _roberta_family(model_type: str, name: str) -> Family:
+    """RoBERTa, or a family that differs from it in nothing but its names and its tokenizer."""
+    return Family(
+        model_type=model_type, classes=encoder_classes(name), read=_read_roberta,
+        write=_write_roberta, tensors=_ROBERTA, prefix="roberta.",
+        ignored=(
+            "roberta.embeddings.position_ids", "roberta.pooler.dense.weight",
+            "roberta.pooler.dense.bias",
+        ),
+        copies={
+            "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+            "lm_head.decoder.bias": "lm_head.bias",
+        },
+        auto_class="AutoModelForMaskedLM",
+    )  # fmt: skip
+
+
 BERT_FAMILIES = (
     Family(
         model_type="bert", classes=encoder_classes("Bert") | {"BertForPreTraining": "masked"},
@@ -216,19 +233,9 @@ BERT_FAMILIES = (
         },
         auto_class="AutoModelForMaskedLM",
     ),
-    Family(
-        model_type="roberta", classes=encoder_classes("Roberta"), read=_read_roberta,
-        write=_write_roberta, tensors=_ROBERTA, prefix="roberta.",
-        ignored=(
-            "roberta.embeddings.position_ids", "roberta.pooler.dense.weight",
-            "roberta.pooler.dense.bias",
-        ),
-        copies={
-            "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
-            "lm_head.decoder.bias": "lm_head.bias",
-        },
-        auto_class="AutoModelForMaskedLM",
-    ),
+    _roberta_family("roberta", "Roberta"),
+    _roberta_family("xlm-roberta", "XLMRoberta"),
+    _roberta_family("camembert", "Camembert"),
     Family(
         model_type="distilbert", classes=encoder_classes("DistilBert"), read=_read_distilbert,
         write=_write_distilbert, tensors=_DISTILBERT, prefix="distilbert.",

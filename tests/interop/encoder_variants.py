@@ -51,6 +51,17 @@ ROBERTA = of_family("roberta", "RobertaForMaskedLM", _ROBERTA, {
     ),
 })  # fmt: skip
 
+XLM_ROBERTA = of_family("xlm-roberta", "XLMRobertaForMaskedLM", _ROBERTA, {
+    "": fields(),
+    "classes": of_class("XLMRobertaForSequenceClassification", num_labels=5),
+    "pooled": of_class("XLMRobertaModel"),
+})  # fmt: skip
+CAMEMBERT = of_family("camembert", "CamembertForMaskedLM", _ROBERTA, {
+    "": fields(),
+    "classes": of_class("CamembertForSequenceClassification", num_labels=5),
+    "pooled": of_class("CamembertModel"),
+})  # fmt: skip
+
 _DISTILBERT = dict(
     vocab_size=59, dim=36, n_layers=2, n_heads=4, hidden_dim=51, max_position_embeddings=41,
     pad_token_id=0,
@@ -90,4 +101,4 @@ MODERNBERT = of_family("modernbert", "ModernBertForMaskedLM", _MODERNBERT, {
     ),
 })  # fmt: skip
 
-ENCODERS = BERT | ROBERTA | DISTILBERT | MODERNBERT
+ENCODERS = BERT | ROBERTA | XLM_ROBERTA | CAMEMBERT | DISTILBERT | MODERNBERT
