@@ -36,8 +36,9 @@ class Device:
 def task(tmp_path, monkeypatch):
     """A classifier before its first step; nothing is compiled."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    text = tiny.write(tmp_path / "a.tsv", ["a b\tx", "b c\ty", "c d\tx", "e f\ty"] * 3)
-    data = {"source": "labelled", "paths": (text,), "validation_paths": (text,)}
+    rows = ["a b\tx", "b c\ty", "c d\tx", "e f\ty"] * 3
+    text, held_out = (tiny.write(tmp_path / name, rows) for name in ("a.tsv", "b.tsv"))
+    data = {"source": "labelled", "paths": (text,), "validation_paths": (held_out,)}
     return tiny.prepare(tiny.config(tmp_path, architecture="encoder", data=data))
 
 

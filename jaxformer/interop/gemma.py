@@ -1,8 +1,9 @@
-"""Gemma 2 and 3: sandwich norms with scales less 1, scaled embeddings, windows in most layers."""
+"""Gemma: scaled embeddings, norms with scales less 1; of 2 and 3, windows in most layers."""
 
 from typing import Any
 
 from jaxformer.config import LayerConfig, ModelConfig
+from jaxformer.interop.activations import GATED
 from jaxformer.interop.config_fields import ConfigFields
 from jaxformer.interop.family import ModelKind
 from jaxformer.interop.layer_fields import (
@@ -23,6 +24,7 @@ from jaxformer.interop.llama import (
     ENDS,
     FEED_FORWARD,
     LAYER,
+    LLAMA_TENSORS,
     decoder_family,
     read_llama,
     write_llama,
@@ -36,6 +38,26 @@ _TENSORS = ENDS | ATTENTION | FEED_FORWARD | {
     LAYER + "pre_feedforward_layernorm.weight": same("{stack}/feed_forward_norm/scale"),
     LAYER + "post_feedforward_layernorm.weight": same("{stack}/feed_forward_output_norm/scale"),
 }  # fmt: skip
+
+
+# "gelu", which the first files say, means the approximation, too.
+_GEMMA1_ACTS = GATED | {"gelu": "geglu_tanh"}
+
+
+def _read_gemma1(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    fields.fill(
+        tie_word_embeddings=True, head_dim=256, num_key_value_heads=16,
+        max_position_embeddings=8192, hidden_act="gelu_pytorch_tanh",
+    )  # fmt: skip
+    fields.skip("hidden_activation")  # a name that transformers does not read
+    fields.require("use_bidirectional_attention", None, False)
+    return read_llama(fields, acts=_GEMMA1_ACTS) | {
+        "zero_centered_norm": True, "scale_embeddings": True,
+    }  # fmt: skip
+
+
+def _write_gemma1(model: ModelConfig) -> dict[str, Any]:
+    return write_llama(model, "mlp_bias")
 
 
 def _read_gemma(fields: ConfigFields, *, has_rotary: bool = True) -> dict[str, Any]:
@@ -56,11 +78,8 @@ def _read_gemma(fields: ConfigFields, *, has_rotary: bool = True) -> dict[str, A
 
 def _write_gemma(model: ModelConfig) -> dict[str, Any]:
     values = write_llama(model, "mlp_bias", act_field="hidden_activation")
-    types = write_layer_types(model)
-    if types["sliding_window"] is None:
-        types["sliding_window"] = 4096  # transformers makes both masks, whatever the layers are
     scale = model.attention_scale or model.key_dim**-0.5
-    return values | types | {"query_pre_attn_scalar": _whole(scale**-2)}
+    return values | write_layer_types(model, 4096) | {"query_pre_attn_scalar": _whole(scale**-2)}
 
 
 def _whole(number: float) -> float | int:
@@ -130,6 +149,7 @@ def _write_gemma3(model: ModelConfig) -> dict[str, Any]:
 
 
 GEMMA_FAMILIES = (
+    decoder_family("gemma", "Gemma", _read_gemma1, _write_gemma1, LLAMA_TENSORS),
     decoder_family("gemma2", "Gemma2", _read_gemma2, _write_gemma2, _TENSORS),
     decoder_family("gemma3_text", "Gemma3", _read_gemma3, _write_gemma3, _TENSORS),
 )

@@ -248,10 +248,16 @@ def positions_of_layers(model: ModelConfig) -> list[PositionsConfig]:
     return [layer.positions or model.positions for layer in model.layer_overrides]
 
 
-def write_layer_types(model: ModelConfig) -> dict[str, Any]:
-    """`sliding_window` and `layer_types`; of windows of unequal size, the first."""
+def write_layer_types(model: ModelConfig, unused: int | None = None) -> dict[str, Any]:
+    """`sliding_window` and `layer_types`; of windows of unequal size, the first.
+
+    Args:
+        model: the model.
+        unused: `sliding_window` where no layer has one, of a family for which transformers makes
+            both masks whatever the layers are.
+    """
     windows = layer_windows(model)
     return {
-        "sliding_window": next((window for window in windows if window is not None), None),
+        "sliding_window": next((window for window in windows if window is not None), unused),
         "layer_types": [FULL if window is None else SLIDING for window in windows],
     }

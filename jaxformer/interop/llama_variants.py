@@ -1,13 +1,26 @@
-"""Phi-3, OLMo 2 and StarCoder 2: Llama with other tensors, norms or feed-forward layers."""
+"""Phi-3, OLMo 2 and 3, and StarCoder 2: Llama with other tensors, norms or feed-forward layers."""
 
 from typing import Any
 
-from jaxformer.config import LongropeScalingConfig, ModelConfig
+from jaxformer.config import LayerConfig, LongropeScalingConfig, ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.interop.activations import PLAIN
 from jaxformer.interop.config_fields import ConfigFields
 from jaxformer.interop.family import ModelKind
-from jaxformer.interop.layer_fields import one_window, write_window
+from jaxformer.interop.layer_fields import (
+    FULL,
+    SLIDING,
+    layer_keys,
+    layer_windows,
+    one_window,
+    positions_of_layers,
+    read_layer_types,
+    rotary_config,
+    rotary_values,
+    window_size,
+    write_layer_types,
+    write_window,
+)
 from jaxformer.interop.layouts import dense, linear, same
 from jaxformer.interop.llama import (
     ATTENTION,
@@ -80,6 +93,42 @@ def _write_olmo2(model: ModelConfig) -> dict[str, Any]:
     return write_llama(model, "mlp_bias", "head_dim")
 
 
+def _read_olmo3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    """Three layers of four have a window; scaled rotary positions are of the fourth only."""
+    fields.fill(rms_norm_eps=1e-5)
+    values = read_llama(fields, has_rotary=False) | {
+        "norm_position": "output", "qk_norm": True, "qk_norm_over": "all_heads",
+    }  # fmt: skip
+    # transformers gives a rope_theta of older files to the layers without a window only.
+    fields.require("rope_theta", 500_000.0, 500_000)
+    given = fields.inner(fields.take("rope_parameters", dict, {}), "rope_parameters")
+    scaling = {FULL: fields.take("rope_scaling", dict, {}), SLIDING: {}}
+    wide, local = (
+        rotary_config(
+            fields, {"rope_theta": 500_000.0} | given.take(name, dict, {}) | scaling[name],
+            values["d_model"] // values["num_heads"], values["max_len"],
+        )
+        for name in (FULL, SLIDING)
+    )  # fmt: skip
+    given.finish()
+    size = window_size(fields.optional("sliding_window", int, 4096))
+    near = read_layer_types(fields, [(i + 1) % 4 != 0 for i in range(values["num_layers"])])
+    windowed = LayerConfig(local_window_size=size, positions=local)
+    layers = [windowed if is_near else LayerConfig() for is_near in near]
+    return values | layer_keys(wide, layers)
+
+
+def _write_olmo3(model: ModelConfig) -> dict[str, Any]:
+    by_type = {
+        FULL if window is None else SLIDING: rotary_values(scheme, model.key_dim)
+        for window, scheme in zip(layer_windows(model), positions_of_layers(model), strict=True)
+    }
+    default = next(iter(by_type.values()))
+    return _write_olmo2(model) | write_layer_types(model, 4096) | {
+        "rope_parameters": {FULL: default, SLIDING: default} | by_type
+    }  # fmt: skip
+
+
 def _read_starcoder2(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     fields.skip("residual_dropout", "embedding_dropout")
     fields.fill(
@@ -109,5 +158,6 @@ def _write_starcoder2(model: ModelConfig) -> dict[str, Any]:
 VARIANT_FAMILIES = (
     decoder_family("phi3", "Phi3", _read_phi3, _write_phi3, _PHI3),
     decoder_family("olmo2", "Olmo2", _read_olmo2, _write_olmo2, _OLMO2),
+    decoder_family("olmo3", "Olmo3", _read_olmo3, _write_olmo3, _OLMO2),
     decoder_family("starcoder2", "Starcoder2", _read_starcoder2, _write_starcoder2, _STARCODER2),
 )

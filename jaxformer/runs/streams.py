@@ -120,8 +120,7 @@ class StreamTask(Task):
             self, config=self.with_prompts(prompts), train=streams, validation=validation,
             summary=summary,
         )  # fmt: skip
-        report = (*self.report, *data.report, *made._mixture_reports(data))
-        report += (*_reports(data, train),)
+        report = (*self.report, *made._mixture_reports(data), *_reports(data, train), *data.report)
         if isinstance(train, StreamText) and isinstance(data.train, text.TokenFiles):
             report += (
                 f"token files: {train.num_documents:,} documents for training, "

@@ -86,8 +86,10 @@ def test_samples_that_cannot_be_are_refused_before_training(tmp_path, capsys, ch
 
 
 def test_validation_text_may_not_be_trained_on(tmp_path, capsys):
-    text = (tmp_path / "text.txt").as_posix()
-    config = write_config(
-        tmp_path, change=("[tokenizer]", f'validation_paths = ["{text}"]\n[tokenizer]')
-    )
-    assert "got a document in both" in one_line(capsys, "train", config)
+    text, copy = tmp_path / "text.txt", tmp_path / "copy.txt"
+    for path, words in ((text, "other files than data.paths"), (copy, "got a document in both")):
+        config = write_config(
+            tmp_path, change=("[tokenizer]", f'validation_paths = ["{path}"]\n[tokenizer]')
+        )
+        copy.write_bytes(text.read_bytes())
+        assert words in one_line(capsys, "train", config)

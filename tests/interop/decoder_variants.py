@@ -228,6 +228,21 @@ OLMO2 = of_family("olmo2", "Olmo2ForCausalLM", _OLMO2, {
     "biases": fields(num_key_value_heads=4, attention_bias=True),
 })  # fmt: skip
 
+_OLMO3 = _OLMO2 | dict(num_hidden_layers=5, sliding_window=5)
+OLMO3 = of_family("olmo3", "Olmo3ForCausalLM", _OLMO3, {
+    "": fields(),
+    "yarn": fields(
+        layer_types=["full_attention"] + ["sliding_attention"] * 4, attention_bias=True,
+        rope_parameters=dict(
+            full_attention=_YARN, sliding_attention=dict(rope_type="default", rope_theta=300.0)
+        ),
+    ),
+    "older": older(
+        dict(rope_parameters=..., layer_types=..., rope_theta=5e5,
+             rope_scaling={name: _YARN[name] for name in _YARN if name != "rope_theta"}),
+    ),
+})  # fmt: skip
+
 _STARCODER2 = _LLAMA | dict(vocab_size=59)
 STARCODER2 = of_family("starcoder2", "Starcoder2ForCausalLM", _STARCODER2, {
     "": fields(),
@@ -240,6 +255,17 @@ _GEMMA = dict(
     num_key_value_heads=2, head_dim=14, max_position_embeddings=97, query_pre_attn_scalar=23,
     sliding_window=5, bos_token_id=2, eos_token_id=1, pad_token_id=0,
 )  # fmt: skip
+_GEMMA1 = {
+    name: _GEMMA[name] for name in _GEMMA if name not in ("query_pre_attn_scalar", "sliding_window")
+}
+GEMMA1 = of_family("gemma", "GemmaForCausalLM", _GEMMA1, {
+    "": fields(),
+    "untied": fields(tie_word_embeddings=False, attention_bias=True, hidden_act="silu"),
+    "older": older(
+        dict(rope_parameters=..., rope_theta=1e4, rope_scaling=None, hidden_act="gelu",
+             hidden_activation=None, tie_word_embeddings=...),
+    ),
+})  # fmt: skip
 GEMMA2 = of_family("gemma2", "Gemma2ForCausalLM", _GEMMA, {
     "": fields(attn_logit_softcapping=1.5, final_logit_softcapping=2.0),
     "no-windows": fields(num_hidden_layers=2, layer_types=["full_attention"] * 2),
@@ -293,5 +319,5 @@ FALCON = of_family("falcon", "FalconForCausalLM", _FALCON, {
 
 DECODERS = (
     GPT2 | OPT | NEOX | LLAMA | MISTRAL | ARCEE | QWEN2 | QWEN3 | SMOLLM3 | PHI3 | OLMO2
-    | STARCODER2 | GEMMA2 | GEMMA3 | FALCON | MIXTRAL | QWEN3_MOE
+    | OLMO3 | STARCODER2 | GEMMA1 | GEMMA2 | GEMMA3 | FALCON | MIXTRAL | QWEN3_MOE
 )  # fmt: skip

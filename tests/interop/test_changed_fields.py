@@ -1,7 +1,8 @@
 """Each field of a config is changed or left out: where transformers' logits change, ours do.
 
-For environments with torch and transformers: python -m pytest -m parity tests/interop. What is
-printed with -s: fields that are refused here though their change changes nothing there.
+For environments with torch and transformers: python -m pytest -m 'parity and not slow'
+tests/interop, and with 'parity and slow' for all variants. With -s it prints the fields that are
+refused here though their change changes nothing there.
 """
 
 import json

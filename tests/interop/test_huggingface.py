@@ -229,8 +229,8 @@ def test_kind_that_no_family_has_is_not_written(tmp_path):
         save_huggingface(tmp_path / "new", config, params["params"], model_type="llama")
 
 
-@pytest.mark.parametrize("model_type", ["gemma2", "gemma3_text"])
-def test_gemma_without_windows_names_a_width_that_transformers_needs(model_type):
+@pytest.mark.parametrize("model_type", ["gemma2", "gemma3_text", "olmo3"])
+def test_model_without_windows_names_a_width_that_transformers_needs(model_type):
     config = ModelConfig(max_len=16, num_layers=2, d_model=12, num_heads=2, positions="rotary")
     fields = FAMILIES[model_type].write(config)
     assert fields["layer_types"] == ["full_attention"] * 2 and fields["sliding_window"] == 4096
