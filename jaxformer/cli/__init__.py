@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         drop_output(sys.stdout)  # whose reader, such as `head`, has closed it
         sys.exit(128 + signal.SIGPIPE)
-    except (ValueError, OSError, MemoryError, RuntimeError) as error:
+    except (ValueError, OSError, MemoryError, RuntimeError, AssertionError) as error:
         if stopping.is_cut_short():
             raise  # the process says what has stopped it
         exit_for_mistake(error)

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import sys
+import traceback
 from typing import NoReturn
 
 from jaxformer import errors
@@ -54,6 +55,14 @@ def message_and_status(error: Exception) -> tuple[str, int]:
             f"the memory does not suffice{f' ({said})' if said else ''}; make the model, the "
             "batch, the text or the search smaller"
         ), _MACHINE
+    frames = traceback.extract_tb(error.__traceback__)
+    if any(frame.filename.endswith("xla_bridge.py") for frame in frames):  # as JAX starts
+        said = (str(error).splitlines() or ["it has no such platform"])[0]
+        return (
+            f"JAX cannot start with JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: {said}; "
+            "install what the platform needs, such as jaxformer[tpu] or jaxformer[cuda13], or "
+            "unset JAX_PLATFORMS"
+        ), _MISTAKE
     raise error
 
 

@@ -123,16 +123,20 @@ def _scaling(kind: str, fields: ConfigFields, max_len: int) -> RotaryScalingConf
             high_freq_factor=float(fields.take("high_freq_factor", float)),
             original_max_len=original,
         )
+    share = fields.take("attention_factor", float, None)
+    scales = [fields.take(name, float, None) for name in ("mscale", "mscale_all_dim")]
+    if share is not None or not all(scales):
+        scales = [None, None]  # both or neither count, and the attention factor wins
     return YarnScalingConfig(
         factor=factor,
         original_max_len=original,
         # 0 counts as missing.
         beta_fast=float(fields.take("beta_fast", float, 32.0) or 32.0),
         beta_slow=float(fields.take("beta_slow", float, 1.0) or 1.0),
-        attention_factor=fields.take("attention_factor", float, None),
+        attention_factor=share,
         truncate=fields.take("truncate", bool, True),
-        mscale=fields.take("mscale", float, None),
-        mscale_all_dim=fields.take("mscale_all_dim", float, None),
+        mscale=scales[0],
+        mscale_all_dim=scales[1],
     )
 
 

@@ -62,6 +62,7 @@ _STARCODER2 = ENDS | PRE_NORMS | ATTENTION | {
 
 def _read_phi3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     fields.skip("resid_pdrop", "embd_pdrop")
+    _rename_scaling(fields)
     fields.fill(
         max_position_embeddings=4096, original_max_position_embeddings=4096, rms_norm_eps=1e-5
     )
@@ -73,6 +74,15 @@ def _read_phi3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
             "configs of other families have the other kinds"
         )
     return values | {"local_window_size": one_window(fields)}
+
+
+def _rename_scaling(fields: ConfigFields) -> None:
+    """Older files call longrope su, or yarn, which it is not."""
+    for name in ("rope_parameters", "rope_scaling"):
+        values = fields.take(name, dict, {})
+        kind = values.get("rope_type") or values.get("type")
+        if kind in ("su", "yarn"):
+            fields.override(**{name: {**values, "rope_type": "longrope"}})
 
 
 def _write_phi3(model: ModelConfig) -> dict[str, Any]:

@@ -100,6 +100,7 @@ LLAMA = of_family("llama", "LlamaForCausalLM", _LLAMA, {
     "yarn-mscale": _rope(
         **_YARN, beta_fast=16.0, beta_slow=2.0, mscale=0.7, mscale_all_dim=0.4, truncate=False
     ),
+    "yarn-half-mscale": _rope(**_YARN, mscale=0.7),  # which counts with mscale_all_dim only
     # All texts are longer than the length that the short factors are for.
     "longrope": _rope(
         rope_type="longrope", rope_theta=300.0, original_max_position_embeddings=8,
@@ -218,6 +219,12 @@ PHI3 = of_family("phi3", "Phi3ForCausalLM", _PHI3, {
     ),
     "older-longrope": older(
         dict(rope_parameters=..., rope_theta=1e4, rope_scaling=dict(_FACTORS, type="longrope")),
+        base=dict(original_max_position_embeddings=8, rope_parameters=_LONGROPE),
+    ),
+    "oldest-longrope": older(
+        dict(rope_parameters=..., rope_theta=1e4, rope_scaling=dict(
+            _FACTORS, type="su", original_max_position_embeddings=8,  # which transformers 5 needs
+        )),
         base=dict(original_max_position_embeddings=8, rope_parameters=_LONGROPE),
     ),
 })  # fmt: skip

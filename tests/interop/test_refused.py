@@ -51,6 +51,8 @@ REFUSED = [
         rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=3.0, base=1),
         transformers_version="6.0"), "rope_parameters of "),
     ("phi3", dict(rope_parameters=..., rope_theta=1e4, rope_scaling=dict(type="su")),
+     "must have short_factor"),
+    ("llama", dict(rope_parameters=dict(rope_type="su", rope_theta=1e4)),
      f"rope_type 'su' {ANGLES}"),
     ("phi3", dict(rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=3.0)),
      "the rope_type of Phi-3 must be default or longrope, got 'linear'"),
