@@ -2,14 +2,18 @@
 
 import base64
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import tokenizers
 from tokenizers import models
 
+from jaxformer.errors import DataError
 from jaxformer.text.charsmaps import Charsmap
 
-__all__ = ["LONGEST_MATCH", "WITHOUT_ID", "reading_copy"]
+__all__ = ["LONGEST_MATCH", "WITHOUT_ID", "reading_copy", "require_bounded"]
+
+_MOST_GROWTH = 10_000  # times; published files have 1 to 13
 
 LONGEST_MATCH: dict[str, Any] = {
     "type": "Replace",
@@ -22,6 +26,31 @@ LONGEST_MATCH: dict[str, Any] = {
 WITHOUT_ID = " without id: "
 """What the pieces of a Unigram vocabulary begin with that are read as the unknown token: those of a
 SentencePiece model which the vocabulary of its Transformer lacks. They have the last ids."""
+
+
+def require_bounded(tokenizer: tokenizers.Tokenizer) -> None:
+    """Checks that no text becomes so long that it fills the memory, before any is read or written.
+
+    Raises:
+        DataError: the steps that prepend and replace could make a letter too many of them.
+    """
+    for part in (tokenizer.normalizer, tokenizer.decoder):
+        growth = 1
+        for step in _steps(json.loads(part.__getstate__())) if part is not None else ():
+            growth *= max(1, len(step.get("prepend") or step.get("content") or ""))
+        if growth > _MOST_GROWTH:
+            raise DataError(
+                "the steps of a tokenizer must make a text at most "
+                f"{_MOST_GROWTH:,} times as long, got {growth:,} times; it is damaged, or of a "
+                "stranger"
+            )
+
+
+def _steps(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A step, and those in it."""
+    yield state
+    for inner in (*state.get("normalizers", ()), *state.get("decoders", ())):
+        yield from _steps(inner)
 
 
 def reading_copy(

@@ -17,7 +17,7 @@ from jaxformer.errors import DataError
 from jaxformer.storage import read_regular, write_whole
 from jaxformer.text.charsmaps import Charsmap
 from jaxformer.text.pieces import calls, find_cut, require_known, require_texts
-from jaxformer.text.reading import reading_copy
+from jaxformer.text.reading import reading_copy, require_bounded
 from jaxformer.text.stream_decoder import StreamDecoder
 from jaxformer.text.surrounding_tokens import SurroundingTokens, template_tokens
 from jaxformer.text.token_roles import TokenRoles
@@ -252,7 +252,9 @@ class Tokenizer(Vocabulary):
         """
         try:
             with _panics_as_errors("not a tokenizer in JSON"):
-                return cls(tokenizers.Tokenizer.from_str(text))
+                tokenizer = tokenizers.Tokenizer.from_str(text)
+            require_bounded(tokenizer)
+            return cls(tokenizer)
         except DataError:
             raise
         except Exception as error:  # The library raises nothing more special.

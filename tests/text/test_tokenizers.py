@@ -319,3 +319,19 @@ def test_tokenizer_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="the disk is full"):
         byte_tokenizer().save(path)
     assert path.read_text() == "older"
+
+
+@pytest.mark.parametrize(
+    ("part", "steps"),
+    [
+        ("normalizer", [{"type": "Prepend", "prepend": "x" * 10_001}]),
+        ("normalizer", [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 99}] * 3),
+        ("decoder", [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 999}] * 2),
+    ],
+)
+def test_tokenizer_that_makes_texts_too_long_is_refused(part, steps):
+    state = json.loads(byte_tokenizer().to_json())
+    steps = [*steps, *([state[part]] if state[part] is not None else [])]
+    state[part] = {"type": "Sequence", f"{part}s": steps}
+    with pytest.raises(DataError, match="at most 10,000 times as long, got"):
+        Tokenizer.from_json(json.dumps(state))
