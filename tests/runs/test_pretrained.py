@@ -318,7 +318,7 @@ def test_ids_need_the_hub_and_other_missing_folders_are_runs(monkeypatch, tmp_pa
         local_folder("runs/quickstart")
     monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
     with pytest.raises(ConfigError, match=r'pip install "jaxformer\[hf\]"'):
-        local_folder("owner/model")
+        local_folder("owner/other")
 
 
 def starting(tmp_path, folder, **changes):
