@@ -1,5 +1,6 @@
 """Text as a stream of tokens: documents in memory, a corpus, token files; and in a run folder."""
 
+import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -82,7 +83,7 @@ def require_other_files(paths: Sequence[str], validation_paths: Sequence[str]) -
         DataError: one is, which is named.
     """
     both = (text.text_files(names) for names in (paths, validation_paths))
-    files, others = ({file.resolve() for file in part} for part in both)
+    files, others = ({os.path.realpath(file) for file in part} for part in both)
     if shared := files & others:
         raise DataError(
             "data.validation_paths must be other files than data.paths, got one in both: "
