@@ -185,7 +185,7 @@ class ConfigFields:
         self._left.difference_update(names)
 
     def override(self, **values: Any) -> None:
-        """Sets what holds for fields whatever the file says, as transformers never reads them.
+        """Sets values that hold whatever the file says.
 
         Example:
             >>> fields = ConfigFields({"rope_theta": 5.0}, "config.json")

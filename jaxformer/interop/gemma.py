@@ -10,13 +10,11 @@ from jaxformer.interop.layer_fields import (
     FULL,
     SLIDING,
     layer_keys,
-    layer_windows,
-    positions_of_layers,
     read_layer_types,
     rotary_config,
-    rotary_values,
     window_size,
     write_layer_types,
+    write_rotary_by_type,
 )
 from jaxformer.interop.layouts import same
 from jaxformer.interop.llama import (
@@ -136,15 +134,9 @@ def _read_gemma3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
 
 
 def _write_gemma3(model: ModelConfig) -> dict[str, Any]:
-    windows, schemes = layer_windows(model), positions_of_layers(model)
-    by_type = {
-        FULL if window is None else SLIDING: rotary_values(scheme, model.key_dim)
-        for window, scheme in zip(windows, schemes, strict=True)
-    }
-    default = next(iter(by_type.values()))
     return _write_gemma(model) | {
         "final_logit_softcapping": model.logit_softcap,
-        "rope_parameters": {FULL: default, SLIDING: default} | by_type,
+        "rope_parameters": write_rotary_by_type(model),
     }
 
 

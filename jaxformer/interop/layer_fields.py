@@ -36,6 +36,7 @@ __all__ = [
     "window_size",
     "write_layer_types",
     "write_rotary",
+    "write_rotary_by_type",
     "write_window",
 ]
 
@@ -144,6 +145,16 @@ def write_rotary(model: ModelConfig) -> dict[str, Any]:
     """`rope_parameters` of a model, all of whose rotated layers are rotated alike."""
     rotated = [each for each in positions_of_layers(model) if each.kind != "none"]
     return rotary_values(rotated[0] if rotated else RotaryConfig(), model.key_dim)
+
+
+def write_rotary_by_type(model: ModelConfig) -> dict[str, Any]:
+    """`rope_parameters` of a model whose layers with a window are rotated in their own way."""
+    by_type = {
+        FULL if window is None else SLIDING: rotary_values(scheme, model.key_dim)
+        for window, scheme in zip(layer_windows(model), positions_of_layers(model), strict=True)
+    }
+    default = next(iter(by_type.values()))  # of a type that no layer has
+    return {FULL: default, SLIDING: default} | by_type
 
 
 def rotary_values(positions: PositionsConfig, head_dim: int) -> dict[str, Any]:

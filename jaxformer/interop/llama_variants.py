@@ -11,14 +11,12 @@ from jaxformer.interop.layer_fields import (
     FULL,
     SLIDING,
     layer_keys,
-    layer_windows,
     one_window,
-    positions_of_layers,
     read_layer_types,
     rotary_config,
-    rotary_values,
     window_size,
     write_layer_types,
+    write_rotary_by_type,
     write_window,
 )
 from jaxformer.interop.layouts import dense, linear, same
@@ -129,14 +127,8 @@ def _read_olmo3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
 
 
 def _write_olmo3(model: ModelConfig) -> dict[str, Any]:
-    by_type = {
-        FULL if window is None else SLIDING: rotary_values(scheme, model.key_dim)
-        for window, scheme in zip(layer_windows(model), positions_of_layers(model), strict=True)
-    }
-    default = next(iter(by_type.values()))
-    return _write_olmo2(model) | write_layer_types(model, 4096) | {
-        "rope_parameters": {FULL: default, SLIDING: default} | by_type
-    }  # fmt: skip
+    rotary = {"rope_parameters": write_rotary_by_type(model)}
+    return _write_olmo2(model) | write_layer_types(model, 4096) | rotary
 
 
 def _read_starcoder2(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:

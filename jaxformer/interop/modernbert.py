@@ -12,11 +12,10 @@ from jaxformer.interop.layer_fields import (
     FULL,
     SLIDING,
     layer_keys,
-    positions_of_layers,
     read_layer_types,
     rotary_config,
-    rotary_values,
     write_layer_types,
+    write_rotary_by_type,
 )
 from jaxformer.interop.layouts import Layout, dense, linear, norm, same
 from jaxformer.interop.plain_fields import PlainFields, read_plain, write_plain
@@ -82,7 +81,8 @@ def _read(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
         )
         for name, base in bases.items()
     )
-    size = fields.take("local_attention", int, 128) // 2
+    both_sides = fields.take("local_attention", int, 128)
+    size = fields.take("sliding_window", int, both_sides // 2)
     near = read_layer_types(fields, [layer % every != 0 for layer in range(depth)])
     windowed = LayerConfig(local_window_size=size, positions=local)
     layers = [windowed if is_near else LayerConfig() for is_near in near]
@@ -109,16 +109,11 @@ def _read(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
 
 def _write(model: ModelConfig) -> dict[str, Any]:
     types = write_layer_types(model)
-    by_type = {
-        name: rotary_values(scheme, model.key_dim)
-        for name, scheme in zip(types["layer_types"], positions_of_layers(model), strict=True)
-    }
-    default = next(iter(by_type.values()))
     window = types["sliding_window"]
     return write_plain(model, _FIELDS) | {
         "layer_types": types["layer_types"],
         "local_attention": 128 if window is None else 2 * (window - 1),
-        "rope_parameters": {FULL: default, SLIDING: default} | by_type,
+        "rope_parameters": write_rotary_by_type(model),
         "norm_bias": model.has_bias("norm"),
         "attention_bias": model.has_bias("qkv"),
         "mlp_bias": model.has_bias("feed_forward"),

@@ -140,6 +140,12 @@ def test_rope_theta_of_an_older_gpt_neox_is_not_read(tmp_path):
     assert config.positions == RotaryConfig(base=900.0, rotary_dim=8) and config.key_dim == 16
 
 
+def test_window_of_one_side_of_modernbert_wins_over_that_of_both(tmp_path):
+    write_changed(tmp_path, "modernbert", {"local_attention": 8, "sliding_window": 3})
+    config = load_huggingface(tmp_path).config
+    assert {layer.local_window_size for layer in config.layer_overrides} == {None, 3}
+
+
 def test_other_name_of_a_field_wins_over_its_own(tmp_path):
     write_changed(tmp_path, "gpt2", {"n_layer": 7, "num_hidden_layers": 3})
     assert load_huggingface(tmp_path).config.num_layers == 3
