@@ -77,7 +77,8 @@ def _read(fields: ConfigFields) -> dict[str, Any]:
     return values | {
         "architecture": "encoder_decoder",
         "activation": fields.choose("activation_function", OLDER, "gelu"),
-        "output_bias": True,
+        # A constant of 0 in most models; files of the base model have none.
+        "output_bias": fields.has_tensor("final_logits_bias"),
     }
 
 
@@ -144,11 +145,11 @@ def _write_m2m100(model: ModelConfig) -> dict[str, Any]:
 
 
 def _family(
-    model_type: str, name: str, read: Any, write: Any, ignored: tuple[str, ...] = ()
+    model_type: str, names: tuple[str, ...], read: Any, write: Any, ignored: tuple[str, ...] = ()
 ) -> Family:
     return Family(
-        model_type=model_type, classes={name: "encoder_decoder"}, read=read, write=write,
-        tensors=_TENSORS, prefix="model.", ignored=ignored, copies=_COPIES,
+        model_type=model_type, classes=dict.fromkeys(names, "encoder_decoder"), read=read,
+        write=write, tensors=_TENSORS, prefix="model.", ignored=ignored, copies=_COPIES,
         auto_class="AutoModelForSeq2SeqLM",
     )  # fmt: skip
 
@@ -161,11 +162,14 @@ _STATIC = tuple(
 )
 _VERSIONS = ("model.encoder.version", "model.decoder.version")
 BART_FAMILIES = (
-    _family("marian", "MarianMTModel", _read_marian, _write_marian, _STATIC),
-    _family("bart", "BartForConditionalGeneration", _read_bart, _write, _VERSIONS),
-    _family("mbart", "MBartForConditionalGeneration", _read_mbart, _write, _VERSIONS),
+    _family("marian", ("MarianMTModel",), _read_marian, _write_marian, _STATIC),
+    # The base model is all but the output projection, which is the embedding table.
     _family(
-        "m2m_100", "M2M100ForConditionalGeneration", _read_m2m100, _write_m2m100,
+        "bart", ("BartForConditionalGeneration", "BartModel"), _read_bart, _write, _VERSIONS
+    ),
+    _family("mbart", ("MBartForConditionalGeneration",), _read_mbart, _write, _VERSIONS),
+    _family(
+        "m2m_100", ("M2M100ForConditionalGeneration",), _read_m2m100, _write_m2m100,
         (*_STATIC, *_VERSIONS),
     ),
 )  # fmt: skip

@@ -30,7 +30,8 @@ _INERT = frozenset({
     "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "output_scores",
     "return_dict_in_generate", "forced_bos_token_id", "forced_eos_token_id",
     "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens",
-    "begin_suppress_tokens", "decoder_start_token_id", "tf_legacy_loss", "id2label", "label2id",
+    "begin_suppress_tokens", "decoder_start_token_id", "force_bos_token_to_be_generated",
+    "tf_legacy_loss", "id2label", "label2id",
 })  # fmt: skip
 
 # Fields that transformers knows of every config, with the only value that is supported.

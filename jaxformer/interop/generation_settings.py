@@ -106,6 +106,8 @@ def read_special_tokens(
         role = name.removesuffix("_token_id")
         if fields.values.get(name) is None and tokenizer is not None and role in names:
             fields.values[name] = _id_of(tokenizer, names[role], role)
+    if not is_there and fields.flag("force_bos_token_to_be_generated"):  # in older files of BART
+        fields.values["forced_bos_token_id"] = fields.values.get("bos_token_id")
     eos = fields.ids("eos_token_id")
     sampling, search = _strategy(fields)
     return SpecialTokens(

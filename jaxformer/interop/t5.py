@@ -139,10 +139,10 @@ def _write_t5(model: ModelConfig) -> dict[str, Any]:
     return _write(model) | {"scale_decoder_outputs": model.logit_scale is not None}
 
 
-def _family(model_type: str, name: str, read: Any, write: Any) -> Family:
+def _family(model_type: str, names: tuple[str, ...], read: Any, write: Any) -> Family:
     return Family(
-        model_type=model_type, classes={name: "encoder_decoder"}, read=read, write=write,
-        tensors=_TENSORS,
+        model_type=model_type, classes=dict.fromkeys(names, "encoder_decoder"), read=read,
+        write=write, tensors=_TENSORS,
         # Files of older versions have a table that is never used.
         ignored=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
         copies=dict.fromkeys(
@@ -154,6 +154,7 @@ def _family(model_type: str, name: str, read: Any, write: Any) -> Family:
 
 
 T5_FAMILIES = (
-    _family("t5", "T5ForConditionalGeneration", _read_t5, _write_t5),
-    _family("mt5", "MT5ForConditionalGeneration", _read_mt5, _write),
+    # The second is the name of the same class in older files.
+    _family("t5", ("T5ForConditionalGeneration", "T5WithLMHeadModel"), _read_t5, _write_t5),
+    _family("mt5", ("MT5ForConditionalGeneration",), _read_mt5, _write),
 )

@@ -56,6 +56,17 @@ def test_marian_has_a_beam_search_and_a_token_that_is_never_generated(tmp_path):
     )
 
 
+def test_older_summarizer_begins_with_the_token_that_its_config_only_names_as_the_first(tmp_path):
+    older = {"force_bos_token_to_be_generated": True, "bos_token_id": 7}
+    assert read(tmp_path, None, older).forced_first == 7
+    assert read(
+        tmp_path, None, older | {"force_bos_token_to_be_generated": False}
+    ) == SpecialTokens(bos=7, sampling=GREEDY)
+    ignore = ("force_bos_token_to_be_generated",)
+    assert read(tmp_path, None, older, ignore=ignore).forced_first is None
+    assert read(tmp_path, {}, older).forced_first is None  # as in transformers
+
+
 def test_summarizer_repeats_no_ngrams_and_does_not_end_early(tmp_path):
     bart = {
         "num_beams": 4, "no_repeat_ngram_size": 3, "min_length": 56, "max_length": 142,

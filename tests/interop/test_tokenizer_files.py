@@ -150,3 +150,11 @@ def test_model_of_another_kind_is_refused(tmp_path):
     (tmp_path / "sentencepiece.bpe.model").write_bytes((FOLDER / "t5.model").read_bytes())
     with pytest.raises(CheckpointError, match="must begin with the pieces <unk>, <s> and </s>"):
         load(tmp_path)
+
+
+def test_sentencepiece_file_of_an_unknown_kind_is_refused_by_its_name(tmp_path):
+    tokenizer_folders.xlm_roberta(tmp_path)
+    (tmp_path / "tokenizer_config.json").unlink()
+    with pytest.raises(CheckpointError, match="is of a CamembertTokenizer, which is not known"):
+        load_tokenizers(tmp_path, "camembert")
+    assert load_tokenizers(tmp_path, "xlm-roberta") is not None

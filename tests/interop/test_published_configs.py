@@ -1,0 +1,244 @@
+"""`config.json` of published models: each is read as what the model is, or refused with a cause.
+
+The files were put together from public copies and from memory; their fields and values count, not
+their form. The numbers of parameters are those that model cards and the hub say.
+"""
+
+import dataclasses
+import json
+import math
+import pathlib
+import re
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer.config import ModelConfig
+from jaxformer.errors import ConfigError
+from jaxformer.interop import FAMILIES, load_huggingface
+from jaxformer.interop.config_fields import ConfigFields
+from jaxformer.interop.families import family_of, model_class
+from jaxformer.interop.safetensors_files import LazyTensor, write_tensors
+from jaxformer.models.init_shapes import init_shapes
+from tests.interop.golden import read_golden
+
+FOLDER = pathlib.Path("tests/interop")
+CONFIGS = json.loads((FOLDER / "published_configs.json").read_text())
+PARAMETERS = json.loads((FOLDER / "published_parameters.json").read_text())
+
+CLASSES = "architectures must be one of "
+ONE_SCORE = "num_classes must be at least 2, got num_classes=1"  # the score of a reranker
+REFUSED = {
+    "facebook/opt-350m": "word_embed_proj_dim=512 changes what the model computes",
+    "tiiuae/falcon-rw-1b": "alibi=True changes what the model computes",
+    "facebook/bart-large-mnli": f"{CLASSES}BartForConditionalGeneration, ",
+    "allenai/scibert_scivocab_uncased": f"{CLASSES}BertForMaskedLM, ",  # it names none
+    "cross-encoder/ms-marco-MiniLM-L-6-v2": ONE_SCORE,
+    "BAAI/bge-reranker-base": ONE_SCORE,
+}
+READ = [name for name in CONFIGS if name not in REFUSED]
+# One of each family and of each class is counted on every Python.
+_COUNTED = {
+    str([CONFIGS[name][key] for key in ("model_type", "architectures")]): name
+    for name in reversed(PARAMETERS)
+}
+COUNTED = [
+    pytest.param(name, marks=() if name in _COUNTED.values() else pytest.mark.once)
+    for name in PARAMETERS
+]
+
+# Fields that are named in a warning; no code of transformers 5.23 reads them of these models.
+_POOLER = (
+    "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
+    "pooler_size_per_head", "pooler_type",
+)  # fmt: skip
+NOT_READ = {
+    "gpt2": {"n_special", "output_past", "predict_special_tokens"},
+    "gpt_neox": {"attention_probs_dropout_prob", "custom_pipelines", "hidden_dropout_prob"},
+    "llama": {
+        "internal_version", "is_llama_config", "max_sequence_length", "rope_interleaved",
+        "transformers.js_config",
+    },
+    "qwen2": {"use_mrope"},
+    "qwen3": {"attn_factor"},  # of rope_scaling, where attention_factor is read
+    "smollm3": {"max_window_layers", "pretraining_tp"},
+    "phi3": {"attention_bias", "full_attn_mod", "interpolate_factor", "lm_head_bias", "mlp_bias"},
+    "gemma2": {"sliding_window_size"},
+    "starcoder2": {
+        "attention_softmax_in_fp32", "layer_norm_epsilon", "mlp_type", "norm_type",
+        "scale_attention_softmax_in_fp32", "scale_attn_weights",
+    },
+    "bert": {*_POOLER, "output_past", "sbert_ce_default_activation_function"},
+    "xlm-roberta": {"output_past"},
+    "camembert": {"output_past"},
+    "bart": {"output_past", "replacing_rate", "student_decoder_layers", "student_encoder_layers"},
+    "mbart": {"output_past"},
+}  # fmt: skip
+
+# Names that a number has in the files, the first that is there counting.
+NAMES = {
+    "vocab_size": ("decoder_vocab_size", "vocab_size"),
+    "num_layers": (
+        "decoder_layers", "num_decoder_layers", "n_layer", "n_layers", "num_hidden_layers",
+        "num_layers",
+    ),
+    "d_model": ("d_model", "n_embd", "dim", "hidden_size"),
+    "num_heads": ("decoder_attention_heads", "n_head", "n_heads", "num_attention_heads",
+                  "num_heads"),
+    "max_len": ("n_positions", "max_position_embeddings"),
+    "d_ff": ("decoder_ffn_dim", "ffn_dim", "hidden_dim", "ffn_hidden_size", "intermediate_size",
+             "d_ff"),
+}  # fmt: skip
+TABLES_WITHOUT_TWO_ROWS = {  # positions that no token has: tables here are two rows shorter
+    "opt": 1, "roberta": 1, "xlm-roberta": 1, "camembert": 1, "bart": 2, "mbart": 2,
+}  # fmt: skip
+BEHIND_PADDING = {"roberta", "xlm-roberta", "camembert"}
+LEARNED = {"gpt2", "opt", "bert", "distilbert", *TABLES_WITHOUT_TWO_ROWS}
+SINES = {"marian", "m2m_100"}
+RELATIVE = {"t5", "mt5"}
+
+
+def tensors_of(name):
+    """Names of tensors that tell what a config does not."""
+    untied = re.search("flan|v1_1|mt5", name) is not None
+    return ("lm_head.weight",) if untied else ()
+
+
+def read(name):
+    """Kind, config and warnings of a published model."""
+    values = CONFIGS[name]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        family, kind = family_of(values, "config.json")
+        fields = ConfigFields(values, "config.json", tensors=tensors_of(name))
+        config = ModelConfig(**family.read(fields, kind))
+        fields.finish()
+    return kind, config, [str(each.message) for each in caught]
+
+
+def first(values, names):
+    return next((values[name] for name in names if values.get(name) is not None), None)
+
+
+def test_published_configs_are_of_every_family():
+    assert len(CONFIGS) >= 60
+    assert {values["model_type"] for values in CONFIGS.values()} == set(FAMILIES)
+    assert REFUSED.keys() | PARAMETERS.keys() <= CONFIGS.keys()
+
+
+@pytest.mark.parametrize("name", READ)
+def test_published_config_is_read(name):
+    values, (_, config, messages) = CONFIGS[name], read(name)
+    found = dataclasses.asdict(config)
+    family = values["model_type"]
+    expected = {key: first(values, names) for key, names in NAMES.items()}
+    if family in BEHIND_PADDING:
+        expected["max_len"] -= 2
+    if family in RELATIVE:
+        expected["max_len"] = 512  # the length of pre-training, which the files need not say
+    if family == "qwen3_moe":
+        found["d_ff"] = config.experts.d_ff
+        expected["d_ff"] = values["moe_intermediate_size"]
+    if expected["d_ff"] is None or expected["max_len"] is None:
+        expected = {key: each for key, each in expected.items() if each is not None}
+    assert {key: found[key] for key in expected} == expected
+    kind = config.positions if isinstance(config.positions, str) else config.positions.kind
+    groups = {"learned": LEARNED, "sinusoidal": SINES, "relative": RELATIVE}
+    assert kind == next((each for each, types in groups.items() if family in types), "rotary")
+    ignored = [each.split(": ignored ")[1].split(", which")[0] for each in messages]
+    named = {field for each in ignored for field in each.split(", ")}
+    assert named <= NOT_READ.get(family, set())
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_published_model_has_the_number_of_parameters_of_its_card(name):
+    kind, config, _ = read(name)
+    family = CONFIGS[name]["model_type"]
+    config = dataclasses.replace(config, layer_execution="scan", output_bias=kind == "masked")
+    tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
+    inputs = (tokens, tokens) if kind == "encoder_decoder" else (tokens,)
+    shapes = init_shapes(model_class(kind)(config), *inputs)
+    count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
+    count += TABLES_WITHOUT_TWO_ROWS.get(family, 0) * 2 * config.d_model
+    if family == "marian":  # tables of sines, which are computed here
+        count += 2 * config.max_len * config.d_model
+    assert count == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_published_config_is_refused_with_its_cause(name):
+    with pytest.raises(ConfigError, match=re.escape(REFUSED[name])):
+        read(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "windows"),
+    [
+        ("mistralai/Mistral-7B-v0.1", [4096] * 32),
+        ("mistralai/Mistral-7B-Instruct-v0.2", [None] * 32),
+        ("Qwen/Qwen2.5-7B-Instruct", [None] * 28),
+        ("microsoft/Phi-3-mini-4k-instruct", [2047] * 32),
+        ("google/gemma-2-2b", [4096, None] * 13),
+        ("google/gemma-3-1b-it", ([512] * 5 + [None]) * 4 + [512] * 2),
+        ("google/gemma-3-270m", ([512] * 5 + [None]) * 3),
+        ("allenai/Olmo-3-1025-7B", ([4096] * 3 + [None]) * 8),
+        ("bigcode/starcoder2-3b", [4096] * 30),
+        ("answerdotai/ModernBERT-base", [None, 65, 65] * 7 + [None]),
+    ],
+)
+def test_published_windows_are_of_the_layers_that_have_them(name, windows):
+    _, config, _ = read(name)
+    size = config.local_window_size
+    sizes = [each.local_window_size or size for each in config.layer_overrides]
+    assert [None if each is None else each + 1 for each in sizes] == windows
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "width", "scaling"),
+    [
+        ("EleutherAI/pythia-70m", 1e4, 16, None),
+        ("EleutherAI/gpt-neox-20b", 1e4, 24, None),
+        ("huggyllama/llama-7b", 1e4, None, None),
+        ("lmsys/vicuna-7b-v1.5-16k", 1e4, None, dict(kind="linear", factor=4.0)),
+        ("meta-llama/Meta-Llama-3-8B", 5e5, None, None),
+        ("meta-llama/Llama-3.2-1B", 5e5, None, dict(kind="llama3", factor=32.0)),
+        ("microsoft/phi-4", 2.5e5, None, None),
+        ("microsoft/Phi-3.5-mini-instruct", 1e4, None, dict(kind="longrope", factor=32.0)),
+        ("microsoft/Phi-4-mini-instruct", 1e4, 96, dict(kind="longrope", factor=32.0)),
+        ("deepseek-ai/DeepSeek-R1-0528-Qwen3-8B", 1e6, None,
+         dict(kind="yarn", factor=4.0, original_max_len=32_768)),
+        ("arcee-ai/AFM-4.5B", 1e4, None, dict(kind="yarn", factor=20.0, original_max_len=4096)),
+        ("tiiuae/falcon-11B", 500_042.0, None, None),
+    ],
+)  # fmt: skip
+def test_published_rotary_positions_are_those_of_the_file(name, base, width, scaling):
+    positions = read(name)[1].positions
+    assert (positions.base, positions.rotary_dim) == (base, width)
+    found = None if positions.scaling is None else dataclasses.asdict(positions.scaling)
+    assert found is None if scaling is None else found | scaling == found
+
+
+def test_published_layers_without_positions_are_each_fourth():
+    layers = read("HuggingFaceTB/SmolLM3-3B")[1].layer_overrides
+    kinds = [each.positions is not None and each.positions.kind for each in layers]
+    assert kinds == [False, False, False, "none"] * 9
+
+
+def test_base_model_of_bart_is_read_without_the_bias_that_its_file_lacks(tmp_path):
+    golden = read_golden("bart")
+    head = {"final_logits_bias", "lm_head.weight"}
+    arrays = {
+        name.removeprefix("model."): LazyTensor.of(golden.tensor(name))
+        for name in golden.shapes.keys() - head
+    }
+    write_tensors(tmp_path / "base", arrays)
+    values = golden.config | {"architectures": ["BartModel"]}
+    (tmp_path / "base" / "config.json").write_text(json.dumps(values))
+    golden.write(tmp_path)
+    base, whole = (load_huggingface(folder) for folder in (tmp_path / "base", tmp_path))
+    assert dataclasses.replace(base.config, output_bias=True) == whole.config
+    del whole.params["embedding"]["output_bias"]
+    jax.tree.map(np.testing.assert_array_equal, base.params, whole.params)
