@@ -1,12 +1,11 @@
 """Settings that every test runs under: 8 fake CPU devices, and no silent broadcasting.
 
-And the runs that several files of tests look at, each trained once: (run folder, what was printed).
+And the runs that several files of tests look at: (run folder, what was printed).
 """
 
 import atexit
 import importlib.metadata
 import os
-import re
 import shutil
 import tempfile
 
@@ -16,13 +15,14 @@ _FAST_COMPILING += " --xla_cpu_parallel_codegen_split_count=1"  # one module of 
 if importlib.metadata.version("jaxlib") < "0.11":  # which has no such flag, and aborts at it
     _FAST_COMPILING += " --xla_cpu_use_fusion_emitters=false"
 
-# The first process sets what its workers, and the processes that tests start, inherit. A program
-# that several tests use is compiled once, and tokens are kept in no folder of the developer's.
+# The first process sets what its workers, and the processes that tests start, inherit. Tokens are
+# kept in no folder of the developer's, and programs only where JAX_COMPILATION_CACHE_DIR says so:
+# then the next time takes half as long.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FAST_COMPILING}"
     _folder = tempfile.mkdtemp(prefix="jaxformer-tests-")
     atexit.register(shutil.rmtree, _folder, ignore_errors=True)
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = f"{_folder}/programs"
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", f"{_folder}/programs")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["XDG_CACHE_HOME"] = f"{_folder}/cache"
 
@@ -35,53 +35,36 @@ jax.config.update("jax_default_matmul_precision", "highest")
 jax.config.update("jax_traceback_in_locations_limit", 0)  # which nothing reads, and lowering writes
 
 
-_ASKS_FOR_A_SHARED_RUN = re.compile(
-    r"def \w+\([^)]*\b(translation_run|classification_run|masked_run|trained)\b"
-)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    """With --dist loadfile one worker gets all files that look at a shared run, and trains it."""
-    from xdist.scheduler import LoadFileScheduling
-
-    if config.getvalue("dist") != "loadfile":
-        return None
-    files = [*(config.rootpath / "tests").rglob("test_*.py")]
-    shared = {
-        path.relative_to(config.rootpath).as_posix()
-        for path in files
-        if _ASKS_FOR_A_SHARED_RUN.search(path.read_text(encoding="utf-8"))
-    }
-
-    class Scheduling(LoadFileScheduling):
-        def _split_scope(self, nodeid):
-            file = super()._split_scope(nodeid)
-            return "files with a shared run" if file in shared else file
-
-    return Scheduling(config, log)
-
-
 @pytest.fixture(scope="session")
 def translation_run(tmp_path_factory):
     from tests.runs import test_translation, tiny
 
-    return tiny.finish(test_translation.full_config(tmp_path_factory.mktemp("translation")))
+    return tiny.share(
+        tmp_path_factory,
+        "translation",
+        lambda folder: tiny.finish(test_translation.full_config(folder)),
+    )
 
 
 @pytest.fixture(scope="session")
 def classification_run(tmp_path_factory):
     from tests.runs import test_classification, tiny
 
-    folder = tmp_path_factory.mktemp("classification")
-    return tiny.finish(test_classification.config(folder, training=test_classification.TRAINING))
+    def train(folder):
+        return tiny.finish(
+            test_classification.config(folder, training=test_classification.TRAINING)
+        )
+
+    return tiny.share(tmp_path_factory, "classification", train)
 
 
 @pytest.fixture(scope="session")
 def masked_run(tmp_path_factory):
     from tests.runs import test_masked, tiny
 
-    return tiny.finish(test_masked.full_config(tmp_path_factory.mktemp("masked")))
+    return tiny.share(
+        tmp_path_factory, "masked", lambda folder: tiny.finish(test_masked.full_config(folder))
+    )
 
 
 @pytest.fixture(scope="module", autouse=True)

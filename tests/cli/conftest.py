@@ -1,19 +1,15 @@
 """The run of a language model that several files of tests look at."""
 
-import contextlib
-import io
-
 import pytest
 
-from jaxformer.cli import main
 from tests.cli.commands import write_config
+from tests.runs import tiny
 
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
     """A finished run: its folder of everything, and what the command printed."""
-    folder = tmp_path_factory.mktemp("cli")
-    config, out = write_config(folder), io.StringIO()
-    with contextlib.redirect_stdout(out):
-        main(["train", str(config)])
-    return folder, out.getvalue()
+    run, printed = tiny.share(
+        tmp_path_factory, "language", lambda folder: tiny.print_of_training(write_config(folder))
+    )
+    return run.parent, printed

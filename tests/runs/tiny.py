@@ -2,9 +2,12 @@
 
 import contextlib
 import dataclasses
+import fcntl
 import io
 import json
+import os
 import pathlib
+import shutil
 
 import jax
 import numpy as np
@@ -19,6 +22,7 @@ from jaxformer.config import (
     TokenizerConfig,
     TrainingConfig,
     config_to_toml,
+    load_config,
 )
 from jaxformer.runs.folder import write_folder_manifest
 
@@ -135,17 +139,48 @@ def figures(folder, name):
     return {one["step"]: one[name] for one in metrics(folder) if name in one}
 
 
-def finish(config):
-    """Trains by the command line, deletes what it was trained on, and returns what it printed."""
-    folder = pathlib.Path(config.out).parent
-    (folder / "tiny.toml").write_text(config_to_toml(config), encoding="utf-8")
+def print_of_training(path):
+    """Trains a config file by the command line, and returns what was printed."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        main(["train", str(folder / "tiny.toml")])
+        main(["train", str(path)])
+    return out.getvalue()
+
+
+def finish(config):
+    """Trains by the command line, deletes what it was trained on, and returns what it printed."""
+    path = pathlib.Path(config.out).parent / "tiny.toml"
+    path.write_text(config_to_toml(config), encoding="utf-8")
+    printed = print_of_training(path)
     for path in (*config.data.paths, config.tokenizer.word_vectors):
         if path is not None:
             pathlib.Path(path).unlink()
-    return folder / "run", out.getvalue()
+    return printed
+
+
+def share(factory, name, train):
+    """A finished run in a folder of this worker's own, and what its training printed.
+
+    The first worker that asks for a run trains it while the others wait. Each gets a copy, which
+    its tests may change. `train` makes run/ and tiny.toml in a folder.
+    """
+    session = factory.getbasetemp()
+    session = session.parent if "PYTEST_XDIST_WORKER" in os.environ else session
+    first, own = session / name, factory.mktemp(f"own_{name}")
+    with open(session / f"{name}.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not first.exists():
+            made = factory.mktemp(f"made_{name}")
+            (made / "printed.txt").write_text(train(made), encoding="utf-8")
+            made.rename(first)
+    shutil.copytree(first, own, dirs_exist_ok=True)
+    trained_at = load_config(own / "tiny.toml").out.removesuffix("/run")
+    for path in (own / "printed.txt", own / "tiny.toml", own / "run" / "config.toml"):
+        path.write_text(
+            path.read_text(encoding="utf-8").replace(trained_at, str(own)), encoding="utf-8"
+        )
+    write_folder_manifest(own / "run")
+    return own / "run", (own / "printed.txt").read_text(encoding="utf-8")
 
 
 def leaf(params):
