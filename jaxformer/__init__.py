@@ -6,7 +6,9 @@ than JAX itself.
 
 import importlib
 from types import ModuleType
-from typing import TYPE_CHECKING
+
+# That of typing, whose import would put off the moment from which the command line catches signals.
+TYPE_CHECKING = False
 
 __version__ = "0.1.0"
 

@@ -1,8 +1,7 @@
 """The process of the command line: signals are caught before anything else is imported."""
 
+import signal
 import sys
-
-from jaxformer import stopping
 
 __all__ = ["main"]
 
@@ -13,6 +12,10 @@ def main() -> None:
     Raises:
         SystemExit: as `jaxformer.cli.main` does; with 128 + its number for a signal, in any phase.
     """
+    # Until they are caught, SIGINT ends the process as SIGTERM does: without a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from jaxformer import stopping
+
     signals = stopping.install()
     if sys.argv[1:2] == ["train"]:
         signals.note = stopping.saved_note()
@@ -23,11 +26,16 @@ def main() -> None:
             signals.leave()
     except BaseException as error:
         signals.leave()
-        # Whatever it is: a library that was cut short may have made another error of it.
-        if signals.received is None or isinstance(error, SystemExit):
+        if signals.received is None:
             raise
-        signals.say(signals.received)
-        sys.exit(128 + signals.received)
+        status = 128 + signals.received
+        if not isinstance(error, SystemExit):
+            # Whatever it is: a library that was cut short may have made another error of it.
+            signals.say(signals.received)
+        elif error.code != status:
+            raise
+        signals.exit_status = status
+        sys.exit(status)
 
 
 def _run_command() -> None:

@@ -213,3 +213,67 @@ def test_c_code_that_shows_why_it_cannot_import_shows_nothing_of_a_signal():
     for error, seen in (("stopping.Stopped(15)", False), ("ValueError(7)", True)):
         *_, said = run(in_command(textwrap.dedent(shows).format(error=error)))
         assert ("Traceback" in said) == seen
+
+
+@pytest.mark.once
+def test_signal_in_an_import_ends_the_process_without_an_exception(tmp_path):
+    """Which C++ that makes a module would not survive; but the watcher saves what there is."""
+    (tmp_path / "loading.py").write_text(
+        "import signal\n"
+        "try:\n    signal.raise_signal(signal.SIGTERM)\n"
+        "except BaseException:\n    print('raised')\n"
+    )
+    work = f"sys.path.insert(0, {str(tmp_path)!r})\nimport loading\nstuck()"
+    status, seconds, out, error = run(in_command(work))
+    assert status == 143 and seconds < 1.5 and out == "ready\nnot flushed\n"
+    assert error == "jaxformer: stopped by SIGTERM at step 3; the same command goes on\n"
+    program = f"""
+def work():
+{textwrap.indent(work, "    ")}
+
+with stopping.finishing() as signals:
+    stopping.signals._GRACE = 0.05
+    signals.cut_short(work, save=lambda: print("saved"))
+"""
+    assert run(program)[::2] == (143, "ready\nnot flushed\nsaved\n")
+
+
+def run_main(program):
+    """Runs a program that changes what the command is, and then the command line."""
+    words = [sys.executable, "-c", f"{program}\nfrom jaxformer.__main__ import main; main()"]
+    return subprocess.run(words, capture_output=True, text=True, timeout=20)
+
+
+@pytest.mark.once
+def test_process_that_a_signal_stops_ends_before_python_takes_modules_apart():
+    """C++ whose work was cut short may not survive it; what is registered for the exit runs."""
+    done = run_main("""
+import atexit, os, signal
+import jaxformer.cli
+
+class Unsafe:
+    def __del__(self, abort=os.abort):
+        abort()
+
+def command():
+    atexit.register(print, "cleaned up")
+    signal.raise_signal(signal.SIGTERM)
+
+unsafe, jaxformer.cli.main = Unsafe(), command
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (143, "cleaned up\n", "")
+
+
+@pytest.mark.once
+def test_interrupt_before_signals_are_caught_shows_no_traceback():
+    done = run_main("""
+import signal, sys
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "jaxformer.stopping":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+""")
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")

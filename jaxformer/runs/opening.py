@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from jaxformer.config import MeshConfig
-from jaxformer.errors import ConfigError
+from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.memory import require_memory
 from jaxformer.runs import folder as files
 from jaxformer.runs.chat import with_chat_template
@@ -93,10 +93,24 @@ def open_run(
             f"base is for a run with LoRA, got {base} for {folder}, which has all of its weights; "
             "leave it out"
         )
-    with Checkpoints(folder / files.CHECKPOINTS, read_only=True) as checkpoints:
-        chosen = checkpoints.require_step(step)
-    params = stored_params(opened, folder, chosen, runner, base)
+    params, chosen = _load_params(opened, folder, step, runner, base)
     return Run(folder, opened, params, chosen, runner)
+
+
+def _load_params(
+    task: Task, folder: pathlib.Path, step: int | None, runner: Runner,
+    base: str | os.PathLike[str] | None,
+) -> tuple[Any, int]:  # fmt: skip
+    """Loads a checkpoint: the best, until one is not removed by a training before it is read."""
+    path = folder / files.CHECKPOINTS
+    while True:
+        with Checkpoints(path, read_only=True) as checkpoints:
+            chosen = checkpoints.require_step(step)
+        try:
+            return stored_params(task, folder, chosen, runner, base), chosen
+        except CheckpointError:
+            if step is not None or os.path.lexists(path / str(chosen)):
+                raise
 
 
 def _refuse(path: str | pathlib.Path, kind: str, other: str, **options: Any) -> None:

@@ -47,5 +47,6 @@ def verify_run(path: str | pathlib.Path) -> list[Verified]:
     if checkpoints.is_dir():
         for step in checkpoint_steps(checkpoints):
             damage = checkpoint_damage(checkpoints / str(step))
-            found.append(Verified(f"{CHECKPOINTS}/{step}", damage))
+            if damage is None or os.path.lexists(checkpoints / str(step)):  # a training removes it
+                found.append(Verified(f"{CHECKPOINTS}/{step}", damage))
     return found

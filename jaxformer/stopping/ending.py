@@ -6,7 +6,7 @@ import sys
 import threading
 from typing import NoReturn
 
-__all__ = ["end_process", "exit_now", "write_line"]
+__all__ = ["end_process", "exit_now", "flush", "write_line"]
 
 
 standard_error = 2
@@ -29,14 +29,15 @@ def exit_now(status: int) -> NoReturn:
     """Ends the process at once; no `finally` runs, and no lock of another thread is waited for."""
     with contextlib.suppress(RuntimeError):  # no thread can be started at the very end
         # Another thread may hold the buffer, or nobody read the pipe: so it has half a second.
-        flushing = threading.Thread(target=_flush, daemon=True)
+        flushing = threading.Thread(target=flush, daemon=True)
         flushing.start()
         flushing.join(0.5)
     _show_cursor()
     os._exit(status)
 
 
-def _flush() -> None:
+def flush() -> None:
+    """Writes what Python still holds of the output; waits for a reader, without an error."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, RuntimeError, ValueError, AttributeError):
             stream.flush()

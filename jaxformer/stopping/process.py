@@ -1,5 +1,6 @@
 """The signals of the process, where that is all jaxformer's, and what is said of a stopped one."""
 
+import atexit
 import contextlib
 import os
 import sys
@@ -63,6 +64,7 @@ def install() -> StopSignals:
     sys.unraisablehook, sys.excepthook = report_others, show_others
     _process.catch()
     _process.watch()
+    atexit.register(_process.end)  # as the first, so that it runs last
     return _process
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar
 
-from jaxformer.stopping.ending import end_process, write_line
+from jaxformer.stopping.ending import end_process, exit_now, flush, write_line
 
 __all__ = ["StopSignals", "Stopped"]
 
@@ -49,11 +49,13 @@ class StopSignals:
         received: the first signal; None while there was none.
         has_raised: whether it has cut work short by `Stopped`, and nothing was done about it yet.
         note: what to say behind "stopped by SIGTERM": what is saved, and how to go on.
+        exit_status: status that a process ends with after a signal; None where Python chooses it.
     """
 
     def __init__(self, *, owns_process: bool = False) -> None:
         self.received: signal.Signals | None = None
         self.note = ""
+        self.exit_status: int | None = None
         self._owns_process = owns_process
         self._raises = False  # whether a signal cuts short what the main thread does
         self.has_raised = False
@@ -116,6 +118,15 @@ class StopSignals:
         self._leaving = True
         self._since = time.monotonic()
 
+    def end(self) -> None:
+        """Ends a process that a signal has stopped, after all else that is done at its exit.
+
+        C++ whose work was cut short may not survive that Python takes its modules apart.
+        """
+        if self.exit_status is not None:
+            flush()
+            exit_now(self.exit_status)
+
     def say(self, number: int) -> None:
         """Writes the line that a signal has stopped the process, unless it has been written."""
         with self._changing:
@@ -148,7 +159,7 @@ class StopSignals:
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         threading.Thread(target=self._watch, args=(read,), daemon=True, name="signals").start()
 
-    def _receive(self, number: int, _: FrameType | None) -> None:
+    def _receive(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if self.received is not None:
             if now - self._received_at < _TWICE:
@@ -162,6 +173,11 @@ class StopSignals:
         self.received = signal.Signals(number)
         if self._leaving:
             end_process(number)
+        if self._raises and _is_importing(frame):
+            # An exception that a module of C++ gets while it is made may crash the process.
+            if self._save is None:
+                self._save_and_end(number)
+            return  # for the watcher, which saves
         if self._raises:
             self.has_raised = True
             raise Stopped(number)
@@ -205,3 +221,12 @@ class StopSignals:
             self.note = f"{self.note}; what came after cannot be saved: {error}"
         self.say(number)
         end_process(number)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a module is imported in a frame, or in one that has called it."""
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False

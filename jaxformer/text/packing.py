@@ -7,6 +7,7 @@ import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.text.document_sources import DocumentSource, is_token_array, read_documents_of
+from jaxformer.text.mapped_files import require_whole
 from jaxformer.text.sharded_tokens import ShardedTokens
 from jaxformer.text.token_scan import document_starts, require_token_ids, scan_tokens
 from jaxformer.text.tokenizers import Tokenizer
@@ -195,8 +196,10 @@ class Windows:
 
         Raises:
             IndexError: an index is negative, or not less than the length.
+            DataError: a file that the stream is mapped from was cut.
         """
         starts = self._starts(indices)
+        require_whole(self._tokens)  # once for all rows; tokens in several files ask for each
         # With the label of the last token, and in the type of the stored tokens: it is converted
         # once, for all rows.
         spans = np.zeros((starts.size, self.length + 1), self._tokens.dtype)

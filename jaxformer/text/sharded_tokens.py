@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxformer.text.mapped_files import require_whole
+
 __all__ = ["ShardedTokens"]
 
 
@@ -43,6 +45,7 @@ class ShardedTokens:
             if start >= stop:
                 break
             array, end = self._arrays[index], self._ends[index]
+            require_whole(array)
             begin = end - array.size
             parts.append(array[start - begin : stop - begin])
             start = min(end, stop)

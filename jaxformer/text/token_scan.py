@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxformer.errors import DataError
+from jaxformer.text.mapped_files import require_whole
 from jaxformer.text.sharded_tokens import ShardedTokens
 
 __all__ = ["TokenScan", "document_starts", "require_token_ids", "scan_tokens"]
@@ -47,7 +48,7 @@ def scan_tokens(
         on_chunk: called with the tokens, some at a time.
 
     Raises:
-        DataError: a token is negative, or not one of the vocabulary.
+        DataError: a token is negative, or not one of the vocabulary, or a file was cut.
 
     Example:
         >>> scan = scan_tokens(np.array([5, 0, 7, 0]), vocab_size=9, end_of_text=0, name="tokens")
@@ -57,6 +58,7 @@ def scan_tokens(
     ends = [np.zeros(0, np.int64)]
     counts = None if vocab_size is None else np.zeros(vocab_size, np.int64)
     for begin in range(0, tokens.size, _CHUNK):
+        require_whole(tokens)
         chunk = np.asarray(tokens[begin : begin + _CHUNK])
         require_token_ids(chunk, vocab_size, name, start + begin)
         if counts is not None:

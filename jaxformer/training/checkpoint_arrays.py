@@ -1,6 +1,7 @@
 """Loading the arrays of a checkpoint by Orbax, into the shapes and dtypes that are expected."""
 
 import contextlib
+import os
 import pathlib
 from contextlib import AbstractContextManager
 from typing import Any
@@ -26,8 +27,21 @@ def load_arrays(path: pathlib.Path, templates: dict[str, Any], where: pathlib.Pa
         The items, by name.
 
     Raises:
-        CheckpointError: shapes or dtypes are not the templates', or Orbax cannot read it.
+        CheckpointError: shapes or dtypes are not the templates', or Orbax cannot read it, or it is
+            removed meanwhile.
     """
+    try:
+        return _load(path, templates, where)
+    finally:
+        # After a success, too: TensorStore takes what is missing of an array as zeros.
+        if not os.path.lexists(where):
+            raise CheckpointError(
+                f"{where} was removed while it was read, as a training does with old checkpoints; "
+                "do the same again, with another step if you have named this one"
+            )
+
+
+def _load(path: pathlib.Path, templates: dict[str, Any], where: pathlib.Path) -> Any:
     try:
         stored = ocp.checkpointables_metadata(path).metadata
         trees = {name: stored[name] for name in templates}

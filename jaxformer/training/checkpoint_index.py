@@ -3,7 +3,7 @@
 import os
 import pathlib
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from jaxformer.errors import CheckpointError, CheckpointWarning, StorageError
 from jaxformer.training.checkpoint_manifest import (
@@ -19,7 +19,7 @@ class CheckpointIndex:
     """Steps and validation losses of the checkpoints in a folder, by their manifests.
 
     A checkpoint is verified, all of it read, when it is first asked for. From then on it is known
-    as good or as damaged.
+    as good or as damaged; one that another process has removed meanwhile is neither.
 
     Args:
         folder: folder of the checkpoints.
@@ -30,8 +30,13 @@ class CheckpointIndex:
         self._losses: dict[int, float | None] = {}  # by step, of all that are not known as damaged
         self._verified: set[int] = set()
         self._damaged: dict[int, str] = {}  # what is wrong, by step
-        for step in checkpoint_steps(folder):
-            self._read_manifest(step)
+        self._add_new()
+
+    def _add_new(self) -> None:
+        """Adds the checkpoints that are not known yet."""
+        for step in checkpoint_steps(self._folder):
+            if step not in self._losses and step not in self._damaged:
+                self._read_manifest(step)
 
     def _read_manifest(self, step: int) -> None:
         folder = self._folder / str(step)
@@ -71,26 +76,37 @@ class CheckpointIndex:
     def _is_good(self, step: int) -> bool:
         """Verifies a checkpoint, once."""
         if step not in self._verified:
-            if (damage := checkpoint_damage(self._folder / str(step))) is not None:
+            folder = self._folder / str(step)
+            if (damage := checkpoint_damage(folder)) is not None:
                 del self._losses[step]
-                self._damaged[step] = damage
+                if os.path.lexists(folder):
+                    self._damaged[step] = damage
+                else:  # removed by a training, which has saved a newer one before
+                    self._add_new()
                 return False
             self._verified.add(step)
         return True
 
-    def _first_good(self, steps: list[int]) -> int | None:
-        return next((step for step in steps if self._is_good(step)), None)
+    def _first_good(self, order: Callable[[], list[int]]) -> int | None:
+        """First step in an order, which is asked for again after each that is not good."""
+        while steps := order():
+            if self._is_good(steps[0]):
+                return steps[0]
+        return None
+
+    def _by_loss(self) -> list[int]:
+        scored = {step: loss for step, loss in self._losses.items() if loss is not None}
+        return sorted(scored, key=lambda step: (scored[step], step))
 
     @property
     def latest_step(self) -> int | None:
         """Step of the newest checkpoint that is not damaged; None when there is none."""
-        return self._first_good(sorted(self._losses, reverse=True))
+        return self._first_good(lambda: sorted(self._losses, reverse=True))
 
     @property
     def best_step(self) -> int | None:
         """Step of the checkpoint with the lowest validation loss, or the newest without any."""
-        scored = {step: loss for step, loss in self._losses.items() if loss is not None}
-        best = self._first_good(sorted(scored, key=lambda step: (scored[step], step)))
+        best = self._first_good(self._by_loss)
         return self.latest_step if best is None else best
 
     def superseded(self, keep: int) -> list[int]:

@@ -279,8 +279,8 @@ class Checkpoints:
             The parameters.
 
         Raises:
-            CheckpointError: there is none, or it is damaged, or its shapes or dtypes are not the
-                template's.
+            CheckpointError: there is none, or it is damaged, or removed while it is read, or its
+                shapes or dtypes are not the template's.
         """
         return self._load(self.require_step(step), {"params": template})["params"]
 

@@ -6,6 +6,7 @@ import shutil
 import threading
 
 import pytest
+from orbax.checkpoint import v1 as ocp
 
 from jaxformer.cli import main
 from jaxformer.training import read_metrics
@@ -144,6 +145,34 @@ def test_damaged_checkpoint_is_passed_over_with_a_line(run, capsys):
     assert "checkpoints/20 is damaged" in said.err and "for that of step 10" in said.err
     refused = one_line(capsys, "generate", run, "--prompt", "the c", "--step", "20")
     assert "use one that is not, of [10]" in refused
+
+
+@pytest.mark.parametrize("words", [(), ("--step", "20")])
+def test_checkpoint_that_a_training_removes_is_not_used(run, capsys, monkeypatch, words):
+    """The best of those that are left is, but where a step was named, a line says why not."""
+    checkpoints, read = run / "checkpoints", ocp.checkpointables_metadata
+
+    def reading(path):
+        if (checkpoints / "20").exists():
+            saved.replace(checkpoints, 20, 30)
+        return read(path)
+
+    monkeypatch.setattr(ocp, "checkpointables_metadata", reading)
+    if words:
+        said = one_line(capsys, "evaluate", run, *words)
+        assert "checkpoints/20 was removed while it was read, as a training does" in said
+    else:
+        said = output(capsys, "evaluate", run)
+        assert said.out.startswith("validation loss at step 30: ") and not said.err
+
+
+def test_verify_says_nothing_of_a_checkpoint_that_a_training_removes(run, capsys, monkeypatch):
+    def removed(checkpoint):
+        shutil.rmtree(checkpoint)
+        return "it is gone"
+
+    monkeypatch.setattr("jaxformer.runs.verify.checkpoint_damage", removed)
+    assert output(capsys, "verify", run).out == "run folder: good\n"
 
 
 def test_training_goes_on_from_the_newest_good_checkpoint(trained, run, capsys):

@@ -283,3 +283,18 @@ def test_header_may_count_more_tokens_than_an_int32_has_bytes(tmp_path):
     assert map_token_files([tmp_path / "a.bin"]).tokens.size == count
     with pytest.raises(DataError, match="must be a list of token files, got none"):
         map_token_files([])
+
+
+@pytest.mark.parametrize("names", [("a.bin",), ("a.npy",), ("a.bin", "b.bin")])
+def test_file_that_is_cut_while_it_is_mapped_is_named(tmp_path, names):
+    """Where less than a page is gone, it would read as zeros; where more is, the process ends."""
+    paths = [write(tmp_path / name, TOKENS) for name in names]
+    tokens = map_token_files(paths).tokens
+    windows = Windows(build_stream(tokens), 4)
+    last = len(windows) - 1
+    windows.gather([last])
+    size = paths[-1].stat().st_size
+    os.truncate(paths[-1], size - 2)
+    for read in (lambda: windows.gather([last]), lambda: build_stream(tokens)):
+        with pytest.raises(DataError, match=f"{names[-1]}' was cut from {size} to {size - 2} byte"):
+            read()

@@ -1,6 +1,7 @@
 """Checkpoints of a few numbers, made without compiling anything, and ways to damage them."""
 
 import json
+import shutil
 import time
 
 import jax
@@ -66,6 +67,14 @@ def sign(folder, **about):
     before = read_manifest(folder / _MANIFEST).about
     manifest = Manifest.of(folder, {**before, **about}, ignore=(_MANIFEST, *_CHANGED_LATER))
     write_manifest(folder / _MANIFEST, manifest)
+
+
+def replace(folder, old, new):
+    """Saves a step, now the best, and removes another one, as a training beside this process."""
+    shutil.copytree(folder / str(old), folder / str(new))
+    sign(folder / str(new), step=new, validation_loss=0.5)
+    (folder / str(old)).rename(folder / "old.orbax-checkpoint-tmp")
+    shutil.rmtree(folder / "old.orbax-checkpoint-tmp")
 
 
 def steps(folder):

@@ -1,0 +1,53 @@
+"""Checkpoints that a training removes while another process reads them."""
+
+import pytest
+from orbax.checkpoint import v1 as ocp
+
+from jaxformer.errors import CheckpointError
+from jaxformer.training import Checkpoints
+from jaxformer.training.checkpoint_manifest import checkpoint_damage
+from tests.training import saved
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Checkpoints of steps 1 and 2, of which 2 is the best."""
+    saved.save(tmp_path / "checkpoints", 1, 2, losses=(3.0, 1.0))
+    return tmp_path / "checkpoints"
+
+
+def test_checkpoint_that_is_removed_before_it_is_verified_is_no_damage(folder, monkeypatch):
+    """The best is chosen anew, of those that were saved meanwhile, too."""
+
+    def remove_first(checkpoint):
+        if checkpoint.name == "2":
+            saved.replace(folder, 2, 4)
+        return checkpoint_damage(checkpoint)
+
+    monkeypatch.setattr("jaxformer.training.checkpoint_index.checkpoint_damage", remove_first)
+    with Checkpoints(folder, read_only=True) as opened:
+        assert (opened.require_step(), opened.latest_step) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("read", "removed_first"),
+    [("checkpointables_metadata", True), ("load_checkpointables", True),
+     ("load_checkpointables", False)],
+)  # fmt: skip
+def test_checkpoint_that_is_removed_while_it_is_read_is_named(
+    folder, monkeypatch, read, removed_first
+):
+    """Even if it was loaded: what is missing of an array is zeros to TensorStore."""
+    real = getattr(ocp, read)
+
+    def reading(path, *args):
+        if removed_first:
+            saved.replace(folder, 2, 4)
+        found = real(path, *args)
+        saved.replace(folder, 2, 4)
+        return found
+
+    monkeypatch.setattr(ocp, read, reading)
+    with Checkpoints(folder, read_only=True) as opened:
+        with pytest.raises(CheckpointError, match="checkpoints/2 was removed while it was read"):
+            opened.restore_params(saved.state(0).params, 2)
