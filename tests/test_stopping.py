@@ -111,7 +111,7 @@ def run(program, *sent, terminal=False):
     else:
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     environment = {**os.environ, "TERM": "xterm", "PYTHONUNBUFFERED": ""}  # so that it buffers
-    process = subprocess.Popen(words, **streams, env=environment)
+    process = subprocess.Popen(words, **streams, env=environment, bufsize=0)
     said = os.read(main, 100) if terminal else process.stdout.readline()
     assert said.startswith(b"ready")
     began = time.monotonic()
