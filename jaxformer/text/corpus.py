@@ -93,6 +93,16 @@ class Corpus:
                 yield piece, side < self.validation_fraction, Place(index, piece.end)
             require_unchanged(state)
 
+    def require_unchanged(self, start: Place, end: Place | None) -> None:
+        """Raises DataError where a file has changed from which text between two places is.
+
+        Args:
+            start: a place.
+            end: one behind it; None for the end of the text.
+        """
+        for state in self.files[start.file : None if end is None else end.file + 1]:
+            require_unchanged(state)
+
 
 class CorpusPart(NamedTuple):
     """The text of a corpus for training, or that for validation."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxformer.storage import make_folder, remove_drafts
 from jaxformer.text.corpus import Corpus, Place
+from jaxformer.text.document_files import Piece
 from jaxformer.text.packing import TokenStream, token_dtype
 from jaxformer.text.pieces import groups_of_size
 from jaxformer.text.token_shards import ABANDONED, PartCounts, ShardRecord, TokenShards
@@ -23,6 +24,9 @@ _SHARDS = 256  # number of shards, unless they would be smaller or larger than t
 _SMALLEST, _LARGEST = 2**22, 2**25  # bytes of text: seconds of work, and 300 MB of memory
 _GROUP = 2**21  # characters that are encoded by a call
 _AHEAD = 2  # groups that are encoded while others are read and written
+
+
+_Pieces = Iterator[tuple[Piece, bool, Place]]  # of `Corpus.pieces`
 
 
 class PreparedCorpus(NamedTuple):
@@ -98,9 +102,12 @@ def prepare_corpus(
         make_folder(folder)
         remove_drafts(folder, older_than=ABANDONED)
         place: Place | None = records[-1].end if records else Place()
+        assert place is not None
+        pieces = corpus.pieces(place)  # read once, for all shards
         while place is not None:
             before = _num_bytes(records)
-            record, arrays = _shard(corpus, tokenizer, place, shard_size, before, on_progress)
+            record, arrays = _shard(pieces, tokenizer, shard_size, before, on_progress)
+            corpus.require_unchanged(place, record.end)
             shards.write(len(records), record, arrays)
             records.append(record)
             place = record.end
@@ -125,13 +132,12 @@ def _num_bytes(records: list[ShardRecord]) -> int:
 
 
 def _shard(
-    corpus: Corpus, tokenizer: Tokenizer, start: Place, size: int, done: int,
-    on_progress: Callable[[int], None],
-) -> tuple[ShardRecord, dict[str, tuple[np.ndarray, np.ndarray]]]:  # fmt: skip
-    """Encodes the text of one shard, from a place on, before which so many bytes are done."""
+    pieces: _Pieces, tokenizer: Tokenizer, size: int, done: int, on_progress: Callable[[int], None]
+) -> tuple[ShardRecord, dict[str, tuple[np.ndarray, np.ndarray]]]:
+    """Encodes the next pieces into one shard, before which so many bytes are done."""
     stop: list[Place] = []
     sides = {"train": _Side(tokenizer), "validation": _Side(tokenizer)}
-    for unit, tokens in _encoded(_units(corpus, start, size, stop), tokenizer):
+    for unit, tokens in _encoded(_units(pieces, size, stop), tokenizer):
         done += sides["validation" if unit.is_validation else "train"].add(unit, tokens)
         on_progress(done)
     end = stop[0] if stop else None
@@ -166,13 +172,13 @@ class _Side:
         return np.concatenate(self._tokens), np.array(self._begins, np.int64)
 
 
-def _units(corpus: Corpus, start: Place, size: int, stop: list[Place]) -> Iterator[_Unit]:
-    """Pieces from a place on, of about `size` bytes; adds to `stop` where they end before the text.
+def _units(pieces: _Pieces, size: int, stop: list[Place]) -> Iterator[_Unit]:
+    """The next pieces, of about `size` bytes; adds to `stop` where they end before the text.
 
     A document ends where another begins, where it goes on in the other part, and with the shard.
     """
     held: _Unit | None = None
-    for piece, is_validation, place in corpus.pieces(start):
+    for piece, is_validation, place in pieces:
         begins = held is None or piece.is_start or held.is_validation != is_validation
         if held is not None:
             yield held._replace(ends=begins)

@@ -311,6 +311,41 @@ def test_preparing_goes_on_behind_the_last_whole_shard(tmp_path, monkeypatch):
     assert encoded == []
 
 
+@pytest.mark.parametrize("write", [write_lines, write_parquet])
+def test_shards_are_made_in_one_reading(tmp_path, monkeypatch, write):
+    """A packed file, and one of columns, can only be read from its start."""
+    name = "a.jsonl.gz" if write is write_lines else "a.parquet"
+    corpus = text.scan_corpus(
+        [write(tmp_path / name, documents(60))], validation_fraction=0.3, in_memory=0
+    )
+    read, starts = corpora.read_pieces, []
+
+    def counted(*arguments, start, **options):
+        starts.append(start)
+        return read(*arguments, start=start, **options)
+
+    monkeypatch.setattr(corpora, "read_pieces", counted)
+    prepared = text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=500)
+    assert starts == [0] and len(list(prepared.folder.glob("*.json"))) > 3
+    (prepared.folder / "00003.json").unlink()
+    text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=500)
+    assert len(starts) == 2 and starts[1] > 0
+
+
+def test_shard_of_a_file_that_changes_is_not_written(tmp_path):
+    corpus = scan(tmp_path, documents(60))
+    changed = []
+
+    def change(done):
+        if done > corpus.num_bytes // 2 and not changed:
+            changed.append(len(list((tmp_path / "corpora").glob("*/*.json"))))
+            os.utime(tmp_path / "a.jsonl", (1, 1))
+
+    with pytest.raises(DataError, match="a.jsonl' has changed while it was read"):
+        text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=500, on_progress=change)
+    assert changed == [len(list((tmp_path / "corpora").glob("*/*.json")))] and changed[0] > 1
+
+
 def of_another_folder(path):
     path.write_text(json.dumps({**json.loads(path.read_text()), "folder": "other"}))
 
@@ -320,7 +355,11 @@ def of_another_folder(path):
     [
         ("00001.train.npy", os.unlink, r"00001.train.npy' cannot be read \(.*\); remove that"),
         ("00001.train.npy", lambda path: os.truncate(path, 200), "00001.train.npy' cannot be read"),
-        ("00000.train.documents.npy", lambda path: np.save(path, np.arange(3)), "must have .* got"),
+        (
+            "00000.train.documents.npy",
+            lambda path: np.save(path, np.arange(99)),
+            "must have .* got",
+        ),
         ("00001.json", lambda path: path.write_text("{"), "00001.json' is damaged: .*; remove"),
         ("00001.json", of_another_folder, "00001.json' is of other text, or of another tokenizer"),
     ],
