@@ -16,8 +16,7 @@ if importlib.metadata.version("jaxlib") < "0.11":  # which has no such flag, and
     _FAST_COMPILING += " --xla_cpu_use_fusion_emitters=false"
 
 # The first process sets what its workers, and the processes that tests start, inherit. Tokens are
-# kept in no folder of the developer's, and programs only where JAX_COMPILATION_CACHE_DIR says so:
-# then the next time takes half as long.
+# kept in no folder of the developer's, and programs only where JAX_COMPILATION_CACHE_DIR says so.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FAST_COMPILING}"
     _folder = tempfile.mkdtemp(prefix="jaxformer-tests-")
