@@ -37,6 +37,10 @@ _GROUPS = ("first_layers", "layers")  # names of the stacked parameters
 # a program is split over a mesh, and do nothing elsewhere.
 _RESIDUAL_AXES = ("batch", "sequence", "embed")
 
+# What blocks sow comes out of every layer; all other variables are stacked by layer, as parameters.
+_SOWN = ("losses", "intermediates")
+_STORED = nn.DenyList(_SOWN)
+
 _REMAT_POLICIES = {
     "full": jax.checkpoint_policies.nothing_saveable,
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
@@ -200,7 +204,7 @@ class Stack(nn.Module):
             def initialize(block: nn.Module, x: jax.Array, _: None) -> tuple[jax.Array, None]:
                 return _call(block, x, layer=group[0], options={}).x, None
 
-            axes, rngs = {"params": 0}, {"params": True}
+            axes, rngs = {_STORED: 0}, {"params": True}
             nn.scan(initialize, variable_axes=axes, split_rngs=rngs, length=len(group))(
                 block, x, None
             )
@@ -213,9 +217,10 @@ class Stack(nn.Module):
         """Runs the layers of a group one by one, from index `start` on."""
         outputs: list[BlockOutput] = []
         # The stack is cut once, outside the layers: `_split` says why.
-        params_of_layers = _layer_params(block.variables.get("params", {}), start, len(group))
-        for layer, params in zip(group[start:], params_of_layers, strict=True):
-            select = functools.partial(_replace_params, new=params)
+        stored = {name: tree for name, tree in block.variables.items() if name not in _SOWN}
+        variables_of_layers = _layer_variables(stored, start, len(group))
+        for layer, variables in zip(group[start:], variables_of_layers, strict=True):
+            select = functools.partial(_replace, new=variables)
             output = self._layer_function(select, layer, options, prevent_cse=True)(block, x)
             x = output.x
             weights = jax.tree.map(lambda leaf: leaf[None], output.weights)
@@ -234,7 +239,7 @@ class Stack(nn.Module):
             for index in range(period):
                 # XLA merges nothing across the iterations of a scan, so remat need not prevent CSE,
                 # whose barriers would cost speed.
-                select = functools.partial(_params_at, index=index)
+                select = functools.partial(_at, index=index)
                 run_layer = self._layer_function(select, group[index], options, prevent_cse=False)
                 output = run_layer(block, x)
                 x = output.x
@@ -243,22 +248,21 @@ class Stack(nn.Module):
 
         scan = nn.scan(
             repeat,
-            # Flax drops what a block sows into a collection that is not named here.
-            variable_axes={"params": 0, "losses": 0, "intermediates": 0},
-            split_rngs={"params": True, "dropout": True},
+            variable_axes={True: 0},  # Flax drops the variables of collections not named here
+            split_rngs={True: True},
             length=repeats,
         )
 
-        def by_repeat(params: Any) -> Any:
+        def by_repeat(variables: Any) -> Any:
             return jax.tree.map(
                 lambda leaf: rearrange(leaf[: repeats * period], "(r p) ... -> r p ...", p=period),
-                params,
+                variables,
             )
 
         def run(block: nn.Module, x: jax.Array) -> tuple[jax.Array, Any]:
             return scan(block, x, None)
 
-        x, weights = _with_params(run, by_repeat)(block, x)
+        x, weights = _with_variables(run, by_repeat)(block, x)
         weights = jax.tree.map(lambda leaf: rearrange(leaf, "r p ... -> (r p) ..."), weights)
         rest = self._loop(block, x, group, options, start=repeats * period)
         return [BlockOutput(x, weights=weights), *rest]
@@ -267,17 +271,21 @@ class Stack(nn.Module):
         self, select: Callable[[Any], Any], layer: "_Layer", options: dict[str, bool], *,
         prevent_cse: bool,
     ) -> Callable[..., BlockOutput]:  # fmt: skip
-        """Function of (block, x) that runs one layer with the parameters that `select` returns.
+        """Function of (block, x) that runs one layer with the variables that `select` returns.
 
         The backward pass recomputes what `config.remat` says. Context and caches are closed over,
         not arguments, because some of their fields are static and hold traced arrays.
         """
-        call: Callable[..., Any] = functools.partial(_call, layer=layer, options=options)
+
+
+        def run_layer(block: nn.Module, x: jax.Array) -> Any:  # nn.tabulate needs its name
+            return _call(block, x, layer=layer, options=options)
+
         if self.config.remat != "none":
             policy = _REMAT_POLICIES[self.config.remat]
-            call = nn.remat(call, policy=policy, prevent_cse=prevent_cse)
+            run_layer = nn.remat(run_layer, policy=policy, prevent_cse=prevent_cse)
         # Selected outside remat, so that the backward pass does not select again.
-        return _with_params(call, select)
+        return _with_variables(run_layer, select)
 
 
 class _Layer(NamedTuple):
@@ -301,32 +309,27 @@ def _call(
     return output._replace(x=nn.with_logical_constraint(output.x, _RESIDUAL_AXES))
 
 
-def _with_params(
+def _with_variables(
     function: Callable[..., Any], transform: Callable[[Any], Any]
 ) -> Callable[..., Any]:
-    """Runs a function of a module on transformed parameters, instead of those stored in it."""
-
-    def transform_params(variables: Any) -> Any:
-        # A block without parameters has no such collection.
-        return {"params": transform(variables["params"])} if "params" in variables else variables
-
-    return nn.map_variables(function, "params", trans_in_fn=transform_params)
+    """Runs a function of a module on transformed variables, instead of those stored in it."""
+    return nn.map_variables(function, _STORED, trans_in_fn=transform)
 
 
-def _replace_params(params: Any, *, new: Any) -> Any:
-    del params
+def _replace(variables: Any, *, new: Any) -> Any:
+    del variables
     return new
 
 
-def _params_at(params: Any, *, index: int) -> Any:
-    return jax.tree.map(lambda leaf: leaf[index], params)
+def _at(variables: Any, *, index: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[index], variables)
 
 
-def _layer_params(params: Any, start: int, stop: int) -> list[Any]:
-    """Parameters of each layer from `start` on, from stacked leaves or those of `split_layers`."""
-    leaves, tree = jax.tree.flatten(params, is_leaf=_is_split)
+def _layer_variables(variables: Any, start: int, stop: int) -> list[Any]:
+    """Variables of each layer from `start` on, from stacked leaves or those of `split_layers`."""
+    leaves, tree = jax.tree.flatten(variables, is_leaf=_is_split)
     if not leaves or start == stop:
-        return [params] * (stop - start)
+        return [variables] * (stop - start)
     parts = [leaf[start:] if start else leaf for leaf in leaves]
     parts = [part if _is_split(part) else _split(part) for part in parts]
     return [jax.tree.unflatten(tree, list(each)) for each in zip(*parts, strict=True)]

@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
-from jaxformer.config import ModelConfig
+from jaxformer.config import LayerConfig, ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional import KVCache
-from jaxformer.modules import Stack, layer_execution
+from jaxformer.modules import Block, Stack, layer_execution
 from jaxformer.modules.stack import split_layers
 
 SCANNED = ModelConfig(
@@ -50,7 +51,7 @@ def test_scanned_equals_looped_forward_and_backward(params):
 
 
 @pytest.mark.parametrize("remat", ["dots", "full"])
-@pytest.mark.parametrize("execution", ["scan", pytest.param("loop", marks=pytest.mark.once)])
+@pytest.mark.parametrize("execution", ["scan", "loop"])
 def test_remat_changes_no_gradient(params, remat, execution):
     config = dataclasses.replace(SCANNED, layer_execution=execution)
     loss, grads = value_and_grad(config, params)
@@ -150,3 +151,51 @@ def test_layers_that_are_no_stack_are_not_split():
     split = split_layers({"encoder": own | stacked})["encoder"]
     assert split["positions"]["layers"]["kernel"].shape == (2, 3)
     assert len(split["stack"]["layers"]["scale"]) == 2
+
+
+class PerturbedBlock(Block):
+    """A block whose input can be perturbed, and that draws numbers from a stream of its own."""
+
+    @nn.compact
+    def __call__(self, x, *args, **kwargs):
+        if self.has_rng("noise"):
+            x = x + jax.random.normal(self.make_rng("noise"), x.shape)
+        return super().__call__(self.perturb("input", x), *args, **kwargs)
+
+
+PATTERN = {"layers": (LayerConfig(), LayerConfig(local_window_size=2))}
+
+
+@pytest.mark.parametrize("layers", [{}, PATTERN], ids=["alike", "pattern"])
+def test_variables_of_any_collection_are_stacked_by_layer(layers):
+    """Gradients by the input of each layer, scanned and looped."""
+    gradients = []
+    for config in (SCANNED, LOOPED):
+        stack = Stack(dataclasses.replace(config, **layers), block=PerturbedBlock)
+        variables = jax.jit(stack.init)(jax.random.key(0), X)
+
+        def loss(perturbations, stack=stack, params=variables["params"]):
+            x = stack.apply({"params": params, "perturbations": perturbations}, X).x
+            return jnp.square(x).sum()
+
+        gradients.append(jax.jit(jax.grad(loss))(variables["perturbations"])["layers"]["input"])
+    assert gradients[0].shape == (3, *X.shape)
+    assert len({float(jnp.abs(each).sum()) for each in gradients[0]}) == 3
+    np.testing.assert_allclose(*gradients, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("config", [SCANNED, LOOPED], ids=["scan", "loop"])
+def test_blocks_may_draw_from_a_stream_of_their_own(params, config):
+    stack = Stack(config, block=PerturbedBlock)
+    plain, noisy = (
+        stack.apply({"params": params}, X, rngs=rngs).x
+        for rngs in (None, {"noise": jax.random.key(3)})
+    )
+    assert float(jnp.abs(noisy - plain).max()) > 0.1
+
+
+@pytest.mark.parametrize("config", [SCANNED, LOOPED], ids=["scan", "loop"])
+def test_tabulate_lists_the_stacked_parameters(config):
+    config = dataclasses.replace(config, remat="full")
+    table = Stack(config).tabulate(jax.random.key(0), X, console_kwargs={"width": 200, "color_system": None})
+    assert "query_kernel: float32[3,12,12]" in table
