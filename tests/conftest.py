@@ -1,11 +1,13 @@
 """Settings that every test runs under: 8 fake CPU devices, and no silent broadcasting.
 
-And the runs that several files of tests look at: (run folder, what was printed).
+And what tests cost, by their folder, and the runs that several files of tests look at: (run folder,
+what was printed).
 """
 
 import atexit
 import importlib.metadata
 import os
+import pathlib
 import shutil
 import tempfile
 
@@ -32,6 +34,42 @@ jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_default_matmul_precision", "highest")
 jax.config.update("jax_traceback_in_locations_limit", 0)  # which nothing reads, and lowering writes
+
+# What tests cost is said by where they are: functions and files, compiled models, whole runs and
+# commands, and processes that run scripts, browsers and documents.
+TIERS = {
+    "unit": ("functional", "interop", "storage", "testing", "text"),
+    "model": ("inference", "models", "modules", "planning", "training", "viz"),
+    "run": ("cli", "runs"),
+    "system": ("docs", "examples", "experiments"),
+}
+TIER_OF = {folder: tier for tier, folders in TIERS.items() for folder in folders}
+
+
+def read_thorough():
+    """Whether a file, function or case of tests/thorough.txt is thorough, by its name."""
+    lines = pathlib.Path(__file__).with_name("thorough.txt").read_text(encoding="utf-8").splitlines()
+    names = [line for line in lines if line and not line.startswith("#")]
+    return {name.removeprefix("!"): not name.startswith("!") for name in names}
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
+def pytest_collection_modifyitems(config, items):
+    """Marks each test with its tier, and with `thorough` as tests/thorough.txt says."""
+    thorough, known = read_thorough(), set()
+    for item in items:
+        file, _, name = item.nodeid.partition("::")
+        folder = file.removeprefix("tests/").partition("/")[0]
+        item.add_marker(TIER_OF.get(folder, "unit"))
+        names = (item.nodeid, f"{file}::{name.partition('[')[0]}", file)
+        known.update(names)
+        if next((thorough[name] for name in names if name in thorough), False):
+            item.add_marker("thorough")
+    collects_all = not any("::" in argument for argument in config.args)
+    files = {name for name in known if "::" not in name}
+    unknown = [n for n in thorough if n not in known and n.partition("::")[0] in files]
+    if unknown and collects_all:
+        raise pytest.UsageError(f"tests/thorough.txt names no test by {unknown[0]}")
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from jaxformer.config import (
     ExpertsConfig,
@@ -56,11 +55,6 @@ OPTIONS = {
 def config(name, **changes):
     """The config of one set of options, with changes."""
     return dataclasses.replace(BASE, **OPTIONS[name] | changes)
-
-
-def marked(*once):
-    """Names of the sets as parameters of a test, of which it runs some on one Python only."""
-    return [pytest.param(o, marks=pytest.mark.once if o in once else ()) for o in OPTIONS]
 
 
 def random_params(config, seed=0):

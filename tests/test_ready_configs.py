@@ -31,7 +31,6 @@ def on_any_text(config, folder):
     return dataclasses.replace(config, data=data)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("path", sorted(pathlib.Path("configs").glob("*.toml")), ids=str)
 def test_samples_of_ready_configs_fit_any_text(path, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

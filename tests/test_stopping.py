@@ -215,7 +215,6 @@ def test_c_code_that_shows_why_it_cannot_import_shows_nothing_of_a_signal():
         assert ("Traceback" in said) == seen
 
 
-@pytest.mark.once
 def test_signal_in_an_import_ends_the_process_without_an_exception(tmp_path):
     """Which C++ that makes a module would not survive; but the watcher saves what there is."""
     (tmp_path / "loading.py").write_text(
@@ -244,7 +243,6 @@ def run_main(program):
     return subprocess.run(words, capture_output=True, text=True, timeout=20)
 
 
-@pytest.mark.once
 def test_process_that_a_signal_stops_ends_before_python_takes_modules_apart():
     """C++ whose work was cut short may not survive it; what is registered for the exit runs."""
     done = run_main("""
@@ -264,7 +262,6 @@ unsafe, jaxformer.cli.main = Unsafe(), command
     assert (done.returncode, done.stdout, done.stderr) == (143, "cleaned up\n", "")
 
 
-@pytest.mark.once
 def test_interrupt_before_signals_are_caught_shows_no_traceback():
     done = run_main("""
 import signal, sys

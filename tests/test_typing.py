@@ -4,12 +4,9 @@ import pathlib
 import subprocess
 import sys
 
-import pytest
-
 import jaxformer
 
 
-@pytest.mark.once
 def test_program_passes_strict_type_checking():
     """By `mypy --strict` with no config, where the package is installed rather than checked."""
     command = [

@@ -14,8 +14,6 @@ from jaxformer.errors import CheckpointWarning
 from jaxformer.training import Checkpoints, SingleRunner, TrainState, make_optimizer
 from tests.training import saved
 
-pytestmark = pytest.mark.once  # reading each flipped file takes a second
-
 KINDS = tuple(
     kind for name in errors.__all__ if issubclass(kind := getattr(errors, name), ValueError)
 )

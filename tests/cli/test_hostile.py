@@ -14,8 +14,6 @@ from jaxformer.errors import ConfigError
 from tests.cli import hostile
 from tests.cli.commands import write_config
 
-pytestmark = pytest.mark.once  # reads hundreds of command lines
-
 SECONDS = 60  # far more than any takes on a quiet machine
 STATUSES = {0, 1, 2, 130, 141, 143}
 
@@ -105,13 +103,7 @@ def test_words_end_well(files, capfd, words):
     assert status == 2
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.once if place % 5 else ())
-        for place, name in enumerate(hostile.TOML)
-    ],
-)
+@pytest.mark.parametrize("name", hostile.TOML)
 def test_configs_end_well(files, capfd, name):
     (files / "config.toml").write_text(
         hostile.TOML[name].replace("{out}", "run").replace("{text}", "text.txt"), "utf-8"

@@ -210,7 +210,6 @@ def test_copies_of_a_run_folder_are_not_taken_for_one_that_is_shared(tmp_path):
     assert "must be on a file system that all hosts share" in errors(ends[1][2])[0]
 
 
-@pytest.mark.once
 def test_unequal_hosts_are_named_in_one_line_by_each(tmp_path):
     config = tiny_config(tmp_path)
     with Job(config, flags=((), ("--seed", "7", "--training.batch-size", "16"))) as job:
@@ -250,7 +249,6 @@ def test_flags_of_the_launch_are_checked(tmp_path, capsys, words, message):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.once
 def test_a_coordinator_that_does_not_answer_is_an_error_in_time(tmp_path, capsys):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

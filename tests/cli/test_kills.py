@@ -192,7 +192,6 @@ def kill_until_done(case, out, seed, kills):
     return count
 
 
-@pytest.mark.once
 def test_run_stopped_again_and_again_ends_as_one_that_was_not(cases, tmp_path):
     """Killed while its folder is made, by a signal while it compiles, and while it saves.
 
@@ -210,7 +209,6 @@ def test_run_stopped_again_and_again_ends_as_one_that_was_not(cases, tmp_path):
     case.check(out)
 
 
-@pytest.mark.once
 def test_validation_that_a_signal_cuts_off_is_made_up_for(cases, tmp_path):
     """And its loss is in the checkpoint, although that was saved without it."""
     case, out = cases("decoder"), tmp_path / "run"

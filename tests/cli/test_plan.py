@@ -20,7 +20,6 @@ def test_plan_reads_no_data_and_takes_flags_of_both(plan_config, capsys):
     assert not (plan_config.parent / "run").exists()
 
 
-@pytest.mark.once
 def test_plan_that_does_not_fit_has_status_1_and_says_what_does(plan_config, capsys):
     rows = 2**15 - 1  # odd, so that micro-batches are no help
     words = ["--model.vocab-size", 31, "--accelerator", "A100", "--training.batch-size", rows]

@@ -15,8 +15,6 @@ from jaxformer.training import read_metrics
 from tests.cli.commands import one_line, output
 from tests.runs import tiny
 
-pytestmark = pytest.mark.once  # figures do not depend on the Python
-
 TRAINING = "training (with dropout and label smoothing)"
 STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 

@@ -8,8 +8,6 @@ import pytest
 from jaxformer import runs
 from tests.cli.commands import one_line, output
 
-pytestmark = pytest.mark.once  # pages do not depend on the Python
-
 START = "<|endoftext|>"
 
 

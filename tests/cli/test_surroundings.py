@@ -14,8 +14,6 @@ from jaxformer.errors import StorageError
 from jaxformer.runs import open_run
 from tests.cli.commands import one_line, output, write_config
 
-pytestmark = pytest.mark.once  # starts a process for each
-
 # -P, because the installed command does not have the working folder on its path, either.
 PROGRAM = f"{sys.executable} -P -c 'from jaxformer.cli import main; main()'"
 TRAIN = importlib.import_module("jaxformer.cli.train")  # jaxformer.cli.train is its function

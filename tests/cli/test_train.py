@@ -48,7 +48,6 @@ def test_training_learns(trained):
     assert losses[-1] < 0.8 * losses[0]
 
 
-@pytest.mark.once
 def test_run_goes_on_with_more_steps_bitwise(trained, tmp_path, capsys):
     """20 + 10 steps in two commands, of which the first is that of all tests, equal 30 in one."""
     shutil.copytree(trained[0] / "run", tmp_path / "parts")
@@ -60,7 +59,6 @@ def test_run_goes_on_with_more_steps_bitwise(trained, tmp_path, capsys):
     jax.tree.map(np.testing.assert_array_equal, one.params, two.params)
 
 
-@pytest.mark.once
 def test_packed_documents_words_and_one_device_train_too(tmp_path, capsys):
     """The options that the other tests leave at their defaults, in one run."""
     split_lines(tmp_path)
@@ -92,7 +90,6 @@ def test_packed_documents_words_and_one_device_train_too(tmp_path, capsys):
     assert capsys.readouterr().out.startswith("the cat ")
 
 
-@pytest.mark.once
 def test_prompts_are_taken_from_the_validation_text(tmp_path, capsys):
     """And ids that the vocabulary has beyond the tokenizer's are never drawn."""
     split_lines(tmp_path)

@@ -62,7 +62,6 @@ def test_generate_streams_the_prompt_and_its_continuation(trained, capsys):
     assert texts[0] == texts[1] and texts[3] == texts[4] and texts[2] != texts[3]
 
 
-@pytest.mark.once
 def test_parameters_may_be_split_over_devices(trained, capsys):
     folder = trained[0] / "run"
     printed = []

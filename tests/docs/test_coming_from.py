@@ -3,7 +3,7 @@
 The other library's cell is skipped where that library is not installed. The page says which
 versions of all of them it was last checked with, by this file.
 
-To evaluate the rows takes a minute, so these tests are marked once; .ci/run runs them on one
+To evaluate the rows takes a minute, so these tests are thorough; .ci/run runs them on one
 Python.
 """
 
@@ -81,7 +81,6 @@ def test_every_row_of_the_page_is_read_and_expected():
     assert EXPECTED.keys() == ROWS.keys()
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("row", ROWS, ids=" ".join)
 def test_this_library_does_what_the_row_says(row, ours):
     section, name = row
@@ -90,7 +89,6 @@ def test_this_library_does_what_the_row_says(row, ours):
     compare(name, got, EXPECTED[row](ours[section]))
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("row", ROWS, ids=" ".join)
 def test_the_other_library_does_the_same(row, ours, theirs):
     section, name = row

@@ -1,6 +1,6 @@
 """What the README and the pages of docs/ say, run as it stands there.
 
-To run cells and commands takes minutes, so these tests are marked once; .ci/run runs them on one
+To run cells and commands takes minutes, so these tests are thorough; .ci/run runs them on one
 Python.
 """
 
@@ -111,7 +111,6 @@ def trained(tmp_path_factory):
     return folder
 
 
-@pytest.mark.once
 @pytest.mark.filterwarnings("ignore:never seen in training")  # by a small run's few words
 @pytest.mark.parametrize(
     "page",
@@ -133,7 +132,6 @@ def test_python_cells_run_and_print_what_follows_them(page, capsys, trained, mon
         assert text in printed
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("page", [page for page in pages_with("bash") if commands(page.values[0])])
 def test_commands_run(page, trained, monkeypatch):
     """Of `train` and `prepare` configs and flags are read, all others run."""

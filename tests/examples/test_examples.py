@@ -1,6 +1,6 @@
 """Every example runs as it stands, from an empty folder, and stays short.
 
-To run them takes 3 minutes, so these tests are marked once; .ci/run runs them on one Python.
+To run them takes 3 minutes, so these tests are thorough; .ci/run runs them on one Python.
 """
 
 import contextlib
@@ -38,7 +38,6 @@ def run(tmp_path_factory):
     return printed
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs_and_prints_a_figure(path, run):
     assert any(letter.isdigit() for letter in run(path.stem)), f"{path} prints no figure"
@@ -55,7 +54,6 @@ def test_example_is_short_and_says_how_to_run_it(path):
     assert not private, f"{path} uses what is not public: {private}"
 
 
-@pytest.mark.once
 def test_own_data_is_learnt_and_a_second_run_goes_on(run):
     first, second = run("fit_own_data"), run("fit_own_data", time=2)
     assert first.endswith("after 4, 7, 10, 13 comes 16\n") and "resuming" not in first
@@ -63,6 +61,5 @@ def test_own_data_is_learnt_and_a_second_run_goes_on(run):
     assert second.splitlines()[-1] == first.splitlines()[-1]
 
 
-@pytest.mark.once
 def test_own_task_tells_apart_what_only_its_place_does(run):
     assert run("own_task").endswith("every run walk: DET NOUN VERB\n")

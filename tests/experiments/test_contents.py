@@ -14,8 +14,6 @@ from steps import Document, Shown, Side, Step, Table
 from jaxformer import viz
 from tests.experiments.website import check_site
 
-pytestmark = pytest.mark.once  # the documents of the tutorials are the same on every Python
-
 
 def write(folder, *chapters):
     """Pages of a folder with these chapters, of these steps each."""

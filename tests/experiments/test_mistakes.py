@@ -17,8 +17,6 @@ from jaxformer import functional
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError, ShapeError
 
-pytestmark = pytest.mark.once  # the documents of the tutorials are the same on every Python
-
 # What of the four documents changes a result: document, and a line of it.
 RESULT_CHANGING = [
     (1, 131), (1, 725), (1, 1060), (1, 1170), (1, 1216), (2, 202), (3, 95), (3, 222), (3, 271),

@@ -13,8 +13,6 @@ from jaxformer import functional
 from jaxformer.errors import ShapeError
 from tests.experiments.printed import assert_shows
 
-pytestmark = pytest.mark.once  # the documents of the tutorials are the same on every Python
-
 # As printed, of 10 positions and 6 features.
 PRINTED_POSITIONS = np.array(
     [[0.0000, 1.0000, 0.0000, 1.0000, 0.0000, 1.0000],

@@ -30,7 +30,6 @@ def stopped(number):
     return show
 
 
-@pytest.mark.once
 def test_all_pages_are_written_and_nothing_that_they_name_is_missing(
     translation_run, tmp_path, monkeypatch, capsys
 ):
@@ -54,7 +53,7 @@ def test_all_pages_are_written_and_nothing_that_they_name_is_missing(
 
 @pytest.mark.parametrize(
     ("number", "status"),
-    [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.once), (signal.SIGINT, 130)],
+    [(signal.SIGTERM, 143), (signal.SIGINT, 130)],
 )
 def test_signal_stops_the_command_without_a_page(
     number, status, translation_run, tmp_path, monkeypatch, capsys

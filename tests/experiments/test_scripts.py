@@ -84,7 +84,6 @@ def test_every_script_is_known():
     assert sorted(scripts) == sorted([*SCRIPTS, *ELSEWHERE])
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_script_gives_its_table_by_every_command_of_its_docstring(script, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str((FOLDER / script).parent))

@@ -7,8 +7,6 @@ from self_attention_by_hand import DOCUMENT
 
 from tests.experiments.printed import assert_printed, assert_shows
 
-pytestmark = pytest.mark.once  # the documents of the tutorials are the same on every Python
-
 # All of them as the document prints them, by its lines.
 
 KEYS = [  # 93 to 98

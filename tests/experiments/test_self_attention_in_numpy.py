@@ -8,8 +8,6 @@ from self_attention_in_numpy import DOCUMENT
 
 from tests.experiments.printed import assert_shows
 
-pytestmark = pytest.mark.once  # the documents of the tutorials are the same on every Python
-
 
 def attend_by_loops(drawn, *, is_causal):
     """Scores, weights and values in float64, one number after the other."""

@@ -14,8 +14,6 @@ from transformer_from_scratch import DOCUMENT
 from jaxformer.functional import causal, layer_norm
 from tests.experiments.printed import assert_printed, assert_shows
 
-pytestmark = pytest.mark.once  # the documents of the tutorials are the same on every Python
-
 # All of them as the document prints them, by its lines.
 
 POSITIONS_5_5 = [  # 183 to 187, to 5 digits

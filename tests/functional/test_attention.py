@@ -34,22 +34,8 @@ from tests.functional.attention_cases import (
 EACH = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 
 
-# One of each kind of argument; CI runs all once.
-OFTEN = {
-    "no leading axes", "two leading axes", "mask [B, 1, 1, S]", "bias [B, N, 1, S]", "bias of -inf",
-    "causal, an offset a row", "window, an offset a row", "lengths", "segments",
-    "soft cap, then bias, then mask", "everything",
-}  # fmt: skip
-
-
 @EACH
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, id=name, marks=() if name in OFTEN else pytest.mark.once)
-        for name, case in CASES.items()
-    ],
-)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_attention_and_its_gradient_equal_the_reference(case, implementation):
     sizes, options, static = case
     assert_equals_the_reference(sizes, options, static | {"implementation": implementation})
@@ -69,13 +55,10 @@ def test_attention_and_its_gradient_equal_the_reference_in_float64(implementatio
     ("sizes", "static", "dtype"),
     [
         (GROUPED, {"is_causal": True}, np.float32),
-        pytest.param(GROUPED, {"local_window_size": (2, 1)}, np.float32, marks=pytest.mark.once),
+        (GROUPED, {"local_window_size": (2, 1)}, np.float32),
         (NESTED, {"local_window_size": (None, 3), "softcap": 3.0}, np.float32),
-        pytest.param(
-            PLAIN, {"is_causal": True, "local_window_size": (3, 0)}, np.float32,
-            marks=pytest.mark.once,
-        ),
-        pytest.param(GROUPED, {"is_causal": True}, np.float16, marks=pytest.mark.once),
+        (PLAIN, {"is_causal": True, "local_window_size": (3, 0)}, np.float32),
+        (GROUPED, {"is_causal": True}, np.float16),
         (NESTED, {"local_window_size": (2, 1)}, jnp.bfloat16),
     ],
 )  # fmt: skip
@@ -147,7 +130,7 @@ def test_attention_agrees_with_jax_nn_where_both_are_defined(options):
 
 
 @EACH
-@pytest.mark.parametrize("dtype", [pytest.param(jnp.float16, marks=pytest.mark.once), jnp.bfloat16])
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 def test_attention_in_low_precision_rounds_only_its_results(dtype, implementation):
     options, static = {"bias": normal(5, 7)}, {"implementation": implementation}
     inputs = inputs_of(GROUPED, dtype)

@@ -48,13 +48,10 @@ def exact(query, key, value, is_causal=False, window=(None, None)):
     ("static", "arrays"),
     [
         ({"is_causal": True}, {}),
-        pytest.param(
-            {"local_window_size": (100, 30)}, {"bias": normal(1, 1, T, T)}, marks=pytest.mark.once
-        ),
-        pytest.param(
+        ({"local_window_size": (100, 30)}, {"bias": normal(1, 1, T, T)}),
+        (
             {"is_causal": True, "key_value_seq_lengths": 700, "query_seq_lengths": 790},
             {"query_offset": np.array([-300, 7]), "mask": normal(T, T) > -1},
-            marks=pytest.mark.once,
         ),
     ],
     ids=["causal", "window and bias", "lengths, offsets and mask"],
@@ -69,7 +66,6 @@ def test_chunked_equals_dense_in_real_blocks(static, arrays):
         assert_close(got, expected, 2e-6)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-6), (jnp.bfloat16, 2.5e-3)])
 def test_chunked_error_at_length_4096_is_within(dtype, tolerance):
     inputs = [normal(LONG, 2, 64, seed=i).astype(dtype) for i in range(3)]
@@ -87,7 +83,6 @@ def cost(implementation, num_tokens, key=None, **options):
     return compiled.memory_analysis().temp_size_in_bytes
 
 
-@pytest.mark.once
 def test_chunked_takes_a_sixteenth_of_the_memory_at_length_16384():
     chunked, dense = (cost(name, 16_384, is_causal=True) for name in ("chunked", "dense"))
     print(f"temporary memory at T = 16,384: chunked {chunked:,} bytes, dense {dense:,}")
@@ -107,7 +102,6 @@ def test_chunked_memory_of_a_window_grows_with_the_length_and_little_else():
     assert long <= 100 * 32_768 * 2 * 4 * 64 / 4  # a hundred bytes for each number of the query
 
 
-@pytest.mark.once
 def test_chunked_takes_lengths_and_offsets_of_narrow_dtypes():
     """Whose sums with a position beyond 127 would wrap."""
     query = normal(1, 700, 1, 8)
@@ -218,7 +212,6 @@ STRUCTURES = {
 }
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("options", STRUCTURES.values(), ids=STRUCTURES)
 def test_chunked_draws_no_mask_of_all_queries_and_keys(options):
     shape = jax.ShapeDtypeStruct((1, LONG, 2, 64), jnp.float32)

@@ -77,15 +77,7 @@ def batched(implementation):
     return output, gradients
 
 
-@pytest.mark.parametrize(
-    "transform",
-    [
-        pytest.param(
-            transform, id=name, marks=pytest.mark.once if name in ("remat", "pmap") else ()
-        )
-        for name, transform in TRANSFORMS.items()
-    ],
-)
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
 def test_attention_and_its_gradient_are_the_same_under(transform, implementation, batched):
     got = transform(causal_by(implementation))(*BATCH)
     jax.tree.map(functools.partial(assert_close, tolerance=1e-6), got, batched)

@@ -75,7 +75,7 @@ def test_attention_is_untouched_by_poison_that_nothing_sees(case):
 
 
 @EACH
-@pytest.mark.parametrize("dtype", [pytest.param(jnp.float16, marks=pytest.mark.once), jnp.bfloat16])
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 def test_attention_ignores_the_unattended_in_low_precision(dtype, implementation):
     for sizes, options, static in MERGED.values():
         static = static | {"implementation": implementation}

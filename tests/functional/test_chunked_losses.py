@@ -254,7 +254,6 @@ def test_chunked_cross_entropy_derivative_is_the_same_forward_as_backward():
     np.testing.assert_allclose(push((hidden, table), directions, labels), expected, rtol=1e-5)
 
 
-@pytest.mark.once
 def test_chunked_cross_entropy_second_derivative_is_that_of_plain_jax():
     *inputs, labels = draw(11)
     directions = draw(12)[:2]

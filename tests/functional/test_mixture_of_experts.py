@@ -65,7 +65,6 @@ def test_gradient_equals_finite_differences(k, normalize):
             np.testing.assert_allclose((grads[index] * direction).sum(), slope, rtol=1e-6)
 
 
-@pytest.mark.once
 def test_one_token_by_itself_gets_what_it_gets_among_others():
     """Alone, only its 2 of 11 experts are computed; of six tokens, all are."""
 
@@ -191,7 +190,6 @@ def test_router_z_loss_of_equal_logits_is_known():
     np.testing.assert_allclose(result.router_z_loss, (2 + np.log(E)) ** 2, rtol=1e-6)
 
 
-@pytest.mark.once
 def test_jit_changes_nothing():
     for k in (1, 2):
         inputs = jax.tree.map(np.float32, (GATED, X))

@@ -29,7 +29,6 @@ def assert_equals_the_published(got, expected):
     assert np.abs(got - expected).max() <= tolerance * np.abs(expected).max()
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_attention_gives_the_published_outputs_of_onnx(case, implementation):

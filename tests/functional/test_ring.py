@@ -108,7 +108,6 @@ def test_ring_and_its_gradient_equal_one_device_in_float64():
         assert_equals_one_device(got, arrays, options, static, 1e-14, 1e-13)
 
 
-@pytest.mark.once
 def test_ring_in_half_precision_rounds_its_results_only():
     arrays = inputs_of(jnp.bfloat16)
     static = {"is_causal": True}
@@ -233,7 +232,6 @@ def gradient_memory(n, length):
     return lowered.compile().memory_analysis().temp_size_in_bytes
 
 
-@pytest.mark.once
 def test_memory_of_a_device_falls_with_the_number_of_devices():
     # By more than 4. Differentiated through the loop, it falls by 2.6, and by 2 if that is remat.
     assert gradient_memory(8, 1024) < gradient_memory(2, 1024) / 3

@@ -296,7 +296,6 @@ def test_beam_search_gathers_every_leaf_of_the_cache():
                 )
 
 
-@pytest.mark.once
 def test_beam_search_eager_equals_jit():
     tables, start = random_tables(15, 2, 3), np.arange(2)
     options = {"beam_size": 2, "max_new_tokens": 2, "num_best": 2}

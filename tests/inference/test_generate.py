@@ -70,7 +70,7 @@ def test_greedy_equals_a_full_pass_per_token(params, full_logits):
     assert len({tuple(row) for row in expected}) == 3
 
 
-@pytest.mark.parametrize("name", option_sets.marked("composed", "parallel", "output_norms"))
+@pytest.mark.parametrize("name", option_sets.OPTIONS)
 def test_every_option_continues_as_a_full_pass_would(name):
     config = option_sets.config(name)
     params = option_sets.random_params(config)

@@ -81,7 +81,6 @@ def test_scores_are_those_of_a_full_pass_best_first(best):
     assert_scores_are_those_of_a_full_pass(best, SHARED, SOURCES)
 
 
-@pytest.mark.once
 def test_source_has_a_vocabulary_of_its_own_and_padded_targets_are_not_chosen():
     sources = [[18 - token for token in source] for source in SOURCES]
     rows = run(translate, sources, SEPARATE, **BEST, vocab_size=9)
@@ -120,14 +119,12 @@ def test_source_whose_every_translation_is_ruled_out_is_named():
         run(translate, SOURCES[:1], search=search, max_new_tokens=30)
 
 
-@pytest.mark.once
 def test_looped_layers_translate_as_scanned_ones(best):
     looped = dataclasses.replace(SHARED, layer_execution="loop")
     params = random_params(SHARED)
     assert_same(run(translate, config=looped, params=params, **BEST), best)
 
 
-@pytest.mark.once
 def test_model_trained_with_the_kernel_of_a_gpu_translates_without_one():
     bfloat16 = dataclasses.replace(SHARED, dtype="bfloat16")
     cudnn = dataclasses.replace(bfloat16, attention_implementation="cudnn")

@@ -1,6 +1,7 @@
 """Every family computes what transformers computes, and is written as transformers writes it.
 
-The golden files are those of experiments/interop/golden.py.
+The golden files are those of experiments/interop/golden.py. What is slow here is compared live by
+the parity tests, too, with other weights.
 """
 
 import jax
@@ -24,12 +25,12 @@ UNUSED_ROWS = {
 }
 
 
-def once_unless(quick, names):
-    """Names, of which those that are not quick run once."""
-    return [name if name in quick else pytest.param(name, marks=pytest.mark.once) for name in names]
+def slow_unless(quick, names):
+    """Names as parameters, slow but for the quick ones: each compiles a model of its own."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-@pytest.fixture(scope="module", params=once_unless(QUICK, VARIANTS))
+@pytest.fixture(scope="module", params=VARIANTS)
 def case(request, tmp_path_factory):
     """A variant, its golden file, and the model that was loaded from its checkpoint."""
     golden, folder = read_golden(request.param), tmp_path_factory.mktemp("golden")
@@ -38,6 +39,7 @@ def case(request, tmp_path_factory):
     return VARIANTS[request.param], golden, loaded
 
 
+@pytest.mark.parametrize("case", slow_unless(QUICK, VARIANTS), indirect=True)
 def test_variant_computes_what_transformers_does(case):
     variant, golden, loaded = case
     found = ours.run(loaded, variant.kind, golden.arrays)
@@ -63,7 +65,7 @@ def test_variant_is_written_as_it_was_read(case, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", once_unless(DECODED, [n for n in VARIANTS if VARIANTS[n].kind == "decoder"])
+    "name", slow_unless(DECODED, [n for n in VARIANTS if VARIANTS[n].kind == "decoder"])
 )
 def test_decoder_continues_as_transformers_does(name, tmp_path):
     golden = read_golden(name)
@@ -74,7 +76,7 @@ def test_decoder_continues_as_transformers_does(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", once_unless(DECODED, [n for n in VARIANTS if VARIANTS[n].kind == "encoder_decoder"])
+    "name", slow_unless(DECODED, [n for n in VARIANTS if VARIANTS[n].kind == "encoder_decoder"])
 )
 def test_beam_search_finds_what_transformers_does(name, tmp_path):
     golden = read_golden(name)

@@ -38,7 +38,7 @@ def apply(decoder, params, tokens, **arguments):
 
 @pytest.fixture(
     scope="module",
-    params=["gpt2", "llama", pytest.param("original", marks=pytest.mark.once), "nameless"],
+    params=["gpt2", "llama", "original", "nameless"],
 )
 def model(request):
     """A looped model, its parameters, and its logits of TOKENS."""
@@ -74,9 +74,7 @@ def test_decoder_cannot_see_the_future(model):
     assert (influence[1:, 0] > 0).all()
 
 
-@pytest.mark.parametrize(
-    "chunks", [(1,) * LENGTH, (3, 4), pytest.param((LENGTH,), marks=pytest.mark.once)]
-)
+@pytest.mark.parametrize("chunks", [(1,) * LENGTH, (3, 4), (LENGTH,)])
 def test_cached_decoding_equals_the_full_pass(model, chunks):
     decoder, params, logits = model
     cache, start, pieces = init_cache(decoder.config, 3, 16), 0, []

@@ -23,7 +23,7 @@ def apply(decoder, params, tokens, **arguments):
     return decoder.apply({"params": params}, tokens, **arguments)
 
 
-@pytest.fixture(scope="module", params=option_sets.marked("parallel", "output_norms"))
+@pytest.fixture(scope="module", params=option_sets.OPTIONS)
 def model(request):
     """A looped model, its parameters, and its logits of TOKENS."""
     decoder = Decoder(option_sets.config(request.param))

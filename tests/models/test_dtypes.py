@@ -31,7 +31,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.once), "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("kind", "config"), MODELS.values(), ids=MODELS)
 def test_model_and_gradient_promote_nothing_silently(kind, config, dtype):
     model = kind(dataclasses.replace(config, dtype=dtype, dropout_rate=0.1, layer_execution="scan"))

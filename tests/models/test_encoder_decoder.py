@@ -82,9 +82,7 @@ def step(model, params, tokens, cache, cross_cache):
     return nn.apply(read, model)({"params": params})
 
 
-@pytest.fixture(
-    scope="module", params=["paper", "modern", pytest.param("relative", marks=pytest.mark.once)]
-)
+@pytest.fixture(scope="module", params=["paper", "modern", "relative"])
 def model(request):
     """A looped model, its parameters, and what it gives for unequal lengths."""
     model = EncoderDecoder(dataclasses.replace(BASE, **VARIANTS[request.param]))

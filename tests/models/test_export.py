@@ -2,14 +2,12 @@
 
 import jax
 import numpy as np
-import pytest
 from jax import export
 
 from jaxformer.models import Decoder
 from tests import option_sets
 
 
-@pytest.mark.once
 def test_decoder_exports_with_symbolic_batch_and_length():
     config = option_sets.config("composed", layer_execution="scan")
     params = option_sets.random_params(config)

@@ -45,7 +45,7 @@ def config_of(name, **changes):
     return dataclasses.replace(BASE, **PATTERNS[name] | changes)
 
 
-@pytest.mark.parametrize("execution", ["scan", pytest.param("loop", marks=pytest.mark.once)])
+@pytest.mark.parametrize("execution", ["scan", "loop"])
 @pytest.mark.parametrize("name", PATTERNS)
 def test_encoder_with_a_pattern_equals_a_float64_reference(name, execution):
     config = config_of(name, architecture="encoder", layer_execution=execution, remat="dots")
@@ -56,11 +56,6 @@ def test_encoder_with_a_pattern_equals_a_float64_reference(name, execution):
     np.testing.assert_allclose(output.weights.self_attention, weights, rtol=0, atol=1e-5)
 
 
-# modernbert has all that the others have, and first layers; CI runs all once.
-OFTEN = [pytest.param(n, marks=() if n == "modernbert" else pytest.mark.once) for n in PATTERNS]
-
-
-@pytest.mark.once
 @pytest.mark.parametrize("name", PATTERNS)
 def test_gradients_do_not_depend_on_how_layers_run(name):
     def gradient(execution):
@@ -79,7 +74,7 @@ def test_gradients_do_not_depend_on_how_layers_run(name):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OFTEN)
+@pytest.mark.parametrize("name", PATTERNS)
 def test_decoding_keeps_windows_only_and_equals_the_full_pass(name):
     config = config_of(name)
     model, rows, lengths = Decoder(config), np.arange(B), np.array([6, 2])

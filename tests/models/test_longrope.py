@@ -78,7 +78,6 @@ def test_room_is_at_most_max_len(params):
     assert_same(cached(shorter, params, LONGER), whole(decoder(SHORT, SHORT), params, ORIGINAL))
 
 
-@pytest.mark.once
 def test_caches_of_windows_have_room_for_max_len(params):
     windowed = decoder(local_window_size=3)
     found = cached(windowed, params, ORIGINAL)

@@ -69,9 +69,7 @@ def combined(base):
     return combine_low_rank(moved, base, scale=0.5)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n == "classifier" else pytest.mark.once) for n in MODELS]
-)
+@pytest.mark.parametrize("name", MODELS)
 def test_model_equals_that_of_merged_kernels(name):
     model, base, params = make(name)
     merged = merge_low_rank(params)
@@ -93,7 +91,6 @@ def is_low_rank(leaf):
     return isinstance(leaf, LowRankKernel)
 
 
-@pytest.mark.once
 def test_scan_equals_loop_with_gradients():
     model, _, params = make("decoder")
     looped = Decoder(dataclasses.replace(DECODER, layer_execution="loop", remat="none"))
@@ -132,7 +129,6 @@ def test_layer_that_knows_nothing_of_it_takes_the_merged_kernel():
     assert float(jnp.abs(result - layer.apply({"params": params}, x)).min()) > 1e-3
 
 
-@pytest.mark.once
 def test_bfloat16_is_as_exact_as_with_merged_kernels():
     model, _, params = make("masked")
     narrow = type(model)(dataclasses.replace(ENCODER, dtype="bfloat16"))

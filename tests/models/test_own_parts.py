@@ -46,7 +46,7 @@ def expected_weights(weights, mask):
     return masked / np.maximum(masked.sum(-1, keepdims=True), 1e-30)
 
 
-@pytest.mark.parametrize("execution", ["scan", pytest.param("loop", marks=pytest.mark.once)])
+@pytest.mark.parametrize("execution", ["scan", "loop"])
 @pytest.mark.parametrize(
     ("make", "config"),
     [
@@ -84,7 +84,6 @@ def test_bias_is_added_to_the_scores_of_every_layer():
     np.testing.assert_allclose(found, np.broadcast_to(weights, found.shape), rtol=0, atol=1e-6)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("window", [None, 2])
 def test_masks_and_biases_go_with_a_cache(window):
     model = Decoder(dataclasses.replace(CONFIG, local_window_size=window))
@@ -172,7 +171,6 @@ def test_attention_function_is_called_in_its_layers_only(execution):
         assert len(calls) == 2  # layers 0 and 2
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     "config",
     [CONFIG, dataclasses.replace(CONFIG, layers=PATTERN)],
@@ -306,9 +304,9 @@ class Sowing(nn.Module):
     ("execution", "layers"),
     [
         ("scan", ()),
-        pytest.param("loop", PATTERN, marks=pytest.mark.once),
-        pytest.param("scan", PATTERN, marks=pytest.mark.once),
-        pytest.param("loop", (), marks=pytest.mark.once),
+        ("loop", PATTERN),
+        ("scan", PATTERN),
+        ("loop", ()),
     ],
 )
 def test_what_blocks_sow_comes_out_of_every_layer(execution, layers):

@@ -114,9 +114,7 @@ def losses_by_layer(params):
     return np.array(found)
 
 
-@pytest.mark.parametrize(
-    ("execution", "remat"), [("scan", "dots"), pytest.param("loop", "none", marks=pytest.mark.once)]
-)
+@pytest.mark.parametrize(("execution", "remat"), [("scan", "dots"), ("loop", "none")])
 def test_losses_of_all_layers_are_added_to_the_training_loss(params, execution, remat):
     model = decoder(layer_execution=execution, remat=remat)
     loss = jax.jit(language_model_loss(model))
@@ -128,7 +126,6 @@ def test_losses_of_all_layers_are_added_to_the_training_loss(params, execution, 
     np.testing.assert_allclose((trained - plain) / weight, expected.sum(), rtol=1e-4)
 
 
-@pytest.mark.once
 def test_gradient_of_the_training_loss_is_the_same_under_scan_and_loop(params):
     batch = {"tokens": TOKENS, "labels": TOKENS}
 

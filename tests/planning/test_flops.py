@@ -40,10 +40,7 @@ def compiled_flops(kind, config):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=() if name in ("decoder", "grouped_swiglu") else pytest.mark.once)
-        for name in MODELS
-    ],
+    MODELS,
 )
 def test_formula_is_what_the_compiler_counts(name):
     kind, changes = MODELS[name]

@@ -81,7 +81,6 @@ def test_heads_are_split_over_as_many_devices_as_they_divide():
     assert 0 < needs.activations < memory_needs(config(), dict.fromkeys(SIZES, 1)).activations
 
 
-@pytest.mark.once
 def test_remat_keeps_the_inputs_of_layers_and_not_the_parameters_again():
     """Ten layers more have ten inputs more, `[B, T, D]` in float32, and ten of each kernel."""
 
@@ -93,7 +92,6 @@ def test_remat_keeps_the_inputs_of_layers_and_not_the_parameters_again():
     assert inputs <= kept(13) - kept(3) < 1.5 * inputs
 
 
-@pytest.mark.once
 def test_activations_shrink_with_remat_and_with_every_split():
     alone = dict.fromkeys(SIZES, 1)
     whole = memory_needs(config(), alone).activations

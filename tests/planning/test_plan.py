@@ -26,7 +26,6 @@ def with_memory(num_bytes):
     return dataclasses.replace(H100, memory=num_bytes * 4 // 3)
 
 
-@pytest.mark.once
 def test_first_setting_that_fits_is_found_in_order():
     plan = make_plan(config(), with_memory(10**9), num_devices=8)
     assert plan.fits
@@ -95,7 +94,6 @@ def test_tokens_split_over_devices_sum_gradients_and_pass_keys_round():
     assert found["collective-permute"].num_bytes == 6 * 3 * (rows * 16 * 4 * 2 * 8) * 4
 
 
-@pytest.mark.once
 def test_data_axis_that_is_set_is_part_of_what_fits():
     mesh = MeshConfig(data=8)
     plan = make_plan(config(mesh=mesh), H100, num_devices=8)

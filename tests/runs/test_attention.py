@@ -36,7 +36,6 @@ def apply(model, run, *tokens, **lengths):
     )
 
 
-@pytest.mark.once
 def test_encoders_look_at_the_tokens_of_the_text(classification_run, masked_run):
     for (folder, _), model, sentence in [
         (classification_run, SequenceClassifier, "cat dog cat"),

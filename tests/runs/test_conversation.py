@@ -92,7 +92,6 @@ def test_generate_shows_the_answer_on_a_line_of_its_own(trained, capsys):
     assert output(capsys, *words).out.startswith("two six\n")
 
 
-@pytest.mark.once
 def test_run_goes_on_as_if_it_had_not_stopped(tmp_path):
     whole = runs.train_run(experiment(tmp_path, training={"steps": 6}))
     (tmp_path / "again").mkdir()
@@ -125,7 +124,6 @@ def test_tokenizers_know_the_text_of_the_template(tmp_path):
         assert task.tokenizer.unknown is None or task.tokenizer.unknown not in ids
 
 
-@pytest.mark.once
 def test_run_starts_from_a_language_model_with_the_plain_template(tmp_path):
     (tmp_path / "text.txt").write_text("user assistant # : one two three four five six " * 20)
     base = tiny.config(

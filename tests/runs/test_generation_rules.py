@@ -49,7 +49,6 @@ def test_continuations_follow_the_folder_and_calls_their_options(folders, tmp_pa
     assert len({*found, *TEXT.split()}) == len(found) + 5
 
 
-@pytest.mark.once
 def test_translations_follow_the_folder_and_calls_their_options(folders, tmp_path):
     rules = {"no_repeat_ngram_size": 1, "min_length": 9}
     run = runs.open_run(with_settings(folders / "t5", tmp_path / "model", **rules))
@@ -76,7 +75,6 @@ def test_settings_that_are_not_supported_stop_text_alone(refused, capsys):
     assert ignoring.generate(TEXT, max_new_tokens=2)
 
 
-@pytest.mark.once
 def test_settings_that_are_not_supported_stay_with_a_run(refused, tmp_path):
     runs.convert(refused, tmp_path / "run")
     with pytest.raises(ConfigError, match=REFUSED):
@@ -93,7 +91,6 @@ def test_settings_that_are_not_supported_stay_with_a_run(refused, tmp_path):
     runs.convert(refused, tmp_path / "model.safetensors")
 
 
-@pytest.mark.once
 def test_settings_that_are_not_supported_stay_with_what_starts_from_them(refused, tmp_path):
     paths = [str(tiny.write(tmp_path / "text.txt", [TEXT, "a dog ran"] * 40))]
     config = tmp_path / "tune.toml"

@@ -132,7 +132,6 @@ def test_resumed_run_is_the_same_to_the_bit(source, adapted, tmp_path):
         runs.train_run(tiny.change(made, lora={"rank": 3}))
 
 
-@pytest.mark.once
 def test_base_that_is_split_over_devices_is_trained_beside_as_any(source, adapted, tmp_path):
     _, result, _ = adapted
     made = dataclasses.replace(adapting(tmp_path, source), mesh=MeshConfig(fsdp=2))
@@ -174,7 +173,6 @@ def test_base_that_has_moved_is_named_and_one_that_has_changed_refused(source, a
         runs.open_run(source, base=tmp_path / "base")
 
 
-@pytest.mark.once
 def test_run_whose_base_has_moved_is_resumed(source, adapted, tmp_path):
     _, result, _ = adapted
     base, moved = tmp_path / "base", tmp_path / "moved"
@@ -199,7 +197,6 @@ def test_run_whose_base_has_moved_is_resumed(source, adapted, tmp_path):
             runs.train_run(other, base=moved)
 
 
-@pytest.mark.once
 def test_run_starts_from_merged_weights_of_one_with_lora(adapted, tmp_path):
     """Of which the next one can have matrices again."""
     made, _, _ = adapted
@@ -218,7 +215,6 @@ def test_run_starts_from_merged_weights_of_one_with_lora(adapted, tmp_path):
     assert float(np.abs(feed_forward["up_kernel"] - others["up_kernel"]).max()) > 0
 
 
-@pytest.mark.once
 def test_base_is_found_however_its_path_was_written(source, tmp_path, monkeypatch):
     shutil.copytree(source, tmp_path / "models/base")
     elsewhere = tmp_path / "elsewhere"
@@ -233,7 +229,6 @@ def test_base_is_found_however_its_path_was_written(source, tmp_path, monkeypatc
         monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.once
 def test_classifier_trains_its_new_scores_in_full(tmp_path):
     masked = config(tmp_path / "masked")
     masked = dataclasses.replace(

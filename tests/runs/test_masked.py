@@ -155,7 +155,6 @@ def test_masks_of_training_change_with_the_epoch_and_those_of_evaluation_do_not(
     assert (batches[0]["labels"] != batches[1]["labels"]).any()
 
 
-@pytest.mark.once
 def test_classifier_starts_from_the_encoder_of_a_masked_language_model(run, tmp_path):
     made = dataclasses.replace(
         test_classification.config(tmp_path), tokenizer=run.config.tokenizer,

@@ -21,7 +21,6 @@ def experiment(folder, steps, mesh=None, **training):
     return dataclasses.replace(made, mesh=mesh or MeshConfig())
 
 
-@pytest.mark.once
 def test_run_goes_on_from_a_mesh_to_one_device_as_if_it_had_been_there(tmp_path):
     one, other = tmp_path / "one", tmp_path / "other"
     tiny.train(experiment(one, 4, runner="single"))

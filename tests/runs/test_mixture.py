@@ -46,7 +46,6 @@ def experiment(folder, architecture="decoder", mixture=None, data=None, **change
     return tiny.config_of_text(folder, data, architecture, **changes)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("architecture", ["decoder", "encoder"])
 def test_run_on_a_mixture_is_trained_and_opened(tmp_path, capsys, architecture):
     data = {"packing": "documents"} if architecture == "decoder" else {}
@@ -82,7 +81,6 @@ def test_run_on_a_mixture_is_trained_and_opened(tmp_path, capsys, architecture):
     assert f"loss code {evaluation.scores['loss code']:.4g}, over" in capsys.readouterr().out
 
 
-@pytest.mark.once
 def test_run_on_a_mixture_goes_on_as_if_it_had_not_stopped(tmp_path):
     results = tiny.whole_and_resumed(experiment, tmp_path)
     np.testing.assert_array_equal(*(tiny.leaf(result.params) for result in results))

@@ -31,7 +31,6 @@ def assert_evaluates_alike(one, many):
     assert together.details == alone.details
 
 
-@pytest.mark.once
 def test_translator_on_a_mesh_translates_as_on_one_device(translation_run):
     one, many = opened(translation_run[0], MeshConfig(fsdp=2, tensor=2))
     assert_evaluates_alike(one, many)
@@ -44,7 +43,6 @@ def test_translator_on_a_mesh_translates_as_on_one_device(translation_run):
         np.testing.assert_allclose(ours.weights, theirs.weights, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.once
 def test_classifier_on_a_mesh_labels_as_on_one_device(classification_run):
     one, many = opened(classification_run[0], MeshConfig(fsdp=4))
     assert_evaluates_alike(one, many)
@@ -54,7 +52,6 @@ def test_classifier_on_a_mesh_labels_as_on_one_device(classification_run):
         assert probabilities[0] == pytest.approx(probabilities[1], rel=1e-5)
 
 
-@pytest.mark.once
 def test_masked_language_model_on_a_mesh_fills_in_as_on_one_device(masked_run):
     one, many = opened(masked_run[0], MeshConfig(tensor=2))
     assert_evaluates_alike(one, many)

@@ -22,8 +22,6 @@ from jaxformer.functional import alibi_bias, rotary_tables, sinusoidal_positions
 from jaxformer.functional.rotary_scaling import LinearScaling, YarnScaling
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 
-pytestmark = pytest.mark.once  # compiles models of every kind
-
 MODELS = {
     "decoder": Decoder,
     "masked": MaskedLanguageModel,

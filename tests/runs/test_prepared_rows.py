@@ -31,7 +31,6 @@ def experiment(folder, source, **changes):
     return tiny.config(folder, architecture=architecture, data=data, **changes)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("source", ["pairs", "labelled"])
 def test_run_is_trained_and_opened(tmp_path, source):
     made = experiment(tmp_path, source)
@@ -51,7 +50,6 @@ def test_run_is_trained_and_opened(tmp_path, source):
         assert run.task.unseen_words(["seven"]) == []  # not known, and so not said
 
 
-@pytest.mark.once
 def test_run_goes_on_as_if_it_had_not_stopped(tmp_path):
     results = tiny.whole_and_resumed(experiment, tmp_path, source="labelled")
     np.testing.assert_array_equal(*(tiny.leaf(result.params) for result in results))

@@ -27,9 +27,7 @@ def experiment(folder, architecture="decoder", data=None, **changes):
     return tiny.config_of_text(folder, data, architecture, **changes)
 
 
-@pytest.mark.parametrize(
-    "architecture", ["decoder", pytest.param("encoder", marks=pytest.mark.once)]
-)
+@pytest.mark.parametrize("architecture", ["decoder", "encoder"])
 def test_run_is_trained_and_opened(tmp_path, architecture):
     data = {"packing": "documents"} if architecture == "decoder" else {}
     made = experiment(tmp_path, architecture, data)
@@ -48,7 +46,6 @@ def test_run_is_trained_and_opened(tmp_path, architecture):
         assert run.evaluate([made.data.paths[0]]).predicted > evaluation.predicted
 
 
-@pytest.mark.once
 def test_run_goes_on_as_if_it_had_not_stopped(tmp_path):
     results = tiny.whole_and_resumed(experiment, tmp_path)
     np.testing.assert_array_equal(*(tiny.leaf(result.params) for result in results))
@@ -65,7 +62,6 @@ def test_nothing_is_read_or_trained_again(tmp_path, monkeypatch):
     np.testing.assert_array_equal(again.train.tokens, first.train.tokens)
 
 
-@pytest.mark.once
 def test_another_text_is_not_gone_on_with(tmp_path):
     tiny.train(experiment(tmp_path))
     made = experiment(tmp_path, training={"steps": 6})
@@ -74,7 +70,6 @@ def test_another_text_is_not_gone_on_with(tmp_path):
         runs.train_run(made)
 
 
-@pytest.mark.once
 def test_tokens_may_be_elsewhere_when_a_run_goes_on(tmp_path):
     tiny.train(experiment(tmp_path))
     data = {"cache": str(tmp_path / "other")}

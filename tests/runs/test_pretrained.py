@@ -47,7 +47,6 @@ def ids_of(folder, text):
     ).ids  # fmt: skip
 
 
-@pytest.mark.once
 def test_decoder_continues_a_text_behind_its_start_token(folders):
     folder, config, params = folders("llama")
     run = runs.open_run(folder)
@@ -72,7 +71,6 @@ def test_tokens_that_a_folder_forbids_are_not_generated(folders, tmp_path):
     assert free[0] not in runs.open_run(folder).generate(TEXT, max_new_tokens=4).split()
 
 
-@pytest.mark.once
 def test_likelihood_counts_the_first_token_where_one_is_before_it(folders):
     folder, config, params = folders("llama")
     (found,) = runs.open_run(folder).log_likelihood([TEXT])
@@ -83,7 +81,6 @@ def test_likelihood_counts_the_first_token_where_one_is_before_it(folders):
     np.testing.assert_allclose(found.log_likelihood, expected, rtol=1e-5)
 
 
-@pytest.mark.once
 def test_masks_are_filled_within_the_special_tokens(folders):
     folder, config, params = folders("bert")
     run = runs.open_run(folder)
@@ -96,7 +93,6 @@ def test_masks_are_filled_within_the_special_tokens(folders):
     assert [fill.text for fill in fills] == [pretrained_folders.WORDS[i] for i in best]
 
 
-@pytest.mark.once
 def test_classifier_has_the_names_of_its_classes(folders):
     folder, config, params = folders("bert", 3)
     (best, *_) = runs.open_run(folder).classify(TEXT, 3)
@@ -106,7 +102,6 @@ def test_classifier_has_the_names_of_its_classes(folders):
     np.testing.assert_allclose(best.probability, jax.nn.softmax(logits).max(), rtol=1e-5)
 
 
-@pytest.mark.once
 def test_translator_starts_and_ends_as_its_config_says(folders):
     folder, config, params = folders("t5")
     run = runs.open_run(folder)
@@ -184,7 +179,6 @@ def test_chat_template_of_a_folder_comes_along(folders, tmp_path, capsys):
         runs.open_run(folders("gpt2")[0]).chat([message])
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("lora", [None, LoraConfig(rank=2)])
 def test_chat_template_of_a_folder_is_kept_where_it_is_fine_tuned(tmp_path, capsys, lora):
     folder, message = tmp_path / "model", {"role": "user", "content": TEXT}
@@ -238,7 +232,6 @@ def test_lora_trains_beside_the_weights_of_a_folder(folders, tmp_path):
         runs.open_run(tmp_path / "run", base=moved)
 
 
-@pytest.mark.once
 def test_languages_of_a_translator_of_several_are_chosen(tmp_path):
     """The source is behind its language, and the target begins with its own."""
     folder = tmp_path / "model"
@@ -366,7 +359,6 @@ def test_training_starts_from_a_folder_and_keeps_its_tokens(folders, tmp_path):
     )
 
 
-@pytest.mark.once
 def test_table_of_positions_is_cut_where_texts_are_shorter(folders, tmp_path):
     folder, _, params = folders("gpt2")
     made = starting(tmp_path, folder, model={"max_len": 8}, training={"steps": 1})
@@ -381,7 +373,6 @@ def test_table_of_positions_is_cut_where_texts_are_shorter(folders, tmp_path):
         runs.train_run(dataclasses.replace(longer, out=str(tmp_path / "longer")))
 
 
-@pytest.mark.once
 def test_config_file_may_leave_the_model_to_what_it_starts_from(folders, tmp_path, capsys):
     folder = tmp_path / "model"
     shutil.copytree(folders("gpt2")[0], folder)
@@ -425,8 +416,8 @@ def test_headless_encoder_is_for_classifiers(folders, tmp_path):
     ("name", "classes"),
     [
         ("bert", None),
-        pytest.param("bert", 3, marks=pytest.mark.once),
-        pytest.param("bert_base", None, marks=pytest.mark.once),
+        ("bert", 3),
+        ("bert_base", None),
     ],
 )
 def test_classifier_starts_from_an_encoder_with_any_head(folders, tmp_path, name, classes):
@@ -451,7 +442,6 @@ def test_classifier_starts_from_an_encoder_with_any_head(folders, tmp_path, name
         jax.tree.map(equal, found.params["pooler"], params["pooler"])
 
 
-@pytest.mark.once
 def test_translator_that_was_trained_here_is_exported_with_how_it_decodes(tmp_path):
     rows = [f"{a} {b}\t{b} {a}" for a in ("one", "two", "three") for b in ("six", "ten", "two")]
     made = tiny.config(

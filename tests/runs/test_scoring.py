@@ -11,8 +11,6 @@ from jaxformer.errors import ConfigError, DataError
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 from tests.runs import tiny
 
-pytestmark = pytest.mark.once  # compiles models of every kind
-
 MAX_LEN = 40
 # More than go into a batch, of lengths that are padded to 16, 32 and 40.
 TEXTS = ["xyz"[: 1 + i % 2] + chr(97 + i % 7) * (1 + i % 3) for i in range(30)]

@@ -70,7 +70,6 @@ def test_run_starts_from_weights_and_tokenizer_of_another(source, tmp_path):
     assert run.task.tokenizer.words == before.task.tokenizer.words
 
 
-@pytest.mark.once
 def test_start_is_resumed_bitwise_and_without_its_source(source, tmp_path):
     copy = tmp_path / "source"
     shutil.copytree(source, copy)
@@ -121,7 +120,6 @@ def test_hosts_know_by_a_fingerprint_that_they_start_from_other_weights(
     assert start_fingerprint(config(tmp_path)) is None
 
 
-@pytest.mark.once
 def test_start_on_a_mesh_is_on_no_device_as_a_whole(source, tmp_path):
     before = runs.open_run(source)
     made = starting(config(tmp_path, training={"devices": 4}), source)

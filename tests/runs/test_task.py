@@ -52,7 +52,6 @@ def test_own_source_is_trained_evaluated_and_opened_as_the_built_in_ones(own):
     assert run.classify(["blue no 1"])[0][0].name in COLOURS
 
 
-@pytest.mark.once
 def test_own_source_is_resumed_and_its_data_is_guarded(own, tmp_path):
     parts = config(tmp_path, steps=10)
     runs.train_run(parts, task=Colours)

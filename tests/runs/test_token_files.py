@@ -58,7 +58,6 @@ def test_tokens_are_trained_on_as_their_text_is(tmp_path, packing):
     assert made.summary.documents == len(DOCUMENTS) - 9
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("architecture", ["decoder", "encoder"])
 def test_run_is_trained_resumed_and_opened(tmp_path, architecture):
     data = {"packing": "documents"} if architecture == "decoder" else {}
@@ -142,7 +141,6 @@ def test_tokenizer_that_is_trained_on_text_is_refused(tmp_path, kind):
         experiment(tmp_path, tokenizer=tokenizer)
 
 
-@pytest.mark.once
 def test_run_to_start_from_has_the_tokenizer(tmp_path):
     """Even one that was trained on text."""
     (tmp_path / "first").mkdir()
@@ -201,7 +199,6 @@ def test_files_of_the_command_line_are_token_files_too(tmp_path):
     assert changed.data.source == "tokens" and changed.data.validation_paths == ()
 
 
-@pytest.mark.once
 def test_commands_take_token_files(tmp_path, capsys):
     made = dataclasses.replace(experiment(tmp_path), optimizer=AdamWConfig(learning_rate=1e-3))
     config = tmp_path / "tiny.toml"

@@ -25,7 +25,6 @@ def experiment(folder, architecture, name="gpt2", **changes):
     )
 
 
-@pytest.mark.once
 def test_decoder_is_trained_and_opened_with_the_tokenizer_of_a_file(tmp_path):
     made = experiment(tmp_path, "decoder", training={"steps": 2, "eval_every": 2})
     tiny.train(made)

@@ -334,7 +334,6 @@ def test_search_that_could_not_be_scored_is_refused_before_training(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.once
 def test_run_in_parts_equals_the_run_at_once_and_guards_its_data(trained, tmp_path):
     """50 steps, then 100, give the bits of 100 steps; then a word of the data is another."""
     whole = full_config(tmp_path)
@@ -450,7 +449,6 @@ def test_symbols_are_made_by_the_config(tmp_path):
     assert tiny.prepare(other).summary.fingerprint != run.summary.fingerprint
 
 
-@pytest.mark.once
 def test_phrasebook_pairs_english_with_kannada(tmp_path):
     data = {"source": "phrasebook", "paths": ()}
     run = tiny.prepare(tiny.config(tmp_path, architecture="encoder_decoder", data=data))
@@ -484,7 +482,6 @@ def test_label_smoothing_is_in_the_training_loss_alone(trained, run, evaluation,
     assert evaluation.loss * evaluation.predicted == pytest.approx(nats, rel=1e-5)
 
 
-@pytest.mark.once
 def test_translator_starts_from_another_with_both_tokenizers_and_its_vectors(
     trained, run, tmp_path
 ):

@@ -29,7 +29,6 @@ def test_phrasebook_is_large_enough_to_learn_from_and_small_enough_to_bundle():
     assert sum(len((folder / name).read_bytes()) for name in names) < 3_500_000
 
 
-@pytest.mark.once
 def test_files_are_what_the_grammar_builds():
     folder = importlib.resources.files("jaxformer.text.phrasebook")
     for name, rows in zip(("train.tsv", "validation.tsv"), build_phrasebook(), strict=True):
@@ -52,7 +51,6 @@ def test_validation_sentences_are_new_combinations_of_trained_words():
     assert min(trained[word] for word in sentences_per_word(BOOK.validation)) >= 8
 
 
-@pytest.mark.once
 def test_each_filler_and_template_is_trained_enough():
     trained = Counter(word for phrase in BOOK.train for word in phrase.english.split())
     text = "\n".join(f" {phrase.english} " for phrase in BOOK.train)

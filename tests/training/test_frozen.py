@@ -83,7 +83,7 @@ def test_model_starts_as_its_base_to_the_bit(base, matrices):
     assert float(loss) == float(step(base, tiny.batch())[0])
 
 
-@pytest.mark.parametrize("runner", ["pmap", pytest.param("mesh", marks=pytest.mark.once)])
+@pytest.mark.parametrize("runner", ["pmap", "mesh"])
 def test_runners_train_alike_and_leave_the_base_as_it_is(tmp_path, trained, base, matrices, runner):
     own, steps = jax.tree.map(jax.numpy.asarray, base), 4
     result = train(tmp_path, own, matrices, runner=runner, accumulate_steps=2)
@@ -126,7 +126,6 @@ def test_merged_matrices_give_the_loss_of_the_validation(trained, base):
     np.testing.assert_allclose(loss / weight, trained[1].evaluation.loss, rtol=1e-5)
 
 
-@pytest.mark.once
 def test_bad_steps_are_skipped_and_diagnosed_beside_a_base(tmp_path, base, matrices):
     """The third and the fourth step are not finite, and only one may be skipped."""
     whole, bad = language_model_loss(tiny.model()), [tiny.batch(n)["tokens"][0, :4] for n in (2, 3)]

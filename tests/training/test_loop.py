@@ -90,7 +90,6 @@ def test_resumed_run_is_bitwise_the_uninterrupted_one(tmp_path, uninterrupted):
     assert without_time(read_metrics(tmp_path)) == without_time(read_metrics(uninterrupted))
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     "optimizer",
     [
@@ -148,7 +147,6 @@ def test_fewer_steps_than_trained_are_refused(uninterrupted):
         train(uninterrupted, 3)
 
 
-@pytest.mark.once
 def test_divergence_stops_the_run_and_names_the_step(tmp_path):
     with pytest.raises(
         TrainingError,
@@ -157,7 +155,6 @@ def test_divergence_stops_the_run_and_names_the_step(tmp_path):
         train(tmp_path, 5, optimizer=AdamWConfig(learning_rate=1e30))
 
 
-@pytest.mark.once
 def test_non_finite_gradient_stops_the_run_and_names_the_step(tmp_path):
     class Poisoned(Batches):
         def __getitem__(self, step):

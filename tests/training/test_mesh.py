@@ -105,7 +105,7 @@ def gradients(architecture, runner):
     ("architecture", "mesh"),
     [
         ("decoder", "all"),
-        pytest.param("encoder_decoder", "fsdp_tensor", marks=pytest.mark.once),
+        ("encoder_decoder", "fsdp_tensor"),
     ],
 )
 def test_mesh_trains_as_one_device(architecture, mesh):
@@ -184,7 +184,6 @@ def test_no_device_has_more_than_its_share():
     assert runner.num_bytes(jax.eval_shape(lambda: state)) == on_a_device
 
 
-@pytest.mark.once
 def test_optimizer_state_on_the_host_trains_as_on_the_devices(tmp_path):
     mesh = dataclasses.replace(MESHES["fsdp_tensor"], optimizer_state="host")
     runner = MeshRunner(mesh)
@@ -211,7 +210,7 @@ def test_state_is_a_copy_of_what_it_is_made_from():
         assert original.tolist() == list(range(8))
 
 
-@pytest.mark.parametrize("way", ["to_pmap", pytest.param("from_pmap", marks=pytest.mark.once)])
+@pytest.mark.parametrize("way", ["to_pmap", "from_pmap"])
 def test_checkpoint_of_a_runner_restores_on_another(tmp_path, way):
     runners = [MeshRunner(MESHES["all"]), PmapRunner(jax.local_devices()[:2])]
     assert_restores(tmp_path, *(runners if way == "to_pmap" else reversed(runners)))
@@ -308,7 +307,6 @@ def test_loss_in_chunks_needs_no_axes_but_those_that_there_are():
     assert float(summed) == 4 * 3 * 2 + 4 * 3
 
 
-@pytest.mark.once
 def test_loss_in_chunks_on_a_mesh_is_that_of_one_device(monkeypatch):
     losses = losses_on_one_device("decoder")
     monkeypatch.setattr("jaxformer.training.losses._MAX_LOGITS", 1)

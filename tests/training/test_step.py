@@ -71,7 +71,7 @@ def compiled():
 
 @pytest.mark.parametrize(
     ("devices", "accumulate_steps"),
-    [pytest.param(1, 4, marks=pytest.mark.once), (8, 1), (2, 2)],
+    [(1, 4), (8, 1), (2, 2)],
 )
 def test_devices_and_micro_batches_change_no_result_and_the_second_step_does_not_compile_again(
     reference, compiled, devices, accumulate_steps
@@ -86,7 +86,6 @@ def test_devices_and_micro_batches_change_no_result_and_the_second_step_does_not
         assert_trees_close(ours, theirs, rtol=1e-5)
 
 
-@pytest.mark.once
 def test_uneven_padding_changes_nothing(compiled):
     """Rows that are padding, all on some devices, leave loss and update as they are."""
     real = tiny.batch(0, rows=3)
@@ -153,7 +152,7 @@ def test_infinite_gradient_of_a_finite_loss_is_bad_too():
     assert state.params.tolist() == [0.0]
 
 
-@pytest.mark.parametrize("tied", [pytest.param(True, marks=pytest.mark.once), False])
+@pytest.mark.parametrize("tied", [True, False])
 def test_loss_of_many_logits_is_made_in_chunks_and_the_same(tied, monkeypatch):
     config = ModelConfig(
         vocab_size=tiny.VOCAB, max_len=tiny.LENGTH, num_layers=1, d_model=8, num_heads=2,

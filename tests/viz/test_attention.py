@@ -13,8 +13,6 @@ from tests.viz.drawing import (
     pixels,
 )
 
-pytestmark = pytest.mark.once  # figures do not depend on the Python
-
 QUERIES, KEYS = ["ich", "heiße", "Jürgen"], ["my", "name", "is", "$a$", "\n"]
 
 
@@ -164,7 +162,6 @@ def test_numbers_stand_out_from_their_cells():
     assert dark == (1, 1, 1) and bright == (0, 0, 0)
 
 
-@pytest.mark.once
 def test_many_tokens_are_named_as_far_as_there_is_room():
     tokens = [f"t{i}" for i in range(60)]
     figure = attention_heatmaps(np.zeros((60, 60)), tokens)

@@ -12,7 +12,7 @@ from jaxformer.models import AttentionMap
 from jaxformer.viz import attention_page
 from tests.viz.browsing import CROSS, ENCODER, HEADS, KEYS, assert_shows, needs_browser
 
-pytestmark = [needs_browser, pytest.mark.once]  # a browser does not depend on the Python
+pytestmark = needs_browser
 
 
 def test_page_shows_title_tokens_and_a_token_to_start_with(view):

@@ -7,7 +7,7 @@ from jaxformer.models import AttentionMap
 from jaxformer.viz import attention_page
 from tests.viz.browsing import CROSS, ENCODER, HEADS, KEYS, PAGE, assert_shows, needs_browser
 
-pytestmark = [needs_browser, pytest.mark.once]  # a browser does not depend on the Python
+pytestmark = needs_browser
 
 
 def test_mouse_over_a_token_shows_where_it_looks_until_it_leaves(view):

@@ -13,8 +13,6 @@ from jaxformer.viz import (
 )
 from tests.viz.drawing import assert_numbers_fit, assert_readable, bar_label, legend_of, numbers
 
-pytestmark = pytest.mark.once  # figures do not depend on the Python
-
 TABLE = np.asarray(sinusoidal_positions(5, 7))
 
 
