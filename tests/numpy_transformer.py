@@ -79,8 +79,8 @@ def _stack(
     x = table[np.asarray(tokens)]
     if "projection_kernel" in embedding:
         x = x @ embedding["projection_kernel"]
-    if config.scale_embeddings:
-        x = x * np.sqrt(config.d_model)
+    factor = np.sqrt(config.d_model) if config.scale_embeddings else 1
+    x = x * (config.embedding_scale or factor)
     position = np.arange(length)
     if config.positions.kind == "sinusoidal":
         x = x + _sinusoidal(length, config.d_model, config.positions.offset)
@@ -127,7 +127,7 @@ def _stack(
                 norm(config, layer["attention_norm" if one else f"{part}_norm"], x)
                 for part in ("attention", "feed_forward")
             ]
-            x = x + attend(inputs[0]) + feed_forward(inputs[1])
+            x = x + config.residual_scale * (attend(inputs[0]) + feed_forward(inputs[1]))
             continue
         x = _residual(config, layer, "attention", attend, x)
         if encoded is not None:
@@ -157,13 +157,14 @@ def _real(lengths, batch, length):
 
 
 def _residual(config, layer, name, function, x):
+    scale = config.residual_scale
     if config.norm_position == "post":
-        return norm(config, layer[f"{name}_norm"], x + function(x))
+        return norm(config, layer[f"{name}_norm"], x + scale * function(x))
     inputs = norm(config, layer[f"{name}_norm"], x) if f"{name}_norm" in layer else x
     output = function(inputs)
     if config.norm_position in ("sandwich", "output"):
         output = norm(config, layer[f"{name}_output_norm"], output)
-    return x + output
+    return x + scale * output
 
 
 def norm(config, params, x):

@@ -84,6 +84,12 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
         (lambda: SinusoidalConfig(offset=-1), ["offset must be zero or more"]),
         (lambda: model(attention_scale=0.0), ["attention_scale must be positive"]),
         (lambda: model(logit_scale=NAN), ["logit_scale must be positive"]),
+        (lambda: model(residual_scale=0.0), ["residual_scale must be positive"]),
+        (lambda: model(embedding_scale=-1.0), ["embedding_scale must be positive"]),
+        (
+            lambda: model(scale_embeddings=True, embedding_scale=2.0),
+            ["embeddings have one factor", "embedding_scale=2.0; remove one of them"],
+        ),
         (lambda: model(attention_sinks=True, **CUDNN), ["'cudnn' has no sinks"]),
         (
             lambda: model(architecture="encoder", num_classes=1),

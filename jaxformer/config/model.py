@@ -94,6 +94,8 @@ class ModelConfig:
             with a norm for each ("parallel", as in GPT-NeoX, Black et al., 2022), or one for both
             ("parallel_one_norm", as in GPT-J, Wang and Komatsuzaki, 2021, and Falcon 7B,
             Almazrouei et al., 2023).
+        residual_scale: factor of each sublayer's output in its residual sum, as in Granite (IBM,
+            2024).
         activation: of the feed-forward layer; relu2 is the square of relu (So et al., "Primer",
             2021); swiglu, geglu, and geglu_tanh, which is geglu with the GELU of gelu_tanh, add a
             gate projection (Shazeer, "GLU Variants Improve Transformer", 2020).
@@ -115,6 +117,7 @@ class ModelConfig:
             to the source's table, where it has one of its own.
         tied_embeddings: whether the output projection is the embedding table.
         scale_embeddings: whether embeddings are multiplied by sqrt(d_model).
+        embedding_scale: factor of the embeddings, where it is neither that nor 1, as in Granite.
         embedding_norm: whether there is a norm after the embeddings and their positions, as in BERT
             and BART (Lewis et al., 2020).
         num_token_types: number of token types, which each have a learned vector that is added to
@@ -165,6 +168,7 @@ class ModelConfig:
     norm_eps: float = 1e-5
     zero_centered_norm: bool = False
     residual: Literal["sequential", "parallel", "parallel_one_norm"] = "sequential"
+    residual_scale: float = 1.0
     activation: Literal[
         "relu", "relu2", "gelu", "gelu_tanh", "silu", "swiglu", "geglu", "geglu_tanh"
     ] = "gelu"
@@ -180,6 +184,7 @@ class ModelConfig:
     frozen_embeddings: bool = False
     tied_embeddings: bool = True
     scale_embeddings: bool = False
+    embedding_scale: float | None = None
     embedding_norm: bool = False
     num_token_types: int | None = None
     init_std: float = 0.02
@@ -197,6 +202,7 @@ class ModelConfig:
             "head_dim", "value_head_dim", "d_ff", "local_window_size", "attention_softcap",
             "logit_softcap", "norm_eps", "init_std", "num_encoder_layers", "source_vocab_size",
             "num_classes", "embedding_dim", "num_token_types", "attention_scale", "logit_scale",
+            "residual_scale", "embedding_scale",
         )  # fmt: skip
         require_at_most(self, _MAX_LAYERS, "num_layers", "num_encoder_layers")
         require_at_most(
@@ -252,6 +258,13 @@ class ModelConfig:
     def table_dim(self) -> int:
         """Width of the embedding table, the default filled in."""
         return self.d_model if self.embedding_dim is None else self.embedding_dim
+
+    @property
+    def embedding_factor(self) -> float:
+        """Factor of the embeddings, the default filled in."""
+        if self.embedding_scale is not None:
+            return self.embedding_scale
+        return self.d_model**0.5 if self.scale_embeddings else 1.0
 
     @property
     def layer_overrides(self) -> tuple[LayerConfig, ...]:

@@ -68,6 +68,11 @@ def _check_architecture(model: "ModelConfig") -> None:
 
 
 def _check_embeddings(model: "ModelConfig") -> None:
+    if model.scale_embeddings and model.embedding_scale is not None:
+        raise ConfigError(
+            "embeddings have one factor, got scale_embeddings=True, which is sqrt(d_model), and "
+            f"embedding_scale={model.embedding_scale}; remove one of them"
+        )
     if model.table_dim == model.d_model or not model.tied_embeddings:
         return
     # A classifier has no logits of tokens, and an own table of the source is never the output.

@@ -70,7 +70,7 @@ class Embedding(nn.Module):
             x = x.astype(jnp.dtype(config.dtype))
         if config.table_dim != config.d_model:
             x = linear(x, self.projection_kernel)
-        return x * config.d_model**0.5 if config.scale_embeddings else x
+        return x * config.embedding_factor
 
     def logits(self, x: jax.Array) -> jax.Array:
         """Scores float `[..., D]` against every token: float32 `[..., V]`."""

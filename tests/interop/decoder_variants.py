@@ -257,6 +257,22 @@ STARCODER2 = of_family("starcoder2", "Starcoder2ForCausalLM", _STARCODER2, {
     "untied": fields(use_bias=False, tie_word_embeddings=False, hidden_act="gelu"),
 })  # fmt: skip
 
+_GRANITE = _LLAMA | dict(
+    vocab_size=67, embedding_multiplier=6.0, attention_multiplier=0.4, residual_multiplier=0.3,
+    logits_scaling=3.0,
+)  # fmt: skip
+GRANITE = of_family("granite", "GraniteForCausalLM", _GRANITE, {
+    "": fields(),
+    "biases": fields(
+        attention_bias=True, mlp_bias=True, tie_word_embeddings=True, embedding_multiplier=0.5,
+        residual_multiplier=1.5, logits_scaling=0.7,
+    ),
+    "older": older(
+        dict(rope_parameters=..., rope_theta=1e4, rope_scaling=None, logits_scaling=2),
+        base=dict(logits_scaling=2.0),
+    ),
+})  # fmt: skip
+
 _GEMMA = dict(
     vocab_size=61, hidden_size=36, intermediate_size=53, num_hidden_layers=4, num_attention_heads=4,
     num_key_value_heads=2, head_dim=14, max_position_embeddings=97, query_pre_attn_scalar=23,
@@ -326,5 +342,5 @@ FALCON = of_family("falcon", "FalconForCausalLM", _FALCON, {
 
 DECODERS = (
     GPT2 | OPT | NEOX | LLAMA | MISTRAL | ARCEE | QWEN2 | QWEN3 | SMOLLM3 | PHI3 | OLMO2
-    | OLMO3 | STARCODER2 | GEMMA1 | GEMMA2 | GEMMA3 | FALCON | MIXTRAL | QWEN3_MOE
+    | OLMO3 | STARCODER2 | GRANITE | GEMMA1 | GEMMA2 | GEMMA3 | FALCON | MIXTRAL | QWEN3_MOE
 )  # fmt: skip
