@@ -340,7 +340,41 @@ FALCON = of_family("falcon", "FalconForCausalLM", _FALCON, {
     ),
 })  # fmt: skip
 
+_GPTJ = dict(vocab_size=61, n_positions=83, n_embd=48, n_layer=2, n_head=4, rotary_dim=6, **_IDS)
+GPTJ = of_family("gptj", "GPTJForCausalLM", _GPTJ, {
+    "": fields(),
+    "full-rotary": fields(
+        rotary_dim=12, n_inner=51, activation_function="gelu", layer_norm_epsilon=1e-3,
+        tie_word_embeddings=True,
+    ),
+    "older": older(
+        dict(n_inner=None, rotary=True, scale_attn_weights=True, gradient_checkpointing=False,
+             tokenizer_class="GPT2Tokenizer", dtype=..., torch_dtype="float16"),
+        surplus={f"transformer.h.{i}.attn.bias": (1, 1, 83, 83) for i in range(2)}
+        | {f"transformer.h.{i}.attn.masked_bias": () for i in range(2)},
+    ),
+})  # fmt: skip
+
+_PHI = dict(
+    vocab_size=61, hidden_size=48, intermediate_size=53, num_hidden_layers=2, num_attention_heads=4,
+    max_position_embeddings=97, **_IDS,
+)  # fmt: skip
+PHI = of_family("phi", "PhiForCausalLM", _PHI, {
+    "": fields(),
+    "tied": fields(
+        num_key_value_heads=2, tie_word_embeddings=True, hidden_act="relu", layer_norm_eps=1e-3,
+        rope_parameters=dict(
+            rope_type="linear", rope_theta=500.0, factor=3.0, partial_rotary_factor=1.0
+        ),
+    ),
+    "older": older(
+        dict(rope_parameters=..., rope_theta=700.0, rope_scaling=None, partial_rotary_factor=0.34,
+             num_key_value_heads=None, dtype=..., torch_dtype="float16"),
+    ),
+})  # fmt: skip
+
 DECODERS = (
     GPT2 | OPT | NEOX | LLAMA | MISTRAL | ARCEE | QWEN2 | QWEN3 | SMOLLM3 | PHI3 | OLMO2
-    | OLMO3 | STARCODER2 | GRANITE | GEMMA1 | GEMMA2 | GEMMA3 | FALCON | MIXTRAL | QWEN3_MOE
+    | OLMO3 | STARCODER2 | GRANITE | GEMMA1 | GEMMA2 | GEMMA3 | FALCON | GPTJ | PHI | MIXTRAL
+    | QWEN3_MOE
 )  # fmt: skip

@@ -157,7 +157,8 @@ def test_published_config_is_read(name):
 def test_published_model_has_the_number_of_parameters_of_its_card(name):
     kind, config, _ = read(name)
     family = CONFIGS[name]["model_type"]
-    config = dataclasses.replace(config, layer_execution="scan", output_bias=kind == "masked")
+    biased = kind == "masked" or (kind == "decoder" and config.output_bias)
+    config = dataclasses.replace(config, layer_execution="scan", output_bias=biased)
     tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
     inputs = (tokens, tokens) if kind == "encoder_decoder" else (tokens,)
     shapes = init_shapes(model_class(kind)(config), *inputs)
@@ -212,6 +213,9 @@ def test_published_windows_are_of_the_layers_that_have_them(name, windows):
          dict(kind="yarn", factor=4.0, original_max_len=32_768)),
         ("arcee-ai/AFM-4.5B", 1e4, None, dict(kind="yarn", factor=20.0, original_max_len=4096)),
         ("tiiuae/falcon-11B", 500_042.0, None, None),
+        ("EleutherAI/gpt-j-6b", 1e4, 64, None),
+        ("microsoft/phi-1_5", 1e4, 32, None),
+        ("microsoft/phi-2", 1e4, 32, None),
     ],
 )  # fmt: skip
 def test_published_rotary_positions_are_those_of_the_file(name, base, width, scaling):

@@ -39,6 +39,7 @@ REFUSED = [
      "architectures must be one of GPT2LMHeadModel, got ['GPT2DoubleHeadsModel']"),
     ("gpt2", dict(architectures=...), "architectures must be one of GPT2LMHeadModel, got None"),
     ("opt", dict(word_embed_proj_dim=22), f"word_embed_proj_dim=22 {UNSUPPORTED} 36"),
+    ("phi", dict(qk_layernorm=True), f"qk_layernorm=True {UNSUPPORTED} False"),
     ("opt", dict(_remove_final_layer_norm=True),
      f"_remove_final_layer_norm=True {UNSUPPORTED} False"),
     ("opt", dict(layer_norm_elementwise_affine=False),
