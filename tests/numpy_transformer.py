@@ -89,7 +89,7 @@ def _stack(
     if config.num_token_types is not None:
         x = x + params["token_type_embedding"][0 if token_types is None else token_types]
     if config.embedding_norm:
-        x = norm(config, params["embedding_norm"], x)
+        x = norm(config, params.get("embedding_norm", {}), x)
     real = _real(lengths, batch, length)[:, None] & _real(lengths, batch, length)[..., None]
     if causal:
         real = real & (position <= position[:, None])
@@ -124,7 +124,7 @@ def _stack(
         if config.residual != "sequential":
             one = config.residual == "parallel_one_norm"
             inputs = [
-                norm(config, layer["attention_norm" if one else f"{part}_norm"], x)
+                norm(config, layer.get("attention_norm" if one else f"{part}_norm", {}), x)
                 for part in ("attention", "feed_forward")
             ]
             x = x + config.residual_scale * (attend(inputs[0]) + feed_forward(inputs[1]))
@@ -134,7 +134,7 @@ def _stack(
             x = _residual(config, layer, "cross_attention", attend_to_encoder, x)
         x = _residual(config, layer, "feed_forward", feed_forward, x)
     if config.norm_position != "post":
-        x = norm(config, params["final_norm"], x)
+        x = norm(config, params.get("final_norm", {}), x)
     return x, np.stack(own), np.stack(cross) if cross else None
 
 
@@ -160,7 +160,8 @@ def _residual(config, layer, name, function, x):
     scale = config.residual_scale
     if config.norm_position == "post":
         return norm(config, layer[f"{name}_norm"], x + scale * function(x))
-    inputs = norm(config, layer[f"{name}_norm"], x) if f"{name}_norm" in layer else x
+    is_there = f"{name}_norm" in layer or not config.norm_scale
+    inputs = norm(config, layer.get(f"{name}_norm", {}), x) if is_there else x
     output = function(inputs)
     if config.norm_position in ("sandwich", "output"):
         output = norm(config, layer[f"{name}_output_norm"], output)
@@ -171,7 +172,8 @@ def norm(config, params, x):
     if config.norm == "layer_norm":
         x = x - x.mean(-1, keepdims=True)
     x = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + config.norm_eps)
-    return x * _scale(config, params["scale"]) + params.get("bias", 0.0)
+    scale = _scale(config, params["scale"]) if config.norm_scale else 1
+    return x * scale + params.get("bias", 0.0)
 
 
 def _scale(config, stored):

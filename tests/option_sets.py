@@ -31,7 +31,8 @@ OPTIONS = {
         residual_scale=0.6,
     ),
     "alibi": dict(
-        positions="alibi", num_heads=3, value_head_dim=5, local_window_size=4, activation="relu2"
+        positions="alibi", num_heads=3, value_head_dim=5, local_window_size=4, activation="relu2",
+        norm_scale=False,
     ),
     "relative": dict(
         positions=RelativeConfig(num_buckets=5, max_distance=6), qk_norm=True,

@@ -87,6 +87,8 @@ class ModelConfig:
         norm_position: before each sublayer ("pre"), after its residual sum ("post"), before it
             and on its output ("sandwich"), or on its output only ("output", as in OLMo 2).
         norm_eps: added to the variance.
+        norm_scale: whether norms have a learned scale, but for those of qk_norm, which always do;
+            false in OLMo (Groeneveld et al., 2024), whose layer norms have no bias either.
         zero_centered_norm: whether scales of norms are stored minus 1, as in Gemma (Gemma Team,
             2024), so that bfloat16 keeps more digits of a scale near 1.
         residual: whether the feed-forward layer takes the sum of input and attention
@@ -166,6 +168,7 @@ class ModelConfig:
     norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
     norm_position: Literal["pre", "post", "sandwich", "output"] = "pre"
     norm_eps: float = 1e-5
+    norm_scale: bool = True
     zero_centered_norm: bool = False
     residual: Literal["sequential", "parallel", "parallel_one_norm"] = "sequential"
     residual_scale: float = 1.0

@@ -1,4 +1,4 @@
-"""Granite, Phi-3, OLMo 2 and 3, and StarCoder 2: Llama with factors, or other tensors or norms."""
+"""Granite, Phi-3, OLMo 1 to 3, and StarCoder 2: Llama with factors, or other tensors or norms."""
 
 from typing import Any
 
@@ -48,6 +48,8 @@ _PHI3 = ENDS | PRE_NORMS | {
     LAYER + "mlp.down_proj.weight": linear("{stack}/feed_forward/down_kernel"),
 }  # fmt: skip
 
+_OLMO = {name: layout for name, layout in LLAMA_TENSORS.items() if "norm" not in name}
+
 # The norms are on the sublayers' outputs.
 _OLMO2 = ENDS | ATTENTION | FEED_FORWARD | {
     LAYER + "post_attention_layernorm.weight": same("{stack}/attention_output_norm/scale"),
@@ -90,6 +92,18 @@ def _write_phi3(model: ModelConfig) -> dict[str, Any]:
     # transformers checks it against max_position_embeddings, also where nothing is scaled.
     original = values["rope_parameters"].get("original_max_position_embeddings", model.max_len)
     return values | {"original_max_position_embeddings": original}
+
+
+def _read_olmo(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    """Layer norms without scale and bias."""
+    fields.require("clip_qkv", None)
+    return read_llama(fields) | {
+        "norm": "layer_norm", "norm_eps": 1e-5, "norm_scale": False, "norm_bias": False,
+    }  # fmt: skip
+
+
+def _write_olmo(model: ModelConfig) -> dict[str, Any]:
+    return write_llama(model, "mlp_bias", "head_dim", "rms_norm_eps")
 
 
 def _read_olmo2(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
@@ -180,6 +194,7 @@ def _write_granite(model: ModelConfig) -> dict[str, Any]:
 
 VARIANT_FAMILIES = (
     decoder_family("phi3", "Phi3", _read_phi3, _write_phi3, _PHI3),
+    decoder_family("olmo", "Olmo", _read_olmo, _write_olmo, _OLMO),
     decoder_family("olmo2", "Olmo2", _read_olmo2, _write_olmo2, _OLMO2),
     decoder_family("olmo3", "Olmo3", _read_olmo3, _write_olmo3, _OLMO2),
     decoder_family("starcoder2", "Starcoder2", _read_starcoder2, _write_starcoder2, _STARCODER2),

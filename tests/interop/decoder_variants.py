@@ -229,6 +229,16 @@ PHI3 = of_family("phi3", "Phi3ForCausalLM", _PHI3, {
     ),
 })  # fmt: skip
 
+_OLMO = _LLAMA | dict(vocab_size=61)
+OLMO = of_family("olmo", "OlmoForCausalLM", _OLMO, {
+    "": fields(),
+    "biases": fields(num_key_value_heads=4, attention_bias=True, tie_word_embeddings=True),
+    "older": older(
+        dict(rope_parameters=..., rope_theta=3e3, rope_scaling=None, clip_qkv=None, dtype=...,
+             torch_dtype="float32"),
+    ),
+})  # fmt: skip
+
 _OLMO2 = _LLAMA | dict(vocab_size=61)
 OLMO2 = of_family("olmo2", "Olmo2ForCausalLM", _OLMO2, {
     "": fields(),
@@ -374,7 +384,7 @@ PHI = of_family("phi", "PhiForCausalLM", _PHI, {
 })  # fmt: skip
 
 DECODERS = (
-    GPT2 | OPT | NEOX | LLAMA | MISTRAL | ARCEE | QWEN2 | QWEN3 | SMOLLM3 | PHI3 | OLMO2
+    GPT2 | OPT | NEOX | LLAMA | MISTRAL | ARCEE | QWEN2 | QWEN3 | SMOLLM3 | PHI3 | OLMO | OLMO2
     | OLMO3 | STARCODER2 | GRANITE | GEMMA1 | GEMMA2 | GEMMA3 | FALCON | GPTJ | PHI | MIXTRAL
     | QWEN3_MOE
 )  # fmt: skip

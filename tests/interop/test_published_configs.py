@@ -33,6 +33,7 @@ CLASSES = "architectures must be one of "
 ONE_SCORE = "num_classes must be at least 2, got num_classes=1"  # the score of a reranker
 REFUSED = {
     "facebook/opt-350m": "word_embed_proj_dim=512 changes what the model computes",
+    "allenai/OLMo-7B-0424-hf": "clip_qkv=8.0 changes what the model computes",
     "tiiuae/falcon-rw-1b": "alibi=True changes what the model computes",
     "facebook/bart-large-mnli": f"{CLASSES}BartForConditionalGeneration, ",
     "allenai/scibert_scivocab_uncased": f"{CLASSES}BertForMaskedLM, ",  # it names none
@@ -65,6 +66,7 @@ NOT_READ = {
     "qwen2": {"use_mrope"},
     "qwen3": {"attn_factor"},  # of rope_scaling, where attention_factor is read
     "smollm3": {"max_window_layers", "pretraining_tp"},
+    "olmo": {"pretraining_tp"},
     "phi3": {"attention_bias", "full_attn_mod", "interpolate_factor", "lm_head_bias", "mlp_bias"},
     "gemma2": {"sliding_window_size"},
     "starcoder2": {

@@ -40,6 +40,7 @@ REFUSED = [
     ("gpt2", dict(architectures=...), "architectures must be one of GPT2LMHeadModel, got None"),
     ("opt", dict(word_embed_proj_dim=22), f"word_embed_proj_dim=22 {UNSUPPORTED} 36"),
     ("phi", dict(qk_layernorm=True), f"qk_layernorm=True {UNSUPPORTED} False"),
+    ("olmo", dict(clip_qkv=8.0), f"clip_qkv=8.0 {UNSUPPORTED} None"),
     ("opt", dict(_remove_final_layer_norm=True),
      f"_remove_final_layer_norm=True {UNSUPPORTED} False"),
     ("opt", dict(layer_norm_elementwise_affine=False),
