@@ -145,7 +145,7 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
         ),
         (lambda: model(d_model=9), ["rotary positions need an even head_dim", "head_dim=3"]),
         (lambda: model(head_dim=5), ["even head_dim", "head_dim=5"]),
-        (lambda: model(local_window_size=0), ["local_window_size must be positive"]),
+        (lambda: model(local_window_size=-1), ["local_window_size must be zero or more"]),
         (lambda: model(attention_softcap=0.0), ["attention_softcap must be positive"]),
         (lambda: model(logit_softcap=math.inf), ["logit_softcap must be positive"]),
         (lambda: model(attention_implementation="flash"), ["must be one of auto, dense, chunked"]),

@@ -6,6 +6,7 @@ from typing import Literal
 
 from jaxformer.config.checks import (
     require,
+    require_at_least_zero,
     require_at_most,
     require_positive,
     require_shares,
@@ -64,8 +65,8 @@ class ModelConfig:
             may be incomplete. In an encoder-decoder both stacks have it.
         first_layers: overrides for the first layers, after which the pattern starts.
         local_window_size: attention window: how many earlier tokens a token attends to besides
-            itself; all when not given. A window of W in Mistral 7B (Jiang et al., 2023), which
-            counts the token itself, is W - 1 here.
+            itself, 0 for none of them; all when not given. A window of W in Mistral 7B (Jiang et
+            al., 2023), which counts the token itself, is W - 1 here.
         attention_scale: factor of the attention scores; 1 / sqrt(head_dim) when not given. It is
             1 in T5 (Raffel et al., 2020), whose initial weights make up for it.
         attention_softcap: c in c * tanh(x / c) of the attention scores, as in Gemma 2 (Gemma
@@ -202,7 +203,7 @@ class ModelConfig:
         resolve_kinds(self)
         require_positive(
             self, "vocab_size", "max_len", "num_layers", "d_model", "num_heads", "num_kv_heads",
-            "head_dim", "value_head_dim", "d_ff", "local_window_size", "attention_softcap",
+            "head_dim", "value_head_dim", "d_ff", "attention_softcap",
             "logit_softcap", "norm_eps", "init_std", "num_encoder_layers", "source_vocab_size",
             "num_classes", "embedding_dim", "num_token_types", "attention_scale", "logit_scale",
             "residual_scale", "embedding_scale",
@@ -212,6 +213,7 @@ class ModelConfig:
             self, _MAX_WIDTH, "d_model", "num_heads", "num_kv_heads", "head_dim", "value_head_dim",
             "d_ff", "embedding_dim", "num_token_types",
         )  # fmt: skip
+        require_at_least_zero(self, "local_window_size")
         require_shares(self, "dropout_rate")
         if self.head_dim is None and self.d_model % self.num_heads:
             raise ConfigError(

@@ -120,7 +120,7 @@ LLAMA = of_family("llama", "LlamaForCausalLM", _LLAMA, {
 _MISTRAL = _LLAMA | dict(vocab_size=59, sliding_window=None)
 MISTRAL = of_family("mistral", "MistralForCausalLM", _MISTRAL, {
     "": fields(hidden_size=37, head_dim=14),
-    "window": fields(sliding_window=5),
+    "window": fields(sliding_window=3),
     "older": older(
         dict(rope_parameters=..., rope_theta=1e6, head_dim=..., dtype=..., torch_dtype="bfloat16")
     ),
