@@ -42,6 +42,8 @@ def decoder(config, params, tokens, lengths=None):
     """Logits `[B, T, V]`, hidden states `[B, T, D]` and weights `[L, B, N, T, T]` of a decoder."""
     embedding = params["embedding"]
     x, weights, _ = _stack(config, params, tokens, lengths, embedding, causal=True)
+    if "output_projection_kernel" in embedding:
+        x = x @ embedding["output_projection_kernel"]
     return logits(config, embedding, x), x, weights
 
 

@@ -51,7 +51,7 @@ OPTIONS = {
         num_heads=4, num_kv_heads=2, head_dim=6, norm_position="output", zero_centered_norm=True,
         qk_norm=True, qk_norm_over="all_heads", activation="geglu_tanh", attention_scale=0.8,
         logit_scale=0.4, output_bias=True, feed_forward_bias=False, attention_sinks=True,
-        positions="alibi", embedding_scale=3.0,
+        positions="alibi", embedding_scale=3.0, embedding_dim=5,
     ),
 }  # fmt: skip
 

@@ -106,7 +106,7 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
         (lambda: model(architecture="encoder", num_classes=0), ["num_classes must be positive"]),
         (lambda: model(embedding_dim=0), ["embedding_dim must be positive"]),
         (
-            lambda: model(embedding_dim=5),
+            lambda: model(architecture="encoder", embedding_dim=5),
             [
                 "tied embeddings must be as wide as the model",
                 "embedding_dim=5 and d_model=12",
@@ -246,6 +246,7 @@ def test_model_configs_accept_values_at_their_bounds():
     model(**CUDNN, local_window_size=3)
     model(architecture="encoder", positions=RelativeConfig(num_buckets=4), num_classes=2)
     model(embedding_dim=12)
+    model(embedding_dim=5)
     model(embedding_dim=5, tied_embeddings=False)
     model(architecture="encoder", embedding_dim=5, num_classes=2)  # nothing is scored
     LinearScalingConfig(factor=1.0)

@@ -115,7 +115,8 @@ class ModelConfig:
         head_bias: of an encoder: whether the projection of its head, before masked tokens are
             predicted or after pooling, has a bias, as in BERT.
         embedding_dim: width of the embedding table, where it is not d_model, such as that of
-            pretrained vectors; a learned projection follows it.
+            pretrained vectors; a learned projection follows it. In a decoder whose embeddings are
+            tied, another one is before the logits, as in OPT-350M (Zhang et al., 2022).
         frozen_embeddings: whether the embedding table is not trained. This and embedding_dim apply
             to the source's table, where it has one of its own.
         tied_embeddings: whether the output projection is the embedding table.

@@ -48,6 +48,7 @@ OPT = of_family("opt", "OPTForCausalLM", _OPT, {
     "": fields(),
     "post-norm": fields(do_layer_norm_before=False, tie_word_embeddings=False),
     "no-biases": fields(enable_bias=False, activation_function="gelu"),
+    "narrow": fields(word_embed_proj_dim=20, do_layer_norm_before=False),
     "older": older(
         dict(tie_word_embeddings=..., dtype=..., torch_dtype="float16", prefix="</s>",
              _remove_final_layer_norm=False),

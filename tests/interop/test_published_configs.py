@@ -32,7 +32,6 @@ PARAMETERS = json.loads((FOLDER / "published_parameters.json").read_text())
 CLASSES = "architectures must be one of "
 ONE_SCORE = "num_classes must be at least 2, got num_classes=1"  # the score of a reranker
 REFUSED = {
-    "facebook/opt-350m": "word_embed_proj_dim=512 changes what the model computes",
     "allenai/OLMo-7B-0424-hf": "clip_qkv=8.0 changes what the model computes",
     "tiiuae/falcon-rw-1b": "alibi=True changes what the model computes",
     "facebook/bart-large-mnli": f"{CLASSES}BartForConditionalGeneration, ",
