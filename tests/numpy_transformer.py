@@ -42,6 +42,8 @@ def decoder(config, params, tokens, lengths=None):
     """Logits `[B, T, V]`, hidden states `[B, T, D]` and weights `[L, B, N, T, T]` of a decoder."""
     embedding = params["embedding"]
     x, weights, _ = _stack(config, params, tokens, lengths, embedding, causal=True)
+    if "output_projection_kernel" in embedding:
+        x = x @ embedding["output_projection_kernel"]
     return logits(config, embedding, x), x, weights
 
 
@@ -79,8 +81,8 @@ def _stack(
     x = table[np.asarray(tokens)]
     if "projection_kernel" in embedding:
         x = x @ embedding["projection_kernel"]
-    if config.scale_embeddings:
-        x = x * np.sqrt(config.d_model)
+    factor = np.sqrt(config.d_model) if config.scale_embeddings else 1
+    x = x * (config.embedding_scale or factor)
     position = np.arange(length)
     if config.positions.kind == "sinusoidal":
         x = x + _sinusoidal(length, config.d_model, config.positions.offset)
@@ -89,7 +91,7 @@ def _stack(
     if config.num_token_types is not None:
         x = x + params["token_type_embedding"][0 if token_types is None else token_types]
     if config.embedding_norm:
-        x = norm(config, params["embedding_norm"], x)
+        x = norm(config, params.get("embedding_norm", {}), x)
     real = _real(lengths, batch, length)[:, None] & _real(lengths, batch, length)[..., None]
     if causal:
         real = real & (position <= position[:, None])
@@ -124,17 +126,17 @@ def _stack(
         if config.residual != "sequential":
             one = config.residual == "parallel_one_norm"
             inputs = [
-                norm(config, layer["attention_norm" if one else f"{part}_norm"], x)
+                norm(config, layer.get("attention_norm" if one else f"{part}_norm", {}), x)
                 for part in ("attention", "feed_forward")
             ]
-            x = x + attend(inputs[0]) + feed_forward(inputs[1])
+            x = x + config.residual_scale * (attend(inputs[0]) + feed_forward(inputs[1]))
             continue
         x = _residual(config, layer, "attention", attend, x)
         if encoded is not None:
             x = _residual(config, layer, "cross_attention", attend_to_encoder, x)
         x = _residual(config, layer, "feed_forward", feed_forward, x)
     if config.norm_position != "post":
-        x = norm(config, params["final_norm"], x)
+        x = norm(config, params.get("final_norm", {}), x)
     return x, np.stack(own), np.stack(cross) if cross else None
 
 
@@ -157,20 +159,23 @@ def _real(lengths, batch, length):
 
 
 def _residual(config, layer, name, function, x):
+    scale = config.residual_scale
     if config.norm_position == "post":
-        return norm(config, layer[f"{name}_norm"], x + function(x))
-    inputs = norm(config, layer[f"{name}_norm"], x) if f"{name}_norm" in layer else x
+        return norm(config, layer[f"{name}_norm"], x + scale * function(x))
+    is_there = f"{name}_norm" in layer or not config.norm_scale
+    inputs = norm(config, layer.get(f"{name}_norm", {}), x) if is_there else x
     output = function(inputs)
     if config.norm_position in ("sandwich", "output"):
         output = norm(config, layer[f"{name}_output_norm"], output)
-    return x + output
+    return x + scale * output
 
 
 def norm(config, params, x):
     if config.norm == "layer_norm":
         x = x - x.mean(-1, keepdims=True)
     x = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + config.norm_eps)
-    return x * _scale(config, params["scale"]) + params.get("bias", 0.0)
+    scale = _scale(config, params["scale"]) if config.norm_scale else 1
+    return x * scale + params.get("bias", 0.0)
 
 
 def _scale(config, stored):

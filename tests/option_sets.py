@@ -27,9 +27,11 @@ OPTIONS = {
         num_heads=6, num_kv_heads=3, head_dim=4, qk_norm=True, norm_eps=0.1,
         norm_position="sandwich", local_window_size=2, attention_softcap=1.5, logit_softcap=2.0,
         positions=RotaryConfig(scaling=YarnScalingConfig(factor=4.0, original_max_len=6)),
+        residual_scale=0.6,
     ),
     "alibi": dict(
-        positions="alibi", num_heads=3, value_head_dim=5, local_window_size=4, activation="relu2"
+        positions="alibi", num_heads=3, value_head_dim=5, local_window_size=4, activation="relu2",
+        norm_scale=False,
     ),
     "relative": dict(
         positions=RelativeConfig(num_buckets=5, max_distance=6), qk_norm=True,
@@ -38,6 +40,7 @@ OPTIONS = {
     "parallel": dict(
         num_heads=4, num_kv_heads=2, head_dim=6, positions=RotaryConfig(rotary_dim=4),
         residual="parallel_one_norm", norm="layer_norm", attention_sinks=True, embedding_norm=True,
+        residual_scale=1.7,
         use_bias=False, qkv_bias=True, local_window_size=3, num_token_types=3,
         experts=ExpertsConfig(
             num_experts=7, num_experts_per_token=2, d_ff=5, normalize_weights=False
@@ -47,7 +50,7 @@ OPTIONS = {
         num_heads=4, num_kv_heads=2, head_dim=6, norm_position="output", zero_centered_norm=True,
         qk_norm=True, qk_norm_over="all_heads", activation="geglu_tanh", attention_scale=0.8,
         logit_scale=0.4, output_bias=True, feed_forward_bias=False, attention_sinks=True,
-        positions="alibi",
+        positions="alibi", embedding_scale=3.0, embedding_dim=5,
     ),
 }  # fmt: skip
 

@@ -228,8 +228,8 @@ def test_nested_kinds_are_read(load):
             ["model.layers[0].local_window_size must be an integer, got True"],
         ),
         (
-            "[[model.layers]]\nlocal_window_size = 0\n",
-            ["[model.layers[0]] local_window_size must be positive"],
+            "[[model.layers]]\nlocal_window_size = -1\n",
+            ["[model.layers[0]] local_window_size must be zero or more"],
         ),
         (
             "[[model.layers]]\npositions = {base = 3}\n",

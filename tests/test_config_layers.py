@@ -198,7 +198,7 @@ def test_layer_overrides_of_an_encoder_are_those_of_its_depth():
             lambda: model(first_layers=(NO_NORM, WHOLE)),
             ["all first_layers must agree on attention_norm", "got [False, None]"],
         ),
-        (lambda: LayerConfig(local_window_size=0), ["local_window_size must be positive"]),
+        (lambda: LayerConfig(local_window_size=-1), ["local_window_size must be zero or more"]),
         (lambda: LayerConfig(positions="rotari"), ["positions must be one of", "'rotary'?"]),
         *(
             (

@@ -84,6 +84,12 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
         (lambda: SinusoidalConfig(offset=-1), ["offset must be zero or more"]),
         (lambda: model(attention_scale=0.0), ["attention_scale must be positive"]),
         (lambda: model(logit_scale=NAN), ["logit_scale must be positive"]),
+        (lambda: model(residual_scale=0.0), ["residual_scale must be positive"]),
+        (lambda: model(embedding_scale=-1.0), ["embedding_scale must be positive"]),
+        (
+            lambda: model(scale_embeddings=True, embedding_scale=2.0),
+            ["embeddings have one factor", "embedding_scale=2.0; remove one of them"],
+        ),
         (lambda: model(attention_sinks=True, **CUDNN), ["'cudnn' has no sinks"]),
         (
             lambda: model(architecture="encoder", num_classes=1),
@@ -100,7 +106,7 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
         (lambda: model(architecture="encoder", num_classes=0), ["num_classes must be positive"]),
         (lambda: model(embedding_dim=0), ["embedding_dim must be positive"]),
         (
-            lambda: model(embedding_dim=5),
+            lambda: model(architecture="encoder", embedding_dim=5),
             [
                 "tied embeddings must be as wide as the model",
                 "embedding_dim=5 and d_model=12",
@@ -139,7 +145,7 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
         ),
         (lambda: model(d_model=9), ["rotary positions need an even head_dim", "head_dim=3"]),
         (lambda: model(head_dim=5), ["even head_dim", "head_dim=5"]),
-        (lambda: model(local_window_size=0), ["local_window_size must be positive"]),
+        (lambda: model(local_window_size=-1), ["local_window_size must be zero or more"]),
         (lambda: model(attention_softcap=0.0), ["attention_softcap must be positive"]),
         (lambda: model(logit_softcap=math.inf), ["logit_softcap must be positive"]),
         (lambda: model(attention_implementation="flash"), ["must be one of auto, dense, chunked"]),
@@ -240,6 +246,7 @@ def test_model_configs_accept_values_at_their_bounds():
     model(**CUDNN, local_window_size=3)
     model(architecture="encoder", positions=RelativeConfig(num_buckets=4), num_classes=2)
     model(embedding_dim=12)
+    model(embedding_dim=5)
     model(embedding_dim=5, tied_embeddings=False)
     model(architecture="encoder", embedding_dim=5, num_classes=2)  # nothing is scored
     LinearScalingConfig(factor=1.0)

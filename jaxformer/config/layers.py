@@ -4,7 +4,7 @@ import dataclasses
 import typing
 from collections.abc import Mapping
 
-from jaxformer.config.checks import require_positive, require_types
+from jaxformer.config.checks import require_at_least_zero, require_types
 from jaxformer.config.kinds import resolve_kinds
 from jaxformer.config.positions import PositionsConfig
 from jaxformer.errors import ConfigError
@@ -39,7 +39,7 @@ class LayerConfig:
     def __post_init__(self) -> None:
         require_types(self)
         resolve_kinds(self)
-        require_positive(self, "local_window_size")
+        require_at_least_zero(self, "local_window_size")
         if self.positions is not None and self.positions.acts_on == "embeddings":
             configs = typing.get_args(PositionsConfig)
             *others, last = [each.kind for each in configs if each.acts_on != "embeddings"]

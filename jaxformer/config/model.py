@@ -6,6 +6,7 @@ from typing import Literal
 
 from jaxformer.config.checks import (
     require,
+    require_at_least_zero,
     require_at_most,
     require_positive,
     require_shares,
@@ -64,8 +65,8 @@ class ModelConfig:
             may be incomplete. In an encoder-decoder both stacks have it.
         first_layers: overrides for the first layers, after which the pattern starts.
         local_window_size: attention window: how many earlier tokens a token attends to besides
-            itself; all when not given. A window of W in Mistral 7B (Jiang et al., 2023), which
-            counts the token itself, is W - 1 here.
+            itself, 0 for none of them; all when not given. A window of W in Mistral 7B (Jiang et
+            al., 2023), which counts the token itself, is W - 1 here.
         attention_scale: factor of the attention scores; 1 / sqrt(head_dim) when not given. It is
             1 in T5 (Raffel et al., 2020), whose initial weights make up for it.
         attention_softcap: c in c * tanh(x / c) of the attention scores, as in Gemma 2 (Gemma
@@ -87,6 +88,8 @@ class ModelConfig:
         norm_position: before each sublayer ("pre"), after its residual sum ("post"), before it
             and on its output ("sandwich"), or on its output only ("output", as in OLMo 2).
         norm_eps: added to the variance.
+        norm_scale: whether norms have a learned scale, but for those of qk_norm, which always do;
+            false in OLMo (Groeneveld et al., 2024), whose layer norms have no bias either.
         zero_centered_norm: whether scales of norms are stored minus 1, as in Gemma (Gemma Team,
             2024), so that bfloat16 keeps more digits of a scale near 1.
         residual: whether the feed-forward layer takes the sum of input and attention
@@ -94,6 +97,8 @@ class ModelConfig:
             with a norm for each ("parallel", as in GPT-NeoX, Black et al., 2022), or one for both
             ("parallel_one_norm", as in GPT-J, Wang and Komatsuzaki, 2021, and Falcon 7B,
             Almazrouei et al., 2023).
+        residual_scale: factor of each sublayer's output in its residual sum, as in Granite (IBM,
+            2024).
         activation: of the feed-forward layer; relu2 is the square of relu (So et al., "Primer",
             2021); swiglu, geglu, and geglu_tanh, which is geglu with the GELU of gelu_tanh, add a
             gate projection (Shazeer, "GLU Variants Improve Transformer", 2020).
@@ -110,11 +115,13 @@ class ModelConfig:
         head_bias: of an encoder: whether the projection of its head, before masked tokens are
             predicted or after pooling, has a bias, as in BERT.
         embedding_dim: width of the embedding table, where it is not d_model, such as that of
-            pretrained vectors; a learned projection follows it.
+            pretrained vectors; a learned projection follows it. In a decoder whose embeddings are
+            tied, another one is before the logits, as in OPT-350M (Zhang et al., 2022).
         frozen_embeddings: whether the embedding table is not trained. This and embedding_dim apply
             to the source's table, where it has one of its own.
         tied_embeddings: whether the output projection is the embedding table.
         scale_embeddings: whether embeddings are multiplied by sqrt(d_model).
+        embedding_scale: factor of the embeddings, where it is neither that nor 1, as in Granite.
         embedding_norm: whether there is a norm after the embeddings and their positions, as in BERT
             and BART (Lewis et al., 2020).
         num_token_types: number of token types, which each have a learned vector that is added to
@@ -163,8 +170,10 @@ class ModelConfig:
     norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
     norm_position: Literal["pre", "post", "sandwich", "output"] = "pre"
     norm_eps: float = 1e-5
+    norm_scale: bool = True
     zero_centered_norm: bool = False
     residual: Literal["sequential", "parallel", "parallel_one_norm"] = "sequential"
+    residual_scale: float = 1.0
     activation: Literal[
         "relu", "relu2", "gelu", "gelu_tanh", "silu", "swiglu", "geglu", "geglu_tanh"
     ] = "gelu"
@@ -180,6 +189,7 @@ class ModelConfig:
     frozen_embeddings: bool = False
     tied_embeddings: bool = True
     scale_embeddings: bool = False
+    embedding_scale: float | None = None
     embedding_norm: bool = False
     num_token_types: int | None = None
     init_std: float = 0.02
@@ -194,15 +204,17 @@ class ModelConfig:
         resolve_kinds(self)
         require_positive(
             self, "vocab_size", "max_len", "num_layers", "d_model", "num_heads", "num_kv_heads",
-            "head_dim", "value_head_dim", "d_ff", "local_window_size", "attention_softcap",
+            "head_dim", "value_head_dim", "d_ff", "attention_softcap",
             "logit_softcap", "norm_eps", "init_std", "num_encoder_layers", "source_vocab_size",
             "num_classes", "embedding_dim", "num_token_types", "attention_scale", "logit_scale",
+            "residual_scale", "embedding_scale",
         )  # fmt: skip
         require_at_most(self, _MAX_LAYERS, "num_layers", "num_encoder_layers")
         require_at_most(
             self, _MAX_WIDTH, "d_model", "num_heads", "num_kv_heads", "head_dim", "value_head_dim",
             "d_ff", "embedding_dim", "num_token_types",
         )  # fmt: skip
+        require_at_least_zero(self, "local_window_size")
         require_shares(self, "dropout_rate")
         if self.head_dim is None and self.d_model % self.num_heads:
             raise ConfigError(
@@ -252,6 +264,13 @@ class ModelConfig:
     def table_dim(self) -> int:
         """Width of the embedding table, the default filled in."""
         return self.d_model if self.embedding_dim is None else self.embedding_dim
+
+    @property
+    def embedding_factor(self) -> float:
+        """Factor of the embeddings, the default filled in."""
+        if self.embedding_scale is not None:
+            return self.embedding_scale
+        return self.d_model**0.5 if self.scale_embeddings else 1.0
 
     @property
     def layer_overrides(self) -> tuple[LayerConfig, ...]:

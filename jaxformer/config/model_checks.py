@@ -68,12 +68,19 @@ def _check_architecture(model: "ModelConfig") -> None:
 
 
 def _check_embeddings(model: "ModelConfig") -> None:
+    if model.scale_embeddings and model.embedding_scale is not None:
+        raise ConfigError(
+            "embeddings have one factor, got scale_embeddings=True, which is sqrt(d_model), and "
+            f"embedding_scale={model.embedding_scale}; remove one of them"
+        )
     if model.table_dim == model.d_model or not model.tied_embeddings:
         return
-    # A classifier has no logits of tokens, and an own table of the source is never the output.
-    if model.num_classes is None and model.source_vocab_size is None:
+    # A decoder has a projection back to the table. A classifier has no logits of tokens, and an
+    # own table of the source is never the output.
+    is_scored = model.num_classes is None and model.source_vocab_size is None
+    if is_scored and model.architecture != "decoder":
         raise ConfigError(
-            "tied embeddings must be as wide as the model, got embedding_dim="
+            "tied embeddings must be as wide as the model, but in a decoder, got embedding_dim="
             f"{model.embedding_dim} and d_model={model.d_model}; set tied_embeddings = false"
         )
 

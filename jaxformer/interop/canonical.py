@@ -15,8 +15,9 @@ _NOT_COMPARED = frozenset({
     "init_std", "max_len", "dropout_rate", "frozen_embeddings", "dtype", "param_dtype", "remat",
     "layer_execution", "attention_implementation",
     "positions", "layers", "first_layers", "local_window_size", "use_bias", "num_kv_heads",
-    "head_dim", "value_head_dim", "d_ff", "embedding_dim", "attention_scale",
-    "num_encoder_layers", "experts", *(f"{part}_bias" for part in _PARTS),
+    "head_dim", "value_head_dim", "d_ff", "embedding_dim", "attention_scale", "logit_scale",
+    "scale_embeddings", "embedding_scale", "num_encoder_layers", "experts",
+    *(f"{part}_bias" for part in _PARTS),
 })  # fmt: skip
 
 
@@ -51,6 +52,8 @@ def _meaning(config: ModelConfig) -> dict[str, Any]:
         "d_ff": config.ff_dim if config.experts is None else None,
         "embedding_dim": config.table_dim,
         "attention_scale": config.attention_scale or config.key_dim**-0.5,
+        "logit_scale": config.logit_scale or 1.0,
+        "embedding_scale": config.embedding_factor,
         "num_encoder_layers": encoder if config.architecture == "encoder_decoder" else None,
         "attention_norm": [layer.attention_norm is not False for layer in config.layer_overrides],
         "experts": _experts(config),

@@ -14,6 +14,7 @@ from jaxformer.interop.falcon import FALCON_FAMILIES
 from jaxformer.interop.family import Family, ModelKind
 from jaxformer.interop.gemma import GEMMA_FAMILIES
 from jaxformer.interop.gpt import GPT_FAMILIES
+from jaxformer.interop.gptj import GPTJ_FAMILIES
 from jaxformer.interop.llama import LLAMA_FAMILIES
 from jaxformer.interop.llama_variants import VARIANT_FAMILIES
 from jaxformer.interop.mixtures import MIXTURE_FAMILIES
@@ -34,8 +35,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType({
     family.model_type: family
     for families in (
         GPT_FAMILIES, LLAMA_FAMILIES, QWEN_FAMILIES, VARIANT_FAMILIES, GEMMA_FAMILIES,
-        FALCON_FAMILIES, MIXTURE_FAMILIES, BERT_FAMILIES, MODERNBERT_FAMILIES, BART_FAMILIES,
-        T5_FAMILIES,
+        FALCON_FAMILIES, GPTJ_FAMILIES, MIXTURE_FAMILIES, BERT_FAMILIES, MODERNBERT_FAMILIES,
+        BART_FAMILIES, T5_FAMILIES,
     )
     for family in families
 })  # fmt: skip

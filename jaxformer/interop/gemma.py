@@ -27,6 +27,7 @@ from jaxformer.interop.llama import (
     read_llama,
     write_llama,
 )
+from jaxformer.interop.plain_fields import whole
 
 __all__ = ["GEMMA_FAMILIES"]
 
@@ -77,12 +78,7 @@ def _read_gemma(fields: ConfigFields, *, has_rotary: bool = True) -> dict[str, A
 def _write_gemma(model: ModelConfig) -> dict[str, Any]:
     values = write_llama(model, "mlp_bias", act_field="hidden_activation")
     scale = model.attention_scale or model.key_dim**-0.5
-    return values | write_layer_types(model, 4096) | {"query_pre_attn_scalar": _whole(scale**-2)}
-
-
-def _whole(number: float) -> float | int:
-    """The integer that a power of a root was meant to be, where it is one."""
-    return round(number) if abs(number - round(number)) < 1e-6 * number else number
+    return values | write_layer_types(model, 4096) | {"query_pre_attn_scalar": whole(scale**-2)}
 
 
 def _read_gemma2(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:

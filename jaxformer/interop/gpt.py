@@ -11,6 +11,7 @@ from jaxformer.interop.layouts import (
     conv1d,
     dense,
     dense_by_group,
+    linear,
     norm,
     projections,
     rows_from,
@@ -74,6 +75,8 @@ _D = "model.decoder.layers.{layer}."
 _OPT = {
     "model.decoder.embed_tokens.weight": same("embedding/embedding"),
     "model.decoder.embed_positions.weight": rows_from(2, "positions/embedding"),
+    "model.decoder.project_in.weight": linear("embedding/projection_kernel"),
+    "model.decoder.project_out.weight": linear("embedding/output_projection_kernel"),
     **norm(_D + "self_attn_layer_norm", "{stack}/attention_norm"),
     **projections(_D + "self_attn", "{stack}/attention", "out_proj"),
     **norm(_D + "final_layer_norm", "{stack}/feed_forward_norm"),
@@ -94,12 +97,15 @@ _OPT_FIELDS: PlainFields = {
 
 
 def _read_opt(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    # A narrower table has projections on both ends, as only the 350M model has.
-    fields.require("word_embed_proj_dim", fields.take("hidden_size", int))
+    width = fields.take("hidden_size", int)
+    table = fields.take("word_embed_proj_dim", int, width)
+    if table != width:  # as in the 350M model; there is no such output with a table of its own
+        fields.require("tie_word_embeddings", True)
     fields.require("layer_norm_elementwise_affine", True)
     fields.require("_remove_final_layer_norm", False)
     fields.skip("dropout", "attention_dropout", "activation_dropout", "layerdrop")
     return read_plain(fields, _OPT_FIELDS) | {
+        "embedding_dim": None if table == width else table,
         "positions": "learned",
         "norm_position": "pre" if fields.take("do_layer_norm_before", bool, True) else "post",
         "activation": fields.choose("activation_function", PLAIN, "relu"),
@@ -110,7 +116,7 @@ def _read_opt(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
 
 def _write_opt(model: ModelConfig) -> dict[str, Any]:
     return write_plain(model, _OPT_FIELDS) | {
-        "word_embed_proj_dim": model.d_model,
+        "word_embed_proj_dim": model.table_dim,
         "do_layer_norm_before": model.norm_position == "pre",
         "activation_function": name_of(model.activation),
         "enable_bias": model.has_bias("qkv"),

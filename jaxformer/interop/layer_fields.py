@@ -218,7 +218,12 @@ def layer_keys(positions: PositionsConfig, layers: Sequence[LayerConfig]) -> dic
 
 
 def window_size(window: int | None) -> int | None:
-    """`local_window_size` of a `sliding_window`."""
+    """`local_window_size` of a `sliding_window`.
+
+    Example:
+        >>> window_size(4096), window_size(1), window_size(None)
+        (4095, 0, None)
+    """
     return None if window is None else window - 1
 
 

@@ -1,4 +1,4 @@
-"""Phi-3, OLMo 2 and 3, and StarCoder 2: Llama with other tensors, norms or feed-forward layers."""
+"""Granite, Phi-3, OLMo 1 to 3, and StarCoder 2: Llama with factors, or other tensors or norms."""
 
 from typing import Any
 
@@ -25,11 +25,13 @@ from jaxformer.interop.llama import (
     ENDS,
     FEED_FORWARD,
     LAYER,
+    LLAMA_TENSORS,
     PRE_NORMS,
     decoder_family,
     read_llama,
     write_llama,
 )
+from jaxformer.interop.plain_fields import PlainFields, read_plain, whole, write_plain
 
 __all__ = ["VARIANT_FAMILIES"]
 
@@ -45,6 +47,8 @@ _PHI3 = ENDS | PRE_NORMS | {
     ),
     LAYER + "mlp.down_proj.weight": linear("{stack}/feed_forward/down_kernel"),
 }  # fmt: skip
+
+_OLMO = {name: layout for name, layout in LLAMA_TENSORS.items() if "norm" not in name}
 
 # The norms are on the sublayers' outputs.
 _OLMO2 = ENDS | ATTENTION | FEED_FORWARD | {
@@ -88,6 +92,18 @@ def _write_phi3(model: ModelConfig) -> dict[str, Any]:
     # transformers checks it against max_position_embeddings, also where nothing is scaled.
     original = values["rope_parameters"].get("original_max_position_embeddings", model.max_len)
     return values | {"original_max_position_embeddings": original}
+
+
+def _read_olmo(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    """Layer norms without scale and bias."""
+    fields.require("clip_qkv", None)
+    return read_llama(fields) | {
+        "norm": "layer_norm", "norm_eps": 1e-5, "norm_scale": False, "norm_bias": False,
+    }  # fmt: skip
+
+
+def _write_olmo(model: ModelConfig) -> dict[str, Any]:
+    return write_llama(model, "mlp_bias", "head_dim", "rms_norm_eps")
 
 
 def _read_olmo2(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
@@ -157,9 +173,30 @@ def _write_starcoder2(model: ModelConfig) -> dict[str, Any]:
     }  # fmt: skip
 
 
+_GRANITE_FACTORS: PlainFields = {
+    "embedding_multiplier": ("embedding_scale", 1.0),
+    "attention_multiplier": ("attention_scale", 1.0),
+    "residual_multiplier": ("residual_scale", 1.0),
+}
+
+
+def _read_granite(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    return read_llama(fields) | read_plain(fields, _GRANITE_FACTORS) | {
+        "logit_scale": 1 / fields.take("logits_scaling", float, 1.0),
+    }  # fmt: skip
+
+
+def _write_granite(model: ModelConfig) -> dict[str, Any]:
+    return write_llama(model) | write_plain(model, _GRANITE_FACTORS) | {
+        "logits_scaling": whole(1 / (model.logit_scale or 1.0)),
+    }  # fmt: skip
+
+
 VARIANT_FAMILIES = (
     decoder_family("phi3", "Phi3", _read_phi3, _write_phi3, _PHI3),
+    decoder_family("olmo", "Olmo", _read_olmo, _write_olmo, _OLMO),
     decoder_family("olmo2", "Olmo2", _read_olmo2, _write_olmo2, _OLMO2),
     decoder_family("olmo3", "Olmo3", _read_olmo3, _write_olmo3, _OLMO2),
     decoder_family("starcoder2", "Starcoder2", _read_starcoder2, _write_starcoder2, _STARCODER2),
+    decoder_family("granite", "Granite", _read_granite, _write_granite, LLAMA_TENSORS),
 )

@@ -7,17 +7,19 @@ from jaxformer.config import ModelConfig
 from jaxformer.config.checks import field_types, union_members
 from jaxformer.interop.config_fields import ConfigFields
 
-__all__ = ["PlainFields", "read_plain", "write_plain"]
+__all__ = ["PlainFields", "read_plain", "whole", "write_plain"]
 
 PlainFields = Mapping[str, str | tuple[str, Any]]
 """Keys of `ModelConfig` by names of fields; with the value of a missing field, where it has one."""
 
 # What keys mean that are not given.
-_FILLED: Mapping[str, Callable[[ModelConfig], int]] = {
+_FILLED: Mapping[str, Callable[[ModelConfig], float]] = {
     "num_encoder_layers": lambda model: model.num_encoder_layers or model.num_layers,
     "num_kv_heads": lambda model: model.kv_heads,
     "head_dim": lambda model: model.key_dim,
     "d_ff": lambda model: model.ff_dim,
+    "attention_scale": lambda model: model.attention_scale or model.key_dim**-0.5,
+    "embedding_scale": lambda model: model.embedding_factor,
 }
 
 
@@ -51,3 +53,8 @@ def write_plain(model: ModelConfig, table: PlainFields) -> dict[str, Any]:
         name: _FILLED[key](model) if key in _FILLED else getattr(model, key)
         for name, key in keys.items()
     }
+
+
+def whole(number: float) -> float | int:
+    """The integer that a computed number was meant to be, where it is one."""
+    return round(number) if abs(number - round(number)) < 1e-6 * number else number

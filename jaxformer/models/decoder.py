@@ -103,7 +103,7 @@ def init_cache(
     for layer in config.layer_overrides:
         window = layer.local_window_size
         window = config.local_window_size if window is None else window
-        if window is not None and window < capacity:
+        if window and window < capacity:  # one of 0 has nothing to keep, and takes a whole cache
             caches.append(WindowCache.init(batch_size, window, **shape))
         else:
             caches.append(KVCache.init(batch_size, capacity, **shape))

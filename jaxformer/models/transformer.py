@@ -48,7 +48,8 @@ class TransformerOutput(NamedTuple):
             at t where tokens are masked; `[B, num_classes]` of a classifier; None of a trunk.
         cache: one cache per layer with the new tokens, when they were given.
         weights: attention weights of all layers, `[L, B, N, T, S]`, when asked for.
-        hidden: float `[B, T, D]`, one vector per token, after the final norm.
+        hidden: float `[B, T, D]`, one vector per token, after the final norm, from which logits are
+            made; as wide as the table in a decoder with a narrower one that is tied.
         cross_cache: keys and values of the encoder's output, one per layer, when a cache was given.
         pooled: float32 (float64 for float64) `[B, D]`, one vector per row, of models that pool.
     """
@@ -269,6 +270,7 @@ class Transformer(Model):
             return_weights=return_weights,
         )  # fmt: skip
         hidden = output.x if self.config.norm_position == "post" else self.final_norm(output.x)
+        hidden = self._table().narrowed(hidden)
         return TransformerOutput(None, output.cache, output.weights, hidden, output.cross_cache)
 
     def logits(self, hidden: jax.Array) -> jax.Array:

@@ -177,7 +177,7 @@ class Block(nn.Module):
         def add(name: str, x: jax.Array, output: jax.Array) -> jax.Array:
             if config.norm_position in ("sandwich", "output"):
                 output = Norm(config, name=f"{name}_output_norm")(output)
-            x = x + dropout(output)
+            x = x + config.residual_scale * dropout(output)
             return Norm(config, name=f"{name}_norm")(x) if config.norm_position == "post" else x
 
         attention = MultiHeadAttention(config, sublayers, name="attention")

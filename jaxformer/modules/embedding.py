@@ -20,7 +20,8 @@ FROZEN_EMBEDDING = "frozen_embedding"
 class Embedding(nn.Module):
     """Token embedding, and output projection of hidden states to logits.
 
-    Where the table is not as wide as the model, a learned projection follows it.
+    Where the table is not as wide as the model, a learned projection follows it; and another one
+    is before the logits, where the same table makes them.
 
     Args:
         config: vocabulary, widths, tying and freezing; scale of the embeddings; scale, bias and
@@ -55,6 +56,12 @@ class Embedding(nn.Module):
         if self.has_output and not config.tied_embeddings:
             shape = (config.vocab_size, config.d_model)
             self.output_embedding = self.param("output_embedding", init, shape, dtype)
+        self.narrows = self.has_output and config.tied_embeddings and width != config.d_model
+        if self.narrows:
+            shape = (config.d_model, width)
+            self.output_projection_kernel = self.param(
+                "output_projection_kernel", init, shape, dtype
+            )
         if self.has_output and config.output_bias:
             zeros = nn.initializers.zeros
             self.bias = self.param("output_bias", zeros, (config.vocab_size,), dtype)
@@ -70,10 +77,14 @@ class Embedding(nn.Module):
             x = x.astype(jnp.dtype(config.dtype))
         if config.table_dim != config.d_model:
             x = linear(x, self.projection_kernel)
-        return x * config.d_model**0.5 if config.scale_embeddings else x
+        return x * config.embedding_factor
+
+    def narrowed(self, x: jax.Array) -> jax.Array:
+        """Hidden states `[..., D]` as wide as the table that they are scored against."""
+        return linear(x, self.output_projection_kernel) if self.narrows else x
 
     def logits(self, x: jax.Array) -> jax.Array:
-        """Scores float `[..., D]` against every token: float32 `[..., V]`."""
+        """Scores float `[..., D]`, as `narrowed` gives them: float32 `[..., V]`."""
         config = self.config
         return unembed(
             self.output_table(), x, self.output_bias(), scale=config.logit_scale,

@@ -35,7 +35,8 @@ class Norm(nn.Module):
     """Layer norm or RMS norm over the last axis, as the config says.
 
     Args:
-        config: kind, epsilon, whether layer norm has a bias, and whether scales are stored minus 1.
+        config: kind, epsilon, whether there is a scale, and for a layer norm a bias, and whether
+            scales are stored minus 1.
 
     Example:
         >>> import jax.numpy as jnp
@@ -51,7 +52,7 @@ class Norm(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         """Normalizes float `[..., D]`; the shape and dtype stay."""
         config, shape = self.config, x.shape[-1:]
-        scale = norm_scale(self, "scale", shape[0], config)
+        scale = norm_scale(self, "scale", shape[0], config) if config.norm_scale else None
         if config.norm == "rms_norm":
             return rms_norm(x, scale, eps=config.norm_eps)
         bias = None

@@ -130,17 +130,20 @@ def _feed_forward_kernels(model: ModelConfig) -> int:
 
 
 def _output(model: ModelConfig, length: int, source_length: int | None) -> float:
-    """Logits, the head of a masked language model, and projections behind narrow embeddings."""
+    """Logits, the head of a masked language model, and projections of narrow embeddings."""
     width, embedded = model.d_model, length
     if model.architecture == "encoder_decoder":
         source = length if source_length is None else source_length
         own = model.source_vocab_size is not None  # then the narrow table is the source's alone
         embedded = source if own else length + source
+    scored = width
+    if model.architecture == "decoder" and model.tied_embeddings:  # a narrow table is led back to
+        scored, embedded = model.table_dim, 2 * length
     products = 0 if model.table_dim == width else embedded * model.table_dim * width
     if model.architecture == "encoder" and model.num_classes is not None:
         return 2.0 * (products + width * model.num_classes)
     assert model.vocab_size is not None  # a plan knows it
-    products += length * width * model.vocab_size
+    products += length * scored * model.vocab_size
     if model.architecture == "encoder":
         products += length * width * width
     return 2.0 * products

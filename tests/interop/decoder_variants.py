@@ -48,6 +48,7 @@ OPT = of_family("opt", "OPTForCausalLM", _OPT, {
     "": fields(),
     "post-norm": fields(do_layer_norm_before=False, tie_word_embeddings=False),
     "no-biases": fields(enable_bias=False, activation_function="gelu"),
+    "narrow": fields(word_embed_proj_dim=20, do_layer_norm_before=False),
     "older": older(
         dict(tie_word_embeddings=..., dtype=..., torch_dtype="float16", prefix="</s>",
              _remove_final_layer_norm=False),
@@ -120,7 +121,7 @@ LLAMA = of_family("llama", "LlamaForCausalLM", _LLAMA, {
 _MISTRAL = _LLAMA | dict(vocab_size=59, sliding_window=None)
 MISTRAL = of_family("mistral", "MistralForCausalLM", _MISTRAL, {
     "": fields(hidden_size=37, head_dim=14),
-    "window": fields(sliding_window=5),
+    "window": fields(sliding_window=3),
     "older": older(
         dict(rope_parameters=..., rope_theta=1e6, head_dim=..., dtype=..., torch_dtype="bfloat16")
     ),
@@ -229,6 +230,16 @@ PHI3 = of_family("phi3", "Phi3ForCausalLM", _PHI3, {
     ),
 })  # fmt: skip
 
+_OLMO = _LLAMA | dict(vocab_size=61)
+OLMO = of_family("olmo", "OlmoForCausalLM", _OLMO, {
+    "": fields(),
+    "biases": fields(num_key_value_heads=4, attention_bias=True, tie_word_embeddings=True),
+    "older": older(
+        dict(rope_parameters=..., rope_theta=3e3, rope_scaling=None, clip_qkv=None, dtype=...,
+             torch_dtype="float32"),
+    ),
+})  # fmt: skip
+
 _OLMO2 = _LLAMA | dict(vocab_size=61)
 OLMO2 = of_family("olmo2", "Olmo2ForCausalLM", _OLMO2, {
     "": fields(),
@@ -255,6 +266,22 @@ STARCODER2 = of_family("starcoder2", "Starcoder2ForCausalLM", _STARCODER2, {
     "": fields(),
     "window": fields(sliding_window=5, norm_epsilon=1e-3),
     "untied": fields(use_bias=False, tie_word_embeddings=False, hidden_act="gelu"),
+})  # fmt: skip
+
+_GRANITE = _LLAMA | dict(
+    vocab_size=67, embedding_multiplier=6.0, attention_multiplier=0.4, residual_multiplier=0.3,
+    logits_scaling=3.0,
+)  # fmt: skip
+GRANITE = of_family("granite", "GraniteForCausalLM", _GRANITE, {
+    "": fields(),
+    "biases": fields(
+        attention_bias=True, mlp_bias=True, tie_word_embeddings=True, embedding_multiplier=0.5,
+        residual_multiplier=1.5, logits_scaling=0.7,
+    ),
+    "older": older(
+        dict(rope_parameters=..., rope_theta=1e4, rope_scaling=None, logits_scaling=2),
+        base=dict(logits_scaling=2.0),
+    ),
 })  # fmt: skip
 
 _GEMMA = dict(
@@ -324,7 +351,41 @@ FALCON = of_family("falcon", "FalconForCausalLM", _FALCON, {
     ),
 })  # fmt: skip
 
+_GPTJ = dict(vocab_size=61, n_positions=83, n_embd=48, n_layer=2, n_head=4, rotary_dim=6, **_IDS)
+GPTJ = of_family("gptj", "GPTJForCausalLM", _GPTJ, {
+    "": fields(),
+    "full-rotary": fields(
+        rotary_dim=12, n_inner=51, activation_function="gelu", layer_norm_epsilon=1e-3,
+        tie_word_embeddings=True,
+    ),
+    "older": older(
+        dict(n_inner=None, rotary=True, scale_attn_weights=True, gradient_checkpointing=False,
+             tokenizer_class="GPT2Tokenizer", dtype=..., torch_dtype="float16"),
+        surplus={f"transformer.h.{i}.attn.bias": (1, 1, 83, 83) for i in range(2)}
+        | {f"transformer.h.{i}.attn.masked_bias": () for i in range(2)},
+    ),
+})  # fmt: skip
+
+_PHI = dict(
+    vocab_size=61, hidden_size=48, intermediate_size=53, num_hidden_layers=2, num_attention_heads=4,
+    max_position_embeddings=97, **_IDS,
+)  # fmt: skip
+PHI = of_family("phi", "PhiForCausalLM", _PHI, {
+    "": fields(),
+    "tied": fields(
+        num_key_value_heads=2, tie_word_embeddings=True, hidden_act="relu", layer_norm_eps=1e-3,
+        rope_parameters=dict(
+            rope_type="linear", rope_theta=500.0, factor=3.0, partial_rotary_factor=1.0
+        ),
+    ),
+    "older": older(
+        dict(rope_parameters=..., rope_theta=700.0, rope_scaling=None, partial_rotary_factor=0.34,
+             num_key_value_heads=None, dtype=..., torch_dtype="float16"),
+    ),
+})  # fmt: skip
+
 DECODERS = (
-    GPT2 | OPT | NEOX | LLAMA | MISTRAL | ARCEE | QWEN2 | QWEN3 | SMOLLM3 | PHI3 | OLMO2
-    | OLMO3 | STARCODER2 | GEMMA1 | GEMMA2 | GEMMA3 | FALCON | MIXTRAL | QWEN3_MOE
+    GPT2 | OPT | NEOX | LLAMA | MISTRAL | ARCEE | QWEN2 | QWEN3 | SMOLLM3 | PHI3 | OLMO | OLMO2
+    | OLMO3 | STARCODER2 | GRANITE | GEMMA1 | GEMMA2 | GEMMA3 | FALCON | GPTJ | PHI | MIXTRAL
+    | QWEN3_MOE
 )  # fmt: skip

@@ -32,7 +32,7 @@ PARAMETERS = json.loads((FOLDER / "published_parameters.json").read_text())
 CLASSES = "architectures must be one of "
 ONE_SCORE = "num_classes must be at least 2, got num_classes=1"  # the score of a reranker
 REFUSED = {
-    "facebook/opt-350m": "word_embed_proj_dim=512 changes what the model computes",
+    "allenai/OLMo-7B-0424-hf": "clip_qkv=8.0 changes what the model computes",
     "tiiuae/falcon-rw-1b": "alibi=True changes what the model computes",
     "facebook/bart-large-mnli": f"{CLASSES}BartForConditionalGeneration, ",
     "allenai/scibert_scivocab_uncased": f"{CLASSES}BertForMaskedLM, ",  # it names none
@@ -65,6 +65,7 @@ NOT_READ = {
     "qwen2": {"use_mrope"},
     "qwen3": {"attn_factor"},  # of rope_scaling, where attention_factor is read
     "smollm3": {"max_window_layers", "pretraining_tp"},
+    "olmo": {"pretraining_tp"},
     "phi3": {"attention_bias", "full_attn_mod", "interpolate_factor", "lm_head_bias", "mlp_bias"},
     "gemma2": {"sliding_window_size"},
     "starcoder2": {
@@ -157,7 +158,8 @@ def test_published_config_is_read(name):
 def test_published_model_has_the_number_of_parameters_of_its_card(name):
     kind, config, _ = read(name)
     family = CONFIGS[name]["model_type"]
-    config = dataclasses.replace(config, layer_execution="scan", output_bias=kind == "masked")
+    biased = kind == "masked" or (kind == "decoder" and config.output_bias)
+    config = dataclasses.replace(config, layer_execution="scan", output_bias=biased)
     tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
     inputs = (tokens, tokens) if kind == "encoder_decoder" else (tokens,)
     shapes = init_shapes(model_class(kind)(config), *inputs)
@@ -212,6 +214,9 @@ def test_published_windows_are_of_the_layers_that_have_them(name, windows):
          dict(kind="yarn", factor=4.0, original_max_len=32_768)),
         ("arcee-ai/AFM-4.5B", 1e4, None, dict(kind="yarn", factor=20.0, original_max_len=4096)),
         ("tiiuae/falcon-11B", 500_042.0, None, None),
+        ("EleutherAI/gpt-j-6b", 1e4, 64, None),
+        ("microsoft/phi-1_5", 1e4, 32, None),
+        ("microsoft/phi-2", 1e4, 32, None),
     ],
 )  # fmt: skip
 def test_published_rotary_positions_are_those_of_the_file(name, base, width, scaling):

@@ -28,7 +28,7 @@ PATTERNS = {
     # A first layer of its own, with other parameters, and biases in some layers.
     "modernbert": dict(
         first_layers=(LayerConfig(attention_norm=False),),
-        layers=(LOCAL, LayerConfig(positions="alibi"), LayerConfig(local_window_size=3)),
+        layers=(LOCAL, LayerConfig(positions="alibi"), LayerConfig(local_window_size=0)),
     ),
 }
 TOKENS = np.random.default_rng(0).integers(0, VOCAB, (B, T), np.int32)

@@ -16,7 +16,8 @@ SIZES = {"vocab_size": 509, "max_len": 64, "num_layers": 1, "d_model": 576, "num
 ROWS, LENGTH, SOURCE = 3, 61, 37
 MODELS = {
     "decoder": (Decoder, {}),
-    "grouped_swiglu": (Decoder, {"num_kv_heads": 2, "activation": "swiglu", "value_head_dim": 96}),
+    "grouped_swiglu": (Decoder, {"num_kv_heads": 2, "activation": "swiglu", "value_head_dim": 96,
+                                 "embedding_dim": 64}),
     "remat_dots": (Decoder, {"remat": "dots", "d_ff": 1000}),
     "remat_full": (Decoder, {"remat": "full"}),
     "encoder": (MaskedLanguageModel, {"architecture": "encoder"}),
