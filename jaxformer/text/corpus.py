@@ -1,6 +1,7 @@
 """Text that is larger than memory: files that are looked through once, and then read in pieces."""
 
 import dataclasses
+import hashlib
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from jaxformer.text.bad_records import BadRecords, Errors
 from jaxformer.text.document_files import Piece, read_pieces
 from jaxformer.text.even_samples import EvenSample, text_draws
 from jaxformer.text.file_states import FileState, file_stamp, read_state, require_unchanged
-from jaxformer.text.record_files import content_fingerprint
+from jaxformer.text.record_files import content_fingerprint, has_columns
 
 __all__ = ["Corpus", "CorpusPart", "Place", "scan_corpus"]
 
@@ -164,7 +165,8 @@ def scan_corpus(
                 f"a path must be a file, got the folder '{file}'; try '{file}/**/*.txt'"
             )
         before, is_empty = file_stamp(file), True
-        for piece in read_pieces(file, bad, field=field):
+        digest = None if has_columns(file) else hashlib.sha256()
+        for piece in read_pieces(file, bad, field=field, digest=digest):
             is_empty = False
             num_documents += piece.is_start
             data = piece.text.encode()
@@ -179,7 +181,7 @@ def scan_corpus(
             on_progress(done + min(piece.end, before[0]))
         if is_empty:
             raise DataError(f"a text file must have text, got the empty '{file}'; leave it out")
-        states.append(read_state(file, before))
+        states.append(read_state(file, before, digest))
         done += before[0]
         on_progress(done)
     return Corpus(

@@ -1,6 +1,7 @@
 """Documents in files of any size, read piece by piece: text, JSON lines and Parquet."""
 
 import functools
+import hashlib
 import io
 import pathlib
 from collections.abc import Iterator
@@ -38,7 +39,12 @@ class Piece(NamedTuple):
 
 
 def read_pieces(
-    file: pathlib.Path, bad: BadRecords, *, field: str = "text", start: int = 0
+    file: pathlib.Path,
+    bad: BadRecords,
+    *,
+    field: str = "text",
+    start: int = 0,
+    digest: "hashlib._Hash | None" = None,
 ) -> Iterator[Piece]:
     r"""Reads the documents of a file, a text file in pieces of at most 128 KiB.
 
@@ -54,6 +60,7 @@ def read_pieces(
         bad: takes what cannot be read.
         field: key of the text in a line of JSON, or column of it.
         start: where to begin: the `end` of the piece before.
+        digest: takes the bytes of the file, as of `opened`; not of one with columns.
 
     Yields:
         The pieces; those without any text but spaces are left out.
@@ -63,18 +70,21 @@ def read_pieces(
         ConfigError: a package that reads the file is missing.
     """
     if has_records(file):
-        yield from _records(file, bad, field, start)
+        yield from _records(file, bad, field, start, digest)
         return
-    with opened(file) as stream:
+    with opened(file, digest) as stream:
         skip_bytes(stream, start)
         yield from _blocks(stream, file, bad, start)
 
 
-def _records(file: pathlib.Path, bad: BadRecords, field: str, start: int) -> Iterator[Piece]:
+def _records(
+    file: pathlib.Path, bad: BadRecords, field: str, start: int, digest: "hashlib._Hash | None"
+) -> Iterator[Piece]:
     """Documents of a file of records."""
     for record in read_records(
-        file, bad, field=field, kind=str, noun="a text", setting=" (data.field)", start=start
-    ):
+        file, bad, field=field, kind=str, noun="a text", setting=" (data.field)", start=start,
+        digest=digest,
+    ):  # fmt: skip
         text = record.value
         if not text.strip():
             continue

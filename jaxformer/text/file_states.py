@@ -36,20 +36,24 @@ def file_stamp(file: str | pathlib.Path) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def read_state(file: pathlib.Path, before: tuple[int, int]) -> FileState:
+def read_state(
+    file: pathlib.Path, before: tuple[int, int], digest: "hashlib._Hash | None" = None
+) -> FileState:
     """State of a file that was just read.
 
     Args:
         file: the file.
         before: its `file_stamp` before it was read.
+        digest: SHA-256 of its bytes, if they went into one; they are read again otherwise.
 
     Raises:
         DataError: it has changed meanwhile.
     """
-    digest = hashlib.sha256()
-    with open_regular(file) as stream:
-        while data := stream.read(2**20):
-            digest.update(data)
+    if digest is None:
+        digest = hashlib.sha256()
+        with open_regular(file) as stream:
+            while data := stream.read(2**20):
+                digest.update(data)
     require_stamp(file, before)
     return FileState(os.path.realpath(file), *before, digest.hexdigest())
 

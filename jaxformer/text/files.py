@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import hashlib
 import io
 import os
 import pathlib
@@ -73,14 +74,23 @@ def require_fits_memory(file: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def opened(file: pathlib.Path) -> Iterator[BinaryIO | io.BufferedReader]:
+def opened(
+    file: pathlib.Path, digest: "hashlib._Hash | None" = None
+) -> Iterator[BinaryIO | io.BufferedReader]:
     """Opens a file, unpacked if its name ends in `.gz` or `.zst`.
 
     Gives clear errors of opening and of reading it.
+
+    Args:
+        file: the file.
+        digest: takes the bytes on disk, all of them once what is yielded was read to its end.
     """
     try:
-        with open_regular(file) as plain:
-            limit = max(_ALWAYS_UNPACKED, _MAX_UNPACKED * os.fstat(plain.fileno()).st_size)
+        with open_regular(file) as regular:
+            limit = max(_ALWAYS_UNPACKED, _MAX_UNPACKED * os.fstat(regular.fileno()).st_size)
+            plain: Any = regular
+            if digest is not None:
+                plain = io.BufferedReader(_Hashed(regular, digest), _READ)
             name = file.name.lower()
             if name.endswith(".gz"):
                 with gzip.GzipFile(fileobj=plain) as packed:
@@ -111,6 +121,23 @@ def start_of_paths() -> str:
         return f", it starts from {pathlib.Path.cwd()}"
     except OSError:
         return "; it starts from a working folder that has been deleted"
+
+
+class _Hashed(io.RawIOBase):
+    """A file whose bytes go into a digest as they are read."""
+
+    def __init__(self, file: Any, digest: "hashlib._Hash") -> None:
+        self._file, self._digest = file, digest
+
+    def readable(self) -> bool:
+        """That it is: io.BufferedReader asks."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Reads into a buffer."""
+        count: int = self._file.readinto(buffer)
+        self._digest.update(memoryview(buffer)[:count])
+        return count
 
 
 class _Zstandard:

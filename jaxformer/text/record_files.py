@@ -18,6 +18,7 @@ __all__ = [
     "Record",
     "content_fingerprint",
     "file_kind",
+    "has_columns",
     "has_records",
     "read_records",
 ]
@@ -43,6 +44,11 @@ class Record(NamedTuple):
 def has_records(file: pathlib.Path) -> bool:
     """Whether a file has records: `.jsonl` or `.ndjson`, also packed, `.parquet` or `.arrow`."""
     return _plain_name(file).endswith((".jsonl", ".ndjson", *COLUMN_SUFFIXES))
+
+
+def has_columns(file: pathlib.Path) -> bool:
+    """Whether a file's records are in columns: `.parquet` or `.arrow`."""
+    return _plain_name(file).endswith(COLUMN_SUFFIXES)
 
 
 def file_kind(file: pathlib.Path) -> str:
@@ -75,6 +81,7 @@ def read_records(
     noun: str,
     setting: str = "",
     start: int = 0,
+    digest: "hashlib._Hash | None" = None,
 ) -> Iterator[Record]:
     """Reads one field of every record of a file.
 
@@ -86,6 +93,7 @@ def read_records(
         noun: what they are, such as "a text", for messages.
         setting: what messages say behind the field: how a user sets it.
         start: where to begin: the `end` of the record before.
+        digest: takes the bytes of a JSON Lines file, as of `opened`; columns are not read whole.
 
     Yields:
         The values of that type, blank lines left out.
@@ -95,7 +103,7 @@ def read_records(
         ConfigError: a package that reads the file is missing.
     """
     records: Iterator[Record]
-    if _plain_name(file).endswith(COLUMN_SUFFIXES):
+    if has_columns(file):
         values = enumerate(read_column(file, field, setting), 1)
         records = (
             Record(value, functools.partial(_row_of, file, row), row)
@@ -103,7 +111,7 @@ def read_records(
             if row > start
         )
     else:
-        records = _json_lines(file, bad, field, noun, setting, start)
+        records = _json_lines(file, bad, field, noun, setting, start, digest)
     for record in records:
         if isinstance(record.value, kind):
             yield record
@@ -117,10 +125,11 @@ def _plain_name(file: pathlib.Path) -> str:
 
 
 def _json_lines(
-    file: pathlib.Path, bad: BadRecords, field: str, noun: str, setting: str, start: int
-) -> Iterator[Record]:
+    file: pathlib.Path, bad: BadRecords, field: str, noun: str, setting: str, start: int,
+    digest: "hashlib._Hash | None",
+) -> Iterator[Record]:  # fmt: skip
     offset = start
-    with opened(file) as stream:
+    with opened(file, digest) as stream:
         skip_bytes(stream, start)
         while line := stream.readline(MAX_RECORD + 1):
             if len(line) > MAX_RECORD:

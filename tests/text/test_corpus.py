@@ -1,6 +1,7 @@
 """Text larger than memory: read in pieces, split, and prepared as token files."""
 
 import gzip
+import hashlib
 import json
 import os
 
@@ -14,7 +15,7 @@ import zstandard
 from jaxformer import text
 from jaxformer.errors import DataError
 from jaxformer.text import corpus as corpora
-from jaxformer.text import document_files, preparing, record_files
+from jaxformer.text import document_files, file_states, files, preparing, record_files
 from jaxformer.text.bad_records import BadRecords
 from jaxformer.text.document_files import read_pieces
 
@@ -86,6 +87,24 @@ def test_records_are_documents(tmp_path, name):
     assert [piece.text for piece in found] == [newlines(one) for one in texts if one.strip()]
     assert all(piece.is_start for piece in found)
     assert pieces(file, field="body", start=found[3].end) == found[4:]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.txt.zst", "a.jsonl", "a.jsonl.gz"])
+def test_a_file_is_looked_through_and_hashed_in_one_reading(tmp_path, monkeypatch, name):
+    file = write_lines(tmp_path / name, documents(60))
+    if name == "a.txt.gz":
+        file.write_bytes(file.read_bytes() + b"\0" * 5000)  # padding, which gzip leaves out
+    readers, plain = [], files.open_regular
+
+    def counted(path):
+        readers.append(path)
+        return plain(path)
+
+    for module in (files, file_states):
+        monkeypatch.setattr(module, "open_regular", counted)
+    corpus = text.scan_corpus([file], validation_fraction=0.3)
+    assert readers == [file]
+    assert corpus.files[0].content == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def test_a_part_without_a_place_to_cut_is_one_piece_up_to_a_limit(tmp_path, monkeypatch):
