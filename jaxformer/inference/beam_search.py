@@ -12,7 +12,7 @@ from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
 from jaxformer.functional.sizes import known_values
 from jaxformer.inference.beams import Beams, SearchState, advance, length_divisors, start_state
-from jaxformer.inference.token_rows import require_int
+from jaxformer.inference.token_rows import as_ids, require_int
 from jaxformer.inference.token_rules import TokenRules
 
 __all__ = ["beam_search"]
@@ -158,7 +158,7 @@ def beam_search(
     rules = TokenRules(
         vocab_size=vocab_size, max_new_tokens=max_new_tokens, end_token=end_token,
         no_repeat_ngram_size=no_repeat_ngram_size, min_new_tokens=min_new_tokens,
-        forbidden_tokens=tuple(forbidden_tokens), renormalize=renormalize,
+        forbidden_tokens=as_ids("forbidden_tokens", forbidden_tokens), renormalize=renormalize,
         forced_first_token=forced_first_token, forced_last_token=forced_last_token,
     )  # fmt: skip
     state = start_state(cache, last, max_new_tokens, end_token)
@@ -209,7 +209,10 @@ def _check_step(step_fn: _StepFunction, last: jax.Array, cache: Any) -> int:
         cache: the cache that it is called with, whose leaves lead with B*W.
     """
     tokens = rearrange(last, "b w -> (b w)")
-    logits, new_cache = jax.eval_shape(step_fn, tokens, cache)
+    returned = jax.eval_shape(step_fn, tokens, cache)
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        raise ShapeError(f"step_fn must return (logits, cache), got {type(returned).__name__}")
+    logits, new_cache = returned
     check_dtype("step_fn's logits", logits, "floating")
     sizes = check_axes("step_fn's logits", logits, "B*W V", {"B*W": tokens.shape[0]})
 

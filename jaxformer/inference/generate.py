@@ -138,6 +138,11 @@ def generate_stream(
     require_int("chunk_size", chunk_size, 1, 2**31 - 1)
     stops = check_new_ids(model.config, stop_tokens, vocab_size)
     forbidden = check_new_ids(model.config, forbidden_tokens, vocab_size, name="forbidden")
+    if len(forbidden) == (vocab_size or model.config.vocab_size):
+        raise ConfigError(
+            f"forbidden_tokens must leave a token to generate, got all {len(forbidden)}; leave "
+            "some out"
+        )
     lengths = check_prompts(model.config, prompts, max_new_tokens)
     encoder_inputs = _encoder_inputs(model, sources, len(prompts))
     is_key = isinstance(rng, jax.Array) and jnp.issubdtype(rng.dtype, jax.dtypes.prng_key)

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxformer.config import SamplingConfig
-from jaxformer.errors import ConfigError
+from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.options import static_number
-from jaxformer.functional.shapes import check_axes, check_dtype, check_leading
+from jaxformer.functional.shapes import check_axes, check_dtype, check_rng
 from jaxformer.inference.token_rows import require_int
 
 __all__ = ["keep_min_p", "keep_top_k", "keep_top_p", "penalize_repetition", "sample"]
@@ -34,10 +34,13 @@ def penalize_repetition(logits: jax.Array, seen: jax.Array, penalty: float) -> j
         >>> penalize_repetition(jnp.array([2.0, -2.0, 2.0]), jnp.array([1, 1, 0]) > 0, 2.0).tolist()
         [1.0, -4.0, 2.0]
     """
-    sizes = check_axes("logits", logits, "... V")
-    check_axes("seen", seen, "... V", sizes)
-    check_leading("seen", seen, 1, logits.shape[:-1])
+    _check_logits(logits)
     check_dtype("seen", seen, "bool")
+    if seen.shape != logits.shape:
+        raise ShapeError(
+            f"seen must have the shape of logits, {logits.shape}, got {seen.shape}; broadcast it "
+            "with jnp.broadcast_to"
+        )
     penalty = static_number("penalty", penalty)
     if penalty <= 0:
         raise ConfigError(f"penalty must be positive, got {penalty}; 1 changes nothing")
@@ -62,7 +65,7 @@ def keep_top_k(logits: jax.Array, k: int) -> jax.Array:
         >>> keep_top_k(jnp.array([1.0, 3.0, 2.0]), 2).tolist()
         [-inf, 3.0, 2.0]
     """
-    check_axes("logits", logits, "... V")
+    _check_logits(logits)
     require_int("k", k, 1)
     smallest = jax.lax.top_k(logits, min(k, logits.shape[-1]))[0][..., -1:]
     return jnp.where(logits < smallest, -jnp.inf, logits)
@@ -89,7 +92,7 @@ def keep_top_p(logits: jax.Array, p: float) -> jax.Array:
         >>> jnp.isfinite(keep_top_p(jnp.log(jnp.array([0.25, 0.625, 0.125])), 0.75)).tolist()
         [True, True, False]
     """
-    check_axes("logits", logits, "... V")
+    _check_logits(logits)
     p = static_number("p", p)
     if not 0 < p <= 1:
         raise ConfigError(f"p of keep_top_p must be in (0, 1], got {p}; 1 keeps all")
@@ -124,7 +127,7 @@ def keep_min_p(logits: jax.Array, p: float) -> jax.Array:
         >>> jnp.isfinite(keep_min_p(jnp.log(jnp.array([0.5, 0.375, 0.125])), 0.5)).tolist()
         [True, True, False]
     """
-    check_axes("logits", logits, "... V")
+    _check_logits(logits)
     p = static_number("p", p)
     if not 0 <= p <= 1:
         raise ConfigError(f"p of keep_min_p must be in [0, 1], got {p}; 0 keeps all")
@@ -151,17 +154,29 @@ def sample(
         infinite. As a token, -1 is unknown to every model.
 
     Raises:
-        ShapeError: the shapes do not fit.
+        ConfigError: sampling is something else, or has a repetition penalty without `seen`.
+        ShapeError: the shapes or dtypes do not fit.
 
     Example:
         >>> rngs = jax.random.split(jax.random.key(0), 2)
         >>> sample(jnp.eye(2), rngs, SamplingConfig(temperature=0)).tolist()
         [0, 1]
     """
-    sizes = check_axes("logits", logits, "B V")
-    # A raw key is two numbers, rather than one of a type of its own.
-    is_raw = not jnp.issubdtype(rngs.dtype, jax.dtypes.prng_key)
-    check_axes("rngs", rngs, "B K" if is_raw else "B", {"B": sizes["B"]})
+    if not isinstance(sampling, SamplingConfig):
+        raise ConfigError(f"sampling must be a SamplingConfig, got {sampling!r}")
+    _check_logits(logits, "B V")
+    if not hasattr(rngs, "dtype") or rngs.shape[:1] != logits.shape[:1]:
+        got = rngs.shape if hasattr(rngs, "shape") else type(rngs).__name__
+        raise ShapeError(
+            f"rngs must be a key for each of the {len(logits)} rows of logits, got {got}; make "
+            "them with jax.random.split"
+        )
+    check_rng("rngs", rngs[0] if len(rngs) else jax.random.key(0))
+    if seen is None and sampling.repetition_penalty != 1:
+        raise ConfigError(
+            f"a repetition penalty needs seen, got repetition_penalty="
+            f"{sampling.repetition_penalty} without it; pass the tokens in each row, bool [B, V]"
+        )
     if seen is not None:
         logits = penalize_repetition(logits, seen, sampling.repetition_penalty)
     if sampling.temperature == 0:
@@ -172,6 +187,13 @@ def sample(
         # Relative to the largest, so that no temperature overflows.
         token = _draw((logits - largest[:, None]) / sampling.temperature, rngs, sampling)
     return jnp.where(jnp.isfinite(largest), token, -1).astype(jnp.int32)
+
+
+def _check_logits(logits: jax.Array, axes: str = "... V") -> None:
+    """Raises ShapeError where logits are not floating, of these axes and at least one token."""
+    check_dtype("logits", logits, "floating")
+    if check_axes("logits", logits, axes)["V"] == 0:
+        raise ShapeError(f"logits must have at least one token, got shape {logits.shape}")
 
 
 def _draw(logits: jax.Array, rngs: jax.Array, sampling: SamplingConfig) -> jax.Array:

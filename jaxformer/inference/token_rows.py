@@ -10,8 +10,8 @@ from jaxformer.errors import ConfigError, DataError
 from jaxformer.functional.sizes import is_int
 
 __all__ = [
-    "check_new_ids", "check_prompts", "check_sources", "pad_rows", "padded_width", "require_int",
-    "round_up",
+    "as_ids", "check_new_ids", "check_prompts", "check_sources", "pad_rows", "padded_width",
+    "require_int", "round_up",
 ]  # fmt: skip
 
 
@@ -98,11 +98,17 @@ def check_new_ids(
     if vocab_size is not None:
         require_int("vocab_size", vocab_size, 1, config.vocab_size)
     limit = config.vocab_size if vocab_size is None else vocab_size
-    if not isinstance(tokens, Iterable):
-        raise ConfigError(f"{name}_tokens must be a list of token ids, got {tokens!r}")
+    tokens = as_ids(f"{name}_tokens", tokens)
     for token in tokens:
         require_int(f"a {name} token", token, 0, None if limit is None else limit - 1)
     return tuple(sorted({int(token) for token in tokens}))
+
+
+def as_ids(name: str, tokens: Iterable[int]) -> tuple[int, ...]:
+    """The ids as a tuple; raises ConfigError where they are no list."""
+    if not isinstance(tokens, Iterable):
+        raise ConfigError(f"{name} must be a list of token ids, got {tokens!r}")
+    return tuple(tokens)
 
 
 def require_int(name: str, value: Any, least: int, most: int | None = None) -> None:

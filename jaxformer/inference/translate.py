@@ -24,6 +24,7 @@ from jaxformer.inference.decodable import (
 )
 from jaxformer.inference.memory import require_cache_memory
 from jaxformer.inference.token_rows import (
+    as_ids,
     check_sources,
     pad_rows,
     require_int,
@@ -167,6 +168,7 @@ def translate_stream(
         raise ConfigError(
             f"search must be a BeamSearchConfig, got {search!r}; leave it out for the default"
         )
+    forbidden_tokens = as_ids("forbidden_tokens", forbidden_tokens)
     lengths = _check(model, sources, start_token, max_new_tokens, rows)
     model, params = with_automatic_attention(model), split_layers(params)
     config = model.config
@@ -193,7 +195,7 @@ def translate_stream(
             max_new_tokens=limit,
             end_token=end_token,
             vocab_size=vocab_size,
-            forbidden_tokens=tuple(forbidden_tokens),
+            forbidden_tokens=forbidden_tokens,
             renormalize=renormalize,
             forced_first_token=forced_first_token,
             forced_last_token=forced_last_token,

@@ -14,6 +14,7 @@ from jaxformer.inference import beam_search
     [
         ({"forced_first_token": 9}, "forced_first_token must be .* got 9"),
         ({"forced_last_token": -1}, "forced_last_token must be .* got -1"),
+        ({"forbidden_tokens": 1}, "forbidden_tokens must be a list of token ids, got 1"),
         ({"forbidden_tokens": (1, None)}, r"forbidden_tokens\[1\] must be .* got None"),
         ({"beam_size": 0}, "beam_size must be an int at least 1, got 0"),
         ({"beam_size": True}, "beam_size must be an int at least 1, got True"),
@@ -53,6 +54,7 @@ def test_beam_search_refuses_impossible_options(options, message):
         (None, (), np.zeros(1), "start_tokens must be integer, got dtype float32"),
         (None, {"key": np.zeros(3)}, [0, 1], "B=2, got shape \\(3,\\) at cache\\['key'\\]"),
         (None, [np.zeros(())], [0, 1], "B=2, got shape \\(\\) at cache\\[0\\]"),
+        (lambda t, c: jnp.zeros((4, 5)), (), [0, 1], "must return .logits, cache., got ShapeDtype"),
         (lambda t, c: (jnp.zeros((2, 5)), c), (), [0, 1], "logits must be \\[B\\*W=4, V\\], got"),
         (lambda t, c: (jnp.zeros((4, 5), int), c), (), [0, 1], "logits must be floating"),
         (lambda t, c: (jnp.zeros((4, 5)), c[:-1]), [np.zeros(2)], [0, 1], "a cache like the one"),

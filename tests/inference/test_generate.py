@@ -258,6 +258,8 @@ def test_what_is_no_key_is_refused(params, rng, got):
         ({"stop_tokens": [1, VOCAB]}, r"a stop token must be an int in 0 \.\. 12, got 13"),
         ({"stop_tokens": [-1]}, r"in 0 \.\. 12, got -1"),
         ({"stop_tokens": [8], "vocab_size": 8}, r"in 0 \.\. 7, got 8"),
+        ({"forbidden_tokens": range(VOCAB)}, "must leave a token to generate, got all 13"),
+        ({"forbidden_tokens": [0, 1], "vocab_size": 2}, "got all 2"),
         ({"stop_tokens": 3}, "stop_tokens must be a list of token ids, got 3"),
         ({"vocab_size": 0}, r"vocab_size must be an int in 1 \.\. 13, got 0"),
         ({"vocab_size": VOCAB + 1}, "got 14"),

@@ -18,6 +18,7 @@ from jaxformer.inference import (
 
 VOCAB = 7
 RNG = jax.random.key(0)
+RNGS = jax.random.split(RNG, 2)
 LOGITS = arrays(np.float32, (VOCAB,), elements=st.floats(-9, 9, width=16), unique=True)
 
 
@@ -114,6 +115,18 @@ def test_impossible_filters_are_refused(call, message):
         call(jnp.arange(3.0))
 
 
+@pytest.mark.parametrize(
+    ("sampling", "message"),
+    [
+        (None, "sampling must be a SamplingConfig, got None"),
+        (SamplingConfig(repetition_penalty=2.0), "needs seen, got repetition_penalty=2.0 without"),
+    ],
+)
+def test_what_cannot_be_sampled_by_is_refused(sampling, message):
+    with pytest.raises(ConfigError, match=message):
+        sample(jnp.ones((2, 5)), RNGS, sampling)
+
+
 def test_greedy_obeys_the_repetition_penalty():
     rngs, seen = jax.random.split(jax.random.key(0), 1), jnp.array([[False, True]])
     sampling = SamplingConfig(temperature=0, repetition_penalty=2.0)
@@ -154,8 +167,17 @@ def test_frequencies_follow_the_distribution(sampling, expected):
         (lambda: sample(jnp.ones(5), jax.random.split(RNG, 5), SamplingConfig()), "logits"),
         (lambda: sample(jnp.ones((2, 5)), jax.random.split(RNG, 3), SamplingConfig()), "rngs"),
         (lambda: sample(jnp.ones((2, 5)), RNG, SamplingConfig()), "rngs"),
+        (lambda: sample(jnp.ones((2, 5)), None, SamplingConfig()), "rngs"),
+        (lambda: sample(jnp.ones((2, 5)), [RNG, RNG], SamplingConfig()), "rngs"),
+        (lambda: sample(jnp.ones((2, 5)), jnp.ones((2, 2)), SamplingConfig()), "rngs"),
+        (lambda: sample(jnp.ones((2, 5)) > 0, RNGS, SamplingConfig()), "logits"),
+        (lambda: sample(jnp.ones((2, 0)), RNGS, SamplingConfig()), "logits"),
+        (lambda: keep_top_k(jnp.ones((2, 0)), 2), "logits"),
+        (lambda: keep_top_p(jnp.ones((2, 0)), 0.5), "logits"),
+        (lambda: keep_min_p(jnp.ones((2, 0)), 0.5), "logits"),
+        (lambda: keep_top_k([1.0, 2.0], 1), "logits"),
     ],
 )
-def test_wrong_shapes_are_refused_by_name(call, words):
+def test_wrong_arrays_are_refused_by_name(call, words):
     with pytest.raises(ShapeError, match=f"^{words} must"):
         call()

@@ -165,6 +165,7 @@ def test_damaged_parameters_are_reported():
         ([[2]], {"start_token": 1.0}, DataError, r"start_token must be in 0 \.\. 12, got 1.0"),
         ([[2]], {"vocab_size": VOCAB + 1}, ConfigError, r"in 1 \.\. 13, got 14"),
         ([[2]], {"max_new_tokens": 2.5}, DataError, "got 2.5"),
+        ([[2]], {"forbidden_tokens": 3}, ConfigError, "must be a list of token ids, got 3"),
         ([[2]], {"search": None}, ConfigError, "search must be a BeamSearchConfig, got None"),
         ([[2]], {"params": {"params": {}}}, ConfigError, "params must be the parameters alone"),
     ],
