@@ -86,6 +86,13 @@ class StreamTask(Task):
         require_other_files(data.paths, data.validation_paths)
         corpora = read(data.paths, 0), read(data.validation_paths, 0)
         train, validation = map(_whole, corpora)
+        files, others = ({state.content: state.path for state in one.files} for one in corpora)
+        if isinstance(train, text.CorpusPart) and (copied := files.keys() & others.keys()):
+            same = min(copied)
+            raise DataError(
+                "data.validation_paths must hold other text than data.paths, got "
+                f"'{others[same]}', a copy of '{files[same]}'; take it out of one"
+            )
         if shared := _shared(train, validation):
             raise DataError(
                 "data.validation_paths must hold other text than data.paths, got a document in "

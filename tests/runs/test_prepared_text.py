@@ -160,6 +160,11 @@ def test_command_says_what_is_there_and_what_was_left_out(tmp_path, capsys):
 
 def test_file_for_both_parts_is_refused(tmp_path):
     made = experiment(tmp_path)
+    copy = tmp_path / "copy.jsonl"
+    copy.write_bytes((tmp_path / "text.jsonl").read_bytes())
+    copied = tiny.change(made, data={"validation_paths": (str(copy),)})
+    with pytest.raises(DataError, match=r"got '.*copy.jsonl', a copy of '.*text.jsonl'; take it"):
+        runs.prepare_task(copied)
     both = tiny.change(made, data={"validation_paths": (str(tmp_path / "*.jsonl"),)})
     with pytest.raises(DataError, match="data.validation_paths must be other files than data.pa"):
         tiny.prepare(both)
