@@ -48,8 +48,8 @@ TIER_OF = {folder: tier for tier, folders in TIERS.items() for folder in folders
 
 def read_thorough():
     """Whether a file, function or case of tests/thorough.txt is thorough, by its name."""
-    lines = pathlib.Path(__file__).with_name("thorough.txt").read_text(encoding="utf-8").splitlines()
-    names = [line for line in lines if line and not line.startswith("#")]
+    text = pathlib.Path(__file__).with_name("thorough.txt").read_text(encoding="utf-8")
+    names = [line for line in text.splitlines() if line and not line.startswith("#")]
     return {name.removeprefix("!"): not name.startswith("!") for name in names}
 
 

@@ -277,7 +277,6 @@ class Stack(nn.Module):
         not arguments, because some of their fields are static and hold traced arrays.
         """
 
-
         def run_layer(block: nn.Module, x: jax.Array) -> Any:  # nn.tabulate needs its name
             return _call(block, x, layer=layer, options=options)
 

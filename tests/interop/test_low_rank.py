@@ -56,7 +56,7 @@ def output(result):
 def mark(name):
     if name == QUICKEST:
         return name
-    return pytest.param(name, marks=pytest.mark.once if name in QUICK else pytest.mark.slow)
+    return name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
 
 
 @pytest.fixture(scope="module", params=map(mark, VARIANTS))

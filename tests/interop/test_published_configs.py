@@ -40,15 +40,6 @@ REFUSED = {
     "BAAI/bge-reranker-base": ONE_SCORE,
 }
 READ = [name for name in CONFIGS if name not in REFUSED]
-# One of each family and of each class is counted on every Python.
-_COUNTED = {
-    str([CONFIGS[name][key] for key in ("model_type", "architectures")]): name
-    for name in reversed(PARAMETERS)
-}
-COUNTED = [
-    pytest.param(name, marks=() if name in _COUNTED.values() else pytest.mark.once)
-    for name in PARAMETERS
-]
 
 # Fields that are named in a warning; no code of transformers 5.23 reads them of these models.
 _POOLER = (
@@ -154,7 +145,7 @@ def test_published_config_is_read(name):
     assert named <= NOT_READ.get(family, set())
 
 
-@pytest.mark.parametrize("name", COUNTED)
+@pytest.mark.parametrize("name", PARAMETERS)
 def test_published_model_has_the_number_of_parameters_of_its_card(name):
     kind, config, _ = read(name)
     family = CONFIGS[name]["model_type"]

@@ -91,7 +91,6 @@ def test_what_the_package_wrote_is_opened(tmp_path):
         assert found.tobytes() == array.tobytes()
 
 
-@pytest.mark.once
 def test_transformers_converts_as_the_error_says_and_loads_what_was_written(tmp_path):
     transformers = pytest.importorskip("transformers")
     config = transformers.GPT2Config(n_embd=6, n_head=2, n_layer=2, vocab_size=7, n_positions=5)

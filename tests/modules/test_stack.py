@@ -197,5 +197,6 @@ def test_blocks_may_draw_from_a_stream_of_their_own(params, config):
 @pytest.mark.parametrize("config", [SCANNED, LOOPED], ids=["scan", "loop"])
 def test_tabulate_lists_the_stacked_parameters(config):
     config = dataclasses.replace(config, remat="full")
-    table = Stack(config).tabulate(jax.random.key(0), X, console_kwargs={"width": 200, "color_system": None})
+    plain = {"width": 200, "color_system": None}
+    table = Stack(config).tabulate(jax.random.key(0), X, console_kwargs=plain)
     assert "query_kernel: float32[3,12,12]" in table
