@@ -16,7 +16,6 @@ extensions = [
     "myst_nb",  # Markdown and notebooks
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
-    "config_keys",
     "docstrings",
     "mathml",
 ]
