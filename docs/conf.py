@@ -15,9 +15,13 @@ version = release = jaxformer.__version__
 extensions = [
     "myst_nb",  # Markdown and notebooks
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
     "docstrings",
     "mathml",
+    "reference",
 ]
 exclude_patterns = ["_build"]
 html_theme = "furo"
@@ -36,6 +40,7 @@ nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 
 default_role = "literal"  # docstrings have code in single backticks
+autosummary_generate = False  # the tables lead to entries of the same page
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_preserve_defaults = True
