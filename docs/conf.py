@@ -40,6 +40,8 @@ nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 
 default_role = "literal"  # docstrings have code in single backticks
+copybutton_prompt_text = r">>> |\.\.\. |\$ "  # is not copied, nor is what was printed
+copybutton_prompt_is_regexp = True
 autosummary_generate = False  # the tables lead to entries of the same page
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
