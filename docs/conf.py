@@ -15,10 +15,13 @@ version = release = jaxformer.__version__
 extensions = [
     "myst_nb",  # Markdown and notebooks
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
-    "config_keys",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
     "docstrings",
     "mathml",
+    "reference",
 ]
 exclude_patterns = ["_build"]
 html_theme = "furo"
@@ -37,6 +40,9 @@ nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 
 default_role = "literal"  # docstrings have code in single backticks
+copybutton_prompt_text = r">>> |\.\.\. |\$ "  # is not copied, nor is what was printed
+copybutton_prompt_is_regexp = True
+autosummary_generate = False  # the tables lead to entries of the same page
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_preserve_defaults = True
