@@ -63,6 +63,8 @@ SCRIPTS = {
     "seeds/transformer_from_scratch.py": ("--steps 2", r"Vocabulary\n(.*\n){14} +with +14"),
 }  # fmt: skip
 
+# They start a process for each model and turn, which takes a minute.
+SLOW = ("benchmarks/generation.py", "benchmarks/loading.py", "benchmarks/prepare.py")
 ELSEWHERE = ["seeds/run_all.py", "benchmarks/tpu_decoding.py", "interop/golden.py"]
 
 
@@ -84,7 +86,9 @@ def test_every_script_is_known():
     assert sorted(scripts) == sorted([*SCRIPTS, *ELSEWHERE])
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize(
+    "script", [pytest.param(s, marks=pytest.mark.slow if s in SLOW else ()) for s in SCRIPTS]
+)
 def test_script_gives_its_table_by_every_command_of_its_docstring(script, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str((FOLDER / script).parent))
     options, table = SCRIPTS[script]

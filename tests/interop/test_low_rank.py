@@ -13,13 +13,12 @@ from jaxformer.interop import load_huggingface
 from jaxformer.training import combine_low_rank, low_rank_params, merge_low_rank
 from tests.interop import ours
 from tests.interop.golden import read_golden
-from tests.interop.tables import QUICK, VARIANTS
+from tests.interop.tables import VARIANTS
 
 LORA = LoraConfig(rank=2, alpha=6.0, targets=("*",))
 TOLERANCE = 1e-5  # of outputs of about 1, as for the golden files
-# Gradients take seconds to compile: one is tested wherever tests run, and one of each way to
-# compute once.
-QUICKEST = "roberta-classes"
+# Gradients take seconds to compile: those of the other variants are slow.
+OFTEN = ("roberta-classes", "gemma3_text-older", "qwen3_moe", "t5-gated")
 # What a module adds to hidden states or scores, rather than multiplies them by.
 TABLES = ("embedding", "output_embedding", "token_type_embedding", "table")
 
@@ -54,9 +53,7 @@ def output(result):
 
 
 def mark(name):
-    if name == QUICKEST:
-        return name
-    return name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+    return name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow)
 
 
 @pytest.fixture(scope="module", params=map(mark, VARIANTS))
