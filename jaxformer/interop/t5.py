@@ -1,4 +1,4 @@
-"""T5 and mT5: encoder-decoders with relative positions, RMS norms and unscaled attention."""
+"""T5 and mT5: encoders and encoder-decoders with relative positions and unscaled attention."""
 
 from typing import Any
 
@@ -52,8 +52,8 @@ def _half(half: str, last: int) -> dict[str, Layout]:
 
 
 _C = "decoder.block.{layer}.layer.1."
-_TENSORS = {
-    "shared.weight": same("embedding/embedding"),
+_TENSORS: dict[str, Layout | tuple[Layout, ...]] = {
+    "shared.weight": (same("embedding/embedding"), same("encoder/embedding/embedding")),
     **_half("encoder", last=1),
     **_half("decoder", last=2),
     **_attention(_C + "EncDecAttention", "decoder/{stack}/cross_attention"),
@@ -72,7 +72,7 @@ _FIELDS: PlainFields = {
 }
 
 
-def _read(fields: ConfigFields) -> dict[str, Any]:
+def _read(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     fields.skip(
         "dropout_rate", "classifier_dropout", "initializer_factor", "output_past", "n_positions",
         "is_decoder",
@@ -91,8 +91,11 @@ def _read(fields: ConfigFields) -> dict[str, Any]:
         num_buckets=fields.take("relative_attention_num_buckets", int, 32),
         max_distance=fields.take("relative_attention_max_distance", int, 128),
     )
-    return read_plain(fields, _FIELDS) | {
-        "architecture": "encoder_decoder",
+    values: dict[str, Any] = read_plain(fields, _FIELDS) | {"architecture": "encoder_decoder"}
+    if kind == "pooled":  # the encoder alone, which Sentence-T5 takes the mean of
+        depth = values.pop("num_encoder_layers")
+        values |= {"architecture": "encoder", "num_layers": depth}
+    return values | {
         "max_len": 512,  # the length of pre-training; the model itself has no limit
         "positions": positions,
         "attention_scale": 1.0,
@@ -106,10 +109,14 @@ def _read_t5(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     """T5: hidden states are scaled before the output projection where that is the embedding table.
 
     Newer files say so by scale_decoder_outputs, and always tie_word_embeddings = true; whether the
-    table is the output projection is then told by the tensors.
+    table is the output projection is then told by the tensors. An older file that says
+    tie_word_embeddings = false must have lm_head.weight, since the versions that wrote it never
+    left it out.
     """
-    values, tied = _read(fields), fields.take("tie_word_embeddings", bool, True)
+    values, tied = _read(fields, kind), fields.take("tie_word_embeddings", bool, True)
     scaled = fields.take("scale_decoder_outputs", bool, tied)
+    if kind == "pooled":
+        return values
     if "scale_decoder_outputs" in fields:
         tied = not fields.has_tensor("lm_head.weight")
     scale = values["d_model"] ** -0.5 if scaled else None
@@ -120,7 +127,8 @@ def _read_mt5(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     """mT5: hidden states are never scaled."""
     fields.skip("tie_word_embeddings")
     fields.fill(feed_forward_proj="gated-gelu")
-    return _read(fields) | {"tied_embeddings": not fields.has_tensor("lm_head.weight")}
+    tied = kind == "pooled" or not fields.has_tensor("lm_head.weight")
+    return _read(fields, kind) | {"tied_embeddings": tied}
 
 
 def _write(model: ModelConfig) -> dict[str, Any]:
@@ -139,10 +147,9 @@ def _write_t5(model: ModelConfig) -> dict[str, Any]:
     return _write(model) | {"scale_decoder_outputs": model.logit_scale is not None}
 
 
-def _family(model_type: str, names: tuple[str, ...], read: Any, write: Any) -> Family:
+def _family(model_type: str, classes: dict[str, ModelKind], read: Any, write: Any) -> Family:
     return Family(
-        model_type=model_type, classes=dict.fromkeys(names, "encoder_decoder"), read=read,
-        write=write, tensors=_TENSORS,
+        model_type=model_type, classes=classes, read=read, write=write, tensors=_TENSORS,
         # Files of older versions have a table that is never used.
         ignored=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
         copies=dict.fromkeys(
@@ -153,8 +160,14 @@ def _family(model_type: str, names: tuple[str, ...], read: Any, write: Any) -> F
     )  # fmt: skip
 
 
+def _classes(name: str) -> dict[str, ModelKind]:
+    return {f"{name}ForConditionalGeneration": "encoder_decoder", f"{name}EncoderModel": "pooled"}
+
+
 T5_FAMILIES = (
-    # The second is the name of the same class in older files.
-    _family("t5", ("T5ForConditionalGeneration", "T5WithLMHeadModel"), _read_t5, _write_t5),
-    _family("mt5", ("MT5ForConditionalGeneration",), _read_mt5, _write),
-)
+    # The last is the name of the first class in older files.
+    _family(
+        "t5", _classes("T5") | {"T5WithLMHeadModel": "encoder_decoder"}, _read_t5, _write_t5
+    ),
+    _family("mt5", _classes("MT5"), _read_mt5, _write),
+)  # fmt: skip

@@ -194,9 +194,15 @@ class _Names:
         # A file of the base model is without the prefix that models with a head have.
         whole = any(name.startswith(family.prefix) for name in self._found)
         self._prefix = "" if whole else family.prefix
+        # Of a table that is stored once, the one name that it has may be that of a copy.
+        self._copies = {
+            name: copy
+            for copy, name in family.copies.items()
+            if copy in self._found and name not in self._found and copy not in family.tensors
+        }
 
     def __call__(self, name: str) -> str:
-        name = name.removeprefix(self._prefix)
+        name = self._copies.get(name, name).removeprefix(self._prefix)
         older = name.replace("LayerNorm.weight", "LayerNorm.gamma")
         older = older.replace("LayerNorm.bias", "LayerNorm.beta")
         return older if name not in self._found and older in self._found else name

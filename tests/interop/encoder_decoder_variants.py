@@ -1,6 +1,6 @@
 """Variants of the families of encoder-decoders."""
 
-from tests.interop.variants import fields, of_family, older
+from tests.interop.variants import fields, of_class, of_family, older
 
 _BODY = dict(
     vocab_size=59, d_model=36, encoder_layers=2, decoder_layers=3, encoder_attention_heads=4,
@@ -92,10 +92,18 @@ T5 = of_family("t5", "T5ForConditionalGeneration", _T5, {
         dict(tie_word_embeddings=False, output_past=True, **_DERIVED),
         base=dict(feed_forward_proj="gated-gelu"), extra=_HEAD, surplus=_TABLES,
     ),
+    # As of MADLAD-400, whose file has the table under the name of its copy.
+    "decoder-table": older(
+        dict(tie_word_embeddings=False, **_DERIVED), base=dict(feed_forward_proj="gated-gelu"),
+        extra=_HEAD,
+        renamed={"shared.weight": "decoder.embed_tokens.weight"},
+    ),
+    "encoder": of_class("T5EncoderModel", feed_forward_proj="gated-gelu"),
 })  # fmt: skip
 MT5 = of_family("mt5", "MT5ForConditionalGeneration", _T5, {
     "": older(base=dict(feed_forward_proj="gated-gelu"), extra=_HEAD),
     "tied": fields(feed_forward_proj="relu"),
+    "encoder": of_class("MT5EncoderModel"),
 })  # fmt: skip
 
 ENCODER_DECODERS = MARIAN | BART | MBART | M2M_100 | T5 | MT5

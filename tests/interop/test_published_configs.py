@@ -95,7 +95,7 @@ RELATIVE = {"t5", "mt5"}
 
 def tensors_of(name):
     """Names of tensors that tell what a config does not."""
-    untied = re.search("flan|v1_1|mt5", name) is not None
+    untied = re.search("flan|v1_1|mt5|madlad", name) is not None
     return ("lm_head.weight",) if untied else ()
 
 

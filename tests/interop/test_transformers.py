@@ -58,7 +58,10 @@ def test_model_of_transformers_computes_the_same_here(case):
 def test_model_that_is_written_here_computes_the_same_there(case, tmp_path):
     variant, inputs, expected, loaded = case
     save_huggingface(tmp_path, loaded.config, loaded.params, model_type=variant.model_type)
-    model = torch_models.read_model(tmp_path, AUTO_CLASSES[variant.kind])
+    # Encoders of encoder-decoders have no class that is found by itself.
+    own = variant.class_name.endswith("EncoderModel")
+    name = variant.class_name if own else AUTO_CLASSES[variant.kind]
+    model = torch_models.read_model(tmp_path, name)
     assert_close(torch_models.run(model, variant.kind, inputs), expected)
 
 
