@@ -1,10 +1,12 @@
-"""T5 and mT5: encoders and encoder-decoders with relative positions and unscaled attention."""
+"""T5, mT5 and UMT5: encoders and encoder-decoders with relative positions, RMS norms."""
 
+import dataclasses
 from typing import Any
 
-from jaxformer.config import ModelConfig, RelativeConfig
+from jaxformer.config import LayerConfig, ModelConfig, RelativeConfig
 from jaxformer.interop.config_fields import ConfigFields
 from jaxformer.interop.family import Family, ModelKind
+from jaxformer.interop.layer_fields import positions_of_layers
 from jaxformer.interop.layouts import Layout, linear, same
 from jaxformer.interop.plain_fields import PlainFields, read_plain, write_plain
 
@@ -28,18 +30,19 @@ def _attention(name: str, path: str) -> dict[str, Layout]:
 
 
 def _half(half: str, last: int) -> dict[str, Layout]:
-    """Tensors that encoder and decoder have; the first block has the biases of all.
+    """Tensors that encoder and decoder have; the first block may have the biases of all.
 
     Args:
         half: encoder or decoder.
         last: number of the feed-forward layer among the sublayers of a block.
     """
     block, stack = f"{half}.block.{{layer}}.layer.", f"{half}/{{stack}}"
-    first = f"{half}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    biases = "layer.0.SelfAttention.relative_attention_bias.weight"
     inner, up = f"{block}{last}.DenseReluDense", f"{stack}/feed_forward/up_kernel"
     gate = f"{stack}/feed_forward/gate_kernel"
     return {
-        first: same(f"{half}/positions/table"),
+        f"{half}.block.0.{biases}": same(f"{half}/positions/table"),
+        f"{half}.block.{{layer}}.{biases}": same(f"{half}/layer_positions_{{layer}}/table"),
         **_attention(f"{block}0.SelfAttention", f"{stack}/attention"),
         f"{block}0.layer_norm.weight": same(f"{stack}/attention_norm/scale"),
         f"{inner}.wi.weight": linear(up, unless=gate),
@@ -131,9 +134,23 @@ def _read_mt5(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     return _read(fields, kind) | {"tied_embeddings": tied}
 
 
+def _read_umt5(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    """T5 whose layers do not share their biases, and which is gated where the file does not say."""
+    fields.fill(feed_forward_proj="gated-gelu")
+    fields.skip("scalable_attention")
+    values = _read_t5(fields, kind)
+    depth = values["num_layers"]
+    if kind != "pooled":  # one list of layers is that of both halves
+        fields.require("num_decoder_layers", fields.take("num_layers", int))
+    tables = [dataclasses.replace(values["positions"], table=index) for index in range(depth)]
+    layers = tuple(LayerConfig(positions=each) for each in tables)
+    return values | {"positions": "none", "layers": layers}
+
+
 def _write(model: ModelConfig) -> dict[str, Any]:
     names = {ours: name for name, (ours, *_) in _PROJECTIONS.items()}
-    relative = model.positions if isinstance(model.positions, RelativeConfig) else RelativeConfig()
+    first = positions_of_layers(model)[0]
+    relative = first if isinstance(first, RelativeConfig) else RelativeConfig()
     return write_plain(model, _FIELDS) | {
         "relative_attention_num_buckets": relative.num_buckets,
         "relative_attention_max_distance": relative.max_distance,
@@ -170,4 +187,5 @@ T5_FAMILIES = (
         "t5", _classes("T5") | {"T5WithLMHeadModel": "encoder_decoder"}, _read_t5, _write_t5
     ),
     _family("mt5", _classes("MT5"), _read_mt5, _write),
+    _family("umt5", _classes("UMT5"), _read_umt5, _write_t5),
 )  # fmt: skip

@@ -105,5 +105,13 @@ MT5 = of_family("mt5", "MT5ForConditionalGeneration", _T5, {
     "tied": fields(feed_forward_proj="relu"),
     "encoder": of_class("MT5EncoderModel"),
 })  # fmt: skip
+UMT5 = of_family("umt5", "UMT5ForConditionalGeneration", _T5, {
+    "": fields(num_decoder_layers=3),
+    "older": older(
+        dict(tie_word_embeddings=False, scalable_attention=True, output_past=True, **_DERIVED),
+        base=dict(num_decoder_layers=3), extra=_HEAD, surplus=_TABLES,
+    ),
+    "encoder": of_class("UMT5EncoderModel"),
+})  # fmt: skip
 
-ENCODER_DECODERS = MARIAN | BART | MBART | M2M_100 | T5 | MT5
+ENCODER_DECODERS = MARIAN | BART | MBART | M2M_100 | T5 | MT5 | UMT5

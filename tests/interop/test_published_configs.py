@@ -90,7 +90,7 @@ TABLES_WITHOUT_TWO_ROWS = {  # positions that no token has: tables here are two 
 BEHIND_PADDING = {"roberta", "xlm-roberta", "camembert"}
 LEARNED = {"gpt2", "opt", "bert", "distilbert", *TABLES_WITHOUT_TWO_ROWS}
 SINES = {"marian", "m2m_100"}
-RELATIVE = {"t5", "mt5"}
+RELATIVE = {"t5", "mt5"}  # and UMT5, layer by layer
 
 
 def tensors_of(name):
@@ -129,7 +129,7 @@ def test_published_config_is_read(name):
     expected = {key: first(values, names) for key, names in NAMES.items()}
     if family in BEHIND_PADDING:
         expected["max_len"] -= 2
-    if family in RELATIVE:
+    if family in RELATIVE | {"umt5"}:
         expected["max_len"] = 512  # the length of pre-training, which the files need not say
     if family == "qwen3_moe":
         found["d_ff"] = config.experts.d_ff
@@ -138,7 +138,7 @@ def test_published_config_is_read(name):
         expected = {key: each for key, each in expected.items() if each is not None}
     assert {key: found[key] for key in expected} == expected
     kind = config.positions if isinstance(config.positions, str) else config.positions.kind
-    groups = {"learned": LEARNED, "sinusoidal": SINES, "relative": RELATIVE}
+    groups = {"learned": LEARNED, "sinusoidal": SINES, "relative": RELATIVE, "none": {"umt5"}}
     assert kind == next((each for each, types in groups.items() if family in types), "rotary")
     ignored = [each.split(": ignored ")[1].split(", which")[0] for each in messages]
     named = {field for each in ignored for field in each.split(", ")}

@@ -103,6 +103,7 @@ REFUSED = [
     ("bart", dict(decoder_ffn_dim=47), f"decoder_ffn_dim=47 {UNSUPPORTED} 51"),
     ("m2m_100", dict(pad_token_id=0), f"pad_token_id=0 {UNSUPPORTED} 1"),
     ("t5", dict(feed_forward_proj="gated-relu"), "feed_forward_proj='gated-relu' changes"),
+    ("umt5", dict(num_decoder_layers=2), f"num_decoder_layers=2 {UNSUPPORTED} 3"),
 ]  # fmt: skip
 
 
