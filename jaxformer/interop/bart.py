@@ -1,4 +1,4 @@
-"""Marian, BART, mBART and M2M-100 (NLLB): encoder-decoders with the same tensors."""
+"""Marian, BART, mBART, M2M-100 (NLLB) and Pegasus: encoder-decoders with the same tensors."""
 
 from typing import Any
 
@@ -144,12 +144,20 @@ def _write_m2m100(model: ModelConfig) -> dict[str, Any]:
     return _write(model) | {"pad_token_id": 1}
 
 
+def _read_pegasus(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    """Norms before the sublayers; Marian's positions, which are read where a file has them."""
+    fields.require("tie_word_embeddings", True)
+    stored = fields.has_tensor("model.encoder.embed_positions.weight")
+    return _read(fields) | {"positions": "learned" if stored else SinusoidalConfig(layout="half")}
+
+
 def _family(
-    model_type: str, names: tuple[str, ...], read: Any, write: Any, ignored: tuple[str, ...] = ()
-) -> Family:
+    model_type: str, names: tuple[str, ...], read: Any, write: Any, ignored: tuple[str, ...] = (),
+    tensors: dict[str, Layout] = _TENSORS,
+) -> Family:  # fmt: skip
     return Family(
         model_type=model_type, classes=dict.fromkeys(names, "encoder_decoder"), read=read,
-        write=write, tensors=_TENSORS, prefix="model.", ignored=ignored, copies=_COPIES,
+        write=write, tensors=tensors, prefix="model.", ignored=ignored, copies=_COPIES,
         auto_class="AutoModelForSeq2SeqLM",
     )  # fmt: skip
 
@@ -171,5 +179,12 @@ BART_FAMILIES = (
     _family(
         "m2m_100", ("M2M100ForConditionalGeneration",), _read_m2m100, _write_m2m100,
         (*_STATIC, *_VERSIONS),
+    ),
+    _family(
+        "pegasus", ("PegasusForConditionalGeneration",), _read_pegasus, _write,
+        tensors=_TENSORS | {
+            f"model.{half}.embed_positions.weight": same(f"{half}/positions/embedding")
+            for half in ("encoder", "decoder")
+        },
     ),
 )  # fmt: skip

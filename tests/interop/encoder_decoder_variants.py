@@ -65,6 +65,20 @@ M2M_100 = of_family("m2m_100", "M2M100ForConditionalGeneration", _BART, {
     ),
 })  # fmt: skip
 
+_PEGASUS = _BODY | dict(
+    pad_token_id=0, eos_token_id=1, decoder_start_token_id=0, activation_function="relu",
+    scale_embedding=True,
+)  # fmt: skip
+PEGASUS = of_family("pegasus", "PegasusForConditionalGeneration", _PEGASUS, {
+    "": fields(),
+    "older": older(
+        dict(num_beams=8, max_length=64, length_penalty=0.6, normalize_before=True,
+             add_final_layer_norm=True, normalize_embedding=False, extra_pos_embeddings=0,
+             static_position_embeddings=True, force_bos_token_to_be_generated=False),
+        surplus=_COPIES,
+    ),
+})  # fmt: skip
+
 _T5 = dict(
     vocab_size=59, d_model=37, d_kv=7, d_ff=51, num_layers=3, num_decoder_layers=2, num_heads=4,
     relative_attention_num_buckets=10, relative_attention_max_distance=17, pad_token_id=0,
@@ -114,4 +128,4 @@ UMT5 = of_family("umt5", "UMT5ForConditionalGeneration", _T5, {
     "encoder": of_class("UMT5EncoderModel"),
 })  # fmt: skip
 
-ENCODER_DECODERS = MARIAN | BART | MBART | M2M_100 | T5 | MT5 | UMT5
+ENCODER_DECODERS = MARIAN | BART | MBART | M2M_100 | PEGASUS | T5 | MT5 | UMT5

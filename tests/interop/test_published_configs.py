@@ -89,7 +89,7 @@ TABLES_WITHOUT_TWO_ROWS = {  # positions that no token has: tables here are two 
 }  # fmt: skip
 BEHIND_PADDING = {"roberta", "xlm-roberta", "camembert"}
 LEARNED = {"gpt2", "opt", "bert", "distilbert", *TABLES_WITHOUT_TWO_ROWS}
-SINES = {"marian", "m2m_100"}
+SINES = {"marian", "m2m_100", "pegasus"}
 RELATIVE = {"t5", "mt5"}  # and UMT5, layer by layer
 
 

@@ -13,6 +13,7 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.interop import FAMILIES, load_huggingface, save_huggingface
 from jaxformer.interop.config_fields import ConfigFields
+from jaxformer.interop.safetensors_files import LazyTensor, open_tensors, write_tensors
 from tests.interop import ours, torch_models
 from tests.interop.golden import tensor
 from tests.interop.tables import VARIANTS
@@ -63,6 +64,22 @@ def test_model_that_is_written_here_computes_the_same_there(case, tmp_path):
     name = variant.class_name if own else AUTO_CLASSES[variant.kind]
     model = torch_models.read_model(tmp_path, name)
     assert_close(torch_models.run(model, variant.kind, inputs), expected)
+
+
+def test_pegasus_whose_file_lacks_the_positions_has_those_of_transformers(tmp_path):
+    variant = VARIANTS["pegasus"]
+    torch_models.new_model(variant).save_pretrained(tmp_path)
+    model = torch_models.read_model(tmp_path, variant.class_name)
+    inputs = torch_models.draw_inputs(np.random.RandomState(SEED), variant, model.config)
+    written = open_tensors(tmp_path)
+    kept = {name: LazyTensor.of(written.read(name)) for name in written.names}
+    kept = {name: tensor for name, tensor in kept.items() if "embed_positions" not in name}
+    (tmp_path / "model.safetensors").unlink()
+    write_tensors(tmp_path, kept, metadata={"format": "pt"})
+    loaded = load_huggingface(tmp_path)
+    assert loaded.config.positions.kind == "sinusoidal"
+    expected = torch_models.run(model, variant.kind, inputs)
+    assert_close(ours.run(loaded, variant.kind, inputs), expected)
 
 
 @pytest.fixture(
