@@ -30,7 +30,8 @@ __all__ = ["Tokenizers", "load_tokenizers"]
 _JSON = "tokenizer.json"
 _KINDS = {
     "bart": "BartTokenizer", "bert": "BertTokenizer", "camembert": "CamembertTokenizer",
-    "distilbert": "BertTokenizer", "gemma": "GemmaTokenizer", "mbart": "MBartTokenizer",
+    "distilbert": "BertTokenizer", "electra": "BertTokenizer", "gemma": "GemmaTokenizer",
+    "mbart": "MBartTokenizer",
     "mt5": "T5Tokenizer", "pegasus": "PegasusTokenizer", "qwen2": "Qwen2Tokenizer",
     "qwen3": "Qwen2Tokenizer",
     "qwen3_moe": "Qwen2Tokenizer", "roberta": "RobertaTokenizer", "t5": "T5Tokenizer",

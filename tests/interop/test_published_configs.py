@@ -38,6 +38,8 @@ REFUSED = {
     "allenai/scibert_scivocab_uncased": f"{CLASSES}BertForMaskedLM, ",  # it names none
     "cross-encoder/ms-marco-MiniLM-L-6-v2": ONE_SCORE,
     "BAAI/bge-reranker-base": ONE_SCORE,
+    "google/electra-small-discriminator": "embedding_size must be hidden_size, got 128 and 256",
+    "google/electra-base-generator": "embedding_size must be hidden_size, got 768 and 256",
 }
 READ = [name for name in CONFIGS if name not in REFUSED]
 
@@ -88,7 +90,7 @@ TABLES_WITHOUT_TWO_ROWS = {  # positions that no token has: tables here are two 
     "opt": 1, "roberta": 1, "xlm-roberta": 1, "camembert": 1, "bart": 2, "mbart": 2,
 }  # fmt: skip
 BEHIND_PADDING = {"roberta", "xlm-roberta", "camembert"}
-LEARNED = {"gpt2", "opt", "bert", "distilbert", *TABLES_WITHOUT_TWO_ROWS}
+LEARNED = {"gpt2", "opt", "bert", "electra", "distilbert", *TABLES_WITHOUT_TWO_ROWS}
 SINES = {"marian", "m2m_100", "pegasus"}
 RELATIVE = {"t5", "mt5"}  # and UMT5, layer by layer
 
@@ -237,4 +239,18 @@ def test_base_model_of_bart_is_read_without_the_bias_that_its_file_lacks(tmp_pat
     base, whole = (load_huggingface(folder) for folder in (tmp_path / "base", tmp_path))
     assert dataclasses.replace(base.config, output_bias=True) == whole.config
     del whole.params["embedding"]["output_bias"]
+    jax.tree.map(np.testing.assert_array_equal, base.params, whole.params)
+
+
+def test_discriminator_of_electra_is_read_without_its_head(tmp_path):
+    golden = read_golden("electra-pooled")
+    golden.write(tmp_path / "base")
+    arrays = {f"electra.{name}": LazyTensor.of(golden.tensor(name)) for name in golden.shapes}
+    head = LazyTensor.of(np.ones((36, 36), np.float32))
+    arrays["discriminator_predictions.dense.weight"] = head
+    write_tensors(tmp_path, arrays)
+    values = golden.config | {"architectures": ["ElectraForPreTraining"]}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    base, whole = (load_huggingface(folder) for folder in (tmp_path / "base", tmp_path))
+    assert base.config == whole.config
     jax.tree.map(np.testing.assert_array_equal, base.params, whole.params)
