@@ -97,8 +97,12 @@ def _read_marian(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
         "positions": SinusoidalConfig(layout="half"), "norm_position": "post"
     }  # fmt: skip
     target = fields.take("decoder_vocab_size", int, values["vocab_size"])
-    if fields.take("share_encoder_decoder_embeddings", bool, True):
+    shared = fields.take("share_encoder_decoder_embeddings", bool, True)
+    if shared:
         fields.require("decoder_vocab_size", None, values["vocab_size"])
+    # Tables are shared by tying them: untied, each half has the one that its file has.
+    untied = not values["tied_embeddings"]
+    if shared and not (untied and fields.has_tensor("model.encoder.embed_tokens.weight")):
         return values
     return values | {"vocab_size": target, "source_vocab_size": values["vocab_size"]}
 
@@ -170,7 +174,11 @@ _STATIC = tuple(
 )
 _VERSIONS = ("model.encoder.version", "model.decoder.version")
 BART_FAMILIES = (
-    _family("marian", ("MarianMTModel",), _read_marian, _write_marian, _STATIC),
+    # Of halves with own tables, a shared one is not used.
+    _family(
+        "marian", ("MarianMTModel",), _read_marian, _write_marian,
+        (*_STATIC, "model.shared.weight"),
+    ),
     # The base model is all but the output projection, which is the embedding table.
     _family(
         "bart", ("BartForConditionalGeneration", "BartModel"), _read_bart, _write, _VERSIONS

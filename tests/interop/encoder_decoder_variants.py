@@ -27,6 +27,10 @@ MARIAN = of_family("marian", "MarianMTModel", _MARIAN, {
     "unscaled": fields(scale_embedding=False, activation_function="gelu"),
     "two-tables": fields(**_TWO),
     "untied": fields(**_TWO, tie_word_embeddings=False),
+    "untied-one": older(
+        base=dict(tie_word_embeddings=False, scale_embedding=False),
+        surplus={"model.shared.weight": (59, 36)},
+    ),
     "older": older(
         dict(add_bias_logits=False, add_final_layer_norm=False, normalize_before=False,
              normalize_embedding=False, static_position_embeddings=True, extra_pos_embeddings=0,
