@@ -37,7 +37,9 @@ REFUSED = [
     ("gpt2", dict(model_type=None), "model_type must be one of gpt2, opt"),
     ("gpt2", dict(architectures=["GPT2DoubleHeadsModel"]),
      "architectures must be one of GPT2LMHeadModel, got ['GPT2DoubleHeadsModel']"),
-    ("gpt2", dict(architectures=...), "architectures must be one of GPT2LMHeadModel, got None"),
+    ("gpt2", dict(architectures=...),
+     "architectures must be one of GPT2LMHeadModel, got None; add the class of the weights, such "
+     'as "architectures": ["GPT2LMHeadModel"]'),
     ("opt", dict(word_embed_proj_dim=22, tie_word_embeddings=False),
      f"tie_word_embeddings=False {UNSUPPORTED} True"),
     ("phi", dict(qk_layernorm=True), f"qk_layernorm=True {UNSUPPORTED} False"),
