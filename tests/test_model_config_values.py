@@ -181,6 +181,7 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
         (lambda: RelativeConfig(num_buckets=1), ["at least 2", "num_buckets=1"]),
         (lambda: RelativeConfig(num_buckets=-1), ["num_buckets must be positive"]),
         (lambda: RelativeConfig(max_distance=0), ["max_distance must be positive"]),
+        (lambda: RelativeConfig(table=-1), ["table must be zero or more", "table=-1"]),
         (
             lambda: RelativeConfig(num_buckets=8, max_distance=4),
             ["more than num_buckets // 2", "max_distance=4", "num_buckets=8"],

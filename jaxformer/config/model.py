@@ -48,8 +48,9 @@ class ModelConfig:
         pooling: what an encoder makes one vector of a row of, as to classify it: the "mean" of the
             hidden states of its tokens, or the "first" of them, as in BERT.
         pooler: activation of a projection between pooling and classes: "tanh", as in BERT, "relu",
-            as in DistilBERT (Sanh et al., 2019), or "gelu_norm", a GELU and a norm, as in
-            ModernBERT (Warner et al., 2024); no projection when not given.
+            as in DistilBERT (Sanh et al., 2019), "gelu", as in ELECTRA (Clark et al., 2020), or
+            "gelu_norm", a GELU and a norm, as in ModernBERT (Warner et al., 2024); no projection
+            when not given.
         d_model: width of the residual stream.
         num_heads: query heads.
         num_kv_heads: key/value heads, a divisor of num_heads; num_heads when not given.
@@ -148,7 +149,7 @@ class ModelConfig:
     source_vocab_size: int | None = None
     num_classes: int | None = None
     pooling: Literal["mean", "first"] = "mean"
-    pooler: Literal["tanh", "relu", "gelu_norm"] | None = None
+    pooler: Literal["tanh", "relu", "gelu", "gelu_norm"] | None = None
     d_model: int
     num_heads: int
     num_kv_heads: int | None = None

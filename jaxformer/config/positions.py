@@ -156,6 +156,8 @@ class RelativeConfig:
         num_buckets: number of biases of each head; where attention is not causal, half of them are
             for keys after the query.
         max_distance: distance in tokens from which on all share the last bucket.
+        table: number of the table of biases: layers of `ModelConfig.layers` whose numbers differ
+            have biases of their own, as in UMT5 (Chung et al., "UniMax", 2023).
 
     References:
         Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
@@ -166,10 +168,12 @@ class RelativeConfig:
     kind: Literal["relative"] = "relative"
     num_buckets: int = 32
     max_distance: int = 128
+    table: int = 0
 
     def __post_init__(self) -> None:
         require_types(self)
         require_positive(self, "num_buckets", "max_distance")
+        require_at_least_zero(self, "table")
         require(
             self.num_buckets >= 2,
             "num_buckets must be at least 2, for near and far",

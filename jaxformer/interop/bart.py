@@ -1,4 +1,4 @@
-"""Marian, BART, mBART and M2M-100 (NLLB): encoder-decoders with the same tensors."""
+"""Marian, BART, mBART, M2M-100 (NLLB) and Pegasus: encoder-decoders with the same tensors."""
 
 from typing import Any
 
@@ -97,8 +97,12 @@ def _read_marian(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
         "positions": SinusoidalConfig(layout="half"), "norm_position": "post"
     }  # fmt: skip
     target = fields.take("decoder_vocab_size", int, values["vocab_size"])
-    if fields.take("share_encoder_decoder_embeddings", bool, True):
+    shared = fields.take("share_encoder_decoder_embeddings", bool, True)
+    if shared:
         fields.require("decoder_vocab_size", None, values["vocab_size"])
+    # Tables are shared by tying them: untied, each half has the one that its file has.
+    untied = not values["tied_embeddings"]
+    if shared and not (untied and fields.has_tensor("model.encoder.embed_tokens.weight")):
         return values
     return values | {"vocab_size": target, "source_vocab_size": values["vocab_size"]}
 
@@ -144,12 +148,20 @@ def _write_m2m100(model: ModelConfig) -> dict[str, Any]:
     return _write(model) | {"pad_token_id": 1}
 
 
+def _read_pegasus(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    """Norms before the sublayers; Marian's positions, which are read where a file has them."""
+    fields.require("tie_word_embeddings", True)
+    stored = fields.has_tensor("model.encoder.embed_positions.weight")
+    return _read(fields) | {"positions": "learned" if stored else SinusoidalConfig(layout="half")}
+
+
 def _family(
-    model_type: str, names: tuple[str, ...], read: Any, write: Any, ignored: tuple[str, ...] = ()
-) -> Family:
+    model_type: str, names: tuple[str, ...], read: Any, write: Any, ignored: tuple[str, ...] = (),
+    tensors: dict[str, Layout] = _TENSORS,
+) -> Family:  # fmt: skip
     return Family(
         model_type=model_type, classes=dict.fromkeys(names, "encoder_decoder"), read=read,
-        write=write, tensors=_TENSORS, prefix="model.", ignored=ignored, copies=_COPIES,
+        write=write, tensors=tensors, prefix="model.", ignored=ignored, copies=_COPIES,
         auto_class="AutoModelForSeq2SeqLM",
     )  # fmt: skip
 
@@ -162,7 +174,11 @@ _STATIC = tuple(
 )
 _VERSIONS = ("model.encoder.version", "model.decoder.version")
 BART_FAMILIES = (
-    _family("marian", ("MarianMTModel",), _read_marian, _write_marian, _STATIC),
+    # Of halves with own tables, a shared one is not used.
+    _family(
+        "marian", ("MarianMTModel",), _read_marian, _write_marian,
+        (*_STATIC, "model.shared.weight"),
+    ),
     # The base model is all but the output projection, which is the embedding table.
     _family(
         "bart", ("BartForConditionalGeneration", "BartModel"), _read_bart, _write, _VERSIONS
@@ -171,5 +187,12 @@ BART_FAMILIES = (
     _family(
         "m2m_100", ("M2M100ForConditionalGeneration",), _read_m2m100, _write_m2m100,
         (*_STATIC, *_VERSIONS),
+    ),
+    _family(
+        "pegasus", ("PegasusForConditionalGeneration",), _read_pegasus, _write,
+        tensors=_TENSORS | {
+            f"model.{half}.embed_positions.weight": same(f"{half}/positions/embedding")
+            for half in ("encoder", "decoder")
+        },
     ),
 )  # fmt: skip

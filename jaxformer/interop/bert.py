@@ -1,8 +1,9 @@
-"""BERT, RoBERTa and its kin, and DistilBERT: encoders of masked words, classes or vectors."""
+"""BERT, RoBERTa and its kin, ELECTRA, DistilBERT: encoders of masked words, classes, vectors."""
 
 from typing import Any
 
 from jaxformer.config import ModelConfig
+from jaxformer.errors import ConfigError
 from jaxformer.interop.activations import PLAIN, name_of
 from jaxformer.interop.config_fields import ConfigFields
 from jaxformer.interop.family import Family, ModelKind
@@ -49,6 +50,15 @@ _ROBERTA = _body("roberta.") | {
     **norm("lm_head.layer_norm", "norm"),
     "lm_head.bias": same("encoder/embedding/output_bias"),
     **dense("classifier.dense", "pooler/", where="class_kernel"),
+    **dense("classifier.out_proj", "class"),
+}
+
+_ELECTRA = _body("electra.") | {
+    "electra.embeddings.position_embeddings.weight": same("encoder/positions/embedding"),
+    **dense("generator_predictions.dense", ""),
+    **norm("generator_predictions.LayerNorm", "norm"),
+    "generator_lm_head.bias": same("encoder/embedding/output_bias"),
+    **dense("classifier.dense", "pooler/"),
     **dense("classifier.out_proj", "class"),
 }
 
@@ -109,12 +119,14 @@ _BERT_FIELDS: PlainFields = {
 }
 
 
-def _read_bert(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+def _read_bert(
+    fields: ConfigFields, kind: ModelKind, pooler: str | None = "tanh"
+) -> dict[str, Any]:
     fields.skip("hidden_dropout_prob", "attention_probs_dropout_prob")
     fields.require("is_decoder", False)
     fields.require("position_embedding_type", "absolute")
     fields.require("tie_word_embeddings", True)
-    return _head(fields, kind, "tanh") | read_plain(fields, _BERT_FIELDS) | {
+    return _head(fields, kind, pooler) | read_plain(fields, _BERT_FIELDS) | {
         "architecture": "encoder",
         "positions": "learned",
         "norm_position": "post",
@@ -140,6 +152,19 @@ def _read_roberta(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     return values | {"max_len": values["max_len"] - 2}
 
 
+def _read_electra(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    """BERT without a pooler, but for classes; its embeddings must be as wide as the layers."""
+    fields.skip("summary_last_dropout")
+    width = fields.take("embedding_size", int)
+    values = _read_bert(fields, kind, "gelu" if kind == "classifier" else None)
+    if width != values["d_model"]:
+        raise ConfigError(
+            f"embedding_size must be hidden_size, got {width} and {values['d_model']}: a norm "
+            "before the projection of the embeddings is not supported"
+        )
+    return values
+
+
 def _write_bert(model: ModelConfig) -> dict[str, Any]:
     return write_plain(model, _BERT_FIELDS) | {
         "type_vocab_size": model.num_token_types or 1,
@@ -152,6 +177,10 @@ def _write_bert(model: ModelConfig) -> dict[str, Any]:
 def _write_roberta(model: ModelConfig) -> dict[str, Any]:
     longer = {"max_position_embeddings": model.max_len + 2, "pad_token_id": 1}
     return _write_bert(model) | longer
+
+
+def _write_electra(model: ModelConfig) -> dict[str, Any]:
+    return _write_bert(model) | {"embedding_size": model.d_model}
 
 
 _DISTILBERT_FIELDS: PlainFields = {
@@ -236,6 +265,20 @@ BERT_FAMILIES = (
     _roberta_family("roberta", "Roberta"),
     _roberta_family("xlm-roberta", "XLMRoberta"),
     _roberta_family("camembert", "Camembert"),
+    Family(
+        model_type="electra",
+        # Of the discriminator, all but its head is read.
+        classes=encoder_classes("Electra") | {"ElectraForPreTraining": "pooled"},
+        read=_read_electra, write=_write_electra, tensors=_ELECTRA, prefix="electra.",
+        ignored=(
+            "electra.embeddings.position_ids", "discriminator_predictions.dense.weight",
+            "discriminator_predictions.dense.bias",
+            "discriminator_predictions.dense_prediction.weight",
+            "discriminator_predictions.dense_prediction.bias",
+        ),
+        copies={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
+        auto_class="AutoModelForMaskedLM",
+    ),
     Family(
         model_type="distilbert", classes=encoder_classes("DistilBert"), read=_read_distilbert,
         write=_write_distilbert, tensors=_DISTILBERT, prefix="distilbert.",

@@ -82,8 +82,13 @@ def family_of(values: Mapping[str, Any], where: str) -> tuple[Family, ModelKind]
     names = values.get("architectures")
     name = names[0] if isinstance(names, list) and len(names) == 1 else names
     if not isinstance(name, str) or name not in family.classes:
+        remedy = "other classes of transformers are not supported"
+        if names is None:
+            remedy = (
+                f'add the class of the weights, such as "architectures": ["{[*family.classes][0]}"]'
+            )
         raise ConfigError(
             f"{where}: architectures must be one of {', '.join(family.classes)}, got {names!r}; "
-            "other classes of transformers are not supported"
+            + remedy
         )
     return family, family.classes[name]

@@ -24,7 +24,7 @@ class Layout:
 
     Args:
         leaves: paths of the parameters that it holds, in order. `{stack}` in a path is the group of
-            stacked layers that a layer belongs to.
+            stacked layers that a layer belongs to, `{layer}` its number.
         transposed: whether it is `[out, in]`.
         by_group: whether parameters alternate by groups of heads, rather than lie one after the
             other: the queries of a key/value head, its key, its value, then those of the next.

@@ -21,6 +21,7 @@ __all__ = [
     "load_llama",
     "load_m2m_100",
     "load_marian",
+    "load_pegasus",
     "load_t5",
     "has_languages",
     "language_name",
@@ -52,6 +53,21 @@ def load_t5(path: pathlib.Path, settings: TokenizerSettings) -> tokenizers.Token
     extra_ids = [_control(f"<extra_id_{i}>") for i in reversed(range(extra))]
     tokenizer = _convert(model, path, [*model.pieces, *extra_ids], settings)
     surround(tokenizer, [], [settings.name("eos", "</s>")])
+    return tokenizer
+
+
+def load_pegasus(path: pathlib.Path, settings: TokenizerSettings) -> tokenizers.Tokenizer:
+    """Loads `spiece.model` of Pegasus, whose ids follow those of tokens of its pre-training."""
+    model, offset = read_sentencepiece(path), settings.values.get("offset", 103)
+    if type(offset) is not int or not 2 <= offset <= _MAX_EXTRA_IDS:
+        raise CheckpointError(
+            f"offset of tokenizer_config.json must be in 2 .. {_MAX_EXTRA_IDS:,}, got {offset!r}"
+        )
+    eos = settings.name("eos", "</s>")
+    masks = [settings.text("mask_token_sent") or "<mask_1>", settings.name("mask", "<mask_2>")]
+    first = [settings.name("pad", "<pad>"), eos, *masks, *(f"<unk_{i}>" for i in range(2, offset))]
+    tokenizer = _convert(model, path, [*map(_control, first), *model.pieces[2:]], settings)
+    surround(tokenizer, [], [eos])
     return tokenizer
 
 

@@ -1,10 +1,12 @@
-"""T5 and mT5: encoder-decoders with relative positions, RMS norms and unscaled attention."""
+"""T5, mT5 and UMT5: encoders and encoder-decoders with relative positions, RMS norms."""
 
+import dataclasses
 from typing import Any
 
-from jaxformer.config import ModelConfig, RelativeConfig
+from jaxformer.config import LayerConfig, ModelConfig, RelativeConfig
 from jaxformer.interop.config_fields import ConfigFields
 from jaxformer.interop.family import Family, ModelKind
+from jaxformer.interop.layer_fields import positions_of_layers
 from jaxformer.interop.layouts import Layout, linear, same
 from jaxformer.interop.plain_fields import PlainFields, read_plain, write_plain
 
@@ -28,18 +30,19 @@ def _attention(name: str, path: str) -> dict[str, Layout]:
 
 
 def _half(half: str, last: int) -> dict[str, Layout]:
-    """Tensors that encoder and decoder have; the first block has the biases of all.
+    """Tensors that encoder and decoder have; the first block may have the biases of all.
 
     Args:
         half: encoder or decoder.
         last: number of the feed-forward layer among the sublayers of a block.
     """
     block, stack = f"{half}.block.{{layer}}.layer.", f"{half}/{{stack}}"
-    first = f"{half}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    biases = "layer.0.SelfAttention.relative_attention_bias.weight"
     inner, up = f"{block}{last}.DenseReluDense", f"{stack}/feed_forward/up_kernel"
     gate = f"{stack}/feed_forward/gate_kernel"
     return {
-        first: same(f"{half}/positions/table"),
+        f"{half}.block.0.{biases}": same(f"{half}/positions/table"),
+        f"{half}.block.{{layer}}.{biases}": same(f"{half}/layer_positions_{{layer}}/table"),
         **_attention(f"{block}0.SelfAttention", f"{stack}/attention"),
         f"{block}0.layer_norm.weight": same(f"{stack}/attention_norm/scale"),
         f"{inner}.wi.weight": linear(up, unless=gate),
@@ -52,8 +55,8 @@ def _half(half: str, last: int) -> dict[str, Layout]:
 
 
 _C = "decoder.block.{layer}.layer.1."
-_TENSORS = {
-    "shared.weight": same("embedding/embedding"),
+_TENSORS: dict[str, Layout | tuple[Layout, ...]] = {
+    "shared.weight": (same("embedding/embedding"), same("encoder/embedding/embedding")),
     **_half("encoder", last=1),
     **_half("decoder", last=2),
     **_attention(_C + "EncDecAttention", "decoder/{stack}/cross_attention"),
@@ -72,7 +75,7 @@ _FIELDS: PlainFields = {
 }
 
 
-def _read(fields: ConfigFields) -> dict[str, Any]:
+def _read(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     fields.skip(
         "dropout_rate", "classifier_dropout", "initializer_factor", "output_past", "n_positions",
         "is_decoder",
@@ -91,8 +94,11 @@ def _read(fields: ConfigFields) -> dict[str, Any]:
         num_buckets=fields.take("relative_attention_num_buckets", int, 32),
         max_distance=fields.take("relative_attention_max_distance", int, 128),
     )
-    return read_plain(fields, _FIELDS) | {
-        "architecture": "encoder_decoder",
+    values: dict[str, Any] = read_plain(fields, _FIELDS) | {"architecture": "encoder_decoder"}
+    if kind == "pooled":  # the encoder alone, which Sentence-T5 takes the mean of
+        depth = values.pop("num_encoder_layers")
+        values |= {"architecture": "encoder", "num_layers": depth}
+    return values | {
         "max_len": 512,  # the length of pre-training; the model itself has no limit
         "positions": positions,
         "attention_scale": 1.0,
@@ -106,10 +112,14 @@ def _read_t5(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     """T5: hidden states are scaled before the output projection where that is the embedding table.
 
     Newer files say so by scale_decoder_outputs, and always tie_word_embeddings = true; whether the
-    table is the output projection is then told by the tensors.
+    table is the output projection is then told by the tensors. An older file that says
+    tie_word_embeddings = false must have lm_head.weight, since the versions that wrote it never
+    left it out.
     """
-    values, tied = _read(fields), fields.take("tie_word_embeddings", bool, True)
+    values, tied = _read(fields, kind), fields.take("tie_word_embeddings", bool, True)
     scaled = fields.take("scale_decoder_outputs", bool, tied)
+    if kind == "pooled":
+        return values
     if "scale_decoder_outputs" in fields:
         tied = not fields.has_tensor("lm_head.weight")
     scale = values["d_model"] ** -0.5 if scaled else None
@@ -120,12 +130,27 @@ def _read_mt5(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     """mT5: hidden states are never scaled."""
     fields.skip("tie_word_embeddings")
     fields.fill(feed_forward_proj="gated-gelu")
-    return _read(fields) | {"tied_embeddings": not fields.has_tensor("lm_head.weight")}
+    tied = kind == "pooled" or not fields.has_tensor("lm_head.weight")
+    return _read(fields, kind) | {"tied_embeddings": tied}
+
+
+def _read_umt5(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    """T5 whose layers do not share their biases, and which is gated where the file does not say."""
+    fields.fill(feed_forward_proj="gated-gelu")
+    fields.skip("scalable_attention")
+    values = _read_t5(fields, kind)
+    depth = values["num_layers"]
+    if kind != "pooled":  # one list of layers is that of both halves
+        fields.require("num_decoder_layers", fields.take("num_layers", int))
+    tables = [dataclasses.replace(values["positions"], table=index) for index in range(depth)]
+    layers = tuple(LayerConfig(positions=each) for each in tables)
+    return values | {"positions": "none", "layers": layers}
 
 
 def _write(model: ModelConfig) -> dict[str, Any]:
     names = {ours: name for name, (ours, *_) in _PROJECTIONS.items()}
-    relative = model.positions if isinstance(model.positions, RelativeConfig) else RelativeConfig()
+    first = positions_of_layers(model)[0]
+    relative = first if isinstance(first, RelativeConfig) else RelativeConfig()
     return write_plain(model, _FIELDS) | {
         "relative_attention_num_buckets": relative.num_buckets,
         "relative_attention_max_distance": relative.max_distance,
@@ -139,10 +164,9 @@ def _write_t5(model: ModelConfig) -> dict[str, Any]:
     return _write(model) | {"scale_decoder_outputs": model.logit_scale is not None}
 
 
-def _family(model_type: str, names: tuple[str, ...], read: Any, write: Any) -> Family:
+def _family(model_type: str, classes: dict[str, ModelKind], read: Any, write: Any) -> Family:
     return Family(
-        model_type=model_type, classes=dict.fromkeys(names, "encoder_decoder"), read=read,
-        write=write, tensors=_TENSORS,
+        model_type=model_type, classes=classes, read=read, write=write, tensors=_TENSORS,
         # Files of older versions have a table that is never used.
         ignored=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
         copies=dict.fromkeys(
@@ -153,8 +177,15 @@ def _family(model_type: str, names: tuple[str, ...], read: Any, write: Any) -> F
     )  # fmt: skip
 
 
+def _classes(name: str) -> dict[str, ModelKind]:
+    return {f"{name}ForConditionalGeneration": "encoder_decoder", f"{name}EncoderModel": "pooled"}
+
+
 T5_FAMILIES = (
-    # The second is the name of the same class in older files.
-    _family("t5", ("T5ForConditionalGeneration", "T5WithLMHeadModel"), _read_t5, _write_t5),
-    _family("mt5", ("MT5ForConditionalGeneration",), _read_mt5, _write),
-)
+    # The last is the name of the first class in older files.
+    _family(
+        "t5", _classes("T5") | {"T5WithLMHeadModel": "encoder_decoder"}, _read_t5, _write_t5
+    ),
+    _family("mt5", _classes("MT5"), _read_mt5, _write),
+    _family("umt5", _classes("UMT5"), _read_umt5, _write_t5),
+)  # fmt: skip

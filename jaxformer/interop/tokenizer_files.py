@@ -17,6 +17,7 @@ from jaxformer.interop.sentencepiece_kinds import (
     load_llama,
     load_m2m_100,
     load_marian,
+    load_pegasus,
     load_t5,
     set_language_token,
 )
@@ -29,8 +30,10 @@ __all__ = ["Tokenizers", "load_tokenizers"]
 _JSON = "tokenizer.json"
 _KINDS = {
     "bart": "BartTokenizer", "bert": "BertTokenizer", "camembert": "CamembertTokenizer",
-    "distilbert": "BertTokenizer", "gemma": "GemmaTokenizer", "mbart": "MBartTokenizer",
-    "mt5": "T5Tokenizer", "qwen2": "Qwen2Tokenizer", "qwen3": "Qwen2Tokenizer",
+    "distilbert": "BertTokenizer", "electra": "BertTokenizer", "gemma": "GemmaTokenizer",
+    "mbart": "MBartTokenizer",
+    "mt5": "T5Tokenizer", "pegasus": "PegasusTokenizer", "qwen2": "Qwen2Tokenizer",
+    "qwen3": "Qwen2Tokenizer",
     "qwen3_moe": "Qwen2Tokenizer", "roberta": "RobertaTokenizer", "t5": "T5Tokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
 }  # fmt: skip
@@ -63,7 +66,7 @@ def load_tokenizers(
     """Loads the tokenizers of a folder; neither transformers nor sentencepiece is needed.
 
     The files are, in this order: `tokenizer.json`; `source.spm`, `target.spm` and `vocab.json`
-    (Marian); `spiece.model` (T5); `tokenizer.model` (Llama, Mistral, Gemma);
+    (Marian); `spiece.model` (T5, Pegasus); `tokenizer.model` (Llama, Mistral, Gemma);
     `sentencepiece.bpe.model` (mBART, NLLB, XLM-RoBERTa; M2M-100, with `vocab.json`); `vocab.json`
     and `merges.txt` (GPT-2, OPT, RoBERTa, BART, Qwen); `vocab.txt` (BERT, DistilBERT). The
     `surrounding_tokens` of the tokenizers are what these files, `tokenizer_config.json`,
@@ -168,7 +171,8 @@ def _candidates(
     if there("source.spm"):
         yield lambda: _marian(folder, settings)
     if there("spiece.model"):
-        yield lambda: _Made(load_t5(folder / "spiece.model", settings))
+        load_pieces = load_pegasus if kind == "PegasusTokenizer" else load_t5
+        yield lambda: _Made(load_pieces(folder / "spiece.model", settings))
     if there("tokenizer.model"):
         yield lambda: _Made(load_llama(folder / "tokenizer.model", settings))
     if there(name := "sentencepiece.bpe.model"):

@@ -1,6 +1,7 @@
 """Parameters of a model from the tensors of a checkpoint, and the other way."""
 
 import concurrent.futures
+import dataclasses
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -144,7 +145,7 @@ def _slots(
     if layout.residual not in (None, config.residual):
         return
     if "{layer}" not in name:
-        if _are_there(name, layout, "", leaves):
+        if _are_there(name, layout, leaves):
             shapes = tuple(leaves[leaf].shape for leaf in layout.leaves)
             yield _Slot(name, layout, layout.leaves, (), shapes)
         return
@@ -153,12 +154,16 @@ def _slots(
     first = len(stack.first_layers)
     for layer in range(stack.num_layers):
         group, index = ("first_layers", layer) if layer < first else ("layers", layer - first)
-        if not _are_there(name, layout, group, leaves):
+        placed = _placed(layout, group, layer)
+        if not _are_there(name, placed, leaves):
             continue
-        paths = tuple(_path(leaf, group) for leaf in layout.leaves)
+        full, paths = name.replace("{layer}", str(layer)), placed.leaves
+        if "{stack}" not in layout.leaves[0]:  # of a layer alone, as biases that it does not share
+            yield _Slot(full, layout, paths, (), tuple(leaves[path].shape for path in paths))
+            continue
         of_layer = [leaves[path].shape[1:] for path in paths]
         if "{expert}" not in name:
-            yield _Slot(name.format(layer=layer), layout, paths, (index,), tuple(of_layer))
+            yield _Slot(full, layout, paths, (index,), tuple(of_layer))
             continue
         for expert in range(of_layer[0][0]):
             shapes = tuple(shape[1:] for shape in of_layer)
@@ -166,22 +171,29 @@ def _slots(
             yield _Slot(full, layout, paths, (index, expert), shapes)
 
 
-def _path(leaf: str, group: str) -> str:
-    return leaf.replace("{stack}", f"stack/{group}")
+def _placed(layout: Layout, group: str, layer: int) -> Layout:
+    """A layout with the paths of one layer."""
+
+    def place(path: str) -> str:
+        return path.format(stack=f"stack/{group}", layer=layer)
+
+    return dataclasses.replace(
+        layout, leaves=tuple(place(leaf) for leaf in layout.leaves),
+        where=layout.where and place(layout.where), unless=layout.unless and place(layout.unless),
+    )  # fmt: skip
 
 
-def _are_there(name: str, layout: Layout, group: str, leaves: Mapping[str, Any]) -> bool:
+def _are_there(name: str, layout: Layout, leaves: Mapping[str, Any]) -> bool:
     """Whether a model has the parameters of a tensor."""
-    if layout.where is not None and _path(layout.where, group) not in leaves:
+    if layout.where is not None and layout.where not in leaves:
         return False
-    if layout.unless is not None and _path(layout.unless, group) in leaves:
+    if layout.unless is not None and layout.unless in leaves:
         return False
-    paths = [_path(leaf, group) for leaf in layout.leaves]
-    missing = [path for path in paths if path not in leaves]
-    if missing and len(missing) < len(paths):
+    missing = [path for path in layout.leaves if path not in leaves]
+    if missing and len(missing) < len(layout.leaves):
         raise CheckpointError(
-            f"tensor {name} holds {_listed(paths)}, got a model without {_listed(missing)}; choose "
-            "the model_type of another family"
+            f"tensor {name} holds {_listed(layout.leaves)}, got a model without {_listed(missing)};"
+            " choose the model_type of another family"
         )
     return not missing
 
@@ -194,9 +206,15 @@ class _Names:
         # A file of the base model is without the prefix that models with a head have.
         whole = any(name.startswith(family.prefix) for name in self._found)
         self._prefix = "" if whole else family.prefix
+        # Of a table that is stored once, the one name that it has may be that of a copy.
+        self._copies = {
+            name: copy
+            for copy, name in family.copies.items()
+            if copy in self._found and name not in self._found and copy not in family.tensors
+        }
 
     def __call__(self, name: str) -> str:
-        name = name.removeprefix(self._prefix)
+        name = self._copies.get(name, name).removeprefix(self._prefix)
         older = name.replace("LayerNorm.weight", "LayerNorm.gamma")
         older = older.replace("LayerNorm.bias", "LayerNorm.beta")
         return older if name not in self._found and older in self._found else name

@@ -1,5 +1,8 @@
 """Pooling of a sequence to one vector, with the projection that may follow it."""
 
+import functools
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -12,7 +15,9 @@ from jaxformer.modules.normalization import Norm
 
 __all__ = ["Pooler"]
 
-_ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}
+_ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "tanh": jnp.tanh, "relu": jax.nn.relu, "gelu": functools.partial(nn.gelu, approximate=False)
+}  # fmt: skip
 
 
 class Pooler(nn.Module):
@@ -22,8 +27,8 @@ class Pooler(nn.Module):
         config: pooling, the pooler's activation, and whether it has a bias (`head_bias`).
 
     References:
-        Devlin et al., "BERT", 2019 (tanh); Sanh et al., "DistilBERT", 2019 (relu); Warner et al.,
-        "ModernBERT", 2024 (gelu_norm).
+        Devlin et al., "BERT", 2019 (tanh); Sanh et al., "DistilBERT", 2019 (relu); Clark et al.,
+        "ELECTRA", 2020 (gelu); Warner et al., "ModernBERT", 2024 (gelu_norm).
 
     Example:
         >>> config = ModelConfig(

@@ -1,6 +1,6 @@
 """Variants of the families of encoder-decoders."""
 
-from tests.interop.variants import fields, of_family, older
+from tests.interop.variants import fields, of_class, of_family, older
 
 _BODY = dict(
     vocab_size=59, d_model=36, encoder_layers=2, decoder_layers=3, encoder_attention_heads=4,
@@ -27,6 +27,10 @@ MARIAN = of_family("marian", "MarianMTModel", _MARIAN, {
     "unscaled": fields(scale_embedding=False, activation_function="gelu"),
     "two-tables": fields(**_TWO),
     "untied": fields(**_TWO, tie_word_embeddings=False),
+    "untied-one": older(
+        base=dict(tie_word_embeddings=False, scale_embedding=False),
+        surplus={"model.shared.weight": (59, 36)},
+    ),
     "older": older(
         dict(add_bias_logits=False, add_final_layer_norm=False, normalize_before=False,
              normalize_embedding=False, static_position_embeddings=True, extra_pos_embeddings=0,
@@ -65,6 +69,20 @@ M2M_100 = of_family("m2m_100", "M2M100ForConditionalGeneration", _BART, {
     ),
 })  # fmt: skip
 
+_PEGASUS = _BODY | dict(
+    pad_token_id=0, eos_token_id=1, decoder_start_token_id=0, activation_function="relu",
+    scale_embedding=True,
+)  # fmt: skip
+PEGASUS = of_family("pegasus", "PegasusForConditionalGeneration", _PEGASUS, {
+    "": fields(),
+    "older": older(
+        dict(num_beams=8, max_length=64, length_penalty=0.6, normalize_before=True,
+             add_final_layer_norm=True, normalize_embedding=False, extra_pos_embeddings=0,
+             static_position_embeddings=True, force_bos_token_to_be_generated=False),
+        surplus=_COPIES,
+    ),
+})  # fmt: skip
+
 _T5 = dict(
     vocab_size=59, d_model=37, d_kv=7, d_ff=51, num_layers=3, num_decoder_layers=2, num_heads=4,
     relative_attention_num_buckets=10, relative_attention_max_distance=17, pad_token_id=0,
@@ -92,10 +110,26 @@ T5 = of_family("t5", "T5ForConditionalGeneration", _T5, {
         dict(tie_word_embeddings=False, output_past=True, **_DERIVED),
         base=dict(feed_forward_proj="gated-gelu"), extra=_HEAD, surplus=_TABLES,
     ),
+    # As of MADLAD-400, whose file has the table under the name of its copy.
+    "decoder-table": older(
+        dict(tie_word_embeddings=False, **_DERIVED), base=dict(feed_forward_proj="gated-gelu"),
+        extra=_HEAD,
+        renamed={"shared.weight": "decoder.embed_tokens.weight"},
+    ),
+    "encoder": of_class("T5EncoderModel", feed_forward_proj="gated-gelu"),
 })  # fmt: skip
 MT5 = of_family("mt5", "MT5ForConditionalGeneration", _T5, {
     "": older(base=dict(feed_forward_proj="gated-gelu"), extra=_HEAD),
     "tied": fields(feed_forward_proj="relu"),
+    "encoder": of_class("MT5EncoderModel"),
+})  # fmt: skip
+UMT5 = of_family("umt5", "UMT5ForConditionalGeneration", _T5, {
+    "": fields(num_decoder_layers=3),
+    "older": older(
+        dict(tie_word_embeddings=False, scalable_attention=True, output_past=True, **_DERIVED),
+        base=dict(num_decoder_layers=3), extra=_HEAD, surplus=_TABLES,
+    ),
+    "encoder": of_class("UMT5EncoderModel"),
 })  # fmt: skip
 
-ENCODER_DECODERS = MARIAN | BART | MBART | M2M_100 | T5 | MT5
+ENCODER_DECODERS = MARIAN | BART | MBART | M2M_100 | PEGASUS | T5 | MT5 | UMT5

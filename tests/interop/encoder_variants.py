@@ -62,6 +62,12 @@ CAMEMBERT = of_family("camembert", "CamembertForMaskedLM", _ROBERTA, {
     "pooled": of_class("CamembertModel"),
 })  # fmt: skip
 
+ELECTRA = of_family("electra", "ElectraForMaskedLM", _BODY | dict(embedding_size=36), {
+    "": fields(),
+    "classes": of_class("ElectraForSequenceClassification", num_labels=5, hidden_act="relu"),
+    "pooled": of_class("ElectraModel", layer_norm_eps=1e-3, type_vocab_size=2),
+})  # fmt: skip
+
 _DISTILBERT = dict(
     vocab_size=59, dim=36, n_layers=2, n_heads=4, hidden_dim=51, max_position_embeddings=41,
     pad_token_id=0,
@@ -101,4 +107,4 @@ MODERNBERT = of_family("modernbert", "ModernBertForMaskedLM", _MODERNBERT, {
     ),
 })  # fmt: skip
 
-ENCODERS = BERT | ROBERTA | XLM_ROBERTA | CAMEMBERT | DISTILBERT | MODERNBERT
+ENCODERS = BERT | ROBERTA | XLM_ROBERTA | CAMEMBERT | ELECTRA | DISTILBERT | MODERNBERT

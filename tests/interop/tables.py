@@ -12,4 +12,5 @@ QUICK = (
     "qwen2-window", "smollm3-list", "phi3-partial", "olmo2", "gemma3_text-older", "qwen3_moe",
     "falcon-two-norms",
     "bert", "roberta-classes", "modernbert-mean-classes", "marian", "m2m_100", "t5-gated",
+    "umt5-encoder",
 )  # fmt: skip

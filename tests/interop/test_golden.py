@@ -58,9 +58,10 @@ def test_variant_is_written_as_it_was_read(case, tmp_path):
     written, names = open_tensors(tmp_path), variant.used(golden.shapes)
     assert set(written.names) == set(names)
     prefix = FAMILIES[variant.model_type].prefix if variant.kind == "pooled" else ""
+    unused = {} if variant.model_type == "pegasus" else UNUSED_ROWS
     for newer, name in names.items():
         expected = golden.tensor(name)
-        expected[: UNUSED_ROWS.get(prefix + newer, 0)] = 0
+        expected[: unused.get(prefix + newer, 0)] = 0
         np.testing.assert_array_equal(written.read(newer), expected, strict=True)
 
 

@@ -38,6 +38,8 @@ REFUSED = {
     "allenai/scibert_scivocab_uncased": f"{CLASSES}BertForMaskedLM, ",  # it names none
     "cross-encoder/ms-marco-MiniLM-L-6-v2": ONE_SCORE,
     "BAAI/bge-reranker-base": ONE_SCORE,
+    "google/electra-small-discriminator": "embedding_size must be hidden_size, got 128 and 256",
+    "google/electra-base-generator": "embedding_size must be hidden_size, got 768 and 256",
 }
 READ = [name for name in CONFIGS if name not in REFUSED]
 
@@ -88,14 +90,14 @@ TABLES_WITHOUT_TWO_ROWS = {  # positions that no token has: tables here are two 
     "opt": 1, "roberta": 1, "xlm-roberta": 1, "camembert": 1, "bart": 2, "mbart": 2,
 }  # fmt: skip
 BEHIND_PADDING = {"roberta", "xlm-roberta", "camembert"}
-LEARNED = {"gpt2", "opt", "bert", "distilbert", *TABLES_WITHOUT_TWO_ROWS}
-SINES = {"marian", "m2m_100"}
-RELATIVE = {"t5", "mt5"}
+LEARNED = {"gpt2", "opt", "bert", "electra", "distilbert", *TABLES_WITHOUT_TWO_ROWS}
+SINES = {"marian", "m2m_100", "pegasus"}
+RELATIVE = {"t5", "mt5"}  # and UMT5, layer by layer
 
 
 def tensors_of(name):
     """Names of tensors that tell what a config does not."""
-    untied = re.search("flan|v1_1|mt5", name) is not None
+    untied = re.search("flan|v1_1|mt5|madlad", name) is not None
     return ("lm_head.weight",) if untied else ()
 
 
@@ -129,7 +131,7 @@ def test_published_config_is_read(name):
     expected = {key: first(values, names) for key, names in NAMES.items()}
     if family in BEHIND_PADDING:
         expected["max_len"] -= 2
-    if family in RELATIVE:
+    if family in RELATIVE | {"umt5"}:
         expected["max_len"] = 512  # the length of pre-training, which the files need not say
     if family == "qwen3_moe":
         found["d_ff"] = config.experts.d_ff
@@ -138,7 +140,7 @@ def test_published_config_is_read(name):
         expected = {key: each for key, each in expected.items() if each is not None}
     assert {key: found[key] for key in expected} == expected
     kind = config.positions if isinstance(config.positions, str) else config.positions.kind
-    groups = {"learned": LEARNED, "sinusoidal": SINES, "relative": RELATIVE}
+    groups = {"learned": LEARNED, "sinusoidal": SINES, "relative": RELATIVE, "none": {"umt5"}}
     assert kind == next((each for each, types in groups.items() if family in types), "rotary")
     ignored = [each.split(": ignored ")[1].split(", which")[0] for each in messages]
     named = {field for each in ignored for field in each.split(", ")}
@@ -237,4 +239,18 @@ def test_base_model_of_bart_is_read_without_the_bias_that_its_file_lacks(tmp_pat
     base, whole = (load_huggingface(folder) for folder in (tmp_path / "base", tmp_path))
     assert dataclasses.replace(base.config, output_bias=True) == whole.config
     del whole.params["embedding"]["output_bias"]
+    jax.tree.map(np.testing.assert_array_equal, base.params, whole.params)
+
+
+def test_discriminator_of_electra_is_read_without_its_head(tmp_path):
+    golden = read_golden("electra-pooled")
+    golden.write(tmp_path / "base")
+    arrays = {f"electra.{name}": LazyTensor.of(golden.tensor(name)) for name in golden.shapes}
+    head = LazyTensor.of(np.ones((36, 36), np.float32))
+    arrays["discriminator_predictions.dense.weight"] = head
+    write_tensors(tmp_path, arrays)
+    values = golden.config | {"architectures": ["ElectraForPreTraining"]}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    base, whole = (load_huggingface(folder) for folder in (tmp_path / "base", tmp_path))
+    assert base.config == whole.config
     jax.tree.map(np.testing.assert_array_equal, base.params, whole.params)

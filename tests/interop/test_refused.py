@@ -37,7 +37,9 @@ REFUSED = [
     ("gpt2", dict(model_type=None), "model_type must be one of gpt2, opt"),
     ("gpt2", dict(architectures=["GPT2DoubleHeadsModel"]),
      "architectures must be one of GPT2LMHeadModel, got ['GPT2DoubleHeadsModel']"),
-    ("gpt2", dict(architectures=...), "architectures must be one of GPT2LMHeadModel, got None"),
+    ("gpt2", dict(architectures=...),
+     "architectures must be one of GPT2LMHeadModel, got None; add the class of the weights, such "
+     'as "architectures": ["GPT2LMHeadModel"]'),
     ("opt", dict(word_embed_proj_dim=22, tie_word_embeddings=False),
      f"tie_word_embeddings=False {UNSUPPORTED} True"),
     ("phi", dict(qk_layernorm=True), f"qk_layernorm=True {UNSUPPORTED} False"),
@@ -103,6 +105,7 @@ REFUSED = [
     ("bart", dict(decoder_ffn_dim=47), f"decoder_ffn_dim=47 {UNSUPPORTED} 51"),
     ("m2m_100", dict(pad_token_id=0), f"pad_token_id=0 {UNSUPPORTED} 1"),
     ("t5", dict(feed_forward_proj="gated-relu"), "feed_forward_proj='gated-relu' changes"),
+    ("umt5", dict(num_decoder_layers=2), f"num_decoder_layers=2 {UNSUPPORTED} 3"),
 ]  # fmt: skip
 
 

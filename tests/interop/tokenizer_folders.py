@@ -57,6 +57,12 @@ def t5(folder):
     _write(folder, "t5", {"spiece.model": spm}, tokenizer_class="T5Tokenizer", extra_ids=100)
 
 
+def pegasus(folder):
+    names = {"mask_token": "<mask_2>", "mask_token_sent": "<mask_1>", "offset": 103}
+    spm = {"spiece.model": FOLDER / "t5.model"}  # which begins with the same three pieces
+    _write(folder, "pegasus", spm, tokenizer_class="PegasusTokenizer", **names)
+
+
 def llama(folder):
     names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     files = {"tokenizer.model": FOLDER / "llama.model", "special_tokens_map.json": names}
@@ -175,7 +181,8 @@ def chat(folder, name):
 
 FOLDERS = {
     "marian": marian, "marian-separate": lambda folder: marian(folder, separate_vocabs=True),
-    "t5": t5, "llama": llama, "gemma": gemma, "mbart": mbart, "mbart-50": mbart_50, "nllb": nllb,
+    "t5": t5, "pegasus": pegasus, "llama": llama, "gemma": gemma, "mbart": mbart,
+    "mbart-50": mbart_50, "nllb": nllb,
     "xlm-roberta": xlm_roberta, "m2m-100": m2m_100, "gpt2": gpt2, "opt": opt, "roberta": roberta,
     "bart": bart, "qwen2": qwen2, "bert": bert,
     "bert-cased": lambda folder: bert(
@@ -189,7 +196,8 @@ def texts_of(name):
     texts = [*PLAIN, *TEXT.splitlines()[1:3]]
     if name == "marian":
         texts += [">>kan<< hello you", ">>eng<<good morning"]
-    if name in ("mbart-50", "nllb"):  # transformers keeps a space at the end, unlike SentencePiece
+    # transformers keeps a space at the end, unlike SentencePiece
+    if name in ("mbart-50", "nllb", "pegasus"):
         texts = [text.rstrip() for text in texts]
     return texts
 

@@ -236,6 +236,7 @@ def test_bert_with_all_its_biases_and_token_types_equals_a_float64_reference():
     [
         dict(pooling="first", pooler="tanh", head_bias=True),
         dict(pooling="first", pooler="relu", head_bias=True),
+        dict(pooling="first", pooler="gelu", head_bias=True),
         dict(pooling="mean", pooler="gelu_norm", norm_bias=False),
     ],
     ids=lambda options: options["pooler"],
@@ -257,6 +258,7 @@ def test_pooler_projects_what_is_pooled(options):
     expected = {
         "tanh": np.tanh,
         "relu": lambda x: np.maximum(x, 0),
+        "gelu": reference.gelu,
         "gelu_norm": lambda x: reference.norm(config, pooler["norm"], reference.gelu(x)),
     }[config.pooler](projected)
     np.testing.assert_allclose(output.pooled, expected, rtol=0, atol=1e-5)
