@@ -92,10 +92,6 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
         ),
         (lambda: model(attention_sinks=True, **CUDNN), ["'cudnn' has no sinks"]),
         (
-            lambda: model(architecture="encoder", num_classes=1),
-            ["num_classes must be at least 2, got num_classes=1"],
-        ),
-        (
             lambda: model(architecture="encoder_decoder", num_encoder_layers=0),
             ["num_encoder_layers must be positive"],
         ),

@@ -43,8 +43,8 @@ class ModelConfig:
             given.
         source_vocab_size: number of source token ids in an encoder-decoder whose encoder has a
             vocabulary, and so an embedding table, of its own; both share one when not given.
-        num_classes: number of classes of an encoder that classifies; when not given, it predicts
-            masked tokens.
+        num_classes: number of classes of an encoder that classifies, 1 where it gives each text a
+            score; when not given, it predicts masked tokens.
         pooling: what an encoder makes one vector of a row of, as to classify it: the "mean" of the
             hidden states of its tokens, or the "first" of them, as in BERT.
         pooler: activation of a projection between pooling and classes: "tanh", as in BERT, "relu",

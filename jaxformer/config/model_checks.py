@@ -54,7 +54,6 @@ def _check_architecture(model: "ModelConfig") -> None:
             )
     if model.num_classes is None:
         return
-    require(model.num_classes >= 2, "num_classes must be at least 2", num_classes=model.num_classes)
     if model.output_bias:
         raise ConfigError(
             "output_bias is of logits of tokens, which a classifier does not make, got "

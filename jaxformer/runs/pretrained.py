@@ -150,5 +150,6 @@ class Pretrained:
             kind, settings["chat_template"] = ChatTask, self.chat_template
         if kind is ClassificationTask:
             settings["classes"] = self.opened.class_names
+            settings["problem_type"] = self.opened.problem_type
         tokenizers = (source, target) if kind is TranslationTask else (target,)
         return kind(config=config, tokenizers=tokenizers, **settings)

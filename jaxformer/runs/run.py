@@ -5,6 +5,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Unpack, overload
 
+import numpy as np
+
 from jaxformer.config import (
     BeamSearchConfig,
     SamplingConfig,
@@ -285,6 +287,23 @@ class Run(TrainedTask):
             The likeliest classes of a text, best first; of a list, those of every text.
 
         Raises:
+            ConfigError: the model labels no texts, or gives scores that are no probabilities.
             DataError: a text is empty or too long, or num_best is not positive.
         """
         return self._call_for(texts, "classify", num_best=num_best)
+
+    def score(self, texts: str | Texts) -> np.ndarray:
+        """Scores texts, such as by a reranker: the logits of a classifier, as they are.
+
+        Args:
+            texts: one, or a list of any number.
+
+        Returns:
+            float64 [classes] of a text, in the order of the task's classes; of a list [texts,
+            classes].
+
+        Raises:
+            ConfigError: the model is no classifier.
+            DataError: a text is empty or too long.
+        """
+        return self._call_for(texts, "score")

@@ -19,6 +19,7 @@ BERT = of_family("bert", "BertForMaskedLM", _BODY, {
     "classes": of_class(
         "BertForSequenceClassification", num_labels=5, hidden_act="gelu_new", layer_norm_eps=1e-3
     ),
+    "score": of_class("BertForSequenceClassification", num_labels=1),
     "pooled": of_class("BertModel", hidden_act="relu", type_vocab_size=2),
     "pretraining": older(class_name="BertForPreTraining", surplus=_POOLER | _PAIRS),
     "older": older(
@@ -54,6 +55,7 @@ ROBERTA = of_family("roberta", "RobertaForMaskedLM", _ROBERTA, {
 XLM_ROBERTA = of_family("xlm-roberta", "XLMRobertaForMaskedLM", _ROBERTA, {
     "": fields(),
     "classes": of_class("XLMRobertaForSequenceClassification", num_labels=5),
+    "score": of_class("XLMRobertaForSequenceClassification", num_labels=1),
     "pooled": of_class("XLMRobertaModel"),
 })  # fmt: skip
 CAMEMBERT = of_family("camembert", "CamembertForMaskedLM", _ROBERTA, {

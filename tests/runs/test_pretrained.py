@@ -102,6 +102,53 @@ def test_classifier_has_the_names_of_its_classes(folders):
     np.testing.assert_allclose(best.probability, jax.nn.softmax(logits).max(), rtol=1e-5)
 
 
+def with_problem_type(folders, tmp_path, kind):
+    """A classifier of three classes whose scores are read in another way."""
+    folder = tmp_path / "model"
+    shutil.copytree(folders("bert", 3)[0], folder)
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(values | {"problem_type": kind}))
+    return folder
+
+
+def test_probabilities_of_several_labels_are_each_for_itself(folders, tmp_path):
+    folder = with_problem_type(folders, tmp_path, "multi_label_classification")
+    runs.convert(folder, tmp_path / "run")
+    runs.convert(tmp_path / "run", tmp_path / "again")
+    (scores,) = runs.open_run(folders("bert", 3)[0]).score([TEXT])
+    expected = dict(zip(("bad", "good", "so-so"), 1 / (1 + np.exp(-scores)), strict=True))
+    for path in (folder, tmp_path / "run", tmp_path / "again"):
+        best = runs.open_run(path).classify(TEXT, 3)
+        assert dict(best) == pytest.approx(expected)
+        assert [c.name for c in best] == sorted(expected, key=expected.__getitem__)[::-1]
+    labels = tiny.write(tmp_path / "labels.tsv", [f"{TEXT}\tgood"])
+    with pytest.raises(ConfigError, match="gives each text one label, got one of problem_type"):
+        runs.open_run(tmp_path / "run").evaluate([labels])
+
+
+def test_model_of_scores_gives_them_as_they_are(folders, tmp_path, capsys):
+    folder = with_problem_type(folders, tmp_path, "regression")
+    runs.convert(folder, tmp_path / "run")
+    run, ids = runs.open_run(tmp_path / "run"), np.array(ids_of(folder, TEXT))
+    logits = run.task.model.apply({"params": run.params}, ids[None]).logits[0]
+    scores = run.score(TEXT)
+    np.testing.assert_allclose(scores, logits, rtol=1e-5)
+    with pytest.raises(ConfigError, match="no probabilities of classes; call score instead"):
+        run.classify(TEXT)
+    main(["predict", str(folder), TEXT])
+    lines = [f"{score:.4f}\t{name}\n" for score, name in zip(scores, run.task.classes, strict=True)]
+    assert capsys.readouterr().out == "".join(lines) + "\n"
+    shown = run.sample(TEXT, jax.random.key(0))
+    assert shown.startswith(f"{TEXT}\nbad {scores[0]:.4f}, good ")
+    with pytest.raises(DataError, match="text 1: a text must have 1 to"):
+        run.score([TEXT, " "])
+
+
+def test_one_label_is_a_score(folders):
+    opened = open_huggingface(folders("bert", 1)[0])
+    assert opened.problem_type == "regression" and opened.class_names == ("bad",)
+
+
 def test_translator_starts_and_ends_as_its_config_says(folders):
     folder, config, params = folders("t5")
     run = runs.open_run(folder)
