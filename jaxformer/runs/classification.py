@@ -176,13 +176,37 @@ class ClassificationTask(TableTask):
             results.append([ClassScore(self.classes[i], float(probabilities[i])) for i in best])
         return results
 
-    def score(self, params: Any, texts: Sequence[str]) -> np.ndarray:
-        """Scores texts: float64 [texts, classes]."""
-        return self._logits(params, encode_each(texts, self.encode))
+    def score(
+        self, params: Any, texts: Sequence[str], second_texts: Sequence[str] | None = None
+    ) -> np.ndarray:
+        """Scores texts, or pairs of texts: float64 [texts, classes]."""
+        if second_texts is None:
+            return self._logits(params, encode_each(texts, self.encode))
+        if len(second_texts) != len(texts) or isinstance(second_texts, str):
+            raise DataError(
+                f"second_texts must be a list of one for each text, got {len(second_texts)} and "
+                f"{len(texts)} texts"
+            )
+        return self._logits(params, encode_each(texts, self._encode_pair, second_texts))
+
+    def _encode_pair(self, first: str, second: str) -> np.ndarray:
+        """Tokens of two texts, and their types: int32 [2, tokens]."""
+        both = [self.tokenizer.encode(one.strip()) for one in (first, second)]
+        ids, types = self.tokenizer.surrounding_tokens.around_pair(*both)
+        if not all(one.size for one in both) or ids.size > self.max_len:
+            raise DataError(
+                f"a pair of texts must have tokens in both and at most max_len={self.max_len} in "
+                f"all, got {both[0].size} and {both[1].size}, and {ids.size} with special tokens"
+            )
+        return np.stack([ids, types])
 
     def _logits(self, params: Any, texts: Sequence[np.ndarray]) -> np.ndarray:
-        """Scores encoded texts: float64 [texts, classes]."""
-        rows = [{"tokens": ids, "lengths": np.array(ids.size, np.int32)} for ids in texts]
+        """Scores encoded texts, [tokens] or [2, tokens] with types: float64 [texts, classes]."""
+        names = ["tokens", "token_types"]
+        if self.config.model.num_token_types is None:
+            names = ["tokens"]
+        rows = [dict(zip(names, np.atleast_2d(ids), strict=False)) for ids in texts]
+        rows = [row | {"lengths": np.array(row["tokens"].size, np.int32)} for row in rows]
         logits = np.zeros((len(rows), len(self.classes)))
         for indices, batch in padded_batches(rows, self.max_len):
             scores = apply_model(self.model, _class_logits, params, **batch)
@@ -223,5 +247,5 @@ def _stored_classes(value: Any) -> tuple[tuple[str, ...], ProblemType]:
     return tuple(map(str, value["classes"])), kind
 
 
-def _class_logits(model: Any, tokens: jax.Array, lengths: jax.Array) -> jax.Array:
-    return model(tokens, lengths=lengths).logits
+def _class_logits(model: Any, tokens: jax.Array, **inputs: jax.Array) -> jax.Array:
+    return model(tokens, **inputs).logits

@@ -292,18 +292,19 @@ class Run(TrainedTask):
         """
         return self._call_for(texts, "classify", num_best=num_best)
 
-    def score(self, texts: str | Texts) -> np.ndarray:
+    def score(self, texts: Sequence[str], second_texts: Sequence[str] | None = None) -> np.ndarray:
         """Scores texts, such as by a reranker: the logits of a classifier, as they are.
 
         Args:
-            texts: one, or a list of any number.
+            texts: any number, in batches of about one length; padding changes nothing.
+            second_texts: as many, each read behind its text, such as the passages of queries.
 
         Returns:
-            float64 [classes] of a text, in the order of the task's classes; of a list [texts,
-            classes].
+            float64 [texts, classes], in the order of the task's classes.
 
         Raises:
             ConfigError: the model is no classifier.
-            DataError: a text is empty or too long.
+            DataError: a text is empty or too long; with its index. Or second_texts are given to a
+                model whose tokenizer has no tokens between two texts.
         """
-        return self._call_for(texts, "score")
+        return self._call("score", texts, second_texts)

@@ -131,7 +131,7 @@ def test_model_of_scores_gives_them_as_they_are(folders, tmp_path, capsys):
     runs.convert(folder, tmp_path / "run")
     run, ids = runs.open_run(tmp_path / "run"), np.array(ids_of(folder, TEXT))
     logits = run.task.model.apply({"params": run.params}, ids[None]).logits[0]
-    scores = run.score(TEXT)
+    (scores,) = run.score([TEXT])
     np.testing.assert_allclose(scores, logits, rtol=1e-5)
     with pytest.raises(ConfigError, match="no probabilities of classes; call score instead"):
         run.classify(TEXT)
@@ -144,9 +144,34 @@ def test_model_of_scores_gives_them_as_they_are(folders, tmp_path, capsys):
         run.score([TEXT, " "])
 
 
-def test_one_label_is_a_score(folders):
-    opened = open_huggingface(folders("bert", 1)[0])
-    assert opened.problem_type == "regression" and opened.class_names == ("bad",)
+def test_reranker_scores_a_query_with_a_passage(folders, tmp_path):
+    folder, config, params = folders("bert", 1)
+    run = runs.open_run(folder)
+    assert run.task.problem_type == "regression" and run.task.classes == ("bad",)
+    with pytest.raises(DataError, match="text 0: two texts are read together with special tokens"):
+        run.score([TEXT], [TEXT])
+    shutil.copytree(folder, tmp_path / "model")
+    library = pretrained_folders.tokenizer(
+        ["[PAD]", "[CLS]", "[SEP]", "[MASK]"], "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1"
+    )
+    library.save(str(tmp_path / "model" / "tokenizer.json"))
+    run = runs.open_run(tmp_path / "model")
+    texts, passages = [TEXT, "the dog", TEXT], ["good", "a blue house is well", "bad log"]
+    scores = run.score(texts, passages)
+    for found, text, passage in zip(scores, texts, passages, strict=True):
+        pair = library.encode(text, passage)
+        expected = SequenceClassifier(config).apply(
+            {"params": params}, np.array([pair.ids]), token_types=np.array([pair.type_ids])
+        )
+        np.testing.assert_allclose(found, expected.logits[0], rtol=1e-4)
+    for second, words in (
+        ([" "] * 3, "text 0: a pair of texts must have tokens in both and at most max_len=24"),
+        ([TEXT * 4] * 3, "got 6 and 21, and 30 with special tokens"),
+        (["one"], "must be a list of one for each text, got 1 and 3 texts"),
+        ("one", "must be a list of one for each text"),
+    ):
+        with pytest.raises(DataError, match=words):
+            run.score(texts, second)
 
 
 def test_translator_starts_and_ends_as_its_config_says(folders):
