@@ -325,6 +325,12 @@ def part(**changes):
             )
         ),
         (
+            lambda: small(
+                model=model(num_classes=2), data=DataConfig(source="conversations", paths=("a",))
+            ),
+            ["num_classes is for labelled texts", "='conversations' and num_classes=2"],
+        ),
+        (
             lambda: small(model=model(architecture="encoder", num_classes=2)),
             ["num_classes is for labelled texts", "data.source='files' and num_classes=2"],
         ),

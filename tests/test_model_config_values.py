@@ -43,7 +43,11 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
         ),
         (
             lambda: model(architecture="encoder_decoder", num_classes=3),
-            ["num_classes is for the architecture 'encoder'", "='encoder_decoder'"],
+            ["num_classes is for the architecture 'encoder' or 'decoder'", "='encoder_decoder'"],
+        ),
+        (
+            lambda: model(pooling="last"),
+            ["pooling of a decoder is for one that classifies", "pooling='last'", "remove it"],
         ),
         (lambda: model(pooler="tanh"), ["pooler is for the architecture 'encoder'", "'tanh'"]),
         (

@@ -17,8 +17,8 @@ __all__ = ["check_model"]
 _ONLY_FOR = {
     "num_encoder_layers": (None, ("encoder_decoder",)),
     "source_vocab_size": (None, ("encoder_decoder",)),
-    "num_classes": (None, ("encoder",)),
-    "pooling": ("mean", ("encoder",)),
+    "num_classes": (None, ("encoder", "decoder")),
+    "pooling": ("mean", ("encoder", "decoder")),
     "pooler": (None, ("encoder",)),
     "head_bias": (False, ("encoder",)),
     "num_token_types": (None, ("encoder", "decoder")),
@@ -53,6 +53,11 @@ def _check_architecture(model: "ModelConfig") -> None:
                 f"{model.architecture!r} and {name}={value!r}; remove it, or change architecture"
             )
     if model.num_classes is None:
+        if model.architecture == "decoder" and model.pooling != "mean":
+            raise ConfigError(
+                f"pooling of a decoder is for one that classifies, got pooling={model.pooling!r} "
+                "without num_classes; remove it"
+            )
         return
     if model.output_bias:
         raise ConfigError(

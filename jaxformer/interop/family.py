@@ -10,7 +10,9 @@ from jaxformer.interop.layouts import Layout
 
 __all__ = ["Family", "ModelKind"]
 
-ModelKind = Literal["decoder", "encoder_decoder", "masked", "classifier", "pooled"]
+ModelKind = Literal[
+    "decoder", "encoder_decoder", "masked", "classifier", "decoder_classifier", "pooled"
+]
 """What is computed: logits of tokens, of masked tokens, of classes, or one vector for each row."""
 
 

@@ -238,10 +238,10 @@ def _family_for(
 
 def _kind_of(config: ModelConfig, params: Mapping[str, Any]) -> ModelKind:
     """What a model computes, by its config and parameters."""
+    if config.num_classes is not None:
+        return "classifier" if config.architecture == "encoder" else "decoder_classifier"
     if config.architecture != "encoder":
         return config.architecture
-    if config.num_classes is not None:
-        return "classifier"
     return "masked" if "kernel" in params else "pooled"
 
 

@@ -2,7 +2,7 @@
 
 from jaxformer.models.attention_map import AttentionMap
 from jaxformer.models.contexts import AttentionFunctions
-from jaxformer.models.decoder import Decoder, init_cache
+from jaxformer.models.decoder import Decoder, DecoderClassifier, init_cache
 from jaxformer.models.encoder import Encoder, MaskedLanguageModel, PooledEncoder, SequenceClassifier
 from jaxformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderOutput
 from jaxformer.models.transformer import Transformer, TransformerOutput
@@ -11,6 +11,7 @@ __all__ = [
     "AttentionFunctions",
     "AttentionMap",
     "Decoder",
+    "DecoderClassifier",
     "Encoder",
     "EncoderDecoder",
     "EncoderDecoderOutput",

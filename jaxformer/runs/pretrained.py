@@ -95,6 +95,11 @@ class Pretrained:
     def config(self) -> ExperimentConfig:
         """The experiment that such a model could be of: the model, and how it decodes."""
         kind, model = self.opened.kind, self.opened.config
+        if kind not in _SOURCES:
+            raise ConfigError(
+                f"{self.opened.path} holds a decoder that classifies, which no command can use; "
+                "open it in Python, by interop.load_huggingface"
+            )
         in_rows = kind in ("classifier", "encoder_decoder")
         decoding: dict[str, Any] = {}
         sampling = self.special.sampling

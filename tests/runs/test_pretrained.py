@@ -19,6 +19,7 @@ from jaxformer.interop.hub import local_folder
 from jaxformer.interop.params_files import load_params
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 from jaxformer.runs.chat import ChatTask
+from tests.interop.golden import read_golden
 from tests.runs import pretrained_folders, tiny
 
 GREEDY = SamplingConfig(temperature=0.0)
@@ -482,6 +483,12 @@ def test_headless_encoder_is_for_classifiers(folders, tmp_path):
     made = starting(tmp_path, folder, model={"max_len": 8})
     with pytest.raises(ConfigError, match="from which a classifier can start, got a masked"):
         runs.train_run(made)
+
+
+def test_decoder_that_classifies_is_for_python(tmp_path):
+    read_golden("llama-score").write(tmp_path)
+    with pytest.raises(ConfigError, match="a decoder that classifies, which no command can use; "):
+        runs.open_run(tmp_path)
 
 
 @pytest.mark.parametrize(
