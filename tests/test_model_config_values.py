@@ -46,6 +46,14 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
             ["num_classes is for the architecture 'encoder' or 'decoder'", "='encoder_decoder'"],
         ),
         (
+            lambda: model(architecture="encoder", pooling="none"),
+            ["pooling 'none' is for an encoder that classifies each token", "num_classes=None"],
+        ),
+        (
+            lambda: model(num_classes=2, pooling="none"),
+            ["pooling 'none' is for an encoder", "architecture='decoder'"],
+        ),
+        (
             lambda: model(pooling="last"),
             ["pooling of a decoder is for one that classifies", "pooling='last'", "remove it"],
         ),

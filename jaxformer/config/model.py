@@ -47,7 +47,7 @@ class ModelConfig:
             each text a score; when not given, it predicts tokens.
         pooling: what one vector of a row is made of, as to classify it: the "mean" of the hidden
             states of its tokens, the "first" of them, as in BERT, or the "last", as in GPT
-            (Radford et al., 2018).
+            (Radford et al., 2018); "none" of an encoder that classifies each token.
         pooler: activation of a projection between pooling and classes: "tanh", as in BERT, "relu",
             as in DistilBERT (Sanh et al., 2019), or "gelu_norm", a GELU and a norm, as in
             ModernBERT (Warner et al., 2024); no projection when not given.
@@ -148,7 +148,7 @@ class ModelConfig:
     num_encoder_layers: int | None = None
     source_vocab_size: int | None = None
     num_classes: int | None = None
-    pooling: Literal["mean", "first", "last"] = "mean"
+    pooling: Literal["mean", "first", "last", "none"] = "mean"
     pooler: Literal["tanh", "relu", "gelu_norm"] | None = None
     d_model: int
     num_heads: int

@@ -52,6 +52,11 @@ def _check_architecture(model: "ModelConfig") -> None:
                 f"{name} is for the architecture {kinds}, got architecture="
                 f"{model.architecture!r} and {name}={value!r}; remove it, or change architecture"
             )
+    if model.pooling == "none" and (model.architecture != "encoder" or model.num_classes is None):
+        raise ConfigError(
+            "pooling 'none' is for an encoder that classifies each token, got architecture="
+            f"{model.architecture!r} and num_classes={model.num_classes}; choose another pooling"
+        )
     if model.num_classes is None:
         if model.architecture == "decoder" and model.pooling != "mean":
             raise ConfigError(

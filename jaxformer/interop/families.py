@@ -32,6 +32,7 @@ from jaxformer.models import (
     MaskedLanguageModel,
     PooledEncoder,
     SequenceClassifier,
+    TokenClassifier,
 )
 
 __all__ = ["FAMILIES", "family_of", "model_class"]
@@ -82,6 +83,7 @@ _CLASSES: dict[ModelKind, type[nn.Module]] = {
     "masked": MaskedLanguageModel,
     "classifier": SequenceClassifier,
     "decoder_classifier": DecoderClassifier,
+    "token_classifier": TokenClassifier,
     "pooled": PooledEncoder,
 }
 

@@ -11,9 +11,11 @@ from jaxformer.interop.layouts import Layout
 __all__ = ["Family", "ModelKind"]
 
 ModelKind = Literal[
-    "decoder", "encoder_decoder", "masked", "classifier", "decoder_classifier", "pooled"
-]
-"""What is computed: logits of tokens, of masked tokens, of classes, or one vector for each row."""
+    "decoder", "encoder_decoder", "masked", "classifier", "decoder_classifier", "token_classifier",
+    "pooled",
+]  # fmt: skip
+"""What is computed: logits of tokens, of masked tokens, of classes of rows or of every token, or
+one vector for each row."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -239,7 +239,9 @@ def _family_for(
 def _kind_of(config: ModelConfig, params: Mapping[str, Any]) -> ModelKind:
     """What a model computes, by its config and parameters."""
     if config.num_classes is not None:
-        return "classifier" if config.architecture == "encoder" else "decoder_classifier"
+        if config.architecture == "decoder":
+            return "decoder_classifier"
+        return "token_classifier" if config.pooling == "none" else "classifier"
     if config.architecture != "encoder":
         return config.architecture
     return "masked" if "kernel" in params else "pooled"

@@ -3,7 +3,13 @@
 from jaxformer.models.attention_map import AttentionMap
 from jaxformer.models.contexts import AttentionFunctions
 from jaxformer.models.decoder import Decoder, DecoderClassifier, init_cache
-from jaxformer.models.encoder import Encoder, MaskedLanguageModel, PooledEncoder, SequenceClassifier
+from jaxformer.models.encoder import (
+    Encoder,
+    MaskedLanguageModel,
+    PooledEncoder,
+    SequenceClassifier,
+    TokenClassifier,
+)
 from jaxformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderOutput
 from jaxformer.models.transformer import Transformer, TransformerOutput
 
@@ -18,6 +24,7 @@ __all__ = [
     "MaskedLanguageModel",
     "PooledEncoder",
     "SequenceClassifier",
+    "TokenClassifier",
     "Transformer",
     "TransformerOutput",
     "init_cache",

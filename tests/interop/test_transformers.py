@@ -25,7 +25,8 @@ SEED = 101  # other values than those of the golden files
 AUTO_CLASSES = {
     "decoder": "AutoModelForCausalLM", "encoder_decoder": "AutoModelForSeq2SeqLM",
     "masked": "AutoModelForMaskedLM", "classifier": "AutoModelForSequenceClassification",
-    "decoder_classifier": "AutoModelForSequenceClassification", "pooled": "AutoModel",
+    "decoder_classifier": "AutoModelForSequenceClassification",
+    "token_classifier": "AutoModelForTokenClassification", "pooled": "AutoModel",
 }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from jaxformer.models import (
     MaskedLanguageModel,
     PooledEncoder,
     SequenceClassifier,
+    TokenClassifier,
 )
 from tests import numpy_transformer as reference
 
@@ -26,6 +27,7 @@ BASE = ModelConfig(
     architecture="encoder", vocab_size=VOCAB, max_len=16, num_layers=2, d_model=12, num_heads=2,
     d_ff=17, layer_execution="loop",
 )  # fmt: skip
+TOKEN_CLASSES = {"num_classes": 3, "pooling": "none"}
 VARIANTS = {
     "bert": dict(
         positions="learned", norm_position="post", activation="gelu", num_layers=3,
@@ -393,6 +395,8 @@ def test_wrong_inputs_are_refused_by_name(call, words):
         (SequenceClassifier, {}, "num_classes must be set to build a classifier"),
         (Decoder, {}, "needs architecture 'decoder', got 'encoder'"),
         (Decoder, {"architecture": "decoder", "num_classes": 3}, "or use a DecoderClassifier"),
+        (SequenceClassifier, TOKEN_CLASSES, "another pooling, or use a TokenClassifier"),
+        (TokenClassifier, {"num_classes": 3}, "got pooling='mean'; set pooling='none', or use a S"),
         (DecoderClassifier, {}, "needs architecture 'decoder', got 'encoder'"),
         (DecoderClassifier, {"architecture": "decoder"}, "num_classes must be set to build a"),
         (Encoder, {"vocab_size": None}, "vocab_size must be set"),

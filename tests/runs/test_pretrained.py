@@ -485,9 +485,16 @@ def test_headless_encoder_is_for_classifiers(folders, tmp_path):
         runs.train_run(made)
 
 
-def test_decoder_that_classifies_is_for_python(tmp_path):
-    read_golden("llama-score").write(tmp_path)
-    with pytest.raises(ConfigError, match="a decoder that classifies, which no command can use; "):
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("llama-score", "a decoder that classifies"),
+        ("bert-tokens", "an encoder that classifies ea"),
+    ],
+)
+def test_model_that_no_command_uses_is_for_python(tmp_path, name, kind):
+    read_golden(name).write(tmp_path)
+    with pytest.raises(ConfigError, match=f"holds {kind}.* open it in Python, by interop.load_"):
         runs.open_run(tmp_path)
 
 
