@@ -325,6 +325,18 @@ def part(**changes):
             )
         ),
         (
+            lambda: small(
+                model=model(num_classes=2), data=DataConfig(source="conversations", paths=("a",))
+            ),
+            ["num_classes is for labelled texts", "='conversations' and num_classes=2"],
+        ),
+        (
+            lambda: small(
+                **LABELLED | {"model": model(architecture="encoder", num_classes=2, pooling="none")}
+            ),
+            ["pooling 'none' is of a model that classifies each token", "'mean' or 'first'"],
+        ),
+        (
             lambda: small(model=model(architecture="encoder", num_classes=2)),
             ["num_classes is for labelled texts", "data.source='files' and num_classes=2"],
         ),

@@ -43,7 +43,19 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
         ),
         (
             lambda: model(architecture="encoder_decoder", num_classes=3),
-            ["num_classes is for the architecture 'encoder'", "='encoder_decoder'"],
+            ["num_classes is for the architecture 'encoder' or 'decoder'", "='encoder_decoder'"],
+        ),
+        (
+            lambda: model(architecture="encoder", pooling="none"),
+            ["pooling 'none' is for an encoder that classifies each token", "num_classes=None"],
+        ),
+        (
+            lambda: model(num_classes=2, pooling="none"),
+            ["pooling 'none' is for an encoder", "architecture='decoder'"],
+        ),
+        (
+            lambda: model(pooling="last"),
+            ["pooling of a decoder is for one that classifies", "pooling='last'", "remove it"],
         ),
         (lambda: model(pooler="tanh"), ["pooler is for the architecture 'encoder'", "'tanh'"]),
         (
@@ -91,10 +103,6 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
             ["embeddings have one factor", "embedding_scale=2.0; remove one of them"],
         ),
         (lambda: model(attention_sinks=True, **CUDNN), ["'cudnn' has no sinks"]),
-        (
-            lambda: model(architecture="encoder", num_classes=1),
-            ["num_classes must be at least 2, got num_classes=1"],
-        ),
         (
             lambda: model(architecture="encoder_decoder", num_encoder_layers=0),
             ["num_encoder_layers must be positive"],

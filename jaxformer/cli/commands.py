@@ -178,10 +178,11 @@ class Predict:
     r"""Fill in [MASK] with a trained masked language model, or label texts with a classifier.
 
     Each prediction is a line: of a classifier, the probability, a tab and the label; of a masked
-    language model, the number of the mask, the probability and the token, with tabs between. An
-    empty line ends those of a text. A line of input that cannot be used, such as an empty one,
-    gives an empty line alone, and is named on standard error. A line break that is predicted is
-    written as \n.
+    language model, the number of the mask, the probability and the token, with tabs between. A
+    model that scores texts, such as a reranker, prints its scores, which are logits and no
+    probabilities, in place of probabilities. An empty line ends those of a text. A line of input
+    that cannot be used, such as an empty one, gives an empty line alone, and is named on standard
+    error. A line break that is predicted is written as \n.
     """
 
     run: tyro.conf.Positional[pathlib.Path]

@@ -96,12 +96,17 @@ def _translate_by_draws(run: "Run", command: Translate) -> None:
 
 def predict(command: Predict) -> None:
     """Prints the predictions for a text, or for every line of input."""
+    from jaxformer.runs import ClassificationTask
+
     run = open_for(command, "fill_masks", "classify")
     if command.num_best < 1:
         raise errors.ConfigError(f"--num-best must be positive, got {command.num_best}")
     lines = _Lines(command.text, command.file, "predicted for", run.task.check_prompt)
 
     def predictions(texts: list[str]) -> list[str]:
+        if isinstance(run.task, ClassificationTask) and run.task.problem_type == "regression":
+            scores = [zip(row, run.task.classes, strict=True) for row in run.score(texts)]
+            return ["".join(f"{score:.4f}\t{name}\n" for score, name in row) for row in scores]
         if hasattr(run.task, "classify"):
             labels = run.classify(texts, command.num_best)
             return ["".join(f"{c.probability:.4f}\t{c.name}\n" for c in best) for best in labels]

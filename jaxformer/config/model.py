@@ -43,10 +43,11 @@ class ModelConfig:
             given.
         source_vocab_size: number of source token ids in an encoder-decoder whose encoder has a
             vocabulary, and so an embedding table, of its own; both share one when not given.
-        num_classes: number of classes of an encoder that classifies; when not given, it predicts
-            masked tokens.
-        pooling: what an encoder makes one vector of a row of, as to classify it: the "mean" of the
-            hidden states of its tokens, or the "first" of them, as in BERT.
+        num_classes: number of classes of an encoder or decoder that classifies, 1 where it gives
+            each text a score; when not given, it predicts tokens.
+        pooling: what one vector of a row is made of, as to classify it: the "mean" of the hidden
+            states of its tokens, the "first" of them, as in BERT, or the "last", as in GPT
+            (Radford et al., 2018); "none" of an encoder that classifies each token.
         pooler: activation of a projection between pooling and classes: "tanh", as in BERT, "relu",
             as in DistilBERT (Sanh et al., 2019), "gelu", as in ELECTRA (Clark et al., 2020), or
             "gelu_norm", a GELU and a norm, as in ModernBERT (Warner et al., 2024); no projection
@@ -148,7 +149,7 @@ class ModelConfig:
     num_encoder_layers: int | None = None
     source_vocab_size: int | None = None
     num_classes: int | None = None
-    pooling: Literal["mean", "first"] = "mean"
+    pooling: Literal["mean", "first", "last", "none"] = "mean"
     pooler: Literal["tanh", "relu", "gelu", "gelu_norm"] | None = None
     d_model: int
     num_heads: int

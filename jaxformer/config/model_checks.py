@@ -17,8 +17,8 @@ __all__ = ["check_model"]
 _ONLY_FOR = {
     "num_encoder_layers": (None, ("encoder_decoder",)),
     "source_vocab_size": (None, ("encoder_decoder",)),
-    "num_classes": (None, ("encoder",)),
-    "pooling": ("mean", ("encoder",)),
+    "num_classes": (None, ("encoder", "decoder")),
+    "pooling": ("mean", ("encoder", "decoder")),
     "pooler": (None, ("encoder",)),
     "head_bias": (False, ("encoder",)),
     "num_token_types": (None, ("encoder", "decoder")),
@@ -52,9 +52,18 @@ def _check_architecture(model: "ModelConfig") -> None:
                 f"{name} is for the architecture {kinds}, got architecture="
                 f"{model.architecture!r} and {name}={value!r}; remove it, or change architecture"
             )
+    if model.pooling == "none" and (model.architecture != "encoder" or model.num_classes is None):
+        raise ConfigError(
+            "pooling 'none' is for an encoder that classifies each token, got architecture="
+            f"{model.architecture!r} and num_classes={model.num_classes}; choose another pooling"
+        )
     if model.num_classes is None:
+        if model.architecture == "decoder" and model.pooling != "mean":
+            raise ConfigError(
+                f"pooling of a decoder is for one that classifies, got pooling={model.pooling!r} "
+                "without num_classes; remove it"
+            )
         return
-    require(model.num_classes >= 2, "num_classes must be at least 2", num_classes=model.num_classes)
     if model.output_bias:
         raise ConfigError(
             "output_bias is of logits of tokens, which a classifier does not make, got "

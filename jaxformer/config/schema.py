@@ -193,7 +193,12 @@ class ExperimentConfig:
                     f"tokenizer.kind 'file' or 'byte', got {self.tokenizer.kind!r}, which is "
                     'trained on text; set kind = "file" and its path'
                 )
-        if self.data.is_stream and self.model.num_classes is not None:
+        if self.model.pooling == "none":
+            raise ConfigError(
+                "model.pooling 'none' is of a model that classifies each token, for which there is "
+                "no data; choose 'mean' or 'first'"
+            )
+        if self.data_kind != "labelled" and self.model.num_classes is not None:
             raise ConfigError(
                 f"model.num_classes is for labelled texts, got data.source={source!r} and "
                 f"num_classes={self.model.num_classes}; remove it"

@@ -13,13 +13,14 @@ __all__ = ["pool"]
 def pool(
     hidden: jax.Array, lengths: jax.Array | None = None, *, pooling: str = "mean"
 ) -> jax.Array:
-    """Pools the hidden states of each row: their mean, or the first.
+    """Pools the hidden states of each row: their mean, the first, or the last.
 
     Args:
         hidden: float `[B, T, D]`.
         lengths: int `[B]`, number of real tokens at the start of each row; T when not given. What
             the others hold, NaN included, changes nothing.
-        pooling: "mean", of the real tokens; or "first", the hidden state of the first token.
+        pooling: "mean", of the real tokens; "first", the hidden state of the first token; or
+            "last", that of the last real one.
 
     Returns:
         float32 (float64 for float64) `[B, D]`; 0 for a row of length 0.
@@ -29,14 +30,15 @@ def pool(
         ConfigError: an unknown pooling.
 
     References:
-        Devlin et al., "BERT", 2019 (first); Reimers and Gurevych, "Sentence-BERT", 2019 (mean).
+        Devlin et al., "BERT", 2019 (first); Reimers and Gurevych, "Sentence-BERT", 2019 (mean);
+        Radford et al., "Improving Language Understanding by Generative Pre-Training", 2018 (last).
 
     Example:
         >>> hidden = jnp.array([[[1.0], [3.0], [jnp.nan]]])
         >>> pool(hidden, jnp.array([2])).tolist()
         [[2.0]]
     """
-    check_choice("pooling", pooling, ("mean", "first"))
+    check_choice("pooling", pooling, ("mean", "first", "last"))
     sizes = check_axes("hidden", hidden, "B T D")
     check_dtype("hidden", hidden, "floating")
     if lengths is None:
@@ -48,4 +50,7 @@ def pool(
     wide = jnp.where(real, hidden.astype(at_least(hidden.dtype, jnp.float32)), 0)
     if pooling == "first":
         return wide[:, 0]
+    if pooling == "last":
+        last = (lengths.clip(1, sizes["T"]) - 1)[:, None, None]
+        return jnp.take_along_axis(wide, last, axis=1)[:, 0]
     return wide.sum(axis=1) / jnp.maximum(real.sum(axis=1), 1).astype(wide.dtype)

@@ -50,7 +50,8 @@ _ROBERTA = _body("roberta.") | {
     **norm("lm_head.layer_norm", "norm"),
     "lm_head.bias": same("encoder/embedding/output_bias"),
     **dense("classifier.dense", "pooler/", where="class_kernel"),
-    **dense("classifier.out_proj", "class"),
+    **dense("classifier.out_proj", "class", where="pooler/kernel"),
+    **dense("classifier", "class", unless="pooler/kernel"),  # of every token
 }
 
 _ELECTRA = _body("electra.") | {
@@ -88,6 +89,8 @@ def _head(fields: ConfigFields, kind: ModelKind, pooler: str | None) -> dict[str
     fields.skip("classifier_dropout")
     if kind == "masked":
         return {"head_bias": True, "output_bias": True}
+    if kind == "token_classifier":
+        return {"pooling": "none", "num_classes": fields.num_classes()}
     values: dict[str, Any] = {"pooling": "first", "pooler": pooler}
     if pooler is not None:
         values["head_bias"] = True
@@ -226,6 +229,7 @@ def encoder_classes(name: str) -> dict[str, ModelKind]:
     return {
         f"{name}ForMaskedLM": "masked",
         f"{name}ForSequenceClassification": "classifier",
+        f"{name}ForTokenClassification": "token_classifier",
         f"{name}Model": "pooled",
     }
 

@@ -3,12 +3,16 @@
 import re
 import warnings
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 from jaxformer.config.checks import suggestion
 from jaxformer.errors import ConfigError
 
-__all__ = ["ConfigFields"]
+__all__ = ["PROBLEM_TYPES", "ConfigFields", "ProblemType"]
+
+ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
+"""How the logits of a classifier are read: by a softmax, each by a sigmoid, or as they are."""
+PROBLEM_TYPES: tuple[ProblemType, ...] = get_args(ProblemType)
 
 # Fields of every config that do not change what a model computes when it is used.
 _INERT = frozenset({
@@ -97,6 +101,8 @@ class ConfigFields:
         """Number of classes: that of their names, 2 where there are none."""
         names = self.take("id2label", dict, {})
         count: int = self.take("num_labels", int, len(names) or 2)
+        # Of a probability of one class nothing could be told.
+        self.require("problem_type", None, *PROBLEM_TYPES[count == 1 :])
         return count
 
     def fill(self, **values: Any) -> None:

@@ -1,5 +1,7 @@
 """The families of models that can be loaded and saved."""
 
+import dataclasses
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -9,12 +11,14 @@ from flax import linen as nn
 from jaxformer.config.checks import suggestion
 from jaxformer.errors import ConfigError
 from jaxformer.interop.bart import BART_FAMILIES
-from jaxformer.interop.bert import BERT_FAMILIES
+from jaxformer.interop.bert import BERT_FAMILIES, write_labels
+from jaxformer.interop.config_fields import ConfigFields
 from jaxformer.interop.falcon import FALCON_FAMILIES
 from jaxformer.interop.family import Family, ModelKind
 from jaxformer.interop.gemma import GEMMA_FAMILIES
 from jaxformer.interop.gpt import GPT_FAMILIES
 from jaxformer.interop.gptj import GPTJ_FAMILIES
+from jaxformer.interop.layouts import linear
 from jaxformer.interop.llama import LLAMA_FAMILIES
 from jaxformer.interop.llama_variants import VARIANT_FAMILIES
 from jaxformer.interop.mixtures import MIXTURE_FAMILIES
@@ -23,16 +27,47 @@ from jaxformer.interop.qwen import QWEN_FAMILIES
 from jaxformer.interop.t5 import T5_FAMILIES
 from jaxformer.models import (
     Decoder,
+    DecoderClassifier,
     EncoderDecoder,
     MaskedLanguageModel,
     PooledEncoder,
     SequenceClassifier,
+    TokenClassifier,
 )
 
 __all__ = ["FAMILIES", "family_of", "model_class"]
 
+# Names of classes that do not begin as those of the language models do.
+_RENAMED = {"Gemma3": "Gemma3Text"}
+_UNCLASSIFIED = ("granite",)  # which transformers has no classifier of
+
+
+def _with_classifier(family: Family) -> Family:
+    """A family of decoders with its classifiers, which score the last token; others as they are."""
+    if "decoder" not in family.classes.values() or family.model_type in _UNCLASSIFIED:
+        return family
+    name = re.sub("(ForCausalLM|LMHeadModel)$", "", next(iter(family.classes)))
+    classes: dict[str, ModelKind] = {
+        f"{_RENAMED.get(name, name)}ForSequenceClassification": "decoder_classifier"
+    }
+
+    def read(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+        values = family.read(fields, kind)
+        if kind != "decoder_classifier":
+            return values
+        return values | {
+            "num_classes": fields.num_classes(), "pooling": "last", "output_bias": False,
+        }  # fmt: skip
+
+    return dataclasses.replace(
+        family, classes={**family.classes, **classes}, read=read,
+        write=lambda model: family.write(model) | write_labels(model),
+        tensors={**family.tensors, "score.weight": linear("class_kernel")},
+    )  # fmt: skip
+
+
 FAMILIES: Mapping[str, Family] = MappingProxyType({
-    family.model_type: family
+    family.model_type: _with_classifier(family)
     for families in (
         GPT_FAMILIES, LLAMA_FAMILIES, QWEN_FAMILIES, VARIANT_FAMILIES, GEMMA_FAMILIES,
         FALCON_FAMILIES, GPTJ_FAMILIES, MIXTURE_FAMILIES, BERT_FAMILIES, MODERNBERT_FAMILIES,
@@ -47,6 +82,8 @@ _CLASSES: dict[ModelKind, type[nn.Module]] = {
     "encoder_decoder": EncoderDecoder,
     "masked": MaskedLanguageModel,
     "classifier": SequenceClassifier,
+    "decoder_classifier": DecoderClassifier,
+    "token_classifier": TokenClassifier,
     "pooled": PooledEncoder,
 }
 

@@ -10,8 +10,12 @@ from jaxformer.interop.layouts import Layout
 
 __all__ = ["Family", "ModelKind"]
 
-ModelKind = Literal["decoder", "encoder_decoder", "masked", "classifier", "pooled"]
-"""What is computed: logits of tokens, of masked tokens, of classes, or one vector for each row."""
+ModelKind = Literal[
+    "decoder", "encoder_decoder", "masked", "classifier", "decoder_classifier", "token_classifier",
+    "pooled",
+]  # fmt: skip
+"""What is computed: logits of tokens, of masked tokens, of classes of rows or of every token, or
+one vector for each row."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -99,6 +99,8 @@ _OPT_FIELDS: PlainFields = {
 def _read_opt(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     width = fields.take("hidden_size", int)
     table = fields.take("word_embed_proj_dim", int, width)
+    if kind == "decoder_classifier":  # whose head reads vectors of that width
+        fields.require("word_embed_proj_dim", width)
     if table != width:  # as in the 350M model; there is no such output with a table of its own
         fields.require("tie_word_embeddings", True)
     fields.require("layer_norm_elementwise_affine", True)

@@ -15,7 +15,7 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.interop.canonical import differences
 from jaxformer.interop.chat_templates import HuggingFaceChatTemplate, load_chat_template
-from jaxformer.interop.config_fields import ConfigFields
+from jaxformer.interop.config_fields import ConfigFields, ProblemType
 from jaxformer.interop.families import FAMILIES, model_class
 from jaxformer.interop.family import Family, ModelKind
 from jaxformer.interop.model_folders import CONFIG, Float, open_huggingface
@@ -133,7 +133,7 @@ def save_huggingface(
     dtype: str | None = None, max_shard_bytes: int = 5_000_000_000,
     special_tokens: SpecialTokens | None = None,
     chat_template: HuggingFaceChatTemplate | None = None,
-    class_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None, problem_type: ProblemType | None = None,
 ) -> str:  # fmt: skip
     """Saves a model as a folder that transformers, and whatever reads its format, can load.
 
@@ -152,6 +152,8 @@ def save_huggingface(
         special_tokens: written to `generation_config.json`; none when not given.
         chat_template: of conversations, saved beside the tokenizer.
         class_names: of a classifier, in the order of its scores.
+        problem_type: how a classifier's logits are read; as transformers does without it when not
+            given.
 
     Returns:
         The model_type.
@@ -180,6 +182,8 @@ def save_huggingface(
         values["decoder_start_token_id"] = special.decoder_start
     if class_names is not None:
         values |= _labels(class_names, config)
+    if problem_type is not None:
+        values["problem_type"] = problem_type
     tensors = tensors_of_params(family, config, params, stored)
     if kind == "pooled":  # the base model, whose names have no prefix
         tensors = {name.removeprefix(family.prefix): each for name, each in tensors.items()}
@@ -234,10 +238,12 @@ def _family_for(
 
 def _kind_of(config: ModelConfig, params: Mapping[str, Any]) -> ModelKind:
     """What a model computes, by its config and parameters."""
+    if config.num_classes is not None:
+        if config.architecture == "decoder":
+            return "decoder_classifier"
+        return "token_classifier" if config.pooling == "none" else "classifier"
     if config.architecture != "encoder":
         return config.architecture
-    if config.num_classes is not None:
-        return "classifier"
     return "masked" if "kernel" in params else "pooled"
 
 

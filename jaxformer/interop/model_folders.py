@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
-from jaxformer.interop.config_fields import ConfigFields
+from jaxformer.interop.config_fields import ConfigFields, ProblemType
 from jaxformer.interop.families import family_of, model_class
 from jaxformer.interop.family import Family, ModelKind
 from jaxformer.interop.generation_fields import GENERATION_FIELDS, TOKEN_FIELDS
@@ -71,6 +71,13 @@ class HuggingFaceFolder:
         names = self.values.get("id2label") or {}
         count = self.config.num_classes or 0
         return tuple(str(names.get(str(i), f"LABEL_{i}")) for i in range(count))
+
+    @property
+    def problem_type(self) -> ProblemType:
+        """How a classifier's logits are read; where the file does not say it, one is a score."""
+        one = self.config.num_classes == 1
+        given: ProblemType | None = self.values.get("problem_type")
+        return given or ("regression" if one else "single_label_classification")
 
     @property
     def fingerprint(self) -> str:

@@ -93,8 +93,10 @@ def _read(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     head: dict[str, Any] = {"pooling": pooling}
     if kind == "masked":
         head = {"head_bias": bias, "output_bias": decoder_bias}
-    elif kind == "classifier":
+    elif kind != "pooled":
         head |= {"pooler": "gelu_norm", "head_bias": bias, "num_classes": fields.num_classes()}
+    if kind == "token_classifier":
+        head["pooling"] = "none"
     attention_bias = fields.take("attention_bias", bool, False)
     return values | layer_keys(wide, layers) | head | {
         "architecture": "encoder",

@@ -2,8 +2,14 @@
 
 from jaxformer.models.attention_map import AttentionMap
 from jaxformer.models.contexts import AttentionFunctions
-from jaxformer.models.decoder import Decoder, init_cache
-from jaxformer.models.encoder import Encoder, MaskedLanguageModel, PooledEncoder, SequenceClassifier
+from jaxformer.models.decoder import Decoder, DecoderClassifier, init_cache
+from jaxformer.models.encoder import (
+    Encoder,
+    MaskedLanguageModel,
+    PooledEncoder,
+    SequenceClassifier,
+    TokenClassifier,
+)
 from jaxformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderOutput
 from jaxformer.models.transformer import Transformer, TransformerOutput
 
@@ -11,12 +17,14 @@ __all__ = [
     "AttentionFunctions",
     "AttentionMap",
     "Decoder",
+    "DecoderClassifier",
     "Encoder",
     "EncoderDecoder",
     "EncoderDecoderOutput",
     "MaskedLanguageModel",
     "PooledEncoder",
     "SequenceClassifier",
+    "TokenClassifier",
     "Transformer",
     "TransformerOutput",
     "init_cache",

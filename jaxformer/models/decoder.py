@@ -1,4 +1,4 @@
-"""The decoder: a causal language model."""
+"""The decoder: a causal language model, or one that classifies."""
 
 from typing import Any, Unpack
 
@@ -8,11 +8,14 @@ import jax.numpy as jnp
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.cache import KVCache, WindowCache
+from jaxformer.functional.linear import linear
+from jaxformer.functional.pooling import pool
 from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import Transformer, TransformerOutput
+from jaxformer.modules.initializers import kernel_init, param_dtype
 from jaxformer.modules.stack import Cache
 
-__all__ = ["Decoder", "computation_dtype", "init_cache"]
+__all__ = ["Decoder", "DecoderClassifier", "computation_dtype", "init_cache"]
 
 
 class Decoder(Transformer):
@@ -22,7 +25,7 @@ class Decoder(Transformer):
     language model, pass causal=False, and a mask that hides the later tokens of the rest.
 
     Raises:
-        ConfigError: the config is of another architecture.
+        ConfigError: the config is of another architecture, or has num_classes.
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017; Radford et al., "Language Models are
@@ -40,9 +43,11 @@ class Decoder(Transformer):
 
     def setup(self) -> None:
         """Checks the architecture, and creates the submodules."""
-        if self.config.architecture != "decoder":
+        _check_decoder(self.config)
+        if self.config.num_classes is not None:
             raise ConfigError(
-                f"a Decoder needs architecture 'decoder', got {self.config.architecture!r}"
+                "a Decoder predicts tokens, got num_classes="
+                f"{self.config.num_classes}; remove it, or use a DecoderClassifier"
             )
         super().setup()
 
@@ -59,6 +64,64 @@ class Decoder(Transformer):
         """
         output = self.hidden_states(tokens, **inputs)
         return output._replace(logits=self.logits(output.hidden))
+
+
+class DecoderClassifier(Transformer):
+    """A causal `Transformer` that classifies rows, from their pooled hidden states.
+
+    The arguments are those of `Transformer`; `config` has architecture "decoder" and num_classes,
+    and pooling "last" for what the last token of a row says, which alone attends to all.
+
+    Raises:
+        ConfigError: the config is of another architecture, or num_classes is not set.
+
+    References:
+        Radford et al., "Improving Language Understanding by Generative Pre-Training", 2018.
+
+    Example:
+        >>> config = ModelConfig(
+        ...     vocab_size=11, num_classes=3, pooling="last", max_len=8, num_layers=2, d_model=4,
+        ...     num_heads=2,
+        ... )
+        >>> model, tokens = DecoderClassifier(config), jnp.array([[1, 2, 3], [4, 5, 0]])
+        >>> variables = jax.jit(model.init)(jax.random.key(0), tokens)
+        >>> jax.jit(model.apply)(variables, tokens, lengths=jnp.array([3, 2])).logits.shape
+        (2, 3)
+    """
+
+    causal: bool = True
+    has_output: bool = False
+
+    def setup(self) -> None:
+        """Checks the config, and creates the submodules and the kernel of the classes."""
+        config = self.config
+        _check_decoder(config)
+        if config.num_classes is None:
+            raise ConfigError("num_classes must be set to build a classifier, got none; set it")
+        super().setup()
+        shape = (config.d_model, config.num_classes)
+        self.class_kernel = self.param(
+            "class_kernel", kernel_init(config), shape, param_dtype(config)
+        )
+
+    def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
+        """Logits of the classes of every row.
+
+        Args:
+            tokens: integer `[B, T]`.
+            **inputs: as in `hidden_states`, without a cache.
+
+        Returns:
+            Hidden states, weights and pooled vectors, and logits `[B, num_classes]`.
+        """
+        output = self.hidden_states(tokens, **inputs)
+        pooled = pool(output.hidden, inputs.get("lengths"), pooling=self.config.pooling)
+        return output._replace(pooled=pooled, logits=linear(pooled, self.class_kernel))
+
+
+def _check_decoder(config: ModelConfig) -> None:
+    if config.architecture != "decoder":
+        raise ConfigError(f"a Decoder needs architecture 'decoder', got {config.architecture!r}")
 
 
 def computation_dtype(config: ModelConfig, params: Any) -> jnp.dtype:

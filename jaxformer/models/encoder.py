@@ -13,7 +13,9 @@ from jaxformer.modules.initializers import kernel_init, param_dtype
 from jaxformer.modules.normalization import Norm
 from jaxformer.modules.pooling import Pooler
 
-__all__ = ["Encoder", "MaskedLanguageModel", "PooledEncoder", "SequenceClassifier"]
+__all__ = [
+    "Encoder", "MaskedLanguageModel", "PooledEncoder", "SequenceClassifier", "TokenClassifier",
+]  # fmt: skip
 
 
 class Encoder(Transformer):
@@ -207,6 +209,7 @@ class SequenceClassifier(TransformerParts):
         config = self.config
         if config.num_classes is None:
             raise ConfigError("num_classes must be set to build a classifier; the data says it")
+        self._check_pooling()
         self.encoder = Encoder(config, **self._parts(), has_output=False)
         self.pooler = Pooler(config)
         self.dropout = nn.Dropout(config.dropout_rate)
@@ -231,3 +234,56 @@ class SequenceClassifier(TransformerParts):
         dropped = self.dropout(pooled, deterministic=inputs.get("deterministic", True))
         logits = linear(dropped, self.class_kernel, self.class_bias)
         return output._replace(pooled=pooled, logits=logits)
+
+    def _check_pooling(self) -> None:
+        if self.config.pooling == "none":
+            raise ConfigError(
+                "a SequenceClassifier classifies rows, got pooling='none'; choose another pooling, "
+                "or use a TokenClassifier"
+            )
+
+
+class TokenClassifier(SequenceClassifier):
+    """An encoder that classifies every token, such as by what kind of name it is part of.
+
+    The arguments are those of `TransformerParts`; `config` has architecture "encoder", num_classes
+    and pooling "none".
+
+    Raises:
+        ConfigError: num_classes is not set, or there is another pooling.
+
+    References:
+        Devlin et al., "BERT", 2019, section 5.3.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxformer.config import ModelConfig
+        >>> config = ModelConfig(
+        ...     architecture="encoder", vocab_size=11, num_classes=3, pooling="none", max_len=8,
+        ...     num_layers=2, d_model=4, num_heads=2,
+        ... )
+        >>> model, tokens = TokenClassifier(config), jnp.array([[1, 2, 3], [4, 5, 0]])
+        >>> variables = jax.jit(model.init)(jax.random.key(0), tokens)
+        >>> jax.jit(model.apply)(variables, tokens, lengths=jnp.array([3, 2])).logits.shape
+        (2, 3, 3)
+    """
+
+    def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
+        """Logits of the classes of every token.
+
+        Args:
+            tokens: integer `[B, T]`.
+            **inputs: as in `SequenceClassifier`.
+
+        Returns:
+            Hidden states and weights, and logits `[B, T, num_classes]`; those of padding say
+            nothing.
+        """
+        return super().__call__(tokens, **inputs)._replace(pooled=None)
+
+    def _check_pooling(self) -> None:
+        if self.config.pooling != "none":
+            raise ConfigError(
+                "a TokenClassifier classifies tokens, got pooling="
+                f"{self.config.pooling!r}; set pooling='none', or use a SequenceClassifier"
+            )

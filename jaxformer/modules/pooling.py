@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
+from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.linear import linear
 from jaxformer.functional.pooling import pool
 from jaxformer.modules.initializers import kernel_init, param_dtype
@@ -45,9 +46,15 @@ class Pooler(nn.Module):
 
     @nn.compact
     def __call__(self, hidden: jax.Array, lengths: jax.Array | None = None) -> jax.Array:
-        """Maps float `[B, T, D]` with lengths int `[B]` to float32 or float64 `[B, D]`."""
+        """Maps float `[B, T, D]` with lengths int `[B]` to float32 or float64 `[B, D]`.
+
+        With pooling "none" the result is `[B, T, D]`.
+        """
         config, dtype = self.config, param_dtype(self.config)
-        pooled = pool(hidden, lengths, pooling=config.pooling)
+        if config.pooling == "none":  # every token by itself
+            pooled = hidden.astype(at_least(hidden.dtype, jnp.float32))
+        else:
+            pooled = pool(hidden, lengths, pooling=config.pooling)
         if config.pooler is None:
             return pooled
         shape = (config.d_model, config.d_model)

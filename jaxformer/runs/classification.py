@@ -11,9 +11,11 @@ import numpy as np
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
+from jaxformer.interop.config_fields import PROBLEM_TYPES, ProblemType
 from jaxformer.models import AttentionMap, SequenceClassifier
 from jaxformer.runs.forward import apply_model, encoder_attention, padded_batches
 from jaxformer.runs.json_files import read_json, write_json
+from jaxformer.runs.prepare import encode_each
 from jaxformer.runs.row_data import EncodedRows, split_phrasebook
 from jaxformer.runs.tables import TableTask
 from jaxformer.runs.task_values import Split
@@ -31,7 +33,8 @@ class ClassScore(NamedTuple):
 
     Args:
         name: of the class.
-        probability: that the model gives it.
+        probability: that the model gives it; where a text may have several labels, that of this
+            one, whatever the others are.
     """
 
     name: str
@@ -44,9 +47,12 @@ class ClassificationTask(TableTask):
 
     Args:
         classes: the labels, in the order of the model's scores.
+        problem_type: how scores are read: each text has one label, or any number of them, or the
+            scores are what is asked for. Those that are trained here have one label.
     """
 
     classes: tuple[str, ...] = ()
+    problem_type: ProblemType = PROBLEM_TYPES[0]
 
     kind: ClassVar[str] = "a classifier, which labels texts"
     unit: ClassVar[str] = "text"
@@ -113,6 +119,11 @@ class ClassificationTask(TableTask):
         self, rows: text.Labelled, counts: text.RowCounts
     ) -> tuple[Any, text.Labelled, text.RowCounts]:
         """Encodes texts and labels; drops texts that are too long."""
+        if self.problem_type != PROBLEM_TYPES[0]:
+            raise ConfigError(
+                "labelled texts are for a classifier that gives each text one label, got one of "
+                f"problem_type {self.problem_type!r}; score texts by Run.score instead"
+            )
         return text.encode_labelled(rows, self.tokenizer, self.classes, self.max_len, counts)
 
     def encoding_key(self) -> tuple[str, ...]:
@@ -133,13 +144,15 @@ class ClassificationTask(TableTask):
     def save(self, folder: pathlib.Path) -> None:
         """Writes tokenizer, validation texts and classes."""
         super().save(folder)
-        write_json(folder / _CLASSES, self.classes)
+        exclusive = self.problem_type == PROBLEM_TYPES[0]
+        said = {"classes": self.classes, "problem_type": self.problem_type}
+        write_json(folder / _CLASSES, self.classes if exclusive else said)
 
     @classmethod
     def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
         """Reads tokenizer and classes."""
-        classes = read_json(folder / _CLASSES, lambda names: tuple(map(str, names)))
-        return dataclasses.replace(super().load(folder, config), classes=classes)
+        classes, kind = read_json(folder / _CLASSES, _stored_classes)
+        return dataclasses.replace(super().load(folder, config), classes=classes, problem_type=kind)
 
     def classify(
         self, params: Any, texts: Sequence[str], num_best: int = 1
@@ -147,17 +160,53 @@ class ClassificationTask(TableTask):
         """Labels texts."""
         if num_best < 1:
             raise DataError(f"num_best must be positive, got {num_best}")
+        if self.problem_type == "regression":
+            raise ConfigError(
+                f"this model scores texts ({', '.join(self.classes[:_SHOWN])}), and its scores are "
+                "no probabilities of classes; call score instead"
+            )
         results = []
-        for logits in self._logits(params, [self.encode(one) for one in texts]):
-            shares = np.exp(logits - logits.max())
-            probabilities = shares / shares.sum()
+        for logits in self.score(params, texts):
+            if self.problem_type == "multi_label_classification":
+                probabilities = np.exp(-np.logaddexp(0.0, -logits))
+            else:
+                shares = np.exp(logits - logits.max())
+                probabilities = shares / shares.sum()
             best = np.argsort(-probabilities, kind="stable")[:num_best]
             results.append([ClassScore(self.classes[i], float(probabilities[i])) for i in best])
         return results
 
+    def score(
+        self, params: Any, texts: Sequence[str], second_texts: Sequence[str] | None = None
+    ) -> np.ndarray:
+        """Scores texts, or pairs of texts: float64 [texts, classes]."""
+        if second_texts is None:
+            return self._logits(params, encode_each(texts, self.encode))
+        if len(second_texts) != len(texts) or isinstance(second_texts, str):
+            raise DataError(
+                f"second_texts must be a list of one for each text, got {len(second_texts)} and "
+                f"{len(texts)} texts"
+            )
+        return self._logits(params, encode_each(texts, self._encode_pair, second_texts))
+
+    def _encode_pair(self, first: str, second: str) -> np.ndarray:
+        """Tokens of two texts, and their types: int32 [2, tokens]."""
+        both = [self.tokenizer.encode(one.strip()) for one in (first, second)]
+        ids, types = self.tokenizer.surrounding_tokens.around_pair(*both)
+        if not all(one.size for one in both) or ids.size > self.max_len:
+            raise DataError(
+                f"a pair of texts must have tokens in both and at most max_len={self.max_len} in "
+                f"all, got {both[0].size} and {both[1].size}, and {ids.size} with special tokens"
+            )
+        return np.stack([ids, types])
+
     def _logits(self, params: Any, texts: Sequence[np.ndarray]) -> np.ndarray:
-        """Scores encoded texts: float64 [texts, classes]."""
-        rows = [{"tokens": ids, "lengths": np.array(ids.size, np.int32)} for ids in texts]
+        """Scores encoded texts, [tokens] or [2, tokens] with types: float64 [texts, classes]."""
+        names = ["tokens", "token_types"]
+        if self.config.model.num_token_types is None:
+            names = ["tokens"]
+        rows = [dict(zip(names, np.atleast_2d(ids), strict=False)) for ids in texts]
+        rows = [row | {"lengths": np.array(row["tokens"].size, np.int32)} for row in rows]
         logits = np.zeros((len(rows), len(self.classes)))
         for indices, batch in padded_batches(rows, self.max_len):
             scores = apply_model(self.model, _class_logits, params, **batch)
@@ -165,7 +214,10 @@ class ClassificationTask(TableTask):
         return logits
 
     def sample(self, params: Any, prompt: str, rng: jax.Array) -> str:
-        """Shows a text and its likeliest classes."""
+        """Shows a text and its likeliest classes, or its scores."""
+        if self.problem_type == "regression":
+            pairs = zip(self.classes, *self.score(params, [prompt]), strict=True)
+            return f"{prompt}\n" + ", ".join(f"{name} {score:.4f}" for name, score in pairs)
         (classes,) = self.classify(params, [prompt], _SHOWN)
         return f"{prompt}\n" + ", ".join(f"{c.name} {c.probability:.1%}" for c in classes)
 
@@ -187,5 +239,13 @@ def _labels(rows: text.Labelled | text.RowCorpus) -> tuple[str, ...]:
     return labels
 
 
-def _class_logits(model: Any, tokens: jax.Array, lengths: jax.Array) -> jax.Array:
-    return model(tokens, lengths=lengths).logits
+def _stored_classes(value: Any) -> tuple[tuple[str, ...], ProblemType]:
+    """Classes, and how their scores are read, of a run folder."""
+    if isinstance(value, list):
+        return tuple(map(str, value)), PROBLEM_TYPES[0]
+    kind = PROBLEM_TYPES[PROBLEM_TYPES.index(value["problem_type"])]
+    return tuple(map(str, value["classes"])), kind
+
+
+def _class_logits(model: Any, tokens: jax.Array, **inputs: jax.Array) -> jax.Array:
+    return model(tokens, **inputs).logits

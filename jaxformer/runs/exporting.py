@@ -37,6 +37,7 @@ def export_run(
         folder, run.config.model, run.params, _tokenizer(run), model_type=model_type,
         dtype=dtype, special_tokens=_special_tokens(run),
         class_names=getattr(run.task, "classes", None),
+        problem_type=getattr(run.task, "problem_type", None),
         chat_template=getattr(run.task, "chat_template", None),
     )  # fmt: skip
 

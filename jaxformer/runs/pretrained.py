@@ -40,6 +40,10 @@ __all__ = ["Pretrained"]
 
 _SOURCES = {"decoder": "files", "masked": "files", "pooled": "files", "classifier": "labelled",
             "encoder_decoder": "pairs"}  # fmt: skip
+_FOR_PYTHON = {
+    "decoder_classifier": "a decoder that classifies",
+    "token_classifier": "an encoder that classifies each token",
+}
 _ROWS, _TOKENS = 1, 4096  # of a batch of an evaluation
 
 
@@ -95,6 +99,11 @@ class Pretrained:
     def config(self) -> ExperimentConfig:
         """The experiment that such a model could be of: the model, and how it decodes."""
         kind, model = self.opened.kind, self.opened.config
+        if kind in _FOR_PYTHON:
+            raise ConfigError(
+                f"{self.opened.path} holds {_FOR_PYTHON[kind]}, which no command can use; open it "
+                "in Python, by interop.load_huggingface"
+            )
         in_rows = kind in ("classifier", "encoder_decoder")
         decoding: dict[str, Any] = {}
         sampling = self.special.sampling
@@ -150,5 +159,6 @@ class Pretrained:
             kind, settings["chat_template"] = ChatTask, self.chat_template
         if kind is ClassificationTask:
             settings["classes"] = self.opened.class_names
+            settings["problem_type"] = self.opened.problem_type
         tokenizers = (source, target) if kind is TranslationTask else (target,)
         return kind(config=config, tokenizers=tokenizers, **settings)

@@ -5,6 +5,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Unpack, overload
 
+import numpy as np
+
 from jaxformer.config import (
     BeamSearchConfig,
     SamplingConfig,
@@ -285,6 +287,24 @@ class Run(TrainedTask):
             The likeliest classes of a text, best first; of a list, those of every text.
 
         Raises:
+            ConfigError: the model labels no texts, or gives scores that are no probabilities.
             DataError: a text is empty or too long, or num_best is not positive.
         """
         return self._call_for(texts, "classify", num_best=num_best)
+
+    def score(self, texts: Sequence[str], second_texts: Sequence[str] | None = None) -> np.ndarray:
+        """Scores texts, such as by a reranker: the logits of a classifier, as they are.
+
+        Args:
+            texts: any number, in batches of about one length; padding changes nothing.
+            second_texts: as many, each read behind its text, such as the passages of queries.
+
+        Returns:
+            float64 [texts, classes], in the order of the task's classes.
+
+        Raises:
+            ConfigError: the model is no classifier.
+            DataError: a text is empty or too long; with its index. Or second_texts are given to a
+                model whose tokenizer has no tokens between two texts.
+        """
+        return self._call("score", texts, second_texts)

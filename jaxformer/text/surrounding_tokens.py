@@ -14,11 +14,13 @@ __all__ = ["SurroundingTokens", "template_tokens"]
 
 @dataclasses.dataclass(frozen=True)
 class SurroundingTokens:
-    """Special tokens before and behind a text.
+    """Special tokens before and behind a text, and between two that are read together.
 
     Args:
         before: ids before the text, such as that of [CLS].
         after: ids behind it, such as that of [SEP].
+        between: ids between two texts; none where the model reads no pairs of texts.
+        second_type: token type of the second text and of what is behind it; all others have 0.
 
     Example:
         >>> SurroundingTokens(before=(101,), after=(102,)).around(np.array([7, 11]))
@@ -27,6 +29,8 @@ class SurroundingTokens:
 
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
+    between: tuple[int, ...] = ()
+    second_type: int = 0
 
     @property
     def size(self) -> int:
@@ -54,6 +58,35 @@ class SurroundingTokens:
         before, after = np.array(self.before, np.int32), np.array(self.after, np.int32)
         return np.concatenate([before, ids, after], dtype=np.int32)
 
+    def around_pair(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Puts the tokens around and between those of two texts, such as a query and a passage.
+
+        Args:
+            first: integers [tokens].
+            second: integers [tokens].
+
+        Returns:
+            Tokens and token types, int32 [tokens of both and special ones].
+
+        Raises:
+            DataError: no tokens between two texts are known.
+
+        Example:
+            >>> special = SurroundingTokens((101,), (102,), between=(102,), second_type=1)
+            >>> special.around_pair(np.array([7, 11]), np.array([13]))[0]
+            array([101,   7,  11, 102,  13, 102], dtype=int32)
+        """
+        if not self.between:
+            raise DataError(
+                "two texts are read together with special tokens between them, of which this "
+                "model's tokenizer has none; take the tokenizer.json of a model for pairs of texts"
+            )
+        before, between, after = self.before, self.between, self.after
+        ids = np.array([*before, *first, *between, *second, *after], np.int32)
+        types = np.full(ids.size, self.second_type, np.int32)
+        types[: len(before) + len(first) + len(between)] = 0
+        return ids, types
+
 
 def template_tokens(tokenizer: tokenizers.Tokenizer) -> SurroundingTokens:
     """Special tokens that the post-processor of a tokenizer puts around a text.
@@ -67,13 +100,13 @@ def template_tokens(tokenizer: tokenizers.Tokenizer) -> SurroundingTokens:
     Example:
         >>> from tokenizers import models, processors
         >>> tokenizer = tokenizers.Tokenizer(models.WordLevel({"a": 0, "</s>": 1}))
-        >>> template_tokens(tokenizer)
-        SurroundingTokens(before=(), after=())
+        >>> template_tokens(tokenizer).size
+        0
         >>> tokenizer.post_processor = processors.TemplateProcessing(
         ...     single="$A </s>", special_tokens=[("</s>", 1)]
         ... )
-        >>> template_tokens(tokenizer)
-        SurroundingTokens(before=(), after=(1,))
+        >>> template_tokens(tokenizer).after
+        (1,)
     """
     processor: Any = tokenizer.post_processor
     if processor is None:
@@ -85,8 +118,12 @@ def _processor_tokens(state: dict[str, Any]) -> SurroundingTokens:
     match state["type"]:
         case "ByteLevel":  # changes offsets only
             return SurroundingTokens()
-        case "BertProcessing" | "RobertaProcessing":
-            return SurroundingTokens((state["cls"][1],), (state["sep"][1],))
+        case "BertProcessing":
+            end = (state["sep"][1],)
+            return SurroundingTokens((state["cls"][1],), end, between=end, second_type=1)
+        case "RobertaProcessing":
+            end = (state["sep"][1],)
+            return SurroundingTokens((state["cls"][1],), end, between=end * 2)
         case "Sequence":
             found = [one for one in map(_processor_tokens, state["processors"]) if one.size]
             if len(found) > 1:
@@ -96,7 +133,8 @@ def _processor_tokens(state: dict[str, Any]) -> SurroundingTokens:
                 )
             return found[0] if found else SurroundingTokens()
         case "TemplateProcessing":
-            return _single_tokens(state["single"], state["special_tokens"])
+            single = _single_tokens(state["single"], state["special_tokens"])
+            return _with_pair(single, state["pair"], state["special_tokens"])
         case kind:
             raise DataError(
                 f"the special tokens around a text are those of a post-processor {kind!r}, which "
@@ -113,7 +151,27 @@ def _single_tokens(single: list[dict[str, Any]], special: dict[str, Any]) -> Sur
             "the tokenizer's post_processor"
         )
 
-    def ids(parts: list[dict[str, Any]]) -> tuple[int, ...]:
-        return tuple(i for part in parts for i in special[part["SpecialToken"]["id"]]["ids"])
+    before, after = single[: texts[0]], single[texts[0] + 1 :]
+    return SurroundingTokens(_ids(before, special), _ids(after, special))
 
-    return SurroundingTokens(ids(single[: texts[0]]), ids(single[texts[0] + 1 :]))
+
+def _with_pair(
+    single: SurroundingTokens, pair: list[dict[str, Any]], special: dict[str, Any]
+) -> SurroundingTokens:
+    """Adds the tokens between two texts, where they are put around both as around one."""
+    texts = [index for index, part in enumerate(pair) if "Sequence" in part]
+    if [pair[index]["Sequence"]["id"] for index in texts] != ["A", "B"]:
+        return single
+    first, second = texts
+    types = [each["type_id"] for part in pair for each in part.values()]
+    found = SurroundingTokens(
+        _ids(pair[:first], special), _ids(pair[second + 1 :], special),
+        _ids(pair[first + 1 : second], special), types[second],
+    )  # fmt: skip
+    as_one = (found.before, found.after) == (single.before, single.after)
+    two_types = types == [0] * second + [types[second]] * (len(pair) - second)
+    return found if as_one and two_types else single
+
+
+def _ids(parts: list[dict[str, Any]], special: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(i for part in parts for i in special[part["SpecialToken"]["id"]]["ids"])

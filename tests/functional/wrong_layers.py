@@ -219,7 +219,7 @@ CALLS = {
         ({"lengths": ones(2)}, "lengths"),
         ({"lengths": ints(3)}, "lengths"),
         ({"lengths": [1, 2]}, "lengths"),
-        ({"pooling": "last"}, "pooling"),
+        ({"pooling": "max"}, "pooling"),
         ({"pooling": None}, "pooling"),
     ],
     "cross_entropy": [

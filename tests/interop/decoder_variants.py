@@ -1,6 +1,6 @@
 """Variants of the families of decoders."""
 
-from tests.interop.variants import fields, of_family, older
+from tests.interop.variants import fields, of_class, of_family, older
 
 _IDS = dict(bos_token_id=1, eos_token_id=2, pad_token_id=0)
 # Some options of rotary positions change little before the length that scaling starts from.
@@ -30,6 +30,7 @@ GPT2 = of_family("gpt2", "GPT2LMHeadModel", _GPT2, {
         scale_attn_weights=False, activation_function="gelu", n_inner=51, layer_norm_epsilon=1e-3
     ),
     "untied": fields(tie_word_embeddings=False, activation_function="relu", n_inner=51),
+    "classes": of_class("GPT2ForSequenceClassification", num_labels=3),
     "older": older(
         dict(tie_word_embeddings=..., dtype=..., torch_dtype="float32", n_ctx=83,
              task_specific_params={"text-generation": {"do_sample": True, "max_length": 50}}),
@@ -47,6 +48,7 @@ _OPT = dict(
 OPT = of_family("opt", "OPTForCausalLM", _OPT, {
     "": fields(),
     "post-norm": fields(do_layer_norm_before=False, tie_word_embeddings=False),
+    "classes": of_class("OPTForSequenceClassification", num_labels=3),
     "no-biases": fields(enable_bias=False, activation_function="gelu"),
     "narrow": fields(word_embed_proj_dim=20, do_layer_norm_before=False),
     "older": older(
@@ -66,6 +68,7 @@ NEOX = of_family("gpt_neox", "GPTNeoXForCausalLM", _NEOX, {
         rope_parameters=dict(rope_type="default", rope_theta=2500.0, partial_rotary_factor=1.0)
     ),
     "sequential": fields(use_parallel_residual=False, hidden_act="gelu_fast", layer_norm_eps=1e-3),
+    "classes": of_class("GPTNeoXForSequenceClassification", num_labels=3),
     "tied": fields(attention_bias=False, tie_word_embeddings=True, hidden_act="relu"),
     "linear": fields(rope_parameters=dict(
         rope_type="linear", rope_theta=1e4, factor=3.0, partial_rotary_factor=0.5
@@ -96,6 +99,7 @@ LLAMA = of_family("llama", "LlamaForCausalLM", _LLAMA, {
     ),
     "llama3": _rope(rope_type="llama3", rope_theta=500.0, **_LLAMA3),
     "linear": _rope(rope_type="linear", rope_theta=1e4, factor=3.0),
+    "score": of_class("LlamaForSequenceClassification", num_labels=1),
     "yarn": _rope(**_YARN),
     "yarn-factor": _rope(**_YARN, attention_factor=1.3),
     "yarn-mscale": _rope(
@@ -314,6 +318,9 @@ GEMMA2 = of_family("gemma2", "Gemma2ForCausalLM", _GEMMA, {
 })  # fmt: skip
 GEMMA3 = of_family("gemma3_text", "Gemma3ForCausalLM", _GEMMA, {
     "": fields(sliding_window_pattern=3),
+    "classes": of_class(
+        "Gemma3TextForSequenceClassification", num_labels=3, final_logit_softcapping=2.0
+    ),
     "linear": fields(
         sliding_window_pattern=2, final_logit_softcapping=2.0, attn_logit_softcapping=4.0,
         rope_parameters=dict(
@@ -341,6 +348,7 @@ FALCON = of_family("falcon", "FalconForCausalLM", _FALCON, {
         rope_parameters=dict(rope_type="linear", rope_theta=500.0, factor=3.0),
     ),
     "sequential": fields(parallel_attn=False, multi_query=False, bias=True),
+    "classes": of_class("FalconForSequenceClassification", num_labels=3),
     "parallel-heads": fields(multi_query=False, bias=True),
     "older": older(
         dict(rope_parameters=..., rope_theta=700.0, rope_scaling=None, num_kv_heads=6,

@@ -19,6 +19,8 @@ BERT = of_family("bert", "BertForMaskedLM", _BODY, {
     "classes": of_class(
         "BertForSequenceClassification", num_labels=5, hidden_act="gelu_new", layer_norm_eps=1e-3
     ),
+    "score": of_class("BertForSequenceClassification", num_labels=1),
+    "tokens": of_class("BertForTokenClassification", num_labels=5, hidden_act="relu"),
     "pooled": of_class("BertModel", hidden_act="relu", type_vocab_size=2),
     "pretraining": older(class_name="BertForPreTraining", surplus=_POOLER | _PAIRS),
     "older": older(
@@ -38,6 +40,7 @@ ROBERTA = of_family("roberta", "RobertaForMaskedLM", _ROBERTA, {
     "classes": of_class(
         "RobertaForSequenceClassification", num_labels=5, hidden_act="relu", type_vocab_size=3
     ),
+    "tokens": of_class("RobertaForTokenClassification", num_labels=5),
     "pooled": of_class("RobertaModel"),
     "older": older(
         _OLDER,
@@ -54,6 +57,7 @@ ROBERTA = of_family("roberta", "RobertaForMaskedLM", _ROBERTA, {
 XLM_ROBERTA = of_family("xlm-roberta", "XLMRobertaForMaskedLM", _ROBERTA, {
     "": fields(),
     "classes": of_class("XLMRobertaForSequenceClassification", num_labels=5),
+    "score": of_class("XLMRobertaForSequenceClassification", num_labels=1),
     "pooled": of_class("XLMRobertaModel"),
 })  # fmt: skip
 CAMEMBERT = of_family("camembert", "CamembertForMaskedLM", _ROBERTA, {
@@ -75,6 +79,7 @@ _DISTILBERT = dict(
 DISTILBERT = of_family("distilbert", "DistilBertForMaskedLM", _DISTILBERT, {
     "": fields(),
     "classes": of_class("DistilBertForSequenceClassification", num_labels=5, activation="relu"),
+    "tokens": of_class("DistilBertForTokenClassification", num_labels=5),
     "pooled": of_class("DistilBertModel"),
     "older": older(
         dict(tie_word_embeddings=..., tie_weights_=True, output_past=True),
@@ -99,6 +104,7 @@ MODERNBERT = of_family("modernbert", "ModernBertForMaskedLM", _MODERNBERT, {
     "mean-classes": of_class(
         "ModernBertForSequenceClassification", num_labels=5, classifier_pooling="mean", **_BIASES
     ),
+    "tokens": of_class("ModernBertForTokenClassification", num_labels=5, **_BIASES),
     "pooled": of_class("ModernBertModel", hidden_activation="silu"),
     "older": older(
         dict(rope_parameters=..., layer_types=..., global_attn_every_n_layers=2,

@@ -38,7 +38,7 @@ def run(loaded, kind, inputs):
     found = dict(zip(("logits", "hidden", "pooled"), outputs, strict=True))
     if kind != "encoder_decoder":
         found["hidden"] = found["hidden"][is_real]
-    if kind in ("decoder", "masked"):
+    if kind in ("decoder", "masked", "token_classifier"):
         found["logits"] = found["logits"][is_real]
     return found
 

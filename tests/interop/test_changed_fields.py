@@ -119,7 +119,10 @@ def test_change_of_a_field_is_a_change_of_ours_or_refused(name, tmp_path):
     unchanged = torch_models.run(model, variant.kind, inputs)
     config = open_huggingface(tmp_path).config
     wrong = []
-    for change in changes_of(known_fields(model.config, values)):
+    known = known_fields(model.config, values)
+    if variant.kind == "decoder_classifier":
+        del known["pad_token_id"]  # by which only transformers finds the last token
+    for change in changes_of(known):
         (tmp_path / "config.json").write_text(json.dumps(applied(values | change)))
         theirs = read_there(tmp_path, variant, inputs)
         try:

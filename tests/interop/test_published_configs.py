@@ -30,14 +30,11 @@ CONFIGS = json.loads((FOLDER / "published_configs.json").read_text())
 PARAMETERS = json.loads((FOLDER / "published_parameters.json").read_text())
 
 CLASSES = "architectures must be one of "
-ONE_SCORE = "num_classes must be at least 2, got num_classes=1"  # the score of a reranker
 REFUSED = {
     "allenai/OLMo-7B-0424-hf": "clip_qkv=8.0 changes what the model computes",
     "tiiuae/falcon-rw-1b": "alibi=True changes what the model computes",
     "facebook/bart-large-mnli": f"{CLASSES}BartForConditionalGeneration, ",
     "allenai/scibert_scivocab_uncased": f"{CLASSES}BertForMaskedLM, ",  # it names none
-    "cross-encoder/ms-marco-MiniLM-L-6-v2": ONE_SCORE,
-    "BAAI/bge-reranker-base": ONE_SCORE,
     "google/electra-small-discriminator": "embedding_size must be hidden_size, got 128 and 256",
     "google/electra-base-generator": "embedding_size must be hidden_size, got 768 and 256",
 }

@@ -103,7 +103,8 @@ def run(model, kind, inputs):
     found = {}
     if kind != "pooled":
         logits = output.prediction_logits if "prediction_logits" in output else output.logits
-        found["logits"] = logits.numpy()[mask] if kind in ("decoder", "masked") else logits.numpy()
+        of_tokens = kind in ("decoder", "masked", "token_classifier")
+        found["logits"] = logits.numpy()[mask] if of_tokens else logits.numpy()
     elif "pooler_output" in base and base.pooler_output is not None:
         found["pooled"] = base.pooler_output.numpy()
     if kind == "encoder_decoder":

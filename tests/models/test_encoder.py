@@ -13,10 +13,12 @@ from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.functional import pool
 from jaxformer.models import (
     Decoder,
+    DecoderClassifier,
     Encoder,
     MaskedLanguageModel,
     PooledEncoder,
     SequenceClassifier,
+    TokenClassifier,
 )
 from tests import numpy_transformer as reference
 
@@ -25,6 +27,7 @@ BASE = ModelConfig(
     architecture="encoder", vocab_size=VOCAB, max_len=16, num_layers=2, d_model=12, num_heads=2,
     d_ff=17, layer_execution="loop",
 )  # fmt: skip
+TOKEN_CLASSES = {"num_classes": 3, "pooling": "none"}
 VARIANTS = {
     "bert": dict(
         positions="learned", norm_position="post", activation="gelu", num_layers=3,
@@ -277,8 +280,12 @@ def test_pooling_ignores_what_padding_holds_and_refuses_what_is_no_lengths():
     lengths = jnp.array([2, 0])
     assert pool(jnp.asarray(hidden), lengths).tolist() == [[2, 3, 4, 5], [0] * 4]
     assert pool(jnp.asarray(hidden), lengths, pooling="first").tolist() == [[0, 1, 2, 3], [0] * 4]
-    with pytest.raises(ConfigError, match="pooling must be 'mean' or 'first', got 'last'"):
-        pool(jnp.asarray(hidden), pooling="last")
+    assert pool(jnp.asarray(hidden), lengths, pooling="last").tolist() == [[4, 5, 6, 7], [0] * 4]
+    longer = pool(jnp.asarray(hidden[:1, :2]), jnp.array([5]), pooling="last")
+    assert longer.tolist() == pool(jnp.asarray(hidden[:1, :2]), pooling="last").tolist()
+    assert longer.tolist() == [[4, 5, 6, 7]]
+    with pytest.raises(ConfigError, match="pooling must be 'mean', 'first' or 'last', got 'max'"):
+        pool(jnp.asarray(hidden), pooling="max")
     with pytest.raises(ShapeError, match=r"lengths must be \[B=2\], got shape \(3,\)"):
         pool(jnp.asarray(hidden), jnp.ones(3, int))
 
@@ -389,6 +396,11 @@ def test_wrong_inputs_are_refused_by_name(call, words):
         (MaskedLanguageModel, {"num_classes": 2}, "got num_classes=2; remove it, or use a Sequ"),
         (SequenceClassifier, {}, "num_classes must be set to build a classifier"),
         (Decoder, {}, "needs architecture 'decoder', got 'encoder'"),
+        (Decoder, {"architecture": "decoder", "num_classes": 3}, "or use a DecoderClassifier"),
+        (SequenceClassifier, TOKEN_CLASSES, "another pooling, or use a TokenClassifier"),
+        (TokenClassifier, {"num_classes": 3}, "got pooling='mean'; set pooling='none', or use a S"),
+        (DecoderClassifier, {}, "needs architecture 'decoder', got 'encoder'"),
+        (DecoderClassifier, {"architecture": "decoder"}, "num_classes must be set to build a"),
         (Encoder, {"vocab_size": None}, "vocab_size must be set"),
     ],
 )

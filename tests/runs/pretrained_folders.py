@@ -20,8 +20,8 @@ from jaxformer.models import (
 WORDS = "the a cat dog sat ran on to mat log house red blue green good bad well is was".split()
 
 
-def tokenizer(special, template=None):
-    """A tokenizer of words, with special tokens around a text as its template says."""
+def tokenizer(special, template=None, pair=None):
+    """A tokenizer of words, with special tokens around a text, or two, as its templates say."""
     vocab = {name: i for i, name in enumerate([*special, "[UNK]", *WORDS])}
     found = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token="[UNK]"))
     found.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -29,7 +29,9 @@ def tokenizer(special, template=None):
     found.add_special_tokens([*special, "[UNK]"])
     if template is not None:
         pairs = [(name, vocab[name]) for name in special]
-        found.post_processor = processors.TemplateProcessing(single=template, special_tokens=pairs)
+        found.post_processor = processors.TemplateProcessing(
+            single=template, pair=pair, special_tokens=pairs
+        )
     return found
 
 

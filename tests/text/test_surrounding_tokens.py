@@ -13,8 +13,10 @@ NAMES = ["<s>", "</s>", "a", "b"]
 BERT = processors.BertProcessing(("</s>", 1), ("<s>", 0))
 
 
-def template(single):
-    return processors.TemplateProcessing(single=single, special_tokens=[("<s>", 0), ("</s>", 1)])
+def template(single, pair=None):
+    return processors.TemplateProcessing(
+        single=single, pair=pair, special_tokens=[("<s>", 0), ("</s>", 1)]
+    )
 
 
 def tokenizer_with(processor):
@@ -39,7 +41,7 @@ def test_tokens_around_a_text_are_those_of_the_library(processor, before, after)
     expected = library.encode("a b").ids
     tokenizer = Tokenizer(library, TokenRoles(surrounded=True))
     special = tokenizer.surrounding_tokens
-    assert special == SurroundingTokens(before, after)
+    assert (special.before, special.after) == (before, after)
     found = special.around(tokenizer.encode("a b"))
     assert found.dtype == np.int32 and found.tolist() == expected
     assert special.size == len(expected) - 2
@@ -47,6 +49,46 @@ def test_tokens_around_a_text_are_those_of_the_library(processor, before, after)
 
 def test_no_tokens_are_around_a_text_whose_model_reads_none():
     assert Tokenizer(tokenizer_with(BERT)).surrounding_tokens == SurroundingTokens()
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        BERT,
+        processors.RobertaProcessing(("</s>", 1), ("<s>", 0)),
+        template("<s> $A </s>", "<s> $A </s> $B:1 </s>:1"),
+        template("<s> $A </s>", "<s> $A </s> </s> $B </s>"),
+        template("$A </s>", "$A <s> $B:2 </s>:2"),
+        processors.Sequence([processors.ByteLevel(), template("<s> $A", "<s> $A </s> $B")]),
+    ],
+)
+def test_tokens_and_types_of_a_pair_are_those_of_the_library(processor):
+    library = tokenizer_with(processor)
+    expected = library.encode("a b a", "b b")
+    tokenizer = Tokenizer(library, TokenRoles(surrounded=True))
+    ids, types = tokenizer.surrounding_tokens.around_pair(
+        tokenizer.encode("a b a"), tokenizer.encode("b b")
+    )
+    assert (ids.tolist(), types.tolist()) == (expected.ids, expected.type_ids)
+    assert ids.dtype == types.dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        None,  # both texts, without any special token
+        "<s> $A $B </s>",
+        "<s> $B </s> $A </s>",
+        "<s> $A </s>:1 $B:1 </s>:1",  # whose types change elsewhere
+        "$A </s> $B </s>",
+        "<s> $A </s> $B",
+    ],
+)
+def test_pair_of_another_form_than_two_texts_with_tokens_between_is_refused(pair):
+    special = template_tokens(tokenizer_with(template("<s> $A </s>", pair)))
+    assert special == SurroundingTokens((0,), (1,))
+    with pytest.raises(DataError, match="tokenizer has none; take the tokenizer.json of a model"):
+        special.around_pair(np.array([2]), np.array([3]))
 
 
 def test_template_without_the_text_is_refused():
