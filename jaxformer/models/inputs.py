@@ -17,6 +17,7 @@ __all__ = [
     "check_caches",
     "check_lengths",
     "check_tokens",
+    "check_vectors",
 ]
 
 
@@ -45,9 +46,22 @@ def check_tokens(name: str, tokens: jax.Array, max_len: int) -> dict[str, int]:
     """
     sizes = check_axes(name, tokens, "B T")
     check_dtype(name, tokens, "integer")
+    return _check_max_len(name, tokens, sizes, max_len)
+
+
+def check_vectors(name: str, vectors: jax.Array, width: int, max_len: int) -> dict[str, int]:
+    """Checks that vectors are `[B, T, D]` with D of width and T of at most max_len; B and T."""
+    remedy = f"config.d_model={width} is D"
+    sizes = check_axes(name, vectors, "B T D", {"D": width}, remedy=remedy)
+    return _check_max_len(name, vectors, sizes, max_len)
+
+
+def _check_max_len(
+    name: str, array: jax.Array, sizes: dict[str, int], max_len: int
+) -> dict[str, int]:
     if not is_symbolic(sizes["T"]) and sizes["T"] > max_len:
         raise ShapeError(
-            f"{name} [B, T] must have T of at most max_len={max_len}, got shape {tokens.shape}; "
+            f"{name} [B, T] must have T of at most max_len={max_len}, got shape {array.shape}; "
             "cut them into windows"
         )
     return sizes

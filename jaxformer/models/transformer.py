@@ -27,11 +27,12 @@ from jaxformer.models.inputs import (
     check_caches,
     check_lengths,
     check_tokens,
+    check_vectors,
 )
 from jaxformer.models.model import Model
 from jaxformer.modules.attention import AttentionContext
 from jaxformer.modules.block import AttentionWeights, Block
-from jaxformer.modules.embedding import Embedding
+from jaxformer.modules.embedding import Embedding, in_dtype
 from jaxformer.modules.initializers import kernel_init, param_dtype
 from jaxformer.modules.normalization import Norm
 from jaxformer.modules.positions import Positions, make_positions
@@ -47,7 +48,8 @@ class TransformerOutput(NamedTuple):
         logits: float32; `[B, T, V]` of a language model, those at t score the token at t + 1, or
             at t where tokens are masked; `[B, num_classes]` of a classifier; None of a trunk.
         cache: one cache per layer with the new tokens, when they were given.
-        weights: attention weights of all layers, `[L, B, N, T, S]`, when asked for.
+        weights: `AttentionWeights` of all layers, when asked for, whose arrays are
+            `[L, B, N, T, S]`.
         hidden: float `[B, T, D]`, one vector per token, after the final norm, from which logits are
             made; as wide as the table in a decoder with a narrower one that is tied.
         cross_cache: keys and values of the encoder's output, one per layer, when a cache was given.
@@ -68,7 +70,7 @@ class Transformer(Model):
     `Decoder` and `Encoder` are subclasses; an `EncoderDecoder` consists of two of these.
 
     Args:
-        config: the model; its vocab_size must be set.
+        config: the model. A model that is called on vectors alone needs no vocab_size.
         causal: whether attention is causal. If not, a mask can say which later tokens are hidden.
         cross_attention: whether blocks attend to an encoder's output as well.
         block: makes the block of all layers; see `modules.Block` for what is asked of it.
@@ -84,8 +86,8 @@ class Transformer(Model):
         has_output: whether the model makes logits; if not, there is no output table.
 
     Raises:
-        ConfigError: vocab_size is not set; a layer's attention is not among the functions, or a
-            function is not that of any layer; position_scheme is no `Positions`.
+        ConfigError: vocab_size is not set, for tokens; a layer's attention is not among the
+            functions, or a function is not that of any layer; position_scheme is no `Positions`.
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017.
@@ -95,6 +97,14 @@ class Transformer(Model):
         >>> model, tokens = Transformer(config), jnp.array([[1, 2, 3]])
         >>> variables = jax.jit(model.init)(jax.random.key(0), tokens)
         >>> model.apply(variables, tokens).hidden.shape
+        (1, 3, 4)
+
+        Vectors in place of tokens, such as patches of an image:
+
+        >>> config = ModelConfig(max_len=8, num_layers=2, d_model=4, num_heads=2)
+        >>> model, patches = Transformer(config), jnp.ones((1, 3, 4))
+        >>> variables = jax.jit(model.init)(jax.random.key(0), patches)
+        >>> model.apply(variables, patches).hidden.shape
         (1, 3, 4)
     """
 
@@ -145,7 +155,7 @@ class Transformer(Model):
             self.final_norm = Norm(config)
 
     def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
-        """Hidden states of integer `[B, T]` tokens, with the arguments of `hidden_states`."""
+        """Hidden states of tokens, or of vectors, with the arguments of `hidden_states`."""
         return self.hidden_states(tokens, **inputs)
 
     def hidden_states(
@@ -170,7 +180,9 @@ class Transformer(Model):
 
         Args:
             tokens: integer `[B, T]`, each in 0 .. V-1. Where their values are traced, one out of
-                range cannot be raised, and makes what attends to it NaN.
+                range cannot be raised, and makes what attends to it NaN. Or float `[B, T, D]`:
+                vectors in place of the tokens' embeddings, taken as they are, unscaled. What is
+                said of tokens below is then true of vectors.
             lengths: int `[B]`, number of real tokens at the start of each row; T when not given.
                 The ids of the others, the padding, change nothing.
             positions: integer `[B, T]`; counted from 0, or from the cached tokens, when not given.
@@ -200,13 +212,17 @@ class Transformer(Model):
                 given to a model without them.
             DataError: a real token whose value is known is out of range.
         """
-        sizes = check_tokens("tokens", tokens, self.config.max_len)
+        are_vectors = jnp.ndim(tokens) == 3 and jnp.issubdtype(tokens.dtype, jnp.floating)
+        if are_vectors:
+            sizes = check_vectors("tokens", tokens, self.config.d_model, self.config.max_len)
+        else:
+            sizes = check_tokens("tokens", tokens, self.config.max_len)
         check_lengths("lengths", lengths, sizes["B"], sizes["T"])
         deterministic = static_bool("deterministic", deterministic)
         return_weights = static_bool("return_weights", return_weights)
         check_caches("cache", cache, KVCache | WindowCache)
         check_caches("cross_cache", cross_cache, KVCache)
-        if self.config.vocab_size is not None:
+        if self.config.vocab_size is not None and not are_vectors:
             check_known_tokens("tokens", tokens, self.config.vocab_size, lengths)
         self._check_encoded(sizes["B"], encoded, encoded_lengths, encoded_mask, cross_cache)
         for index, layer in enumerate(cache or ()):
@@ -233,13 +249,13 @@ class Transformer(Model):
             positions = jnp.arange(sizes["T"], dtype=jnp.int32)[None]
             if cache is not None:  # rows can have cached different numbers of tokens
                 positions = positions + cache[0].lengths[:, None]
-            positions = jnp.broadcast_to(positions, tokens.shape)
+            positions = jnp.broadcast_to(positions, tokens.shape[:2])
         check_axes("positions", positions, "B T", sizes)
         check_dtype("positions", positions, "integer")
         if segment_ids is not None:
             check_axes("segment_ids", segment_ids, "B T", sizes)
             check_dtype("segment_ids", segment_ids, "integer")
-        x = self._table()(tokens)
+        x = in_dtype(self.config, tokens) if are_vectors else self._table()(tokens)
         encoding = self.positions.encoding(positions)
         if encoding is not None:
             check_broadcast(
@@ -270,7 +286,8 @@ class Transformer(Model):
             return_weights=return_weights,
         )  # fmt: skip
         hidden = output.x if self.config.norm_position == "post" else self.final_norm(output.x)
-        hidden = self._table().narrowed(hidden)
+        if self.config.vocab_size is not None:
+            hidden = self._table().narrowed(hidden)
         return TransformerOutput(None, output.cache, output.weights, hidden, output.cross_cache)
 
     def logits(self, hidden: jax.Array) -> jax.Array:

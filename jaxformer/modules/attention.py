@@ -8,7 +8,7 @@ import jax
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
-from jaxformer.errors import ShapeError
+from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention import dot_product_attention
 from jaxformer.functional.attention_function import AttentionFunction
 from jaxformer.functional.cache import KVCache, WindowCache
@@ -22,7 +22,13 @@ from jaxformer.functional.multi_head import (
 from jaxformer.modules.initializers import kernel_init, param_dtype, residual_init
 from jaxformer.modules.normalization import norm_scale
 
-__all__ = ["NO_CONTEXT", "AttentionContext", "CrossAttention", "MultiHeadAttention"]
+__all__ = [
+    "NO_CONTEXT",
+    "AttentionContext",
+    "CrossAttention",
+    "MultiHeadAttention",
+    "check_needs_no_context",
+]
 
 
 @functools.partial(
@@ -70,6 +76,28 @@ class AttentionContext:
 
 
 NO_CONTEXT = AttentionContext()
+
+
+def check_needs_no_context(config: ModelConfig, name: str, *, acts_on: tuple[str, ...]) -> None:
+    """Checks that a module called without a context would not ignore what its config states.
+
+    Args:
+        config: the model.
+        name: name of the module, for the message.
+        acts_on: what positions must not act on, as `acts_on` of their configs says it.
+
+    Raises:
+        ConfigError: the config has positions or windows, which only contexts carry.
+    """
+    for layer in (config, *config.layer_overrides):
+        stated = {"positions": layer.positions and layer.positions.acts_on in acts_on}
+        stated |= {"local_window_size": layer.local_window_size is not None}
+        for key in (key for key, is_stated in stated.items() if is_stated):
+            raise ConfigError(
+                f"a {name} that is called alone cannot apply {key} of its config, got "
+                f"{getattr(layer, key)!r}; call models.Transformer(config) on the vectors "
+                f"[B, T, D] instead, or pass an AttentionContext to the {name}"
+            )
 
 
 class MultiHeadAttention(nn.Module):

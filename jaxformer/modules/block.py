@@ -16,6 +16,7 @@ from jaxformer.modules.attention import (
     AttentionContext,
     CrossAttention,
     MultiHeadAttention,
+    check_needs_no_context,
 )
 from jaxformer.modules.experts import make_feed_forward
 from jaxformer.modules.normalization import Norm
@@ -140,7 +141,9 @@ class Block(nn.Module):
 
     Example:
         >>> import jax.numpy as jnp
-        >>> config = ModelConfig(max_len=8, num_layers=1, d_model=4, num_heads=2)
+        >>> config = ModelConfig(
+        ...     max_len=8, num_layers=1, d_model=4, num_heads=2, positions="none"
+        ... )
         >>> block, x = Block(config), jnp.ones((2, 3, 4))
         >>> block.apply(block.init(jax.random.key(0), x), x).x.shape
         (2, 3, 4)
@@ -155,15 +158,24 @@ class Block(nn.Module):
     def __call__(
         self,
         x: jax.Array,
-        context: AttentionContext = NO_CONTEXT,
+        context: AttentionContext | None = None,
         *,
         cache: KVCache | WindowCache | None = None,
         cross_cache: KVCache | None = None,
         deterministic: bool = True,
         return_weights: bool = False,
     ) -> BlockOutput:
-        """Maps float `[B, T, D]` to `[B, T, D]`; arguments as of the attention layers."""
+        """Maps float `[B, T, D]` to `[B, T, D]`; arguments as of the attention layers.
+
+        Positions, windows and causality are in the context. Without one, there are none.
+
+        Raises:
+            ConfigError: there is no context, but the config has positions or a window.
+        """
         config, sublayers = self.config, 3 if self.cross_attention else 2
+        if context is None:
+            check_needs_no_context(config, "Block", acts_on=("heads", "scores"))
+            context = NO_CONTEXT
         dropout = nn.Dropout(config.dropout_rate, deterministic=deterministic)
         options = {"deterministic": deterministic, "return_weights": return_weights}
 

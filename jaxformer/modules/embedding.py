@@ -11,10 +11,15 @@ from jaxformer.functional.embedding import table_rows, unembed
 from jaxformer.functional.linear import linear
 from jaxformer.modules.initializers import kernel_init, param_dtype
 
-__all__ = ["FROZEN_EMBEDDING", "Embedding"]
+__all__ = ["FROZEN_EMBEDDING", "Embedding", "in_dtype"]
 
 FROZEN_EMBEDDING = "frozen_embedding"
 """Parameter name of an embedding table that is neither trained nor decayed."""
+
+
+def in_dtype(config: ModelConfig, vectors: jax.Array) -> jax.Array:
+    """Vectors in the dtype that a model computes in: float64 if they are, else the config's."""
+    return vectors if vectors.dtype == jnp.float64 else vectors.astype(jnp.dtype(config.dtype))
 
 
 class Embedding(nn.Module):
@@ -72,9 +77,7 @@ class Embedding(nn.Module):
         In the config's dtype, which all layers compute in; in float64 where the table is float64.
         """
         config = self.config
-        x = table_rows(self._table(), tokens)
-        if x.dtype != jnp.float64:
-            x = x.astype(jnp.dtype(config.dtype))
+        x = in_dtype(config, table_rows(self._table(), tokens))
         if config.table_dim != config.d_model:
             x = linear(x, self.projection_kernel)
         return x * config.embedding_factor

@@ -79,7 +79,8 @@ class Positions(nn.Module):
         """Function that rotates queries and keys; made once, and applied in every layer.
 
         Args:
-            positions: integer `[B, T]`, of the tokens of queries and keys.
+            positions: integer `[B, T]`, of the tokens of queries and keys; `[1, T]` if all rows
+                have the same.
 
         Returns:
             A function from query `[B, T, N, H]` and key `[B, T, K, H]` to both, or None.
@@ -178,6 +179,8 @@ class RotaryPositions(_ConfiguredPositions):
 
     def rotation(self, positions: jax.Array, room: int | None = None) -> Rotation:
         """Rotation by the tables, in the layout of the config; room as in `tables`."""
+        if positions.ndim == 2 and positions.shape[0] == 1:
+            positions = positions[0]  # the same for all rows, however many there are
         # The tables are computed here, once, and not in every layer.
         tables, layout = self.tables(positions, room), self.scheme.layout
 

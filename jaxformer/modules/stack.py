@@ -13,7 +13,7 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.cache import KVCache, WindowCache
-from jaxformer.modules.attention import NO_CONTEXT, AttentionContext
+from jaxformer.modules.attention import NO_CONTEXT, AttentionContext, check_needs_no_context
 from jaxformer.modules.block import AttentionWeights, Block, BlockOutput, check_block_output
 
 __all__ = [
@@ -82,7 +82,7 @@ class StackOutput(NamedTuple):
         x: float `[B, T, D]`.
         cache: one cache per layer with the new tokens, when they were given.
         cross_cache: keys and values of the encoder's output, one per layer; with a cache only.
-        weights: attention weights `[L, B, N, T, S]`, when asked for.
+        weights: `AttentionWeights` of arrays `[L, B, N, T, S]`, when asked for.
     """
 
     x: jax.Array
@@ -105,7 +105,9 @@ class Stack(nn.Module):
         block: makes the block of all layers: a module with the arguments and call of `Block`.
 
     Example:
-        >>> config = ModelConfig(max_len=8, num_layers=3, d_model=4, num_heads=2)
+        >>> config = ModelConfig(
+        ...     max_len=8, num_layers=3, d_model=4, num_heads=2, positions="none"
+        ... )
         >>> variables = Stack(config).init(jax.random.key(0), jnp.ones((2, 5, 4)))
         >>> variables["params"]["layers"]["attention"]["query_kernel"].shape
         (3, 4, 4)
@@ -119,7 +121,7 @@ class Stack(nn.Module):
     def __call__(
         self,
         x: jax.Array,
-        contexts: AttentionContext | Sequence[AttentionContext] = NO_CONTEXT,
+        contexts: AttentionContext | Sequence[AttentionContext] | None = None,
         *,
         cache: Cache | None = None,
         cross_cache: tuple[KVCache, ...] | None = None,
@@ -130,7 +132,8 @@ class Stack(nn.Module):
 
         Args:
             x: float `[B, T, D]`.
-            contexts: attention context of all layers, or one for each.
+            contexts: attention context of all layers, or one for each: positions, windows,
+                causality. Without one, there are none.
             cache: keys and values of the earlier tokens, one cache per layer.
             cross_cache: keys and values of the encoder's output, one per layer; projected from
                 the contexts' `encoded` when not given.
@@ -141,9 +144,13 @@ class Stack(nn.Module):
             The output, with caches and attention weights where there are any.
 
         Raises:
-            ConfigError: there is not one cache, or one context, per layer.
+            ConfigError: there is not one cache, or one context, per layer; or no context, but
+                the config has positions or windows.
         """
         config = self.config
+        if contexts is None:
+            check_needs_no_context(config, "Stack", acts_on=("embeddings", "heads", "scores"))
+            contexts = NO_CONTEXT
         if isinstance(contexts, AttentionContext):
             contexts = [contexts] * config.num_layers
         for name, given in (("contexts", contexts), ("cache", cache), ("cross_cache", cross_cache)):

@@ -8,7 +8,7 @@ import pytest
 from jaxformer.config import ModelConfig
 from jaxformer.modules import Block, FeedForward, MultiHeadAttention, Norm
 
-CONFIG = ModelConfig(max_len=16, num_layers=3, d_model=12, num_heads=3)
+CONFIG = ModelConfig(max_len=16, num_layers=3, d_model=12, num_heads=3, positions="none")
 X = jax.random.normal(jax.random.key(1), (2, 5, 12))
 
 

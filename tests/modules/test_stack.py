@@ -13,7 +13,13 @@ from jaxformer.modules import Block, Stack, layer_execution
 from jaxformer.modules.stack import split_layers
 
 SCANNED = ModelConfig(
-    max_len=16, num_layers=3, d_model=12, num_heads=2, init_std=0.3, layer_execution="scan"
+    max_len=16,
+    num_layers=3,
+    d_model=12,
+    num_heads=2,
+    init_std=0.3,
+    layer_execution="scan",
+    positions="none",
 )
 LOOPED = dataclasses.replace(SCANNED, layer_execution="loop")
 X = jax.random.normal(jax.random.key(1), (2, 5, 12))
@@ -163,7 +169,7 @@ class PerturbedBlock(Block):
         return super().__call__(self.perturb("input", x), *args, **kwargs)
 
 
-PATTERN = {"layers": (LayerConfig(), LayerConfig(local_window_size=2))}
+PATTERN = {"layers": (LayerConfig(), LayerConfig())}
 
 
 @pytest.mark.parametrize("layers", [{}, PATTERN], ids=["alike", "pattern"])

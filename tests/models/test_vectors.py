@@ -1,0 +1,97 @@
+"""Transformers on vectors in place of tokens, and the layers alone, which apply no positions."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer.config import LayerConfig, ModelConfig
+from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.models import Decoder, Transformer, init_cache
+from jaxformer.modules import AttentionContext, Block, Stack
+from jaxformer.modules.positions import make_positions
+from tests import numpy_transformer as reference
+
+CONFIG = ModelConfig(vocab_size=13, max_len=16, num_layers=2, d_model=12, num_heads=2)
+NAMELESS = dataclasses.replace(CONFIG, vocab_size=None)
+TOKENS = np.array([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
+LENGTHS = np.array([5, 3])
+
+
+@pytest.fixture(scope="module")
+def params():
+    return reference.draw_params(Decoder(CONFIG), TOKENS)
+
+
+def test_vectors_give_what_the_tokens_that_they_embed_give(params):
+    """With positions, lengths and logits; a model without a vocabulary gives hidden states."""
+    model, vectors = Decoder(CONFIG), params["embedding"]["embedding"][TOKENS]
+    expected = model.apply({"params": params}, TOKENS, lengths=LENGTHS)
+    found = model.apply({"params": params}, vectors, lengths=LENGTHS)
+    np.testing.assert_allclose(found.logits, expected.logits, rtol=0, atol=1e-5)
+    trunk = {name: each for name, each in params.items() if name != "embedding"}
+    found = Transformer(NAMELESS, causal=True).apply({"params": trunk}, vectors, lengths=LENGTHS)
+    np.testing.assert_allclose(found.hidden, expected.hidden, rtol=0, atol=1e-5)
+
+
+def test_vectors_are_decoded_with_a_cache(params):
+    vectors = params["embedding"]["embedding"][TOKENS]
+    trunk = {name: each for name, each in params.items() if name != "embedding"}
+    model = Transformer(NAMELESS, causal=True)
+    expected = model.apply({"params": trunk}, vectors).hidden
+    first = model.apply({"params": trunk}, vectors[:, :2], cache=init_cache(NAMELESS, 2, 8))
+    found = model.apply({"params": trunk}, vectors[:, 2:], cache=first.cache).hidden
+    np.testing.assert_allclose(found, expected[:, 2:], rtol=0, atol=1e-5)
+
+
+def test_model_that_is_called_on_vectors_alone_has_no_table():
+    variables = jax.eval_shape(Transformer(NAMELESS).init, jax.random.key(0), jnp.ones((1, 2, 12)))
+    assert set(variables["params"]) == {"stack", "final_norm"}
+
+
+@pytest.mark.parametrize(
+    ("config", "inputs", "error", "message"),
+    [
+        (CONFIG, jnp.ones((1, 2, 11)), ShapeError, "config.d_model=12 is D"),
+        (CONFIG, jnp.ones((1, 17, 12)), ShapeError, "at most max_len=16"),
+        (CONFIG, jnp.ones((1, 2)), ShapeError, "tokens must be integer"),
+        (NAMELESS, jnp.ones((1, 2), int), ConfigError, "vocab_size must be set"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(config, inputs, error, message):
+    with pytest.raises(error, match=message):
+        jax.eval_shape(Transformer(config).init, jax.random.key(0), inputs)
+
+
+IGNORED = [
+    (Stack, {}, "positions"),
+    (Stack, {"positions": "learned"}, "positions"),
+    (Stack, {"positions": "none", "layers": (LayerConfig(positions="alibi"),)}, "positions"),
+    (Stack, {"positions": "none", "local_window_size": 3}, "local_window_size"),
+    (Block, {}, "positions"),
+    (Block, {"positions": "relative"}, "positions"),
+    (Block, {"positions": "none", "local_window_size": 3}, "local_window_size"),
+]
+
+
+@pytest.mark.parametrize(("make", "changes", "key"), IGNORED)
+def test_layers_alone_refuse_what_they_would_ignore(make, changes, key):
+    module = make(dataclasses.replace(NAMELESS, **changes))
+    x = jnp.ones((1, 2, 12))
+    with pytest.raises(ConfigError, match=f"{make.__name__} .* cannot apply {key} of its config"):
+        jax.eval_shape(module.init, jax.random.key(0), x)
+    jax.eval_shape(module.init, jax.random.key(0), x, AttentionContext())
+
+
+def test_rotation_of_positions_of_one_row_is_that_of_every_row():
+    scheme = make_positions(NAMELESS, causal=True)
+    query = np.random.default_rng(0).standard_normal((3, 5, 2, 6), np.float32)
+    positions = jnp.arange(5)[None]
+    for one, all_rows in zip(
+        scheme.rotation(positions)(query, query),
+        scheme.rotation(jnp.broadcast_to(positions, (3, 5)))(query, query),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(one, all_rows)
