@@ -89,15 +89,18 @@ def check_needs_no_context(config: ModelConfig, name: str, *, acts_on: tuple[str
     Raises:
         ConfigError: the config has positions or windows, which only contexts carry.
     """
-    for layer in (config, *config.layer_overrides):
-        stated = {"positions": layer.positions and layer.positions.acts_on in acts_on}
-        stated |= {"local_window_size": layer.local_window_size is not None}
-        for key in (key for key, is_stated in stated.items() if is_stated):
-            raise ConfigError(
-                f"a {name} that is called alone cannot apply {key} of its config, got "
-                f"{getattr(layer, key)!r}; call models.Transformer(config) on the vectors "
-                f"[B, T, D] instead, or pass an AttentionContext to the {name}"
-            )
+    for layer in config.layer_overrides:
+        kind = layer.positions or config.positions
+        size = layer.local_window_size
+        size = config.local_window_size if size is None else size
+        stated = {"positions": kind if kind.acts_on in acts_on else None, "local_window_size": size}
+        for key, value in stated.items():
+            if value is not None:
+                raise ConfigError(
+                    f"a {name} that is called alone cannot apply {key} of its config, got "
+                    f"{value!r}; call models.Transformer(config) on the vectors [B, T, D] instead, "
+                    f"or pass an AttentionContext to the {name}"
+                )
 
 
 class MultiHeadAttention(nn.Module):
