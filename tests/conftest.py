@@ -5,6 +5,7 @@ what was printed).
 """
 
 import atexit
+import gc
 import importlib.metadata
 import os
 import pathlib
@@ -70,6 +71,12 @@ def pytest_collection_modifyitems(config, items):
     unknown = [n for n in thorough if n not in known and n.partition("::")[0] in files]
     if unknown and collects_all:
         raise pytest.UsageError(f"tests/thorough.txt names no test by {unknown[0]}")
+
+
+def pytest_collection_finish():
+    """Tracing makes many objects, and collecting garbage need not walk through all tests."""
+    gc.freeze()
+    gc.set_threshold(50_000)
 
 
 @pytest.fixture(scope="session")

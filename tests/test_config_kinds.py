@@ -276,6 +276,7 @@ def test_config_differences_name_the_keys_of_kinds_and_layers():
         "positions.kind": ("relative", "alibi"),
         "positions.num_buckets": (32, None),
         "positions.max_distance": (128, None),
+        "positions.table": (0, None),
     }
     windows = [model(layers=(LayerConfig(), LayerConfig(local_window_size=w))) for w in (3, 5)]
     assert config_differences(*windows, "model.") == {"model.layers[1].local_window_size": (3, 5)}

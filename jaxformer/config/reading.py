@@ -38,7 +38,7 @@ def config_from_dict(kind: type[T], values: Mapping[str, Any], prefix: str = "")
         >>> sizes = {"max_len": 8, "num_layers": 1, "d_model": 4, "num_heads": 2}
         >>> positions = {"kind": "relative", "max_distance": 64}
         >>> config_from_dict(ModelConfig, {**sizes, "positions": positions}).positions
-        RelativeConfig(kind='relative', num_buckets=32, max_distance=64)
+        RelativeConfig(kind='relative', num_buckets=32, max_distance=64, table=0)
     """
     hints = field_types(kind)
     for key in values:

@@ -212,7 +212,7 @@ class Transformer(Model):
                 given to a model without them.
             DataError: a real token whose value is known is out of range.
         """
-        are_vectors = jnp.ndim(tokens) == 3 and jnp.issubdtype(tokens.dtype, jnp.floating)
+        are_vectors = getattr(tokens, "ndim", 0) == 3 and jnp.issubdtype(tokens.dtype, jnp.floating)
         if are_vectors:
             sizes = check_vectors("tokens", tokens, self.config.d_model, self.config.max_len)
         else:
