@@ -3,6 +3,8 @@
 import dataclasses
 import math
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from jaxformer.config import (
@@ -15,6 +17,7 @@ from jaxformer.config import (
     SinusoidalConfig,
     YarnScalingConfig,
 )
+from jaxformer.errors import ConfigError
 from tests.small_config import LINEAR, LONGROPE, YARN, assert_refused, model
 
 # A number that is not one is never above a bound.
@@ -293,3 +296,16 @@ def test_model_config_takes_the_name_of_a_kind_of_positions_for_its_config():
     assert dataclasses.replace(model(), positions="relative").positions == RelativeConfig()
     assert model().positions == RotaryConfig()
     assert isinstance(hash(model(positions="sinusoidal")), int)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [(ml_dtypes.bfloat16, "bfloat16"), (np.dtype("float32"), "float32"), (np.float32, "float32")],
+)
+def test_model_config_takes_dtypes_as_numpy_and_jax_have_them(dtype, name):
+    """`jnp.bfloat16` is `ml_dtypes.bfloat16` to NumPy."""
+    config = model(dtype=dtype, param_dtype=dtype)
+    assert (config.dtype, config.param_dtype) == (name, name)
+    for wrong in (np.float16, None, "float16"):
+        with pytest.raises(ConfigError, match="dtype must be one of float32, bfloat16, got"):
+            model(dtype=wrong)

@@ -15,7 +15,8 @@ class LoopConfig:
         steps: optimizer steps in all, those before a resume included.
         accumulate_steps: micro-batches per optimizer step, to save memory. The result does not
             depend on them; only with training.batch_tokens they affect the rows of a batch.
-        log_every: steps between two records of metrics.
+        log_every: steps between two records of metrics. The last step has one, too, and the first
+            where there are fewer steps.
         eval_every: steps between two validations.
         checkpoint_every: steps between two checkpoints; the last step always has one.
         keep_checkpoints: number of latest checkpoints to keep, beside the best.

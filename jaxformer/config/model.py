@@ -2,7 +2,9 @@
 
 import dataclasses
 import itertools
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
 
 from jaxformer.config.checks import (
     require,
@@ -133,7 +135,8 @@ class ModelConfig:
             stream are divided by the root of their number, 2 a layer, or 3 in a decoder with
             cross-attention (Radford et al., GPT-2, 2019).
         dropout_rate: dropout rate of embeddings, attention weights and sublayer outputs.
-        dtype: dtype of the computation; float64 parameters are computed with in float64.
+        dtype: dtype of the computation, also as `jnp.bfloat16`; float64 parameters are computed
+            with in float64.
         param_dtype: dtype of the parameters.
         remat: what the backward pass recomputes: nothing ("none"), all but matrix products
             ("dots"), or all ("full").
@@ -202,6 +205,8 @@ class ModelConfig:
     layer_execution: Literal["auto", "scan", "loop"] = "auto"
 
     def __post_init__(self) -> None:
+        for name in ("dtype", "param_dtype"):
+            object.__setattr__(self, name, _dtype_name(getattr(self, name)))
         require_types(self)
         resolve_kinds(self)
         require_positive(
@@ -309,3 +314,13 @@ class ModelConfig:
             source_vocab_size=None,
             tied_embeddings=self.tied_embeddings and own is None,  # of its own table nothing is
         )
+
+
+def _dtype_name(dtype: Any) -> Any:
+    """Name of a dtype, also of one that is given as NumPy and JAX have it; else what is given."""
+    if dtype is None or isinstance(dtype, str):
+        return dtype
+    try:
+        return np.dtype(dtype).name
+    except TypeError:
+        return dtype

@@ -113,7 +113,8 @@ class TrainingLoop:
             self.validation_loss = None
             stopped = self.must_stop()
             last = self.step == config.steps or stopped
-            if self.step % config.log_every == 0 or last:
+            first = self.step == 1 and config.steps < config.log_every
+            if self.step % config.log_every == 0 or first or last:
                 self.log()
             # Not after a signal, which may leave little time: it is made up for on resuming.
             if not stopped and self.is_evaluation_due():

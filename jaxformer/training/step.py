@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from einops import rearrange
 
-from jaxformer.errors import ConfigError
+from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.training.losses import Batch, Combine, LossFunction
 from jaxformer.training.state import TrainState, check_optimizer
 
@@ -50,6 +50,7 @@ def make_train_step(
     Raises:
         ConfigError: the optimizer is not an optax transformation; or, when the step is traced, the
             loss does not return two numbers.
+        ShapeError: when the step is traced, accumulate_steps does not divide the rows of a batch.
 
     Example:
         >>> step = make_train_step(
@@ -76,6 +77,12 @@ def make_train_step(
 
         if accumulate_steps == 1:
             return micro_step(0, batch)
+        rows = len(jax.tree.leaves(batch)[0])
+        if rows % accumulate_steps:
+            raise ShapeError(
+                "accumulate_steps must divide the rows of a batch on each device, got "
+                f"accumulate_steps={accumulate_steps} and {rows} rows; change one of them"
+            )
         # A scan, so that the activations of only one micro-batch are in memory at a time. Every
         # a-th row makes one, so that each has rows of all devices that the rows are split over.
         micro_batches = jax.tree.map(

@@ -79,6 +79,8 @@ def loss_curves(
             if points[key]:
                 steps, losses = zip(*points[key], strict=True)
                 labels.append(f"{prefix}{kind}")
+                if len(steps) == 1 and not style["marker"]:  # a line of one point cannot be seen
+                    style = {**style, "marker": "o", "markersize": 3.0}
                 curves += axes.plot(steps, losses, label=labels[-1], **style)
     axes.set_xlabel("optimizer step")
     axes.set_ylabel(f"loss (nats per {lettering.token(unit)})")

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from jaxformer.config import ModelConfig
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.models import Decoder
 from jaxformer.training import (
     PmapRunner,
@@ -201,3 +201,13 @@ def test_a_function_in_place_of_an_optimizer_is_refused(use):
 def test_a_batch_without_labels_is_refused(make, batch, got):
     with pytest.raises(DataError, match=f'a batch must be a dict.*"labels".*got {got}$'):
         make(tiny.model())({}, batch, None)
+
+
+def test_micro_batches_that_the_rows_do_not_fill_are_refused():
+    def loss(params, batch, rng):
+        return params * batch["x"].sum(), jnp.float32(batch["x"].size)
+
+    step = make_train_step(loss, optax.sgd(0.1), seed=0, accumulate_steps=3)
+    state = TrainState.create(jnp.float32(0), optax.sgd(0.1))
+    with pytest.raises(ShapeError, match="got accumulate_steps=3 and 16 rows"):
+        jax.eval_shape(step, state, {"x": jnp.ones(16)})

@@ -45,6 +45,7 @@ def test_loss_curves_of_several_runs_have_a_colour_for_each():
     training, validation, other = figure.axes[0].lines
     assert training.get_color() == validation.get_color() != other.get_color()
     assert validation.get_marker() not in ("", "None") and training.get_marker() == ""
+    assert other.get_marker() == "o"  # of one point there is no line
     assert training.get_linewidth() < validation.get_linewidth()
     assert_readable(figure)
 
