@@ -1,5 +1,6 @@
 """Llama, Mistral and Arcee, and what their kin share."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -149,7 +150,10 @@ def _write_mistral(model: ModelConfig) -> dict[str, Any]:
 
 
 LLAMA_FAMILIES = (
-    decoder_family("llama", "Llama", _read_llama, write_llama, LLAMA_TENSORS),
+    dataclasses.replace(
+        decoder_family("llama", "Llama", _read_llama, write_llama, LLAMA_TENSORS),
+        classes={"LlamaForCausalLM": "decoder", "LLaMAForCausalLM": "decoder"},  # its oldest name
+    ),
     decoder_family("mistral", "Mistral", _read_mistral, _write_mistral, LLAMA_TENSORS),
     decoder_family("arcee", "Arcee", _read_arcee, _write_arcee, LLAMA_TENSORS),
 )
