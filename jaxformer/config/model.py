@@ -4,8 +4,6 @@ import dataclasses
 import itertools
 from typing import Any, Literal
 
-import numpy as np
-
 from jaxformer.config.checks import (
     require,
     require_at_least_zero,
@@ -317,10 +315,7 @@ class ModelConfig:
 
 
 def _dtype_name(dtype: Any) -> Any:
-    """Name of a dtype, also of one that is given as NumPy and JAX have it; else what is given."""
-    if dtype is None or isinstance(dtype, str):
+    """Name of a dtype that is given as NumPy or JAX have it; anything else as it is."""
+    if isinstance(dtype, str):
         return dtype
-    try:
-        return np.dtype(dtype).name
-    except TypeError:
-        return dtype
+    return getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype)

@@ -1,8 +1,9 @@
 """The task of an encoder that classifies texts."""
 
+import collections
 import dataclasses
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -26,6 +27,7 @@ __all__ = ["ClassScore", "ClassificationTask"]
 
 _CLASSES = "classes.json"
 _SHOWN = 3
+_LISTED = 20  # classes in the report
 
 
 class ClassScore(NamedTuple):
@@ -91,7 +93,7 @@ class ClassificationTask(TableTask):
         return cls.split_rows(config)
 
     def with_data(self, data: Split) -> Self:
-        """Numbers the classes, and encodes the texts."""
+        """Numbers the classes, encodes the texts, and reports how many each class has."""
         known = _labels(data.train)
         if not self.config.data.validation_paths:  # of one source, a split of which may be uneven
             known += data.validation.labels
@@ -105,7 +107,8 @@ class ClassificationTask(TableTask):
         model = dataclasses.replace(model, num_classes=len(classes))
         config = dataclasses.replace(self.config, model=model)
         numbered = dataclasses.replace(self, config=config, classes=classes)
-        return super(ClassificationTask, numbered).with_data(data)
+        made = super(ClassificationTask, numbered).with_data(data)
+        return dataclasses.replace(made, report=(*made.report, *_class_report(data, classes)))
 
     def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
         """Texts and their labels."""
@@ -237,6 +240,21 @@ def _labels(rows: text.Labelled | text.RowCorpus) -> tuple[str, ...]:
             "tab"
         )
     return labels
+
+
+def _class_report(data: Split, classes: Sequence[str]) -> Iterator[str]:
+    """The classes, and of rows in memory their numbers of texts, with classes of a single one."""
+    in_memory = isinstance(data.train, text.Labelled)
+    sides: tuple[Any, ...] = (data.train, data.validation) if in_memory else ()
+    counts = collections.Counter(label for side in sides for label in side.labels)
+    named = [f"{name} ({counts[name]:,})" if sides else name for name in classes[:_LISTED]]
+    more = f", ... ({len(classes):,} in all)" if len(classes) > _LISTED else ""
+    yield f"classes: {', '.join(named)}{more}"
+    rows = [row for side in sides for row in zip(side.labels, side.lines, strict=True)]
+    single = [(label, line) for label, line in rows if counts[label] == 1]
+    for label, line in single[:_SHOWN]:
+        hint = "; if this line is a header, remove it" if line.split(":")[-1] == "1" else ""
+        yield f"warning: the class {label!r} has a single text, in line {line}{hint}"
 
 
 def _stored_classes(value: Any) -> tuple[tuple[str, ...], ProblemType]:

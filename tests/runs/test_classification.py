@@ -194,7 +194,20 @@ def test_validation_texts_that_are_trained_on_are_reported(tmp_path):
     assert run.report[1:] == (
         "validating on 2 texts (2 texts read, 2 kept)",
         "1 validation texts are also in the training texts",
+        "classes: animals (22), food (20), sky (21)",
     )
+
+
+def test_header_and_other_classes_of_a_single_text_are_warned_of(tmp_path):
+    lines = ["text\tlabel", *LINES[6:], "a typing error\tsyk"]
+    run = tiny.prepare(config(tmp_path, lines))
+    of_classes = run.report[2:]
+    assert of_classes[0].endswith("food (20), label (1), sky (20), syk (1)")
+    assert sorted(of_classes[1:]) == [
+        "warning: the class 'label' has a single text, in line 1; if this line is a header, "
+        "remove it",
+        f"warning: the class 'syk' has a single text, in line {len(lines)}",
+    ]
 
 
 def test_phrasebook_has_topics(tmp_path):
