@@ -1,5 +1,6 @@
 """The attention contract: all assertions on an attention function in one."""
 
+import dataclasses
 from collections.abc import Callable, Collection
 
 from jaxformer.errors import ConfigError
@@ -32,11 +33,44 @@ def _nan_padding_ignored(attention: Attention, sizes: AttentionSizes) -> None:
     assert_padding_ignored(attention, sizes, fill=float("nan"))
 
 
+def _grouped_heads(attention: Attention, sizes: AttentionSizes) -> None:
+    if sizes.group_size == 1:
+        sizes = dataclasses.replace(
+            sizes, num_heads=2 * sizes.num_heads, num_kv_heads=sizes.kv_heads
+        )
+    _assert_values(
+        "grouped heads: K key heads, each of them for N / K query heads", attention, sizes
+    )
+
+
+def _value_width(attention: Attention, sizes: AttentionSizes) -> None:
+    if sizes.value_dim == sizes.head_dim:
+        sizes = dataclasses.replace(sizes, value_head_dim=sizes.head_dim + 3)
+    _assert_values("value width: values may be wider or narrower than keys", attention, sizes)
+
+
+def _assert_values(claim: str, attention: Attention, sizes: AttentionSizes) -> None:
+    """Checks the values; a function that raises does not support the claim, which is a failure."""
+    try:
+        assert_scaled_dot_product(attention, sizes)
+    except AssertionError as error:
+        raise AssertionError(f"{claim}\n{error}") from None
+    except Exception as error:
+        name = claim.partition(":")[0].replace(" ", "_")
+        raise AssertionError(
+            f"{claim}\n  got:          {type(error).__name__}: {str(error).strip().splitlines()[0]}\n"
+            "  likely cause: the function does not support it; if it need not, pass "
+            f"without=({name!r},)"
+        ) from None
+
+
 # The check of each claim, and the keyword that attention must take for it.
 _CHECKS: dict[str, tuple[Callable[[Attention, AttentionSizes], None], str]] = {
     "shape": (assert_attention_shape, ""),
     "dtype": (assert_dtype_preserved, ""),
     "values": (assert_scaled_dot_product, ""),
+    "grouped_heads": (_grouped_heads, ""),
+    "value_width": (_value_width, ""),
     "permutation": (assert_permutation_equivariant, ""),
     "precision": (assert_low_precision_accurate, ""),
     "causal": (assert_causal, "is_causal"),
@@ -58,6 +92,8 @@ def assert_attention_contract(
     | shape | `assert_attention_shape` |
     | dtype | `assert_dtype_preserved` |
     | values | `assert_scaled_dot_product` |
+    | grouped_heads | `assert_scaled_dot_product` with fewer key heads than query heads |
+    | value_width | `assert_scaled_dot_product` with values of another width than keys |
     | permutation | `assert_permutation_equivariant` |
     | precision | `assert_low_precision_accurate` |
     | causal | `assert_causal` |
@@ -71,7 +107,8 @@ def assert_attention_contract(
     Args:
         attention: called as `attention(query, key, value)`, also with `mask=`, bool
             `[B, 1, T, S]`, True = attend, and with `is_causal=True`.
-        sizes: of the arrays.
+        sizes: of the arrays. Claims of grouped heads and of the width of values change them, unless
+            they have such heads, or such a width, already.
         without: claims to leave out, such as "mask", "padding", "nan_padding" and "empty_rows"
             for a function that takes no mask.
 
@@ -82,8 +119,8 @@ def assert_attention_contract(
 
     Example:
         >>> import jax
-        >>> no_mask = ("mask", "padding", "nan_padding", "empty_rows")
-        >>> assert_attention_contract(jax.nn.dot_product_attention, without=no_mask)
+        >>> lacks = ("value_width", "mask", "padding", "nan_padding", "empty_rows")
+        >>> assert_attention_contract(jax.nn.dot_product_attention, without=lacks)
     """
     unknown = sorted(set(without) - set(_CHECKS))
     if unknown or isinstance(without, str) or len(set(without)) == len(_CHECKS):
@@ -109,7 +146,8 @@ def assert_attention_contract(
             )
             raise
     if failures:
+        left_out = f" ({', '.join(sorted(without))} left out)" if without else ""
         raise AssertionError(
-            f"{len(failures)} of {len(checks)} claims of the attention contract do not hold\n\n"
-            + "\n\n".join(failures)
+            f"{len(failures)} of {len(checks)} claims of the attention contract do not hold"
+            f"{left_out}\n\n" + "\n\n".join(failures)
         )

@@ -13,21 +13,38 @@ def test_own_attention_keeps_the_contract():
     assert_attention_contract(dot_product_attention, sizes)
 
 
-def test_contract_reports_the_two_claims_that_jax_nn_breaks_and_no_others():
+def test_contract_reports_the_three_claims_that_jax_nn_breaks_and_no_others():
     with pytest.raises(AssertionError) as caught:
         assert_attention_contract(jax.nn.dot_product_attention)
     message = str(caught.value)
-    assert message.startswith("2 of 10 claims of the attention contract do not hold\n\npadding: ")
-    assert message.count("likely cause:") == 2 and "\n\nempty rows: " in message
+    assert message.startswith(
+        "3 of 12 claims of the attention contract do not hold\n\nvalue width: "
+    )
+    assert "pass without=('value_width',)" in message
+    assert message.count("likely cause:") == 3
+    assert "\n\npadding: " in message and "\n\nempty rows: " in message
+
+
+def test_contract_tries_grouped_heads_without_being_told():
+    """Key heads that are tiled are in the order n % K, where n // (N / K) is right."""
+
+    def tiled(query, key, value, **keywords):
+        groups = query.shape[2] // key.shape[2]
+        key, value = (jnp.tile(x, (1, 1, groups, 1)) for x in (key, value))
+        return attention(query, key, value, **keywords)
+
+    others = [claim for claim in ATTENTION_CLAIMS if claim not in ("values", "grouped_heads")]
+    with pytest.raises(AssertionError, match=r"1 of 2 claims .*left out\)\n\ngrouped heads: "):
+        assert_attention_contract(tiled, without=others)
 
 
 def test_contract_checks_every_claim_and_leaves_out_what_it_is_told():
     def fails_all(query, key, value, *, mask=None, is_causal=False):
         return (query + jnp.nan).astype(jnp.float32)
 
-    with pytest.raises(AssertionError, match="9 of 10 claims") as caught:
+    with pytest.raises(AssertionError, match="11 of 12 claims") as caught:
         assert_attention_contract(fails_all)
-    assert str(caught.value).count("likely cause:") == 9
+    assert str(caught.value).count("likely cause:") == 11
     for claim in ("dtype", "causal"):
         others = [name for name in ATTENTION_CLAIMS if name != claim]
         with pytest.raises(AssertionError, match=f"1 of 1 claims(.*\n)*{claim}: "):
@@ -35,7 +52,7 @@ def test_contract_checks_every_claim_and_leaves_out_what_it_is_told():
 
 
 def test_contract_stops_at_a_wrong_shape():
-    with pytest.raises(AssertionError, match=r"1 of 10 claims(.*\n)*shape: .*(.*\n)*.*back behind"):
+    with pytest.raises(AssertionError, match=r"1 of 12 claims(.*\n)*shape: .*(.*\n)*.*back behind"):
         assert_attention_contract(lambda *args, **kw: attention(*args, **kw).swapaxes(1, 2))
 
 
