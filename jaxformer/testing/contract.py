@@ -56,9 +56,9 @@ def _assert_values(claim: str, attention: Attention, sizes: AttentionSizes) -> N
     except AssertionError as error:
         raise AssertionError(f"{claim}\n{error}") from None
     except Exception as error:
-        name = claim.partition(":")[0].replace(" ", "_")
+        name, said = claim.partition(":")[0].replace(" ", "_"), str(error).strip() or "no message"
         raise AssertionError(
-            f"{claim}\n  got:          {type(error).__name__}: {str(error).strip().splitlines()[0]}\n"
+            f"{claim}\n  got:          {type(error).__name__}: {said.splitlines()[0]}\n"
             "  likely cause: the function does not support it; if it need not, pass "
             f"without=({name!r},)"
         ) from None
