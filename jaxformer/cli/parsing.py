@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import os
 import re
 import sys
@@ -13,11 +14,15 @@ import tyro
 
 from jaxformer import errors
 from jaxformer.cli.terminal import flush, show, width
+from jaxformer.config.checks import suggestion
 
 __all__ = ["parse", "pop_flags"]
 
 _STYLE = re.compile(r"\x1b\[[\d;]*m")  # of a terminal
 _BOX = re.compile("[\u2500-\u257f]+")
+# Messages of tyro's.
+_UNKNOWN_COMMAND = re.compile(r"Unrecognized options: ([^\s,]+).* Available subcommands: (.*) For ")
+_WRONG_CHOICE = re.compile(r"(invalid choice '(.*)' for argument .* one of \((.*)\))\. For ")
 
 
 def parse(kind: Any, **arguments: Any) -> Any:
@@ -28,7 +33,8 @@ def parse(kind: Any, **arguments: Any) -> Any:
             return tyro.cli(kind, **arguments)
     except SystemExit as stopped:
         if stopped.code:
-            raise errors.ConfigError(_without_box(said.getvalue())) from None
+            message = _without_box(said.getvalue())
+            raise errors.ConfigError(_with_suggestion(message, **arguments)) from None
         for line in printed.text().splitlines():
             show(_wrapped(line), styled=True)
         flush()
@@ -127,3 +133,21 @@ def _without_box(box: str) -> str:
     plain = _STYLE.sub("", box)  # colours, where standard output is a terminal
     lines = [re.sub(r"-{3,}", " ", _BOX.sub(" ", line)) for line in plain.splitlines()]
     return " ".join(" ".join(lines[1:] or lines).split())  # the first is the frame's title
+
+
+def _with_suggestion(
+    message: str, *, prog: str = "jaxformer", args: Sequence[str] = (), **_: Any
+) -> str:
+    """A message of tyro's about an unknown command or choice, with what may have been meant."""
+    if found := _UNKNOWN_COMMAND.match(message):
+        wrong, known = found[1], found[2].split(", ")
+        program = " ".join([prog, *itertools.takewhile(lambda word: word != wrong, args)])
+        meant = suggestion(wrong.lower(), known)
+        return (
+            f"the command of {program} must be one of {', '.join(known)}, got {wrong!r}{meant} "
+            f"(see {program} --help)"
+        )
+    if found := _WRONG_CHOICE.match(message):
+        choices = re.findall(r"'([^']*)'", found[3])
+        return found[1] + (suggestion(found[2].lower(), choices) or message[found.end(1) :])
+    return message

@@ -93,3 +93,21 @@ def test_validation_text_may_not_be_trained_on(tmp_path, capsys):
         )
         copy.write_bytes(text.read_bytes())
         assert words in one_line(capsys, "train", config)
+
+
+@pytest.mark.parametrize(
+    ("words", "ends"),
+    [
+        (["trian", "--lr", "3"], ["got 'trian'; did you mean 'train'? (see jaxformer --help)"]),
+        (
+            ["plot", "los"],
+            ["jaxformer plot must", "'los'; did you mean 'loss'? (see jaxformer plot "],
+        ),
+        (["xyz"], ["must be one of configs, train", "got 'xyz' (see jaxformer --help)"]),
+        (["train", "quickstart", "--model.activation", "SwiGLU"], ["did you mean 'swiglu'?\n"]),
+        (["train", "quickstart", "--model.norm", "xyz"], ["Expected one of (", "--help"]),
+    ],
+)
+def test_mistyped_commands_and_choices_are_answered_with_what_was_meant(capsys, words, ends):
+    line = one_line(capsys, *words)
+    assert all(end in line for end in ends), line
