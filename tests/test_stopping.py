@@ -123,8 +123,9 @@ def run(program, *sent, terminal=False):
         process.wait(timeout=20)
         elapsed = time.monotonic() - began
         os.close(other)
-        with contextlib.suppress(OSError):  # nothing was written
-            said += os.read(main, 10_000)
+        with contextlib.suppress(OSError):  # at the end; a read may give less than was written
+            while part := os.read(main, 10_000):
+                said += part
         os.close(main)
         return process.returncode, elapsed, said.decode(), ""
     out, error = process.communicate(timeout=20)
