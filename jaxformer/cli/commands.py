@@ -195,7 +195,8 @@ class Predict:
     """Text file with a text in each line, UTF-8, also .gz."""
 
     num_best: int = 3
-    """How many predictions to print for each mask or text, the likeliest first."""
+    """How many predictions to print for each mask or text, the likeliest first. Scores, as of a
+    reranker, are all printed."""
 
     opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
 

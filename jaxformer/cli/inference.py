@@ -96,16 +96,16 @@ def _translate_by_draws(run: "Run", command: Translate) -> None:
 
 def predict(command: Predict) -> None:
     """Prints the predictions for a text, or for every line of input."""
-    from jaxformer.runs import ClassificationTask
-
     run = open_for(command, "fill_masks", "classify")
     if command.num_best < 1:
         raise errors.ConfigError(f"--num-best must be positive, got {command.num_best}")
+    task: Any = run.task  # of which one that gives scores has their names, too
+    gives_scores = getattr(task, "gives_scores", False)
     lines = _Lines(command.text, command.file, "predicted for", run.task.check_prompt)
 
     def predictions(texts: list[str]) -> list[str]:
-        if isinstance(run.task, ClassificationTask) and run.task.problem_type == "regression":
-            scores = [zip(row, run.task.classes, strict=True) for row in run.score(texts)]
+        if gives_scores:
+            scores = [zip(row, task.classes, strict=True) for row in run.score(texts)]
             return ["".join(f"{score:.4f}\t{name}\n" for score, name in row) for row in scores]
         if hasattr(run.task, "classify"):
             labels = run.classify(texts, command.num_best)

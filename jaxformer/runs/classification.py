@@ -71,6 +71,11 @@ class ClassificationTask(TableTask):
         """That of the encoder."""
         return ("encoder", "embedding")
 
+    @property
+    def gives_scores(self) -> bool:
+        """Whether its logits are scores to be taken as they are, and no classes to choose from."""
+        return self.problem_type == "regression"
+
     def loss(self, label_smoothing: float) -> LossFunction:
         """Cross-entropy of the classes."""
         return classification_loss(self.model, label_smoothing=label_smoothing)
@@ -163,7 +168,7 @@ class ClassificationTask(TableTask):
         """Labels texts."""
         if num_best < 1:
             raise DataError(f"num_best must be positive, got {num_best}")
-        if self.problem_type == "regression":
+        if self.gives_scores:
             raise ConfigError(
                 f"this model scores texts ({', '.join(self.classes[:_SHOWN])}), and its scores are "
                 "no probabilities of classes; call score instead"
@@ -218,7 +223,7 @@ class ClassificationTask(TableTask):
 
     def sample(self, params: Any, prompt: str, rng: jax.Array) -> str:
         """Shows a text and its likeliest classes, or its scores."""
-        if self.problem_type == "regression":
+        if self.gives_scores:
             pairs = zip(self.classes, *self.score(params, [prompt]), strict=True)
             return f"{prompt}\n" + ", ".join(f"{name} {score:.4f}" for name, score in pairs)
         (classes,) = self.classify(params, [prompt], _SHOWN)
