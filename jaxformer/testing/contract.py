@@ -102,7 +102,8 @@ def assert_attention_contract(
     | nan_padding | `assert_padding_ignored` with NaN |
     | empty_rows | `assert_fully_masked_rows_are_zero` |
 
-    All claims are checked, and all failures reported together; a wrong shape ends the check.
+    All claims are checked, and all failures are reported together. A wrong shape ends the check,
+    and a mask that fails ends it too, because the last three claims build on it.
 
     Args:
         attention: called as `attention(query, key, value)`, also with `mask=`, bool
@@ -131,14 +132,15 @@ def assert_attention_contract(
     for _, keyword in checks.values():
         if keyword:
             check_takes(attention, keyword)
-    failures = []
+    failures, skipped = [], []
     for claim, (check, _) in checks.items():
         try:
             check(attention, sizes)
         except AssertionError as error:
             failures.append(str(error))
-            if claim == "shape":
-                break  # all other checks would fail with the same message
+            if claim in ("shape", "mask"):  # what follows would fail for the same reason
+                skipped = list(checks)[list(checks).index(claim) + 1 :]
+                break
         except Exception as error:
             error.add_note(
                 f"The attention function raised this under the claim {claim!r} of "
@@ -146,8 +148,9 @@ def assert_attention_contract(
             )
             raise
     if failures:
-        left_out = f" ({', '.join(sorted(without))} left out)" if without else ""
+        notes = [f"{', '.join(sorted(without))} left out"] if without else []
+        notes += [f"{', '.join(skipped)} not reached"] if skipped else []
         raise AssertionError(
             f"{len(failures)} of {len(checks)} claims of the attention contract do not hold"
-            f"{left_out}\n\n" + "\n\n".join(failures)
+            f"{' (' + '; '.join(notes) + ')' if notes else ''}\n\n" + "\n\n".join(failures)
         )

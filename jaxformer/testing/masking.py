@@ -22,7 +22,7 @@ from jaxformer.testing.attention_inputs import (
     tolerance_of,
 )
 from jaxformer.testing.failures import check_close, compiled, fail, fetch, first_index, named_index
-from jaxformer.testing.influence import check_causal_influence, influence
+from jaxformer.testing.influence import NOT_LOW_ENOUGH, check_causal_influence, faint, influence
 
 __all__ = [
     "assert_causal", "assert_fully_masked_rows_are_zero", "assert_mask_respected",
@@ -83,7 +83,14 @@ def _check_mask(attention: Attention, sizes: AttentionSizes) -> None:
     elif (reads & ~own_head).any():
         cause = "heads are mixed: query head n reads key head n // (N / K) and no other"
     elif (reads == (own_row & own_head)).all():
-        cause = "the mask is not used, or only multiplied into the scores, which hides nothing"
+        shown, hidden = (
+            found[own_row & own_head & (mask[row, 0, t, s] == m)] for m in (True, False)
+        )
+        cause = (
+            NOT_LOW_ENOUGH
+            if faint(hidden, shown)
+            else ("the mask is not used, or only multiplied into the scores, which hides nothing")
+        )
     elif (reads == (own_row & own_head & ~mask[row, 0, t, s])).all():
         cause = "the mask is read the other way round: True = attend is meant"
     elif batch_axis_is(head, sizes.num_heads) or batch_axis_is(kv_head, sizes.kv_heads):
