@@ -424,7 +424,7 @@ def no_structure(query, key, value):
         ),
         (
             decode(attention_fn=softmax_with_sink, inputs={"return_weights": True}), ConfigError,
-            ["weights of an own attention_fn are not known", "softmax_with_sink"],
+            ["weights of a custom attention_fn are not known", "softmax_with_sink"],
         ),
         (
             decode(dataclasses.replace(CONFIG, layers=PATTERN)), ConfigError,
