@@ -167,7 +167,7 @@ class EncoderDecoder(TransformerParts):
     def encode(
         self, source_tokens: jax.Array, **inputs: Unpack[TransformerInputs]
     ) -> TransformerOutput:
-        """Hidden states of sources, integer `[B, S]`; for inputs see `Transformer.hidden_states`."""
+        """Hidden states of integer `[B, S]` sources; inputs as in `Transformer.hidden_states`."""
         return self.encoder(source_tokens, **inputs)
 
     def logits(self, hidden: jax.Array) -> jax.Array:
