@@ -73,7 +73,7 @@ def heads_mixed(query, key, value, mask):
     ("broken", "cause", "sizes"),
     [
         (mask_ignored, "is False\n.*= 0.*\n.*exactly 0\n.*the mask is not used", AttentionSizes()),
-        (mask_inverted, "the other way round: True = attend", AttentionSizes()),
+        (mask_inverted, "the mask is inverted: True must", AttentionSizes()),
         (mask_without_its_head_axis, r"paired with heads: .*mask\[:, None\]", AttentionSizes()),
         (mask_paired_with_key_heads, "paired with heads", GROUPED),
         (mask_times_scores, "or only multiplied into the scores", AttentionSizes()),

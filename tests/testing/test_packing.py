@@ -114,7 +114,7 @@ def leaks_by_gradient_only(x, ids, positions):
     ("broken", "message"),
     [
         (shifted, r"output\[b=0, t=3\] .*input\[b=0, t=2\] of document 1; 1 pairs"
-         r"(.*\n)*.*from one document into the next"),
+         r"(.*\n)*.*one document influences the next"),
         (normalised_over_the_row, "a mean or normalisation runs over the whole row"),
         (padding_seen, r"input\[b=0, t=6\] of the padding; 18 pairs"),
         (divided_by_the_row, "depends on the length of the row: a mean or scale"),
