@@ -133,7 +133,7 @@ def _call(
         raise ConfigError(
             "attention_fn must take the arguments of dot_product_attention that the model uses, "
             f"here {', '.join(['query', 'key', 'value', *given])}, got {name}: {error}; add them, "
-            "and honour each (functional.attention_mask makes one mask of all structure)"
+            "and honour each (functional.attention_mask combines them into one mask)"
         ) from None
     return attention_fn(query, key, value, **given)
 

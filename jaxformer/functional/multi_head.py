@@ -175,7 +175,7 @@ def multi_head_attention(
     crosses = "key_value_inputs" if key_value_inputs is not None else ""
     crosses = "cross_cache" if cross_cache is not None else crosses
     if key_value_inputs is not None and cross_cache is not None:
-        raise ShapeError("cross_cache stands in place of key_value_inputs, got both; leave one out")
+        raise ShapeError("cross_cache replaces key_value_inputs, got both; leave one out")
     if rotary is not None and crosses:
         raise ShapeError(f"rotary tables are for self-attention, got {crosses} as well")
     if cache is None and num_tokens is not None:
@@ -263,7 +263,7 @@ def _rotate(
     rotated = rotary(query, key)
     if not isinstance(rotated, tuple) or len(rotated) != 2:
         raise ShapeError(
-            f"a function as rotary must return (query, key), got {type(rotated).__name__}"
+            f"a rotary function must return (query, key), got {type(rotated).__name__}"
         )
     for name, before, after in zip(("query", "key"), (query, key), rotated, strict=True):
         if (after.shape, after.dtype) != (before.shape, before.dtype):

@@ -67,9 +67,9 @@ class YarnScaling(NamedTuple):
     """YaRN's scaling: divides low frequencies by the factor, and scales attention scores.
 
     Feature pairs that make more than `beta_fast` turns in `original_max_len` positions keep their
-    frequency. Those that make fewer than `beta_slow` turns are divided by the factor. In between,
-    the blend is linear in the index of the pair. Cosine and sine are multiplied by an attention
-    factor.
+    frequency. Those that make fewer than `beta_slow` turns have it divided by the factor. In
+    between, the blend is linear in the index of the pair. Cosine and sine are multiplied by an
+    attention factor.
 
     Args:
         factor: divisor of the low frequencies, at least 1.

@@ -78,8 +78,7 @@ def beam_search(
         step_fn: (tokens int32 `[B*W]`, cache) -> (logits float `[B*W, V]` of the next token,
             cache with these tokens in it, of the same structure, shapes and dtypes).
         cache: pytree of arrays with leading axis B, without the start tokens. Every leaf is
-            repeated
-            to B*W, beams of a row adjacent, and gathered on that axis as beams are chosen.
+            repeated to B*W, beams of a row adjacent, and gathered on that axis as beams are chosen.
         start_tokens: int `[B]`, the last token of each prompt, or a decoder's start token.
         beam_size: W, number of running hypotheses per row.
         max_new_tokens: L, maximum length of a hypothesis.

@@ -19,9 +19,9 @@ from jaxformer.modules.stack import Cache
 
 __all__ = ["DecodingState", "decode", "prefill"]
 
-# XLA's CPU compiler turns a loop it considers small into one function, which runs on one core. In
-# jax 0.12, it considers every loop without library calls small, such as that of one row, and takes
-# twice as long to compile. Other platforms have no pass of this name.
+# XLA's CPU compiler turns each loop that it considers small into one function, which runs on one
+# core. In jax 0.12 that is every loop without library calls, such as the loop of one row; it also
+# takes twice as long to compile. Other platforms have no pass of this name.
 _LOOP_OPTIONS = {"xla_disable_hlo_passes": "small-while-loop-hoisting"}
 
 

@@ -88,8 +88,7 @@ def translate(
 
     Returns:
         For every source, in the given order, its hypotheses, best first: search.num_best of them,
-        or
-        fewer if the model makes all others impossible.
+        or fewer if the model makes all others impossible.
 
     Raises:
         ConfigError: as in `translate_stream`.

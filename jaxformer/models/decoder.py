@@ -22,7 +22,7 @@ class Decoder(Transformer):
     """A causal `Transformer` with logits: every token attends to itself and to earlier tokens.
 
     Takes the arguments of `Transformer`; `config` has architecture "decoder". For a prefix language
-    model, pass causal=False and a mask that hides later tokens after the prefix.
+    model, pass causal=False and a mask that is causal outside the prefix.
 
     Raises:
         ConfigError: the config has another architecture, or num_classes.

@@ -86,8 +86,8 @@ def check_caches(name: str, caches: object, kinds: type | UnionType) -> None:
         return
     if not isinstance(caches, tuple | list) or not all(isinstance(c, kinds) for c in caches):
         raise ShapeError(
-            f"{name} must be a tuple of caches, one for each layer, as init_cache or an earlier "
-            f"call makes it, got {type(caches).__name__}"
+            f"{name} must be a tuple of caches, one per layer, from init_cache or an earlier call, "
+            f"got {type(caches).__name__}"
         )
 
 

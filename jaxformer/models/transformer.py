@@ -347,9 +347,7 @@ class Transformer(Model):
                 "out, or use an EncoderDecoder"
             )
         if cross_cache is not None and given[0] != "cross_cache":
-            raise ShapeError(
-                f"cross_cache stands in place of {given[0]}, got both; leave {given[0]} out"
-            )
+            raise ShapeError(f"cross_cache replaces {given[0]}, got both; leave {given[0]} out")
         if encoded is not None:
             check_axes("encoded", encoded, "B S D", {"B": batch, "D": self.config.d_model})
         most = None if encoded is None else encoded.shape[1]

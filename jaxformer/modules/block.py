@@ -87,14 +87,14 @@ def check_block_output(
     got = getattr(output.x, "shape", None), getattr(output.x, "dtype", None)
     if got != (x.shape, x.dtype):
         raise ShapeError(
-            f"a block must return x [B, T, D] = {x.shape} of dtype {x.dtype}, as it was called "
-            f"with, got shape {got[0]} and dtype {got[1]} from {name}"
+            f"a block must return x [B, T, D] = {x.shape} of dtype {x.dtype}, like its "
+            f"input, got shape {got[0]} and dtype {got[1]} from {name}"
         )
     for part, wanted in (("cache", cached), ("cross_cache", cross_cached)):
         if wanted and getattr(output, part) is None:
             raise ConfigError(
                 f"a block that is called with a cache must return its {part} with the new tokens, "
-                f"got none from {name}; pass {part} on to its attention, and what that returns to "
+                f"got none from {name}; pass {part} to its attention, and the new one to "
                 "BlockOutput"
             )
     if return_weights and not isinstance(output.weights, AttentionWeights):

@@ -25,8 +25,8 @@ def in_dtype(config: ModelConfig, vectors: jax.Array) -> jax.Array:
 class Embedding(nn.Module):
     """Token embedding, and output projection of hidden states to logits.
 
-    If the table is not as wide as the model, a learned projection follows it. If the table is
-    tied, another projection precedes the logits.
+    If the table is not as wide as the model, a learned projection follows it, and another one
+    precedes the logits if the table is tied.
 
     Args:
         config: vocabulary, widths, tying and freezing; scale of the embeddings; scale, bias and

@@ -94,8 +94,8 @@ class StackOutput(NamedTuple):
 class Stack(nn.Module):
     """`num_layers` blocks in sequence, with stacked parameters.
 
-    Every parameter has a leading layer axis. Parameters are under "layers", those of
-    `config.first_layers` under "first_layers". The layout does not depend on how the layers run: as
+    Every parameter has a leading layer axis. Parameters of `config.first_layers` are under
+    "first_layers", all others under "layers". The layout does not depend on how the layers run: as
     one `nn.scan` over the repeats of the layer pattern, or as a loop over slices. Calls with a
     cache always loop, which is 1.8 times as fast as carrying the cache through a scan.
 

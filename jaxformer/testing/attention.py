@@ -87,8 +87,7 @@ def assert_scaled_dot_product(
     $$\mathrm{softmax}(\mathrm{scale} \cdot Q K^T) V$$
 
     where query head n attends to key head n // (N / K). If a common mistake explains the wrong
-    output
-    exactly, the message names it.
+    output exactly, the message names it.
 
     Args:
         attention: called as `attention(query, key, value)`.

@@ -45,8 +45,7 @@ _FUNCTIONS: dict[Name, Callable[..., _Attended]] = {
 }
 _MIN_CHUNKED_QUERIES = 65  # Blocks have at least 64, so fewer are all in one.
 # Up to this many weights, dense attention is at least as fast as chunked. Measured on CPU;
-# elsewhere
-# it is 1 GiB in float32, which a device holds easily.
+# elsewhere it is 1 GiB in float32, which a device holds easily.
 _MAX_DENSE_WEIGHTS = {"cpu": 2**22, "other": 2**28}
 
 

@@ -118,7 +118,7 @@ def prepare_attention(
 
     Raises:
         ShapeError: an argument does not fit.
-        ConfigError: an option is impossible.
+        ConfigError: an option is invalid.
     """
     query, key, value = (
         as_array(name, array) for name, array in (("query", query), ("key", key), ("value", value))
@@ -205,7 +205,7 @@ def _align(
 def _static_options(options: AttentionOptions, dropout_rate: float, head_dim: int) -> StaticOptions:
     """Checks the numbers that must be known when a program is traced."""
     scale = 1 / math.sqrt(head_dim) if options.scale is None else options.scale
-    remedy = "multiply the query by it where it is learned"
+    remedy = "if it is learned, multiply the query by it"
     static = StaticOptions(
         scale=static_number("scale", scale, remedy=remedy),
         softcap=static_softcap(options.softcap),

@@ -132,7 +132,7 @@ def ring_attention(
     if check_implementation(implementation) == "cudnn":
         raise ConfigError(
             "implementation='cudnn' cannot serve ring attention, which merges blocks by a residual "
-            "that cuDNN does not give; pass 'auto' or 'chunked'"
+            "that cuDNN does not return; pass 'auto' or 'chunked'"
         )
     options = AttentionOptions(
         scale=scale, is_causal=is_causal, query_offset=0, local_window_size=local_window_size,

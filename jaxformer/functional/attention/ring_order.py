@@ -203,7 +203,7 @@ def mapped_size(axis_name: str) -> int:
     except NameError:
         raise ConfigError(
             "axis_name must name a mapped axis, such as a mesh axis under jax.shard_map, got "
-            f"{axis_name!r}, which is none here; sharded_ring_attention maps global arrays itself"
+            f"{axis_name!r}, which is not mapped; sharded_ring_attention maps global arrays itself"
         ) from None
 
 
