@@ -138,7 +138,7 @@ def multi_head_attention(
             attend to all of them and a mask is required (self-attention on `[B, T, D]`). A
             `WindowCache` needs a local_window_size whose left side equals its window.
         num_tokens: int `[B]`, only with a cache: how many of the T inputs of each row are real,
-            from the start; all when not given. The other outputs are those of a zero row.
+            from the start; all when not given. For the others, attention gives 0.
         cross_cache: keys and values of another sequence from `project_memory`, instead of
             key_value_inputs (cross-attention).
         return_weights: whether to also compute the attention weights, which need T x S memory.

@@ -179,7 +179,7 @@ class Transformer(Model):
 
         Args:
             tokens: integer `[B, T]`, each in 0 .. V-1. A traced token out of range cannot raise an
-                error and turns everything that attends to it NaN. Or float `[B, T, D]`: vectors
+                error and makes everything that attends to it NaN. Or float `[B, T, D]`: vectors
                 used unscaled instead of token embeddings; read "vectors" for "tokens" below.
             lengths: int `[B]`, number of real tokens at the start of each row; T when not given.
                 The rest is padding and is ignored.

@@ -121,9 +121,9 @@ def dot_product_attention(
         query_offset: int, or integer array that broadcasts to the leading axes; between -2**30 and
             2**30. Required by is_causal and local_window_size if T differs from S: 0 aligns the
             first query with the first key, S - T the last with the last. Ignored without them.
-        query_seq_lengths: integers that broadcast to the leading axes; outputs of queries at or
-            beyond are 0.
-        key_value_seq_lengths: likewise; keys at or beyond are hidden.
+        query_seq_lengths: number of real queries in each row, integers that broadcast to the
+            leading axes; the outputs of the others are 0.
+        key_value_seq_lengths: number of real keys, likewise; the others are hidden.
         local_window_size: (left, right) around the query's position, None = unbounded; an int
             means both.
         query_segment_ids: integer `[..., T]`; a query attends to the keys of its own segment.
@@ -213,8 +213,8 @@ def attention_weights(
         scale: factor of the scores; 1 / sqrt(H) when not given.
         is_causal: whether a query attends only to keys at or before it.
         query_offset: position of the first query.
-        query_seq_lengths: queries at or beyond have weights 0.
-        key_value_seq_lengths: keys at or beyond are hidden.
+        query_seq_lengths: number of real queries; the others have weights 0.
+        key_value_seq_lengths: number of real keys; the others are hidden.
         local_window_size: (left, right) around the query's position.
         query_segment_ids: integer `[..., T]`.
         key_value_segment_ids: integer `[..., S]`.
@@ -277,8 +277,8 @@ def attention_mask(
         bias: float, shaped like the mask; -inf hides a key.
         is_causal: as in `dot_product_attention`, like every argument below.
         query_offset: position of the first query.
-        query_seq_lengths: queries at or beyond attend to nothing.
-        key_value_seq_lengths: keys at or beyond are hidden.
+        query_seq_lengths: number of real queries; the others attend to nothing.
+        key_value_seq_lengths: number of real keys; the others are hidden.
         local_window_size: (left, right) around the query's position.
         query_segment_ids: integer `[..., T]`.
         key_value_segment_ids: integer `[..., S]`.

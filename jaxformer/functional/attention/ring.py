@@ -67,8 +67,8 @@ def ring_attention(
 ) -> jax.Array:
     """Self-attention over a sequence split over the devices of a mapped axis.
 
-    Equals `dot_product_attention` of the whole sequence and has the same arguments. Every device
-    calls it with its slice of the sequence in ring order (see `to_ring_order`). To use it in a
+    Equals `dot_product_attention` of the whole sequence and is called like it. Every device calls
+    it with its slice of the sequence in ring order (see `to_ring_order`). To use it in a
     model under `jax.shard_map`, pass `functools.partial(ring_attention, axis_name=...)` as the
     attention function and `ring_positions` as the positions. `sharded_ring_attention` also does the
     mapping.
@@ -89,9 +89,9 @@ def ring_attention(
         scale: factor of the scores; 1 / sqrt(H) when not given.
         is_causal: whether a query attends only to keys at or before it in the whole sequence.
         query_offset: not supported, because queries and keys are the same tokens.
-        query_seq_lengths: integers that broadcast to the leading axes, in tokens of the whole
-            sequence; outputs of queries at or beyond are 0.
-        key_value_seq_lengths: likewise; keys at or beyond are hidden.
+        query_seq_lengths: number of real queries in the whole sequence, integers that broadcast to
+            the leading axes; the outputs of the others are 0.
+        key_value_seq_lengths: number of real keys, likewise; the others are hidden.
         local_window_size: (left, right) around the query's position, None = unbounded; an int
             means both.
         query_segment_ids: integer `[..., T/n]`; a query attends to the keys of its own segment.

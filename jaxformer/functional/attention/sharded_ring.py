@@ -82,9 +82,9 @@ def sharded_ring_attention(
         scale: as in `ring_attention`, like every argument below.
         is_causal: whether a query attends only to keys at or before it.
         query_offset: not supported.
-        query_seq_lengths: int, or integers that broadcast to `[B]`, in tokens of the whole
-            sequence; outputs of queries at or beyond are 0.
-        key_value_seq_lengths: likewise; keys at or beyond are hidden.
+        query_seq_lengths: number of real queries in the whole sequence, int or integers that
+            broadcast to `[B]`; the outputs of the others are 0.
+        key_value_seq_lengths: number of real keys, likewise; the others are hidden.
         local_window_size: (left, right) around the query's position.
         query_segment_ids: integer `[B, T]`, in ring order.
         key_value_segment_ids: integer `[B, T]`.
