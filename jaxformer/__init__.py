@@ -7,7 +7,7 @@ than JAX itself.
 import importlib
 from types import ModuleType
 
-# That of typing, whose import would put off the moment from which the command line catches signals.
+# Not imported from typing: that import would delay the command line's signal handlers.
 TYPE_CHECKING = False
 
 __version__ = "0.1.0"
@@ -17,7 +17,7 @@ __all__ = [
     "planning", "runs", "testing", "text", "training", "viz",
 ]  # fmt: skip
 
-if TYPE_CHECKING:  # for type checkers and editors, to which __getattr__ says nothing
+if TYPE_CHECKING:  # type checkers and editors do not run __getattr__
     from jaxformer import (
         cli,
         config,

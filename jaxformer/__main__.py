@@ -1,4 +1,4 @@
-"""The process of the command line: signals are caught before anything else is imported."""
+"""Entry point of the command line; installs signal handlers before any other import."""
 
 import signal
 import sys
@@ -7,12 +7,12 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Runs the command line in a process of its own.
+    """Runs the command line as its own process.
 
     Raises:
-        SystemExit: as `jaxformer.cli.main` does; with 128 + its number for a signal, in any phase.
+        SystemExit: as `jaxformer.cli.main` does; with 128 + the signal number for a signal.
     """
-    # Until they are caught, SIGINT ends the process as SIGTERM does: without a traceback.
+    # Until the handlers are installed, SIGINT ends the process like SIGTERM: without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from jaxformer import stopping
 
@@ -30,7 +30,7 @@ def main() -> None:
             raise
         status = 128 + signals.received
         if not isinstance(error, SystemExit):
-            # Whatever it is: a library that was cut short may have made another error of it.
+            # Any error: an interrupted library may have turned the signal into another one.
             signals.say(signals.received)
         elif error.code != status:
             raise

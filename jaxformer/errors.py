@@ -1,8 +1,7 @@
-"""The errors that jaxformer raises for what its users can mend; every one is a ValueError.
+"""Errors that users can fix; each is a ValueError.
 
-Each message says which rule was broken, which value broke it, and what to do instead, so that
-the command line can print it as it is. The one warning here is for programs that want to tell it
-from others.
+Each message states the rule, the value that broke it, and the remedy; the command line prints it as
+it is. The one warning here has its own class so that programs can filter it.
 """
 
 __all__ = [
@@ -17,7 +16,7 @@ __all__ = [
 
 
 class ConfigError(ValueError):
-    """A setting that is missing, misspelt, of the wrong type, or impossible with the others."""
+    """A setting that is missing, misspelt, of the wrong type, or in conflict with others."""
 
 
 class ShapeError(ValueError):
@@ -25,15 +24,15 @@ class ShapeError(ValueError):
 
 
 class DataError(ValueError):
-    """A text, file or token that cannot be used as asked."""
+    """A text, file or token that cannot be used as requested."""
 
 
 class CheckpointError(ValueError):
-    """A run folder or checkpoint that is missing, damaged, or of another configuration."""
+    """A run folder or checkpoint that is missing, damaged, or has a different configuration."""
 
 
 class CheckpointWarning(UserWarning):
-    """A damaged checkpoint that is passed over or set aside, so that another is used."""
+    """A damaged checkpoint that is skipped or moved aside in favour of another."""
 
 
 class StorageError(ValueError):
@@ -41,4 +40,4 @@ class StorageError(ValueError):
 
 
 class TrainingError(ValueError):
-    """A training run that cannot go on, such as one whose loss is no longer finite."""
+    """A training run that cannot continue, for example because its loss is no longer finite."""

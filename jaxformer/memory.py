@@ -1,4 +1,4 @@
-"""Memory: how much there is, and an error before more of it is asked for than there can be."""
+"""Available memory, and an error before a program needs more."""
 
 import os
 import pathlib
@@ -14,9 +14,9 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def host_memory() -> int:
-    """Bytes of memory that this process can have at most: of the machine, cgroup and ulimit -v.
+    """Maximum bytes of memory of this process: the least of machine, cgroup and ulimit -v.
 
-    Swap does not count: what is computed with must be in memory.
+    Swap does not count, because arrays in use must be in memory.
 
     Example:
         >>> host_memory() > 2**20
@@ -24,7 +24,7 @@ def host_memory() -> int:
     """
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_cgroup_limits()]
     try:
-        import resource  # which Windows lacks
+        import resource  # missing on Windows
 
         limits.append(resource.getrlimit(resource.RLIMIT_AS)[0])
     except ImportError:
@@ -33,7 +33,7 @@ def host_memory() -> int:
 
 
 def _cgroup_limits() -> list[int]:
-    """Limits of the control groups that this process is in, where the system has any."""
+    """Limits of this process's control groups, if any."""
     try:
         lines = pathlib.Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -51,13 +51,13 @@ def _cgroup_limits() -> list[int]:
     for file in dict.fromkeys(files):
         try:
             found.append(int(file.read_text(encoding="utf-8")))
-        except (OSError, ValueError):  # it is not there, or says "max"
+        except (OSError, ValueError):  # missing, or "max"
             continue
     return found
 
 
 def device_memory(device: Any) -> int:
-    """Bytes of memory of a JAX device; the host's, where the device does not say or is a CPU.
+    """Bytes of memory of a JAX device; the host's for a CPU or if the device does not report it.
 
     Args:
         device: a `jax.Device`.
@@ -67,10 +67,10 @@ def device_memory(device: Any) -> int:
 
 
 def require_memory(needs: Mapping[str, int], available: int, *, what: str, remedy: str) -> None:
-    """Raises ConfigError where more memory is needed than there is.
+    """Raises ConfigError if more memory is needed than available.
 
     Args:
-        needs: lower bounds in bytes, by what needs them all at the same time.
+        needs: lower bounds in bytes, by purpose; all are needed at the same time.
         available: bytes.
         what: subject of the message, such as "training".
         remedy: end of the message.
@@ -90,7 +90,7 @@ def require_memory(needs: Mapping[str, int], available: int, *, what: str, remed
 
 
 def readable_bytes(size: int) -> str:
-    """A number of bytes in the largest unit of which it is at least one.
+    """Formats a number of bytes in the largest unit of which it is at least one.
 
     Example:
         >>> readable_bytes(3 * 2**29)

@@ -1,4 +1,4 @@
-"""Calls a user's own attention function in place of the library's, and checks its result."""
+"""Calls a user's attention function instead of the library's, and checks its result."""
 
 import inspect
 from collections.abc import Callable
@@ -26,8 +26,8 @@ AttentionFunction = Callable[..., jax.Array]
 class AttentionKeywords(TypedDict, total=False):
     """The keyword arguments of `dot_product_attention`, which documents them.
 
-    Without return_residual: only layers with sinks ask for it, and another attention function need
-    not know it.
+    return_residual is left out: only layers with sinks pass it, so other attention functions need
+    not support it.
     """
 
     scale: float | None
@@ -64,24 +64,24 @@ def call_attention(
     """Calls a user's or the library's attention function, and checks that it fits the call.
 
     Args:
-        attention_fn: with the signature of `dot_product_attention`.
+        attention_fn: function with the signature of `dot_product_attention`.
         query: float `[..., T, N, H]`.
         key: float `[..., S, K, H]`.
         value: float `[..., S, K, Hv]`.
         bias: as in `dot_product_attention`.
         mask: as in `dot_product_attention`.
-        options: its other arguments. They, bias and mask are passed on by name, and only where
-            they are not at their defaults.
-        with_residual: whether it is asked for the log-sum-exp of the scores as well, by
-            return_residual.
+        options: its other arguments. They, bias and mask are passed by name, and only if not at
+            their
+            defaults.
+        with_residual: whether to pass return_residual, for the log-sum-exp of the scores.
 
     Returns:
         The output, float `[..., T, N, Hv]`, and the log-sum-exp, float32 (float64 for float64)
         `[..., T, N]`, or None.
 
     Raises:
-        ConfigError: attention_fn is no function, or does not take these arguments.
-        ShapeError: its result has another shape or dtype.
+        ConfigError: attention_fn is not a function, or does not accept these arguments.
+        ShapeError: its result has a wrong shape or dtype.
 
     Example:
         >>> import jax.numpy as jnp
@@ -119,7 +119,7 @@ def _call(
     attention_fn: AttentionFunction, query: jax.Array, key: jax.Array, value: jax.Array,
     bias: Array | None, mask: Array | None, options: dict[str, Any],
 ) -> Any:  # fmt: skip
-    """Calls a user's attention function with those options that are not at their defaults."""
+    """Calls a user's attention function with the options that are not at their defaults."""
     if not callable(attention_fn):
         raise ConfigError(f"attention_fn must be a function, got {attention_fn!r}")
     given = {k: v for k, v in options.items() if v is not _DEFAULTS[k]}
@@ -133,7 +133,7 @@ def _call(
         raise ConfigError(
             "attention_fn must take the arguments of dot_product_attention that the model uses, "
             f"here {', '.join(['query', 'key', 'value', *given])}, got {name}: {error}; add them, "
-            "and honour each (functional.attention_mask makes one mask of all structure)"
+            "and honour each (functional.attention_mask combines them into one mask)"
         ) from None
     return attention_fn(query, key, value, **given)
 

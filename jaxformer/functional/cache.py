@@ -1,4 +1,4 @@
-"""Key/value caches of one attention layer: of all tokens, or of those in a sliding window."""
+"""Key/value caches of one attention layer, for all tokens or a sliding window."""
 
 from typing import NamedTuple
 
@@ -23,16 +23,16 @@ __all__ = ["KVCache", "WindowCache"]
 class KVCache(NamedTuple):
     """Key/value cache: the keys and values of all tokens so far.
 
-    It is a pytree whose every leaf leads with the batch axis. Rows may hold different numbers of
-    tokens. Slots at or beyond a row's length are unwritten.
+    A pytree; the batch axis comes first in every leaf. Rows may hold different numbers of tokens.
+    Slots at or beyond a row's length are unwritten.
 
-    Heads come before slots, the order in which the products of attention read them. In the order of
-    `append`'s arguments, every decoding step would transpose the whole cache.
+    Heads come before slots, as attention reads them. In the order of `append`'s arguments, every
+    decoding step would transpose the whole cache.
 
     Args:
         key: float `[B, K, S, H]`.
         value: float `[B, K, S, Hv]`.
-        lengths: int32 `[B]`, tokens in each row.
+        lengths: int32 `[B]`, number of tokens in each row.
 
     Example:
         >>> cache = KVCache.init(2, 8, num_kv_heads=1, head_dim=4)
@@ -54,17 +54,17 @@ class KVCache(NamedTuple):
 
         Args:
             batch_size: B.
-            capacity: S, the most tokens that a row can hold.
+            capacity: S, maximum number of tokens per row.
             num_kv_heads: K.
             head_dim: H.
             value_head_dim: Hv; H when not given.
-            dtype: of keys and values.
+            dtype: dtype of keys and values.
 
         Returns:
             A cache with all lengths 0.
 
         Raises:
-            ShapeError: a size is not positive, or the dtype not of floats.
+            ShapeError: a size is not positive, or the dtype is not floating.
         """
         value_dim = head_dim if value_head_dim is None else value_head_dim
         for name, size in {
@@ -81,7 +81,7 @@ class KVCache(NamedTuple):
 
     @property
     def capacity(self) -> int:
-        """S, the most tokens that a row can hold."""
+        """S, maximum number of tokens per row."""
         return self.key.shape[2]
 
     @property
@@ -97,17 +97,16 @@ class KVCache(NamedTuple):
         Args:
             key: float `[B, T, K, H]`.
             value: float `[B, T, K, Hv]`.
-            num_tokens: int `[B]`, how many of the T tokens each row takes, the first ones; all
-                when not given.
+            num_tokens: int `[B]`, how many of the T tokens to append to each row, from the first;
+                all when not given.
 
         Returns:
-            The cache with longer rows. A row whose tokens do not fit is an error, as are more
-            tokens than T; where that cannot be raised because the numbers are traced, the tokens
-            are dropped and the row's last slots become NaN, so that whatever is computed from it
-            is NaN too.
+            The cache with longer rows. If a row overflows, or num_tokens exceeds T, and the numbers
+            are traced, no error can be raised: the tokens are dropped and the row's last slots
+            become NaN, so everything computed from it is NaN.
 
         Raises:
-            ShapeError: the shapes do not fit, or a row overflows and the lengths are known.
+            ShapeError: the shapes do not fit, or known lengths overflow a row.
         """
         batch, capacity = self.lengths.shape[0], self.capacity
         num_tokens = _checked_new_tokens(self, key, value, num_tokens)
@@ -120,7 +119,7 @@ class KVCache(NamedTuple):
         lengths = jnp.minimum(self.lengths + num_tokens, capacity)
         step = jnp.arange(num_new, dtype=jnp.int32)[None]
         slot = (lengths - num_tokens)[:, None] + step
-        slot = jnp.where(step < num_tokens[:, None], slot, capacity)  # beyond: dropped
+        slot = jnp.where(step < num_tokens[:, None], slot, capacity)  # dropped if beyond capacity
 
         def write(buffer: jax.Array, new: jax.Array) -> jax.Array:
             new = jnp.where(overflow[:, None, None, None], jnp.nan, new.astype(buffer.dtype))
@@ -142,16 +141,16 @@ class KVCache(NamedTuple):
 
 
 class WindowCache(NamedTuple):
-    """Key/value cache of a sliding window: the keys and values of the last W tokens of every row.
+    """Key/value cache of a sliding window: the last W tokens of every row.
 
-    The newest token lies in the last slot of its row, so that the slots of all rows have the same
-    distance to the next token. A row of fewer than W tokens leaves its first slots unwritten. Heads
-    come before slots, as in a `KVCache`.
+    The newest token is in the last slot, so a slot has the same distance to the next token in all
+    rows. If a row has fewer than W tokens, its first slots are unwritten. Heads come before slots,
+    as in a `KVCache`.
 
     Args:
         key: float `[B, K, W, H]`.
         value: float `[B, K, W, Hv]`.
-        lengths: int32 `[B]`, tokens of each row so far, those no longer held included.
+        lengths: int32 `[B]`, tokens of each row so far, including those no longer held.
 
     References:
         Jiang et al., "Mistral 7B", 2023 (rolling buffer cache).
@@ -180,13 +179,13 @@ class WindowCache(NamedTuple):
             num_kv_heads: K.
             head_dim: H.
             value_head_dim: Hv; H when not given.
-            dtype: of keys and values.
+            dtype: dtype of keys and values.
 
         Returns:
             A cache with all lengths 0.
 
         Raises:
-            ShapeError: a size is not positive, or the dtype not of floats.
+            ShapeError: a size is not positive, or the dtype is not floating.
         """
         check_size("window", window)
         return cls(*KVCache.init(
@@ -196,7 +195,7 @@ class WindowCache(NamedTuple):
 
     @property
     def window(self) -> int:
-        """W, how many tokens before the next one are held."""
+        """W, number of tokens held before the next one."""
         return self.key.shape[2]
 
     def append(
@@ -207,12 +206,12 @@ class WindowCache(NamedTuple):
         Args:
             key: float `[B, T, K, H]`.
             value: float `[B, T, K, Hv]`.
-            num_tokens: int `[B]`, how many of the T tokens each row takes, the first ones; all
-                when not given. A number beyond T counts as T where it is traced.
+            num_tokens: int `[B]`, how many of the T tokens to append to each row, from the first;
+                all when not given. A traced number beyond T counts as T.
 
         Returns:
-            (key, value, cache): `[B, W + T, K, H]` and `[B, W + T, K, Hv]`, the held tokens and
-            then the new ones, which the new queries attend to; and the cache after them.
+            (key, value, cache): `[B, W + T, K, H]` and `[B, W + T, K, Hv]`, the held tokens
+            followed by the new ones, for the new queries to attend to; and the updated cache.
 
         Raises:
             ShapeError: the shapes do not fit, or num_tokens is known and not in 0 .. T.
@@ -220,7 +219,7 @@ class WindowCache(NamedTuple):
         num_tokens = _checked_new_tokens(self, key, value, num_tokens).clip(0, key.shape[1])
 
         def last(joined: jax.Array) -> jax.Array:
-            # Unwritten slots move along, so that they stay in front of a short row's tokens.
+            # Unwritten slots move along and stay in front of a short row's tokens.
             slots = num_tokens[:, None] + jnp.arange(self.window, dtype=num_tokens.dtype)[None]
             return jnp.take_along_axis(joined, slots[:, None, :, None], axis=2)
 
@@ -231,7 +230,7 @@ class WindowCache(NamedTuple):
         return _swap_heads(keys), _swap_heads(values), longer
 
     def written(self, num_tokens: int) -> jax.Array:
-        """Boolean attention mask of the slots that `append` of T tokens attends to.
+        """Mask of the slots that hold tokens, with T new ones.
 
         Args:
             num_tokens: T.
@@ -244,16 +243,16 @@ class WindowCache(NamedTuple):
         return (slots[None] >= first[:, None])[:, None, None]
 
     def by_slot(self, array: jax.Array, num_tokens: int) -> jax.Array:
-        """Gathers the key axis of a mask or bias, which is in order of position, by slot.
+        """Reorders the key axis of a mask or bias from positions to slots.
 
         Args:
             array: `[B or 1, N or 1, T or 1, S or 1]`, S keys from position 0 on.
             num_tokens: T, how many tokens are about to be appended.
 
         Returns:
-            `[B, N or 1, T or 1, W + T]`; an array whose last axis is 1 stays as it is. Unwritten
-            slots have the first key's value; tokens beyond S are hidden by a mask, and NaN in a
-            bias, as those beyond the capacity of a `KVCache` are.
+            `[B, N or 1, T or 1, W + T]`; unchanged if the last axis is 1. Unwritten slots have the
+            first key's value. Tokens beyond S are False in a mask and NaN in a bias, like those
+            beyond the capacity of a `KVCache`.
         """
         if array.shape[-1] == 1:
             return array
@@ -266,14 +265,14 @@ class WindowCache(NamedTuple):
 
 
 def _swap_heads(array: jax.Array) -> jax.Array:
-    """`[B, K, S, H]` of `[B, S, K, H]`, and the other way round."""
+    """Swaps `[B, S, K, H]` and `[B, K, S, H]`."""
     return rearrange(array, "b s k h -> b k s h")
 
 
 def _checked_new_tokens(
     cache: KVCache | WindowCache, key: jax.Array, value: jax.Array, num_tokens: Array | None
 ) -> jax.Array:
-    """Checks tokens that are to be appended; returns how many each row takes, int `[B]`."""
+    """Checks the tokens to append; returns their number per row, int `[B]`."""
     batch = cache.lengths.shape[0]
     known = {"B": batch, "K": cache.key.shape[1], "H": cache.key.shape[3]}
     sizes = check_axes("key", key, "B T K H", known)
@@ -289,4 +288,4 @@ def _checked_new_tokens(
     counts = known_values(num_tokens)
     if counts is not None:
         check_range("num_tokens", counts.tolist(), least=0, most=sizes["T"], bound="T")
-    return num_tokens.astype(jnp.int32)  # slots are counted from it, beyond what a uint8 holds
+    return num_tokens.astype(jnp.int32)  # slots computed from it may exceed a uint8

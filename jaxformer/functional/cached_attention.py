@@ -1,4 +1,4 @@
-"""Arguments of attention that a cache determines: offset, lengths, mask of unwritten slots."""
+"""Attention arguments set by a cache: offset, lengths, mask of unwritten slots."""
 
 import jax
 
@@ -21,7 +21,7 @@ def with_cross_cache(options: AttentionKeywords, cross_cache: KVCache) -> Attent
 
 
 def check_cached(options: AttentionKeywords, crosses: str, mask: Array | None) -> None:
-    """Checks that a call with a cache is self-attention, and leaves offset and lengths to it."""
+    """Checks that a call with a cache is self-attention without its own offset or lengths."""
     is_causal = options.get("is_causal", False)
     if crosses or (not is_causal and mask is None):
         raise ShapeError(
@@ -41,7 +41,7 @@ def check_cached(options: AttentionKeywords, crosses: str, mask: Array | None) -
 def with_cache(
     options: AttentionKeywords, cache: KVCache, num_queries: int, num_tokens: jax.Array | None
 ) -> AttentionKeywords:
-    """Adds the query offset and lengths of a cache, after the new tokens were appended to it."""
+    """Adds the query offset and lengths of a cache that has the new tokens already."""
     options = {
         **options,
         "query_seq_lengths": num_tokens,
@@ -57,14 +57,14 @@ def with_window_cache(
     options: AttentionKeywords, cache: WindowCache, num_queries: int, num_tokens: jax.Array | None,
     mask: Array | None,
 ) -> tuple[AttentionKeywords, jax.Array | None]:  # fmt: skip
-    """Adds offset, lengths and mask of a window's slots, before new tokens are appended to it."""
+    """Adds offset, lengths and slot mask of a window cache without the new tokens."""
     left, _ = window_sides("local_window_size", options.get("local_window_size"))
     if left != cache.window:
         raise ShapeError(
             "a WindowCache needs local_window_size with its own left side, got "
             f"{options.get('local_window_size')} and a cache of {cache.window} tokens"
         )
-    # Slots keep their distances, so the first query is at slot W in every row.
+    # Distances between slots are fixed, so the first query is at slot W in every row.
     options = {**options, "query_offset": cache.window, "query_seq_lengths": num_tokens}
     if num_tokens is not None:
         options["key_value_seq_lengths"] = cache.window + num_tokens

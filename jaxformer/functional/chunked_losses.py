@@ -1,4 +1,4 @@
-"""Cross-entropy from hidden states, in chunks of tokens, so that all logits are never held."""
+"""Cross-entropy from hidden states in chunks of tokens, without holding all logits."""
 
 import functools
 from typing import Any
@@ -25,18 +25,18 @@ def chunked_cross_entropy(
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     r"""Cross-entropy loss of hidden states, `cross_entropy(unembed(table, hidden, bias), labels)`.
 
-    The tokens are taken a chunk at a time, so logits exist for one chunk only. Where derivatives
-    are asked for, each chunk computes its share of them while it has its logits, so nothing is
-    computed twice. That is why the tokens are cut and not the vocabulary: there the normalizer is
-    known only after the last part, and then every part's logits must be made again.
+    Processes the tokens in chunks, so only one chunk of logits exists at a time. If derivatives are
+    needed, each chunk computes its share while it has its logits, so nothing is computed twice.
+    Chunks of the vocabulary would not allow this: the normalizer is known only after the last
+    chunk, so all logits would be computed again.
 
-    Equal to `cross_entropy` within rounding, as the sums have another order. Gradients are
-    accumulated in the dtype of the logits and rounded once, to that of hidden or table. Hidden
-    states whose label is ignored change nothing, NaN and Inf included: their gradient is 0, and
-    they add 0 to the table's (where dense logits add 0 * NaN).
+    Equal to `cross_entropy` up to rounding, because the order of summation differs. Gradients are
+    accumulated in the dtype of the logits and rounded once, to the dtype of hidden or table. Hidden
+    states with an ignored label have no effect, even if NaN or Inf: their gradient is 0, and they
+    add 0 to the table's (with dense logits, they add 0 * NaN).
 
-    Where jit shards the tokens by itself, the table's gradient is summed over devices once for
-    every chunk; within a mapped function it is summed once at most.
+    If jit shards the tokens automatically, the table's gradient is summed over devices once per
+    chunk. In a mapped function it is summed at most once.
 
     Args:
         hidden: float `[..., D]`.
@@ -44,27 +44,27 @@ def chunked_cross_entropy(
         labels: integer `[...]`, each in 0 .. V-1 or `ignore_label`.
         bias: float `[V]`, added to the logits.
         label_smoothing: share of the target spread evenly over the vocabulary, in [0, 1).
-        ignore_label: label that adds neither loss nor weight; None when there is none.
+        ignore_label: label that adds neither loss nor weight; None = no such label.
         z_loss: weight of $(\log Z)^2$.
         scale: factor of the hidden states, and so of the logits before the bias; 1 when not given.
         softcap: c in c * tanh(logits / c), which bounds the logits; None = no cap.
-        chunk_size: tokens in a chunk. None = a sixteenth of all, at least 128 and at most 1024:
-            smaller chunks read and write the table's gradient too often, larger ones hold too many
-            logits. It must be None where the number of tokens is symbolic (`jax.export`); then it
-            is a sixteenth.
+        chunk_size: tokens per chunk. None = a sixteenth of the tokens, between 128 and 1024.
+            Smaller chunks read and write the table's gradient too often; larger ones hold too many
+            logits. Must be None if the number of tokens is symbolic (`jax.export`); a chunk is then
+            exactly a sixteenth.
 
     Returns:
-        (loss_sum, weight_sum), as `cross_entropy` does, in float32 (float64 for float64).
+        (loss_sum, weight_sum), like `cross_entropy`, in float32 (float64 for float64).
 
     Raises:
         ShapeError: the shapes or dtypes do not fit.
-        ConfigError: an option is impossible.
+        ConfigError: an option is invalid.
         DataError: a label whose value is known (NumPy) is out of range.
 
     References:
         Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM Training", 2024 (chunks of
-        tokens, gradients made in the forward pass); Wijmans et al., "Cut Your Losses in
-        Large-Vocabulary Language Models", 2024 (the other way: logits made twice).
+        tokens, gradients computed in the forward pass); Wijmans et al., "Cut Your Losses in
+        Large-Vocabulary Language Models", 2024 (the alternative: logits computed twice).
 
     Example:
         >>> hidden, table = jnp.ones((3, 2)), jnp.zeros((4, 2))
@@ -90,20 +90,20 @@ def chunked_cross_entropy(
         bias = as_array("bias", bias)
         check_axes("bias", bias, "V", sizes, remedy="V is the table's height")
         check_dtype("bias", bias, "floating")
-    # Here rather than in the chunks, so that the gradients of these rows are 0 as well.
+    # Before the chunks, so that the gradients of these rows are 0 as well.
     hidden = jnp.where(counted[..., None], hidden, 0)
     if scale is not None:
         hidden = hidden * static_number("scale", scale, positive=True)
 
     tokens = labels.size
     chunks = _number_of_chunks(tokens, chunk_size)
-    size = -(-tokens // chunks)  # even chunks, so that less than one token in each is padding
+    size = -(-tokens // chunks)  # even chunks: less than one padding token in each
     fill = chunks * size - tokens
 
     def in_chunks(x: jax.Array, axes: str = "") -> jax.Array:
         flat = rearrange(x, f"... {axes} -> (...) {axes}")
         flat = jnp.pad(flat, ((0, fill), *((0, 0) for _ in flat.shape[1:])))
-        # Strided, so that tokens which are spread over devices are so within each chunk.
+        # Strided, so that every chunk is spread over all devices that hold tokens.
         return rearrange(flat, "(size chunks) ... -> chunks size ...", chunks=chunks)
 
     loss = _chunked_loss(
@@ -135,7 +135,7 @@ def _chunked_loss(
 
 @functools.partial(_chunked_loss.defjvp, symbolic_zeros=True)
 def _chunked_loss_jvp(terms: LossTerms, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
-    """Loss, and its gradient times the tangents: linear in them, so reverse mode transposes it."""
+    """Loss and its tangent, which is linear in the tangents, so reverse mode transposes it."""
     zero = jax.custom_derivatives.SymbolicZero
     given = [t is not None and not isinstance(t, zero) for t in tangents[:3]]
     loss, gradients = _scan_chunks(terms, tuple(given), *primals)
@@ -146,17 +146,16 @@ def _chunked_loss_jvp(terms: LossTerms, primals: Any, tangents: Any) -> tuple[ja
     return loss, tangent
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))  # an eager call, too, compiles only once
+@functools.partial(jax.jit, static_argnums=(0, 1))  # so that an eager call compiles only once
 def _scan_chunks(
     terms: LossTerms, wanted: tuple[bool, ...],
     hidden: jax.Array, table: jax.Array, bias: jax.Array | None,
     labels: jax.Array, counted: jax.Array,
 ) -> tuple[jax.Array, tuple[jax.Array | None, ...]]:  # fmt: skip
-    """Summed loss, and its gradients by hidden, table and bias, where wanted, in its dtype."""
+    """Summed loss and the requested gradients (hidden, table, bias), in the loss dtype."""
     dtype = at_least(hidden.dtype, jnp.float32)
     rows = table.astype(hidden.dtype)
-    # Under shard_map a scan's carry must say from its start over which axes it will vary: over
-    # those of all that it is made from.
+    # Under shard_map a scan's initial carry must already vary over all axes of its inputs.
     inputs = (hidden, table, labels) if bias is None else (hidden, table, labels, bias)
     zero = sum(jnp.zeros_like(x, shape=(), dtype=dtype) for x in inputs)
 
@@ -189,12 +188,12 @@ def _scan_chunks(
 
 
 def _add_product(total: jax.Array, by_logits: jax.Array, x: jax.Array) -> jax.Array:
-    """Adds `by_logits.T @ x` `[V, D]` block by block, so that no product as large is held.
+    """Adds `by_logits.T @ x` `[V, D]` block by block, without holding the whole product.
 
     A block is about half as large as `by_logits`.
     """
     (vocab_size, width), size = total.shape, x.shape[0]
-    # Not more than 32, or the products would be too small for a few tokens at a time.
+    # At most 32: with few tokens per chunk, more blocks would make the products too small.
     blocks = 32 if is_symbolic(size) else min(-(-2 * width // max(size, 1)), 32)
     height = -(-vocab_size // max(blocks, 1))
     blocks = -(-vocab_size // max(height, 1))
@@ -202,7 +201,7 @@ def _add_product(total: jax.Array, by_logits: jax.Array, x: jax.Array) -> jax.Ar
     def add(i: jax.Array, total: jax.Array) -> jax.Array:
         start = jnp.minimum(i * height, vocab_size - height)
         part = jax.lax.dynamic_slice_in_dim(by_logits, start, height, axis=1)
-        # The last block begins early to be as high as the others: do not add its first rows twice.
+        # The last block starts early to match the others' height: do not add its first rows twice.
         part = part * (start + jnp.arange(height) >= i * height).astype(part.dtype)[None]
         product = jnp.einsum("iv,id->vd", part, x, preferred_element_type=total.dtype)
         old = jax.lax.dynamic_slice_in_dim(total, start, height)

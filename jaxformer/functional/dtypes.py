@@ -1,4 +1,4 @@
-"""Dtypes that results are computed in."""
+"""Dtypes for computing results."""
 
 import jax
 import jax.numpy as jnp
@@ -7,10 +7,10 @@ __all__ = ["at_least"]
 
 
 def at_least(dtype: jax.typing.DTypeLike, least: jax.typing.DTypeLike) -> jnp.dtype:
-    """Promotes a dtype to one that holds all of its values and those of `least`.
+    """Promotes a dtype to one that also holds all values of `least`.
 
-    It is `jnp.promote_types` by the usual rules, under `jax.numpy_dtype_promotion("strict")` too:
-    what is widened on purpose is no implicit promotion.
+    `jnp.promote_types` by the standard rules, even under `jax.numpy_dtype_promotion("strict")`:
+    this promotion is explicit.
 
     Args:
         dtype: dtype of an array.

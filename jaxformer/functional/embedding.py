@@ -1,4 +1,4 @@
-"""Token embeddings, and logits of hidden states against the same table."""
+"""Token embeddings, and logits from hidden states by the same table."""
 
 import jax
 import jax.numpy as jnp
@@ -22,12 +22,11 @@ def embed(table: jax.Array, tokens: jax.Array) -> jax.Array:
         tokens: integer `[...]`, each in 0 .. V-1.
 
     Returns:
-        float `[..., D]`. A token out of range, where it cannot be raised because its value is
-        traced, gives a row of NaN rather than another token's row.
+        float `[..., D]`. A traced token out of range cannot raise an error and gives a row of NaN.
 
     Raises:
         ShapeError: the table is not float `[V, D]`, or tokens are not integers.
-        DataError: a token whose value is known is out of range.
+        DataError: a known token is out of range.
 
     Example:
         >>> embed(jnp.eye(3), jnp.array([2, 0])).tolist()
@@ -46,17 +45,17 @@ def embed(table: jax.Array, tokens: jax.Array) -> jax.Array:
 def check_known_tokens(
     name: str, tokens: Array, vocab_size: int, lengths: Array | None = None
 ) -> None:
-    """Checks that tokens are in a vocabulary, where their values are known.
+    """Checks that known tokens are in the vocabulary.
 
     Args:
         name: name of the argument, for the message.
         tokens: integer `[...]`, or `[B, T]` with lengths.
         vocab_size: V.
-        lengths: int `[B]`, number of real tokens at the start of each row; the others may be
-            anything. None = all are real.
+        lengths: int `[B]`, number of real tokens at the start of each row; the others are ignored.
+            None = all are real.
 
     Raises:
-        DataError: one is not; the message has the first, and where it is.
+        DataError: one is not; the message names the first and its index.
 
     Example:
         >>> check_known_tokens("tokens", jnp.array([[1, 2], [0, 9]]), 3, jnp.array([2, 1]))
@@ -79,7 +78,7 @@ def check_known_tokens(
 
 
 def table_rows(table: jax.Array, tokens: jax.Array) -> jax.Array:
-    """Rows of an embedding table, by token; NaN for a token out of range, known or traced.
+    """Rows of an embedding table by token; NaN for a token out of range, known or traced.
 
     Args:
         table: float `[V, D]`.
@@ -92,8 +91,8 @@ def table_rows(table: jax.Array, tokens: jax.Array) -> jax.Array:
         ShapeError: tokens are not integers.
     """
     check_dtype("tokens", tokens, "integer")
-    # Negative indices count from the end in JAX: send them where "fill" catches them. At least
-    # int32, because V may not fit in the tokens' own dtype.
+    # Negative indices count from the end in JAX, so move them to V, where "fill" catches them. At
+    # least int32, because V may not fit the tokens' dtype.
     tokens = tokens.astype(at_least(tokens.dtype, jnp.int32))
     index = jnp.where(tokens < 0, table.shape[0], tokens)
     return jnp.asarray(table).at[index].get(mode="fill", fill_value=jnp.nan)
@@ -103,7 +102,7 @@ def unembed(
     table: jax.Array, x: jax.Array, bias: jax.Array | None = None,
     *, scale: float | None = None, softcap: float | None = None,
 ) -> jax.Array:  # fmt: skip
-    """Logits: products of hidden states and every row of an embedding table.
+    """Logits: dot products of hidden states with every row of an embedding table.
 
     Args:
         table: float `[V, D]`.
@@ -116,7 +115,7 @@ def unembed(
         float32 (float64 for float64) logits `[..., V]`.
 
     Raises:
-        ShapeError: the widths do not match, or an array is not of floats.
+        ShapeError: the widths do not match, or an array is not floating.
         ConfigError: scale or softcap is not positive and finite.
 
     References:

@@ -75,16 +75,14 @@ _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def activation_function(name: str) -> Callable[[jax.Array], jax.Array]:
-    """Activation function of a name: "relu", "relu2", "gelu", "gelu_tanh" or "silu".
-
-    "relu2" is the square of "relu".
+    """Activation function by name: "relu", "relu2" (its square), "gelu", "gelu_tanh" or "silu".
 
     Raises:
         ConfigError: the name is unknown.
 
     References:
-        So et al., "Primer: Searching for Efficient Transformers for Language Modeling", 2021, for
-        "relu2".
+        So et al., "Primer: Searching for Efficient Transformers for Language Modeling", 2021
+        ("relu2").
 
     Example:
         >>> activation_function("relu")(-1.0).item()

@@ -1,4 +1,4 @@
-"""The linear layer that every projection uses."""
+"""The linear layer behind every projection."""
 
 from collections.abc import Callable
 
@@ -23,13 +23,13 @@ def linear(
         x: float `[..., D]`.
         kernel: float `[D, F]`, or a `LowRankKernel` of that shape.
         bias: float `[F]`.
-        name: what the caller calls the kernel, for messages.
+        name: the caller's name for the kernel, for messages.
 
     Returns:
         float `[..., F]`, in the dtype of x.
 
     Raises:
-        ShapeError: the widths do not match, or an array is not of floats.
+        ShapeError: the widths do not match, or an array is not floating.
 
     Example:
         >>> linear(jnp.ones((2, 3)), jnp.ones((3, 5)), jnp.ones(5)).tolist()[0]
@@ -48,11 +48,11 @@ def linear(
 
 
 def on_rows(product: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
-    """Computes a product over the last axis as one 2-D product, where that is faster.
+    """Computes a product over the last axis as one 2-D product, if that is faster.
 
-    XLA's CPU backend is slower on more axes, mostly in the gradients. Where jit splits the program
-    over a mesh, the axes are left as they are: tokens that are split by row and by position cannot
-    be one axis without being gathered first.
+    XLA's CPU backend is slower with more axes, mostly in the gradients. If jit splits the program
+    over a mesh, the axes stay as they are: tokens split by row and by position would have to be
+    gathered before they can be one axis.
 
     Args:
         product: maps `[..., D]` to `[..., F]`.
@@ -78,17 +78,17 @@ def check_linear(
     """Checks the parameters of a linear layer.
 
     Args:
-        name: what the caller calls the kernel, for messages.
+        name: the caller's name for the kernel, for messages.
         width: D, of the input.
         kernel: float `[D, F]`, or a `LowRankKernel` of that shape.
         bias: float `[F]` or None.
-        output: what F must be; None = anything.
+        output: required F; None = any.
 
     Returns:
         F.
 
     Raises:
-        ShapeError: a width does not match, or an array is not of floats.
+        ShapeError: a width does not match, or an array is not floating.
 
     Example:
         >>> check_linear("kernel", 3, jnp.ones((3, 5)), None)

@@ -1,4 +1,4 @@
-"""Cross-entropy over a vocabulary, as sums rather than means."""
+"""Cross-entropy over a vocabulary, as sums instead of means."""
 
 import dataclasses
 from typing import Any
@@ -18,7 +18,7 @@ __all__ = ["LossTerms", "cross_entropy", "label_losses", "read_labels", "read_te
 
 @dataclasses.dataclass(frozen=True)
 class LossTerms:
-    """Options of the cross-entropy loss; hashable, so that they can be a static argument."""
+    """Options of the cross-entropy loss; hashable, for use as a static argument."""
 
     label_smoothing: float
     z_loss: float
@@ -29,29 +29,29 @@ def cross_entropy(
     logits: jax.Array, labels: Array,
     *, label_smoothing: float = 0.0, ignore_label: int | None = -1, z_loss: float = 0.0,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
-    r"""Cross-entropy loss of labels, as (sum, weight), in nats.
+    r"""Cross-entropy loss as (sum, weight), in nats.
 
     With $Z = \sum_v e^{\mathrm{logits}_v}$ and smoothing $s$, each label adds
     $(1 - s)(\log Z - \mathrm{logits}_{label}) + s (\log Z - \mathrm{mean}_v
     \mathrm{logits}_v) + z (\log Z)^2$.
 
-    Sums, not means, so that losses of shards, micro-batches and batches with padding add up
-    exactly: divide the summed loss by the summed weight once, at the end.
+    The results are sums, not means, so losses of shards, micro-batches and padded batches add up
+    exactly. Divide the summed loss by the summed weight once, at the end.
 
     Args:
         logits: float `[..., V]`; the loss is computed in float32 (float64 for float64).
         labels: integer `[...]`, each in 0 .. V-1 or `ignore_label`.
         label_smoothing: share of the target spread evenly over the vocabulary, in [0, 1).
-        ignore_label: label that adds neither loss nor weight; None when there is none.
+        ignore_label: label that adds neither loss nor weight; None = no such label.
         z_loss: weight of $(\log Z)^2$, which keeps logits from drifting.
 
     Returns:
-        (loss_sum, weight_sum): two scalars; weight_sum is the number of labels counted. A label
-        out of range, where it cannot be raised because its value is traced, makes the sum NaN.
+        (loss_sum, weight_sum): two scalars; weight_sum is the number of labels counted. A traced
+        label out of range cannot raise an error and makes the sum NaN.
 
     Raises:
         ShapeError: the shapes or dtypes do not fit.
-        ConfigError: an option is impossible.
+        ConfigError: an option is invalid.
         DataError: a label whose value is known (NumPy) is out of range.
 
     References:
@@ -71,14 +71,14 @@ def cross_entropy(
         raise ShapeError(f"logits [..., V] must have a positive V, got shape {logits.shape}")
     labels, counted = read_labels(labels, "logits [..., V]", logits, vocab_size, ignore_label)
     wide = logits.astype(at_least(logits.dtype, jnp.float32))
-    # Logits that are not counted may be NaN, and so would their gradient be: 0 * NaN.
+    # Ignored logits may be NaN, and their gradient, 0 * NaN, would be NaN too.
     wide = jnp.where(counted[..., None], wide, 0)
     losses = label_losses(terms, wide, labels, counted)
     return losses.sum(), counted.sum(dtype=jnp.int32).astype(losses.dtype)
 
 
 def read_terms(label_smoothing: float, z_loss: float, softcap: float | None = None) -> LossTerms:
-    """Checks the options of a loss; ConfigError where one is impossible."""
+    """Checks the options of a loss; raises ConfigError if one is invalid."""
     terms = LossTerms(
         label_smoothing=static_number("label_smoothing", label_smoothing),
         z_loss=static_number("z_loss", z_loss),
@@ -94,7 +94,7 @@ def read_terms(label_smoothing: float, z_loss: float, softcap: float | None = No
 def read_labels(
     labels: Array, tokens: str, array: jax.Array, vocab_size: int, ignore_label: int | None
 ) -> tuple[jax.Array, jax.Array]:
-    """Checks the labels of an array of tokens; returns them, and a mask of those that count."""
+    """Checks labels; returns them, and a mask of the labels that count."""
     if ignore_label is not None and not is_int(ignore_label, -(2**31), 2**31 - 1):
         raise ConfigError(f"ignore_label must be an int32 or None, got {ignore_label!r}")
     known = None if isinstance(labels, jax.Array) else labels
@@ -107,7 +107,7 @@ def read_labels(
         )
     if known is not None:
         _check_labels(np.asarray(known), vocab_size, ignore_label)
-    # Wide enough for -1 and V, which a label's own dtype may not hold.
+    # Wide enough for -1 and V, which the labels' dtype may not hold.
     if labels.dtype == jnp.uint32:
         labels = jnp.minimum(labels, jnp.uint32(2**31 - 1))
     labels = labels.astype(at_least(labels.dtype, jnp.int32))
@@ -118,12 +118,12 @@ def read_labels(
 def label_losses(
     terms: LossTerms, logits: jax.Array, labels: jax.Array, counted: jax.Array
 ) -> jax.Array:
-    """Loss of each label `[...]`, 0 where it is not counted, from finite logits `[..., V]`."""
+    """Loss of each label `[...]` from finite logits `[..., V]`; 0 for ignored labels."""
     if terms.softcap is not None:
         logits = terms.softcap * jnp.tanh(logits / terms.softcap)
     log_normalizer = _log_normalizer(logits)
-    # A label out of range makes the loss NaN: as an index it would be clipped, or count from the
-    # end, and give a loss that is finite and wrong.
+    # A label out of range makes the loss NaN. Used as an index, it would be clipped or count from
+    # the end, and give a finite but wrong loss.
     valid = (labels >= 0) & (labels < logits.shape[-1])
     target = _take_label(logits, jnp.where(valid, labels, 0))
     loss = log_normalizer - jnp.where(valid, target, jnp.nan)
@@ -135,8 +135,8 @@ def label_losses(
     return jnp.where(counted, loss, 0)
 
 
-# Both derivatives are written out so that the gradient by the logits is one pass over them, which
-# can be made in their place: JAX's own would keep the exponentials and scatter into zeros.
+# With both derivatives written out, the gradient is one pass over the logits and can reuse their
+# memory. JAX's own would keep the exponentials and scatter into zeros.
 @jax.custom_jvp
 def _log_normalizer(logits: jax.Array) -> jax.Array:
     return jax.nn.logsumexp(logits, axis=-1)

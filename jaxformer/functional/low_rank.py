@@ -1,4 +1,4 @@
-"""Kernels with a correction of low rank beside them, which can be trained alone (LoRA)."""
+"""Kernels with a low-rank correction that can be trained alone (LoRA)."""
 
 import dataclasses
 
@@ -16,18 +16,18 @@ __all__ = ["Kernel", "LowRankKernel", "checked_base", "matmul"]
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class LowRankKernel:
-    r"""A kernel and a correction of low rank: $W + s A B$, of base $W$, down $A$ and up $B$.
+    r"""A kernel with a low-rank correction: $W + s A B$, with base $W$, down $A$ and up $B$.
 
-    Every function of this package that takes a kernel takes this in its place. Where only down and
-    up are differentiated, no gradient of the base is computed. What knows nothing of it, such as
-    Flax's Dense in a block of one's own, takes it as the merged array. A pytree, whose leaves may
-    have leading axes, such as that of the layers of a stack; not checked before it is used.
+    Every function of this package that takes a kernel also accepts this class. If only down and up
+    are differentiated, no gradient of the base is computed. Code that does not know the class, such
+    as Flax's Dense in your own block, converts it to the merged array. It is a pytree; its leaves
+    may have leading axes, as in a stack of layers. Shapes are checked on use, not on construction.
 
     Args:
         base: float `[..., D, F]`.
         down: float `[..., D, R]`.
-        up: float `[..., R, F]`; with zeros, the kernel is the base.
-        scale: s; in LoRA alpha / R.
+        up: float `[..., R, F]`; if zero, the kernel equals the base.
+        scale: s; alpha / R in LoRA.
 
     References:
         Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021.
@@ -38,8 +38,8 @@ class LowRankKernel:
         [[3.0, 2.0, 2.0], [2.0, 3.0, 2.0], [2.0, 2.0, 3.0]]
     """
 
-    # The base is the first leaf: Flax compares the first leaf of what is in place of a parameter
-    # with the shape that its module declares.
+    # The base is the first leaf, because Flax compares the first leaf of a parameter with the shape
+    # that its module declares.
     base: jax.Array
     down: jax.Array
     up: jax.Array
@@ -61,7 +61,7 @@ class LowRankKernel:
         return self.base.dtype
 
     def __jax_array__(self) -> jax.Array:
-        """The merged kernel, for functions that make arrays of their arguments."""
+        """The merged kernel, for functions that convert their arguments to arrays."""
         return self.merge()
 
     def merge(self) -> jax.Array:
@@ -70,7 +70,7 @@ class LowRankKernel:
         The correction is computed in float32 or better, at full precision.
 
         Raises:
-            ShapeError: the three do not fit together.
+            ShapeError: the shapes do not fit together.
         """
         checked_base("kernel", self)
         wide = at_least(self.base.dtype, jnp.float32)
@@ -84,18 +84,18 @@ Kernel = jax.Array | LowRankKernel
 
 
 def checked_base(name: str, kernel: Kernel) -> jax.Array:
-    """The array that says a kernel's shape and dtype, after a check of the matrices beside it.
+    """Checks a `LowRankKernel` and returns its base, which has the kernel's shape and dtype.
 
     Args:
-        name: what the caller calls the kernel, for messages.
-        kernel: of any leading axes; what is no `LowRankKernel` is returned as it is, unchecked.
+        name: the caller's name for the kernel, for messages.
+        kernel: with any leading axes; anything but a `LowRankKernel` is returned unchecked.
 
     Returns:
-        The base of a `LowRankKernel`.
+        The base of a `LowRankKernel`, or the kernel itself.
 
     Raises:
-        ShapeError: a shape does not match, or an array is not of floats.
-        ConfigError: the scale is no number.
+        ShapeError: a shape does not match, or an array is not floating.
+        ConfigError: the scale is not a number.
 
     Example:
         >>> checked_base("kernel", LowRankKernel(jnp.eye(3), jnp.eye(3), jnp.eye(3), 1.0)).shape
@@ -111,7 +111,7 @@ def checked_base(name: str, kernel: Kernel) -> jax.Array:
     for part, expected in (("down", (*leading, width, rank)), ("up", (*leading, rank, output))):
         if getattr(kernel, part).shape != expected:
             raise ShapeError(
-                f"{name}.{part} must be {list(expected)} beside a base {list(kernel.shape)}, got "
+                f"{name}.{part} must be {list(expected)} for a base {list(kernel.shape)}, got "
                 f"shape {getattr(kernel, part).shape}"
             )
     static_number(f"{name}.scale", kernel.scale)
@@ -123,13 +123,13 @@ def matmul(
 ) -> jax.Array:
     """Product with a kernel, in the dtype of x.
 
-    With a `LowRankKernel`, `x @ base + scale * (x @ down) @ up`: in this order the kernel as a
-    whole is never made, nor a gradient of its shape.
+    With a `LowRankKernel`, computes `x @ base + scale * (x @ down) @ up`. This order never builds
+    the merged kernel, nor a gradient of its shape.
 
     Args:
         x: float `[..., D]`.
         kernel: float `[D, F]`.
-        precision: of the products; that of the backend when not given.
+        precision: precision of the products; the backend's default when not given.
 
     Returns:
         float `[..., F]`.

@@ -1,8 +1,8 @@
-"""Boolean attention masks, True = attend, and how they combine.
+"""Boolean attention masks (True = attend) and their combination.
 
 A mask is `[T, S]`, or has the rank of the attention weights, `[..., N, T, S]`, with size 1 where
-it does not vary; either can be passed to `dot_product_attention` as it is. Under `jax.export` the
-numbers of queries and keys may be symbolic.
+it does not vary. Pass either to `dot_product_attention`. Under `jax.export`, T and S may be
+symbolic.
 """
 
 import functools
@@ -36,7 +36,7 @@ def relative_positions(num_queries: int, num_keys: int, query_offset: Offset) ->
         int32 `[T, S]`, or `[..., 1, T, S]` for an array offset.
 
     Raises:
-        ShapeError: a negative length, or an offset that is not of integers.
+        ShapeError: a length is negative, or an offset is not an integer.
 
     Example:
         >>> relative_positions(2, 3, 0).tolist()
@@ -54,18 +54,18 @@ def relative_positions(num_queries: int, num_keys: int, query_offset: Offset) ->
 
 
 def read_offset(name: str, value: Any, largest: int) -> int | jax.Array:
-    """Checks a query offset, and its range where the value is known.
+    """Checks a query offset, and its range if known.
 
     Args:
         name: name of the argument, for the message.
         value: int, integer array, or difference of symbolic sizes.
-        largest: it may be between minus this and this, so that int32 positions do not wrap.
+        largest: bound on the absolute value, so that int32 positions do not wrap.
 
     Returns:
-        An int as such, so that blocks can be skipped by it, or an int32 array.
+        An int for an int (it lets blocks be skipped), or an int32 array.
 
     Raises:
-        ShapeError: it is something else, or too large.
+        ShapeError: value is not an integer, or too large.
 
     Example:
         >>> read_offset("query_offset", np.int64(3), 100)
@@ -78,7 +78,7 @@ def read_offset(name: str, value: Any, largest: int) -> int | jax.Array:
 
 
 def causal(num_queries: int, num_keys: int, query_offset: Offset = 0) -> jax.Array:
-    """Causal mask: query i, at position `query_offset + i`, attends to the keys at or before it.
+    """Causal mask: query i, at position `query_offset + i`, attends to keys at or before it.
 
     Args:
         num_queries: T.
@@ -100,7 +100,7 @@ def window(
     num_queries: int, num_keys: int, size: int | tuple[int | None, int | None],
     query_offset: Offset = 0,
 ) -> jax.Array:  # fmt: skip
-    """Sliding-window mask: keys at most `left` before and `right` after the query's position.
+    """Sliding-window mask: keys up to `left` before and `right` after the query's position.
 
     Args:
         num_queries: T.
@@ -112,7 +112,7 @@ def window(
         bool `[T, S]`, or `[..., 1, T, S]` for an array offset.
 
     Raises:
-        ShapeError: size is not one or two integers of at least 0.
+        ShapeError: size is not an int or a pair, or is negative.
 
     Example:
         >>> window(3, 3, (1, 0)).astype(int).tolist()
@@ -129,17 +129,17 @@ def window(
 
 
 def window_sides(name: str, size: object) -> tuple[int | None, int | None]:
-    """Checks a window size: None, an int, or a pair of int or None, none of them negative.
+    """Checks a window size: None, an int, or a pair of them, none negative.
 
     Args:
         name: name of the argument, for the message.
-        size: the size as a caller gives it.
+        size: the size as the caller passes it.
 
     Returns:
         (left, right), None = unbounded on that side.
 
     Raises:
-        ShapeError: it is something else.
+        ShapeError: size is anything else.
 
     Example:
         >>> window_sides("local_window_size", 4)
@@ -166,8 +166,8 @@ def padding(lengths: Offset, num_keys: int) -> jax.Array:
         bool `[..., 1, 1, S]`.
 
     Raises:
-        ShapeError: lengths are not integers; or one whose value is known (an int, a list or NumPy)
-            is not in 0 .. S.
+        ShapeError: lengths are not integers, or a known one (an int, a list or NumPy) is not in 0
+            .. S.
 
     Example:
         >>> padding(jnp.array([1, 3]), 3).astype(int)[:, 0, 0].tolist()
@@ -181,7 +181,7 @@ def padding(lengths: Offset, num_keys: int) -> jax.Array:
 
 
 def first_keys(lengths: Offset, num_keys: int) -> jax.Array:
-    """Padding mask of lengths of any value, also negative, as counted from the start of a block.
+    """Padding mask for lengths counted from the start of a block, which may be negative.
 
     Args:
         lengths: int, or integer array `[...]`.
@@ -201,17 +201,17 @@ def first_keys(lengths: Offset, num_keys: int) -> jax.Array:
 
 
 def segments(query_ids: Array, key_value_ids: Array) -> jax.Array:
-    """Segment mask: a query attends to the keys of its own segment, such as a packed document.
+    """Segment mask: a query attends to keys of its own segment, such as a packed document.
 
     Args:
         query_ids: integer `[..., T]`.
-        key_value_ids: integer `[..., S]`, the same leading axes.
+        key_value_ids: integer `[..., S]`, with the same leading axes.
 
     Returns:
         bool `[..., 1, T, S]`.
 
     Raises:
-        ShapeError: the leading axes differ, or an array is not of integers.
+        ShapeError: the leading axes differ, or an array is not integer.
 
     Example:
         >>> ids = jnp.array([7, 7, 8])
@@ -242,10 +242,10 @@ def combine(*masks: Array | None) -> jax.Array | None:
             skipped.
 
     Returns:
-        bool array that all masks broadcast to; None when there is no mask.
+        bool, of the shape that all masks broadcast to; None if there is no mask.
 
     Raises:
-        ShapeError: a mask is not bool, or two have axes that do not broadcast.
+        ShapeError: a mask is not bool, or the shapes do not broadcast.
 
     Example:
         >>> combine(causal(2, 2), padding(jnp.array([1, 2]), 2)).shape

@@ -1,4 +1,4 @@
-"""The sparse mixture of experts: feed-forward networks of which each token takes a few."""
+"""Sparse mixture of experts: each token is routed to a few of many feed-forward networks."""
 
 import functools
 import math
@@ -22,7 +22,7 @@ __all__ = ["ExpertsOutput", "ExpertsParams", "mixture_of_experts"]
 
 
 class ExpertsParams(NamedTuple):
-    """Parameters of `mixture_of_experts`; gated experts, as SwiGLU, where there is a gate_kernel.
+    """Parameters of `mixture_of_experts`; with a gate_kernel, experts are gated, as in SwiGLU.
 
     Each kernel may be a `LowRankKernel` of its shape.
 
@@ -48,12 +48,12 @@ class ExpertsParams(NamedTuple):
 
 
 class ExpertsOutput(NamedTuple):
-    """Result of `mixture_of_experts`; the statistics are of real tokens, in float32 or better.
+    """Result of `mixture_of_experts`; statistics cover real tokens only, in float32 or better.
 
     Args:
         output: float `[..., D]`, in the dtype of x.
-        load_balancing_loss: float `[]`. With k experts per token, it is k where tokens are spread
-            evenly, and E where all choose the same k experts, with all probability on them.
+        load_balancing_loss: float `[]`. With k experts per token, it is k if tokens are spread
+            evenly, and E if all tokens choose the same k experts with all their probability.
         router_z_loss: float `[]`, the mean of `logsumexp(router logits)^2`.
         expert_load: float `[E]`, the share of tokens that chose each expert; its sum is k.
     """
@@ -69,30 +69,30 @@ def mixture_of_experts(
     *, num_experts_per_token: int, activation: str = "silu", normalize_weights: bool = True,
     mask: Array | None = None,
 ) -> ExpertsOutput:  # fmt: skip
-    r"""Sparse mixture of experts: each token takes the k experts that its router prefers.
+    r"""Sparse mixture of experts: the router sends each token to k experts.
 
-    With $p = \mathrm{softmax}(x W_{router} + b_{router})$ over all E experts and the set $K$ of
-    the k largest of them, of equal ones those of lowest index, it computes
+    With $p = \mathrm{softmax}(x W_{router} + b_{router})$ over all E experts and $K$ the set of the
+    k most probable (ties go to the lower index), it computes
     $\sum_{e \in K} w_e \, \mathrm{expert}_e(x)$. The weights $w_e$ are $p_e / \sum_{i \in K} p_i$
-    as in Mixtral, or, unnormalized, the $p_e$ themselves as in Switch Transformers. A softmax over
-    the k chosen logits alone, as in gpt-oss, is the same as normalized weights. An expert is
-    `feed_forward`, or `gated_feed_forward` where there is a gate kernel.
+    as in Mixtral, or, unnormalized, $p_e$ as in Switch Transformers. A softmax over only the k
+    chosen logits, as in gpt-oss, equals the normalized weights. An expert is `feed_forward`, or
+    `gated_feed_forward` if there is a gate kernel.
 
     Router, softmax and weighted sum are computed in float32 or better, the router at full
-    precision on every backend, since a rounded logit is another choice of experts. No token is
-    ever dropped. What an expert computes for tokens that did not choose it reaches neither the
-    output nor a gradient, NaN included.
+    precision on every backend, because rounding a logit can change the choice of experts. No token
+    is ever dropped. What an expert computes for tokens that did not choose it affects neither the
+    output nor a gradient, even if it is NaN.
 
-    Every expert is computed for every token, one expert after the other, and the backward pass
-    computes it again, so that memory holds the activations of one expert. Where tokens have fewer
-    choices in all than there are experts, as in decoding, only the chosen experts are computed:
-    k of E kernels are read for a token.
+    Every expert is computed for every token, one expert after the other. The backward pass
+    recomputes them, so memory holds the activations of only one expert. If there are fewer choices
+    in total than experts, as in decoding, only the chosen experts are computed.
 
-    The auxiliary losses are statistics of the real tokens of this call: with several devices or
-    micro-batches, of those of one, as in published implementations. `load_balancing_loss` is
-    $E \sum_e f_e P_e$, of the share $f_e$ of tokens that chose an expert and its mean probability
-    $P_e$; no mean over tokens, so it cannot be put together from those of two batches. Each layer
-    has its own, as in the papers, where Hugging Face's `transformers` pools $f$ and $P$ of all.
+    The auxiliary losses are statistics of the real tokens of this call. With several devices or
+    micro-batches they cover one of them, as in published implementations. `load_balancing_loss` is
+    $E \sum_e f_e P_e$, where $f_e$ is the share of tokens that chose expert e and $P_e$ its mean
+    probability. It is not a mean over tokens, so the losses of two batches cannot be combined.
+    Each layer has its own loss, as in the papers; Hugging Face's `transformers` pools $f$ and $P$
+    over all layers.
 
     Args:
         params: router and experts.
@@ -100,17 +100,17 @@ def mixture_of_experts(
         num_experts_per_token: k, in 1 .. E.
         activation: "relu", "relu2" (its square), "gelu" (with the error function), "gelu_tanh"
             or "silu".
-        normalize_weights: whether the weights of a token's k experts are scaled to sum to 1. With
-            k = 1 that weight is always 1, through which the router learns nothing.
-        mask: bool `[...]`, True = a real token, which counts in the losses and the load; all are
-            where it is None. It does not change the output.
+        normalize_weights: whether to scale the weights of a token's k experts to sum to 1. With
+            k = 1 that weight is always 1, so the router gets no gradient from the output.
+        mask: bool `[...]`, True = real token, which counts in the losses and the load; None = all.
+            It does not change the output.
 
     Returns:
-        The output with the auxiliary losses; without a real token they are 0.
+        The output with the auxiliary losses, which are 0 if there is no real token.
 
     Raises:
         ShapeError: the shapes or dtypes do not fit.
-        ConfigError: an option is impossible.
+        ConfigError: an option is invalid.
 
     References:
         Shazeer et al., "Outrageously Large Neural Networks", 2017; Jiang et al., "Mixtral of
@@ -143,7 +143,7 @@ def mixture_of_experts(
 
     routing = _route(params, x, int(num_experts_per_token), normalize)
     num_tokens = math.prod(x.shape[:-1])
-    # Each step of a scan reads the kernels of one expert, so the fewer steps are the faster.
+    # Each scan step reads the kernels of one expert, so fewer steps are faster.
     few = not is_symbolic(num_tokens) and num_tokens * num_experts_per_token < num_experts
     compute = _chosen_experts if few else _all_experts
     output = compute(params, x, routing, activate).astype(x.dtype)
@@ -154,7 +154,7 @@ _Activation = Callable[[jax.Array], jax.Array]
 
 
 class _Experts(NamedTuple):
-    """The parameters of all experts, or without their first axis those of one."""
+    """Parameters of all experts, or, without the first axis, of one."""
 
     up_kernel: Kernel
     up_bias: jax.Array | None
@@ -182,7 +182,7 @@ def _route(params: ExpertsParams, x: jax.Array, num_chosen: int, normalize: bool
     logits = on_rows(lambda rows: matmul(rows, kernel, precision=precision), x.astype(dtype))
     if params.router_bias is not None:
         logits = logits + jnp.broadcast_to(params.router_bias.astype(dtype), logits.shape)
-    # Of logits, since probabilities far below the largest are all rounded to 0.
+    # Ranks logits: probabilities far below the largest all round to 0.
     largest, experts = jax.lax.top_k(logits, num_chosen)
     if normalize:
         return _Routing(logits, experts, jax.nn.softmax(largest, axis=-1))
@@ -196,7 +196,7 @@ def _all_experts(
     """Weighted sum `[..., D]` of all experts, in a scan over them."""
 
     # Without remat the scan would keep the activations of every expert for the backward pass. XLA
-    # merges nothing across the iterations of a scan, so that needs no barriers against CSE.
+    # merges nothing across scan iterations, so no barriers against CSE are needed.
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def contribution(x: jax.Array, index: jax.Array, own: _Experts) -> jax.Array:
         slots = routing.experts == index  # [..., k]
@@ -219,8 +219,8 @@ def _chosen_experts(
 ) -> jax.Array:
     """The same, in a scan over the choices of all tokens.
 
-    Kernels are sliced one by one: gathering those of all choices into one array, for one product,
-    is slower than computing all experts (measured on a CPU).
+    Kernels are sliced one by one. Gathering those of all choices into one array is slower than
+    computing all experts (measured on a CPU).
     """
     experts = _experts(params)
 
@@ -241,9 +241,9 @@ def _chosen_experts(
 def _apply_expert(
     own: _Experts, x: jax.Array, chosen: jax.Array, activate: _Activation
 ) -> jax.Array:
-    """One expert's output `[..., D]`, 0 where its bool `[..., 1]` chosen is False."""
+    """Output of one expert `[..., D]`, 0 where chosen, bool `[..., 1]`, is False."""
 
-    # A product of zeros with an expert's NaN is NaN in the gradient, so it is cut after each.
+    # In the gradient, 0 times an expert's NaN would be NaN, so zero it after each product.
     def cut(array: jax.Array) -> jax.Array:
         return jnp.where(chosen, array, 0)
 
@@ -259,7 +259,7 @@ def _apply_expert(
 def _statistics(
     routing: _Routing, mask: jax.Array | None
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Load balancing loss, router z-loss and load of the experts, of the real tokens."""
+    """Load balancing loss, router z-loss and expert load over the real tokens."""
     logits = routing.logits
     real = jnp.ones(logits.shape[:-1], bool) if mask is None else mask
     num_experts, dtype = logits.shape[-1], logits.dtype

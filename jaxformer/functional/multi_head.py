@@ -49,23 +49,23 @@ _NOT_FOR_WEIGHTS = ("dropout_rate", "dropout_rng", "implementation")
 
 
 class MultiHeadParams(NamedTuple):
-    """Parameters of `multi_head_attention`; the heads lie side by side, `(n h)`.
+    """Parameters of `multi_head_attention`; heads are concatenated, `(n h)`.
 
     Each kernel may be a `LowRankKernel` of its shape.
 
     Args:
         query_kernel: float `[D, N*H]`.
-        key_kernel: float `[D, K*H]`; D may be another width for cross-attention.
+        key_kernel: float `[D, K*H]`; D may differ for cross-attention.
         value_kernel: float `[D, K*Hv]`.
         output_kernel: float `[N*Hv, D]`.
         query_bias: float `[N*H]` or None.
         key_bias: float `[K*H]` or None.
         value_bias: float `[K*Hv]` or None.
         output_bias: float `[D]` or None.
-        query_norm_scale: float `[H]`, of an RMS norm over each query head; `[N*H]`, of one over all
+        query_norm_scale: float `[H]` for an RMS norm over each query head, `[N*H]` for one over all
             heads at once; None = no norm.
-        key_norm_scale: float `[H]` or `[K*H]`, likewise of the keys.
-        sinks: float `[N]`, a score of each head that takes part in the softmax and has no value;
+        key_norm_scale: float `[H]` or `[K*H]`, likewise for the keys.
+        sinks: float `[N]`, one extra score per head that enters the softmax but has no value;
             None = no sinks.
     """
 
@@ -87,9 +87,8 @@ class MultiHeadOutput(NamedTuple):
 
     Args:
         output: float `[..., T, D]`.
-        cache: the cache with the new tokens, when one was given.
-        weights: float32 (float64 for float64) `[..., N, T, S]`, before dropout, when they were
-            asked for.
+        cache: the cache with the new tokens, if one was given.
+        weights: float32 (float64 for float64) `[..., N, T, S]`, before dropout, if requested.
     """
 
     output: jax.Array
@@ -118,48 +117,46 @@ def multi_head_attention(
 ) -> MultiHeadOutput:
     """Projects to heads, attends in each, and projects the merged heads back.
 
-    Queries and keys are normalized where there are scales for it, then rotated where there are
-    tables or a function for it.
+    Queries and keys are normalized if params has scales, then rotated if rotary is given.
 
     Args:
-        params: the four projections, and the scales of the norms.
+        params: the four projections, and optional norm scales and sinks.
         query_inputs: float `[..., T, D]`.
         key_value_inputs: float `[..., S, D]`; query_inputs when not given (self-attention).
-        bias: added to the scores, as in `dot_product_attention`; with a `KVCache`, S is its
-            capacity, with a `WindowCache` its slots and the new tokens, W + T.
+        bias: added to the scores, as in `dot_product_attention`. With a `KVCache`, S is its
+            capacity; with a `WindowCache`, S is W + T, its slots plus the new tokens.
         mask: bool, True = attend, likewise.
         num_heads: N.
         num_kv_heads: K; N when not given.
-        norm_eps: added to the mean square of a head by its norm.
-        rotary: (cos, sin) tables `[T, H/2]` or `[..., T, H/2]` for queries and keys alike, or a
-            function from query `[..., T, N, H]` and key `[..., T, K, H]` to both, rotated
+        norm_eps: epsilon of the query and key norms, added to the mean square.
+        rotary: (cos, sin) tables `[T, H/2]` or `[..., T, H/2]` for both queries and keys, or a
+            function that maps query `[..., T, N, H]` and key `[..., T, K, H]` to both, rotated
             (self-attention only).
-        rotary_layout: of the tables: "half" or "interleaved", as in `apply_rotary`.
-        cache: earlier keys and values of this layer. The new ones are appended. With is_causal,
-            queries attend to the cached tokens up to their own; without, to all of them, and a
-            mask must be given (self-attention on `[B, T, D]`). A `WindowCache` needs a
-            local_window_size whose left side is its own.
-        num_tokens: int `[B]`, with a cache: how many of the T inputs are real in each row, the
-            first ones; all when not given. Outputs of the others are those of a zero row.
-        cross_cache: keys and values of another sequence that `project_memory` made, in place of
+        rotary_layout: layout of the tables: "half" or "interleaved", as in `apply_rotary`.
+        cache: earlier keys and values of this layer; the new ones are appended. With is_causal,
+            each query attends to the cached tokens up to its own position. Without it, queries
+            attend to all of them and a mask is required (self-attention on `[B, T, D]`). A
+            `WindowCache` needs a local_window_size whose left side equals its window.
+        num_tokens: int `[B]`, only with a cache: how many of the T inputs of each row are real,
+            from the start; all when not given. For the others, attention gives 0.
+        cross_cache: keys and values of another sequence from `project_memory`, instead of
             key_value_inputs (cross-attention).
-        return_weights: whether to compute the attention weights as well; they need T x S memory.
-        attention_fn: what computes attention: a function with the signature of
-            `dot_product_attention`. It is called with query, key and value, and by name with
-            those of its other arguments that are not at their defaults; with sinks, also with
+        return_weights: whether to also compute the attention weights, which need T x S memory.
+        attention_fn: attention function with the signature of `dot_product_attention`. It is called
+            with query, key and value, plus any non-default arguments by name; with sinks, also with
             return_residual=True.
         **options: scale, is_causal, query_offset, query_seq_lengths, key_value_seq_lengths,
             local_window_size, query_segment_ids, key_value_segment_ids, softcap, dropout_rate,
-            dropout_rng and implementation, as in `dot_product_attention`. With a cache the
-            offset and the lengths are its own.
+            dropout_rng and implementation, as in `dot_product_attention`. A cache sets the
+            offset and the lengths itself.
 
     Returns:
-        The output, and the cache and weights where there are any.
+        The output, and the cache and weights if any.
 
     Raises:
-        ShapeError: an argument does not fit, or attention_fn returns another shape or dtype.
-        ConfigError: an option is impossible; attention_fn does not take the arguments of this call,
-            or the weights of one that is not `dot_product_attention` are asked for.
+        ShapeError: an argument does not fit, or attention_fn returns a wrong shape or dtype.
+        ConfigError: an option is invalid; attention_fn does not accept the arguments of this call;
+            or return_weights is set with an attention_fn other than `dot_product_attention`.
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017, section 3.2.2; Henry et al.,
@@ -178,7 +175,7 @@ def multi_head_attention(
     crosses = "key_value_inputs" if key_value_inputs is not None else ""
     crosses = "cross_cache" if cross_cache is not None else crosses
     if key_value_inputs is not None and cross_cache is not None:
-        raise ShapeError("cross_cache stands in place of key_value_inputs, got both; leave one out")
+        raise ShapeError("cross_cache replaces key_value_inputs, got both; leave one out")
     if rotary is not None and crosses:
         raise ShapeError(f"rotary tables are for self-attention, got {crosses} as well")
     if cache is None and num_tokens is not None:
@@ -230,7 +227,7 @@ def multi_head_attention(
     if return_weights:
         if attention_fn is not dot_product_attention:
             raise ConfigError(
-                "the attention weights of an own attention_fn are not known, got return_weights="
+                "the weights of a custom attention_fn are not known, got return_weights="
                 f"True and {function_name(attention_fn)}; leave return_weights out"
             )
         shown = {k: v for k, v in options.items() if k not in _NOT_FOR_WEIGHTS}
@@ -243,7 +240,7 @@ def multi_head_attention(
 
 
 def _shares_beside_sinks(sinks: jax.Array, residual: jax.Array) -> jax.Array:
-    """Share of the softmax that the keys have beside a sink: float `[..., T, N]`, like residual.
+    """Share of the softmax that goes to the keys, not the sink: float `[..., T, N]`, like residual.
 
     exp(residual) / (exp(residual) + exp(sink)), where residual is the log-sum-exp of the scores.
     """
@@ -255,7 +252,7 @@ def _shares_beside_sinks(sinks: jax.Array, residual: jax.Array) -> jax.Array:
 def _rotate(
     rotary: tuple[jax.Array, jax.Array] | Rotation, layout: str, query: jax.Array, key: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Rotates by tables, or by a user's function, of which shapes and dtypes are checked."""
+    """Rotates with tables or a user's function, whose result is checked."""
     if not callable(rotary):
         try:
             return apply_rotary(query, rotary, layout=layout), apply_rotary(
@@ -266,7 +263,7 @@ def _rotate(
     rotated = rotary(query, key)
     if not isinstance(rotated, tuple) or len(rotated) != 2:
         raise ShapeError(
-            f"a function as rotary must return (query, key), got {type(rotated).__name__}"
+            f"a rotary function must return (query, key), got {type(rotated).__name__}"
         )
     for name, before, after in zip(("query", "key"), (query, key), rotated, strict=True):
         if (after.shape, after.dtype) != (before.shape, before.dtype):
@@ -284,15 +281,15 @@ def project_memory(
     """Cross-attention cache: another sequence, projected to keys and values once.
 
     Args:
-        params: of the layer; its key and value projections are used.
+        params: parameters of the layer; only the key and value projections are used.
         key_value_inputs: float `[B, S, D]`, such as an encoder's output.
-        lengths: int `[B]`, how many of the S are real, the first ones; all when not given.
+        lengths: int `[B]`, real inputs at the start of each row; S when not given.
         num_heads: N.
         num_kv_heads: K; N when not given.
-        norm_eps: added to the mean square of a head by its norm.
+        norm_eps: epsilon of the key norm, added to the mean square.
 
     Returns:
-        What `multi_head_attention` takes as cross_cache: keys, values and lengths.
+        A cache of keys, values and lengths; pass it as cross_cache to `multi_head_attention`.
 
     Raises:
         ShapeError: an argument does not fit.
@@ -322,7 +319,7 @@ def project_memory(
 
 
 def _head_counts(num_heads: int, num_kv_heads: int | None) -> tuple[int, int]:
-    """Checked numbers of query heads and of key/value heads, the default filled in."""
+    """Checks the numbers of query and key/value heads, and fills in the default."""
     num_heads = check_size("num_heads", num_heads)
     if num_kv_heads is None:
         return num_heads, num_heads
@@ -332,7 +329,7 @@ def _head_counts(num_heads: int, num_kv_heads: int | None) -> tuple[int, int]:
 def _check_layer(
     params: MultiHeadParams, argument: str, inputs: jax.Array, norm_eps: float
 ) -> None:
-    """Checks parameters and inputs before anything is computed of them."""
+    """Checks parameters and inputs before computing anything."""
     check_fields("params", params, MultiHeadParams)
     check_axes(argument, inputs, "... T D")
     check_dtype(argument, inputs, "floating", remedy="cast it with .astype")
@@ -351,7 +348,7 @@ def _keys_and_values(
 def _heads(
     params: MultiHeadParams, projection: str, inputs: jax.Array, count: int, norm_eps: float
 ) -> jax.Array:
-    """Projects, splits into heads, and normalizes them where there is a scale for it."""
+    """Projects, splits into heads, and normalizes the heads if there is a norm scale."""
     kernel, bias_name = f"{projection}_kernel", f"{projection}_bias"
     flat = linear(inputs, getattr(params, kernel), getattr(params, bias_name), name=kernel)
     if flat.shape[-1] % count:

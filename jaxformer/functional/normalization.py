@@ -22,18 +22,18 @@ def layer_norm(
 
     $$y = \frac{x - \mathrm{mean}(x)}{\sqrt{\mathrm{var}(x) + \epsilon}} \gamma + \beta$$
 
-    Statistics are in float32 (float64 for float64), and the input is centred twice: after one
-    subtraction the rounding of the mean is left, which at mean 1e4 is an error of 2e-3.
+    Statistics are in float32 (float64 for float64). The input is centred twice, because one
+    subtraction leaves the rounding error of the mean: 2e-3 at mean 1e4.
 
     Args:
         x: float `[..., D]`.
-        scale: float, the shape of the normalized axes; 1 when not given.
-        bias: float, the shape of the normalized axes; 0 when not given.
+        scale: float, of the shape of the normalized axes; 1 when not given.
+        bias: float, of the shape of the normalized axes; 0 when not given.
         eps: added to the variance.
         axis: the last axis or axes to normalize over, such as (-2, -1).
 
     Returns:
-        The shape and dtype of x.
+        Normalized x, in its shape and dtype.
 
     Raises:
         ShapeError: axis is not a run of last axes, or scale or bias has another shape.
@@ -49,7 +49,7 @@ def layer_norm(
     axes = _check(x, scale, bias, eps, axis)
     wide = _promote(x)
     centred = wide - wide.mean(axes, keepdims=True)
-    centred -= centred.mean(axes, keepdims=True)  # what rounding left of the mean
+    centred -= centred.mean(axes, keepdims=True)  # removes the rounding error of the mean
     normalized = centred * jax.lax.rsqrt(jnp.square(centred).mean(axes, keepdims=True) + eps)
     return _affine(normalized, scale, bias).astype(x.dtype)
 
@@ -63,12 +63,12 @@ def rms_norm(
 
     Args:
         x: float `[..., D]`.
-        scale: float, the shape of the normalized axes; 1 when not given.
+        scale: float, of the shape of the normalized axes; 1 when not given.
         eps: added to the mean square.
         axis: the last axis or axes to normalize over.
 
     Returns:
-        The shape and dtype of x; statistics are in float32 (float64 for float64).
+        Normalized x, in its shape and dtype; statistics are in float32 (float64 for float64).
 
     Raises:
         ShapeError: axis is not a run of last axes, or scale has another shape.
@@ -88,14 +88,14 @@ def rms_norm(
 
 
 def _promote(x: jax.Array) -> jax.Array:
-    # A square overflows float16 from 256 on, and a mean in bfloat16 has 8 bits.
+    # Squares overflow float16 from 256 on, and a bfloat16 mean has only 8 bits.
     return x.astype(at_least(x.dtype, jnp.float32))
 
 
 def _check(
     x: jax.Array, scale: jax.Array | None, bias: jax.Array | None, eps: float, axis: Axes
 ) -> tuple[int, ...]:
-    """Checks the arguments of a norm, and returns the axes that it is over, such as (-2, -1)."""
+    """Checks the arguments of a norm, and returns the normalized axes, such as (-2, -1)."""
     check_dtype("x", x, "floating")
     check_nonnegative("eps", eps)
     axes = _last_axes(x, axis)

@@ -1,4 +1,4 @@
-"""Checks of options: numbers, bools and strings that are known when a program is traced."""
+"""Checks of options: numbers, bools and strings known at trace time."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -19,15 +19,15 @@ __all__ = [
 
 
 def check_choice(argument: str, value: Any, choices: Iterable[str]) -> None:
-    """Checks that a value is one of some strings.
+    """Checks that a value is one of the allowed strings.
 
     Args:
         argument: name in the public signature.
-        value: value that a caller gave.
-        choices: the strings.
+        value: value from the caller.
+        choices: the allowed strings.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: it is not.
 
     Example:
         >>> check_choice("layout", "half", ("half", "interleaved"))
@@ -39,20 +39,20 @@ def check_choice(argument: str, value: Any, choices: Iterable[str]) -> None:
 
 
 def static_number(argument: str, value: Any, *, positive: bool = False, remedy: str = "") -> float:
-    """Checks a number that must be known when a program is traced.
+    """Checks a number that must be known at trace time.
 
     Args:
         argument: name in the public signature.
-        value: int or float, of Python or NumPy.
+        value: Python or NumPy int or float.
         positive: whether it must be above 0.
-        remedy: what the caller can do, as the end of the message.
+        remedy: what the caller can do; the end of the message.
 
     Returns:
         The number as a Python float.
 
     Raises:
         ConfigError: it is a bool, traced, not a number, not finite in float32, or not positive
-            where it must be.
+            although required.
 
     Example:
         >>> static_number("scale", np.float32(0.5))
@@ -60,7 +60,7 @@ def static_number(argument: str, value: Any, *, positive: bool = False, remedy: 
     """
     is_number = isinstance(value, int | float | np.integer | np.floating)
     largest = float(np.finfo(np.float32).max)
-    # The value itself is compared, and not float(value), as an int may be too large for a float.
+    # Compares value, not float(value): an int may be too large for a float.
     fits = is_number and not isinstance(value, bool) and -largest <= value <= largest
     if not fits or (positive and value <= 0):
         rule = "a Python number, finite in float32"
@@ -72,7 +72,7 @@ def static_number(argument: str, value: Any, *, positive: bool = False, remedy: 
 
 
 def static_softcap(value: Any) -> float | None:
-    """Checks a soft cap c, as in c * tanh(scores / c), that must be known when a program is traced.
+    """Checks a soft cap c, as in c * tanh(scores / c), which must be known at trace time.
 
     Args:
         value: the argument softcap: a positive int or float, or None for no cap.
@@ -81,7 +81,7 @@ def static_softcap(value: Any) -> float | None:
         The cap as a Python float, or None.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: it is anything else.
 
     Example:
         >>> static_softcap(30)
@@ -97,10 +97,10 @@ def check_nonnegative(argument: str, value: Any) -> None:
 
     Args:
         argument: name in the public signature.
-        value: int or float, of Python or NumPy, or a float array `[]`.
+        value: Python or NumPy int or float, or a float array `[]`.
 
     Raises:
-        ConfigError: it is something else, or, where it is known, negative or not finite.
+        ConfigError: it is anything else, or known to be negative or not finite.
 
     Example:
         >>> check_nonnegative("eps", 1e-5)
@@ -115,17 +115,17 @@ def check_nonnegative(argument: str, value: Any) -> None:
 
 
 def static_bool(argument: str, value: Any) -> bool:
-    """Checks a bool that must be known when a program is traced.
+    """Checks a bool that must be known at trace time.
 
     Args:
         argument: name in the public signature.
-        value: bool, of Python or NumPy.
+        value: Python or NumPy bool.
 
     Returns:
         The Python bool.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: it is anything else.
 
     Example:
         >>> static_bool("is_causal", True)

@@ -1,4 +1,4 @@
-"""Pooling: one vector for each sequence, from the hidden states of its tokens."""
+"""Pooling: one vector per sequence from the hidden states of its tokens."""
 
 import jax
 import jax.numpy as jnp
@@ -13,21 +13,20 @@ __all__ = ["pool"]
 def pool(
     hidden: jax.Array, lengths: jax.Array | None = None, *, pooling: str = "mean"
 ) -> jax.Array:
-    """Pools the hidden states of each row: their mean, the first, or the last.
+    """Pools the hidden states of each row: the mean, the first, or the last.
 
     Args:
         hidden: float `[B, T, D]`.
-        lengths: int `[B]`, number of real tokens at the start of each row; T when not given. What
-            the others hold, NaN included, changes nothing.
-        pooling: "mean", of the real tokens; "first", the hidden state of the first token; or
-            "last", that of the last real one.
+        lengths: int `[B]`, number of real tokens at the start of each row; T when not given. The
+            others are ignored, even if NaN.
+        pooling: "mean" of the real tokens, "first" token, or "last" real token.
 
     Returns:
         float32 (float64 for float64) `[B, D]`; 0 for a row of length 0.
 
     Raises:
         ShapeError: an array does not fit.
-        ConfigError: an unknown pooling.
+        ConfigError: pooling is unknown.
 
     References:
         Devlin et al., "BERT", 2019 (first); Reimers and Gurevych, "Sentence-BERT", 2019 (mean);
@@ -45,7 +44,7 @@ def pool(
         lengths = jnp.full(sizes["B"], sizes["T"])
     check_axes("lengths", lengths, "B", sizes)
     check_dtype("lengths", lengths, "integer")
-    # By `where` and not a product, because padding may hold NaN, and 0 * NaN is NaN.
+    # `where`, not a product, because padding may hold NaN, and 0 * NaN is NaN.
     real = (jnp.arange(sizes["T"])[None] < lengths[:, None])[..., None]
     wide = jnp.where(real, hidden.astype(at_least(hidden.dtype, jnp.float32)), 0)
     if pooling == "first":

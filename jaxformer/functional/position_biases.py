@@ -1,4 +1,4 @@
-"""Positions as biases on attention scores: ALiBi, and T5's buckets of relative positions."""
+"""Position biases on attention scores: ALiBi and T5's relative position buckets."""
 
 import bisect
 
@@ -15,16 +15,16 @@ from jaxformer.functional.sizes import is_int
 __all__ = ["alibi_bias", "alibi_slopes", "relative_position_buckets"]
 
 _MOST_HEADS = 2**16
-_MOST_BUCKETS = 1024  # their borders are found one by one, in integers that grow with their number
+_MOST_BUCKETS = 1024  # finding the borders takes ever larger integers
 
 
 def alibi_slopes(num_heads: int) -> jax.Array:
-    r"""Slopes of ALiBi's bias: how steeply it falls with the distance, for each head.
+    r"""Slopes of the ALiBi bias: how steeply it falls with distance, per head.
 
     $$m_n = 2^{-8 n / N}, \quad n = 1 \dots N$$
 
-    That is for powers of two. Other head counts take the slopes of the largest power of two
-    below N, then every other slope, from the first, of twice as many heads.
+    This holds for powers of two. For other N, take the slopes of the largest power of two P below
+    N, then every other slope of 2 P heads, starting with the first.
 
     Args:
         num_heads: N.
@@ -37,7 +37,7 @@ def alibi_slopes(num_heads: int) -> jax.Array:
 
     References:
         Press, Smith and Lewis, "Train Short, Test Long: Attention with Linear Biases Enables
-        Input Length Extrapolation", 2022, section 3; the other head counts are those of its code.
+        Input Length Extrapolation", 2022, section 3; for other N, its code.
 
     Example:
         >>> alibi_slopes(3).tolist()
@@ -52,11 +52,10 @@ def alibi_slopes(num_heads: int) -> jax.Array:
 def alibi_bias(
     num_heads: int, num_queries: int, num_keys: int, query_offset: Offset = 0
 ) -> jax.Array:
-    """ALiBi's bias on attention scores: minus slope times distance.
+    """ALiBi bias on attention scores: minus slope times distance.
 
-    Query i sits at position `query_offset + i`, key j at j. The bias falls to both sides of the
-    query, for use without a causal mask; with one, which is the caller's to add, only keys at or
-    before the query count, and the bias is the paper's.
+    Query i is at position `query_offset + i`, key j at position j. The bias falls on both sides of
+    the query. With a causal mask, which you have to add, it is the bias of the paper.
 
     Args:
         num_heads: N.
@@ -69,7 +68,7 @@ def alibi_bias(
 
     Raises:
         ConfigError: num_heads is not a positive int.
-        ShapeError: a negative length, or an offset that is not of integers.
+        ShapeError: a length is negative, or an offset is not an integer.
 
     References:
         Press, Smith and Lewis, "Train Short, Test Long: Attention with Linear Biases Enables
@@ -90,37 +89,37 @@ def relative_position_buckets(
     num_queries: int, num_keys: int, query_offset: Offset = 0,
     *, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True,
 ) -> jax.Array:  # fmt: skip
-    r"""T5's buckets of relative positions, which index a learned table of biases.
+    r"""T5 relative position buckets, which index a learned table of biases.
 
-    One half of the buckets holds one distance each, the other half grows geometrically:
+    Half of the buckets hold one distance each; the other half grow geometrically:
 
     $$b(d) = d \text{ for } d < m, \quad b(d) = \min\left(n - 1,\;
     m + \left\lfloor (n - m) \frac{\ln(d / m)}{\ln(D / m)} \right\rfloor\right) \text{ beyond}$$
 
-    with n buckets (in each direction, if there are two), m = n // 2 and D the `max_distance`.
-    The floor is taken exactly, in integers, not by a float32 logarithm.
+    where n is the number of buckets per direction, m = n // 2 and D is `max_distance`. The floor is
+    exact, computed in integers instead of a float32 logarithm.
 
     Args:
         num_queries: T.
         num_keys: S.
         query_offset: position of the first query: int, or integer array `[...]` with one offset
             per row, which may be traced.
-        num_buckets: number of buckets, of both directions together, at most 1024.
+        num_buckets: number of buckets of both directions together, at most 1024.
         max_distance: D; distances at or beyond share the last bucket.
-        bidirectional: keys after the query have the upper half of the buckets (encoders);
+        bidirectional: True puts keys after the query in the upper half of the buckets (encoders);
             False puts them in bucket 0 (decoders, where the mask hides them).
 
     Returns:
         int32 `[T, S]`, or `[..., T, S]` for an array offset, in 0 .. num_buckets-1.
 
     Raises:
-        ConfigError: the buckets are too few, too many, or odd though bidirectional, or max_distance
-            lies within the buckets of one distance each.
-        ShapeError: a negative length, or an offset that is not of integers.
+        ConfigError: there are too few or too many buckets, an odd number although bidirectional, or
+            max_distance lies within the buckets of one distance each.
+        ShapeError: a length is negative, or an offset is not an integer.
 
     References:
         Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
-        Transformer", 2020, section 2.1; the formula is that of its code.
+        Transformer", 2020, section 2.1; the formula is from its code.
 
     Example:
         >>> relative_position_buckets(2, 5, num_buckets=8, max_distance=16).tolist()
@@ -145,11 +144,11 @@ def relative_position_buckets(
 
 
 def _bucket_borders(num_buckets: int, max_distance: int) -> np.ndarray:
-    """The smallest distance of every bucket but the first, `[num_buckets - 1]`."""
+    """Smallest distance of every bucket except the first, `[num_buckets - 1]`."""
     exact = num_buckets // 2
     wide = num_buckets - exact
-    # In integers, because a float32 logarithm puts some distances into the wrong bucket: bucket
-    # exact + k begins where (d / exact) ** wide >= (max_distance / exact) ** k.
+    # In integers, because a float32 logarithm puts some distances in the wrong bucket: bucket
+    # exact + k starts where (d / exact) ** wide >= (max_distance / exact) ** k.
     borders = [
         bisect.bisect_left(
             range(max_distance),
@@ -162,7 +161,7 @@ def _bucket_borders(num_buckets: int, max_distance: int) -> np.ndarray:
 
 
 def _whole(name: str, value: int, least: int, most: int) -> int:
-    """Checks an int in a range, of Python or NumPy, and returns a Python int."""
+    """Checks a Python or NumPy int in a range, and returns a Python int."""
     if not is_int(value, least, most):
         raise ConfigError(
             f"{name} must be an int, at least {least} and at most {most}, got {value!r}"

@@ -1,9 +1,8 @@
 """Sinusoidal and rotary positions, exact to float32 at any position.
 
-`float32(position) * frequency` is off by 6e-2 radians at position 1e6. Here the frequencies are
-float64 NumPy constants in turns, the product with the integer position is taken in 64-bit
-fixed-point arithmetic, where whole turns drop out by overflow, and only the rest of a turn
-becomes a float.
+`float32(position) * frequency` is off by 6e-2 radians at position 1e6. Here frequencies are
+float64 NumPy constants in turns. They are multiplied by the integer position in 64-bit fixed
+point, where whole turns drop out by overflow. Only the fraction of a turn becomes a float.
 """
 
 import jax
@@ -38,8 +37,8 @@ def sinusoidal_positions(
     Args:
         positions: a length (positions 0 .. length-1), or an int32 array `[...]`, which may be
             traced and may be negative.
-        d_model: D; an odd one has one sine more than cosines.
-        base: ratio that the wavelengths span, times 2 pi.
+        d_model: D; if odd, there is one more sine than cosines.
+        base: wavelengths range from 2 pi to about 2 pi * base.
         layout: "interleaved" (sine, cosine, sine, ...; Vaswani et al.) or "half" (all sines, then
             all cosines; Marian).
 
@@ -47,8 +46,8 @@ def sinusoidal_positions(
         float32 `[..., D]`, within 5e-7 of float64 arithmetic up to position 1e6.
 
     Raises:
-        ShapeError: a length or width that is negative, or positions that are not integers.
-        ConfigError: an unknown layout, or an impossible base.
+        ShapeError: a length or width is negative, or positions are not integers.
+        ConfigError: the layout is unknown, or the base is invalid.
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017, section 3.5.
@@ -64,7 +63,7 @@ def sinusoidal_positions(
     cosine = cosine[..., : d_model // 2]
     if layout == "half":
         return jnp.concatenate([sine, cosine], axis=-1)
-    last_sine = sine[..., d_model // 2 :]  # of an odd width
+    last_sine = sine[..., d_model // 2 :]  # empty if d_model is even
     pairs = jnp.stack([sine[..., : d_model // 2], cosine], axis=-1)
     return jnp.concatenate([rearrange(pairs, "... i two -> ... (i two)"), last_sine], axis=-1)
 
@@ -79,21 +78,21 @@ def rotary_tables(
         positions: a length (positions 0 .. length-1), or an int32 array `[...]`, which may be
             traced and may be negative.
         head_dim: H, even.
-        base: ratio that the wavelengths span, times 2 pi.
-        scaling: a `LinearScaling`, `Llama3Scaling`, `YarnScaling` or `LongropeScaling` of the
-            frequencies; None for none. Static under jit.
+        base: wavelengths range from 2 pi to about 2 pi * base.
+        scaling: a `LinearScaling`, `Llama3Scaling`, `YarnScaling` or `LongropeScaling`; None = no
+            scaling. Static under jit.
 
     Returns:
         (cos, sin): float32 `[..., H/2]` each, times the attention factor of the scaling;
         within 5e-7 (times that factor) of float64 up to position 1e6.
 
     Raises:
-        ShapeError: an odd head_dim, or positions that are not integers.
-        ConfigError: an impossible base or scaling.
+        ShapeError: head_dim is odd, or positions are not integers.
+        ConfigError: the base or the scaling is invalid.
 
     References:
-        Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021; each
-        kind of scaling names its own.
+        Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021. For
+        scaling, see each class.
 
     Example:
         >>> cos, sin = rotary_tables(3, 4)
@@ -114,25 +113,24 @@ def apply_rotary(
 ) -> jax.Array:
     """Rotary position embedding: rotates pairs of features by an angle that grows with position.
 
-    The dot product of a rotated query and key depends on their positions only through the
-    difference.
+    The dot product of a rotated query and key depends only on the difference of their positions.
 
     Args:
         x: float `[..., T, N, H]`.
-        tables: (cos, sin) from `rotary_tables`, `[T, R/2]` or `[..., T, R/2]`, of R = rotary_dim.
-        layout: "half" pairs feature i with i + R/2 (GPT-NeoX, Llama in Hugging Face's weights);
+        tables: (cos, sin) from `rotary_tables`, `[T, R/2]` or `[..., T, R/2]`, R = rotary_dim.
+        layout: "half" pairs feature i with i + R/2 (GPT-NeoX, Hugging Face's Llama weights);
             "interleaved" pairs 2i with 2i + 1 (the paper, Meta's Llama weights).
-        rotary_dim: R, even: how many features are rotated, the first ones; H when not given.
+        rotary_dim: R, even: rotates only the first R features; H when not given.
 
     Returns:
-        The shape and dtype of x; the rotation is computed in float32 (float64 for float64).
+        The rotated x, in its shape and dtype; computed in float32 (float64 for float64).
 
     Raises:
-        ShapeError: the tables do not fit x, or rotary_dim is more than H, or odd.
-        ConfigError: an unknown layout.
+        ShapeError: the tables do not fit x, or rotary_dim is odd or more than H.
+        ConfigError: the layout is unknown.
 
     References:
-        Su et al., "RoFormer", 2021; Black et al., "GPT-NeoX-20B", 2022 (part of the features).
+        Su et al., "RoFormer", 2021; Black et al., "GPT-NeoX-20B", 2022 (partial rotation).
 
     Example:
         >>> x = jnp.ones((3, 1, 4))
@@ -174,7 +172,7 @@ def apply_rotary(
 def _broadcast_over_heads(
     name: str, table: jax.Array, x: jax.Array, sizes: dict[str, int]
 ) -> jax.Array:
-    """Brings a table `[..., T, H/2]` to the rank of x, one axis of size 1 for the heads."""
+    """Expands a table `[..., T, H/2]` to the rank of x, with size 1 for the heads."""
     check_axes(f"tables ({name})", table, "... T H/2", sizes, remedy="x is [..., T, N, H]")
     check_dtype(f"tables ({name})", table, "floating")
     if table.ndim != 2 and table.shape[:-2] != x.shape[:-3]:
@@ -207,9 +205,9 @@ def _frequencies(base: float, exponents: np.ndarray) -> np.ndarray:
 
 def _sine_cosine(positions: jax.Array, frequencies: np.ndarray) -> tuple[jax.Array, jax.Array]:
     """Sine and cosine of position times frequency; int32 `[...]`, float64 `[F]` -> `[..., F]`."""
-    # Turns per position as 64-bit fixed point; whole turns and what is below 2**-64 are dropped.
+    # Turns per position in 64-bit fixed point; drops whole turns and bits below 2**-64.
     turns = np.ldexp(frequencies / (2 * np.pi) % 1.0, 64).astype(np.uint64)
-    # The sign is put back at the end: the product is of unsigned integers.
+    # The product is unsigned; the sign is restored below.
     magnitude = jnp.abs(positions).astype(jnp.uint32)[..., None]
     shape = (*positions.shape, turns.size)
     high = jnp.broadcast_to((turns >> np.uint64(32)).astype(np.uint32), shape)
@@ -218,7 +216,7 @@ def _sine_cosine(positions: jax.Array, frequencies: np.ndarray) -> tuple[jax.Arr
     # The upper half of the 64-bit product, modulo 2**32: the fraction of a turn.
     phase = magnitude * high + _multiply_high(magnitude, low)
     phase = jnp.where(positions[..., None] < 0, jnp.uint32(0) - phase, phase)
-    # Reduce to the nearest quarter turn, so that the angle is at most pi/4 and rounds finely.
+    # Reduce to the nearest quarter turn: an angle of at most pi/4 rounds finely.
     quarter = (phase + jnp.uint32(1 << 29)) >> 30
     rest = jax.lax.bitcast_convert_type(phase - (quarter << 30), jnp.int32)
     angle = rest.astype(jnp.float32) * np.float32(2 * np.pi / 2**32)

@@ -1,4 +1,4 @@
-"""Rotary scaling: context extension beyond the length that a model was trained on."""
+"""Rotary scaling: extends the context beyond the training length."""
 
 import math
 from typing import Any, NamedTuple
@@ -14,12 +14,12 @@ __all__ = [
 ]  # fmt: skip
 
 
-_LARGEST = float(np.finfo(np.float32).max)  # bounds ints, too, which may be too large for a float
+_LARGEST = float(np.finfo(np.float32).max)  # also bounds ints, which may not fit a float
 _LEAST = {"factor": 1, "original_max_len": 1}
 
 
 class LinearScaling(NamedTuple):
-    """Position interpolation: every frequency is divided by the same factor.
+    """Position interpolation: divides every frequency by the same factor.
 
     Args:
         factor: new length over trained length, at least 1.
@@ -40,16 +40,16 @@ class Llama3Scaling(NamedTuple):
     """Llama 3.1's scaling: divides low frequencies by the factor, and keeps high ones.
 
     A frequency is high if it makes at least `high_freq_factor` turns in `original_max_len`
-    positions, and low if it makes at most `low_freq_factor`; those between are blended.
+    positions, and low if it makes at most `low_freq_factor`. Those in between are blended.
 
     Args:
-        factor: what low frequencies are divided by, at least 1.
+        factor: divisor of the low frequencies, at least 1.
         low_freq_factor: turns of the highest low frequency, positive.
         high_freq_factor: turns of the lowest high frequency, more than `low_freq_factor`.
-        original_max_len: length that the model was first trained on, in positions.
+        original_max_len: original training length, in positions.
 
     References:
-        Llama Team, "The Llama 3 Herd of Models", 2024; the formula is that of the reference code.
+        Llama Team, "The Llama 3 Herd of Models", 2024; the formula is from the reference code.
 
     Example:
         >>> scaling = Llama3Scaling(8.0, 1.0, 4.0, 8192)
@@ -66,24 +66,23 @@ class Llama3Scaling(NamedTuple):
 class YarnScaling(NamedTuple):
     """YaRN's scaling: divides low frequencies by the factor, and scales attention scores.
 
-    The feature pairs before the one that makes `beta_fast` turns in `original_max_len` positions
-    keep their frequency; the frequencies of those after the one that makes `beta_slow` turns are
-    divided by the factor. Between, the blend is linear in the index of the pair. Cosine and sine
-    are multiplied by an attention factor.
+    Feature pairs that make more than `beta_fast` turns in `original_max_len` positions keep their
+    frequency. Those that make fewer than `beta_slow` turns have it divided by the factor. In
+    between, the blend is linear in the index of the pair. Cosine and sine are multiplied by an
+    attention factor.
 
     Args:
-        factor: what low frequencies are divided by, at least 1.
-        original_max_len: length that the model was first trained on, in positions.
+        factor: divisor of the low frequencies, at least 1.
+        original_max_len: original training length, in positions.
         beta_fast: turns of the pair at which the blend starts, more than `beta_slow`.
         beta_slow: turns of the pair at which the blend ends, positive.
-        attention_factor: multiplies cosine and sine, so scores by its square; None means
-            `0.1 * ln(factor) + 1`, or what the next two say.
-        truncate: the blend starts and ends at whole pairs, rounded outwards, as in the authors'
-            code; False for models trained without, such as gpt-oss.
+        attention_factor: multiplies cosine and sine, and so the scores by its square; None =
+            `0.1 * ln(factor) + 1`, unless mscale is given.
+        truncate: whether the blend starts and ends at whole pairs, rounded outwards, as in the
+            authors' code; False for models trained without it, such as gpt-oss.
         mscale: with `mscale_all_dim`, the attention factor is
             `(0.1 * mscale * ln(factor) + 1) / (0.1 * mscale_all_dim * ln(factor) + 1)` (DeepSeek).
-            The square of the denominator then belongs into the scale of the attention scores,
-            which is the caller's to set.
+            You must then multiply the scale of the attention scores by the squared denominator.
         mscale_all_dim: see `mscale`.
 
     References:
@@ -109,23 +108,22 @@ class YarnScaling(NamedTuple):
 
 
 class LongropeScaling(NamedTuple):
-    """LongRoPE's scaling: divides every frequency by a factor of its own, found by a search.
+    """LongRoPE's scaling: divides each frequency by its own factor, found by a search.
 
-    Models have two sets of factors, for texts of up to `original_max_len` tokens and for longer
-    ones; the caller chooses, and passes one of them. Cosine and sine are multiplied by an
-    attention factor.
+    Models have two sets of factors: one for texts of up to `original_max_len` tokens, one for
+    longer texts. Choose one and pass it. Cosine and sine are multiplied by an attention factor.
 
     Args:
-        factors: what the frequencies are divided by, the highest first; H/2 positive numbers.
-        factor: new length over the one that the model was first trained on, at least 1.
-        original_max_len: length that the model was first trained on, in positions, at least 2.
-        attention_factor: multiplies cosine and sine, so scores by its square; None means
+        factors: divisors of the frequencies, highest frequency first; H/2 positive numbers.
+        factor: new length over the original training length, at least 1.
+        original_max_len: original training length, in positions, at least 2.
+        attention_factor: multiplies cosine and sine, and so the scores by its square; None =
             `sqrt(1 + ln(factor) / ln(original_max_len))`.
 
     References:
-        Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", 2024, whose
-        first tokens, which are not stretched, the published models do without; Abdin et al.,
-        "Phi-3 Technical Report", 2024.
+        Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", 2024 (the
+        paper does not stretch the first tokens; published models do); Abdin et al., "Phi-3
+        Technical Report", 2024.
 
     Example:
         >>> scaling = LongropeScaling((1.0, 4.0), 32.0, 4096)
@@ -150,14 +148,14 @@ def scale_frequencies(
 
     Args:
         frequencies: float64 `[H/2]`, `base ** (-2i/H)`, in radians per position.
-        base: that of the frequencies.
-        scaling: None leaves them as they are.
+        base: base of the frequencies.
+        scaling: None = no change.
 
     Returns:
-        (frequencies, attention factor): float64 `[H/2]`, and what to multiply cosine and sine by.
+        (frequencies, attention factor): float64 `[H/2]`, and the factor of cosine and sine.
 
     Raises:
-        ConfigError: scaling is of another type, or has an impossible value.
+        ConfigError: scaling has a wrong type or an invalid value.
 
     Example:
         >>> scale_frequencies(np.array([1.0, 0.5]), 4.0, None)
@@ -180,8 +178,8 @@ def scale_frequencies(
             )
         return frequencies / np.asarray(scaling.factors, np.float64), _attention_factor(scaling)
     first, last = _blended_pairs(2 * frequencies.size, base, scaling)
-    # As in the authors' code: against a division by zero, and with a width that is negative where
-    # the original length is too short for the blend to start before it ends.
+    # As in the authors' code: 0.001 avoids a division by zero, and the width is negative if the
+    # original length is too short for the blend to start before it ends.
     passed = (np.arange(frequencies.size) - first) / ((last - first) or 0.001)
     return _blend(frequencies, scaling.factor, keep=1 - passed), _attention_factor(scaling)
 
@@ -193,7 +191,7 @@ def _blend(frequencies: np.ndarray, factor: float, *, keep: np.ndarray) -> np.nd
 
 
 def _blended_pairs(head_dim: int, base: float, scaling: YarnScaling) -> tuple[float, float]:
-    """Indices of the feature pairs, not always whole, between which YaRN blends."""
+    """Indices of the feature pairs, possibly fractional, between which YaRN blends."""
     if base <= 1:
         raise ConfigError(f"base must be more than 1 for YarnScaling, got {base}")
     first, last = (
@@ -202,7 +200,7 @@ def _blended_pairs(head_dim: int, base: float, scaling: YarnScaling) -> tuple[fl
     )
     if scaling.truncate:
         first, last = math.floor(first), math.ceil(last)
-    # The pairs end at H/2 - 1, but the authors cut at H - 1, and models were trained so.
+    # The last pair is H/2 - 1, but the authors' code clips at H - 1, and models rely on it.
     return max(first, 0), min(last, head_dim - 1)
 
 
@@ -244,7 +242,7 @@ def _check_fields(scaling: RotaryScaling) -> None:
         whole = name == "original_max_len"
         least = _LEAST.get(name, 0)
         if isinstance(scaling, LongropeScaling) and whole:
-            least = 2  # the attention factor divides by its logarithm
+            least = 2  # its logarithm is a divisor
         number = _is_positive(value) and (is_int(value) or not whole)
         if not number or value < least:
             bound = f"at least {least}" if least else "more than 0"

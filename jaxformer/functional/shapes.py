@@ -1,4 +1,4 @@
-"""Checks of shapes and dtypes at public entry, whose messages name the argument."""
+"""Checks of shapes and dtypes at public entry; messages name the argument."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,11 +34,11 @@ _DTYPE_KINDS: dict[str, Any] = {
 
 
 def describe(axes: str, sizes: Mapping[str, int]) -> str:
-    """Text of axes with the sizes that are known, such as `[..., S, K, H=64]`.
+    """Formats axes with their known sizes, such as `[..., S, K, H=64]`.
 
     Args:
         axes: axis letters separated by spaces; "..." stands for any leading axes.
-        sizes: size of each letter that is fixed.
+        sizes: known sizes by letter.
 
     Returns:
         The text.
@@ -55,14 +55,14 @@ def check_axes(
     argument: str, array: Array, axes: str, sizes: Mapping[str, int] | None = None,
     *, remedy: str = "",
 ) -> dict[str, int]:  # fmt: skip
-    """Checks an array's rank and known sizes, and returns the sizes that it fixes.
+    """Checks an array's rank and known sizes, and returns all sizes known afterwards.
 
     Args:
         argument: name of the array in the public signature.
         array: array of any dtype.
         axes: axis letters separated by spaces; a first "..." stands for any leading axes.
-        sizes: sizes that other arguments have fixed.
-        remedy: what the caller can do, as the end of the message.
+        sizes: sizes already known from other arguments.
+        remedy: what the caller can do; the end of the message.
 
     Returns:
         `sizes` with this array's letters added.
@@ -74,7 +74,7 @@ def check_axes(
         >>> check_axes("x", jnp.zeros((2, 3, 5)), "... T D", {"D": 5})
         {'D': 5, 'T': 3}
     """
-    import chex  # here, because its test helpers would be most of this package's import time
+    import chex  # lazy: chex would take most of this package's import time
 
     known = dict(sizes or {})
     _refuse_masked(argument, array)
@@ -100,7 +100,7 @@ def check_leading(argument: str, array: Array, trailing: int, leading: tuple[int
         argument: name of the array in the public signature.
         array: array of any dtype.
         trailing: number of axes that are not leading.
-        leading: expected sizes, those of the query.
+        leading: expected sizes, from the query.
 
     Raises:
         ShapeError: naming argument, got and expected.
@@ -119,14 +119,14 @@ def check_leading(argument: str, array: Array, trailing: int, leading: tuple[int
 def check_broadcast(
     argument: str, array: Array, target: tuple[int, ...], axes: str, *, remedy: str = ""
 ) -> None:
-    """Checks that an array of exactly the target's rank broadcasts to it.
+    """Checks that an array has the target's rank and broadcasts to it.
 
     Args:
         argument: name of the array in the public signature.
         array: array of any dtype.
         target: shape to broadcast to.
         axes: the target's axes, for the message.
-        remedy: what the caller can do, as the end of the message.
+        remedy: what the caller can do; the end of the message.
 
     Raises:
         ShapeError: naming argument, axes, got, expected and remedy.
@@ -145,15 +145,15 @@ def check_broadcast(
 
 
 def check_dtype(argument: str, array: Array, kind: str, *, remedy: str = "") -> None:
-    """Checks that an array is "floating", "integer" or "bool", and not a masked one of NumPy.
+    """Checks that an array is "floating", "integer" or "bool", and not a NumPy masked array.
 
-    Floats of 8 bits and less are refused: JAX promotes them to no other float by itself.
+    Floats of 8 bits or less are refused, because JAX does not promote them implicitly.
 
     Args:
         argument: name of the array in the public signature.
         array: array.
         kind: the kind of dtype expected.
-        remedy: what the caller can do, as the end of the message.
+        remedy: what the caller can do; the end of the message.
 
     Raises:
         ShapeError: naming argument, got, expected and remedy.
@@ -176,19 +176,19 @@ def check_dtype(argument: str, array: Array, kind: str, *, remedy: str = "") -> 
 
 
 def check_float_dtype(argument: str, dtype: Any) -> jnp.dtype:
-    """Checks the dtype of an array that is to be made, such as a cache.
+    """Checks the dtype of an array to create, such as a cache.
 
-    Floats of 8 bits are allowed here, because such an array only stores numbers.
+    8-bit floats are allowed here, because such an array only stores numbers.
 
     Args:
         argument: name in the public signature.
-        dtype: anything that NumPy takes for a dtype.
+        dtype: anything that NumPy accepts as a dtype.
 
     Returns:
         The dtype.
 
     Raises:
-        ShapeError: it is no dtype, or not one of floats.
+        ShapeError: it is not a dtype, or not floating.
 
     Example:
         >>> check_float_dtype("dtype", "bfloat16").name
@@ -204,15 +204,15 @@ def check_float_dtype(argument: str, dtype: Any) -> jnp.dtype:
 
 
 def check_fields(argument: str, value: Any, kind: type) -> None:
-    """Checks that a value is a named tuple of a kind, such as the parameters of a layer.
+    """Checks that a value is a named tuple of a class, such as the parameters of a layer.
 
     Args:
         argument: name in the public signature.
-        value: value that a caller gave.
+        value: value from the caller.
         kind: the class.
 
     Raises:
-        ShapeError: it is something else; a plain tuple has no names to tell its parts by.
+        ShapeError: it is anything else, such as a plain tuple, whose parts have no names.
 
     Example:
         >>> from typing import NamedTuple
@@ -229,7 +229,7 @@ def check_fields(argument: str, value: Any, kind: type) -> None:
 
 
 def as_array(argument: str, value: Any) -> jax.Array:
-    """Converts an argument to a JAX array, without any loss.
+    """Converts an argument to a JAX array without loss.
 
     Args:
         argument: name in the public signature.
@@ -239,7 +239,7 @@ def as_array(argument: str, value: Any) -> jax.Array:
         The array.
 
     Raises:
-        ShapeError: it is no array of numbers, is masked, or holds integers too large for JAX's.
+        ShapeError: it is not an array of numbers, is masked, or holds integers too large for JAX.
 
     Example:
         >>> as_array("lengths", [3, 5]).shape
@@ -271,20 +271,20 @@ def as_array(argument: str, value: Any) -> jax.Array:
 def _refuse_masked(argument: str, value: Any) -> None:
     if isinstance(value, np.ma.MaskedArray):
         raise ShapeError(
-            f"{argument} must be a plain array, got a masked array of NumPy, whose mask JAX would "
-            "ignore; pass .filled(...), and the mask by itself"
+            f"{argument} must be a plain array, got a NumPy masked array, whose mask JAX would "
+            "ignore; pass .filled(...), and the mask separately"
         )
 
 
 def check_rng(argument: str, rng: Any) -> None:
-    """Checks that a value is one PRNG key, of the new or the old kind.
+    """Checks that a value is one PRNG key, new-style or raw.
 
     Args:
         argument: name in the public signature.
-        rng: value that a caller gave.
+        rng: value from the caller.
 
     Raises:
-        ShapeError: it is something else.
+        ShapeError: it is anything else.
 
     Example:
         >>> check_rng("dropout_rng", jax.random.key(0))

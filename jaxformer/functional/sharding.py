@@ -1,4 +1,4 @@
-"""The mesh of devices, if any, over which jit splits the program that is being traced."""
+"""The mesh, if any, over which jit splits the program being traced."""
 
 import jax
 
@@ -6,10 +6,10 @@ __all__ = ["automatic_axes"]
 
 
 def automatic_axes() -> dict[str, int]:
-    """Axes of the mesh over which jit splits a program by itself, and their sizes.
+    """Axes of the mesh over which jit splits a program automatically, and their sizes.
 
-    It is the mesh of `jax.set_mesh`, whose axes should be Auto. Within a mapped function there is
-    none: there a program is one of a single device.
+    The mesh comes from `jax.set_mesh`; its axes should be Auto. Inside a mapped function there is
+    none, because the program there runs on a single device.
 
     Returns:
         The sizes of the axes by name; empty without a mesh.

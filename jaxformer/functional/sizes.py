@@ -1,4 +1,4 @@
-"""Checks of sizes, lengths and offsets, as far as they are known when a program is traced."""
+"""Checks of sizes, lengths and offsets whose values are known at trace time."""
 
 from typing import Any, TypeGuard
 
@@ -12,15 +12,15 @@ __all__ = ["check_range", "check_size", "is_int", "is_symbolic", "known_values"]
 
 
 def is_symbolic(*sizes: Any) -> bool:
-    """Whether a size is symbolic, as the shapes of `jax.export` may be.
+    """Whether a size is symbolic, as shapes under `jax.export` can be.
 
-    Python cannot compare such a size with a number, so what depends on it is decided without it.
+    Python cannot compare a symbolic size with a number, so test for one before comparing.
 
     Args:
         *sizes: sizes of axes, or anything else.
 
     Returns:
-        Whether one of them is symbolic.
+        Whether any of them is symbolic.
 
     Example:
         >>> batch, length = jax.export.symbolic_shape("b, 3")
@@ -31,12 +31,12 @@ def is_symbolic(*sizes: Any) -> bool:
 
 
 def is_int(value: Any, least: int | None = None, most: int | None = None) -> TypeGuard[int]:
-    """Whether a value is an int, of Python or NumPy, and no bool, in a range.
+    """Whether a value is a Python or NumPy int, not a bool, within a range.
 
     Args:
         value: anything.
-        least: the smallest int that counts; None = any.
-        most: the largest int that counts; None = any.
+        least: lower bound; None = none.
+        most: upper bound; None = none.
 
     Returns:
         Whether it is.
@@ -52,26 +52,26 @@ def is_int(value: Any, least: int | None = None, most: int | None = None) -> Typ
     return (least is None or bool(value >= least)) and (most is None or bool(value <= most))
 
 
-_LARGEST = 2**31 - 1  # what positions can count, which are int32
-_FEW = 16  # a message has no more values than this
+_LARGEST = 2**31 - 1  # positions are int32
+_FEW = 16  # most values that a message prints
 
 
 def check_size(argument: str, value: Any, *, least: int = 1) -> int:
     """Checks a count, such as the number of heads, or the size of an axis.
 
-    A float is refused even where it is whole: einops takes 2.0 for 2, remembers what it made of
-    it, and breaks later calls.
+    Even whole floats are refused: einops treats 2.0 as 2, caches the result, and then breaks
+    later calls.
 
     Args:
         argument: name in the public signature.
-        value: int, of Python or NumPy, or a symbolic size.
+        value: Python or NumPy int, or a symbolic size.
         least: 0 or 1.
 
     Returns:
         A Python int, or the symbolic size.
 
     Raises:
-        ShapeError: it is something else, smaller, or more than an int32 holds.
+        ShapeError: it is not an int, is smaller, or does not fit an int32.
 
     Example:
         >>> check_size("num_heads", np.int64(8))
@@ -88,16 +88,16 @@ def check_size(argument: str, value: Any, *, least: int = 1) -> int:
 
 
 def check_range(argument: str, value: Any, *, least: int, most: int, bound: str = "") -> None:
-    """Checks integers that are known when a program is traced, such as lengths or an offset.
+    """Checks the range of integers known at trace time, such as lengths or an offset.
 
-    Arrays of JAX pass unread, because reading one waits for the device; where that is no matter,
-    pass what `known_values` has read. Symbolic sizes pass, too.
+    JAX arrays are not checked, because reading one waits for the device. If that does not matter,
+    pass the result of `known_values`. Symbolic sizes are not checked either.
 
     Args:
         argument: name in the public signature.
         value: int, nested list of ints, or integer array.
-        least: the smallest that may be.
-        most: the largest that may be; where it is a symbolic size, any int32 may.
+        least: lower bound.
+        most: upper bound; if symbolic, the largest int32.
         bound: name of `most` for the message, such as the letter of an axis.
 
     Raises:
@@ -120,13 +120,13 @@ def check_range(argument: str, value: Any, *, least: int, most: int, bound: str 
 
 
 def known_values(array: Any) -> np.ndarray | None:
-    """Values of an array as NumPy, where they are known to this process.
+    """Values of an array as NumPy, if this process knows them.
 
     Args:
         array: array.
 
     Returns:
-        The values; None of an array that is traced, or lies partly on other hosts.
+        The values; None if the array is traced or lies partly on other hosts.
 
     Example:
         >>> known_values(jax.numpy.arange(3)).tolist()

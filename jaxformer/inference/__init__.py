@@ -1,4 +1,4 @@
-"""Decoding of trained models: sampling, generation with a cache, beam search, translation."""
+"""Decoding: sampling, generation with a cache, beam search, translation."""
 
 from jaxformer.inference.beam_search import beam_search
 from jaxformer.inference.beams import Beams

@@ -1,4 +1,4 @@
-"""Beam search for the likeliest continuations, over any step function."""
+"""Beam search over any step function."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -41,71 +41,71 @@ def beam_search(
     forced_first_token: int | None = None,
     forced_last_token: int | None = None,
 ) -> Beams:
-    r"""Beam search: keeps the `beam_size` likeliest hypotheses of every row at each step.
+    r"""Beam search: keeps the `beam_size` most probable hypotheses per row at each step.
 
-    A hypothesis is a sequence of tokens that ends with `end_token`, or that has `max_new_tokens`
-    tokens and no `end_token`. Its score is
-    $\sum_t \log p(y_t \mid y_{<t}) \; / \; length^{length\_penalty}$, where the length counts its
-    tokens with the end token, without the start token. The penalty divides a negative number: a
-    positive one favours long hypotheses, a negative one short ones, 0 is the plain sum.
+    A hypothesis is a sequence of tokens that ends with `end_token`, or has `max_new_tokens` tokens
+    and no `end_token`. Its score is
+    $\sum_t \log p(y_t \mid y_{<t}) \; / \; length^{length\_penalty}$. The length includes the end
+    token and excludes the start token. The penalty divides a negative number: positive favours long
+    hypotheses, negative favours short ones, 0 is the plain sum.
 
-    Each step takes the 2W likeliest continuations of a row's W running hypotheses. Those among the
-    first W that end are finished, and the best W finished ones are kept; an end that ranks below W
-    is dropped. The W likeliest of the 2W that do not end keep running. With as many beams as there
-    are continuations nothing is dropped, so the search is exhaustive. Ties go to the likelier
-    running hypothesis, then to the lower token; of equal scores the earlier finished wins.
+    Each step takes the 2W most probable continuations of a row's W running hypotheses. Those among
+    the first W that end are finished; the best W finished ones are kept. An ended one that ranks
+    below W is dropped. The W most probable of the 2W that do not end keep running. With as many
+    beams as continuations, nothing is dropped and the search is exhaustive. Ties go to the more
+    probable running hypothesis, then to the lower token; among equal scores, the one finished
+    earlier wins.
 
-    A row is done, and changes no more, when no hypothesis is running, or by `early_stopping`:
+    A row is done, and no longer changes, when no hypothesis is running, or by `early_stopping`:
 
     - True: when it has W finished hypotheses.
-    - False: when it has W, and the likeliest running one, scored at its present length, is not
-      better than the worst of them. Quick, but with a positive penalty a longer hypothesis that
-      would have been better can be missed.
+    - False: when it has W, and the most probable running one, scored at its current length, is not
+      better than the worst of them. Fast, but with a positive penalty it can miss a longer
+      hypothesis that would have been better.
     - "never": when it has W, and no running one can become better than the worst of them.
-      Log-probabilities are never positive, so its best possible score is its present
-      log-probability at length max_new_tokens (positive penalty) or at its present length.
+      Log-probabilities are never positive, so the best possible score is the current
+      log-probability at length max_new_tokens (positive penalty) or at the current length.
 
-    A token whose logit is -inf is impossible, and so is every hypothesis that has it; a hypothesis
-    whose every next token is impossible is dropped. Where a row has fewer than `num_best`
-    hypotheses, the others have length 0 and score -inf. A NaN or +inf logit in a running hypothesis
-    is an error; under jit, where it cannot be raised, all scores and log-probabilities of its row
-    are NaN: check for it before use.
+    A logit of -inf makes a token, and every hypothesis with it, impossible. A hypothesis without a
+    possible next token is dropped. If a row has fewer than `num_best` hypotheses, the others have
+    length 0 and score -inf. A NaN or +inf logit in a running hypothesis is an error. Under jit it
+    cannot raise; all scores and log-probabilities of its row become NaN, so check before use.
 
-    Rows are independent of each other, as long as those of `step_fn` are. All arguments after
-    the arrays are static; wrap the call in `jax.jit` to compile it once for many batches.
+    Rows are independent of each other if those of `step_fn` are. All arguments after the arrays are
+    static; wrap the call in `jax.jit` to compile it once for many batches.
 
     Args:
         step_fn: (tokens int32 `[B*W]`, cache) -> (logits float `[B*W, V]` of the next token,
             cache with these tokens in it, of the same structure, shapes and dtypes).
-        cache: pytree of arrays that lead with B, without the start tokens. Every leaf is repeated
-            to B*W, beams next to each other, and gathered on that axis as beams are chosen.
+        cache: pytree of arrays with leading axis B, without the start tokens. Every leaf is
+            repeated to B*W, beams of a row adjacent, and gathered on that axis as beams are chosen.
         start_tokens: int `[B]`, the last token of each prompt, or a decoder's start token.
-        beam_size: W, number of running hypotheses of a row.
-        max_new_tokens: L, length of the longest hypothesis.
+        beam_size: W, number of running hypotheses per row.
+        max_new_tokens: L, maximum length of a hypothesis.
         end_token: id that ends a hypothesis.
         length_penalty: exponent of the length: positive, negative or 0.
         early_stopping: when a row is done, as above.
-        no_repeat_ngram_size: n of the n-grams that a hypothesis has at most once, its start token,
-            of a prompt the last one, included; 0 lets all repeat.
-        min_new_tokens: tokens of a hypothesis before `end_token`, which is no choice until then.
+        no_repeat_ngram_size: no n-gram of this size may occur twice in a hypothesis, including its
+            start token (the last token of a prompt); 0 allows all repeats.
+        min_new_tokens: minimum number of tokens before `end_token`.
         num_best: n, number of hypotheses to return, at most W.
-        vocab_size: logits of ids at or above it, which pad a vocabulary, are cut off before the
+        vocab_size: logits of ids at or above it (vocabulary padding) are cut off before the
             softmax.
-        forbidden_tokens: ids that no hypothesis has, such as padding. Where it, or one of the two
-            above, rules out tokens, the others' probabilities stay as they are, unless:
-        renormalize: whether the probabilities of the tokens that are not ruled out sum to 1.
-        forced_first_token: id that every hypothesis begins with, such as the language to translate
-            to, at no cost: its log-probability counts as 0.
-        forced_last_token: id that a hypothesis of max_new_tokens has at its end, likewise; mostly
-            end_token.
+        forbidden_tokens: ids that no hypothesis may contain, such as padding. Excluding tokens, by
+            this or by the n-gram and length rules, leaves the other probabilities as they are,
+            unless renormalize is set.
+        renormalize: whether to scale the probabilities of the remaining tokens to sum to 1.
+        forced_first_token: id that starts every hypothesis, such as the target language. Its
+            log-probability counts as 0.
+        forced_last_token: id that ends a hypothesis of max_new_tokens, likewise; usually end_token.
 
     Returns:
         The n best finished hypotheses of every row.
 
     Raises:
-        ConfigError: an option is impossible.
-        ShapeError: start tokens, cache or what `step_fn` returns do not fit.
-        DataError: logits are NaN or +inf, and this is no call under jit.
+        ConfigError: an option is invalid.
+        ShapeError: start tokens, cache or the output of `step_fn` do not fit.
+        DataError: logits are NaN or +inf, outside jit.
 
     References:
         Graves, "Sequence Transduction with Recurrent Neural Networks", 2012 (beam search);
@@ -192,7 +192,7 @@ def _repeat_for_beams(cache: Any, batch: int, beam_size: int) -> Any:
         array = as_array(f"cache{jax.tree_util.keystr(path)}", leaf)
         if array.ndim == 0 or array.shape[0] != batch:
             raise ShapeError(
-                f"every leaf of cache must lead with the batch of start_tokens, B={batch}, got "
+                f"every leaf of cache must have the leading axis of start_tokens, B={batch}, got "
                 f"shape {array.shape} at cache{jax.tree_util.keystr(path)}"
             )
         return repeat(array, "b ... -> (b w) ...", w=beam_size)
@@ -201,12 +201,12 @@ def _repeat_for_beams(cache: Any, batch: int, beam_size: int) -> Any:
 
 
 def _check_step(step_fn: _StepFunction, last: jax.Array, cache: Any) -> int:
-    """Checks what a step function returns, by tracing it; returns the size of its vocabulary.
+    """Checks the output of a step function by tracing it; returns its vocabulary size.
 
     Args:
         step_fn: as in `beam_search`.
-        last: int32 `[B, W]`, the tokens that it is called with.
-        cache: the cache that it is called with, whose leaves lead with B*W.
+        last: int32 `[B, W]`, its input tokens.
+        cache: its input cache, with leading axis B*W.
     """
     tokens = rearrange(last, "b w -> (b w)")
     returned = jax.eval_shape(step_fn, tokens, cache)

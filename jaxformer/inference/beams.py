@@ -1,4 +1,4 @@
-"""The hypotheses of a beam search, and its step from one length to the next."""
+"""Hypotheses of a beam search, and the step that extends them by one token."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -12,18 +12,18 @@ from jaxformer.functional.options import static_number
 
 __all__ = ["Beams", "SearchState", "advance", "length_divisors", "start_state"]
 
-_LARGEST_DIVISOR = 1e30  # beyond it, and below its inverse, scores would not fit float32
+_LARGEST_DIVISOR = 1e30  # scores stay within float32 for divisors up to it and down to its inverse
 
 
 class Beams(NamedTuple):
     """Hypotheses of every row, best first.
 
     Args:
-        tokens: int32 `[B, n, L]`, without the start token, with the end token, and filled up with
+        tokens: int32 `[B, n, L]`, without the start token, with the end token, padded with
             `end_token`.
-        lengths: int32 `[B, n]`, number of tokens; 0 where the row has no further hypothesis.
+        lengths: int32 `[B, n]`, number of tokens; 0 if the row has no more hypotheses.
         scores: float32 `[B, n]`, log_probs / lengths ** length_penalty.
-        log_probs: float32 `[B, n]`, sums of the tokens' log-probabilities, in nats.
+        log_probs: float32 `[B, n]`, sum of the tokens' log-probabilities, in nats.
     """
 
     tokens: jax.Array
@@ -33,22 +33,22 @@ class Beams(NamedTuple):
 
 
 class SearchState(NamedTuple):
-    """Loop state of the search; `cache` leads with B*W, where W is the number of beams."""
+    """Loop state of the search; the leading axis of `cache` is B*W, with W beams."""
 
     step: jax.Array  # [], number of tokens in every running hypothesis
     cache: Any
-    last: jax.Array  # [B, W], the newest token, which is not in the cache yet
-    tokens: jax.Array  # [B, W, L], of the running hypotheses, likeliest first
-    log_probs: jax.Array  # [B, W], of the running hypotheses; -inf where there is none
+    last: jax.Array  # [B, W], the newest token, not in the cache yet
+    tokens: jax.Array  # [B, W, L], of the running hypotheses, most probable first
+    log_probs: jax.Array  # [B, W], of the running hypotheses; -inf if none
     finished: Beams  # [B, W], the best finished hypotheses so far
-    done: jax.Array  # [B], whether the row changes no more
+    done: jax.Array  # [B], whether the row is done
 
 
 def length_divisors(max_new_tokens: int, length_penalty: float) -> np.ndarray:
     """Divisors length ** length_penalty of log-probabilities, at lengths 1 .. L, float32 `[L]`.
 
     Raises:
-        ConfigError: float32 does not hold them, or length_penalty is no number.
+        ConfigError: they do not fit float32, or length_penalty is not a number.
     """
     exponent = static_number("length_penalty", length_penalty)
     if abs(exponent) * np.log(max_new_tokens) > np.log(_LARGEST_DIVISOR):
@@ -63,10 +63,10 @@ def start_state(cache: Any, last: jax.Array, max_new_tokens: int, end_token: int
     """State of the search before its first step.
 
     Args:
-        cache: pytree of arrays that lead with B*W.
+        cache: pytree of arrays with leading axis B*W.
         last: int32 `[B, W]`, the start token of every row.
         max_new_tokens: L.
-        end_token: what hypotheses are filled up with.
+        end_token: padding of hypotheses.
     """
     shape = last.shape
     tokens = jnp.full((*shape, max_new_tokens), end_token, jnp.int32)
@@ -76,7 +76,7 @@ def start_state(cache: Any, last: jax.Array, max_new_tokens: int, end_token: int
         cache=cache,
         last=last,
         tokens=tokens,
-        # At first each row has one hypothesis, the empty one, or all beams would be equal.
+        # Start with one hypothesis per row, the empty one; otherwise all beams would be equal.
         log_probs=impossible.at[:, 0].set(0),
         finished=Beams(tokens, jnp.zeros(shape, jnp.int32), impossible, impossible),
         done=jnp.zeros(shape[0], bool),
@@ -93,18 +93,18 @@ def advance(
     """State of the search after one more token.
 
     Args:
-        state: the present one, but for the cache, which has the newest tokens already.
+        state: current state, except that its cache already has the newest tokens.
         new: float32 `[B*W, V]`, log-probabilities of the next token.
-        divisors: float32 `[L]`, as `length_divisors` gives them.
+        divisors: float32 `[L]`, from `length_divisors`.
         end_token: as in `beam_search`.
         early_stopping: as in `beam_search`.
     """
     totals = _continuation_log_probs(new, state.log_probs)
     batch, beam_size, vocab_size = totals.shape
-    # Of equal values top_k takes the one with the lower index: lower beam, then lower token.
+    # Among equal values, top_k takes the lower index: lower beam, then lower token.
     flat = rearrange(totals, "b w v -> b (w v)")
-    # The barrier keeps XLA from merging later slices into the sort that top_k starts as, which it
-    # would then no longer recognize: 49 ms instead of 0.4 for 8 rows, 4 beams and 8,000 tokens.
+    # The barrier keeps XLA from merging later slices into top_k's sort. It would then no longer
+    # recognize top_k: 49 ms instead of 0.4 for 8 rows, 4 beams and 8,000 tokens.
     log_probs, index = jax.lax.optimization_barrier(
         jax.lax.top_k(flat, min(2, vocab_size) * beam_size)
     )
@@ -119,8 +119,8 @@ def advance(
         scores=jnp.where(ends, log_probs / divisors[state.step], -jnp.inf),
         log_probs=log_probs,
     )
-    # top_k prefers the lower index, so a place that is still empty, which scores -inf, stays empty
-    # rather than take a candidate that has not ended.
+    # top_k prefers the lower index, so an empty place (score -inf) stays empty instead of taking a
+    # candidate that has not ended.
     pool = jax.tree.map(
         lambda old, new: jnp.concatenate([old, new[:, :beam_size]], axis=1), state.finished, ending
     )
@@ -128,7 +128,7 @@ def advance(
 
     log_probs, best = jax.lax.top_k(jnp.where(ends, -jnp.inf, log_probs), beam_size)
     parents, last, tokens = _take_rows((parents, last, tokens), best)
-    # The cache leads with B*W, so beams are gathered by their index in the whole batch.
+    # The cache has leading axis B*W, so gather beams by their index in the whole batch.
     rows = rearrange(jnp.arange(batch) * beam_size, "b -> b 1")
     gather = rearrange(rows + parents, "b w -> (b w)")
 
@@ -137,7 +137,7 @@ def advance(
         scores=jnp.where(damaged[:, None], jnp.nan, finished.scores),
         log_probs=jnp.where(damaged[:, None], jnp.nan, finished.log_probs),
     )
-    # Rows that are done go on computing until all are; only their result must not change.
+    # Rows that are done keep computing until all are; only their results must not change.
     keep = jax.vmap(lambda done, old, new: jnp.where(done, old, new))
     finished = jax.tree.map(lambda *leaves: keep(state.done, *leaves), state.finished, finished)
     worst = finished.scores[:, -1]  # -inf until there are W
@@ -146,7 +146,7 @@ def advance(
     else:
         present = divisors[state.step]
         highest = jnp.maximum(present, divisors[-1]) if early_stopping == "never" else present
-        done = log_probs[:, 0] / highest <= worst  # also where none is running: -inf
+        done = log_probs[:, 0] / highest <= worst  # also if none is running: -inf
     return SearchState(
         step=length,
         cache=jax.tree.map(lambda leaf: leaf[gather], state.cache),
@@ -159,10 +159,10 @@ def advance(
 
 
 def _continuation_log_probs(new: jax.Array, log_probs: jax.Array) -> jax.Array:
-    """Log-probabilities `[B, W, V]` of all continuations of hypotheses of `log_probs` `[B, W]`."""
+    """Log-probabilities `[B, W, V]` of all continuations; `log_probs` `[B, W]` so far."""
     new = rearrange(new, "(b w) v -> b w v", w=log_probs.shape[1])
     log_probs = log_probs[..., None]
-    # Beams without a hypothesis are computed from leftover tokens, whose logits may be NaN.
+    # Beams without a hypothesis run on leftover tokens, so their logits may be NaN.
     return jnp.where(jnp.isneginf(log_probs), -jnp.inf, log_probs + new)
 
 

@@ -1,4 +1,4 @@
-"""What decoding asks of a model, be it one of the library or a user's own module."""
+"""Requirements that decoding has of a model, the library's or a user's."""
 
 import dataclasses
 import inspect
@@ -16,21 +16,21 @@ from jaxformer.models.transformer import TransformerOutput
 __all__ = ["check_model", "check_params", "decoder_states", "with_automatic_attention"]
 
 _KINDS = {"decoder": "a Decoder", "encoder_decoder": "an EncoderDecoder"}
-# Decoding calls these rather than the model: of a prompt it needs the logits of one token only.
+# Decoding calls these methods, not the model, because it needs a prompt's logits at one token only.
 _METHODS = {"decoder": ("hidden_states", "logits"), "encoder_decoder": ("encode", "logits")}
 
 
 def check_model(model: Any, task: str, *architectures: str) -> None:
-    """Checks that a model can be decoded with.
+    """Checks that a model supports decoding.
 
     Args:
-        model: the argument model of a caller.
-        task: what it is for, such as "translation".
-        *architectures: those that fit, "decoder" or "encoder_decoder".
+        model: the caller's argument model.
+        task: purpose, such as "translation".
+        *architectures: accepted architectures, "decoder" or "encoder_decoder".
 
     Raises:
-        ConfigError: it is no module of such an architecture, lacks a method, or cannot be a static
-            argument of jit.
+        ConfigError: it is not a module of such an architecture, lacks a method, or cannot be a
+            static argument of jit.
 
     Example:
         >>> from jaxformer.models import Decoder
@@ -43,16 +43,16 @@ def check_model(model: Any, task: str, *architectures: str) -> None:
         kinds = " or ".join(_KINDS[architecture] for architecture in architectures)
         got = repr(model) if model is None or isinstance(model, type) else f"a {name}"
         if isinstance(model, ModelConfig):
-            got += "; make one of it, such as Decoder(config)"
+            got += "; build a model from it, such as Decoder(config)"
         raise ConfigError(
-            f"model: {task} needs {kinds}, got {got}; a module of your own needs a config, which "
-            f"is a ModelConfig of architecture {' or '.join(map(repr, architectures))}"
+            f"model: {task} needs {kinds}, got {got}; your own module needs a config, a "
+            f"ModelConfig with architecture {' or '.join(map(repr, architectures))}"
         )
     for method in _METHODS[config.architecture]:
         if not callable(getattr(type(model), method, None)):
             raise ConfigError(
                 f"model must have a method {method}, like {_KINDS[config.architecture]}, got a "
-                f"{name}, which has none; decoding calls it rather than the model itself"
+                f"{name}, which has none; decoding calls it instead of the model itself"
             )
     if config.architecture == "decoder":
         _check_takes_cache(type(model).hidden_states, f"a {name}")
@@ -61,16 +61,16 @@ def check_model(model: Any, task: str, *architectures: str) -> None:
     except TypeError as error:
         raise ConfigError(
             f"model must be hashable, as a static argument of jit, got a {name}: {error}; keep "
-            "arrays among its parameters, or as tuples of numbers"
+            "arrays in its parameters, or as tuples of numbers"
         ) from None
 
 
 def check_params(params: Any) -> None:
-    """Raises ConfigError for what is not the parameters of a model, such as {"params": ...}."""
+    """Raises ConfigError unless params are a model's parameters, without a key "params"."""
     if not isinstance(params, Mapping) or "params" in params:
         got = list(params) if isinstance(params, Mapping) else type(params).__name__
         raise ConfigError(
-            f'params must be the parameters alone, model.init(...)["params"], got {got}'
+            f'params must be only the parameters, model.init(...)["params"], got {got}'
         )
 
 
@@ -88,11 +88,11 @@ def _check_takes_cache(hidden_states: Any, got: str) -> None:
 def with_automatic_attention(model: nn.Module) -> nn.Module:
     """The model with attention_implementation "auto" in its config.
 
-    Attention over a cache is always "auto"; this is for the other attention of decoding, that of
-    an encoder and the first cross-attention, which need not run where the model was trained.
+    Attention over a cache is always "auto". This covers the rest: the encoder and the first
+    cross-attention, which may run on another platform than training did.
 
     Raises:
-        ConfigError: another implementation is asked for by a config that is no field of the model.
+        ConfigError: the config has another implementation and is not a field of the model.
     """
     config = dataclasses.replace(model.config, attention_implementation="auto")
     if config == model.config:
@@ -108,12 +108,12 @@ def with_automatic_attention(model: nn.Module) -> nn.Module:
 def decoder_states(
     model: nn.Module, tokens: jax.Array, inputs: TransformerInputs
 ) -> TransformerOutput:
-    """Hidden states of a bound model's decoder, which must have extended the cache.
+    """Hidden states of a bound model's decoder; checks that it extended the cache.
 
     Args:
         model: a decoder, or an encoder-decoder, whose attribute `decoder` is one.
         tokens: int32 `[B, T]`, the new tokens.
-        inputs: other arguments of `Transformer.hidden_states`, a cache among them.
+        inputs: other arguments of `Transformer.hidden_states`, including a cache.
 
     Raises:
         ConfigError: there is no decoder, or it returns something else.
@@ -129,7 +129,7 @@ def decoder_states(
         got = type(output).__name__
         got = f"{got} without a cache" if isinstance(output, TransformerOutput) else got
         raise ConfigError(
-            "hidden_states of model must return a TransformerOutput with the cache that it is "
-            f"given and the new tokens in it, got {got} from a {name}"
+            "hidden_states of model must return a TransformerOutput with the given cache, extended "
+            f"by the new tokens, got {got} from a {name}"
         )
     return output

@@ -1,4 +1,4 @@
-"""The compiled programs of generation: prefill, and the loop that decodes token by token."""
+"""Compiled programs of generation: prefill, and the loop that decodes token by token."""
 
 import functools
 from typing import Any, NamedTuple
@@ -19,30 +19,30 @@ from jaxformer.modules.stack import Cache
 
 __all__ = ["DecodingState", "decode", "prefill"]
 
-# XLA's CPU compiler makes one function of a loop that it takes to be small, which runs on one core.
-# That of jax 0.12 takes every loop without library calls to be small, such as that of one row, and
-# compiles twice as long. Other platforms have no pass of this name.
+# XLA's CPU compiler turns each loop that it considers small into one function, which runs on one
+# core. In jax 0.12 that is every loop without library calls, such as the loop of one row; it also
+# takes twice as long to compile. Other platforms have no pass of this name.
 _LOOP_OPTIONS = {"xla_disable_hlo_passes": "small-while-loop-hoisting"}
 
 
 class _History(NamedTuple):
-    """Tokens of the rows so far, the prompts included."""
+    """Tokens of the rows so far, including the prompts."""
 
     tokens: jax.Array  # [B, capacity]
     lengths: jax.Array  # [B]
 
 
 class DecodingState(NamedTuple):
-    """State of the decoding loop; every leaf leads with the batch."""
+    """State of the decoding loop; every leaf has the leading axis B."""
 
     cache: Cache
     logits: jax.Array  # [B, V], of the next token
     rngs: jax.Array  # [B]
     generated: jax.Array  # [B], number of new tokens
     done: jax.Array  # [B], whether a stop token was generated
-    seen: jax.Array | None  # [B, V], tokens in the row so far; for a repetition penalty only
-    history: _History | None  # for no_repeat_ngram_size only
-    least: jax.Array | None  # [B], new tokens before a stop token, where there is such a number
+    seen: jax.Array | None  # [B, V], tokens in the row so far; only for a repetition penalty
+    history: _History | None  # only for no_repeat_ngram_size
+    least: jax.Array | None  # [B], minimum number of new tokens before a stop token, if any
     cross_cache: tuple[KVCache, ...] | None  # of the encoder's output, in an encoder-decoder
 
 
@@ -63,17 +63,17 @@ def prefill(
     """Prefill: caches the prompts, and computes the logits of each row's next token.
 
     Args:
-        model: as in `generate_stream`, with an attention that is chosen by platform.
+        model: as in `generate_stream`, with attention_implementation "auto".
         params: its parameters, split into layers.
         tokens: int `[B, T]`, the prompts, padded on the right.
-        lengths: int `[B]`, of the prompts.
+        lengths: int `[B]`, lengths of the prompts.
         rngs: PRNG keys `[B]`.
         encoder_inputs: sources int `[B, S]`, padded on the right, and their lengths int `[B]`; None
             for a decoder.
-        least: int `[B]`, new tokens before a stop token; None where one may come at once.
-        capacity: tokens that a row has room for, the prompt included.
-        track_seen: whether the loop needs to know which tokens a row has.
-        track_history: whether it needs to know them in order.
+        least: int `[B]`, minimum number of new tokens before a stop token; None = no minimum.
+        capacity: maximum number of tokens in a row, including the prompt.
+        track_seen: whether the loop needs the set of tokens in each row.
+        track_history: whether it needs them in order.
     """
     batch, config = tokens.shape[0], model.config
 
@@ -87,7 +87,7 @@ def prefill(
             inputs["encoded"] = model.encode(sources, lengths=source_lengths).hidden
             inputs["encoded_lengths"] = source_lengths
         output = decoder_states(model, tokens, inputs)
-        # Logits of the last real token only: those of all positions would be large, and unused.
+        # Logits of the last real token only: those of all positions are large and unused.
         last = output.hidden[jnp.arange(batch), lengths - 1]
         return output, model.logits(last)
 
@@ -95,7 +95,7 @@ def prefill(
     seen = None
     if track_seen and config.vocab_size is not None:
         real = jnp.arange(tokens.shape[1])[None] < lengths[:, None]
-        ids = jnp.where(real, tokens, config.vocab_size)  # padding is out of range, and dropped
+        ids = jnp.where(real, tokens, config.vocab_size)  # padding: out of range, dropped
         seen = jnp.zeros((batch, config.vocab_size), bool)
         seen = seen.at[jnp.arange(batch)[:, None], ids].set(True, mode="drop")
     history = None
@@ -125,7 +125,7 @@ def prefill(
         "vocab_size",
         "forbidden_tokens",
     ),  # fmt: skip
-    donate_argnames="state",  # so that the cache is updated in place, and not copied
+    donate_argnames="state",  # updates the cache in place
     compiler_options=_LOOP_OPTIONS,
 )
 def decode(
@@ -145,8 +145,8 @@ def decode(
     Args:
         model: as in `prefill`.
         params: as in `prefill`.
-        state: what `prefill` or the last call returned; it is given away.
-        limit: most tokens of a row, at most chunk_size.
+        state: result of `prefill` or the last call; its buffers are donated.
+        limit: maximum number of tokens per row, at most chunk_size.
         chunk_size: width of the result.
         sampling: as in `generate_stream`.
         stop_tokens: as in `generate_stream`.
@@ -154,8 +154,8 @@ def decode(
         forbidden_tokens: as in `generate_stream`.
 
     Returns:
-        The new state, by whose `generated` as many tokens of a row are new as it has grown, and the
-        tokens, int32 `[B, chunk_size]`; -1 where none could be drawn, which ends a row.
+        The new state, and the tokens, int32 `[B, chunk_size]`. Row i's new tokens are the first
+        `new.generated[i] - old.generated[i]`. A -1 means no token could be drawn; it ends the row.
     """
     batch = state.logits.shape[0]
 
@@ -167,7 +167,7 @@ def decode(
         carry: tuple[jax.Array, DecodingState, jax.Array],
     ) -> tuple[jax.Array, DecodingState, jax.Array]:
         index, state, chunk = carry
-        # By the row's own count, so that its draws do not depend on chunks or on other rows.
+        # Folds in the row's own count, so that draws do not depend on chunks or other rows.
         rngs = jax.vmap(jax.random.fold_in)(state.rngs, state.generated)
         logits = state.logits
         if vocab_size is not None:
@@ -185,9 +185,9 @@ def decode(
             too_short = state.generated < state.least
             logits = jnp.where(too_short[:, None] & is_stop[None], -jnp.inf, logits)
         token = sample(logits, rngs, sampling, state.seen)
-        # A row without a token, -1, stops as well: it can only be reported.
+        # A row without a token, -1, stops too; the caller reports it.
         stopped = jnp.isin(token, jnp.asarray((-1, *stop_tokens), jnp.int32))
-        # Rows that are done have length 0: they write nothing into the cache, and count nothing.
+        # Rows that are done have length 0: they write nothing to the cache and count nothing.
         active = (~state.done).astype(jnp.int32)
 
         def forward(model: nn.Module) -> tuple[Any, jax.Array]:
@@ -203,7 +203,7 @@ def decode(
             seen = seen.at[jnp.arange(batch), token].set(True)
         history = state.history
         if history is not None:
-            # What a row that is done writes lies behind its tokens.
+            # Rows that are done write behind their tokens, which is harmless.
             history = _History(
                 history.tokens.at[jnp.arange(batch), history.lengths].set(token),
                 history.lengths + active,

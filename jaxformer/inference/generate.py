@@ -1,4 +1,4 @@
-"""Generation of text: continuations of prompts, by sampling or greedily."""
+"""Text generation: continues prompts, by sampling or greedily."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Required, TypedDict, Unpack
@@ -32,7 +32,7 @@ from jaxformer.modules.stack import split_layers
 __all__ = ["GenerationOptions", "generate", "generate_stream"]
 
 _DEFAULT_SAMPLING = SamplingConfig()
-_LENGTH_STEP = 64  # capacities are rounded up to it, to compile few shapes
+_LENGTH_STEP = 64  # capacities are rounded up to it, so that few shapes compile
 
 
 class GenerationOptions(TypedDict, total=False):
@@ -53,7 +53,7 @@ def generate(
     prompts: Sequence[Sequence[int]],
     **options: Unpack[GenerationOptions],
 ) -> list[np.ndarray]:
-    """Generates continuations of prompts, whose lengths may differ.
+    """Generates continuations of prompts of any lengths.
 
     Args:
         model: as in `generate_stream`.
@@ -63,7 +63,7 @@ def generate(
             sources, as in `generate_stream`.
 
     Returns:
-        The new tokens of every prompt, int32, with the stop token.
+        The new tokens of every prompt, int32, including the stop token.
 
     Raises:
         ConfigError: as in `generate_stream`.
@@ -100,23 +100,23 @@ def generate_stream(
     """Generates continuations of prompts, yielding tokens chunk by chunk.
 
     Args:
-        model: the decoder or encoder-decoder, with its custom parts, if any; or a module of your
-            own with a `config` of such an architecture. Not the module itself is called, but, of a
-            decoder, its methods `hidden_states` and `logits`, which are like those of
-            `models.Decoder`; of an encoder-decoder, `encode`, `logits`, and `hidden_states` of its
-            attribute `decoder`.
+        model: a decoder or encoder-decoder, with custom parts if any; or your own module with a
+            `config` of such an architecture. Decoding does not call the module itself, but its
+            methods, which must match those of `models.Decoder` (`hidden_states`, `logits`) or
+            `models.EncoderDecoder` (`encode`, `logits`, and `hidden_states` of its attribute
+            `decoder`).
         params: its parameters.
-        prompts: token ids, at least one per prompt; in an encoder-decoder the beginnings of the
-            targets, each with the start token first.
-        sources: token ids of the encoder, one source per prompt; for an encoder-decoder only.
-        max_new_tokens: length of the longest continuation.
+        prompts: token ids, at least one per prompt; for an encoder-decoder, the beginnings of the
+            targets, each including the start token.
+        sources: token ids for the encoder, one source per prompt; only for an encoder-decoder.
+        max_new_tokens: maximum number of new tokens per prompt.
         rng: one PRNG key, from which row i uses fold_in(rng, i); or an array of keys `[B]`. A
-            row's tokens depend on its own prompt, source and key only; with rotary scaling of kind
-            longrope also on how much room the longest prompt needs.
+            row's tokens depend only on its own prompt, source and key; with longrope scaling, also
+            on the length of the longest prompt.
         sampling: temperature, filters, penalty, and rules for n-grams and ends.
-        stop_tokens: generation of a row stops after any of these; none is generated before there
-            are as many tokens as sampling.min_length and sampling.min_new_tokens say.
-        vocab_size: ids at or above it, which pad a vocabulary, are never generated.
+        stop_tokens: generation of a row stops after any of these. None is generated before
+            sampling.min_length and sampling.min_new_tokens are reached.
+        vocab_size: ids at or above it (vocabulary padding) are never generated.
         forbidden_tokens: ids that are never generated, such as padding.
         chunk_size: tokens per row between two yields.
 
@@ -124,9 +124,9 @@ def generate_stream(
         The next tokens of every prompt, int32; none for a row that has stopped.
 
     Raises:
-        ConfigError: model, params or sampling is something else; sources are given to a decoder, or
-            not to an encoder-decoder; a stop token, a forbidden one, vocab_size or chunk_size is
-            impossible.
+        ConfigError: model, params or sampling has a wrong type; sources are given to a decoder, or
+            missing for an encoder-decoder; a stop token, a forbidden token, vocab_size or
+            chunk_size is invalid.
         DataError: a prompt or a source is empty, has an unknown token, or is too long for the
             context; their numbers differ; rng is not one key or one per prompt; or the model's
             logits are NaN or infinite.
@@ -155,7 +155,7 @@ def generate_stream(
     capacity = round_up(max(lengths) + max_new_tokens, _LENGTH_STEP)
     require_cache_memory(
         model.config, len(prompts), capacity, computation_dtype(model.config, params),
-        remedy="lower max_new_tokens, or give fewer prompts at a time",
+        remedy="lower max_new_tokens, or pass fewer prompts at a time",
     )  # fmt: skip
     model, params = with_automatic_attention(model), split_layers(params)
     keys = rng
@@ -171,7 +171,7 @@ def generate_stream(
 
     produced = 0
     while produced < max_new_tokens:
-        # Traced, so that a last chunk that is shorter does not compile anew.
+        # Traced, so that a shorter last chunk does not recompile.
         limit = min(chunk_size, max_new_tokens - produced)
         before = np.asarray(state.generated)
         state, chunk = decode(
@@ -188,7 +188,7 @@ def generate_stream(
 
 
 def _least(sampling: SamplingConfig, lengths: list[int]) -> np.ndarray | None:
-    """Number of new tokens before a stop token of each row; None where there may be none."""
+    """Minimum number of new tokens before a stop token, per row; None = no minimum."""
     if sampling.min_new_tokens:
         return np.full(len(lengths), sampling.min_new_tokens, np.int32)
     if sampling.min_length:
@@ -197,9 +197,9 @@ def _least(sampling: SamplingConfig, lengths: list[int]) -> np.ndarray | None:
 
 
 def _check_drawn(rows: list[np.ndarray], before: np.ndarray, sampling: SamplingConfig) -> None:
-    """Raises where `sample` could draw no token; `before`: number of tokens of the rows so far."""
+    """Raises if `sample` could not draw a token; `before`: number of tokens of the rows so far."""
     size = sampling.no_repeat_ngram_size
-    rest = f", or no_repeat_ngram_size={size} leaves no token, and must be more" if size else ""
+    rest = f", or no_repeat_ngram_size={size} leaves no token; raise it" if size else ""
     for row, tokens in enumerate(rows):
         if (tokens < 0).any():
             step = before[row] + np.argmax(tokens < 0)
@@ -212,7 +212,7 @@ def _check_drawn(rows: list[np.ndarray], before: np.ndarray, sampling: SamplingC
 def _encoder_inputs(
     model: nn.Module, sources: Sequence[Sequence[int]] | None, count: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Checked and padded sources `[B, S]` and their lengths `[B]`; None for a decoder."""
+    """Checks and pads sources: `[B, S]` and their lengths `[B]`; None for a decoder."""
     if (model.config.architecture == "encoder_decoder") != (sources is not None):
         got = "none" if sources is None else len(sources) if isinstance(sources, Sequence) else "1"
         raise ConfigError(

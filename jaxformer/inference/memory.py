@@ -1,4 +1,4 @@
-"""The memory that decoding needs at least, before it is asked for."""
+"""Check of the memory that decoding needs, before it is allocated."""
 
 import math
 
@@ -15,13 +15,13 @@ __all__ = ["require_cache_memory"]
 def require_cache_memory(
     config: ModelConfig, rows: int, capacity: int, dtype: jnp.dtype, *, remedy: str
 ) -> None:
-    """Raises ConfigError where the key/value cache of decoding does not fit the memory.
+    """Raises ConfigError if the key/value cache of decoding does not fit in memory.
 
     Args:
-        config: of the decoder.
-        rows: rows that are decoded at a time, the beams of each counted.
-        capacity: tokens in a row.
-        dtype: of keys and values.
+        config: config of the decoder.
+        rows: rows decoded at a time, times the beams of each.
+        capacity: tokens per row.
+        dtype: dtype of keys and values.
         remedy: end of the message.
     """
     cache = jax.eval_shape(lambda: init_cache(config, rows, capacity, dtype=dtype))

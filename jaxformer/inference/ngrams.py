@@ -1,4 +1,4 @@
-"""Tokens that would repeat an n-gram of their row."""
+"""Detection of tokens that would repeat an n-gram of their row."""
 
 import jax
 import jax.numpy as jnp
@@ -14,13 +14,13 @@ def repeated_ngrams(tokens: Array, lengths: Array, size: int, vocab_size: int) -
     """Next tokens that would complete an n-gram that a row already has.
 
     Args:
-        tokens: int `[..., T]`, the tokens so far, and anything behind them.
+        tokens: int `[..., T]`, the tokens so far; the rest of each row is ignored.
         lengths: int `[...]`, number of tokens so far, at most T.
-        size: n, number of tokens of an n-gram; of 1, every token so far.
-        vocab_size: V; a token outside the vocabulary cannot be repeated.
+        size: n, number of tokens in an n-gram; 1 = every token so far.
+        vocab_size: V; tokens outside the vocabulary are ignored.
 
     Returns:
-        bool `[..., V]`; nothing where a row is shorter than n.
+        bool `[..., V]`; all False for a row shorter than n.
 
     Raises:
         ConfigError: size or vocab_size is not a positive int.
@@ -44,19 +44,19 @@ def repeated_ngrams(tokens: Array, lengths: Array, size: int, vocab_size: int) -
             f"lengths must have the shape of tokens without its last axis, {tokens.shape[:-1]}, "
             f"got {lengths.shape}; broadcast it with jnp.broadcast_to"
         )
-    places = tokens.shape[-1] - size + 1  # where an n-gram can begin
+    places = tokens.shape[-1] - size + 1  # where an n-gram can start
     if places < 1:
         return jnp.zeros((*lengths.shape, vocab_size), bool)
     shape = (*lengths.shape, places)
     # Whole n-grams end within the tokens so far, [..., places].
     repeats = jax.lax.broadcasted_iota(jnp.int32, shape, lengths.ndim) + size <= lengths[..., None]
     for index in range(size - 1):
-        # The n - 1 newest tokens, one by one, and those at the same index of every n-gram.
+        # Compares each of the n - 1 newest tokens with the same index of every n-gram.
         newest = jnp.take_along_axis(
             tokens, jnp.maximum(lengths - size + 1 + index, 0)[..., None], axis=-1
         )
         repeats &= tokens[..., index : index + places] == newest
     last = tokens[..., size - 1 :]
-    last = jnp.where(repeats & (last >= 0), last, vocab_size)  # out of range, and dropped
+    last = jnp.where(repeats & (last >= 0), last, vocab_size)  # out of range: dropped
     none = jnp.zeros((*lengths.shape, vocab_size), bool)
     return jnp.put_along_axis(none, last, True, axis=-1, inplace=False, mode="drop")

@@ -1,4 +1,4 @@
-"""Sampling of the next token: repetition penalty, filters of the logits, and the draw."""
+"""Sampling of the next token: repetition penalty, logit filters, and the draw."""
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +48,7 @@ def penalize_repetition(logits: jax.Array, seen: jax.Array, penalty: float) -> j
 
 
 def keep_top_k(logits: jax.Array, k: int) -> jax.Array:
-    """Sets all but the k largest logits to -inf; ties with the k-th stay.
+    """Top-k filter: sets all but the k largest logits to -inf; keeps ties with the k-th.
 
     Args:
         logits: float `[..., V]`.
@@ -72,11 +72,11 @@ def keep_top_k(logits: jax.Array, k: int) -> jax.Array:
 
 
 def keep_top_p(logits: jax.Array, p: float) -> jax.Array:
-    """Nucleus filter: keeps the fewest likeliest tokens whose probabilities sum to p; ties stay.
+    """Nucleus (top-p) filter: keeps the fewest most probable tokens that sum to p; keeps ties.
 
     Args:
         logits: float `[..., V]`.
-        p: in (0, 1].
+        p: probability to keep, in (0, 1].
 
     Returns:
         float `[..., V]`, the others -inf.
@@ -101,17 +101,17 @@ def keep_top_p(logits: jax.Array, p: float) -> jax.Array:
     descending = -jnp.sort(-logits, axis=-1)
     probabilities = jax.nn.softmax(descending, axis=-1)
     before = jnp.cumsum(probabilities, axis=-1) - probabilities
-    # A token stays if those before it do not reach p yet; so the first always does.
+    # A token stays if those before it do not reach p, so the first always stays.
     smallest = jnp.where(before < p, descending, jnp.inf).min(axis=-1, keepdims=True)
     return jnp.where(logits < smallest, -jnp.inf, logits)
 
 
 def keep_min_p(logits: jax.Array, p: float) -> jax.Array:
-    """Keeps the tokens at least p times as likely as the most likely one.
+    """Min-p filter: keeps tokens at least p times as probable as the most probable one.
 
     Args:
         logits: float `[..., V]`.
-        p: in [0, 1].
+        p: ratio to the largest probability, in [0, 1].
 
     Returns:
         float `[..., V]`, the others -inf.
@@ -140,21 +140,21 @@ def keep_min_p(logits: jax.Array, p: float) -> jax.Array:
 def sample(
     logits: jax.Array, rngs: jax.Array, sampling: SamplingConfig, seen: jax.Array | None = None
 ) -> jax.Array:
-    """Samples a token for every row, or takes the likeliest where the temperature is 0.
+    """Samples a token for every row, or takes the most probable if the temperature is 0.
 
     Args:
         logits: float `[B, V]`.
         rngs: PRNG keys `[B]`, one per row, so that a row's draw does not depend on the others.
-        sampling: temperature, filters and penalty. What it says of n-grams and lengths is for
-            `generate`, which knows the rows.
-        seen: bool `[B, V]`, tokens already in the row; needed by the repetition penalty.
+        sampling: temperature, filters and penalty. Its n-gram and length rules are ignored here;
+            `generate` applies them.
+        seen: bool `[B, V]`, tokens already in the row; required by a repetition penalty.
 
     Returns:
-        int32 `[B]`; -1 in a row that no token can be drawn from, since its largest logit is NaN or
-        infinite. As a token, -1 is unknown to every model.
+        int32 `[B]`; -1 if the largest logit of a row is NaN or infinite, so that no token can be
+        drawn. No model accepts -1 as a token.
 
     Raises:
-        ConfigError: sampling is something else, or has a repetition penalty without `seen`.
+        ConfigError: sampling has a wrong type, or a repetition penalty without `seen`.
         ShapeError: the shapes or dtypes do not fit.
 
     Example:
@@ -180,24 +180,24 @@ def sample(
     if seen is not None:
         logits = penalize_repetition(logits, seen, sampling.repetition_penalty)
     if sampling.temperature == 0:
-        token = jnp.argmax(logits, axis=-1)  # of a NaN, where there is one
+        token = jnp.argmax(logits, axis=-1)  # index of a NaN, if any
         largest = jnp.take_along_axis(logits, token[:, None], axis=-1)[:, 0]
     else:
         largest = logits.max(axis=-1)
-        # Relative to the largest, so that no temperature overflows.
+        # Relative to the largest, so that a small temperature does not overflow.
         token = _draw((logits - largest[:, None]) / sampling.temperature, rngs, sampling)
     return jnp.where(jnp.isfinite(largest), token, -1).astype(jnp.int32)
 
 
 def _check_logits(logits: jax.Array, axes: str = "... V") -> None:
-    """Raises ShapeError where logits are not floating, of these axes and at least one token."""
+    """Raises ShapeError unless logits are floating, with these axes and at least one token."""
     check_dtype("logits", logits, "floating")
     if check_axes("logits", logits, axes)["V"] == 0:
         raise ShapeError(f"logits must have at least one token, got shape {logits.shape}")
 
 
 def _draw(logits: jax.Array, rngs: jax.Array, sampling: SamplingConfig) -> jax.Array:
-    """Draws from the logits that the filters leave: int `[B]`."""
+    """Filters logits and draws from the rest: int `[B]`."""
     if sampling.top_k is not None:
         logits = keep_top_k(logits, sampling.top_k)
     if sampling.top_p is not None:

@@ -1,4 +1,4 @@
-"""Checks of prompts, sources and other token ids, and the padding of rows to one array."""
+"""Checks of prompts, sources and other token ids; padding of rows to one array."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -18,12 +18,12 @@ __all__ = [
 def check_prompts(
     config: ModelConfig, prompts: Sequence[Sequence[int]], max_new_tokens: int
 ) -> list[int]:
-    """Checks prompts against vocabulary and context.
+    """Checks prompts against the vocabulary and the context.
 
     Args:
         config: the decoder.
         prompts: token ids.
-        max_new_tokens: length of the longest continuation.
+        max_new_tokens: maximum number of new tokens.
 
     Returns:
         The length of every prompt.
@@ -81,16 +81,16 @@ def check_sources(config: ModelConfig, sources: Sequence[Sequence[int]]) -> list
 def check_new_ids(
     config: ModelConfig, tokens: Iterable[int], vocab_size: int | None, *, name: str = "stop"
 ) -> tuple[int, ...]:
-    """Checks which ids a decoder may generate, and which of them stop it or are forbidden.
+    """Checks the number of ids that a decoder may generate, and its stop or forbidden tokens.
 
     Args:
         config: the decoder.
         tokens: ids that end a row, or are never generated.
         vocab_size: ids at or above it are never generated; None = all may be.
-        name: what the tokens are, for messages.
+        name: kind of the tokens, for messages.
 
     Returns:
-        The tokens, sorted, each once.
+        The tokens, sorted, without duplicates.
 
     Raises:
         ConfigError: vocab_size, or a token, is not an int within the vocabulary.
@@ -105,21 +105,21 @@ def check_new_ids(
 
 
 def as_ids(name: str, tokens: Iterable[int]) -> tuple[int, ...]:
-    """The ids as a tuple; raises ConfigError where they are no list."""
+    """The ids as a tuple; raises ConfigError if they are not a list."""
     if not isinstance(tokens, Iterable):
         raise ConfigError(f"{name} must be a list of token ids, got {tokens!r}")
     return tuple(tokens)
 
 
 def require_int(name: str, value: Any, least: int, most: int | None = None) -> None:
-    """Raises ConfigError where a value is not an int in a range."""
+    """Raises ConfigError if a value is not an int in a range."""
     if not is_int(value, least, most):
         rule = f"at least {least}" if most is None else f"in {least} .. {most}"
         raise ConfigError(f"{name} must be an int {rule}, got {value!r}")
 
 
 def pad_rows(rows: Sequence[Sequence[int]], width: int) -> np.ndarray:
-    """Pads rows of unequal lengths to one array.
+    """Pads rows of unequal length to one array.
 
     Args:
         rows: token ids.
@@ -141,15 +141,15 @@ def pad_rows(rows: Sequence[Sequence[int]], width: int) -> np.ndarray:
 def padded_width(length: int, max_len: int) -> int:
     """Width that rows are padded to: 16, 32 or a multiple of 64, at most max_len.
 
-    Few widths mean few programs to compile. Short prompts are the usual ones, and padding each to
-    64 would take several times their computation.
+    Few widths mean few programs to compile. Most prompts are short; padding them to 64 would take
+    several times the computation.
     """
     widths = (16, 32, round_up(length, 64))
     return min(next(width for width in widths if width >= length), max_len)
 
 
 def round_up(length: int, step: int) -> int:
-    """The next multiple of step, to compile few shapes."""
+    """Rounds up to a multiple of step, so that few shapes compile."""
     return -(-length // step) * step
 
 
@@ -162,8 +162,8 @@ def _token_ids(name: str, tokens: Sequence[int]) -> np.ndarray:
     ids = np.asarray(tokens)
     if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
         raise DataError(
-            f"{name} must be a list of token ids, got {tokens!r}; give one such list for each row, "
-            "as Tokenizer.encode makes it"
+            f"{name} must be a list of token ids, got {tokens!r}; pass one such list per row, "
+            "as Tokenizer.encode returns it"
         )
     return ids
 

@@ -1,4 +1,4 @@
-"""Which tokens a hypothesis of a beam search may have next."""
+"""Rules for the next token of a beam search hypothesis."""
 
 import dataclasses
 import functools
@@ -20,17 +20,17 @@ class TokenRules:
 
     Args:
         vocab_size: V, number of ids that are tokens.
-        max_new_tokens: L, length of the longest hypothesis.
-        end_token: as in `beam_search`, as are all below.
-        no_repeat_ngram_size: 0 lets all n-grams repeat.
-        min_new_tokens: 0 allows an end at once.
+        max_new_tokens: L, maximum length of a hypothesis.
+        end_token: as in `beam_search`, like all below.
+        no_repeat_ngram_size: 0 allows all repeats.
+        min_new_tokens: 0 allows an immediate end.
         forbidden_tokens: ids.
-        renormalize: whether what is not ruled out has probability 1 in all.
+        renormalize: whether the remaining probabilities are scaled to sum to 1.
         forced_first_token: an id, or None.
         forced_last_token: an id, or None.
 
     Raises:
-        ConfigError: an id is not within the vocabulary, or renormalize is no bool.
+        ConfigError: an id is not in the vocabulary, or renormalize is not a bool.
     """
 
     vocab_size: int
@@ -44,7 +44,7 @@ class TokenRules:
     forced_last_token: int | None
 
     def __post_init__(self) -> None:
-        """Checks the ids, and renormalize; `beam_search` has checked sizes and lengths."""
+        """Checks ids and renormalize; `beam_search` has checked sizes and lengths."""
         static_bool("renormalize", self.renormalize)
         ids = {"end_token": self.end_token}
         for name in ("forced_first_token", "forced_last_token"):
@@ -55,13 +55,13 @@ class TokenRules:
             require_int(name, token, 0, self.vocab_size - 1)
 
     def log_probs(self, logits: jax.Array, step: jax.Array, hypotheses: jax.Array) -> jax.Array:
-        """Log-probabilities of the next token, -inf where it is ruled out.
+        """Log-probabilities of the next token, -inf if it is ruled out.
 
         Args:
             logits: float `[N, V or more]`.
-            step: int `[]`, number of tokens that every hypothesis has.
-            hypotheses: int32 `[N, 1 + L]`, each behind its start token; what follows them counts
-                for nothing.
+            step: int `[]`, number of tokens in every hypothesis.
+            hypotheses: int32 `[N, 1 + L]`, each after its start token; the rest of each row is
+                ignored.
 
         Returns:
             float32 `[N, V]`, in nats.
@@ -70,12 +70,11 @@ class TokenRules:
         ruled_out = self._ruled_out(step, hypotheses)
         if ruled_out is not None and self.renormalize:
             logits = jnp.where(ruled_out, -jnp.inf, logits)
-        # Where all logits are -inf, log_softmax is NaN; but these tokens are impossible, not
-        # damaged.
+        # If all logits are -inf, log_softmax is NaN, but these tokens are impossible, not damaged.
         new = jnp.where(jnp.isneginf(logits), -jnp.inf, jax.nn.log_softmax(logits, axis=-1))
         if ruled_out is not None:
             new = jnp.where(ruled_out, -jnp.inf, new)
-        # Of a hypothesis of one token, which is its first and its last, the last is what counts.
+        # With max_new_tokens=1 both apply; the forced last token wins.
         for place, token in (
             (0, self.forced_first_token), (self.max_new_tokens - 1, self.forced_last_token),
         ):  # fmt: skip
@@ -84,7 +83,7 @@ class TokenRules:
         return new
 
     def _ruled_out(self, step: jax.Array, hypotheses: jax.Array) -> jax.Array | None:
-        """Tokens that cannot be next, bool `[1 or N, V]`; None where there is no such rule."""
+        """Tokens that cannot come next, bool `[1 or N, V]`; None without such rules."""
         ids = np.arange(self.vocab_size)[None]
         rules = []
         if self.forbidden_tokens:
@@ -100,6 +99,6 @@ class TokenRules:
 
 
 def _forced(log_probs: jax.Array, token: int) -> jax.Array:
-    """Log-probabilities of which one token is certain; NaN stays, so that it can be raised."""
+    """Log-probabilities that make one token certain; keeps NaN, so that it can be reported."""
     certain = jnp.where(jnp.arange(log_probs.shape[-1]) == token, 0.0, -jnp.inf)
     return jnp.where(jnp.isnan(log_probs), log_probs, certain[None])

@@ -38,7 +38,7 @@ from jaxformer.modules.stack import Cache, split_layers
 __all__ = ["Hypothesis", "TranslationOptions", "translate", "translate_stream"]
 
 _DEFAULT_SEARCH = BeamSearchConfig()
-_LENGTH_STEP = 16  # lengths of sources are rounded up to it, to compile few shapes
+_LENGTH_STEP = 16  # source lengths are rounded up to it, so that few shapes compile
 
 
 class Hypothesis(NamedTuple):
@@ -46,9 +46,9 @@ class Hypothesis(NamedTuple):
 
     Args:
         tokens: int32 `[T]`, without the start token and the end token.
-        score: log-probability in nats / length ** length_penalty; the length counts the end
-            token, where there is one.
-        finished: whether it ends with the end token, rather than at max_new_tokens.
+        score: log-probability in nats / length ** length_penalty; the length includes the end
+            token, if any.
+        finished: whether it ends with the end token; False = cut off at max_new_tokens.
     """
 
     tokens: np.ndarray
@@ -87,8 +87,8 @@ def translate(
             renormalize, forced_first_token, forced_last_token and rows, as in `translate_stream`.
 
     Returns:
-        The hypotheses of every source, in the order given, best first: search.num_best of them,
-        fewer only where the model makes all others impossible.
+        For every source, in the given order, its hypotheses, best first: search.num_best of them,
+        or fewer if the model makes all others impossible.
 
     Raises:
         ConfigError: as in `translate_stream`.
@@ -128,40 +128,39 @@ def translate_stream(
     forced_last_token: int | None = None,
     rows: int = 32,
 ) -> Iterator[list[tuple[int, list[Hypothesis]]]]:
-    """Translates sources by beam search, yielding batches as they are done, the longest first.
+    """Translates sources by beam search, yielding each finished batch, longest sources first.
 
-    Sources of about the same length are translated together; the translations of one do not depend
-    on the others. All attention uses the implementation "auto", whatever the model was trained
-    with.
+    Sources of similar length are translated together; a translation does not depend on the other
+    sources. All attention uses the implementation "auto", whatever the model was trained with.
 
     Args:
-        model: the encoder-decoder, with its custom parts, if any; or a module of your own, as in
+        model: the encoder-decoder, with custom parts if any; or your own module, as in
             `generate_stream`.
         params: its parameters.
         sources: token ids, at least one per source.
         start_token: the first input of the decoder.
-        end_token: ends a translation.
+        end_token: id that ends a translation.
         search: options of the beam search.
-        max_new_tokens: length of the longest translation, with the end token; when not given,
-            twice the length of the source, rounded up to a multiple of 16, and 16 more, or as
-            many as search.min_new_tokens and the end token need, at most max_len.
-        vocab_size: ids at or above it, which pad a vocabulary, are never generated.
-        forbidden_tokens: ids that are never generated, as padding with Marian.
-        renormalize: whether the probabilities of the tokens that are not ruled out, as by
-            forbidden_tokens, sum to 1.
-        forced_first_token: id that every translation begins with, as the language with NLLB; it is
+        max_new_tokens: maximum length of a translation, including the end token. When not given:
+            2 W + 16, with W the source length rounded up to a multiple of 16; or more if
+            search.min_new_tokens plus the end token need it; at most max_len.
+        vocab_size: ids at or above it (vocabulary padding) are never generated.
+        forbidden_tokens: ids that are never generated, such as padding in Marian.
+        renormalize: whether to scale the probabilities of the tokens that are not ruled out (by
+            forbidden_tokens, for example) to sum to 1.
+        forced_first_token: id that starts every translation, such as the language in NLLB; it is
             part of the hypothesis.
-        forced_last_token: id that ends a translation of max_new_tokens, as with BART and Marian.
-        rows: largest number of sources in a batch.
+        forced_last_token: id that ends a translation of max_new_tokens, as in BART and Marian.
+        rows: maximum number of sources in a batch.
 
     Yields:
-        Index among the sources, and hypotheses, of every source of a batch.
+        For every source of a batch, its index and its hypotheses.
 
     Raises:
-        ConfigError: an option is impossible, or the model is no encoder-decoder.
+        ConfigError: an option is invalid, or the model is not an encoder-decoder.
         DataError: a source is empty, has an unknown token, or is too long; start_token or
             max_new_tokens does not fit the model; the model's logits are NaN or infinite; or a
-            source has no translation, since every next token is ruled out.
+            source has no translation, because every next token is ruled out.
     """
     check_params(params)
     if not isinstance(search, BeamSearchConfig):
@@ -174,8 +173,8 @@ def translate_stream(
     config = model.config
     size = min(rows, len(sources))
     for width, indices in _batches(lengths, config.max_len, size):
-        # A batch that is not full repeats a source, so that no new shape is compiled, and the
-        # search lasts no longer.
+        # A batch that is not full repeats a source: no new shape to compile, and the search takes
+        # no longer.
         filled = indices + [indices[0]] * (size - len(indices))
         longest = max(2 * width + 16, search.min_new_tokens + 1)
         limit = min(config.max_len, longest) if max_new_tokens is None else max_new_tokens
@@ -224,7 +223,7 @@ def _check(
     max_new_tokens: int | None,
     rows: int,
 ) -> list[int]:
-    """Checks what the search itself does not; returns the length of every source."""
+    """Checks arguments that the search itself does not; returns the length of every source."""
     check_model(model, "translation", "encoder_decoder")
     config = model.config
     require_int("rows", rows, 1)
@@ -240,7 +239,7 @@ def _check(
 
 
 def _batches(lengths: list[int], max_len: int, size: int) -> Iterator[tuple[int, list[int]]]:
-    """Batches as (padded width, indices of sources), widest first: it needs the most memory."""
+    """Batches as (padded width, source indices); the widest, which needs most memory, first."""
 
     def width(index: int) -> int:
         return min(round_up(lengths[index], _LENGTH_STEP), max_len)
@@ -297,8 +296,8 @@ def _search(
         }
         return decoder_states(model, start_tokens[:, None], inputs).cross_cache
 
-    # Closed over, and not in the cache of the search: all beams of a row share it, so that it need
-    # not be gathered at every step.
+    # Closed over, not in the search's cache: all beams of a row share it, so it need not be
+    # gathered at every step.
     cross_cache = jax.tree.map(
         lambda leaf: repeat(leaf, "b ... -> (b w) ...", w=search.beam_size),
         nn.apply(project_encoded, model)(variables),
@@ -308,7 +307,7 @@ def _search(
         def forward(model: nn.Module) -> tuple[jax.Array, Cache]:
             inputs: TransformerInputs = {"cache": cache, "cross_cache": cross_cache}
             output = decoder_states(model, tokens[:, None], inputs)
-            assert output.cache is not None  # one was given
+            assert output.cache is not None  # a cache was passed
             return model.logits(output.hidden[:, 0]), output.cache
 
         return nn.apply(forward, model)(variables)
@@ -334,7 +333,7 @@ def _search(
 
 
 def _hypotheses(beams: Beams, row: int, end_token: int) -> list[Hypothesis]:
-    """Hypotheses of a row; entries of length 0 are none."""
+    """Hypotheses of a row, without entries of length 0."""
     found = []
     for tokens, length, score in zip(
         beams.tokens[row], beams.lengths[row], beams.scores[row], strict=True

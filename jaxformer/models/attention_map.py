@@ -1,4 +1,4 @@
-"""Attention weights together with their query and key tokens."""
+"""Attention weights with their query and key tokens."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,12 +13,12 @@ class AttentionMap(NamedTuple):
 
     Args:
         name: name of the attention, such as "cross-attention".
-        weights: float `[L, N, T, S]` of L layers and N heads; those of a query sum to 1, or to 0
-            where it attends to no key.
+        weights: float `[L, N, T, S]` of L layers and N heads; the weights of a query sum to 1, or
+            to 0 if it attends to no key.
         query_tokens: the T tokens that attend.
         key_tokens: the S tokens that are attended to.
-        next_tokens: of a decoder, the T tokens that come next after each query token, which it
-            predicts from there; None where nothing is predicted.
+        next_tokens: the T tokens that a decoder predicts, one after each query token; None for
+            other models.
     """
 
     name: str

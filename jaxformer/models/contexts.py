@@ -1,4 +1,4 @@
-"""Attention contexts: what the attention of each layer must know beside its inputs."""
+"""Attention contexts: masks, biases and functions for each layer's attention."""
 
 import dataclasses
 import functools
@@ -24,7 +24,7 @@ from jaxformer.modules.stack import Cache
 __all__ = ["AttentionFunctions", "layer_contexts"]
 
 AttentionFunctions = AttentionFunction | Mapping[str, AttentionFunction]
-"""One attention function for every layer, or a dict of functions, which layers choose by name."""
+"""One attention function for all layers, or a dict of functions that layers choose by name."""
 
 _DEFAULT_ATTENTION = "dot_product"
 
@@ -41,23 +41,23 @@ def layer_contexts(
 ) -> list[AttentionContext]:
     """Attention context of each layer; layers with the same settings share one.
 
-    Sharing keeps a model of many layers from tracing the same tables and biases many times. A
-    scan even relies on it: it runs every repeat of the pattern with the contexts of the first.
+    Sharing avoids tracing the same tables and biases once per layer. A scan relies on it: it runs
+    every repeat of the pattern with the contexts of the first.
 
     Args:
         config: the model.
-        shared: what all layers have in common; its mask and bias have a key for every token.
-        positions: integer `[B, T]`, of the tokens.
+        shared: context common to all layers; its mask and bias have a key for every token.
+        positions: integer `[B, T]`, positions of the tokens.
         cache: one cache per layer, or None.
-        attention_fn: computes self-attention, in all layers or by name.
+        attention_fn: self-attention function of all layers, or functions by name.
         scheme_of: position scheme of a layer, the same module for equal settings.
-        return_weights: whether the weights will be asked for, which ring attention never has.
+        return_weights: whether weights are requested, which ring attention cannot return.
 
     Returns:
         num_layers contexts.
 
     Raises:
-        ConfigError: attention_fn and the names that layers have for it do not fit.
+        ConfigError: the names in attention_fn and in the layers do not match.
     """
     functions = _functions_by_name(attention_fn, config)
     room = _room(config, positions.shape[1], cache)
@@ -66,7 +66,7 @@ def layer_contexts(
     result = []
     for index, layer in enumerate(config.layer_overrides):
         layer_cache = None if cache is None else cache[index]
-        # Caches of one kind and size have the same lengths, so the bias is the same for them.
+        # Caches of equal kind and size have equal lengths, and so the same bias.
         slots = 0 if layer_cache is None else layer_cache.key.shape[2]
         key = (layer, type(layer_cache), slots)
         if key not in contexts:
@@ -93,10 +93,9 @@ def layer_contexts(
 
 
 def _room(config: ModelConfig, num_tokens: int, cache: Cache | None) -> int:
-    """Most tokens that a row can have: T, or with a cache its capacity; of either, if known.
+    """Maximum row length: T, or the capacity of the cache if there is one.
 
-    Caches of windows have no capacity. Where all layers have one, it is max_len, as where T is
-    symbolic.
+    Window caches have no capacity. If all layers have one, or if T is symbolic, it is max_len.
     """
     if cache is None:
         return config.max_len if is_symbolic(num_tokens) else num_tokens
@@ -107,14 +106,14 @@ def _room(config: ModelConfig, num_tokens: int, cache: Cache | None) -> int:
 def _over_a_ring(
     context: AttentionContext, config: ModelConfig, num_rows: int, num_tokens: int
 ) -> AttentionContext:
-    """Takes ring attention where jit splits the tokens over devices, and ring attention can do it.
+    """Uses ring attention if jit splits the tokens over devices and ring attention supports it.
 
-    Else XLA gathers the keys and values of whole sequences on every device. Which axes of the mesh
-    split rows, tokens and heads is said by the logical axis rules, as of all activations.
+    Otherwise XLA gathers the keys and values of whole sequences on every device. The logical axis
+    rules of activations set which mesh axes split rows, tokens and heads.
     """
     rows, tokens, heads = map(_mesh_axes, ("batch", "sequence", "heads"))
-    # cuDNN does not give the residual by which a ring merges blocks, and a ring does not return
-    # the one that sinks need.
+    # cuDNN lacks the residual by which a ring merges blocks, and a ring does not return the
+    # residual that sinks need.
     could = context.attention_fn is dot_product_attention and not (
         config.attention_implementation == "cudnn" or config.attention_sinks
     )
@@ -133,7 +132,7 @@ def _over_a_ring(
 
 
 def _mesh_axes(logical: str) -> tuple[str, ...]:
-    """Axes of the mesh that an axis of activations is split over, by the first rule of its name."""
+    """Mesh axes that split an axis of activations, by the first rule with its name."""
     rules = nn.get_logical_axis_rules()
     axes = next((axes for name, axes in rules if name == logical), None) or ()
     axes = (axes,) if isinstance(axes, str) else axes
@@ -147,7 +146,7 @@ def _num_parts(axes: tuple[str, ...]) -> int:
 def _functions_by_name(
     attention_fn: AttentionFunctions, config: ModelConfig
 ) -> dict[str, AttentionFunction]:
-    """Attention functions by the names that layers have for them, checked against those names."""
+    """Attention functions by name, checked against the names that layers use."""
     if not isinstance(attention_fn, Mapping):
         attention_fn = {_DEFAULT_ATTENTION: attention_fn}
     functions: dict[str, AttentionFunction] = {
@@ -174,9 +173,9 @@ def _functions_by_name(
 def _placement(
     num_queries: int, cache: KVCache | WindowCache | None
 ) -> tuple[int, int, int | jax.Array]:
-    """How many queries and keys a layer attends with, and which key the first query is.
+    """Number of queries, number of keys, and index of the first query among the keys.
 
-    Biases and masks that depend on distances are made from these three.
+    Biases and masks that depend on distances are built from these three.
     """
     if isinstance(cache, WindowCache):
         return num_queries, cache.window + num_queries, cache.window
@@ -189,7 +188,7 @@ def _with_bias(
     context: AttentionContext, scheme: Positions, num_queries: int,
     cache: KVCache | WindowCache | None,
 ) -> AttentionContext:  # fmt: skip
-    """Adds the bias of a position scheme, and gathers bias and mask by the slots of a cache."""
+    """Adds the bias of a position scheme, and reorders bias and mask by the slots of a cache."""
     bias = scheme.bias(*_placement(num_queries, cache))
     if isinstance(cache, WindowCache):
         context = dataclasses.replace(
@@ -198,7 +197,7 @@ def _with_bias(
             mask=None if context.mask is None else cache.by_slot(context.mask, num_queries),
         )
     if cache is not None and not context.is_causal and context.mask is None:
-        # Cached attention is either causal or has a mask; this one hides no key.
+        # Cached attention must be causal or have a mask; this one hides no key.
         context = dataclasses.replace(context, mask=jnp.ones((1, 1, 1, 1), bool))
     if bias is None:
         return context

@@ -1,4 +1,4 @@
-"""The decoder: a causal language model, or one that classifies."""
+"""Decoder: a causal language model or classifier."""
 
 from typing import Any, Unpack
 
@@ -19,13 +19,13 @@ __all__ = ["Decoder", "DecoderClassifier", "computation_dtype", "init_cache"]
 
 
 class Decoder(Transformer):
-    """A causal `Transformer` with logits: every token attends to itself and to those before it.
+    """A causal `Transformer` with logits: every token attends to itself and to earlier tokens.
 
-    The arguments are those of `Transformer`; `config` has architecture "decoder". For a prefix
-    language model, pass causal=False, and a mask that hides the later tokens of the rest.
+    Takes the arguments of `Transformer`; `config` has architecture "decoder". For a prefix language
+    model, pass causal=False and a mask that is causal outside the prefix.
 
     Raises:
-        ConfigError: the config is of another architecture, or has num_classes.
+        ConfigError: the config has another architecture, or num_classes.
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017; Radford et al., "Language Models are
@@ -67,13 +67,13 @@ class Decoder(Transformer):
 
 
 class DecoderClassifier(Transformer):
-    """A causal `Transformer` that classifies rows, from their pooled hidden states.
+    """A causal `Transformer` that classifies rows by their pooled hidden states.
 
-    The arguments are those of `Transformer`; `config` has architecture "decoder" and num_classes,
-    and pooling "last" for what the last token of a row says, which alone attends to all.
+    Takes the arguments of `Transformer`; `config` has architecture "decoder" and num_classes.
+    Pooling "last" classifies by the last token of a row, the only one that attends to all.
 
     Raises:
-        ConfigError: the config is of another architecture, or num_classes is not set.
+        ConfigError: the config has another architecture, or num_classes is not set.
 
     References:
         Radford et al., "Improving Language Understanding by Generative Pre-Training", 2018.
@@ -93,7 +93,7 @@ class DecoderClassifier(Transformer):
     has_output: bool = False
 
     def setup(self) -> None:
-        """Checks the config, and creates the submodules and the kernel of the classes."""
+        """Checks the config, and creates the submodules and the kernel of the classifier."""
         config = self.config
         _check_decoder(config)
         if config.num_classes is None:
@@ -105,7 +105,7 @@ class DecoderClassifier(Transformer):
         )
 
     def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
-        """Logits of the classes of every row.
+        """Class logits of every row.
 
         Args:
             tokens: integer `[B, T]`.
@@ -125,7 +125,7 @@ def _check_decoder(config: ModelConfig) -> None:
 
 
 def computation_dtype(config: ModelConfig, params: Any) -> jnp.dtype:
-    """Dtype that a model computes in: float64 where its parameters are, else the config's."""
+    """Dtype that a model computes in: float64 if its parameters are, else the config's."""
     is_wide = any(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(params))
     return jnp.dtype(jnp.float64 if is_wide else config.dtype)
 
@@ -134,7 +134,7 @@ def init_cache(
     config: ModelConfig, batch_size: int, capacity: int, *,
     dtype: jax.typing.DTypeLike | None = None,
 ) -> Cache:  # fmt: skip
-    """Empty key/value caches, one for each layer of a model.
+    """Empty key/value caches, one per layer of a model.
 
     A layer whose window is smaller than the capacity gets a `WindowCache`, which keeps only the
     keys of the window.
@@ -142,9 +142,9 @@ def init_cache(
     Args:
         config: the model.
         batch_size: number of rows, B.
-        capacity: largest number of tokens in a row.
-        dtype: of keys and values; the config's when not given. Those of a model with float64
-            parameters are float64.
+        capacity: maximum number of tokens in a row.
+        dtype: dtype of keys and values; the config's when not given. Use float64 for a model with
+            float64 parameters.
 
     Returns:
         num_layers caches.
@@ -166,7 +166,7 @@ def init_cache(
     for layer in config.layer_overrides:
         window = layer.local_window_size
         window = config.local_window_size if window is None else window
-        if window and window < capacity:  # one of 0 has nothing to keep, and takes a whole cache
+        if window and window < capacity:  # a window of 0 keeps nothing, so it uses a full cache
             caches.append(WindowCache.init(batch_size, window, **shape))
         else:
             caches.append(KVCache.init(batch_size, capacity, **shape))

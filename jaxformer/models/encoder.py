@@ -1,4 +1,4 @@
-"""The encoder, and its heads: masked language modelling, pooling and sequence classification."""
+"""Encoder and its heads: masked language modelling, pooling and classification."""
 
 from typing import Unpack
 
@@ -21,10 +21,10 @@ __all__ = [
 class Encoder(Transformer):
     """A bidirectional `Transformer` without logits: every token attends to all tokens of its row.
 
-    The arguments are those of `Transformer`; `config` has architecture "encoder".
+    Takes the arguments of `Transformer`; `config` has architecture "encoder".
 
     Raises:
-        ConfigError: the config is of another architecture.
+        ConfigError: the config has another architecture.
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017; Devlin et al., "BERT: Pre-training of
@@ -57,14 +57,14 @@ class Encoder(Transformer):
 class MaskedLanguageModel(TransformerParts):
     """An encoder that predicts masked tokens; its head is a projection, GELU, a norm, and logits.
 
-    The arguments are those of `TransformerParts`; `config` has architecture "encoder" and no
+    Takes the arguments of `TransformerParts`; `config` has architecture "encoder" and no
     num_classes.
 
     Raises:
         ConfigError: num_classes is set.
 
     References:
-        Devlin et al., "BERT", 2019, section 3.1; the head is that of its code, whose biases are
+        Devlin et al., "BERT", 2019, section 3.1; the head follows its code, whose biases are
         `config.head_bias` and `config.output_bias`.
 
     Example:
@@ -113,7 +113,7 @@ class MaskedLanguageModel(TransformerParts):
     def hidden_states(
         self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]
     ) -> TransformerOutput:
-        """Hidden states that logits are made from: those of the encoder, transformed by the head.
+        """Hidden states before the logits: the encoder's, transformed by the head.
 
         Args:
             tokens: integer `[B, T]`.
@@ -126,15 +126,15 @@ class MaskedLanguageModel(TransformerParts):
         return output._replace(hidden=self._transformed(output.hidden))
 
     def logits(self, hidden: jax.Array) -> jax.Array:
-        """Scores float `[..., D]` hidden states: float32 `[..., V]`."""
+        """Logits float32 `[..., V]` of float `[..., D]` hidden states."""
         return self.encoder.logits(hidden)
 
     def output_table(self) -> jax.Array:
-        """Returns float `[V, D]`, what hidden states are scored against."""
+        """Output table, float `[V, D]`: logits are products of hidden states with its rows."""
         return self.encoder.output_table()
 
     def output_bias(self) -> jax.Array | None:
-        """Returns float `[V]`, what is added to the scores, or None."""
+        """Bias of the logits, float `[V]`, or None."""
         return self.encoder.output_bias()
 
     def _transformed(self, hidden: jax.Array) -> jax.Array:
@@ -142,10 +142,10 @@ class MaskedLanguageModel(TransformerParts):
 
 
 class PooledEncoder(TransformerParts):
-    """An encoder that makes one vector of each row, such as a sentence embedding.
+    """An encoder that pools each row to one vector, such as a sentence embedding.
 
-    The arguments are those of `TransformerParts`; `config` has architecture "encoder", and says by
-    pooling and pooler what the vector is.
+    Takes the arguments of `TransformerParts`; `config` has architecture "encoder". Its pooling and
+    pooler define the vector.
 
     References:
         Devlin et al., "BERT", 2019; Reimers and Gurevych, "Sentence-BERT", 2019.
@@ -183,10 +183,9 @@ class PooledEncoder(TransformerParts):
 
 
 class SequenceClassifier(TransformerParts):
-    """An encoder that classifies rows, from their pooled hidden states.
+    """An encoder that classifies rows by their pooled hidden states.
 
-    The arguments are those of `TransformerParts`; `config` has architecture "encoder" and
-    num_classes.
+    Takes the arguments of `TransformerParts`; `config` has architecture "encoder" and num_classes.
 
     Raises:
         ConfigError: num_classes is not set.
@@ -208,7 +207,7 @@ class SequenceClassifier(TransformerParts):
         """Creates the encoder and its head."""
         config = self.config
         if config.num_classes is None:
-            raise ConfigError("num_classes must be set to build a classifier; the data says it")
+            raise ConfigError("num_classes must be set to build a classifier; count your labels")
         self._check_pooling()
         self.encoder = Encoder(config, **self._parts(), has_output=False)
         self.pooler = Pooler(config)
@@ -218,7 +217,7 @@ class SequenceClassifier(TransformerParts):
         self.class_bias = self.param("class_bias", nn.initializers.zeros, shape[1:], dtype)
 
     def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
-        """Logits of the classes of every row.
+        """Class logits of every row.
 
         Args:
             tokens: integer `[B, T]`.
@@ -226,8 +225,8 @@ class SequenceClassifier(TransformerParts):
                 return_weights, as in `Transformer.hidden_states`.
 
         Returns:
-            Hidden states, weights and pooled vectors, and logits `[B, num_classes]`. A row of
-            length 0 has, without a pooler, the bias as logits.
+            Hidden states, weights and pooled vectors, and logits `[B, num_classes]`. Without
+            a pooler, the logits of a row of length 0 are the bias.
         """
         output = self.encoder(tokens, **inputs)
         pooled = self.pooler(output.hidden, inputs.get("lengths"))
@@ -244,13 +243,13 @@ class SequenceClassifier(TransformerParts):
 
 
 class TokenClassifier(SequenceClassifier):
-    """An encoder that classifies every token, such as by what kind of name it is part of.
+    """An encoder that classifies every token, as in named entity recognition.
 
-    The arguments are those of `TransformerParts`; `config` has architecture "encoder", num_classes
-    and pooling "none".
+    Takes the arguments of `TransformerParts`; `config` has architecture "encoder", num_classes and
+    pooling "none".
 
     Raises:
-        ConfigError: num_classes is not set, or there is another pooling.
+        ConfigError: num_classes is not set, or pooling is not "none".
 
     References:
         Devlin et al., "BERT", 2019, section 5.3.
@@ -269,15 +268,14 @@ class TokenClassifier(SequenceClassifier):
     """
 
     def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
-        """Logits of the classes of every token.
+        """Class logits of every token.
 
         Args:
             tokens: integer `[B, T]`.
             **inputs: as in `SequenceClassifier`.
 
         Returns:
-            Hidden states and weights, and logits `[B, T, num_classes]`; those of padding say
-            nothing.
+            Hidden states and weights, and logits `[B, T, num_classes]`; ignore those of padding.
         """
         return super().__call__(tokens, **inputs)._replace(pooled=None)
 

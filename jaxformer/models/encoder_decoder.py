@@ -1,4 +1,4 @@
-"""The encoder-decoder: generates a target sequence from a source sequence."""
+"""Encoder-decoder: generates a target sequence from a source sequence."""
 
 from typing import NamedTuple, TypedDict, Unpack
 
@@ -17,11 +17,12 @@ class EncoderDecoderOutput(NamedTuple):
     """Result of an `EncoderDecoder`.
 
     Args:
-        hidden: float `[B, T, D]`, one vector for each target token.
-        logits: float32 `[B, T, V]`; those at t score the token at t + 1. None of `hidden_states`.
-        encoder_weights: float32 `[L, B, N, S, S]` attention weights, when asked for.
+        hidden: float `[B, T, D]`, one vector per target token.
+        logits: float32 `[B, T, V]`; those at t predict the token at t + 1. None from
+            `hidden_states`.
+        encoder_weights: float32 `[L, B, N, S, S]` attention weights, if requested.
         decoder_weights: self-attention `[L, B, N, T, T]` and cross-attention `[L, B, N, T, S]`,
-            when asked for.
+            if requested.
     """
 
     hidden: jax.Array
@@ -45,16 +46,16 @@ class EncoderDecoderInputs(TypedDict, total=False):
 
 
 class EncoderDecoder(TransformerParts):
-    """An encoder of the source, and a decoder whose every block attends to the encoder's output.
+    """An encoder of the source, and a decoder whose blocks attend to the encoder's output.
 
-    The two share one embedding table, unless the source has a vocabulary of its own. Each is a
-    `Transformer`, which decoding with a cache calls by itself: `model.decoder.hidden_states`.
+    Both share one embedding table, unless the source has its own vocabulary. Each is a
+    `Transformer`; decoding with a cache calls `model.decoder.hidden_states` directly.
 
-    The arguments are those of `TransformerParts`, for encoder and decoder alike; `config` has
-    architecture "encoder_decoder". The decoder's blocks are made with `cross_attention=True`.
+    Takes the arguments of `TransformerParts`, which apply to both encoder and decoder; `config` has
+    architecture "encoder_decoder". Decoder blocks are created with `cross_attention=True`.
 
     Raises:
-        ConfigError: the config is of another architecture.
+        ConfigError: the config has another architecture.
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017.
@@ -102,7 +103,7 @@ class EncoderDecoder(TransformerParts):
 
         Args:
             source_tokens: integer `[B, S]`.
-            tokens: integer `[B, T]`, the target so far, its start token first.
+            tokens: integer `[B, T]`, the target so far, from its start token on.
             **inputs: source_lengths, lengths, source_mask, source_bias, mask, bias, cross_mask,
                 deterministic and return_weights, as in `hidden_states`.
 
@@ -127,15 +128,15 @@ class EncoderDecoder(TransformerParts):
         deterministic: bool = True,
         return_weights: bool = False,
     ) -> EncoderDecoderOutput:
-        """Hidden states of the target that logits are made from.
+        """Hidden states of the target before the logits.
 
         Args:
             source_tokens: integer `[B, S]`.
-            tokens: integer `[B, T]`, the target so far, its start token first.
-            source_lengths: int `[B]`, how many of the S are real in each row, the first ones; all
-                when not given.
-            lengths: int `[B]`, likewise of the T.
-            source_mask: bool, True = attend; broadcasts to `[B, N, S, S]`, the encoder's
+            tokens: integer `[B, T]`, the target so far, from its start token on.
+            source_lengths: int `[B]`, number of real source tokens at the start of each row; S when
+                not given.
+            lengths: int `[B]`, likewise for the target; T when not given.
+            source_mask: bool, True = attend; broadcasts to `[B, N, S, S]`, for the encoder's
                 self-attention, as in `Transformer.hidden_states`.
             source_bias: float, added to the scores of the encoder's self-attention.
             mask: bool, likewise `[B, N, T, T]`, for the decoder's self-attention.
@@ -166,17 +167,17 @@ class EncoderDecoder(TransformerParts):
     def encode(
         self, source_tokens: jax.Array, **inputs: Unpack[TransformerInputs]
     ) -> TransformerOutput:
-        """Hidden states of integer `[B, S]` sources; arguments of `Transformer.hidden_states`."""
+        """Hidden states of integer `[B, S]` sources; inputs as in `Transformer.hidden_states`."""
         return self.encoder(source_tokens, **inputs)
 
     def logits(self, hidden: jax.Array) -> jax.Array:
-        """Scores float `[..., D]` hidden states: float32 `[..., V]`."""
+        """Logits float32 `[..., V]` of float `[..., D]` hidden states."""
         return self.embedding.logits(hidden)
 
     def output_table(self) -> jax.Array:
-        """Returns float `[V, D]`, what hidden states are scored against."""
+        """Output table, float `[V, D]`: logits are products of hidden states with its rows."""
         return self.embedding.output_table()
 
     def output_bias(self) -> jax.Array | None:
-        """Returns float `[V]`, what is added to the scores, or None."""
+        """Bias of the logits, float `[V]`, or None."""
         return self.embedding.output_bias()

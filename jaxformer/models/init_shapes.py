@@ -11,16 +11,16 @@ __all__ = ["init_shapes"]
 
 
 def init_shapes(model: nn.Module, *inputs: jax.ShapeDtypeStruct) -> Any:
-    """Shapes and dtypes of a model's parameters, from tracing its `init`; nothing is computed.
+    """Shapes and dtypes of a model's parameters, by tracing its `init` without computing.
 
-    Tracing takes a good part of a second, so what it finds is remembered, by the model's fields.
+    Tracing can take most of a second, so results are cached by the model's fields.
 
     Args:
-        model: of any size; where its layers run as a scan, the time does not grow with them.
-        inputs: shapes and dtypes of what the model is called with.
+        model: a model of any size; if its layers run as a scan, depth does not cost time.
+        inputs: shapes and dtypes of the model's inputs.
 
     Returns:
-        Nested dict of `jax.ShapeDtypeStruct`, the caller's to change.
+        Nested dict of `jax.ShapeDtypeStruct`; the caller may modify it.
 
     Example:
         >>> import jax.numpy as jnp
@@ -28,9 +28,9 @@ def init_shapes(model: nn.Module, *inputs: jax.ShapeDtypeStruct) -> Any:
         >>> shapes["kernel"].shape, shapes["bias"].shape
         ((2, 3), (3,))
     """
-    # A model of the user's may have fields that are not hashable, which only decoding refuses.
+    # A user's model may have fields that are not hashable; only decoding refuses those.
     trace = _trace if _is_hashable(model) else _trace.__wrapped__
-    # Where jax_enable_x64 is set, dtypes differ: the default of a float tells.
+    # Dtypes depend on jax_enable_x64, which shows in the default float dtype.
     return jax.tree.map(lambda leaf: leaf, trace(model, inputs, jnp.result_type(float)))
 
 

@@ -40,9 +40,9 @@ class TransformerInputs(TypedDict, total=False):
 
 
 def check_tokens(name: str, tokens: jax.Array, max_len: int) -> dict[str, int]:
-    """Checks that tokens are integer `[B, T]` with T of at most max_len, and returns B and T.
+    """Checks that tokens are integer `[B, T]` with T at most max_len; returns B and T.
 
-    A symbolic T, which `jax.export` may give, cannot be compared, and is the caller's to bound.
+    A symbolic T (`jax.export`) cannot be compared; the caller must bound it.
     """
     sizes = check_axes(name, tokens, "B T")
     check_dtype(name, tokens, "integer")
@@ -50,7 +50,7 @@ def check_tokens(name: str, tokens: jax.Array, max_len: int) -> dict[str, int]:
 
 
 def check_vectors(name: str, vectors: jax.Array, width: int, max_len: int) -> dict[str, int]:
-    """Checks that vectors are `[B, T, D]` with D of width and T of at most max_len; B and T."""
+    """Checks that vectors are `[B, T, D]` with D = width and T at most max_len; returns B and T."""
     remedy = f"config.d_model={width} is D"
     sizes = check_axes(name, vectors, "B T D", {"D": width}, remedy=remedy)
     return _check_max_len(name, vectors, sizes, max_len)
@@ -70,7 +70,7 @@ def _check_max_len(
 def check_lengths(
     name: str, lengths: jax.Array | None, batch: int, most: int | None = None
 ) -> None:
-    """Checks that lengths, where given, are integer `[B]`, and in 0 .. most where that is known."""
+    """Checks that lengths, if given, are integer `[B]` and, if known, in 0 .. most."""
     if lengths is None:
         return
     check_axes(name, lengths, "B", {"B": batch})
@@ -81,13 +81,13 @@ def check_lengths(
 
 
 def check_caches(name: str, caches: object, kinds: type | UnionType) -> None:
-    """Checks that caches, where given, are a tuple with those of the layers."""
+    """Checks that caches, if given, are a tuple with one per layer."""
     if caches is None:
         return
     if not isinstance(caches, tuple | list) or not all(isinstance(c, kinds) for c in caches):
         raise ShapeError(
-            f"{name} must be a tuple of caches, one for each layer, as init_cache or an earlier "
-            f"call makes it, got {type(caches).__name__}"
+            f"{name} must be a tuple of caches, one per layer, from init_cache or an earlier call, "
+            f"got {type(caches).__name__}"
         )
 
 
@@ -95,7 +95,7 @@ def check_attention_array(
     name: str, array: jax.Array | None, kind: str, shape: tuple[int, int, int, int],
     *, cached: bool = False,
 ) -> jax.Array | None:  # fmt: skip
-    """Checks that a mask or bias fits the attention weights, before any layer is computed.
+    """Checks that a mask or bias fits the attention weights before any layer runs.
 
     Args:
         name: name of the argument.
@@ -108,7 +108,7 @@ def check_attention_array(
         The array with rank 4, or None.
 
     Raises:
-        ShapeError: it does not broadcast to the shape, or is of another dtype.
+        ShapeError: it does not broadcast to the shape, or has a wrong dtype.
     """
     if array is None:
         return None

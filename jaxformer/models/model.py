@@ -1,4 +1,4 @@
-"""What every model is: a Flax module, typed so that the result of `apply` can be used."""
+"""Base class of models: a Flax module with a usable type for the result of `apply`."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ __all__ = ["Model"]
 class Model(nn.Module):
     """A Flax module whose `apply` is typed for calls without `mutable`.
 
-    Flax types the result as a union with a tuple, so that a type checker refuses its `logits`.
+    Flax types the result as a union with a tuple, so a type checker rejects its `logits`.
     """
 
     if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The trunk of every model: embedding, positions, a stack of blocks, a final norm.
 
-Axes: `B` batch, `T` tokens, `S` keys, or tokens of an encoder, `N` heads, `D` d_model, `V`
-vocabulary, `L` layers.
+Axes: `B` batch, `T` tokens, `S` keys or encoder tokens, `N` heads, `D` d_model, `V` vocabulary, `L`
+layers.
 """
 
 import dataclasses
@@ -42,18 +42,17 @@ __all__ = ["Transformer", "TransformerOutput", "TransformerParts"]
 
 
 class TransformerOutput(NamedTuple):
-    """Result of a model. Under jit, outputs that the caller does not use are not computed.
+    """Result of a model. Under jit, outputs that you do not use are not computed.
 
     Args:
-        logits: float32; `[B, T, V]` of a language model, those at t score the token at t + 1, or
-            at t where tokens are masked; `[B, num_classes]` of a classifier; None of a trunk.
-        cache: one cache per layer with the new tokens, when they were given.
-        weights: `AttentionWeights` of all layers, when asked for, whose arrays are
-            `[L, B, N, T, S]`.
-        hidden: float `[B, T, D]`, one vector per token, after the final norm, from which logits are
-            made; as wide as the table in a decoder with a narrower one that is tied.
-        cross_cache: keys and values of the encoder's output, one per layer, when a cache was given.
-        pooled: float32 (float64 for float64) `[B, D]`, one vector per row, of models that pool.
+        logits: float32. Language model: `[B, T, V]`; logits at t predict the token at t + 1, or at
+            t for masked tokens. Classifier: `[B, num_classes]`. Trunk: None.
+        cache: one cache per layer with the new tokens, if caches were given.
+        weights: `AttentionWeights` of all layers, arrays `[L, B, N, T, S]`, if requested.
+        hidden: float `[B, T, D]`, one vector per token, after the final norm and before the logits.
+            A decoder with a tied, narrower table returns them as wide as the table.
+        cross_cache: keys and values of the encoder's output, one per layer, if a cache was given.
+        pooled: float32 (float64 for float64) `[B, D]`, one vector per row, from models that pool.
     """
 
     logits: jax.Array | None
@@ -67,27 +66,27 @@ class TransformerOutput(NamedTuple):
 class Transformer(Model):
     """Embedding, positions, a stack of blocks, and a final norm (none for post-norm).
 
-    `Decoder` and `Encoder` are subclasses; an `EncoderDecoder` consists of two of these.
+    `Decoder` and `Encoder` are subclasses; an `EncoderDecoder` contains two of these.
 
     Args:
-        config: the model. A model that is called on vectors alone needs no vocab_size.
-        causal: whether attention is causal. If not, a mask can say which later tokens are hidden.
-        cross_attention: whether blocks attend to an encoder's output as well.
-        block: makes the block of all layers; see `modules.Block` for what is asked of it.
-        attention_fn: computes self-attention, with the signature of
-            `functional.dot_product_attention`: one function for every layer, or a dict of
-            functions, from which layers choose by the `attention` of `config.layers`. In a dict
-            "dot_product" is the function of the layers that name none. With rotary positions it
-            is called on rotated queries and keys, whose products alone depend on the distance: a
-            feature map after that, as of linear attention, sees absolute positions.
-        position_scheme: position scheme in place of that of `config.positions`. Layers whose own
-            entry in `config.layers` has positions keep those.
+        config: the model. If you call the model only on vectors, vocab_size may be unset.
+        causal: whether attention is causal. If not, use a mask to hide later tokens.
+        cross_attention: whether blocks also attend to an encoder's output.
+        block: makes the block of all layers; see `modules.Block` for the requirements.
+        attention_fn: self-attention function with the signature of
+            `functional.dot_product_attention`, for all layers; or a dict of functions, from which
+            each layer chooses by its `attention` in `config.layers`. In a dict, "dot_product" is
+            the function of layers that name none. With rotary positions, queries and keys are
+            already rotated, and only their products depend on distance: a feature map applied to
+            them, as in linear attention, sees absolute positions.
+        position_scheme: position scheme instead of `config.positions`. Layers with their own
+            positions in `config.layers` keep those.
         shared_embedding: embedding shared with another model; a new one when not given.
-        has_output: whether the model makes logits; if not, there is no output table.
+        has_output: whether the model has logits; False = no output table.
 
     Raises:
-        ConfigError: vocab_size is not set, for tokens; a layer's attention is not among the
-            functions, or a function is not that of any layer; position_scheme is no `Positions`.
+        ConfigError: vocab_size is not set (for tokens); a layer names an attention that is not in
+            the dict, or a function is used by no layer; position_scheme is not a `Positions`.
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017.
@@ -131,14 +130,14 @@ class Transformer(Model):
             self.positions = make_positions(config, causal=self.causal)
         elif not isinstance(self.position_scheme, Positions):
             raise ConfigError(
-                "position_scheme must be a modules.Positions, made and not only named, got "
-                f"{self.position_scheme!r}; a scheme by name is config.positions"
+                "position_scheme must be an instance of modules.Positions, got "
+                f"{self.position_scheme!r}; to choose a scheme by name, set config.positions"
             )
         else:
-            # A module given as a field may be bound to another parent; an unbound copy has its
-            # parameters here, under "positions".
+            # A module passed as a field may be bound to another parent; the parameters of an
+            # unbound copy are here, under "positions".
             self.positions = self.position_scheme.clone(parent=None, name=None)
-        # One module for each kind of positions that layers override, in the order of the layers.
+        # One module per kind of positions that layers override, in layer order.
         others = [o.positions for o in config.layer_overrides if o.positions is not None]
         configs = {c: dataclasses.replace(config, positions=c) for c in others}
         self.layer_positions = [make_positions(c, causal=self.causal) for c in configs.values()]
@@ -155,7 +154,7 @@ class Transformer(Model):
             self.final_norm = Norm(config)
 
     def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
-        """Hidden states of tokens, or of vectors, with the arguments of `hidden_states`."""
+        """Hidden states of tokens or vectors; arguments as in `hidden_states`."""
         return self.hidden_states(tokens, **inputs)
 
     def hidden_states(
@@ -176,30 +175,29 @@ class Transformer(Model):
         deterministic: bool = True,
         return_weights: bool = False,
     ) -> TransformerOutput:
-        """Hidden states that logits are made from.
+        """Hidden states before the logits.
 
         Args:
-            tokens: integer `[B, T]`, each in 0 .. V-1. Where their values are traced, one out of
-                range cannot be raised, and makes what attends to it NaN. Or float `[B, T, D]`:
-                vectors in place of the tokens' embeddings, taken as they are, unscaled. What is
-                said of tokens below is then true of vectors.
+            tokens: integer `[B, T]`, each in 0 .. V-1. A traced token out of range cannot raise an
+                error and makes everything that attends to it NaN. Or float `[B, T, D]`: vectors
+                used unscaled instead of token embeddings; read "vectors" for "tokens" below.
             lengths: int `[B]`, number of real tokens at the start of each row; T when not given.
-                The ids of the others, the padding, change nothing.
+                The rest is padding and is ignored.
             positions: integer `[B, T]`; counted from 0, or from the cached tokens, when not given.
-                Biases (ALiBi, relative) count tokens by their order in the row and ignore them.
-            segment_ids: integer `[B, T]`; tokens attend to their own segment only.
+                ALiBi and relative biases ignore them and count tokens by their order in the row.
+            segment_ids: integer `[B, T]`; tokens attend only to their own segment.
             token_types: integer `[B, T]`, each in 0 .. num_token_types-1; all 0 when not given.
-            mask: bool, True = attend, which broadcasts to `[B, N, T, S]` with that rank, or is
-                `[T, S]`; S is T, or with a cache its capacity. It acts in every layer, and on
-                top of what the model itself allows: causal order, windows, lengths, segments.
+            mask: bool, True = attend: `[T, S]`, or of rank 4 and broadcastable to `[B, N, T, S]`. S
+                is T, or the capacity of the cache. It applies in every layer, in addition to causal
+                order, windows, lengths and segments.
             bias: float, added to the scores of every layer; shaped like the mask.
-            cache: keys and values of the earlier tokens, one cache per layer, from `init_cache`
-                or an earlier call.
+            cache: keys and values of earlier tokens, one cache per layer, from `init_cache` or an
+                earlier call.
             encoded: float `[B, S, D]`, the encoder's output, for cross-attention.
             encoded_lengths: int `[B]`, number of real tokens at the start of each of its rows.
-            encoded_mask: bool, True = attend; broadcasts to `[B, N, T, S]`, the cross-attention.
-            cross_cache: keys and values of the encoder's output, from an earlier call with a
-                cache; in place of `encoded` and its lengths.
+            encoded_mask: bool, True = attend; broadcasts to `[B, N, T, S]`, for cross-attention.
+            cross_cache: keys and values of the encoder's output, from an earlier call with a cache;
+                instead of `encoded` and its lengths.
             deterministic: whether dropout is off; if not, pass `rngs={"dropout": key}`.
             return_weights: whether to return the attention weights of all layers.
 
@@ -207,10 +205,10 @@ class Transformer(Model):
             Hidden states, without logits.
 
         Raises:
-            ShapeError: an array does not fit; or `encoded` is missing, given together with
-                `cross_cache`, or given to a model without cross-attention; or token_types are
+            ShapeError: an array does not fit; or `encoded` is missing, is given together with
+                `cross_cache`, or is given to a model without cross-attention; or token_types are
                 given to a model without them.
-            DataError: a real token whose value is known is out of range.
+            DataError: a known real token is out of range.
         """
         are_vectors = getattr(tokens, "ndim", 0) == 3 and jnp.issubdtype(tokens.dtype, jnp.floating)
         if are_vectors:
@@ -230,7 +228,7 @@ class Transformer(Model):
         if segment_ids is not None and cache is not None:
             raise ShapeError(
                 "segment_ids are for packed rows without a cache, got both; leave the cache out, "
-                "or decode every segment in a row of its own"
+                "or decode each segment in its own row"
             )
         mask = None if mask is None else as_array("mask", mask)
         bias = None if bias is None else as_array("bias", bias)
@@ -247,7 +245,7 @@ class Transformer(Model):
             encoded_mask = check_attention_array("encoded_mask", encoded_mask, "bool", shape)
         if positions is None:
             positions = jnp.arange(sizes["T"], dtype=jnp.int32)[None]
-            if cache is not None:  # rows can have cached different numbers of tokens
+            if cache is not None:  # rows may have different numbers of cached tokens
                 positions = positions + cache[0].lengths[:, None]
             positions = jnp.broadcast_to(positions, tokens.shape[:2])
         check_axes("positions", positions, "B T", sizes)
@@ -291,15 +289,15 @@ class Transformer(Model):
         return TransformerOutput(None, output.cache, output.weights, hidden, output.cross_cache)
 
     def logits(self, hidden: jax.Array) -> jax.Array:
-        """Scores float `[..., D]` hidden states: float32 `[..., V]`."""
+        """Logits float32 `[..., V]` of float `[..., D]` hidden states."""
         return self._table().logits(hidden)
 
     def output_table(self) -> jax.Array:
-        """Returns float `[V, D]`, what hidden states are scored against."""
+        """Output table, float `[V, D]`: logits are products of hidden states with its rows."""
         return self._table().output_table()
 
     def output_bias(self) -> jax.Array | None:
-        """Returns float `[V]`, what is added to the scores, or None."""
+        """Bias of the logits, float `[V]`, or None."""
         return self._table().output_bias()
 
     def _table(self) -> Embedding:
@@ -337,7 +335,7 @@ class Transformer(Model):
         encoded_mask: jax.Array | None,
         cross_cache: tuple[KVCache, ...] | None,
     ) -> None:
-        """Checks that the encoder's output fits, and that the model has cross-attention for it."""
+        """Checks that the encoder's output fits and that the model has cross-attention."""
         arguments = {
             "encoded": encoded, "encoded_lengths": encoded_lengths, "cross_cache": cross_cache,
             "encoded_mask": encoded_mask,
@@ -349,9 +347,7 @@ class Transformer(Model):
                 "out, or use an EncoderDecoder"
             )
         if cross_cache is not None and given[0] != "cross_cache":
-            raise ShapeError(
-                f"cross_cache stands in place of {given[0]}, got both; leave {given[0]} out"
-            )
+            raise ShapeError(f"cross_cache replaces {given[0]}, got both; leave {given[0]} out")
         if encoded is not None:
             check_axes("encoded", encoded, "B S D", {"B": batch, "D": self.config.d_model})
         most = None if encoded is None else encoded.shape[1]
@@ -359,14 +355,14 @@ class Transformer(Model):
 
 
 class TransformerParts(Model):
-    """Base of the models that are made of one or two `Transformer`s.
+    """Base class of models built from one or two `Transformer`s.
 
     Args:
         config: the model; its vocab_size must be set.
         block: makes the block of all layers, as in `Transformer`.
-        attention_fn: computes self-attention, in all layers or by name, as in `Transformer`.
-        position_scheme: position scheme in place of that of `config.positions`; each Transformer
-            has a copy, with parameters of its own.
+        attention_fn: self-attention function, or functions by name, as in `Transformer`.
+        position_scheme: position scheme instead of `config.positions`; each `Transformer` has a
+            copy with its own parameters.
     """
 
     config: ModelConfig
@@ -393,10 +389,10 @@ def _hashable(attention_fn: AttentionFunctions) -> AttentionFunctions:
 
 
 def _capacity(cache: Cache, mask: jax.Array | None, bias: jax.Array | None) -> int:
-    """Size of the key axis that a mask or bias must have with a cache.
+    """Required key axis size of a mask or bias with a cache.
 
-    It is the capacity of the layers that keep all keys. Where every layer has a window no capacity
-    is known, and the mask's own size is taken.
+    It is the capacity of the layers that keep all keys. If every layer has a window, there is no
+    capacity, and the mask's own size is used.
     """
     whole = [layer.capacity for layer in cache if isinstance(layer, KVCache)]
     given = [array.shape[-1] for array in (mask, bias) if array is not None and array.ndim]

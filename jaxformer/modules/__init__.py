@@ -1,4 +1,4 @@
-"""Flax Linen modules: the parameters of the pure functions, and one call of them."""
+"""Flax Linen modules: parameters plus one call of the pure functions."""
 
 from jaxformer.modules.attention import AttentionContext, CrossAttention, MultiHeadAttention
 from jaxformer.modules.block import AttentionWeights, Block, BlockOutput

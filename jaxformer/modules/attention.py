@@ -1,4 +1,4 @@
-"""Multi-head self-attention and cross-attention with their parameters, and their context."""
+"""Multi-head self-attention and cross-attention modules, and their context."""
 
 import dataclasses
 import functools
@@ -40,26 +40,26 @@ __all__ = [
 )  # fmt: skip
 @dataclasses.dataclass(frozen=True, eq=False)
 class AttentionContext:
-    """Masks, biases and functions of a layer's attention; made once per forward pass.
+    """Masks, biases and functions for the attention of a layer; built once per forward pass.
 
-    Layers with the same settings share one. It is a pytree, of which the first four are static.
-    `rotation` may close over traced arrays, so a context reaches layers by closure, and is never
-    an argument of a jitted function or a scan.
+    Layers with the same settings share one. It is a pytree whose first four fields are static.
+    `rotation` may close over traced arrays, so pass a context to layers by closure, never as an
+    argument of a jitted function or a scan.
 
     Args:
-        is_causal: whether a token attends to no later ones.
+        is_causal: whether tokens attend only to themselves and earlier tokens.
         local_window_size: (left, right): how many tokens before and after itself a token attends
             to, None = all.
-        attention_fn: computes self-attention, with the signature of `dot_product_attention`.
-        rotation: rotates queries and keys.
+        attention_fn: self-attention function with the signature of `dot_product_attention`.
+        rotation: function that rotates queries and keys.
         bias: float `[B or 1, N or 1, T, S]`, added to the scores of self-attention. With a cache,
-            S is its capacity, or the slots and the new tokens of a `WindowCache`.
+            S is its capacity, or, for a `WindowCache`, its slots plus the new tokens.
         mask: bool, likewise; True = attend.
-        segment_ids: integer `[B, T]`; tokens attend to their own segment only.
+        segment_ids: integer `[B, T]`; tokens attend only to their own segment.
         lengths: int `[B]`, number of real tokens at the start of each row.
-        encoded: float `[B, S, D]`, the encoder's output, which cross-attention attends to.
+        encoded: float `[B, S, D]`, the encoder's output, for cross-attention.
         encoded_lengths: int `[B]`, number of real tokens at the start of each of its rows.
-        encoded_mask: bool `[B or 1, N or 1, T or 1, S]` of the cross-attention; True = attend.
+        encoded_mask: bool `[B or 1, N or 1, T or 1, S]` for cross-attention; True = attend.
     """
 
     is_causal: bool = False
@@ -79,12 +79,12 @@ NO_CONTEXT = AttentionContext()
 
 
 def check_needs_no_context(config: ModelConfig, name: str, *, acts_on: tuple[str, ...]) -> None:
-    """Checks that a module called without a context would not ignore what its config states.
+    """Checks that a module called without a context does not ignore parts of its config.
 
     Args:
         config: the model.
         name: name of the module, for the message.
-        acts_on: what positions must not act on, as `acts_on` of their configs says it.
+        acts_on: values of a position config's `acts_on` that need a context.
 
     Raises:
         ConfigError: the config has positions or windows, which only contexts carry.
@@ -104,12 +104,12 @@ def check_needs_no_context(config: ModelConfig, name: str, *, acts_on: tuple[str
 
 
 class MultiHeadAttention(nn.Module):
-    """Multi-head self-attention with its parameters; computed by `functional.multi_head_attention`.
+    """Multi-head self-attention module; calls `functional.multi_head_attention`.
 
     Args:
         config: widths, heads, biases, norms, scale, soft cap, sinks, dropout rate and
             implementation.
-        sublayers: number of sublayers in the block, for the scale of initial weights.
+        sublayers: number of sublayers per block, for the scale of the initial weights.
 
     Example:
         >>> import jax.numpy as jnp
@@ -133,17 +133,17 @@ class MultiHeadAttention(nn.Module):
         deterministic: bool = True,
         return_weights: bool = False,
     ) -> MultiHeadOutput:
-        """Self-attention of every token to those that the context allows.
+        """Self-attention to the tokens that the context allows.
 
         Args:
             x: float `[B, T, D]`.
             context: masks, biases and functions.
-            cache: keys and values of the earlier tokens.
+            cache: keys and values of earlier tokens.
             deterministic: whether dropout is off.
-            return_weights: whether the attention weights are returned as well.
+            return_weights: whether to also return the attention weights.
 
         Returns:
-            output `[B, T, D]`, the cache with the new tokens, and the weights.
+            Output `[B, T, D]`, the cache with the new tokens, and the weights.
         """
         config, cached = self.config, cache is not None
         return multi_head_attention(
@@ -156,7 +156,7 @@ class MultiHeadAttention(nn.Module):
             norm_eps=config.norm_eps,
             rotary=context.rotation,
             cache=cache,
-            # With a cache, the lengths say how many tokens to write; it knows the other keys.
+            # With a cache, lengths give the number of tokens to write; the cache has the rest.
             num_tokens=context.lengths if cached else None,
             return_weights=return_weights,
             attention_fn=context.attention_fn,
@@ -174,9 +174,9 @@ class MultiHeadAttention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Multi-head attention from the tokens of a decoder to the encoder's output, unrotated.
+    """Multi-head attention from decoder tokens to the encoder's output, without rotation.
 
-    The arguments are those of `MultiHeadAttention`.
+    Takes the arguments of `MultiHeadAttention`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -202,17 +202,17 @@ class CrossAttention(nn.Module):
         deterministic: bool = True,
         return_weights: bool = False,
     ) -> tuple[MultiHeadOutput, KVCache]:
-        """Cross-attention of every token to those of the encoder.
+        """Cross-attention to the encoder's tokens.
 
         Args:
             x: float `[B, T, D]`.
-            context: masks; its `encoded` must be set where cross_cache is not given.
+            context: masks; its `encoded` must be set if cross_cache is not given.
             cross_cache: keys and values of the encoder's output, from an earlier call.
             deterministic: whether dropout is off.
-            return_weights: whether the attention weights are returned as well.
+            return_weights: whether to also return the attention weights.
 
         Returns:
-            output `[B, T, D]` with the weights, and the cross-attention cache.
+            Output `[B, T, D]` with the weights, and the cross-attention cache.
 
         Raises:
             ShapeError: neither `context.encoded` nor `cross_cache` is given.
@@ -248,7 +248,7 @@ class CrossAttention(nn.Module):
 
 
 def _dropout(module: nn.Module, config: ModelConfig, deterministic: bool) -> dict[str, Any]:
-    """Dropout rate and key; no key is drawn where nothing is dropped, so that none is needed."""
+    """Dropout rate and key; draws no key if nothing is dropped, so none has to be passed."""
     if deterministic or config.dropout_rate == 0:
         return {"dropout_rate": 0.0, "dropout_rng": None}
     return {"dropout_rate": config.dropout_rate, "dropout_rng": module.make_rng("dropout")}
@@ -267,7 +267,7 @@ def _make_params(
     }
     inits = {name: kernel_init(config) for name in shapes}
     inits["output"] = residual_init(config, sublayers)
-    # Flax numbers the draws of a module, so this order decides the initial values.
+    # Flax numbers the RNG draws of a module, so the initial values depend on this order.
     params = {
         f"{name}_kernel": module.param(f"{name}_kernel", inits[name], shape, dtype)
         for name, shape in shapes.items()

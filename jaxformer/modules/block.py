@@ -25,11 +25,11 @@ __all__ = ["AttentionWeights", "Block", "BlockOutput", "check_block_output"]
 
 
 class AttentionWeights(NamedTuple):
-    """Attention weights of a block; of a stack, those of all layers, with a leading layer axis.
+    """Attention weights of a block, or of all layers of a stack with a leading layer axis.
 
     Args:
         self_attention: float32 (float64 for float64) `[B, N, T, S]`.
-        cross_attention: likewise, of S encoder tokens; None without cross-attention.
+        cross_attention: likewise, for S encoder tokens; None without cross-attention.
     """
 
     self_attention: jax.Array
@@ -41,9 +41,9 @@ class BlockOutput(NamedTuple):
 
     Args:
         x: float `[B, T, D]`.
-        cache: the cache with the new tokens, when one was given.
+        cache: the cache with the new tokens, if one was given.
         cross_cache: keys and values of the encoder's output, in a decoder with cross-attention.
-        weights: attention weights, when asked for.
+        weights: attention weights, if requested.
     """
 
     x: jax.Array
@@ -61,22 +61,22 @@ def check_block_output(
     cross_cached: bool,
     return_weights: bool,
 ) -> BlockOutput:
-    """Checks what a user's block returns, before a stack makes anything of it.
+    """Checks the output of a user's block before the stack uses it.
 
     Args:
-        block: that was called.
-        output: that it returned.
-        x: float `[B, T, D]`, what it was called with.
+        block: the block that was called.
+        output: its output.
+        x: float `[B, T, D]`, its input.
         cached: whether it was given a cache.
-        cross_cached: whether it attends to an encoder's output, and was given a cache.
-        return_weights: whether the attention weights were asked for.
+        cross_cached: whether it has cross-attention and was given a cache.
+        return_weights: whether attention weights were requested.
 
     Returns:
         The output.
 
     Raises:
-        ConfigError: it is no `BlockOutput`, or lacks a cache or weights.
-        ShapeError: it has another shape or dtype than x.
+        ConfigError: it is not a `BlockOutput`, or lacks a cache or weights.
+        ShapeError: its shape or dtype differs from x.
     """
     name = type(block).__name__
     if not isinstance(output, BlockOutput):
@@ -87,19 +87,19 @@ def check_block_output(
     got = getattr(output.x, "shape", None), getattr(output.x, "dtype", None)
     if got != (x.shape, x.dtype):
         raise ShapeError(
-            f"a block must return x [B, T, D] = {x.shape} of dtype {x.dtype}, as it was called "
-            f"with, got shape {got[0]} and dtype {got[1]} from {name}"
+            f"a block must return x [B, T, D] = {x.shape} of dtype {x.dtype}, like its "
+            f"input, got shape {got[0]} and dtype {got[1]} from {name}"
         )
     for part, wanted in (("cache", cached), ("cross_cache", cross_cached)):
         if wanted and getattr(output, part) is None:
             raise ConfigError(
                 f"a block that is called with a cache must return its {part} with the new tokens, "
-                f"got none from {name}; pass {part} on to its attention, and what that returns to "
+                f"got none from {name}; pass {part} to its attention, and the new one to "
                 "BlockOutput"
             )
     if return_weights and not isinstance(output.weights, AttentionWeights):
         raise ConfigError(
-            "a block must return AttentionWeights where they are asked for, got "
+            "a block must return AttentionWeights if they are requested, got "
             f"{type(output.weights).__name__} from {name}; leave return_weights out, or return "
             "BlockOutput(x, weights=AttentionWeights(...))"
         )
@@ -107,9 +107,9 @@ def check_block_output(
 
 
 class Block(nn.Module):
-    """Transformer block: attention, then feed-forward, each with norms and a residual sum.
+    """Transformer block: attention, then feed-forward, each with norms and a residual connection.
 
-    `config.norm_position` says where the norms are:
+    `config.norm_position` sets where the norms are:
 
     - "pre": `x + f(norm(x))` (Xiong et al., "On Layer Normalization in the Transformer
       Architecture", 2020).
@@ -118,26 +118,26 @@ class Block(nn.Module):
       "Gemma 2", 2024).
     - "output": `x + output_norm(f(x))` (OLMo Team, "2 OLMo 2 Furious", 2024).
 
-    With a parallel `config.residual` both sublayers have the same input:
+    With a parallel `config.residual`, both sublayers have the same input:
     `x + attention(norm(x)) + feed_forward(norm(x))` (Wang and Komatsuzaki, "GPT-J-6B", 2021).
 
     Dropout acts on a sublayer's output, just before the residual sum.
 
-    A custom block is a module with the same call, which a model takes as `block`. It is created
-    as `block(config)`, with `cross_attention` and `attention_norm` as well where they are not at
-    their defaults. It returns a `BlockOutput`, with the cache of its attention where it is given
-    one, and with `AttentionWeights` where they are asked for. What it sows into the collection
-    "losses" is added to the training loss. A scan stacks what its layers sow and a loop lists it,
-    so sum over all elements of all leaves.
+    To use your own block, pass a module with the same call signature to a model as `block`. It is
+    created as `block(config)`, plus `cross_attention` and `attention_norm` if not at their
+    defaults. It must return a `BlockOutput`, with the cache of its attention if it is given one,
+    and with `AttentionWeights` if they are requested. Values that it sows into the collection
+    "losses" are added to the training loss. A scan stacks the values that its layers sow and a loop
+    lists them, so sum over all elements of all leaves.
 
     Args:
         config: the model.
-        cross_attention: whether attention to an encoder's output comes between the two.
+        cross_attention: whether to add attention to an encoder's output between the two.
         attention_norm: whether there is a norm before the attention ("pre" only).
         feed_forward: makes the feed-forward layer from config and sublayers: a module that maps
-            `[B, T, D]` to `[B, T, D]`. Where its call has an argument `mask`, it is given bool
-            `[B, T]`, False for padding, if lengths are known, so that padding does not count in
-            the losses of a router. That of the config when not given.
+            `[B, T, D]` to `[B, T, D]`. If its call has an argument `mask` and lengths are known, it
+            gets bool `[B, T]`, False for padding, so that a router's losses can ignore padding.
+            None = the config's feed-forward layer.
 
     Example:
         >>> import jax.numpy as jnp
@@ -165,12 +165,12 @@ class Block(nn.Module):
         deterministic: bool = True,
         return_weights: bool = False,
     ) -> BlockOutput:
-        """Maps float `[B, T, D]` to `[B, T, D]`; arguments as of the attention layers.
+        """Maps float `[B, T, D]` to `[B, T, D]`; arguments as in the attention layers.
 
-        Positions, windows and causality are in the context. Without one, there are none.
+        Positions, windows and causality come from the context; without one, there are none.
 
         Raises:
-            ConfigError: there is no context, but the config has positions or a window.
+            ConfigError: the config has positions or a window, but there is no context.
         """
         config, sublayers = self.config, 3 if self.cross_attention else 2
         if context is None:

@@ -1,4 +1,4 @@
-"""The token embedding, and the output projection, which may be the same table."""
+"""Token embedding and output projection, which may share one table."""
 
 import jax
 import jax.numpy as jnp
@@ -18,20 +18,20 @@ FROZEN_EMBEDDING = "frozen_embedding"
 
 
 def in_dtype(config: ModelConfig, vectors: jax.Array) -> jax.Array:
-    """Vectors in the dtype that a model computes in: float64 if they are, else the config's."""
+    """Casts vectors to the dtype that a model computes in: float64 stays, else the config's."""
     return vectors if vectors.dtype == jnp.float64 else vectors.astype(jnp.dtype(config.dtype))
 
 
 class Embedding(nn.Module):
     """Token embedding, and output projection of hidden states to logits.
 
-    Where the table is not as wide as the model, a learned projection follows it; and another one
-    is before the logits, where the same table makes them.
+    If the table is not as wide as the model, a learned projection follows it, and another one
+    precedes the logits if the table is tied.
 
     Args:
         config: vocabulary, widths, tying and freezing; scale of the embeddings; scale, bias and
             soft cap of the logits. Its vocab_size must be set.
-        has_output: whether there are logits; if not, there is no output table.
+        has_output: whether there are logits; False = no output table.
 
     Raises:
         ConfigError: vocab_size is not set.
@@ -51,7 +51,7 @@ class Embedding(nn.Module):
         """Creates the tables."""
         config, init, dtype = self.config, kernel_init(self.config), param_dtype(self.config)
         if config.vocab_size is None:
-            raise ConfigError("vocab_size must be set to build a model; it is the tokenizer's")
+            raise ConfigError("vocab_size must be set to build a model; take the tokenizer's")
         width = config.table_dim
         name = FROZEN_EMBEDDING if config.frozen_embeddings else "embedding"
         self.table = self.param(name, init, (config.vocab_size, width), dtype)
@@ -72,9 +72,9 @@ class Embedding(nn.Module):
             self.bias = self.param("output_bias", zeros, (config.vocab_size,), dtype)
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
-        """Embeds integer `[...]` as `[..., D]`; unknown ids as NaN.
+        """Embeds integer `[...]` as `[..., D]`; unknown ids give NaN.
 
-        In the config's dtype, which all layers compute in; in float64 where the table is float64.
+        The dtype, in which all layers compute, is the config's, or float64 if the table is float64.
         """
         config = self.config
         x = in_dtype(config, table_rows(self._table(), tokens))
@@ -83,11 +83,11 @@ class Embedding(nn.Module):
         return x * config.embedding_factor
 
     def narrowed(self, x: jax.Array) -> jax.Array:
-        """Hidden states `[..., D]` as wide as the table that they are scored against."""
+        """Projects hidden states `[..., D]` to the width of the output table."""
         return linear(x, self.output_projection_kernel) if self.narrows else x
 
     def logits(self, x: jax.Array) -> jax.Array:
-        """Scores float `[..., D]`, as `narrowed` gives them: float32 `[..., V]`."""
+        """Logits float32 `[..., V]` of float `[..., D]` from `narrowed`."""
         config = self.config
         return unembed(
             self.output_table(), x, self.output_bias(), scale=config.logit_scale,
@@ -95,23 +95,24 @@ class Embedding(nn.Module):
         )  # fmt: skip
 
     def output_table(self) -> jax.Array:
-        """Returns float `[V, D]`, what hidden states are scored against.
+        """Output table, float `[V, D]`: logits are products of hidden states with its rows.
 
         Raises:
             ConfigError: has_output is False.
         """
         if not self.has_output:
             raise ConfigError(
-                "nothing is scored against this embedding, got has_output=False: a classifier's, "
-                "or that of a source with a vocabulary of its own"
+                "this embedding makes no logits, got has_output=False: it belongs to a classifier, "
+                "or to a source with its own vocabulary"
             )
         return self._table() if self.config.tied_embeddings else self.output_embedding
 
     def output_bias(self) -> jax.Array | None:
-        """Returns float `[V]`, what is added to the scores; None without `config.output_bias`."""
+        """Bias of the logits, float `[V]`; None without `config.output_bias`."""
         return self.bias if self.has_output and self.config.output_bias else None
 
     def _table(self) -> jax.Array:
         table = jax.lax.stop_gradient(self.table) if self.config.frozen_embeddings else self.table
-        # On a mesh: whole rows, as the vectors of tokens are not split; XLA splits the vocabulary.
+        # On a mesh, keep rows whole, because token vectors are not split; XLA splits the
+        # vocabulary.
         return nn.with_logical_constraint(table, (PartitionSpec.UNCONSTRAINED, "embed"))

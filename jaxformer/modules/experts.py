@@ -1,4 +1,4 @@
-"""The mixture of experts with its parameters."""
+"""Mixture of experts module."""
 
 import jax
 from flax import linen as nn
@@ -14,7 +14,7 @@ __all__ = ["ExpertsFeedForward", "make_feed_forward"]
 def make_feed_forward(
     config: ModelConfig, *, sublayers: int = 2, name: str | None = None
 ) -> nn.Module:
-    """Feed-forward layer of a config: a mixture of experts where it has `experts`.
+    """Feed-forward layer of a config: a mixture of experts if it has `experts`.
 
     Example:
         >>> config = ModelConfig(max_len=8, num_layers=1, d_model=4, num_heads=2)
@@ -27,19 +27,18 @@ def make_feed_forward(
 
 
 class ExpertsFeedForward(nn.Module):
-    """Mixture of experts in place of a feed-forward layer, with auxiliary losses of its router.
+    """Mixture of experts as a feed-forward layer, with auxiliary router losses.
 
-    Where their weights are not 0, it sows the two losses of `mixture_of_experts`, times these
-    weights, into the collection "losses", as "load_balancing" and "router_z". In training, those
-    of all layers are added to the mean loss. They are statistics of the tokens of one micro-batch
-    on one device (of all devices, where jit splits the program over a mesh), so the loss of a
-    batch depends a little on how it is cut; what is added is their mean over the parts, each
-    weighted by its number of labels.
+    Sows the two losses of `mixture_of_experts`, times their weights if not 0, into the collection
+    "losses", as "load_balancing" and "router_z". Training adds the losses of all layers to the mean
+    loss. They are statistics of one micro-batch on one device (on all devices if jit splits the
+    program over a mesh), so the loss of a batch depends slightly on how it is cut. Training adds
+    their mean over the parts, weighted by the number of labels.
 
     Args:
         config: widths, activation and biases.
         experts: the experts and their router.
-        sublayers: number of sublayers in the block, for the scale of initial weights.
+        sublayers: number of sublayers per block, for the scale of the initial weights.
 
     Example:
         >>> import jax.numpy as jnp
@@ -61,9 +60,10 @@ class ExpertsFeedForward(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, mask: jax.Array | None = None) -> jax.Array:
-        """Maps float `[..., D]` to `[..., D]`; of a bool mask `[...]`, only True tokens count.
+        """Maps float `[..., D]` to `[..., D]`.
 
-        They count in the auxiliary losses, that is: the output does not depend on the mask.
+        Only tokens where mask, bool `[...]`, is True count in the auxiliary losses. The mask does
+        not change the output.
         """
         config, experts = self.config, self.experts
         width, count, dtype = x.shape[-1], experts.num_experts, param_dtype(config)

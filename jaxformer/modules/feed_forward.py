@@ -1,4 +1,4 @@
-"""The feed-forward layer with its parameters."""
+"""Feed-forward module."""
 
 import jax
 from flax import linen as nn
@@ -22,7 +22,7 @@ class FeedForward(nn.Module):
 
     Args:
         config: widths, activation and biases.
-        sublayers: number of sublayers in the block, for the scale of initial weights.
+        sublayers: number of sublayers per block, for the scale of the initial weights.
 
     Example:
         >>> import jax.numpy as jnp
@@ -67,7 +67,7 @@ class FeedForward(nn.Module):
 
 
 def inner_activation(config: ModelConfig) -> str:
-    """Activation of the hidden layer as the functions name it, which is the gate's if there is one.
+    """Activation function name of the hidden layer, or of its gate if there is one.
 
     Example:
         >>> sizes = {"max_len": 8, "num_layers": 1, "d_model": 4, "num_heads": 2}

@@ -1,4 +1,4 @@
-"""Initializers and dtype of the parameters of all modules."""
+"""Initializers and dtype of module parameters."""
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +15,13 @@ def kernel_init(config: ModelConfig) -> jax.nn.initializers.Initializer:
 
 
 def residual_init(config: ModelConfig, sublayers: int) -> jax.nn.initializers.Initializer:
-    """Normal, for projections into the residual stream: `init_std` / sqrt(number of them).
+    """Normal with std `init_std` / sqrt(number of residual projections), for those projections.
 
-    Each adds its variance to the stream (Radford et al., GPT-2, 2019, section 2.3).
+    Each adds its variance to the residual stream (Radford et al., GPT-2, 2019, section 2.3).
 
     Args:
         config: the model.
-        sublayers: number of them in a layer: 2, or 3 with cross-attention.
+        sublayers: residual projections per layer: 2, or 3 with cross-attention.
     """
     return nn.initializers.normal(config.init_std / (sublayers * config.num_layers) ** 0.5)
 

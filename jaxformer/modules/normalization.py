@@ -1,4 +1,4 @@
-"""Normalization with its parameters."""
+"""Normalization modules."""
 
 import jax
 import jax.numpy as jnp
@@ -16,14 +16,14 @@ def norm_scale(module: nn.Module, name: str, width: int, config: ModelConfig) ->
     """Declares the scale of a norm in its module, and returns its value.
 
     Args:
-        module: that the parameter belongs to.
-        name: of the parameter.
-        width: of what is normalized.
+        module: module that owns the parameter.
+        name: name of the parameter.
+        width: width of the normalized axis.
         config: whether scales are stored minus 1.
 
     Returns:
-        float `[width]`; in float32 (float64 for float64) where 1 is added, since a bfloat16 sum
-        would lose what bfloat16 keeps of a small number.
+        float `[width]`; in float32 (float64 for float64) if 1 is added, because adding 1 in
+        bfloat16 would lose the low bits of a small number.
     """
     if not config.zero_centered_norm:
         return module.param(name, nn.initializers.ones, (width,), param_dtype(config))
@@ -32,10 +32,10 @@ def norm_scale(module: nn.Module, name: str, width: int, config: ModelConfig) ->
 
 
 class Norm(nn.Module):
-    """Layer norm or RMS norm over the last axis, as the config says.
+    """Layer norm or RMS norm over the last axis, depending on the config.
 
     Args:
-        config: kind, epsilon, whether there is a scale, and for a layer norm a bias, and whether
+        config: kind, epsilon, whether there is a scale and (layer norm only) a bias, and whether
             scales are stored minus 1.
 
     Example:
@@ -50,7 +50,7 @@ class Norm(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Normalizes float `[..., D]`; the shape and dtype stay."""
+        """Normalizes float `[..., D]`; keeps shape and dtype."""
         config, shape = self.config, x.shape[-1:]
         scale = norm_scale(self, "scale", shape[0], config) if config.norm_scale else None
         if config.norm == "rms_norm":

@@ -1,4 +1,4 @@
-"""Pooling of a sequence to one vector, with the projection that may follow it."""
+"""Pooling of a sequence to one vector, with an optional projection."""
 
 import functools
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 class Pooler(nn.Module):
-    """Pools the hidden states of each row, then projects the result where the config says so.
+    """Pools the hidden states of each row, then projects the result if the config has a pooler.
 
     Args:
         config: pooling, the pooler's activation, and whether it has a bias (`head_bias`).
@@ -51,7 +51,7 @@ class Pooler(nn.Module):
         With pooling "none" the result is `[B, T, D]`.
         """
         config, dtype = self.config, param_dtype(self.config)
-        if config.pooling == "none":  # every token by itself
+        if config.pooling == "none":  # one vector per token
             pooled = hidden.astype(at_least(hidden.dtype, jnp.float32))
         else:
             pooled = pool(hidden, lengths, pooling=config.pooling)

@@ -1,6 +1,7 @@
-"""Position schemes: encodings of embeddings, rotations of heads, and biases on scores.
+"""Position schemes: encodings added to embeddings, rotations of heads, and biases on scores.
 
-To add one: a config in `config/positions.py`, a pure function in `functional`, and a class here.
+To add one, write a config in `config/positions.py`, a pure function in `functional`, and a class
+here.
 """
 
 import dataclasses
@@ -47,10 +48,9 @@ __all__ = [
 
 
 class Positions(nn.Module):
-    """Base class of position schemes, of whose three methods a subclass overrides some.
+    """Base class of position schemes; a subclass overrides some of its three methods.
 
-    The class itself is the scheme without positions. A custom one is passed to a model as
-    `position_scheme`.
+    The base class itself means no positions. Pass your own scheme to a model as `position_scheme`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -65,7 +65,7 @@ class Positions(nn.Module):
     """
 
     def encoding(self, positions: jax.Array) -> jax.Array | None:
-        """Position vectors that are added to the embeddings.
+        """Position vectors to add to the embeddings.
 
         Args:
             positions: integer `[B, T]`.
@@ -76,26 +76,26 @@ class Positions(nn.Module):
         return None
 
     def rotation(self, positions: jax.Array) -> Rotation | None:
-        """Function that rotates queries and keys; made once, and applied in every layer.
+        """Function that rotates queries and keys; built once and applied in every layer.
 
         Args:
-            positions: integer `[B, T]`, of the tokens of queries and keys; `[1, T]` if all rows
-                have the same.
+            positions: integer `[B, T]`, positions of queries and keys; `[1, T]` if equal in all
+                rows.
 
         Returns:
-            A function from query `[B, T, N, H]` and key `[B, T, K, H]` to both, or None.
+            A function that maps query `[B, T, N, H]` and key `[B, T, K, H]` to both, or None.
         """
         return None
 
     def bias(
         self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0
     ) -> jax.Array | None:
-        """Bias on the attention scores, which depends only on the order of the tokens in a row.
+        """Bias on the attention scores; depends only on the order of the tokens in a row.
 
         Args:
             num_queries: T.
             num_keys: S.
-            query_offset: index of the first query among the keys; int, or int `[B]` of each row.
+            query_offset: index of the first query among the keys: int, or int `[B]`, one per row.
 
         Returns:
             float of rank 4 that broadcasts to `[B, N, T, S]`, or None.
@@ -109,7 +109,7 @@ class _ConfiguredPositions(Positions):
     Args:
         model: sizes and dtypes.
         scheme: settings of the scheme.
-        causal: whether queries attend to no later keys.
+        causal: whether attention is causal.
     """
 
     model: ModelConfig
@@ -142,15 +142,15 @@ class LearnedPositions(_ConfiguredPositions):
         self.table = self.param("embedding", init, shape, dtype)
 
     def encoding(self, positions: jax.Array) -> jax.Array:
-        """Rows of the table; a position outside it gives NaN, never another position's row."""
+        """Rows of the table; positions outside it give NaN."""
         return table_rows(self.table, positions)
 
 
 class RotaryPositions(_ConfiguredPositions):
-    """Queries and keys rotated by angles that grow with the position (Su et al., RoFormer, 2021).
+    """Rotation of queries and keys by angles that grow with position (Su et al., RoFormer, 2021).
 
-    The config's `scaling` stretches them to longer texts. Longrope does so by the room that a row
-    has for tokens: the capacity of its cache, or its length where there is none.
+    The config's `scaling` extends them to longer texts. Longrope chooses its factors by the room of
+    a row: the capacity of its cache, or its length without a cache.
     """
 
     scheme: RotaryConfig
@@ -161,16 +161,16 @@ class RotaryPositions(_ConfiguredPositions):
         return isinstance(self.scheme.scaling, LongropeScalingConfig)
 
     def tables(self, positions: jax.Array, room: int | None = None) -> tuple[jax.Array, jax.Array]:
-        """Cosines and sines of the angles of positions.
+        """Cosines and sines of the rotation angles.
 
         Args:
             positions: integer `[B, T]`.
-            room: most tokens that a row can have, which longrope chooses its factors by; max_len
-                of the model when not given.
+            room: maximum number of tokens in a row, by which longrope chooses its factors; the
+                model's max_len when not given.
 
         Returns:
-            (cos, sin): float32 `[B, T, R/2]` each. R is the number of features that are rotated:
-            rotary_dim, or all H of a head.
+            (cos, sin): float32 `[B, T, R/2]` each. R is the number of rotated features: rotary_dim,
+            or all H of a head.
         """
         room = self.model.max_len if room is None else room
         scaling, rotated = _rotary_scaling(self.scheme, room), self.scheme.rotary_dim
@@ -178,10 +178,10 @@ class RotaryPositions(_ConfiguredPositions):
         return rotary_tables(positions, width, base=self.scheme.base, scaling=scaling)
 
     def rotation(self, positions: jax.Array, room: int | None = None) -> Rotation:
-        """Rotation by the tables, in the layout of the config; room as in `tables`."""
+        """Rotation by the tables, in the config's layout; room as in `tables`."""
         if positions.ndim == 2 and positions.shape[0] == 1:
-            positions = positions[0]  # the same for all rows, however many there are
-        # The tables are computed here, once, and not in every layer.
+            positions = positions[0]  # the same for any number of rows
+        # Computed here once, not in every layer.
         tables, layout = self.tables(positions, room), self.scheme.layout
 
         def rotate(query: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -194,18 +194,18 @@ class RotaryPositions(_ConfiguredPositions):
 
 
 class AlibiPositions(_ConfiguredPositions):
-    """A fixed penalty on the scores, linear in the distance (Press et al., ALiBi, 2022)."""
+    """Fixed penalty on the scores, linear in the distance (Press et al., ALiBi, 2022)."""
 
     scheme: AlibiConfig
 
     def bias(self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0) -> jax.Array:
-        """Float32 `[1, N, T, S]`, or `[B, N, T, S]` for an offset per row."""
+        """Float32 `[1, N, T, S]`, or `[B, N, T, S]` with one offset per row."""
         bias = alibi_bias(self.model.num_heads, num_queries, num_keys, query_offset)
         return bias if bias.ndim == 4 else bias[None]
 
 
 class RelativePositions(_ConfiguredPositions):
-    """A learned bias for each head and bucket of distances (Raffel et al., T5, 2020)."""
+    """Learned bias per head and distance bucket (Raffel et al., T5, 2020)."""
 
     scheme: RelativeConfig
 
@@ -216,7 +216,7 @@ class RelativePositions(_ConfiguredPositions):
         self.table = self.param("table", init, shape, dtype)
 
     def bias(self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0) -> jax.Array:
-        """Float `[1, N, T, S]`, or `[B, N, T, S]` for an offset per row."""
+        """Float `[1, N, T, S]`, or `[B, N, T, S]` with one offset per row."""
         buckets = relative_position_buckets(
             num_queries, num_keys, query_offset, num_buckets=self.scheme.num_buckets,
             max_distance=self.scheme.max_distance, bidirectional=not self.causal,

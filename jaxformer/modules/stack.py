@@ -1,4 +1,4 @@
-"""The stack of layers, with stacked parameters; run by one compiled scan, or by a loop."""
+"""Stack of layers with stacked parameters, run as one compiled scan or as a loop."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -28,16 +28,16 @@ __all__ = [
 Cache = tuple[KVCache | WindowCache, ...]
 """Key/value caches, one for each layer."""
 
-# A loop compiles each layer by itself, so "auto" scans deeper models, on a CPU too.
+# A loop compiles each layer separately, so "auto" scans deeper models, even on a CPU.
 _MAX_LOOPED_LAYERS = 12
 
 _GROUPS = ("first_layers", "layers")  # names of the stacked parameters
 
-# Axes of the residual stream [B, T, D], as Flax's logical axis rules name them. They place it where
-# a program is split over a mesh, and do nothing elsewhere.
+# Logical axis names (Flax) of the residual stream [B, T, D]. They shard it when a program is split
+# over a mesh, and otherwise do nothing.
 _RESIDUAL_AXES = ("batch", "sequence", "embed")
 
-# What blocks sow comes out of every layer; all other variables are stacked by layer, as parameters.
+# Sown collections are outputs of every layer; all others are stacked by layer, like parameters.
 _SOWN = ("losses", "intermediates")
 _STORED = nn.DenyList(_SOWN)
 
@@ -48,14 +48,14 @@ _REMAT_POLICIES = {
 
 
 class LayerExecution(NamedTuple):
-    """How the layers of a stack run: "scan" or "loop", and the reason in words."""
+    """How the layers of a stack run, "scan" or "loop", and the reason in words."""
 
     name: Literal["scan", "loop"]
     reason: str
 
 
 def layer_execution(config: ModelConfig) -> LayerExecution:
-    """Resolves `config.layer_execution` for calls without a cache; with one, layers are looped.
+    """Resolves `config.layer_execution` for calls without a cache; calls with a cache always loop.
 
     Example:
         >>> config = ModelConfig(
@@ -80,9 +80,9 @@ class StackOutput(NamedTuple):
 
     Args:
         x: float `[B, T, D]`.
-        cache: one cache per layer with the new tokens, when they were given.
-        cross_cache: keys and values of the encoder's output, one per layer; with a cache only.
-        weights: `AttentionWeights` of arrays `[L, B, N, T, S]`, when asked for.
+        cache: one cache per layer with the new tokens, if caches were given.
+        cross_cache: keys and values of the encoder's output, one per layer; only with a cache.
+        weights: `AttentionWeights` of arrays `[L, B, N, T, S]`, if requested.
     """
 
     x: jax.Array
@@ -92,16 +92,16 @@ class StackOutput(NamedTuple):
 
 
 class Stack(nn.Module):
-    """`num_layers` blocks, one after the other, with stacked parameters.
+    """`num_layers` blocks in sequence, with stacked parameters.
 
-    Every parameter has a leading axis of layers, under "layers", and for `config.first_layers`
-    under "first_layers". This layout does not depend on how the layers run: by one `nn.scan` over
-    the repeats of the layer pattern, or by a loop over slices. Calls with a cache always loop,
-    which is 1.8 times as fast as carrying the cache through a scan.
+    Every parameter has a leading layer axis. Parameters of `config.first_layers` are under
+    "first_layers", all others under "layers". The layout does not depend on how the layers run: as
+    one `nn.scan` over the repeats of the layer pattern, or as a loop over slices. Calls with a
+    cache always loop, which is 1.8 times as fast as carrying the cache through a scan.
 
     Args:
         config: the model.
-        cross_attention: whether the blocks attend to an encoder's output as well.
+        cross_attention: whether the blocks also attend to an encoder's output.
         block: makes the block of all layers: a module with the arguments and call of `Block`.
 
     Example:
@@ -132,20 +132,20 @@ class Stack(nn.Module):
 
         Args:
             x: float `[B, T, D]`.
-            contexts: attention context of all layers, or one for each: positions, windows,
-                causality. Without one, there are none.
-            cache: keys and values of the earlier tokens, one cache per layer.
+            contexts: attention context of all layers, or one per layer: positions, windows,
+                causality. None = none of these.
+            cache: keys and values of earlier tokens, one cache per layer.
             cross_cache: keys and values of the encoder's output, one per layer; projected from
                 the contexts' `encoded` when not given.
             deterministic: whether dropout is off.
-            return_weights: whether the attention weights of all layers are returned as well.
+            return_weights: whether to also return the attention weights of all layers.
 
         Returns:
-            The output, with caches and attention weights where there are any.
+            The output, with caches and attention weights if any.
 
         Raises:
-            ConfigError: there is not one cache, or one context, per layer; or no context, but
-                the config has positions or windows.
+            ConfigError: the number of caches or contexts is not the number of layers; or the config
+                has positions or windows, but there is no context.
         """
         config = self.config
         if contexts is None:
@@ -182,7 +182,7 @@ class Stack(nn.Module):
         if return_weights:
             found = [o.weights for o in outputs if o.weights is not None]
             weights = jax.tree.map(lambda *each: jnp.concatenate(each), *found)
-        # Without a cache, returning them would keep the keys and values of all layers alive.
+        # Without a cache, returning cross_cache would keep keys and values of all layers alive.
         if cache is None:
             return StackOutput(x, weights=weights)
         new_cross_cache = tuple(o.cross_cache for o in outputs if o.cross_cache is not None)
@@ -190,13 +190,13 @@ class Stack(nn.Module):
         return StackOutput(x, new_cache, new_cross_cache or None, weights)
 
     def _make_block(self, name: str, x: jax.Array, group: list["_Layer"]) -> nn.Module:
-        """Creates the block that has the stacked parameters of a group of layers.
+        """Creates the block that holds the stacked parameters of a group of layers.
 
-        They are initialized by a scan, whichever way the layers will run, so that neither their
-        layout nor their values depend on it.
+        A scan always initializes them, so that their layout and values do not depend on how the
+        layers run.
         """
         options: dict[str, Any] = {"cross_attention": True} if self.cross_attention else {}
-        # Passed only where it is not the default, so that custom blocks need not take it.
+        # Passed only if not the default, so that custom blocks need not accept it.
         if name == "first_layers" and self.config.first_layers[0].attention_norm is False:
             options["attention_norm"] = False
         try:
@@ -223,7 +223,7 @@ class Stack(nn.Module):
     ) -> list[BlockOutput]:  # fmt: skip
         """Runs the layers of a group one by one, from index `start` on."""
         outputs: list[BlockOutput] = []
-        # The stack is cut once, outside the layers: `_split` says why.
+        # Split once, outside the layers; see `_split`.
         stored = {name: tree for name, tree in block.variables.items() if name not in _SOWN}
         variables_of_layers = _layer_variables(stored, start, len(group))
         for layer, variables in zip(group[start:], variables_of_layers, strict=True):
@@ -237,15 +237,15 @@ class Stack(nn.Module):
     def _scan(
         self, block: nn.Module, x: jax.Array, group: list["_Layer"], options: dict[str, bool]
     ) -> list[BlockOutput]:
-        """Runs the repeats of the pattern by one scan, and loops over the layers after them."""
+        """Runs the repeats of the pattern as one scan, and loops over the remaining layers."""
         period = max(1, len(self.config.layers))
         repeats = len(group) // period
 
         def repeat(block: nn.Module, x: jax.Array, _: None) -> tuple[jax.Array, Any]:
             weights = []
             for index in range(period):
-                # XLA merges nothing across the iterations of a scan, so remat need not prevent CSE,
-                # whose barriers would cost speed.
+                # XLA merges nothing across scan iterations, so remat does not need the barriers
+                # against CSE, which would cost speed.
                 select = functools.partial(_at, index=index)
                 run_layer = self._layer_function(select, group[index], options, prevent_cse=False)
                 output = run_layer(block, x)
@@ -280,11 +280,11 @@ class Stack(nn.Module):
     ) -> Callable[..., BlockOutput]:  # fmt: skip
         """Function of (block, x) that runs one layer with the variables that `select` returns.
 
-        The backward pass recomputes what `config.remat` says. Context and caches are closed over,
-        not arguments, because some of their fields are static and hold traced arrays.
+        `config.remat` sets what the backward pass recomputes. Context and caches are closed over
+        instead of passed, because some of their fields are static but hold traced arrays.
         """
 
-        def run_layer(block: nn.Module, x: jax.Array) -> Any:  # nn.tabulate needs its name
+        def run_layer(block: nn.Module, x: jax.Array) -> Any:  # nn.tabulate needs a name
             return _call(block, x, layer=layer, options=options)
 
         if self.config.remat != "none":
@@ -295,7 +295,7 @@ class Stack(nn.Module):
 
 
 class _Layer(NamedTuple):
-    """Inputs of one layer besides x."""
+    """Inputs of one layer other than x."""
 
     context: AttentionContext
     cache: KVCache | WindowCache | None
@@ -318,7 +318,7 @@ def _call(
 def _with_variables(
     function: Callable[..., Any], transform: Callable[[Any], Any]
 ) -> Callable[..., Any]:
-    """Runs a function of a module on transformed variables, instead of those stored in it."""
+    """Runs a function of a module on transformed variables instead of its own."""
     return nn.map_variables(function, _STORED, trans_in_fn=transform)
 
 
@@ -332,7 +332,7 @@ def _at(variables: Any, *, index: int) -> Any:
 
 
 def _layer_variables(variables: Any, start: int, stop: int) -> list[Any]:
-    """Variables of each layer from `start` on, from stacked leaves or those of `split_layers`."""
+    """Variables of each layer from `start` on, stacked or from `split_layers`."""
     leaves, tree = jax.tree.flatten(variables, is_leaf=_is_split)
     if not leaves or start == stop:
         return [variables] * (stop - start)
@@ -346,8 +346,8 @@ def _is_split(leaf: Any) -> bool:
 
 
 def _split(leaf: jax.Array) -> tuple[jax.Array, ...]:
-    # By lax.split, whose gradient is one concatenation. The gradient of indexing would be a sum of
-    # arrays as large as the stack, one for each layer.
+    # The gradient of lax.split is one concatenation. The gradient of indexing would be a sum of
+    # arrays as large as the stack, one per layer.
     parts = jax.lax.split(leaf, (1,) * leaf.shape[0])
     return tuple(rearrange(part, "1 ... -> ...") for part in parts)
 
@@ -355,16 +355,16 @@ def _split(leaf: jax.Array) -> tuple[jax.Array, ...]:
 def split_layers(params: Any) -> Any:
     """Splits the stacked parameters of a model by layer, for decoding.
 
-    Decoding reads all parameters for every token, and slicing them out of a stack each time is
-    2.6 times slower (measured). So a decoding loop splits them once, before it starts. On a CPU the
-    layers share the stack's memory, elsewhere they are copies.
+    Decoding reads all parameters for every token. Slicing them out of a stack each time is 2.6
+    times slower (measured), so a decoding loop splits them once before it starts. On a CPU the
+    layers share the stack's memory; elsewhere they are copies.
 
     Args:
-        params: nested dict of a model.
+        params: nested dict of a model's parameters.
 
     Returns:
-        The same dict, with a tuple of arrays, one for each layer, in place of every stacked array.
-        A `Stack` that loops takes either.
+        The same dict, with every stacked array replaced by a tuple of arrays, one per layer. A
+        `Stack` that loops accepts both.
 
     Example:
         >>> split_layers({"stack": {"layers": {"scale": jnp.ones((2, 3))}}})["stack"]["layers"]
@@ -382,7 +382,7 @@ def _split_stacks(
     return {
         name: jax.tree.map(split, inner)
         if in_stack and name in _GROUPS
-        # As models name their stack, or Flax does: "layers" elsewhere are somebody's own.
+        # Only under a stack, as models or Flax name it: other "layers" belong to custom modules.
         else _split_stacks(inner, split, in_stack=name.lower().startswith("stack"))
         for name, inner in params.items()
     }
@@ -401,6 +401,6 @@ def _is_on_one_cpu(leaf: Any) -> bool:
 
 
 def _views(leaf: jax.Array) -> tuple[jax.Array, ...]:
-    # NumPy reads an array of a CPU where it lies, and device_put takes it so, where it is aligned.
+    # On CPU, NumPy views the array without a copy, and so does device_put if it is aligned.
     device = leaf.sharding if leaf.committed else None
     return tuple(jax.device_put(part, device) for part in np.asarray(leaf))

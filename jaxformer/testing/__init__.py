@@ -1,8 +1,8 @@
 """Assertions for tests of attention functions, models, packing, decoding and shapes.
 
-Each takes plain functions of arrays, whatever library they were written with, and raises an
-AssertionError that says which claim failed, where, what was got and expected, and the likely
-cause. They need no pytest; there, a failure shows the test's own line and this message alone.
+Each takes plain functions of arrays, written with any library. On failure it raises an
+AssertionError with the claim, the location, the actual and expected values, and the likely cause.
+pytest is not required; under pytest, a failure shows only the test's own line and this message.
 """
 
 from jaxformer.testing.attention import (

@@ -1,7 +1,7 @@
 """Assertions on attention without a mask: shape, dtype, values, permutation, precision.
 
 Every check calls `attention(query, key, value)` with query `[B, T, N, H]`, key `[B, S, K, H]` and
-value `[B, S, K, Hv]`, as `jax.nn.dot_product_attention` has them.
+value `[B, S, K, Hv]`, like `jax.nn.dot_product_attention`.
 """
 
 import dataclasses
@@ -35,10 +35,10 @@ def assert_attention_shape(attention: Attention, sizes: AttentionSizes = DEFAULT
 
     Args:
         attention: called as `attention(query, key, value)`.
-        sizes: of the arrays.
+        sizes: sizes of the arrays.
 
     Raises:
-        AssertionError: the output is something else.
+        AssertionError: it is not.
 
     Example:
         >>> assert_attention_shape(jax.nn.dot_product_attention)
@@ -54,8 +54,8 @@ def assert_dtype_preserved(
 
     Args:
         attention: called as `attention(query, key, value)`.
-        sizes: of the arrays; their dtype is not used.
-        dtypes: floating dtypes by name.
+        sizes: sizes of the arrays; the dtype is not used.
+        dtypes: names of floating dtypes.
 
     Raises:
         AssertionError: a dtype is not preserved.
@@ -86,17 +86,17 @@ def assert_scaled_dot_product(
 
     $$\mathrm{softmax}(\mathrm{scale} \cdot Q K^T) V$$
 
-    where query head n attends to key head n // (N / K). If a common mistake gives exactly the wrong
-    output, the message names it.
+    where query head n attends to key head n // (N / K). If a common mistake explains the wrong
+    output exactly, the message names it.
 
     Args:
         attention: called as `attention(query, key, value)`.
-        sizes: of the arrays.
+        sizes: sizes of the arrays.
         scale: factor of the scores; 1 / sqrt(H) when not given.
-        tolerance: relative to the largest output; by the dtype when not given.
+        tolerance: relative to the largest output; depends on the dtype when not given.
 
     Raises:
-        AssertionError: an element differs by more.
+        AssertionError: an element differs by more than the tolerance.
 
     Example:
         >>> assert_scaled_dot_product(jax.nn.dot_product_attention)
@@ -113,7 +113,7 @@ def assert_scaled_dot_product(
         weights /= weights.sum(axis, keepdims=True)
         return np.einsum("bnts,bsnh->btnh", weights, value[:, :, kv_heads])
 
-    # Each mistake as the arguments of the reference that make it.
+    # Each mistake, as the arguments with which the reference makes it.
     grouped = heads // sizes.group_size
     expected = reference(scale, -1, grouped)
     output = run(shaped(attention), *inputs)
@@ -124,8 +124,8 @@ def assert_scaled_dot_product(
         ),
         "the scores are scaled by 1 / sqrt(num_heads * head_dim), the width of the model, not of "
         "a head": ((sizes.num_heads * sizes.head_dim) ** -0.5, -1, grouped),
-        "the softmax runs over the queries; its axis must be that of the keys": (scale, 2, grouped),
-        "the softmax runs over the heads; its axis must be that of the keys": (scale, 1, grouped),
+        "the softmax runs over the queries; it must run over the keys": (scale, 2, grouped),
+        "the softmax runs over the heads; it must run over the keys": (scale, 1, grouped),
         "query head n reads key head n % K, not n // (N / K); repeat key heads, do not tile them": (
             scale, -1, heads % sizes.kv_heads
         ),
@@ -151,15 +151,15 @@ def assert_scaled_dot_product(
 def assert_permutation_equivariant(
     attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES, *, tolerance: float | None = None
 ) -> None:
-    """Asserts that attention is invariant to the order of keys, and equivariant to that of queries.
+    """Asserts that attention is invariant to key order and equivariant to query order.
 
-    Permuted keys and values must give the same output, and permuted queries the output in that
-    order: without positions, order has no meaning.
+    Permuted keys and values must give the same output, and permuted queries the output in the same
+    permuted order, because without positions order has no meaning.
 
     Args:
         attention: called as `attention(query, key, value)`.
-        sizes: of the arrays.
-        tolerance: relative to the largest output; by the dtype when not given.
+        sizes: sizes of the arrays.
+        tolerance: relative to the largest output; depends on the dtype when not given.
 
     Raises:
         AssertionError: the order of keys matters, or queries depend on each other.
@@ -190,7 +190,7 @@ def assert_permutation_equivariant(
          output[:, queries]),
     ):  # fmt: skip
         check_close(
-            f"permutation: {rule}, where there are no positions",
+            f"permutation: {rule}, without positions",
             got,
             expected,
             name="output",
@@ -206,18 +206,18 @@ def assert_low_precision_accurate(
 ) -> None:  # fmt: skip
     """Asserts that scores and softmax of low-precision inputs are computed in float32.
 
-    Inputs in low precision, and the same numbers in float32, must give the same output, up to one
-    rounding of the weights and one of the result. All scores are near 32, where a step of bfloat16
-    is 1/4, which changes a weight by a quarter.
+    Inputs in low precision and the same numbers in float32 must give the same output, up to one
+    rounding of the weights and one of the result. All scores are near 32, where one bfloat16 step
+    is 1/4 and changes a weight by a quarter.
 
     Args:
         attention: called as `attention(query, key, value)`.
-        sizes: of the arrays; their dtype is not used.
+        sizes: sizes of the arrays; the dtype is not used.
         dtype: "bfloat16" or "float16".
         tolerance: relative to the largest output; twice the dtype's epsilon when not given.
 
     Raises:
-        AssertionError: the outputs differ by more.
+        AssertionError: the outputs differ by more than the tolerance.
 
     Example:
         >>> assert_low_precision_accurate(jax.nn.dot_product_attention)
@@ -229,7 +229,7 @@ def assert_low_precision_accurate(
     low = run(shaped(attention), query, key, value)
     high = run(shaped(attention), *(array.astype("float32") for array in (query, key, value)))
     check_close(
-        f"precision: attention in {dtype} must be as accurate as float32 scores and softmax are",
+        f"precision: attention in {dtype} must be as accurate as with float32 scores and softmax",
         low,
         high,
         name="output",

@@ -27,13 +27,13 @@ Attention = Callable[..., jax.Array]
 class AttentionSizes:
     """Sizes and dtype of the arrays that attention is checked with.
 
-    The defaults are small and all different, so that exchanged axes are noticed. Change those that
-    a function does not support, such as the head width of a kernel.
+    The defaults are small and all different, so that exchanged axes show. Change those that your
+    function does not support, such as the head width of a kernel.
 
     Args:
         batch_size: B, at least 2.
         num_queries: T, at least 2.
-        num_keys: S, at least 3; checks with is_causal have as many queries as keys.
+        num_keys: S, at least 3; checks with is_causal use as many queries as keys.
         num_heads: N.
         num_kv_heads: K, a divisor of N; N when not given.
         head_dim: H.
@@ -58,15 +58,15 @@ class AttentionSizes:
         """Checks the sizes.
 
         Raises:
-            ConfigError: a size is too small, or does not fit the others.
+            ConfigError: a size is too small or does not fit the others.
         """
         least = {"batch_size": 2, "num_queries": 2, "num_keys": 3}
         for field in dataclasses.fields(self)[:-1]:
             size, minimum = getattr(self, field.name), least.get(field.name, 1)
             if size is not None and size < minimum:
                 raise ConfigError(
-                    f"{field.name} must be at least {minimum}, got {size}; with fewer the checks "
-                    "could not tell right from wrong"
+                    f"{field.name} must be at least {minimum}, got {size}; smaller arrays "
+                    "would hide mistakes"
                 )
         if self.num_heads % self.kv_heads:
             raise ConfigError(
@@ -88,12 +88,12 @@ class AttentionSizes:
 
     @property
     def group_size(self) -> int:
-        """Query heads for each key head, N / K."""
+        """Query heads per key head, N / K."""
         return self.num_heads // self.kv_heads
 
     @property
     def square(self) -> "AttentionSizes":
-        """The same sizes, with as many queries as keys."""
+        """The same sizes with as many queries as keys."""
         return dataclasses.replace(self, num_queries=self.num_keys)
 
 
@@ -118,7 +118,7 @@ def draw(sizes: AttentionSizes) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def draw_mask(sizes: AttentionSizes) -> np.ndarray:
-    """Random bool mask `[B, 1, T, S]`, True = attend, in which every query has a key.
+    """Random bool mask `[B, 1, T, S]`, True = attend, with a visible key for every query.
 
     Example:
         >>> bool(draw_mask(AttentionSizes()).any(-1).all())
@@ -131,7 +131,7 @@ def draw_mask(sizes: AttentionSizes) -> np.ndarray:
 
 
 def tolerance_of(dtype: str) -> float:
-    """Relative tolerance of results in a dtype: 1e-5, or more for a coarser dtype.
+    """Relative tolerance for a dtype: 1e-5, or more for lower precision.
 
     Example:
         >>> tolerance_of("float32"), tolerance_of("bfloat16")
@@ -141,7 +141,7 @@ def tolerance_of(dtype: str) -> float:
 
 
 def check_takes(attention: Attention, keyword: str) -> None:
-    """Checks that a function takes the keyword "mask" or "is_causal"; raises ConfigError if not.
+    """Raises ConfigError unless a function accepts the keyword ("mask" or "is_causal").
 
     Example:
         >>> check_takes(lambda query, key, value, *, mask=None: query, "mask")

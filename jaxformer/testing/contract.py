@@ -1,4 +1,4 @@
-"""The attention contract: all assertions on an attention function in one."""
+"""The attention contract: all assertions on an attention function at once."""
 
 import dataclasses
 from collections.abc import Callable, Collection
@@ -38,9 +38,7 @@ def _grouped_heads(attention: Attention, sizes: AttentionSizes) -> None:
         sizes = dataclasses.replace(
             sizes, num_heads=2 * sizes.num_heads, num_kv_heads=sizes.kv_heads
         )
-    _assert_values(
-        "grouped heads: K key heads, each of them for N / K query heads", attention, sizes
-    )
+    _assert_values("grouped heads: K key heads, each shared by N / K query heads", attention, sizes)
 
 
 def _value_width(attention: Attention, sizes: AttentionSizes) -> None:
@@ -50,7 +48,7 @@ def _value_width(attention: Attention, sizes: AttentionSizes) -> None:
 
 
 def _assert_values(claim: str, attention: Attention, sizes: AttentionSizes) -> None:
-    """Checks the values; a function that raises does not support the claim, which is a failure."""
+    """Checks the values; a function that raises does not support the claim and so fails."""
     try:
         assert_scaled_dot_product(attention, sizes)
     except AssertionError as error:
@@ -59,12 +57,12 @@ def _assert_values(claim: str, attention: Attention, sizes: AttentionSizes) -> N
         name, said = claim.partition(":")[0].replace(" ", "_"), str(error).strip() or "no message"
         raise AssertionError(
             f"{claim}\n  got:          {type(error).__name__}: {said.splitlines()[0]}\n"
-            "  likely cause: the function does not support it; if it need not, pass "
+            "  likely cause: the function does not support it; to skip this claim, pass "
             f"without=({name!r},)"
         ) from None
 
 
-# The check of each claim, and the keyword that attention must take for it.
+# The check of each claim, and the keyword that it needs from attention.
 _CHECKS: dict[str, tuple[Callable[[Attention, AttentionSizes], None], str]] = {
     "shape": (assert_attention_shape, ""),
     "dtype": (assert_dtype_preserved, ""),
@@ -85,7 +83,7 @@ ATTENTION_CLAIMS = tuple(_CHECKS)
 def assert_attention_contract(
     attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES, *, without: Collection[str] = ()
 ) -> None:
-    """Asserts of any attention what `jaxformer.functional.dot_product_attention` promises.
+    """Asserts that attention keeps the contract of `jaxformer.functional.dot_product_attention`.
 
     | claim | check |
     |---|---|
@@ -93,7 +91,7 @@ def assert_attention_contract(
     | dtype | `assert_dtype_preserved` |
     | values | `assert_scaled_dot_product` |
     | grouped_heads | `assert_scaled_dot_product` with fewer key heads than query heads |
-    | value_width | `assert_scaled_dot_product` with values of another width than keys |
+    | value_width | `assert_scaled_dot_product` with values and keys of different width |
     | permutation | `assert_permutation_equivariant` |
     | precision | `assert_low_precision_accurate` |
     | causal | `assert_causal` |
@@ -102,21 +100,21 @@ def assert_attention_contract(
     | nan_padding | `assert_padding_ignored` with NaN |
     | empty_rows | `assert_fully_masked_rows_are_zero` |
 
-    All claims are checked, and all failures are reported together. A wrong shape ends the check,
-    and a mask that fails ends it too, because the last three claims build on it.
+    Checks all claims and reports all failures together. A wrong shape ends the check, and so does a
+    failing mask, because the last three claims build on it.
 
     Args:
         attention: called as `attention(query, key, value)`, also with `mask=`, bool
             `[B, 1, T, S]`, True = attend, and with `is_causal=True`.
-        sizes: of the arrays. Claims of grouped heads and of the width of values change them, unless
-            they have such heads, or such a width, already.
-        without: claims to leave out, such as "mask", "padding", "nan_padding" and "empty_rows"
-            for a function that takes no mask.
+        sizes: sizes of the arrays. The claims grouped_heads and value_width change them, unless
+            they already have grouped heads, or values of another width.
+        without: claims to skip, such as "mask", "padding", "nan_padding" and "empty_rows" for a
+            function without a mask.
 
     Raises:
         AssertionError: a claim does not hold.
-        ConfigError: `without` has a name that is no claim, or the function lacks a keyword that a
-            claim needs.
+        ConfigError: `without` names an unknown claim, or the function lacks a keyword that a claim
+            needs.
 
     Example:
         >>> import jax

@@ -1,4 +1,4 @@
-"""Assertions of equivalence: cached and full decoding, scanned and looped layers."""
+"""Assertions of equivalence: cached vs. full decoding, scanned vs. looped layers."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ def assert_cached_decoding_equals_full(
     chunks: Sequence[Sequence[int]] | None = None,
     tolerance: float = 1e-5,
 ) -> None:
-    """Asserts that decoding with a cache gives the logits of one pass over all tokens.
+    """Asserts that cached decoding gives the same logits as one pass over all tokens.
 
     Args:
         full: `full(tokens)` returns logits, float `[B, T, V]`.
@@ -36,14 +36,14 @@ def assert_cached_decoding_equals_full(
         init_cache: returns an empty cache.
         tokens: integer `[B, T]`.
         chunks: ways to split the T tokens, each a sequence of chunk sizes that add up to T. When
-            not given: one token at a time; and a prefill of half the tokens, then one at a time.
-            For a step that takes single tokens only, pass `[[1] * T]`.
+            not given: one token at a time; then a prefill of half the tokens followed by one at a
+            time. If your step takes only single tokens, pass `[[1] * T]`.
         tolerance: relative to the largest logit.
 
     Raises:
-        AssertionError: the logits differ; it names the first position.
+        AssertionError: the logits differ; the message names the first position.
         ConfigError: chunks do not add up to T.
-        ShapeError: tokens are not `[B, T]` with a T of at least 2.
+        ShapeError: tokens are not `[B, T]` with T at least 2.
 
     Example:
         >>> def full(tokens):
@@ -63,7 +63,7 @@ def assert_cached_decoding_equals_full(
     for sizes in ways:
         if sum(sizes) != length or min(sizes) < 1:
             raise ConfigError(f"chunks must be positive and add up to T={length}, got {sizes}")
-    rule = "cached decoding: step by step, the logits must be those of the full pass"
+    rule = "cached decoding: the logits of every step must equal those of the full pass"
     expected = run(full, tokens)
     check_output_shape(rule, expected, tokens.shape, "B T")
     next_logits = compiled(step)
@@ -87,7 +87,7 @@ def assert_cached_decoding_equals_full(
 
 
 def _format_chunks(sizes: Sequence[int]) -> str:
-    """Chunk sizes as text: [4, 1, 1, 1] as `4, 1 x 3`."""
+    """Formats chunk sizes: [4, 1, 1, 1] as `4, 1 x 3`."""
     groups = [(size, len(list(same))) for size, same in itertools.groupby(sizes)]
     return ", ".join(f"{size} x {count}" if count > 1 else str(size) for size, count in groups)
 
@@ -96,16 +96,15 @@ def _cached_cause(
     got: np.ndarray, expected: np.ndarray, sizes: Sequence[int], tolerance: float
 ) -> str:
     if got.shape != expected.shape:
-        return "step and full do not score the same vocabulary"
+        return "step and full have vocabularies of different sizes"
     allowed = tolerance * max(1.0, float(np.abs(expected).max()))
     wrong = ~(np.abs(got - expected) <= allowed)
     first = int(np.argmax(wrong.any(axis=tuple(a for a in range(wrong.ndim) if a != 1))))
     where = f"first wrong at position {first}: "
     if first >= sizes[0]:
         return where + (
-            "the position, or the row of a causal mask, is not counted on from the cached tokens, "
-            "or keys and values are written to the wrong slot, or attention stops one short of "
-            "the newest"
+            "positions or causal mask rows do not continue from the cached tokens, keys and values "
+            "are written to the wrong slot, or attention misses the newest token"
         )
     if sizes[0] == 1:
         return where + (
@@ -119,11 +118,11 @@ def _cached_cause(
 
 
 def _unstack(params: Any) -> list[Any]:
-    """Trees of the layers, from a tree whose leaves have a leading axis of layers."""
+    """One tree per layer, from a tree whose leaves have a leading layer axis."""
     counts = {leaf.shape[:1] for leaf in jax.tree.leaves(params)}
     if len(counts) != 1 or counts == {()}:
         raise ShapeError(
-            "params must be a tree whose every leaf leads with the same number of layers, got "
+            "every leaf of params must have a leading axis with the number of layers, got "
             f"leading sizes {sorted(counts)}; pass unstack=... for another layout"
         )
     ((count,),) = counts
@@ -141,14 +140,14 @@ def assert_scanned_equals_looped(
         looped: `looped(unstack(params), *inputs)` returns the same.
         params: pytree of the scanned model's float parameters, different in every layer.
         *inputs: arrays.
-        unstack: converts the scanned parameters to those of the loop; when not given, to a list
-            of one tree for each layer, and every leaf must have a leading axis of layers.
+        unstack: converts the scanned parameters to those of the loop. By default, to a list with
+            one tree per layer; every leaf must then have a leading layer axis.
         tolerance: relative to the largest element of each array.
 
     Raises:
-        AssertionError: an output or gradient differs; it names the output or parameter.
-        DataError: without unstack, two layers have the same parameters.
-        ShapeError: without unstack, leaves do not lead with the same number of layers.
+        AssertionError: an output or gradient differs; the message names the output or parameter.
+        DataError: two layers have the same parameters (without unstack).
+        ShapeError: the leading axes of the leaves differ (without unstack).
 
     Example:
         >>> def layer(x, kernel):
@@ -163,7 +162,7 @@ def assert_scanned_equals_looped(
     """
     if unstack is None:
         _check_layers_differ(_unstack(params))
-    rule = "scanned layers must compute what looped ones do"
+    rule = "scanned layers must compute the same as looped layers"
 
     def unstacked(params: Any, *inputs: Any) -> Any:
         return looped(_unstack(params) if unstack is None else unstack(params), *inputs)
@@ -183,7 +182,7 @@ def assert_scanned_equals_looped(
 
     def outcome(call: Callable[..., Any]) -> tuple[Any, Any]:
         def outputs(params: Any) -> tuple[Any, Any]:
-            # By a cotangent that differs between the elements of the output.
+            # The cotangent differs between elements of the output.
             output, pull = jax.vjp(lambda params: call(params, *inputs), params)
             (gradients,) = pull(jax.tree.map(jnp.cos, output))
             return output, gradients
@@ -214,5 +213,5 @@ def _check_layers_differ(layers: list[Any]) -> None:
         if all(np.array_equal(a, b) for a, b in leaves):
             raise DataError(
                 f"params must differ between layers, got the same in layers {index} and "
-                f"{index + 1}; draw each layer's with its own key, or their order is not checked"
+                f"{index + 1}; draw each layer's with its own key, so that their order is checked"
             )

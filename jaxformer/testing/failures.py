@@ -1,4 +1,4 @@
-"""Running the functions under test, comparing their results, and reporting failures."""
+"""Runs the functions under test, compares their results, and reports failures."""
 
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -24,7 +24,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         >>> float(compiled(lambda x: x + 1)(2.0))
         3.0
     """
-    # jit hashes its function; a lambda is hashable, where a module with arrays is not.
+    # jit hashes its function; a lambda is hashable, a module with arrays is not.
     jitted = jax.jit(lambda *args: function(*args))
 
     def call(*args: Any) -> Any:
@@ -35,7 +35,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def fetch(tree: Any) -> Any:
-    """Pytree with NumPy arrays, floats as float64, in place of JAX arrays.
+    """Converts the JAX arrays of a pytree to NumPy, floats to float64.
 
     Example:
         >>> fetch(jnp.ones(1, jnp.bfloat16)).dtype
@@ -59,15 +59,15 @@ def run(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def fail(rule: str, *, where: str, got: object, expected: object, cause: str) -> NoReturn:
-    """Raises an AssertionError: the rule, where it fails, values, likely cause and remedy."""
+    """Raises an AssertionError with the rule, where it fails, values, likely cause and remedy."""
     raise AssertionError(
         f"{rule}\n  where:        {where}\n  got:          {got}\n  expected:     {expected}\n"
         f"  likely cause: {cause}"
-    ) from None  # pytest would show an error that was caught on the way here
+    ) from None  # else pytest shows errors caught on the way here
 
 
 def named_index(name: str, axes: str, index: tuple[int, ...]) -> str:
-    """Text of an index of a named array, with axis letters; axes without one are numbered.
+    """Formats an index of a named array with axis letters; numbers axes without a letter.
 
     Example:
         >>> named_index("output", "B T", (0, 3, 5))
@@ -80,7 +80,7 @@ def named_index(name: str, axes: str, index: tuple[int, ...]) -> str:
 
 
 def first_index(wrong: np.ndarray) -> tuple[int, ...]:
-    """Index of the first True of a bool array that has one.
+    """Index of the first True in a bool array; there must be one.
 
     Example:
         >>> first_index(np.array([[False, False], [True, True]]))
@@ -95,7 +95,7 @@ def check_close(
 ) -> None:  # fmt: skip
     """Checks that two arrays differ by at most `tolerance` times the largest expected magnitude.
 
-    Where the largest magnitude is less than 1, the tolerance is absolute. NaN equals nothing.
+    If the largest magnitude is less than 1, the tolerance is absolute. NaN equals nothing.
 
     Args:
         rule: the claim.
@@ -144,7 +144,7 @@ def check_output_shape(rule: str, output: Any, leading: tuple[int, ...], axes: s
     if not isinstance(output, Array | jax.ShapeDtypeStruct):
         fail(
             rule,
-            where="what the function returned",
+            where="the return value",
             got=f"{type(output).__name__}",
             expected=expected,
             cause="the function returns more than the output; pass lambda *args: f(*args)[0] "
@@ -153,7 +153,7 @@ def check_output_shape(rule: str, output: Any, leading: tuple[int, ...], axes: s
     if output.shape[: len(leading)] != leading:
         fail(
             rule,
-            where="what the function returned",
+            where="the return value",
             got=f"shape {output.shape}",
             expected=expected,
             cause="axes are missing or in another order; transpose in a lambda around the function",

@@ -1,4 +1,4 @@
-"""Dependence of outputs on inputs, measured by gradients and by exchanging inputs."""
+"""Influence of inputs on outputs, measured by gradients and by replacing inputs."""
 
 import math
 from collections.abc import Callable
@@ -21,18 +21,18 @@ def influence(
     function: Callable[[Any], jax.Array], inputs: Any, *, rule: str,
     output_axes: tuple[int, ...], input_axes: tuple[int, ...],
 ) -> Any:  # fmt: skip
-    """Largest absolute gradient of each position of the output by each position of the inputs.
+    """Largest absolute gradient of each output position with respect to each input position.
 
     Args:
-        function: function of the inputs to one float array.
+        function: function from inputs to one float array.
         inputs: pytree of float arrays.
         rule: the claim being checked, for the message.
-        output_axes: axes of the output whose indices are a position; over the other axes, a random
-            combination is differentiated.
-        input_axes: axes of every input whose indices are a position.
+        output_axes: axes of the output that index positions; the other axes are reduced by a random
+            combination, which is differentiated.
+        input_axes: axes of every input that index positions.
 
     Returns:
-        For every input a float array: first the sizes of output_axes, then those of input_axes.
+        A float array per input, of the sizes of output_axes followed by those of input_axes.
 
     Raises:
         AssertionError: the function does not return one array.
@@ -65,7 +65,7 @@ def influence(
                 found,
             )
 
-        # One by one, and not by vmap, which a custom kernel may not support.
+        # One by one: a custom kernel may not support vmap.
         return jax.lax.map(gradients_of, jnp.arange(positions.size))
 
     found = run(gradients, inputs)
@@ -76,10 +76,10 @@ def replacements(inputs: Array) -> jax.Array:
     """Valid inputs that differ from the given ones everywhere.
 
     Args:
-        inputs: integer `[B, T]` of at least two different tokens, or float `[B, T, ...]`.
+        inputs: integer `[B, T]` with at least two different tokens, or float `[B, T, ...]`.
 
     Raises:
-        ShapeError: inputs are not `[B, T]` or `[B, T, ...]` with a T of at least 2.
+        ShapeError: inputs are not `[B, T]` or `[B, T, ...]` with T at least 2.
         DataError: all tokens are equal.
 
     Example:
@@ -108,19 +108,19 @@ def replacements(inputs: Array) -> jax.Array:
 def exchange_influence(
     apply: Callable[[jax.Array], jax.Array], inputs: Array, *, rule: str
 ) -> np.ndarray:
-    """Largest change of each output of a row when one of its inputs is exchanged for another.
+    """Largest change of each output of a row when one of its inputs is replaced.
 
     Args:
         apply: `apply(inputs)` returns one float array `[B, T, ...]`.
-        inputs: as `replacements` takes them.
+        inputs: as in `replacements`.
         rule: the claim being checked, for the message.
 
     Returns:
-        float64 `[B, T, T]`: of output t by input s, relative to the largest output.
+        float64 `[B, T, T]`: change of output t by input s, relative to the largest output.
 
     Raises:
         AssertionError: the function does not return one array `[B, T, ...]`.
-        ShapeError: inputs are not `[B, T]` or `[B, T, ...]` with a T of at least 2.
+        ShapeError: inputs are not `[B, T]` or `[B, T, ...]` with T at least 2.
         DataError: all tokens are equal.
 
     Example:
@@ -149,14 +149,14 @@ def check_causal_influence(
     rule: str, found: np.ndarray, *, name: str, reach: int | None, tolerance: float = 0.0,
     unit: str = "|d output / d input|",
 ) -> None:  # fmt: skip
-    """Checks that outputs depend on no later input, and on each of the last `reach` ones.
+    """Checks that outputs depend on no later input, and on each of the last `reach` inputs.
 
     Args:
         rule: the claim.
         found: float `[T, T]`, influence of input s on output t.
         name: name of the input.
-        reach: number of inputs, up to its own, that an output must depend on; all when None.
-        tolerance: largest influence of a later input that is ignored.
+        reach: number of inputs, up to its own, that an output must depend on; None = all.
+        tolerance: largest influence of a later input to ignore.
         unit: measure of the influence, for the message.
 
     Raises:
@@ -210,17 +210,17 @@ def _cause(leaks: np.ndarray, blind: np.ndarray, distance: np.ndarray) -> str:
         if blind[distance < 0].any() and not blind[distance == 0].any():
             return "the mask is transposed: the query's axis is the one before the key's"
         if (leaks == (distance > 0))[rows].all():
-            # The last query sees nothing then, and what a softmax makes of that differs.
+            # The last query then sees nothing, and softmax implementations differ on that.
             if (blind == (distance <= 0))[:-1].all():
-                return "the mask is read the other way round: True = attend is meant"
+                return "the mask is inverted: True must mean attend"
             return (
-                "every later position is seen: nothing is masked, or something is taken over the "
-                "whole of the time axis (a mean, a normalisation, a softmax over the queries)"
+                "every later position is visible: nothing is masked, or an operation spans the "
+                "whole time axis (a mean, a normalisation, a softmax over the queries)"
             )
         return "a mask, window, convolution or reshape that reaches beyond the query's position"
     if blind[distance == 0].any() and not blind[distance < 0].any():
         return "a query does not see its own position: the mask is s <= t, not s < t"
     return (
-        "earlier positions are out of reach (a window, a mask along the wrong axis, a gradient "
-        "that is stopped), or all that is computed there is 0"
+        "earlier positions are out of reach (a window, a mask along the wrong axis, a stopped "
+        "gradient), or everything computed there is 0"
     )

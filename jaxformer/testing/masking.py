@@ -1,7 +1,7 @@
 """Assertions on attention masks: masked keys, causality, padding, and fully masked rows.
 
-Every check says how it calls `attention`: with `mask=`, bool `[B, 1, T, S]`, True = attend, or
-with `is_causal=True`. Wrap a function with other names in a lambda.
+Checks call `attention` with `mask=`, bool `[B, 1, T, S]`, True = attend, or with `is_causal=True`,
+as each documents. Wrap a function with other argument names in a lambda.
 """
 
 import dataclasses
@@ -35,16 +35,16 @@ __tracebackhide__ = True  # a failure in pytest shows the test's own line, not t
 def assert_mask_respected(attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES) -> None:
     """Asserts by gradient that a query attends to exactly the values that the mask allows.
 
-    They must be of its own batch row and its own key head. The batch is as large as the number of
-    heads, because only then does a mask with mistaken axes broadcast without an error.
+    They must be in its own batch row and key head. The batch is as large as the number of heads,
+    because only then does a mask with mixed-up axes broadcast without an error.
 
     Args:
         attention: called as `attention(query, key, value, mask=mask)`.
-        sizes: of the arrays; their batch size is not used.
+        sizes: sizes of the arrays; the batch size is not used.
 
     Raises:
-        AssertionError: a query attends to a masked value, or not to one that is not masked.
-        ConfigError: the function takes no mask.
+        AssertionError: a query attends to a masked value, or does not attend to an unmasked one.
+        ConfigError: the function does not accept a mask.
 
     Example:
         >>> assert_mask_respected(jax.nn.dot_product_attention)
@@ -55,7 +55,7 @@ def assert_mask_respected(attention: Attention, sizes: AttentionSizes = DEFAULT_
 
 
 def _check_mask(attention: Attention, sizes: AttentionSizes) -> None:
-    rule = "mask: a query must read exactly the values that the mask shows it"
+    rule = "mask: a query must read exactly the values that the mask allows"
     query, key, value = draw(sizes)
     mask = draw_mask(sizes)
     found = influence(
@@ -92,7 +92,7 @@ def _check_mask(attention: Attention, sizes: AttentionSizes) -> None:
             else ("the mask is not used, or only multiplied into the scores, which hides nothing")
         )
     elif (reads == (own_row & own_head & ~mask[row, 0, t, s])).all():
-        cause = "the mask is read the other way round: True = attend is meant"
+        cause = "the mask is inverted: True must mean attend"
     elif batch_axis_is(head, sizes.num_heads) or batch_axis_is(kv_head, sizes.kv_heads):
         cause = (
             "the mask's batch axis is paired with heads: it lost its head axis before it was "
@@ -100,7 +100,7 @@ def _check_mask(attention: Attention, sizes: AttentionSizes) -> None:
         )
     else:
         cause = (
-            "a mask that is added as a number which is not low enough, or broadcast along the "
+            "the mask is added as a number that is not low enough, or is broadcast along the "
             "wrong axis"
         )
     fail(
@@ -119,12 +119,12 @@ def assert_causal(attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES) -
 
     Args:
         attention: called as `attention(query, key, value, is_causal=True)`, with T = S.
-        sizes: of the arrays; their number of queries is not used.
+        sizes: sizes of the arrays; the number of queries is not used.
 
     Raises:
-        AssertionError: the output at some position depends on a later query, key or value, or
-            not on an earlier value.
-        ConfigError: the function takes no is_causal.
+        AssertionError: an output depends on a later query, key or value, or does not depend on an
+            earlier value.
+        ConfigError: the function does not accept is_causal.
 
     Example:
         >>> assert_causal(jax.nn.dot_product_attention)
@@ -138,14 +138,14 @@ def assert_causal(attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES) -
         output_axes=(1,),
         input_axes=(1,),
     )
-    # The gradient by a key may be 0 (the softmax over one key is constant), that by a value not.
+    # Key gradients may be 0 (the softmax over one key is constant); value gradients may not.
     for name, reach in (("value", None), ("key", 0), ("query", 0)):
         of_input = found[("query", "key", "value").index(name)]
         check_causal_influence(rule, of_input, name=name, reach=reach)
 
 
 def _outcome(attention: Attention) -> Callable[..., dict[str, np.ndarray]]:
-    """Function of query, key, value, mask and cotangent to output and gradients, by name."""
+    """Function from query, key, value, mask and cotangent to output and gradients, by name."""
 
     def outcome(*inputs: jax.Array) -> tuple[jax.Array, ...]:
         *arrays, mask, cotangent = inputs
@@ -165,21 +165,20 @@ def assert_padding_ignored(
     attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES, *, fill: float = 100.0,
     tolerance: float | None = None,
 ) -> None:  # fmt: skip
-    """Asserts that padding, keys and values masked for every query, changes nothing.
+    """Asserts that padding (keys and values masked for every query) has no effect.
 
-    The last keys of each row are masked and overwritten: neither the output nor any gradient may
-    change, and the gradients by masked keys and values must be exactly 0.
+    The last keys of each row are masked and overwritten. Neither the output nor any gradient may
+    change, and the gradients of masked keys and values must be exactly 0.
 
     Args:
         attention: called as `attention(query, key, value, mask=mask)`.
-        sizes: of the arrays.
-        fill: value of the masked keys and values. With `math.nan` the claim is stricter: 0 * NaN
-            is NaN.
-        tolerance: relative to the largest output or gradient; by the dtype when not given.
+        sizes: sizes of the arrays.
+        fill: value of the masked keys and values. `math.nan` is stricter, because 0 * NaN is NaN.
+        tolerance: relative to the largest output or gradient; depends on the dtype when not given.
 
     Raises:
         AssertionError: the output or a gradient changes.
-        ConfigError: the function takes no mask.
+        ConfigError: the function does not accept a mask.
 
     Example:
         >>> assert_padding_ignored(jax.nn.dot_product_attention)
@@ -203,7 +202,7 @@ def assert_padding_ignored(
     got = outcome(query, filled(key), filled(value), mask, cotangent)
     for name in expected:
         check_close(
-            f"padding: what hidden keys and values hold, here {fill}, must change nothing",
+            f"padding: the contents of hidden keys and values, here {fill}, must have no effect",
             got[name],
             expected[name],
             name=name,
@@ -213,26 +212,26 @@ def assert_padding_ignored(
             "multiplied"
             if np.isnan(fill)
             else "weights that are zeroed after the softmax but not renormalised, a mask that is "
-            "not low enough (use -inf or jnp.where), or a sum over all keys beside the softmax",
+            "not low enough (use -inf or jnp.where), or a sum over all keys outside the softmax",
         )
 
 
 def assert_fully_masked_rows_are_zero(
     attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES
 ) -> None:
-    """Asserts that a query with no key to attend to has output 0 and passes back gradients of 0.
+    """Asserts that a query without visible keys has output 0 and gradients of 0.
 
-    Such rows are padding of queries, or of a batch. Any other output, such as the mean of all
-    values or NaN, comes from masked values, and NaN gradients spread to all parameters.
+    Such rows occur as padding of queries or of a batch. Any other output, such as NaN or the mean
+    of all values, comes from masked values, and NaN gradients spread to all parameters.
 
     Args:
         attention: called as `attention(query, key, value, mask=mask)`.
-        sizes: of the arrays.
+        sizes: sizes of the arrays.
 
     Raises:
         AssertionError: an output or gradient of such a row is not 0, or another output is not
             finite.
-        ConfigError: the function takes no mask.
+        ConfigError: the function does not accept a mask.
 
     Example:
         >>> from jaxformer.functional import dot_product_attention
@@ -251,19 +250,19 @@ def assert_fully_masked_rows_are_zero(
     mean = np.broadcast_to(mean, output.shape)
     if np.allclose(output[rows], mean[rows], atol=10 * tolerance_of(sizes.dtype)):
         cause = (
-            "the output is the mean of all values, hidden ones too: a softmax over scores that "
-            "are all the same low number is uniform"
+            "the output is the mean of all values, including hidden ones: a softmax over equal "
+            "low scores is uniform"
         )
     elif np.isnan(output[rows]).any():
-        cause = "a softmax over nothing but -inf is 0 / 0"
+        cause = "a softmax over only -inf is 0 / 0"
     elif (output[rows] != 0).any():
-        cause = "scores that are all hidden still give weights"
+        cause = "fully masked scores still give weights"
     else:
         cause = (
-            "the output is set to 0 after the softmax, but the gradient still goes through it, "
-            "and 0 * inf is NaN there: set the scores too"
+            "the output is zeroed after the softmax, but the gradient still flows through it, "
+            "where 0 * inf is NaN: mask the scores too"
         )
-    cause += "; zero the weights of such rows, with jnp.where before and after the softmax"
+    cause += "; zero the weights of such rows with jnp.where before and after the softmax"
     for name, array in results.items():
         is_output = name == "output"
         wrong = ~(array == 0) & (rows if is_output else True)
@@ -273,8 +272,8 @@ def assert_fully_masked_rows_are_zero(
             index = first_index(wrong)
             place = named_index(name, _axes(name), index)
             fail(
-                "empty rows: a query that may see nothing must give exactly 0, and pass exactly 0 "
-                "back to the gradients",
+                "empty rows: a query without visible keys must give exactly 0, with gradients of "
+                "exactly 0",
                 where=f"{place}, one of {int(wrong.sum())} elements",
                 got=f"{array[index]:.6g}",
                 expected="exactly 0" if not is_output or rows[index] else "a finite number",

@@ -1,6 +1,6 @@
-"""Assertions on whole models: causality, and independence of padding.
+"""Assertions on whole models: causality and padding invariance.
 
-A model is a plain function here: `lambda tokens: model.apply(variables, tokens).logits`, a Haiku
+Here a model is a plain function: `lambda tokens: model.apply(variables, tokens).logits`, a Haiku
 apply with its parameters bound, or an Equinox or NNX module under vmap.
 """
 
@@ -29,21 +29,21 @@ def assert_model_is_causal(
     apply: Callable[[jax.Array], jax.Array], inputs: Array, *, reach: int | None = None,
     tolerance: float = 1e-5,
 ) -> None:  # fmt: skip
-    """Asserts that outputs depend on no later input, and on the earlier ones.
+    """Asserts that outputs depend on earlier inputs and on no later ones.
 
-    Each input in turn is replaced, and the outputs that change are found. Where inputs are floats
-    (embeddings), the gradient by later ones must be exactly 0, too.
+    Replaces each input in turn and finds the outputs that change. For float inputs (embeddings),
+    the gradient with respect to later inputs must also be exactly 0.
 
     Args:
         apply: `apply(inputs)` returns one float array `[B, T, ...]`.
-        inputs: integer `[B, T]` of at least two different tokens, or float `[B, T, ...]`.
+        inputs: integer `[B, T]` with at least two different tokens, or float `[B, T, ...]`.
         reach: number of inputs, up to its own, that an output must depend on; all when not given,
             fewer for local windows, 0 to check only that later inputs have no influence.
-        tolerance: largest change of an output by a later input, relative to the largest output.
+        tolerance: largest allowed change by a later input, relative to the largest output.
 
     Raises:
         AssertionError: naming the positions of output and input.
-        ShapeError: inputs are not `[B, T]` or `[B, T, ...]` with a T of at least 2.
+        ShapeError: inputs are not `[B, T]` or `[B, T, ...]` with T at least 2.
         DataError: all tokens are equal.
 
     Example:
@@ -69,18 +69,18 @@ def assert_padding_invariant(
     apply: Callable[[jax.Array, jax.Array], jax.Array], inputs: Array, lengths: Array, *,
     per_token: bool = True, tolerance: float = 1e-5,
 ) -> None:  # fmt: skip
-    """Asserts that outputs depend neither on the contents of padding nor on its amount.
+    """Asserts that outputs depend neither on the contents nor on the amount of padding.
 
-    The padding is replaced, and the shortest row is computed without any padding.
+    Replaces the padding, and computes the shortest row without any padding.
 
     Args:
         apply: `apply(inputs, mask)` with a bool mask `[B, T]`, True = real, returns one float
-            array `[B, T, ...]`, of which only real positions are compared, or `[B, ...]` where the
-            output is pooled.
-        inputs: integer `[B, T]` of at least two different tokens, or float `[B, T, ...]`.
+            array: `[B, T, ...]`, compared only at real positions, or `[B, ...]` if the output is
+            pooled.
+        inputs: integer `[B, T]` with at least two different tokens, or float `[B, T, ...]`.
         lengths: integer `[B]`, number of real inputs at the start of each row; at least 1 each,
-            and one of them less than T.
-        per_token: False where the output is pooled.
+            and at least one less than T.
+        per_token: False if the output is pooled.
         tolerance: relative to the largest output.
 
     Raises:
@@ -99,7 +99,7 @@ def assert_padding_invariant(
     rows, length = inputs.shape[:2]
     if lengths.shape != (rows,) or not 1 <= lengths.min() < length >= lengths.max():
         raise DataError(
-            f"lengths must be {rows} integers from 1 to T={length}, one of them less than T, got "
+            f"lengths must be {rows} integers from 1 to T={length}, at least one less than T, got "
             f"{lengths.tolist()}"
         )
     mask = jnp.asarray(np.arange(length) < lengths[:, None])
@@ -115,14 +115,14 @@ def assert_padding_invariant(
         hidden = np.asarray(~mask)
         expected[hidden] = got[hidden] = 0
     check_close(
-        f"{rule} what stands in the padding",
+        f"{rule} the contents of the padding",
         got,
         expected,
         name="output",
         axes=axes,
         tolerance=tolerance,
         cause="the mask does not reach every layer, or a mean, sum or normalisation over time "
-        "takes in the padding",
+        "includes the padding",
     )
 
     row = int(np.argmin(lengths))
@@ -130,7 +130,7 @@ def assert_padding_invariant(
     alone = fetch(call(short, jnp.ones(short.shape[:2], bool)))
     in_batch = expected[row : row + 1]
     check_close(
-        f"{rule} how much padding there is (got: row {row} of the batch; expected: that row alone "
+        f"{rule} the amount of padding (got: row {row} of the batch; expected: that row alone "
         "without padding)",
         in_batch[:, : lengths[row]] if per_token else in_batch,
         alone,

@@ -1,4 +1,4 @@
-"""Assertion on documents packed into one row: each gets the outputs that it gets alone."""
+"""Assertion on documents packed into one row: each must get the same outputs as alone."""
 
 import itertools
 from collections.abc import Callable
@@ -27,7 +27,7 @@ __tracebackhide__ = True  # a failure in pytest shows the test's own line, not t
 
 
 class _Document(NamedTuple):
-    """Where a document stands: `inputs[row, start:end]`."""
+    """Location of a document: `inputs[row, start:end]`."""
 
     row: int
     start: int
@@ -38,19 +38,19 @@ def assert_packing_invariant(
     apply: Callable[[jax.Array, jax.Array, jax.Array], jax.Array], inputs: Array,
     segment_ids: Array, *, tolerance: float = 1e-5,
 ) -> None:  # fmt: skip
-    """Asserts that documents packed into one row get the outputs that each gets alone.
+    """Asserts that documents packed into one row get the same outputs as each alone.
 
-    First, no output may depend on another document of its row, or on the padding: each input in
-    turn is replaced, and where inputs are floats (embeddings), the gradient across documents must
-    be exactly 0, too. Then every document is computed alone, with positions from 0, and must have
-    the same outputs as in its row.
+    First, no output may depend on another document of its row or on the padding: each input in turn
+    is replaced, and for float inputs (embeddings) the gradient across documents must also be
+    exactly 0. Then every document is computed alone, with positions from 0, and must have the same
+    outputs as in its row.
 
     Args:
         apply: `apply(inputs, segment_ids, positions)` returns one float array `[B, T, ...]`. It
             gets int32 `[B, T]` segment ids as below, and int32 `[B, T]` positions, from 0 in each
-            document. A function that takes a mask gets it from
+            document. If your function takes a mask, pass
             `segment_ids[:, None, :, None] == segment_ids[:, None, None, :]`.
-        inputs: integer `[B, T]` of at least two different tokens, or float `[B, T, ...]`.
+        inputs: integer `[B, T]` with at least two different tokens, or float `[B, T, ...]`.
         segment_ids: integer `[B, T]`, a positive number for each document of a row, and 0 in the
             padding at its end, if any; at least one row has two documents.
         tolerance: relative to the largest output.
@@ -101,7 +101,7 @@ def assert_packing_invariant(
         check_output_shape(f"{rule} its row", output, shape, "B T")
         alone[row, start:end] = output[0]
     check_close(
-        f"{rule} where in the row it stands (got: packed; expected: each document alone)",
+        f"{rule} its place in the row (got: packed; expected: each document alone)",
         got,
         alone,
         name="output",
@@ -112,7 +112,7 @@ def assert_packing_invariant(
 
 
 def _documents(ids: np.ndarray, shape: tuple[int, ...]) -> list[_Document]:
-    """Checks segment ids, and finds the documents by them."""
+    """Checks segment ids and finds the documents."""
     if ids.ndim != 2 or ids.shape != shape or not np.issubdtype(ids.dtype, np.integer):
         raise ShapeError(
             f"segment_ids must be integer [B, T] of the inputs, {shape}, got {ids.dtype} of shape "
@@ -134,7 +134,7 @@ def _documents(ids: np.ndarray, shape: tuple[int, ...]) -> list[_Document]:
     if max(counts) < 2:
         raise DataError(
             f"segment_ids must have a row of two documents or more, got {counts} in the rows; "
-            "with fewer nothing is packed"
+            "otherwise nothing is packed"
         )
     return documents
 
@@ -152,14 +152,14 @@ def _check_separate(
     _, query, key = np.indices(found.shape)
     if (leaks == other).all() or (leaks == (other & (key < query))).all():
         cause = (
-            "attention does not use the segment ids (neither causal order nor positions that "
-            "restart hide another document), or a mean or normalisation runs over the whole row; "
+            "attention does not use the segment ids (causal order and restarting positions do not "
+            "hide other documents), or a mean or normalisation runs over the whole row; "
             "mask with segment_ids[:, None, :, None] == segment_ids[:, None, None, :]"
         )
     else:
         cause = (
-            "something reaches from one document into the next: a layer without the segment mask, "
-            "a convolution or a shift along time, or a state that is not reset"
+            "one document influences the next: through a layer without the segment mask, a "
+            "convolution or a shift along time, or a state that is not reset"
         )
     fail(
         rule,
@@ -174,13 +174,13 @@ def _check_separate(
 def _place_cause(
     got: np.ndarray, alone: np.ndarray, documents: list[_Document], tolerance: float
 ) -> str:
-    """Likely cause of outputs that depend on no other document, and yet are not those alone."""
+    """Likely cause if outputs depend on no other document but differ from those alone."""
     allowed = tolerance * max(1.0, float(np.nanmax(np.abs(alone), initial=0)))
     wrong = ~(np.abs(got - alone) <= allowed)
     if not any(wrong[row, start:end].any() for row, start, end in documents if start == 0):
         return (
-            "the first document of every row is right, so positions are counted on through the "
-            "row: they must restart at 0 in each document; use the positions that are given"
+            "the first document of every row is right, so positions continue through the row: "
+            "they must restart at 0 in each document; use the given positions"
         )
     return (
         "something depends on the length of the row: a mean or scale by the padded length, or "

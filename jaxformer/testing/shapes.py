@@ -14,7 +14,7 @@ __all__ = ["assert_shapes"]
 
 __tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
 
-Shape = Any  # what chex.assert_shape takes: a tuple of sizes, None or ... ; or a ShapeDtypeStruct
+Shape = Any  # as in chex.assert_shape: a tuple of sizes, None or ... ; or a ShapeDtypeStruct
 
 
 def assert_shapes(
@@ -24,10 +24,10 @@ def assert_shapes(
 ) -> None:  # fmt: skip
     """Asserts the shapes of a module's parameters and of its output, by tracing only.
 
-    A shape is a tuple as `chex.assert_shape` takes it, None for any size and ... for any axes, or
-    a `jax.ShapeDtypeStruct`, which checks the dtype too. Paths join the keys of a tree with "/",
-    and may be patterns: "params/layer_*/kernel". Every parameter must match a path; of several,
-    the first counts.
+    A shape is a tuple as in `chex.assert_shape`, with None for any size and ... for any axes, or a
+    `jax.ShapeDtypeStruct`, which also checks the dtype. Paths join the keys of a tree with "/" and
+    may be patterns: "params/layer_*/kernel". Every parameter must match a path; the first match
+    counts.
 
     Args:
         init: `init(rng, *inputs)` returns a pytree of parameters (`module.init` of Linen).
@@ -39,7 +39,7 @@ def assert_shapes(
         rng: PRNG key; `jax.random.key(0)` when not given.
 
     Raises:
-        AssertionError: listing every shape that differs, and every path without counterpart.
+        AssertionError: listing every shape that differs and every path without a match.
         ConfigError: neither params nor output is given.
 
     Example:
@@ -86,7 +86,7 @@ def _check(name: str, tree: Any, expected: Mapping[str, Shape]) -> None:
         return
     between = "\n" + " " * 16
     fail(
-        f"shapes: the {name} must have the paths and shapes that were stated",
+        f"shapes: the {name} must have the expected paths and shapes",
         where=f"{len(problems)} of {len(leaves.keys() | unused)} paths",
         got=between.join(got for got, _ in problems),
         expected=between.join(wanted for _, wanted in problems),

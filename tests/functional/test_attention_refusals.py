@@ -171,7 +171,9 @@ def test_attention_refuses_what_is_no_array():
             dot_product_attention(**arrays | {name: value})
     for name in arrays:
         masked = np.ma.masked_less(arrays[name], 0)
-        with pytest.raises(ShapeError, match=rf"{name} must be a plain array, got a masked array"):
+        with pytest.raises(
+            ShapeError, match=rf"{name} must be a plain array, got a NumPy masked array"
+        ):
             dot_product_attention(**arrays | {name: masked})
 
 

@@ -165,7 +165,7 @@ def test_cache_is_a_scan_carry():
         (lambda k, v: empty().append(k, v, np.int32(1)), ["num_tokens must be [B=3]", "()"]),
         (
             lambda k, v: empty().append(k, v, np.ma.masked_less(np.ones(3, int), 1)),
-            ["num_tokens must be a plain array, got a masked array of NumPy"],
+            ["num_tokens must be a plain array, got a NumPy masked array"],
         ),
         (lambda k, v: empty().append(k, v, np.ones(3)), ["num_tokens must be integer", "float"]),
     ],

@@ -134,7 +134,7 @@ MEMORY = KVCache(jnp.ones((B, K, S, H)), jnp.ones((B, K, S, V)), np.array([5, 2]
     [
         (
             lambda: attend(P, X, X, cross_cache=MEMORY, **HEADS),
-            ["cross_cache stands in place of key_value_inputs, got both", "leave one out"],
+            ["cross_cache replaces key_value_inputs, got both", "leave one out"],
         ),
         (
             lambda: attend(P, X, cross_cache=MEMORY, rotary=rotary_tables(T, H), **HEADS),
@@ -201,7 +201,7 @@ MEMORY = KVCache(jnp.ones((B, K, S, H)), jnp.ones((B, K, S, V)), np.array([5, 2]
         ),
         (
             lambda: multi_head_attention(P, np.ma.masked_less(np.ones((2, 7, 11)), 0), **HEADS),
-            ["query_inputs must be a plain array, got a masked array of NumPy"],
+            ["query_inputs must be a plain array, got a NumPy masked array"],
         ),
     ],
 )

@@ -229,7 +229,7 @@ def test_prompt_and_new_tokens_may_fill_the_context(params, full_logits):
         ([[]], 5, "prompt 0 is empty"),
         ([], 5, "at least one prompt"),
         (np.zeros((0, 3), int), 5, "at least one prompt"),
-        ([1, 2], 5, "prompt 0 must be a list of token ids, got 1; give one such list for each"),
+        ([1, 2], 5, "prompt 0 must be a list of token ids, got 1; pass one such list per"),
         ([[1.0]], 5, r"prompt 0 must be a list of token ids, got \[1.0\]"),
         ([[1, VOCAB]], 5, r"tokens must be in 0 \.\. 12, got 13 at index 1 of prompt 0"),
         ([[-1]], 5, "got -1 at index 0"),

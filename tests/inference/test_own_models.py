@@ -170,17 +170,17 @@ class WithArray(Subclass):
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (None, ["generation needs a Decoder or an EncoderDecoder", "got None", "of your own"]),
+        (None, ["generation needs a Decoder or an EncoderDecoder", "got None", "your own module"]),
         (Decoder, ["generation needs", "got <class"]),
         (nn.Dense(3), ["got a Dense", "needs a config"]),
         (
             Encoder(dataclasses.replace(CONFIG, architecture="encoder")),
-            ["got a Encoder", "of architecture 'decoder' or 'encoder_decoder'"],
+            ["got a Encoder", "with architecture 'decoder' or 'encoder_decoder'"],
         ),
         (NoLogits(CONFIG), ["must have a method logits", "got a NoLogits"]),
         (NoCache(CONFIG), ["must take (tokens, *, lengths, cache)", "NoCache", "'cache'"]),
-        (LostCache(CONFIG), ["with the cache", "TransformerOutput without a cache"]),
-        (OtherOutput(CONFIG), ["with the cache", "from a OtherOutput"]),
+        (LostCache(CONFIG), ["with the given cache", "TransformerOutput without a cache"]),
+        (OtherOutput(CONFIG), ["with the given cache", "from a OtherOutput"]),
         (WithArray(CONFIG, table=np.ones(3)), ["must be hashable", "got a WithArray"]),
         (
             Wrapper(Decoder(dataclasses.replace(CONFIG, attention_implementation="chunked"))),

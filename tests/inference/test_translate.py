@@ -167,7 +167,7 @@ def test_damaged_parameters_are_reported():
         ([[2]], {"max_new_tokens": 2.5}, DataError, "got 2.5"),
         ([[2]], {"forbidden_tokens": 3}, ConfigError, "must be a list of token ids, got 3"),
         ([[2]], {"search": None}, ConfigError, "search must be a BeamSearchConfig, got None"),
-        ([[2]], {"params": {"params": {}}}, ConfigError, "params must be the parameters alone"),
+        ([[2]], {"params": {"params": {}}}, ConfigError, "params must be only the parameters"),
     ],
 )
 def test_impossible_requests_are_refused(sources, options, error, message):

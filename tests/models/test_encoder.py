@@ -345,7 +345,7 @@ def test_encoder_of_a_classifier_scores_no_tokens():
     model = Encoder(dataclasses.replace(BASE, num_classes=2))
     params = reference.draw_params(model, TOKENS)
     for method, arguments in (("logits", [np.ones((1, 12), np.float32)]), ("output_table", [])):
-        with pytest.raises(ConfigError, match="nothing is scored against this embedding"):
+        with pytest.raises(ConfigError, match="this embedding makes no logits"):
             model.apply({"params": params}, *arguments, method=method)
 
 

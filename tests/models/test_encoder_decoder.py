@@ -391,11 +391,11 @@ def cross_cache():
         ),
         (
             lambda: decode(encoded=ENCODED, cross_cache=cross_cache()),
-            ["cross_cache stands in place of encoded, got both", "leave encoded out"],
+            ["cross_cache replaces encoded, got both", "leave encoded out"],
         ),
         (
             lambda: decode(encoded_lengths=jnp.ones(B, jnp.int32), cross_cache=cross_cache()),
-            ["cross_cache stands in place of encoded_lengths, got both"],
+            ["cross_cache replaces encoded_lengths, got both"],
         ),
         (
             lambda: decode(cross_cache=jax.tree.map(lambda leaf: leaf[:2], cross_cache())),

@@ -99,7 +99,7 @@ def search(**options):
         (continue_("decoder"), "model"),
         (
             continue_(DECODER.config),
-            r"got a ModelConfig; make one of it, such as Decoder\(config\)",
+            r"got a ModelConfig; build a model from it, such as Decoder\(config\)",
         ),
         (continue_(given=5), "params"),
         (continue_(given={"params": {}}), "params"),

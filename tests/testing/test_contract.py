@@ -60,7 +60,7 @@ def test_contract_stops_at_a_wrong_shape():
     ("low", "flipped", "failures", "cause"),
     [
         (-5.0, False, 2, "the mask lowers the scores, but not far enough"),
-        (-1e30, True, 1, "the mask is read the other way round"),
+        (-1e30, True, 1, "the mask is inverted"),
     ],
 )
 def test_contract_names_one_cause_of_a_wrong_mask(low, flipped, failures, cause):

@@ -73,7 +73,7 @@ def heads_mixed(query, key, value, mask):
     ("broken", "cause", "sizes"),
     [
         (mask_ignored, "is False\n.*= 0.*\n.*exactly 0\n.*the mask is not used", AttentionSizes()),
-        (mask_inverted, "the other way round: True = attend", AttentionSizes()),
+        (mask_inverted, "the mask is inverted: True must", AttentionSizes()),
         (mask_without_its_head_axis, r"paired with heads: .*mask\[:, None\]", AttentionSizes()),
         (mask_paired_with_key_heads, "paired with heads", GROUPED),
         (mask_times_scores, "or only multiplied into the scores", AttentionSizes()),
@@ -118,8 +118,8 @@ def test_causal_check_names_the_mistake(broken, message):
     ("rule", "cause"),
     [
         (lambda t, s: s >= t, "the mask is transposed"),
-        (lambda t, s: s == s, "every later position is seen: nothing is masked"),
-        (lambda t, s: (s > t) | (t == 6), "the mask is read the other way round"),
+        (lambda t, s: s == s, "every later position is visible: nothing is masked"),
+        (lambda t, s: (s > t) | (t == 6), "the mask is inverted"),
         (lambda t, s: s // 2 <= t // 2, "reaches beyond the query's position"),
         (lambda t, s: (s <= t) & (s > t - 3), "earlier positions are out of reach"),
         (lambda t, s: np.where(s == t, np.nan, s <= t), None),

@@ -69,7 +69,7 @@ def leaks_by_gradient_only(x):
     [
         (next_token_seen, "output at position 0, input at position 1; 6 pairs in all\n.*relative "
          "change .*\n.*at most 1e-05\n.*one position off"),
-        (normalised_over_time, "every later position is seen: .*a mean, a normalisation"),
+        (normalised_over_time, "every later position is visible: .*a mean, a normalisation"),
         (leaks_without_gradient, "position 0, input at position 2"),
     ],
 )  # fmt: skip
@@ -125,13 +125,13 @@ def test_plain_functions_are_padding_invariant():
     ("broken", "per_token", "message"),
     [
         (lambda x, mask: x.mean(1), False,
-         r"what stands in the padding\n.*output\[b=1, (.*\n)*.*normalisation over time"),
+         r"the contents of the padding\n.*output\[b=1, (.*\n)*.*normalisation over time"),
         (lambda x, mask: x - x.mean(1, keepdims=True), True,
-         r"what stands in the padding\n.*output\[b=1, t=[0-3], "),
+         r"the contents of the padding\n.*output\[b=1, t=[0-3], "),
         (lambda x, mask: (x * mask[..., None]).mean(1), False,
-         r"how much padding there is \(got: row 1 .*\n.*output\[b=0, (.*\n)*.*the padded length"),
+         r"the amount of padding \(got: row 1 .*\n.*output\[b=0, (.*\n)*.*the padded length"),
         (lambda x, mask: x * jnp.cos(jnp.arange(x.shape[1])[::-1])[None, :, None], True,
-         r"how much padding there is(.*\n)*.*counted from the padded end"),
+         r"the amount of padding(.*\n)*.*counted from the padded end"),
     ],
 )  # fmt: skip
 def test_padding_invariance_check_catches(broken, per_token, message):
@@ -141,5 +141,5 @@ def test_padding_invariance_check_catches(broken, per_token, message):
 
 @pytest.mark.parametrize("lengths", [[7, 7], [0, 7], [4, 8], [4]])
 def test_padding_invariance_check_needs_padding(lengths):
-    with pytest.raises(DataError, match="must be 2 integers from 1 to T=7, one of them less"):
+    with pytest.raises(DataError, match="must be 2 integers from 1 to T=7, at least one less"):
         assert_padding_invariant(masked_mean, EMBEDDINGS, np.array(lengths), per_token=False)

@@ -79,14 +79,14 @@ def test_packing_check_catches_attention_across_documents_whatever_the_positions
         "row\n  where:        output[b=0, t=3] of document 2, input[b=0, t=0] of document 1; 9 "
         "pairs in all\n  got:          relative change of the output"
     )
-    assert "likely cause: attention does not use the segment ids (neither causal" in message
+    assert "likely cause: attention does not use the segment ids (causal" in message
 
 
 def test_packing_check_names_positions_that_do_not_restart():
     with pytest.raises(AssertionError) as caught:
         assert_packing_invariant(functools.partial(model, restart=False), TOKENS, IDS)
     message = str(caught.value)
-    assert "where in the row it stands (got: packed; expected: each document alone)" in message
+    assert "its place in the row (got: packed; expected: each document alone)" in message
     assert "likely cause: the first document of every row is right, so positions" in message
 
 
@@ -114,7 +114,7 @@ def leaks_by_gradient_only(x, ids, positions):
     ("broken", "message"),
     [
         (shifted, r"output\[b=0, t=3\] .*input\[b=0, t=2\] of document 1; 1 pairs"
-         r"(.*\n)*.*from one document into the next"),
+         r"(.*\n)*.*one document influences the next"),
         (normalised_over_the_row, "a mean or normalisation runs over the whole row"),
         (padding_seen, r"input\[b=0, t=6\] of the padding; 18 pairs"),
         (divided_by_the_row, "depends on the length of the row: a mean or scale"),

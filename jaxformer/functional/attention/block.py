@@ -1,6 +1,6 @@
 """Attention of one block of queries to one block of keys: scores, softmax, values.
 
-Dense and chunked attention both call `attend`; they differ in the blocks that they cut.
+Dense and chunked attention both call `attend`, with different blocks.
 Axes: `g` query heads that share a key head, `t` queries, `s` keys, `h` key width, `v` value width.
 """
 
@@ -29,17 +29,17 @@ _OUTPUT, _MAXIMUM, _INVERSE_TOTAL = SAVED = (
     "attention_maximum",
     "attention_inverse_total",
 )
-"""Names of what recomputation keeps: one output row and two numbers per query."""
+"""Names of the residuals saved under remat: one output row and two numbers per query."""
 
 
 class StaticOptions(NamedTuple):
-    """Numbers that are fixed when a program is traced.
+    """Numbers fixed at trace time.
 
     Args:
         scale: factor of the scores.
         softcap: c in c * tanh(scores / c), or None.
-        dropout_rate: share of the weights that are dropped.
-        return_residual: whether the log-sum-exp of the scores is returned as well.
+        dropout_rate: fraction of the weights that are dropped.
+        return_residual: whether to also return the log-sum-exp of the scores.
     """
 
     scale: float
@@ -52,21 +52,21 @@ def scores(static: StaticOptions, query: jax.Array, key: jax.Array) -> jax.Array
     """Scaled dot products of queries and keys.
 
     Args:
-        static: options, of which the scale is used.
+        static: options; only the scale is used.
         query: float `[..., g, t, h]`.
         key: float `[..., s, h]`.
 
     Returns:
         float32 (float64 for float64) `[..., g, t, s]`.
     """
-    # Half precision is accumulated and kept in float32: softmax would magnify its rounding.
+    # Half precision is accumulated and kept in float32: softmax would magnify rounding errors.
     wide = at_least(query.dtype, jnp.float32)
     products = jnp.einsum("...gth,...sh->...gts", query, key, preferred_element_type=wide)
     return products * static.scale
 
 
 def capped(static: StaticOptions, scores: jax.Array) -> jax.Array:
-    """Scores soft-capped to (-softcap, softcap), where there is a cap."""
+    """Scores soft-capped to (-softcap, softcap), if there is a cap."""
     if static.softcap is None:
         return scores
     return static.softcap * jnp.tanh(scores / static.softcap)
@@ -83,21 +83,21 @@ def masked(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
 
 
 def softmax_factors(scores: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Splits a softmax over the last axis, in which -inf weighs 0, into two factors.
+    """Splits a softmax over the last axis, where -inf gets weight 0, into two factors.
 
-    Kept apart, the division is done once per output row instead of once per weight.
+    This way the division is done once per output row instead of once per weight.
 
     Args:
-        scores: float `[..., s]`; a row may be -inf throughout.
+        scores: float `[..., s]`; a row may be all -inf.
 
     Returns:
         (exponentials, inverse total, log-sum-exp), `[..., s]`, `[..., 1]` and `[..., 1]`. The
-        product of the first two is the weights; the third is -inf where all scores are.
+        weights are the product of the first two; the third is -inf if all scores are.
     """
-    # The maximum only keeps exp from overflowing: it cancels, so it has no gradient.
+    # The maximum only prevents overflow of exp; it cancels out and so has no gradient.
     maximum = jax.lax.stop_gradient(scores.max(axis=-1, keepdims=True, initial=-jnp.inf))
-    # In a row that is hidden throughout, -inf - -inf would be NaN: with 0 and 1 in place of its
-    # maximum and its total, its weights are exactly 0.
+    # In a fully hidden row, -inf - -inf would be NaN. With 0 as its maximum and 1 as its total, its
+    # weights are exactly 0.
     maximum = checkpoint_name(jnp.where(maximum == -jnp.inf, 0, maximum), _MAXIMUM)
     exponentials = jnp.exp(scores - maximum)
     total = exponentials.sum(axis=-1, keepdims=True)
@@ -116,7 +116,7 @@ def attend(
     mask: jax.Array | None,
     keep: jax.Array | None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Softmax-weighted average of the values and log-sum-exp, with a derivative of their own.
+    """Softmax-weighted average of the values and log-sum-exp, with a custom derivative.
 
     Args:
         static: scale, cap and dropout rate.
@@ -125,11 +125,11 @@ def attend(
         value: float32 or float64 `[..., s, v]`.
         bias: float that broadcasts to `[..., g, t, s]`, of its rank, or None.
         mask: bool that broadcasts to `[..., g, t, s]`; True = attend; None = everywhere.
-        keep: bool `[..., g, t, s]`: the weights that dropout leaves; None = all.
+        keep: bool `[..., g, t, s]`: the weights that dropout keeps; None = all.
 
     Returns:
         The average in the value's dtype, `[..., g, t, v]`, and the log-sum-exp of the scores,
-        `[..., g, t]`; 0 and -inf in rows where the mask is False throughout.
+        `[..., g, t]`; 0 and -inf in rows where the mask is all False.
     """
     exponentials, inverse, residual = softmax_factors(_logits(static, mask, query, key, bias))
     return _weighted_values(static, exponentials, value, keep) * inverse, residual[..., 0]
@@ -141,9 +141,9 @@ def _attend_jvp(
 ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
     # With P the weights, the derivative of the output O = P V is
     #   P dV + (P * dS) V - rowsum(P * dS) O
-    # and the transpose of that is the backward pass of FlashAttention (Dao et al., 2022): neither
-    # needs more of the forward pass than O and two numbers a row, from which P comes back. The
-    # derivative of the log-sum-exp is rowsum(P * dS), which is there anyway.
+    # and its transpose is the backward pass of FlashAttention (Dao et al., 2022). Both need only O
+    # and two numbers per row from the forward pass, from which P is recomputed. The derivative of
+    # the log-sum-exp is rowsum(P * dS), which is computed anyway.
     query, key, value, bias, mask, keep = primals
     query_dot, key_dot, value_dot, bias_dot, _, _ = tangents
     logits, logits_dot = jax.jvp(
@@ -154,7 +154,7 @@ def _attend_jvp(
     exponentials, inverse, residual = softmax_factors(logits)
     output = checkpoint_name(_weighted_values(static, exponentials, value, keep) * inverse, _OUTPUT)
     weights = exponentials * inverse
-    # P * dS; less its row sum times P, which acts on the output below, it is dP.
+    # P * dS. dP also subtracts P times its row sum; that is done on the output below.
     weighted_dot = weights * logits_dot
     output_dot = _weighted_values(static, weights, value_dot, keep)
     output_dot += _weighted_values(static, weighted_dot, value, keep)
@@ -170,15 +170,15 @@ def _logits(
     key: jax.Array,
     bias: jax.Array | None,
 ) -> jax.Array:
-    # In the order of ONNX: a cap after the mask would lift -inf to -softcap and show hidden keys.
+    # ONNX order: a cap after the mask would lift -inf to -softcap and unhide keys.
     return masked(biased(capped(static, scores(static, query, key)), bias), mask)
 
 
 def _weighted_values(
     static: StaticOptions, weights: jax.Array, value: jax.Array, keep: jax.Array | None
 ) -> jax.Array:
-    """Sum of the values, weighted by the weights that dropout keeps."""
+    """Sum of the values, weighted by the weights kept by dropout."""
     if keep is not None:
-        # Inverted dropout: the expected output is that without it, and inference changes nothing.
+        # Inverted dropout keeps the expected output, so inference needs no rescaling.
         weights = jnp.where(keep, weights / (1 - static.dropout_rate), 0)
     return jnp.einsum("...gts,...sv->...gtv", weights, value)

@@ -1,4 +1,4 @@
-"""The attention mask of one block of queries and keys, and the zeroing of what no query reads."""
+"""Attention mask of one block of queries and keys; zeroing of arrays that no query reads."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from jaxformer.functional.attention.inputs import AttentionInputs
 __all__ = ["Slice", "block_mask", "full_mask", "slice_axis", "slice_block", "zero_hidden"]
 
 Slice = tuple[int | jax.Array, int]
-"""Start, which may be traced, and size of a slice along one axis."""
+"""Start (may be traced) and size of a slice along one axis."""
 
 
 def block_mask(inputs: AttentionInputs, queries: Slice, keys: Slice) -> jax.Array | None:
@@ -22,13 +22,14 @@ def block_mask(inputs: AttentionInputs, queries: Slice, keys: Slice) -> jax.Arra
         keys: the block's slice of the keys.
 
     Returns:
-        bool `[..., N, t, s]`, of that rank, 1 where it does not vary; None = attend everywhere.
+        bool of the rank of `[..., N, t, s]`, size 1 where it does not vary;
+        None = attend everywhere.
     """
     structure, rank = inputs.structure, inputs.query.ndim
     (first_query, num_queries), (first_key, num_keys) = queries, keys
     parts: list[jax.Array] = []
     if structure.window != (None, None):
-        # The mask functions count from 0, so the block's distance from the diagonal is an offset.
+        # Mask functions count from 0, so the block's distance from the diagonal is an offset.
         offset = structure.offset + (first_query - first_key)
         parts.append(masks.window(num_queries, num_keys, structure.window, offset))
     if structure.key_lengths is not None:
@@ -43,13 +44,13 @@ def block_mask(inputs: AttentionInputs, queries: Slice, keys: Slice) -> jax.Arra
     if inputs.mask is not None:
         parts.append(slice_block(inputs.mask, queries, keys))
     if inputs.bias is not None:
-        # Unequal to -inf rather than finite: a NaN in a bias must reach the output, not be hidden.
+        # Not `isfinite`: a NaN in a bias must reach the output, not be hidden.
         parts.append(slice_block(inputs.bias, queries, keys) != -jnp.inf)
     return masks.combine(*(jnp.expand_dims(p, tuple(range(rank - p.ndim))) for p in parts))
 
 
 def full_mask(inputs: AttentionInputs) -> jax.Array | None:
-    """Boolean attention mask of all queries and keys, as `block_mask` of a block."""
+    """Boolean attention mask of all queries and keys, like `block_mask`."""
     return block_mask(inputs, (0, inputs.query.shape[-3]), (0, inputs.key.shape[-3]))
 
 
@@ -74,17 +75,17 @@ def slice_axis(array: jax.Array, part: Slice, *, axis: int) -> jax.Array:
     """Slices along one axis, from a start that may be traced.
 
     Args:
-        array: any.
+        array: any array.
         part: start and size.
         axis: axis to slice.
 
     Returns:
-        The array with that axis of the slice's size.
+        The slice.
     """
     start, size = part
     if isinstance(start, int) and (start, size) == (0, array.shape[axis]):
         return array
-    # The gradient of a static slice is a pad, that of a dynamic one an update of a whole array.
+    # The gradient of a static slice is a pad; of a dynamic one, an update of the whole array.
     if isinstance(start, int):
         return jax.lax.slice_in_dim(array, start, start + size, axis=axis)
     return jax.lax.dynamic_slice_in_dim(array, start, size, axis=axis)
@@ -93,15 +94,15 @@ def slice_axis(array: jax.Array, part: Slice, *, axis: int) -> jax.Array:
 def zero_hidden(inputs: AttentionInputs, visible: jax.Array | None) -> AttentionInputs:
     """Zeroes queries beyond their length, and keys and values that no query attends to.
 
-    Weights of 0 alone would not keep a NaN in them out of the output, since 0 * NaN is NaN.
+    Weights of 0 alone would not keep a NaN out of the output, because 0 * NaN is NaN.
 
     Args:
         inputs: checked inputs.
-        visible: bool `[..., N, S]`, of that rank, 1 where it does not vary: whether some query of
-            this head attends to the key; None = all keys are visible.
+        visible: bool of the rank of `[..., N, S]`, size 1 where it does not vary: whether any query
+            of this head attends to the key; None = all keys are visible.
 
     Returns:
-        The inputs with zeros there.
+        The zeroed inputs.
     """
 
     def keep(kept: jax.Array, array: jax.Array) -> jax.Array:
@@ -115,7 +116,7 @@ def zero_hidden(inputs: AttentionInputs, visible: jax.Array | None) -> Attention
     if visible is None:
         return inputs
     if visible.shape[-2] > 1:
-        # A key head is visible if one of the query heads that share it attends to the key.
+        # A key is visible if any of the query heads that share its head attends to it.
         kv_heads = inputs.key.shape[-2]
         visible = rearrange(visible, "... (k g) s -> ... k g s", k=kv_heads).any(axis=-2)
     visible = rearrange(visible, "... k s -> ... s k 1")

@@ -1,4 +1,4 @@
-"""Which implementation serves a call of attention, and why the others do not."""
+"""Choice of an attention implementation, and why the others are declined."""
 
 import functools
 import math
@@ -43,9 +43,9 @@ _FUNCTIONS: dict[Name, Callable[..., _Attended]] = {
     "chunked": chunked_attention,
     "cudnn": cudnn_attention,
 }
-_MIN_CHUNKED_QUERIES = 65  # A block has at least 64, so fewer would all be in one block.
-# Up to so many weights dense attention is at least as fast as chunked. On CPU that was measured;
-# elsewhere it is what a device holds easily, 1 GiB in float32.
+_MIN_CHUNKED_QUERIES = 65  # Blocks have at least 64, so fewer are all in one.
+# Up to this many weights, dense attention is at least as fast as chunked. Measured on CPU;
+# elsewhere it is 1 GiB in float32, which a device holds easily.
 _MAX_DENSE_WEIGHTS = {"cpu": 2**22, "other": 2**28}
 
 
@@ -53,8 +53,8 @@ class Choice(NamedTuple):
     """Result of `attention_implementation`.
 
     Args:
-        name: what "auto" takes: "dense", "chunked" or "cudnn".
-        declined: why it does not take each of the others, in words.
+        name: what "auto" uses: "dense", "chunked" or "cudnn".
+        declined: for each of the others, the reason not to use it.
     """
 
     name: Name
@@ -62,7 +62,7 @@ class Choice(NamedTuple):
 
 
 class _Program(NamedTuple):
-    """Implementation that runs on a platform, and its block sizes where it is chunked."""
+    """Implementation for a platform, with block sizes if chunked."""
 
     name: Name
     blocks: Blocks | None = None
@@ -72,27 +72,27 @@ def attention_implementation(
     query: Array, key: Array, value: Array, bias: Array | None = None, mask: Array | None = None,
     *, platform: str | None = None, **options: Any,
 ) -> Choice:  # fmt: skip
-    """Name of the implementation that `dot_product_attention` takes for a call, and why.
+    """Name of the implementation that `dot_product_attention` uses for a call, and why.
 
-    The choice is made from shapes, dtypes, Python arguments and the platform that the program is
-    compiled for, never from the values of arrays. Nothing is computed here. Where T or S is
-    symbolic (`jax.export`), only dense attention is possible; symbolic leading axes count as 1.
+    The choice depends on shapes, dtypes, Python arguments and the platform that the program is
+    compiled for, never on array values. Nothing is computed. If T or S is symbolic (`jax.export`),
+    only dense attention is possible; symbolic leading axes count as 1.
 
     Args:
-        query: as in `dot_product_attention`; here and below a `jax.ShapeDtypeStruct` will do.
+        query: as in `dot_product_attention`; this and all arrays may be `jax.ShapeDtypeStruct`.
         key: as in `dot_product_attention`.
         value: as in `dot_product_attention`.
         bias: as in `dot_product_attention`.
         mask: as in `dot_product_attention`.
-        platform: "cpu", "cuda", "rocm" or "tpu"; that of the default backend when not given.
-        **options: its other arguments, without dropout_rng and implementation.
+        platform: "cpu", "cuda", "rocm" or "tpu"; the default backend's when not given.
+        **options: its other arguments, except dropout_rng and implementation.
 
     Returns:
-        The name, and for each implementation declined the reason.
+        The name, and the reason for each implementation declined.
 
     Raises:
         ShapeError: an argument does not fit.
-        ConfigError: an option is impossible, or the platform unknown.
+        ConfigError: an option is invalid, or the platform is unknown.
 
     Example:
         >>> x = jax.ShapeDtypeStruct((1, 1024, 8, 64), "float32")
@@ -130,7 +130,7 @@ def attention_implementation(
         )  # fmt: skip
         choices.append(_choose(inputs, wanted))
 
-    # Traced rather than called, so that shapes will do for arrays and nothing is computed.
+    # Traced instead of called: shapes suffice, and nothing is computed.
     jax.eval_shape(decide, *arrays.values())
     return choices[0]
 
@@ -138,7 +138,7 @@ def attention_implementation(
 def attend_by(
     wanted: Implementation, inputs: AttentionInputs, dropout_rng: jax.Array | None
 ) -> _Attended:
-    """Attention by an implementation, or by the one that "auto" takes on each platform.
+    """Attention by the given implementation, or by the one "auto" chooses on each platform.
 
     Args:
         wanted: its name; "auto" to choose, None and "xla" for dense.
@@ -147,10 +147,10 @@ def attend_by(
 
     Returns:
         float `[..., T, N, Hv]`, in the query's dtype, and the residual, float32 (float64 for
-        float64) `[..., T, N]`, or None where it is not asked for.
+        float64) `[..., T, N]`, or None if not requested.
 
     Raises:
-        ConfigError: the name is unknown, or that implementation cannot serve the call.
+        ConfigError: the name is unknown, or the implementation does not support the call.
     """
     name = check_implementation(wanted)
     reason, remedy = None, "dense"
@@ -172,7 +172,7 @@ def check_implementation(wanted: Implementation) -> str:
     """Checks the name of an implementation.
 
     Args:
-        wanted: the argument of a caller.
+        wanted: the caller's argument.
 
     Returns:
         "auto", "dense", "chunked" or "cudnn".

@@ -1,8 +1,8 @@
-"""Attention by blocks of queries, in memory that grows linearly with the sequence.
+"""Chunked attention: blocks of queries, in memory that grows linearly with the sequence.
 
-The range of keys visible to a block of queries is known when the program is traced (causal, window
-and lengths given as ints), so weights that are hidden throughout are never computed. The backward
-pass computes the weights again from the queries, the keys and two numbers per query (Dao et al.,
+The keys visible to a block of queries are known at trace time (causal, window and lengths given as
+ints), so ranges that are hidden entirely are never computed. The backward pass recomputes the
+weights from the queries, the keys and two numbers per query (Dao et al.,
 "FlashAttention", 2022; Rabe and Staats, "Self-attention Does Not Need O(n^2) Memory", 2021).
 """
 
@@ -44,7 +44,7 @@ class Blocks(NamedTuple):
 
 
 _Attended = tuple[jax.Array, jax.Array | None]
-"""Output of attention, and the log-sum-exp of the scores where it is asked for."""
+"""Output of attention, and the log-sum-exp of the scores if requested."""
 
 
 class _Head(NamedTuple):
@@ -57,7 +57,7 @@ class _Head(NamedTuple):
         query: float `[..., g, t, h]`.
         key: float `[..., s, h]`.
         value: float `[..., s, v]`.
-        bias: float `[..., g, t, s]`, 1 where it does not vary; None if all heads share one.
+        bias: float `[..., g, t, s]`, size 1 where it does not vary; None if all heads share one.
         mask: bool, likewise.
     """
 
@@ -71,7 +71,7 @@ class _Head(NamedTuple):
 
 
 def why_not_chunked(inputs: AttentionInputs) -> str | None:
-    """Reason why a call cannot be computed by blocks of queries, or None if it can."""
+    """Reason why chunked attention does not support a call, or None if it does."""
     num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]
     if is_symbolic(num_queries, num_keys):
         return f"it cuts lengths that are known into blocks, got T={num_queries} and S={num_keys}"
@@ -81,24 +81,22 @@ def why_not_chunked(inputs: AttentionInputs) -> str | None:
 def chunked_attention(
     inputs: AttentionInputs, dropout_rng: jax.Array | None, blocks: Blocks
 ) -> _Attended:
-    """Chunked attention: computes `dot_product_attention` by blocks of queries.
-
-    T and S must be known: they cannot be symbolic.
+    """Computes `dot_product_attention` by blocks of queries. T and S may not be symbolic.
 
     Args:
         inputs: checked inputs.
         dropout_rng: PRNG key; None = no dropout.
-        blocks: queries in a block, and key heads at a time.
+        blocks: queries per block, and key heads at a time.
 
     Returns:
-        float `[..., T, N, Hv]`, in the query's dtype, and the residual where it is asked for.
+        float `[..., T, N, Hv]`, in the query's dtype, and the residual if requested.
     """
-    # Blocks of no queries cannot be planned.
+    # Empty blocks cannot be planned.
     if 0 in inputs.query.shape:
         output, residual = _nothing(inputs, inputs.query.shape[:-1])
         return output.astype(inputs.query.dtype), residual
     if inputs.value.shape[-1] == 0:
-        # The loop over heads takes no empty arrays, and the residual does not depend on values.
+        # The head loop does not accept empty arrays; the residual does not depend on values.
         one_wide = jnp.zeros_like(inputs.value, shape=(*inputs.value.shape[:-1], 1))
         inputs = inputs._replace(value=one_wide)
         output, residual = chunked_attention(inputs, dropout_rng, blocks)
@@ -108,7 +106,7 @@ def chunked_attention(
     return _attend_all(inputs, dropout_rng, loops, blocks.heads)
 
 
-@jit_with_numbers  # its loops close over arrays: an eager call would compile anew each time
+@jit_with_numbers  # its loops close over arrays: without jit, every eager call would recompile
 def _attend_all(
     inputs: AttentionInputs,
     dropout_rng: jax.Array | None,
@@ -116,7 +114,7 @@ def _attend_all(
     heads_at_once: int,
 ) -> _Attended:
     """Computes attention in all heads, a few of them at a time."""
-    # For all blocks at once: a key may be hidden from one block and visible to the next.
+    # For all blocks together: a key may be hidden from one block and visible to the next.
     inputs = zero_hidden(inputs, _visible_keys(inputs, loops))
 
     def attend_head(head: _Head) -> _Attended:
@@ -137,7 +135,7 @@ def _attend_all(
         return output, jnp.concatenate(residuals, axis=-1)
 
     heads, shared = _split_heads(inputs)
-    # Heads in a loop, so that the weights of a block are held for a few of them only.
+    # Loops over heads, so that a block's weights are held for only a few heads.
     output, residual = jax.lax.map(attend_head, heads, batch_size=heads_at_once)
     output = rearrange(output, "k ... g t v -> ... t (k g) v").astype(inputs.query.dtype)
     if residual is None:
@@ -146,12 +144,12 @@ def _attend_all(
 
 
 def _split_heads(inputs: AttentionInputs) -> tuple[_Head, AttentionInputs]:
-    """Moves key heads to the front, and keeps aside a bias or mask that all heads share."""
+    """Moves key heads to the front, and sets aside a bias or mask that all heads share."""
     kv_heads = inputs.key.shape[-2]
-    # Widened before the loops, so that gradients are summed over blocks before they are rounded.
+    # Widened before the loops, so that gradients are summed over blocks before rounding.
     wide = at_least(inputs.query.dtype, jnp.float32)
     bias, mask = inputs.bias, inputs.mask
-    # Only a bias that heads or queries share has such a sum; any other would just grow.
+    # Only a bias shared by heads or queries has such a sum; others would just take more memory.
     if bias is not None and 1 in bias.shape[-3:-1]:
         bias = bias.astype(wide)
 
@@ -181,7 +179,7 @@ def _attend_blocks(
     if loop.num_keys == 0:
         return _nothing(inputs, (*query.shape[:-2], num_blocks * loop.num_queries))
 
-    # The backward pass recomputes a block's weights: saved, those of all blocks would be T x S.
+    # The backward pass recomputes a block's weights: saving those of all blocks takes T x S.
     @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names(*SAVED))
     def attend_block(first_query: int | jax.Array, first_key: int | jax.Array) -> _Attended:
         queries, keys = (first_query, loop.num_queries), (first_key, loop.num_keys)
@@ -189,7 +187,7 @@ def _attend_blocks(
         if inputs.bias is not None:
             bias = slice_block(inputs.bias, queries, keys).astype(query.dtype)
         if rng is not None:
-            # Drawn by block, so that no dropout mask of all queries and keys is ever held.
+            # Drawn per block, so that no [T, S] dropout mask is ever held.
             shape = (*query.shape[:-2], loop.num_queries, loop.num_keys)
             block_rng = jax.random.fold_in(rng, first_query)
             keep = jax.random.bernoulli(block_rng, 1 - inputs.static.dropout_rate, shape)
@@ -204,7 +202,7 @@ def _attend_blocks(
         )
         return output, residual if inputs.static.return_residual else None
 
-    # Outside of a loop the starts stay ints, and slices static.
+    # Outside a loop, starts stay ints and slices static.
     if num_blocks == 1:
         return attend_block(loop.first_query, loop.first_keys[0])
     output, residual = jax.lax.map(lambda starts: attend_block(*starts), _starts(loop))
@@ -213,7 +211,7 @@ def _attend_blocks(
 
 
 def _nothing(inputs: AttentionInputs, rows: tuple[int, ...]) -> _Attended:
-    """Attention of queries that attend to nothing: outputs of 0, residuals of -inf."""
+    """Attention of queries without visible keys: outputs 0, residuals -inf."""
     dtype = at_least(inputs.query.dtype, jnp.float32)
     output = jnp.zeros_like(inputs.query, shape=(*rows, inputs.value.shape[-1]), dtype=dtype)
     if not inputs.static.return_residual:
@@ -232,33 +230,33 @@ def block_sizes(inputs: AttentionInputs, platform: str) -> Blocks:
     *leading, num_queries, num_heads, _ = inputs.query.shape
     leading = [size for size in leading if not is_symbolic(size)]
     num_keys, kv_heads = inputs.key.shape[-3:-1]
-    # So many weights at once: on CPU they stay in the cache (2 MiB), elsewhere more is faster.
+    # Weights held at once: on CPU they fit the cache (2 MiB); elsewhere more is faster.
     weights = 2**19 if platform == "cpu" else 2**26
     per_query = max(1, math.prod(leading) * num_heads // kv_heads * num_keys)
-    # At least 64, so that matrix products stay large; at most 512, because half of each block on
-    # the diagonal of causal attention is computed in vain.
+    # At least 64 for large matrix products; at most 512, because in causal attention half of each
+    # diagonal block is wasted.
     wanted = 2 ** round(math.log2(weights / per_query)) if weights > per_query else 1
     block = max(1, min(num_queries, max(64, min(512, wanted))))
     return Blocks(block, max(1, min(kv_heads, weights // (block * per_query))))
 
 
 def _visible_keys(inputs: AttentionInputs, loops: tuple[BlockLoop, ...]) -> jax.Array | None:
-    """Which keys are visible to some query: bool `[..., N, S]`, or None where all are.
+    """Mask of keys that some query sees: bool `[..., N, S]`, or None if all are seen.
 
-    It goes through the blocks, so that no mask of all queries and keys is held. Keys outside the
-    loops' ranges are visible to no query.
+    Works block by block, so that no [T, S] mask is held. No query sees keys outside the loops'
+    ranges.
     """
     num_keys = inputs.key.shape[-3]
     limits = (inputs.bias, inputs.mask, *inputs.structure)
     if not any(isinstance(limit, jax.Array) for limit in limits):
-        # Ints alone hide keys, and they say exactly which: nothing is left to compute.
+        # Only ints hide keys, and they determine which: nothing to compute.
         first, last = visible_key_range(inputs.structure, num_keys, 0, inputs.query.shape[-3])
         if (first, last) == (0, num_keys):
             return None
         keys = jnp.arange(num_keys)
         visible = (keys >= first) & (keys < last)
         return jnp.expand_dims(visible, tuple(range(inputs.query.ndim - 2)))
-    # Begins with the keys visible to a block of no queries, for their shape.
+    # Starts with the mask of an empty block of queries, for its shape.
     visible = _visible_to(inputs, (0, 0), (0, num_keys))
     visible = jnp.broadcast_to(visible, (*visible.shape[:-1], num_keys))
 
@@ -278,6 +276,6 @@ def _visible_keys(inputs: AttentionInputs, loops: tuple[BlockLoop, ...]) -> jax.
 
 
 def _visible_to(inputs: AttentionInputs, queries: Slice, keys: Slice) -> jax.Array:
-    """Which keys are visible to some of these queries: bool `[..., N, s]`, as `block_mask`."""
+    """Mask of keys that some of these queries see: bool `[..., N, s]`, as in `block_mask`."""
     mask = block_mask(inputs, queries, keys)
     return jnp.ones((1,) * (inputs.query.ndim - 1), bool) if mask is None else mask.any(-2)

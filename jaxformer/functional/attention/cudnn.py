@@ -1,4 +1,4 @@
-"""cuDNN's fused attention, through `jax.nn`, for calls whose contract it can keep."""
+"""cuDNN's fused attention, through `jax.nn`, for the calls that it supports."""
 
 import jax
 import jax.numpy as jnp
@@ -17,15 +17,15 @@ _LARGEST_HEAD = 128
 
 
 def why_not_cudnn(inputs: AttentionInputs, platform: str) -> str | None:
-    """Reason why cuDNN cannot serve a call in a program for a platform, or None if it can.
+    """Reason why cuDNN does not support a call on a platform, or None if it does.
 
-    Beside cuDNN's own rules (half precision, head widths, windows) there is one of the contract: a
-    query to which every key is hidden gives 0, which cuDNN does not promise. So it must be known
-    at trace time that every query up to its length has a visible key.
+    cuDNN has its own rules (half precision, head widths, windows). In addition, a query without
+    visible keys must give 0, which cuDNN does not guarantee. So every query up to its length must
+    be known at trace time to have a visible key.
 
     Args:
         inputs: checked inputs.
-        platform: what the program is compiled for, such as "cuda" or "cpu".
+        platform: platform that the program is compiled for, such as "cuda" or "cpu".
 
     Returns:
         The first reason, or None.
@@ -40,7 +40,7 @@ def why_not_cudnn(inputs: AttentionInputs, platform: str) -> str | None:
         f"it needs an NVIDIA GPU, and the program is for {platform}": (
             platform not in ("cuda", backend)
         ),
-        # JAX asks for the version of cuDNN when it traces the call.
+        # JAX queries the cuDNN version while tracing the call.
         f"it needs an NVIDIA GPU, and the default backend is {backend}": backend != "cuda",
         f"it needs {' or '.join(_DTYPES)}, and the query is {inputs.query.dtype}": (
             inputs.query.dtype.name not in _DTYPES
@@ -89,16 +89,16 @@ def why_not_cudnn(inputs: AttentionInputs, platform: str) -> str | None:
 def cudnn_attention(
     inputs: AttentionInputs, dropout_rng: jax.Array | None
 ) -> tuple[jax.Array, None]:
-    """Computes `dot_product_attention` by cuDNN, for a call that `why_not_cudnn` allows.
+    """Computes `dot_product_attention` with cuDNN, for calls that `why_not_cudnn` allows.
 
     Args:
         inputs: checked inputs.
-        dropout_rng: not used, since a dropout rate is declined.
+        dropout_rng: unused, because dropout is not supported.
 
     Returns:
-        float `[..., T, N, H]`, in the query's dtype, and None: a residual is declined.
+        float `[..., T, N, H]`, in the query's dtype, and None, because there is no residual.
     """
-    del dropout_rng  # a dropout rate is declined
+    del dropout_rng  # dropout is not supported
     structure, leading = inputs.structure, inputs.query.shape[:-3]
     num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]
     query_lengths = key_lengths = real = None
@@ -112,8 +112,8 @@ def cudnn_attention(
         )
         inputs = zero_hidden(inputs, masks.first_keys(key_lengths, num_keys)[..., 0, :])
         real = rearrange(masks.first_keys(query_lengths, num_queries), "... 1 1 t -> ... t 1 1")
-        # What cuDNN makes of a length of 0 is not specified. Such a row gets one key and value:
-        # they are zeroed by now, so its output is 0 as the contract wants.
+        # cuDNN does not specify a length of 0. Such a row gets one key and value, zeroed above, so
+        # its output is 0.
         query_lengths, key_lengths = (
             rearrange(jnp.maximum(x, 1), "... -> (...)") for x in (query_lengths, key_lengths)
         )
@@ -133,5 +133,5 @@ def cudnn_attention(
     (output,) = unpack(output, leading_axes, "* t n h")
     if real is None:
         return output, None
-    # Rows beyond the query's length, of which cuDNN leaves open what is in them.
+    # cuDNN does not specify rows beyond the query's length.
     return jnp.where(jnp.broadcast_to(real, output.shape), output, 0), None

@@ -1,4 +1,4 @@
-"""Dense attention: all weights at once, the fastest way for short sequences."""
+"""Dense attention: all weights at once, fastest for short sequences."""
 
 import jax
 import jax.numpy as jnp
@@ -29,14 +29,14 @@ def dense_attention(
         dropout_rng: PRNG key; None = no dropout.
 
     Returns:
-        float `[..., T, N, Hv]`, in the query's dtype, and the residual where it is asked for.
+        float `[..., T, N, Hv]`, in the query's dtype, and the residual if requested.
     """
     mask = full_mask(inputs)
     inputs = zero_hidden(inputs, None if mask is None else mask.any(axis=-2))
     query, key = _heads_first(inputs)
     value = rearrange(inputs.value, "... s k v -> ... k s v")
-    # Weights stay float32 into this product: rounded to bfloat16 first, the error is half as large
-    # again.
+    # Weights stay float32 in this product: rounding them to bfloat16 makes the error 1.5 times as
+    # large.
     value = value.astype(at_least(value.dtype, jnp.float32))
     keep = None
     if dropout_rng is not None:
@@ -80,13 +80,13 @@ def dense_weights(inputs: AttentionInputs, stage: str) -> jax.Array:
 
 
 def _heads_first(inputs: AttentionInputs) -> tuple[jax.Array, jax.Array]:
-    # Heads before positions: XLA's batched products are faster that way.
+    # Heads before positions: XLA's batched products are faster this way.
     query = rearrange(inputs.query, "... t (k g) h -> ... k g t h", k=inputs.key.shape[-2])
     return query, rearrange(inputs.key, "... s k h -> ... k s h")
 
 
 def _by_key_head(array: jax.Array | None, kv_heads: int) -> jax.Array | None:
-    """Mask or bias with its head axis split by key head, where it varies by head."""
+    """Mask or bias with its head axis, if not of size 1, split by key head."""
     if array is None:
         return None
     heads = kv_heads if array.shape[-3] > 1 else 1

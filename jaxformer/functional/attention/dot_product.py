@@ -99,62 +99,61 @@ def dot_product_attention(
 
     $$\mathrm{softmax}(\mathrm{cap}(\mathrm{scale} \cdot Q K^T) + \mathrm{bias}) V$$
 
-    The softmax is over the visible keys: those that mask, structure (causal, window, lengths,
-    segments) and a bias other than -inf all allow. The argument names and order are those of
+    The softmax runs over the visible keys. A key is visible if the mask and the structure (causal,
+    window, lengths, segments) allow it and its bias is not -inf. Argument names and order follow
     `jax.nn.dot_product_attention`.
 
-    - A query to which no key is visible gives exactly 0, with gradients of exactly 0.
-    - NaN or Inf in keys and values that are visible to no query changes no bit of any result.
-    - Scores and softmax are float32 and stay so into the product with the values (float64 for
-      float64 inputs). On GPU and TPU, float32 products follow `jax.default_matmul_precision`.
+    - A query without visible keys gives exactly 0, with gradients of exactly 0.
+    - NaNs and Infs in keys and values that no query sees do not affect any result.
+    - Scores, softmax and the product with the values are computed in float32 (float64 for float64
+      inputs). On GPU and TPU, float32 products follow `jax.default_matmul_precision`.
 
     Args:
-        query: float `[..., T, N, H]`, with any leading axes, none included.
-        key: float `[..., S, K, H]`, the same leading axes; query head n reads key head
-            n // (N / K).
+        query: float `[..., T, N, H]`, with any number of leading axes.
+        key: float `[..., S, K, H]`, same leading axes; query head n reads key head n // (N / K).
         value: float `[..., S, K, Hv]`.
-        bias: float, added to the capped scores; broadcasts to `[..., N, T, S]` with that rank, or
-            is `[T, S]`. -inf hides a key.
+        bias: float, added to the capped scores: `[T, S]`, or of the rank of `[..., N, T, S]` and
+            broadcastable to it. -inf hides a key.
         mask: bool, True = attend; shaped like the bias.
         scale: factor of the scores; 1 / sqrt(H) when not given.
-        is_causal: whether query i, at position `query_offset + i`, attends to keys at or before it
-            only.
-        query_offset: int, or integer array that broadcasts to the leading axes. Needed by
-            is_causal and local_window_size when T differs from S: 0 aligns the first query with
-            the first key, S - T the last with the last; without effect where neither is set.
-            Between -2**30 and 2**30.
-        query_seq_lengths: integers that broadcast to the leading axes; query rows at or beyond
-            are 0.
-        key_value_seq_lengths: likewise; keys at or beyond are hidden.
+        is_causal: whether query i, at position `query_offset + i`, attends only to keys at or
+            before that position.
+        query_offset: int, or integer array that broadcasts to the leading axes; between -2**30 and
+            2**30. Required by is_causal and local_window_size if T differs from S: 0 aligns the
+            first query with the first key, S - T the last with the last. Ignored without them.
+        query_seq_lengths: number of real queries in each row, integers that broadcast to the
+            leading axes; the outputs of the others are 0.
+        key_value_seq_lengths: number of real keys, likewise; the others are hidden.
         local_window_size: (left, right) around the query's position, None = unbounded; an int
             means both.
         query_segment_ids: integer `[..., T]`; a query attends to the keys of its own segment.
         key_value_segment_ids: integer `[..., S]`.
         softcap: c in c * tanh(scores / c).
-        dropout_rate: share of the weights set to 0, the others scaled up; in [0, 1).
-        dropout_rng: PRNG key; needed when the rate is above 0.
-        implementation: "dense" holds all `[..., N, T, S]` weights (None and "xla" mean the same);
-            "chunked" computes blocks of them, in memory linear in T and S, and skips blocks that
-            causal, window and lengths hide when they are given as ints; "cudnn" is NVIDIA's fused
-            kernel (forward and reverse mode only, weights rounded to the query's dtype); "auto"
-            takes what `attention_implementation` tells for the platform that the program is
-            compiled for. They draw different dropout masks. On a CPU chunked takes a few heads
-            at a time, so split them by shard_map, not by jit alone. Under `jax.export` any size
-            but H may be symbolic; symbolic T or S are dense.
-        return_residual: whether to return (output, residual), with the log-sum-exp of the scores
-            that the softmax is taken of, log(sum(exp(score))) over the visible keys of a query.
-            Attention to parts of the keys, each with its residual r, merges by it: the output to
-            all of them is the sum of the parts' outputs times exp(r - logsumexp(all r)). A query
-            to which no key is visible has -inf. Dropout leaves it alone. Gradients go through it,
-            and it is not rounded to half precision, both unlike that of `jax.nn`.
+        dropout_rate: fraction of the weights set to 0 (the rest are scaled up), in [0, 1).
+        dropout_rng: PRNG key; required if the rate is above 0.
+        implementation: "dense" holds all `[..., N, T, S]` weights (None and "xla" mean the same).
+            "chunked" computes them in blocks, in memory linear in T and S, and skips blocks hidden
+            by causality, window or lengths given as ints. "cudnn" is NVIDIA's fused kernel (forward
+            and reverse mode only, weights rounded to the query's dtype). "auto" picks what
+            `attention_implementation` reports for the platform the program is compiled for. They
+            draw different dropout masks. On CPU, chunked computes a few heads at a time, so split
+            heads with shard_map, not with jit alone. Under `jax.export` every size except H may be
+            symbolic; a symbolic T or S needs dense.
+        return_residual: whether to return (output, residual). The residual is the log-sum-exp of
+            the scores, log(sum(exp(score))) over the visible keys of each query, or -inf if there
+            are none. It merges attention over parts of the keys: if r is the residual of a part,
+            the total output is the sum over all parts of output * exp(r - logsumexp(all r)).
+            Dropout does not affect it. Unlike in `jax.nn`, it has gradients and is not rounded to
+            half precision.
 
     Returns:
-        float `[..., T, N, Hv]`, in the query's dtype; with return_residual, a pair of it and the
-        residual, float32 (float64 for float64) `[..., T, N]`.
+        float `[..., T, N, Hv]`, in the query's dtype; with return_residual, (output, residual), the
+        residual float32 (float64 for float64) `[..., T, N]`.
 
     Raises:
         ShapeError: an argument does not fit; the message names it, its axes and the remedy.
-        ConfigError: an option is impossible, or the implementation named cannot serve the call.
+        ConfigError: an option is invalid, or the requested implementation does not support the
+            call.
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017; Ainslie et al., "GQA", 2023 (grouped
@@ -204,7 +203,7 @@ def attention_weights(
 ) -> jax.Array:
     """Attention weights of `dot_product_attention`, or its scores at an earlier stage.
 
-    They need T x S memory for each head.
+    Needs T x S memory per head.
 
     Args:
         query: float `[..., T, N, H]`.
@@ -214,23 +213,23 @@ def attention_weights(
         scale: factor of the scores; 1 / sqrt(H) when not given.
         is_causal: whether a query attends only to keys at or before it.
         query_offset: position of the first query.
-        query_seq_lengths: query rows at or beyond have weights 0.
-        key_value_seq_lengths: keys at or beyond are hidden.
+        query_seq_lengths: number of real queries; the others have weights 0.
+        key_value_seq_lengths: number of real keys; the others are hidden.
         local_window_size: (left, right) around the query's position.
         query_segment_ids: integer `[..., T]`.
         key_value_segment_ids: integer `[..., S]`.
         softcap: c in c * tanh(scores / c).
-        stage: what to return: scaled "scores", "capped" ones, "biased" ones (nothing is masked
-            yet in these three), "masked" ones (-inf where the query may not attend), or the
-            weights after "softmax", before dropout.
+        stage: what to return: the scaled "scores", then "capped", then "biased" (all three before
+            masking), "masked" (-inf where the query may not attend), or the weights after
+            "softmax", before dropout.
 
     Returns:
-        float32 (float64 for float64) `[..., N, T, S]`; after "softmax" each row sums to 1, or is
-        0 where no key is visible.
+        float32 (float64 for float64) `[..., N, T, S]`. After "softmax" each row sums to 1, or is 0
+        if no key is visible.
 
     Raises:
         ShapeError: an argument does not fit.
-        ConfigError: an option is impossible.
+        ConfigError: an option is invalid.
 
     Example:
         >>> import jax.numpy as jnp
@@ -244,7 +243,7 @@ def attention_weights(
         local_window_size=local_window_size, query_segment_ids=query_segment_ids,
         key_value_segment_ids=key_value_segment_ids, softcap=softcap,
     )  # fmt: skip
-    # The weights do not depend on the values, for which the keys stand in.
+    # The weights do not depend on the values, so pass the keys in their place.
     return dense_weights(prepare_attention(query, key, key, bias, mask, options), stage)
 
 
@@ -264,12 +263,12 @@ def attention_mask(
 ) -> jax.Array | None:
     """Boolean attention mask that `dot_product_attention` applies for these arguments.
 
-    Mask, structure (causal, window, lengths, segments) and -inf in the bias become one mask, so
-    that an attention function of your own need not know them one by one. It is a whole array, of
-    which `dot_product_attention` itself builds blocks at most. A finite bias still has to be added
-    to the scores, and a row of the mask may be False throughout. The arguments that change no mask
-    (scale, soft cap, dropout, implementation) are not taken: a function that passes on the rest as
-    `**structure` thus refuses those that it does not name itself, rather than ignore them.
+    Combines the mask, the structure (causal, window, lengths, segments) and -inf in the bias into
+    one mask, so your own attention function need not handle each. You still have to add a finite
+    bias to the scores, and a row of the mask may be all False. The mask is a full array;
+    `dot_product_attention` itself never builds more than blocks of it. Arguments that do not affect
+    the mask (scale, soft cap, dropout, implementation) are not accepted, so a function that
+    forwards `**structure` rejects those that it does not handle, instead of ignoring them.
 
     Args:
         query: float `[..., T, N, H]`; only its shape and dtype are used.
@@ -278,15 +277,15 @@ def attention_mask(
         bias: float, shaped like the mask; -inf hides a key.
         is_causal: as in `dot_product_attention`, like every argument below.
         query_offset: position of the first query.
-        query_seq_lengths: queries at or beyond attend to nothing.
-        key_value_seq_lengths: keys at or beyond are hidden.
+        query_seq_lengths: number of real queries; the others attend to nothing.
+        key_value_seq_lengths: number of real keys; the others are hidden.
         local_window_size: (left, right) around the query's position.
         query_segment_ids: integer `[..., T]`.
         key_value_segment_ids: integer `[..., S]`.
 
     Returns:
-        bool `[..., N, T, S]`, of that rank, size 1 where it does not vary; None where every query
-        attends to every key.
+        bool, broadcastable to `[..., N, T, S]` and of that rank; None if every query attends to
+        every key.
 
     Raises:
         ShapeError: an argument does not fit.
@@ -294,7 +293,7 @@ def attention_mask(
 
     References:
         Xiao et al., "Efficient Streaming Language Models with Attention Sinks", 2023 (the example:
-        a score of 0 that takes part in the softmax, and has no value).
+        a score of 0 in the softmax that has no value).
 
     Example:
         >>> import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The arguments of attention: as a caller gives them, and as checked, with defaults filled in."""
+"""Arguments of attention, before and after checks and defaults."""
 
 import math
 from typing import NamedTuple
@@ -39,7 +39,7 @@ WindowSize = int | tuple[int | None, int | None]
 
 
 class AttentionOptions(NamedTuple):
-    """The keyword arguments that all functions of attention share, as a caller gives them.
+    """Keyword arguments that all attention functions share, as the caller passes them.
 
     `dot_product_attention` documents them; `options._asdict()` passes them on.
     """
@@ -58,8 +58,8 @@ class AttentionOptions(NamedTuple):
 class Structure(NamedTuple):
     """Which keys a query may attend to by position, length and segment.
 
-    It stands for a mask that chunked attention never builds as a `[T, S]` array. Where its values
-    are ints, blocks that they hide are skipped.
+    Describes a mask that chunked attention never builds as a `[T, S]` array. Blocks hidden by int
+    values are skipped.
 
     Args:
         window: keys visible before and after a query's position, None = unbounded; causal
@@ -80,16 +80,16 @@ class Structure(NamedTuple):
 
 
 class AttentionInputs(NamedTuple):
-    """Checked arguments, which every implementation of attention starts from.
+    """Checked arguments, the input of every attention implementation.
 
     Args:
         query: float `[..., T, N, H]`.
         key: float `[..., S, K, H]`.
         value: float `[..., S, K, Hv]`.
-        bias: float of the rank of the weights, `[..., N, T, S]` or 1 where it does not vary.
+        bias: float of the rank of the weights, `[..., N, T, S]` with size 1 where it does not vary.
         mask: bool, likewise; None = attend everywhere.
-        structure: which keys a query may attend to, beside the mask.
-        static: scale, cap, dropout rate, and whether the residual is returned.
+        structure: limits on the keys a query may attend to, in addition to the mask.
+        static: scale, cap, dropout rate, and whether to return the residual.
     """
 
     query: jax.Array
@@ -118,7 +118,7 @@ def prepare_attention(
 
     Raises:
         ShapeError: an argument does not fit.
-        ConfigError: an option is impossible.
+        ConfigError: an option is invalid.
     """
     query, key, value = (
         as_array(name, array) for name, array in (("query", query), ("key", key), ("value", value))
@@ -136,11 +136,11 @@ def prepare_attention(
 
 
 def used_rng(dropout_rate: float, dropout_rng: jax.Array | None) -> jax.Array | None:
-    """PRNG key of dropout, checked; None where nothing is dropped.
+    """Checked PRNG key of dropout; None if nothing is dropped.
 
     Raises:
-        ShapeError: it is no PRNG key.
-        ConfigError: there is a rate, and no key.
+        ShapeError: dropout_rng is not a PRNG key.
+        ConfigError: dropout_rate is above 0 and there is no key.
     """
     if dropout_rng is not None:
         check_rng("dropout_rng", dropout_rng)
@@ -150,7 +150,7 @@ def used_rng(dropout_rate: float, dropout_rng: jax.Array | None) -> jax.Array | 
         raise ConfigError(
             f"dropout_rate={dropout_rate} needs a dropout_rng; pass one, or a rate of 0"
         )
-    return jnp.asarray(dropout_rng)  # a raw key of NumPy cannot be hashed, as chunks ask for
+    return jnp.asarray(dropout_rng)  # chunks hash the key, and a raw NumPy key is not hashable
 
 
 def _check_arrays(query: jax.Array, key: jax.Array, value: jax.Array) -> dict[str, int]:
@@ -191,7 +191,7 @@ def _align(
     remedy = "True = attend; an additive one is the argument bias" if kind == "bool" else ""
     check_dtype(name, array, kind, remedy=remedy)
     rank = len(weights_shape)
-    # A [B, T, S] array is not aligned too: where B equals N, it would be read as one mask per head.
+    # [B, T, S] is not aligned: if B equals N, it would be read as one mask per head.
     if array.ndim == 2 and rank > 2:
         array = jnp.expand_dims(array, tuple(range(rank - 2)))
     remedy = "or pass a plain [T, S]"
@@ -205,7 +205,7 @@ def _align(
 def _static_options(options: AttentionOptions, dropout_rate: float, head_dim: int) -> StaticOptions:
     """Checks the numbers that must be known when a program is traced."""
     scale = 1 / math.sqrt(head_dim) if options.scale is None else options.scale
-    remedy = "multiply the query by it where it is learned"
+    remedy = "if it is learned, multiply the query by it"
     static = StaticOptions(
         scale=static_number("scale", scale, remedy=remedy),
         softcap=static_softcap(options.softcap),
@@ -224,7 +224,7 @@ def _structure(
     left, right = window_sides("local_window_size", options.local_window_size)
     offset: int | jax.Array = 0
     if options.query_offset is not None:
-        # Half of what an int32 holds is left for the positions themselves.
+        # Leaves half of the int32 range for the positions themselves.
         offset = read_offset("query_offset", options.query_offset, 2**30)
         offset = _per_row("query_offset", offset, leading)
     if options.is_causal or (left, right) != (None, None):
@@ -235,7 +235,7 @@ def _structure(
                 f"key, S - T = {num_keys - num_queries} the last with the last"
             )
     else:
-        offset = 0  # neither asks for it; a loop that decodes passes it always
+        offset = 0  # unused here, but a decoding loop always passes it
     query_lengths = read_lengths(
         "query_seq_lengths", options.query_seq_lengths, leading, num_queries
     )
@@ -275,19 +275,19 @@ def _segment_ids(
 def read_lengths(
     name: str, values: Lengths | None, leading: tuple[int, ...], largest: int
 ) -> int | jax.Array | None:
-    """Checks lengths, and their range where it is known.
+    """Checks lengths, and their range if known.
 
     Args:
         name: name of the argument, for the message.
-        values: as a caller gives them.
-        leading: sizes of the leading axes, which they broadcast to.
+        values: lengths as the caller passes them.
+        leading: sizes of the leading axes that they broadcast to.
         largest: length of the sequence.
 
     Returns:
-        An int as such, so that blocks can be skipped by it, int32 `[...]`, or None for None.
+        An int for an int (it lets blocks be skipped), int32 `[...]` for an array, None for None.
 
     Raises:
-        ShapeError: they are no integers, out of range, or do not broadcast.
+        ShapeError: they are not integers, are out of range, or do not broadcast.
     """
     if values is None:
         return None
@@ -296,7 +296,7 @@ def read_lengths(
     check_range(name, values, least=0, most=largest)
     if isinstance(values, int | np.integer):
         return int(values)
-    # At least as wide as the positions that it is compared with, or a uint8 length would wrap.
+    # As wide as the positions it is compared with: a uint8 length would wrap.
     return _per_row(name, array.astype(jnp.int32), leading)
 
 

@@ -1,4 +1,4 @@
-"""Which blocks of queries chunked attention computes, and the range of keys visible to each."""
+"""Plans the blocks of chunked attention: blocks of queries and the keys visible to each."""
 
 from typing import NamedTuple
 
@@ -6,13 +6,13 @@ from jaxformer.functional.attention.inputs import Structure
 
 __all__ = ["BlockLoop", "plan_loops", "visible_key_range"]
 
-# Each loop is compiled by itself, so their number bounds the size of the program. More of them fit
-# causal attention more closely: 8 compute 9/16 of all weights, where 1/2 are visible.
+# Each loop is compiled separately, so this bounds the program size. More loops fit causal attention
+# more closely: 8 compute 9/16 of all weights, of which 1/2 are visible.
 _MAX_LOOPS = 8
 
 
 class BlockLoop(NamedTuple):
-    """Blocks of queries that one compiled loop computes, because they have the same size.
+    """Blocks of queries of equal size, computed by one compiled loop.
 
     Args:
         first_query: first query of the first block.
@@ -30,16 +30,16 @@ class BlockLoop(NamedTuple):
 def plan_loops(
     structure: Structure, num_queries: int, num_keys: int, block: int
 ) -> tuple[BlockLoop, ...]:
-    """Cuts the queries into blocks, finds the keys visible to each, and joins equal blocks.
+    """Cuts the queries into blocks, finds the keys visible to each, and groups equal blocks.
 
     Args:
         structure: which keys a query may attend to.
         num_queries: T.
         num_keys: S.
-        block: queries in a block; the last has the rest.
+        block: queries per block; the last block has the rest.
 
     Returns:
-        Loops over blocks, in order; together they have all queries.
+        Loops over blocks, in order; together they cover all queries.
 
     Example:
         >>> from jaxformer.functional.attention.inputs import Structure
@@ -56,8 +56,8 @@ BlockLoop(first_query=4, num_queries=1, first_keys=(0,), num_keys=5))
     loops: list[BlockLoop] = []
     for i in range(0, num_full, group_size):
         group = ranges[i : i + group_size]
-        # All blocks of a loop have the shape of its widest. A narrower one that would end beyond
-        # the last key starts earlier instead, and its mask hides the keys that it has too many.
+        # All blocks of a loop have the shape of the widest. A narrower one that would end beyond
+        # the last key starts earlier instead, and its mask hides the extra keys.
         width = max(stop - start for start, stop in group)
         first_keys = tuple(min(start, num_keys - width) for start, _ in group)
         if loops and loops[-1].num_keys == width:

@@ -1,4 +1,4 @@
-"""Programs that are traced once, and differ by the platform that they are compiled for."""
+"""Programs that are traced once and compiled differently per platform."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from jaxformer.functional.attention.inputs import AttentionInputs
 __all__ = ["OTHERS", "PLATFORMS", "by_platform", "default_platform", "jit_with_numbers"]
 
 OTHERS = "tpu"
-"""Stands for every platform that has no entry of its own in `PLATFORMS`."""
+"""Any platform without its own entry in `PLATFORMS`."""
 
 PLATFORMS = ("cpu", "cuda", OTHERS)
 
@@ -27,10 +27,10 @@ def default_platform() -> str:
 
 
 def jit_with_numbers(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Compiles a function of attention inputs, whose Python numbers are static.
+    """Compiles a function of attention inputs whose Python numbers are static.
 
-    The numbers decide which blocks are computed. Layers and calls of equal shapes and numbers share
-    one trace, so an eager call compiles only once.
+    The numbers decide which blocks are computed. Layers and calls with equal shapes and numbers
+    share one trace, so an eager call compiles only once.
 
     Args:
         function: of inputs, dropout key and hashable options.
@@ -57,14 +57,14 @@ def jit_with_numbers(function: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def by_platform(functions: Mapping[str, Callable[[], Result]]) -> Result:
-    """Calls the function of the platform that the program is compiled for.
+    """Calls the function for the platform that the program is compiled for.
 
-    What is traced may be compiled for another platform than the default backend: by `jax.export`,
-    or for the devices that its arrays lie on. So all functions are traced, and all but one are
-    dropped when the program is lowered.
+    A traced program may be compiled for a platform other than the default backend: by `jax.export`,
+    or for the devices that hold its arrays. So all functions are traced, and all but one are
+    dropped during lowering.
 
     Args:
-        functions: by platform, one for each of `PLATFORMS`.
+        functions: one function for each of `PLATFORMS`.
 
     Returns:
         The result.

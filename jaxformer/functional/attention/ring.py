@@ -1,11 +1,11 @@
-"""Ring attention: a sequence split over devices, whose keys and values go round.
+"""Ring attention: a sequence split over devices that pass keys and values around a ring.
 
-In step s every device attends from its own queries to the keys of the device s places before it,
-merges that into what it has by the log-sum-exp of the scores, and passes the keys on. The backward
-pass goes round once more, and the gradients of keys and values travel with them. So a device never
-holds more than its own share and one that passes through, where differentiating through the loop
-would keep the keys and values of every step, which are the whole sequence. The price is that the
-backward pass computes the output of every block again, beside its weights.
+In step s, every device attends from its own queries to the keys of the device s places before it,
+merges the result by the log-sum-exp of the scores, and passes the keys on. The backward pass goes
+round once more; gradients of keys and values travel with them. So a device never holds more than
+its own share and one in transit. Differentiating through the loop would keep the keys and values of
+every step, which is the whole sequence. The price: the backward pass recomputes the output of every
+block, not only its weights.
 """
 
 import functools
@@ -65,53 +65,53 @@ def ring_attention(
     dropout_rng: jax.Array | None = None,
     implementation: Implementation = "auto",
 ) -> jax.Array:
-    """Self-attention over a sequence that is split over the devices of a mapped axis.
+    """Self-attention over a sequence split over the devices of a mapped axis.
 
-    It equals `dot_product_attention` of the whole sequence, and is called like it, on every
-    device with its slice of the sequence in ring order: that of an array that `to_ring_order` has
-    reordered. `functools.partial(ring_attention, axis_name=...)` is an attention function for a
-    model under `jax.shard_map`; give the model `ring_positions` as its positions.
-    `sharded_ring_attention` does the mapping itself.
+    Equals `dot_product_attention` of the whole sequence and is called like it. Every device calls
+    it with its slice of the sequence in ring order (see `to_ring_order`). To use it in a
+    model under `jax.shard_map`, pass `functools.partial(ring_attention, axis_name=...)` as the
+    attention function and `ring_positions` as the positions. `sharded_ring_attention` also does the
+    mapping.
 
-    - Memory per device falls with the number of devices, in the backward pass too.
-    - Blocks that causality, window, lengths or segments hide are skipped. Causal work is the same
+    - Memory per device shrinks with the number of devices, in the backward pass too.
+    - Blocks hidden by causality, window, lengths or segments are skipped. Causal work is the same
       on every device.
     - Partial results are merged in float32 (float64 for float64). Reverse mode only.
-    - Dropout draws a mask of its own for each block, so it is not that of one device.
+    - Dropout draws a separate mask for each block, so it differs from that on one device.
 
     Args:
         query: float `[..., T/n, N, H]`, this device's slice; T/n is even.
         key: float `[..., T/n, K, H]`; query head n reads key head n // (N / K).
         value: float `[..., T/n, K, Hv]`.
-        bias: not supported, as it would be `[T, T]` over all devices.
+        bias: not supported, because it would be `[T, T]` over all devices.
         mask: not supported, likewise.
         axis_name: the mapped axis that the sequence is split over, such as a mesh axis.
         scale: factor of the scores; 1 / sqrt(H) when not given.
         is_causal: whether a query attends only to keys at or before it in the whole sequence.
-        query_offset: not supported: queries and keys are the same tokens.
-        query_seq_lengths: integers that broadcast to the leading axes, in tokens of the whole
-            sequence; query rows at or beyond are 0.
-        key_value_seq_lengths: likewise; keys at or beyond are hidden.
+        query_offset: not supported, because queries and keys are the same tokens.
+        query_seq_lengths: number of real queries in the whole sequence, integers that broadcast to
+            the leading axes; the outputs of the others are 0.
+        key_value_seq_lengths: number of real keys, likewise; the others are hidden.
         local_window_size: (left, right) around the query's position, None = unbounded; an int
             means both.
         query_segment_ids: integer `[..., T/n]`; a query attends to the keys of its own segment.
         key_value_segment_ids: integer `[..., T/n]`.
         softcap: c in c * tanh(scores / c).
-        dropout_rate: share of the weights set to 0, the others scaled up; in [0, 1).
+        dropout_rate: fraction of the weights set to 0 (the rest are scaled up), in [0, 1).
         dropout_rng: PRNG key, the same on all devices of this axis.
-        implementation: of the attention of each block, as in `dot_product_attention`; a block is
-            T/2n by T/2n. "cudnn" is not supported.
+        implementation: implementation for each T/2n by T/2n block, as in `dot_product_attention`;
+            "cudnn" is not supported.
 
     Returns:
         float `[..., T/n, N, Hv]`, in the query's dtype and in ring order.
 
     Raises:
         ShapeError: an argument does not fit.
-        ConfigError: an option is impossible or not supported, or the axis is not mapped.
+        ConfigError: an option is invalid or not supported, or the axis is not mapped.
 
     References:
         Liu, Zaharia and Abbeel, "Ring Attention with Blockwise Transformers for Near-Infinite
-        Context", 2023; Brandon et al., "Striped Attention", 2023 (balance of causal work).
+        Context", 2023; Brandon et al., "Striped Attention", 2023 (balanced causal work).
 
     Example:
         >>> import numpy as np
@@ -132,7 +132,7 @@ def ring_attention(
     if check_implementation(implementation) == "cudnn":
         raise ConfigError(
             "implementation='cudnn' cannot serve ring attention, which merges blocks by a residual "
-            "that cuDNN does not give; pass 'auto' or 'chunked'"
+            "that cuDNN does not return; pass 'auto' or 'chunked'"
         )
     options = AttentionOptions(
         scale=scale, is_causal=is_causal, query_offset=0, local_window_size=local_window_size,
@@ -164,7 +164,7 @@ def ring_attention(
 
 
 def refuse_for_ring(bias: Any, mask: Any, query_offset: Any) -> None:
-    """Raises for arguments of `dot_product_attention` that ring attention does not support.
+    """Refuses arguments of `dot_product_attention` that ring attention does not support.
 
     Raises:
         ConfigError: naming the argument and the remedy.
@@ -231,7 +231,7 @@ def _attend_backward(ring: Ring, saved: tuple, cotangent: jax.Array) -> tuple[Qu
     queries, keys, whole, output, residual = saved
     zeros = [jnp.zeros(x.shape, output.dtype) for x in (queries.query, keys.key, keys.value)]
     own, *travelling, _ = varying(ring, (*zeros, output))
-    # The whole output is the sum over blocks b of exp(r_b - r) O_b, so with G the cotangent
+    # The whole output is the sum over blocks b of exp(r_b - r) O_b. With G the cotangent,
     #   dO_b = exp(r_b - r) G  and  dr_b = exp(r_b - r) (rowsum(G * O_b) - rowsum(G * O)).
     weighted = (cotangent * output).sum(axis=-1)
 

@@ -1,12 +1,11 @@
-"""The order in which ring attention lays a sequence over devices: zigzag.
+"""Ring order: the zigzag order of a sequence over the devices of ring attention.
 
-A sequence is cut into 2n chunks for n devices, and device i holds the chunks i and 2n - 1 - i. Of
-causal attention every device then computes 2n + 1 blocks of a chunk of queries and a chunk of keys,
-and two in each step of the ring but its own first, so that none waits for another; in the order as
-it is, the last device would compute 2n - 1 times what the first does. Striped order (device i
-holds the tokens i, i + n, ...; Brandon et al., "Striped Attention", 2023) is as even, but leaves a
-diagonal in every block: none can be skipped whole, by causality, window or segment, nor computed
-without a mask.
+The sequence is cut into 2n chunks for n devices; device i holds chunks i and 2n - 1 - i. In causal
+attention every device then computes 2n + 1 blocks (a chunk of queries by a chunk of keys), two in
+each ring step except its first, so none waits for another. In the original order, the last device
+would compute 2n - 1 times as much as the first. Striped order (device i holds tokens i, i + n, ...;
+Brandon et al., "Striped Attention", 2023) is as balanced, but puts a diagonal in every block: no
+block can be skipped (by causality, window or segment) or computed without a mask.
 """
 
 import jax
@@ -34,27 +33,27 @@ __all__ = [
 ]
 
 HIDDEN, WHOLE, DIAGONAL, PARTIAL = range(4)
-"""What of a block is visible by position: nothing, everything, or some of it; that on the diagonal,
-where queries and keys have the same positions, is told apart, because its offset is known."""
+"""Visibility of a block by position: nothing, everything, or a part. A block on the diagonal, where
+queries and keys have the same positions, has its own kind, because its offset is known."""
 
 
 def to_ring_order(x: Array, num_devices: int, *, axis: int = 1) -> Array:
-    """A sequence in the order of `ring_attention`, whose equal slices the devices of a ring hold.
+    """Reorders a sequence into ring order, for splitting over devices with `ring_attention`.
 
-    Tokens, labels, weights of the loss and segment ids of a batch go into this order once, on the
-    host, before a model is called; then no layer has to move a token to another device.
+    Reorder tokens, labels, loss weights and segment ids of a batch once, on the host, before you
+    call a model. Then no layer has to move a token to another device.
 
     Args:
-        x: any array with a sequence of T on one axis, such as tokens `[B, T]`; an array of NumPy
-            stays one.
+        x: any array with a sequence axis of size T, such as tokens `[B, T]`; a NumPy array stays
+            one.
         num_devices: n, size of the mesh axis that the sequence is split over.
-        axis: the axis of the sequence.
+        axis: the sequence axis.
 
     Returns:
         The array with that axis reordered: slice i of n has the chunks i and 2n - 1 - i of 2n.
 
     Raises:
-        ShapeError: T is no multiple of 2n, or the array has no such axis.
+        ShapeError: T is not a multiple of 2n, or the array has no such axis.
 
     References:
         Zhu, "ring-flash-attention", 2024 (zigzag); Dubey et al., "The Llama 3 Herd of Models",
@@ -68,18 +67,18 @@ def to_ring_order(x: Array, num_devices: int, *, axis: int = 1) -> Array:
 
 
 def from_ring_order(x: Array, num_devices: int, *, axis: int = 1) -> Array:
-    """A sequence in its own order again, as it was before `to_ring_order`.
+    """Restores the original order of a sequence; inverse of `to_ring_order`.
 
     Args:
         x: any array in ring order, such as logits `[B, T, V]`.
         num_devices: n.
-        axis: the axis of the sequence.
+        axis: the sequence axis.
 
     Returns:
-        The array with that axis in order.
+        The array with that axis in its original order.
 
     Raises:
-        ShapeError: T is no multiple of 2n, or the array has no such axis.
+        ShapeError: T is not a multiple of 2n, or the array has no such axis.
 
     Example:
         >>> from_ring_order(np.array([0, 1, 6, 7, 2, 3, 4, 5]), 2, axis=0).tolist()
@@ -89,13 +88,13 @@ def from_ring_order(x: Array, num_devices: int, *, axis: int = 1) -> Array:
 
 
 def ring_positions(num_tokens: int, *, axis_name: str) -> jax.Array:
-    """Positions of the rows that this device holds of a sequence in ring order.
+    """Positions of the tokens that this device holds in ring order.
 
-    For rotary and other positions of a model that runs under a mapped axis. Outside of one,
-    `to_ring_order(np.arange(T), n, axis=0)` has the positions of all rows.
+    Use them as the positions of a model that runs under a mapped axis. Outside a mapped axis, the
+    positions of all tokens are `to_ring_order(np.arange(T), n, axis=0)`.
 
     Args:
-        num_tokens: rows of this device, T / n.
+        num_tokens: number of tokens on this device, T / n.
         axis_name: the mapped axis that the sequence is split over.
 
     Returns:
@@ -122,14 +121,14 @@ def ring_positions(num_tokens: int, *, axis_name: str) -> jax.Array:
 
 
 def exchange_to_ring_order(x: jax.Array, *, axis_name: str, axis: int) -> jax.Array:
-    """Brings slices of a sequence, device i with the i-th, into ring order.
+    """Moves a sequence from original order (slice i on device i) into ring order.
 
     Every device sends each half of its slice to the device that holds that chunk in ring order.
 
     Args:
         x: this device's slice.
         axis_name: the mapped axis that the sequence is split over.
-        axis: the axis of the sequence, not negative; its size is even.
+        axis: the sequence axis, not negative; its size is even.
 
     Returns:
         This device's slice in ring order, of the same shape.
@@ -150,9 +149,9 @@ def exchange_to_ring_order(x: jax.Array, *, axis_name: str, axis: int) -> jax.Ar
 
 
 def exchange_from_ring_order(x: jax.Array, *, axis_name: str, axis: int) -> jax.Array:
-    """Brings slices in ring order back, so that device i has the i-th slice of the sequence.
+    """Inverse of `exchange_to_ring_order`, with the same arguments.
 
-    The arguments are those of `exchange_to_ring_order`, of which it is the inverse.
+    Afterwards, device i has slice i of the sequence.
 
     Example:
         >>> split = jnp.array([[0, 1, 6, 7], [2, 3, 4, 5]])
@@ -171,14 +170,14 @@ def exchange_from_ring_order(x: jax.Array, *, axis_name: str, axis: int) -> jax.
 
 
 def _holder(chunk: int, size: int) -> int:
-    """Device that holds a chunk of 2n in ring order."""
+    """Device that holds a chunk in ring order."""
     return chunk if chunk < size else 2 * size - 1 - chunk
 
 
 def _in_order(even: jax.Array, odd: jax.Array, axis_name: str, axis: int) -> jax.Array:
-    """The chunk of an even number and that of an odd one, as a device holds them, or back.
+    """Orders a device's even and odd chunk as ring order does; its own inverse.
 
-    Device i holds the chunks i and 2n - 1 - i, so the even one comes first where i is even.
+    Device i holds the chunks i and 2n - 1 - i, so the even one comes first if i is even.
     """
     is_even = jax.lax.axis_index(axis_name) % 2 == 0
     first, second = jnp.where(is_even, even, odd), jnp.where(is_even, odd, even)
@@ -192,7 +191,7 @@ def mapped_size(axis_name: str) -> int:
         axis_name: its name.
 
     Returns:
-        The number of devices, or rows of a vmap, on it.
+        The number of devices (or vmap rows) on it.
 
     Raises:
         ConfigError: no axis of this name is mapped.
@@ -204,12 +203,12 @@ def mapped_size(axis_name: str) -> int:
     except NameError:
         raise ConfigError(
             "axis_name must name a mapped axis, such as a mesh axis under jax.shard_map, got "
-            f"{axis_name!r}, which is none here; sharded_ring_attention maps global arrays itself"
+            f"{axis_name!r}, which is not mapped; sharded_ring_attention maps global arrays itself"
         ) from None
 
 
 def chunk_number(device: jax.Array, half: jax.Array, size: int) -> jax.Array:
-    """Number of the chunk of 2n that a device holds as its first or second half.
+    """Index of the chunk that a device holds as its first or second half.
 
     Args:
         device: integers, 0 to n - 1.
@@ -227,26 +226,26 @@ def chunk_number(device: jax.Array, half: jax.Array, size: int) -> jax.Array:
 
 
 def block_kinds(num_chunks: int, length: int, window: tuple[int | None, int | None]) -> np.ndarray:
-    """What is visible of a block of two chunks, by how far they are apart.
+    """Visibility of a block of two chunks, by their distance.
 
-    This decides which blocks `ring_attention` skips.
+    It decides which blocks `ring_attention` skips.
 
     Args:
         num_chunks: 2n.
-        length: tokens of a chunk.
+        length: tokens per chunk.
         window: keys visible before and after a query's position, None = unbounded; causal
             attention has 0 after.
 
     Returns:
-        int `[4n - 1]`: HIDDEN, WHOLE, DIAGONAL or PARTIAL at index 2n - 1 + (number of the chunk
-        of queries - number of the chunk of keys).
+        int `[4n - 1]`: HIDDEN, WHOLE, DIAGONAL or PARTIAL at index 2n - 1 + (query chunk - key
+        chunk).
 
     Example:
         >>> block_kinds(2, 5, (None, 0)).tolist() == [HIDDEN, DIAGONAL, WHOLE]
         True
     """
     left, right = window
-    # Position of a query less that of a key: in a block they spread around that of the chunks.
+    # Query position minus key position; within a block it spreads around that of the chunks.
     apart = length * np.arange(1 - num_chunks, num_chunks)
     least, most = apart - (length - 1), apart + (length - 1)
     hidden, whole = np.zeros_like(apart, bool), np.ones_like(apart, bool)
@@ -269,7 +268,7 @@ def _reordered(x: Array, num_devices: int, axis: int, *, inverse: bool) -> Array
             f"each of num_devices={num_devices}, got shape {x.shape}; pad it"
         )
     chunks = rearrange(np.arange(length), "(half n t) -> half n t", half=2, n=num_devices)
-    # The second halves go down as the first go up.
+    # Second halves are in descending order.
     order = rearrange([chunks[0], chunks[1, ::-1]], "half n t -> (n half t)")
     order = np.argsort(order) if inverse else order
     return x[(slice(None),) * (axis % x.ndim) + (order,)]

@@ -1,4 +1,4 @@
-"""One round of ring attention: which blocks a device visits, and what a block computes."""
+"""One round of ring attention: the blocks that a device visits, and what each computes."""
 
 import functools
 from collections.abc import Callable
@@ -34,14 +34,14 @@ __all__ = [
 
 
 class Ring(NamedTuple):
-    """What is known when a program is traced.
+    """Options known at trace time.
 
     Args:
         axis_name: the mapped axis.
         size: devices on it, n.
         window: keys visible before and after a query's position; causal attention has 0 after.
         static: scale, cap and dropout rate.
-        implementation: of the attention of one block.
+        implementation: attention implementation of one block.
     """
 
     axis_name: str
@@ -52,7 +52,7 @@ class Ring(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """What stays on its device. A leading axis of 2 has the halves, chunks i and 2n - 1 - i.
+    """Arrays that stay on a device; the leading axis of 2 is its chunks i and 2n - 1 - i.
 
     Args:
         query: float `[2, ..., t, N, H]`.
@@ -64,7 +64,7 @@ class Queries(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """What goes round, with halves likewise.
+    """Arrays that go round the ring, with the same leading axis.
 
     Args:
         key: float `[2, ..., t, K, H]`.
@@ -78,7 +78,7 @@ class Keys(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """What is the same on all devices of the ring.
+    """Arrays that are the same on all devices of the ring.
 
     Args:
         query_lengths: int, or int32 `[...]`, in tokens of the whole sequence; None = all are real.
@@ -92,29 +92,29 @@ class Whole(NamedTuple):
 
 
 Chunks = tuple[jax.Array, jax.Array]
-"""Numbers of a chunk of queries and a chunk of keys, 0 to 2n - 1."""
+"""Indices of a chunk of queries and a chunk of keys, 0 to 2n - 1."""
 
 
 def go_round(
     ring: Ring, whole: Whole, queries: Queries, keys: Keys, fixed: Any, own: Any, travelling: Any,
     compute: Callable[..., tuple[Any, Any]],
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Visits all blocks of this device's queries, while the keys make one round of the ring.
+    """Visits all blocks of this device's queries while the keys go round the ring once.
 
     Args:
-        ring: what is known.
-        whole: what is the same on all devices.
-        queries: of this device.
-        keys: of this device at first.
-        fixed: tree of what else blocks read, with a leading axis of the halves of the queries.
-        own: tree likewise, of what they change.
-        travelling: tree of what goes round with the keys and is changed, with their halves.
-        compute: called with a kind of block, the numbers of its chunks, and a half of queries,
-            keys, fixed, own and travelling; returns those of own and travelling, changed. It may
-            not communicate, since other devices compute something else.
+        ring: options.
+        whole: arrays that are the same on all devices.
+        queries: this device's queries.
+        keys: this device's keys, at the start.
+        fixed: tree of arrays that blocks read, leading axis 2 like queries.
+        own: tree of arrays that blocks update, leading axis 2 like queries.
+        travelling: tree of arrays that go round with the keys and are updated, leading axis 2.
+        compute: called with a block kind, the indices of its chunks, and one half each of queries,
+            keys, fixed, own and travelling; returns the updated halves of own and travelling. It
+            must not communicate, because other devices compute something else.
 
     Returns:
-        own and travelling, which has come home.
+        own and travelling, back on its device.
     """
     device, length = jax.lax.axis_index(ring.axis_name), keys.key.shape[-3]
     table = block_kinds(2 * ring.size, length, ring.window)
@@ -151,8 +151,8 @@ def go_round(
 
         pairs = jnp.array([0, 0, 1, 1]), jnp.array([0, 1, 0, 1])
         (own, travelling), _ = jax.lax.scan(visit, (own, travelling), pairs)
-        # That the keys go on does not wait for the blocks, so the two can overlap. After the last
-        # step they are home again.
+        # Passing the keys on does not depend on the blocks, so the two can overlap. After the last
+        # step the keys are back home.
         onward = [(i, (i + 1) % ring.size) for i in range(ring.size)]
         keys, travelling = jax.lax.ppermute((keys, travelling), ring.axis_name, onward)
         return (keys, own, travelling), None
@@ -165,7 +165,7 @@ def _any_visible(
     chunks: Chunks, length: int, query_ids: jax.Array | None, key_ids: jax.Array | None,
     whole: Whole,
 ) -> bool | jax.Array:  # fmt: skip
-    """Whether lengths and segments may leave anything of a block visible: never wrongly False."""
+    """Whether lengths and segments may leave a part of a block visible; never wrongly False."""
     visible: bool | jax.Array = True
     for chunk, lengths in zip(chunks, (whole.query_lengths, whole.key_lengths), strict=True):
         if lengths is not None:
@@ -192,7 +192,7 @@ def block_attention(
     return functools.partial(
         _attention_with_residual,
         scale=static.scale,
-        # 0 as an int, so that what lies above the diagonal is not computed.
+        # The int 0 lets attention skip what lies above the diagonal.
         query_offset=0 if kind == DIAGONAL else (query_chunk - key_chunk) * length,
         query_seq_lengths=within(whole.query_lengths, query_chunk),
         key_value_seq_lengths=within(whole.key_lengths, key_chunk),
@@ -213,14 +213,14 @@ def _attention_with_residual(
 
 
 def wide(queries: Queries, keys: Keys) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Query, key and value as float32 or float64, so that no block rounds its part of a sum."""
+    """Query, key and value in float32 or float64, so that no block rounds its part of a sum."""
     dtype = at_least(queries.query.dtype, jnp.float32)
     return queries.query.astype(dtype), keys.key.astype(dtype), keys.value.astype(dtype)
 
 
 def share_of(part: jax.Array, total: jax.Array) -> jax.Array:
-    """Factor `[..., 1]` of a part in a merged output, from the log-sum-exp of both; 0 for -inf."""
-    # Where nothing is visible at all, -inf - -inf would be NaN.
+    """Weight `[..., 1]` of a part in a merged output, from the log-sum-exp of both; 0 for -inf."""
+    # If nothing is visible, -inf - -inf would be NaN.
     return jnp.where(total == -jnp.inf, 0, jnp.exp(part - total))[..., None]
 
 
@@ -235,10 +235,10 @@ def _with_half(tree: Any, half: Any, index: jax.Array) -> Any:
 
 
 def varying(ring: Ring, tree: Any) -> Any:
-    """Marks arrays as different on all devices on which one of them, or the ring's index, is.
+    """Marks all arrays as varying over every mesh axis that one of them, or the ring index, is.
 
-    Under jax.shard_map loops and branches need the same marks on what they take and give. It
-    changes no value, and the gradient of an array that was the same everywhere is summed.
+    Under jax.shard_map, loops and branches need the same marks on inputs and outputs. Values do
+    not change; the gradient of an array that was the same everywhere is summed.
     """
     index = jax.lax.axis_index(ring.axis_name)
     axes = frozenset().union(*map(_varies_over, jax.tree.leaves((tree, index))))
@@ -251,5 +251,5 @@ def varying(ring: Ring, tree: Any) -> Any:
 
 
 def _varies_over(array: jax.Array) -> frozenset[str]:
-    """Mesh axes over which an array is marked as different; none where JAX does not track it."""
+    """Mesh axes over which an array is marked as varying; none if JAX does not track it."""
     return jax.typeof(array).manual_axis_type.varying

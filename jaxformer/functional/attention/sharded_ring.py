@@ -1,4 +1,4 @@
-"""Ring attention of global arrays: the one function here that lays arrays over a mesh itself."""
+"""Ring attention of global arrays, the only function here that shards arrays itself."""
 
 import math
 from typing import Any
@@ -58,15 +58,15 @@ def sharded_ring_attention(
     implementation: Implementation = "auto",
     in_ring_order: bool = True,
 ) -> jax.Array:
-    """`ring_attention` of global arrays, each split over the axes of a mesh.
+    """`ring_attention` of global arrays, split over the axes of a mesh.
 
-    `functools.partial(sharded_ring_attention, mesh=mesh, ...)` is an attention function for a
-    model under `jax.jit`, of which nothing else has to know that the sequence is split. Give the
-    model tokens and segment ids in ring order (`to_ring_order`), split over the same axes, and
-    their positions, `to_ring_order(np.arange(T), n, axis=0)`; what it returns is in ring order,
-    too. No array is moved but keys and values on the ring. With `in_ring_order=False` sequences
-    are in their own order, and every call exchanges queries, keys, values and results with ring
-    order, about as much as N / K + 1 steps of the ring move.
+    To use it in a model under `jax.jit`, pass `functools.partial(sharded_ring_attention, mesh=mesh,
+    ...)` as the attention function; the rest of the model need not know that the sequence is split.
+    Give the model tokens and segment ids in ring order (`to_ring_order`), split over the same axes,
+    and their positions, `to_ring_order(np.arange(T), n, axis=0)`. Its output is in ring order, too.
+    Only keys and values move, around the ring. With `in_ring_order=False`, sequences are in their
+    original order and every call moves queries, keys, values and results into ring order and back,
+    which costs as much traffic as about N / K + 1 ring steps.
 
     Args:
         query: float `[B, T, N, H]`, in ring order unless in_ring_order is False.
@@ -74,33 +74,32 @@ def sharded_ring_attention(
         value: float `[B, T, K, Hv]`.
         bias: not supported, as in `ring_attention`.
         mask: not supported.
-        mesh: the mesh of devices, with Auto axes; with Explicit ones, which `jax.make_mesh` makes
-            if it is not told otherwise, arrays have to be split like this beforehand. That of
-            `jax.set_mesh` when None.
-        sequence_axis: its axis that T is split over; n devices.
-        batch_axes: its axes that B is split over, a name or several.
-        head_axes: its axes that N and K are split over.
+        mesh: device mesh with Auto axes. With Explicit axes, the default of `jax.make_mesh`, arrays
+            must already be split this way. None = the mesh of `jax.set_mesh`.
+        sequence_axis: mesh axis that T is split over; n devices.
+        batch_axes: mesh axes that B is split over, a name or several.
+        head_axes: mesh axes that N and K are split over.
         scale: as in `ring_attention`, like every argument below.
         is_causal: whether a query attends only to keys at or before it.
         query_offset: not supported.
-        query_seq_lengths: int, or integers that broadcast to `[B]`, in tokens of the whole
-            sequence; query rows at or beyond are 0.
-        key_value_seq_lengths: likewise; keys at or beyond are hidden.
+        query_seq_lengths: number of real queries in the whole sequence, int or integers that
+            broadcast to `[B]`; the outputs of the others are 0.
+        key_value_seq_lengths: number of real keys, likewise; the others are hidden.
         local_window_size: (left, right) around the query's position.
         query_segment_ids: integer `[B, T]`, in ring order.
         key_value_segment_ids: integer `[B, T]`.
         softcap: c in c * tanh(scores / c).
-        dropout_rate: share of the weights set to 0; each device draws a mask of its own.
+        dropout_rate: fraction of the weights set to 0; each device draws its own mask.
         dropout_rng: PRNG key.
-        implementation: of the attention of each block.
-        in_ring_order: whether the sequences are in ring order, or in their own.
+        implementation: attention implementation of each block.
+        in_ring_order: whether sequences are in ring order; False = original order.
 
     Returns:
         float `[B, T, N, Hv]`, split and ordered like the query.
 
     Raises:
-        ShapeError: an argument does not fit, or an axis does not divide.
-        ConfigError: an option is impossible or not supported, or the mesh has no such axis.
+        ShapeError: an argument does not fit, or an axis size does not divide.
+        ConfigError: an option is invalid or not supported, or the mesh has no such axis.
 
     Example:
         >>> import functools
@@ -171,7 +170,7 @@ def sharded_ring_attention(
 def _check_mesh(
     mesh: Any, sequence_axis: str, batch_axes: MeshAxes, head_axes: MeshAxes
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Checks the axes of a mesh, and returns those of the batch and the heads."""
+    """Checks the axes of a mesh, and returns the batch and head axes."""
     if not isinstance(mesh, _AnyMesh) or mesh.empty:
         got = "none from jax.set_mesh" if getattr(mesh, "empty", False) else type(mesh).__name__
         raise ConfigError(
