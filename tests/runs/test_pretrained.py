@@ -149,7 +149,7 @@ def test_reranker_scores_a_query_with_a_passage(folders, tmp_path):
     folder, config, params = folders("bert", 1)
     run = runs.open_run(folder)
     assert run.task.problem_type == "regression" and run.task.classes == ("bad",)
-    with pytest.raises(DataError, match="text 0: two texts are read together with special tokens"):
+    with pytest.raises(DataError, match="text 0: to read two texts together"):
         run.score([TEXT], [TEXT])
     shutil.copytree(folder, tmp_path / "model")
     library = pretrained_folders.tokenizer(
