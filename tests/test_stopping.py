@@ -174,7 +174,7 @@ with stopping.finishing() as signals:
 """
     status, _, _, error = run(program, signal.SIGTERM)
     assert status == 143 and error.endswith(
-        "goes on; what came after cannot be saved: the disk is full\n"
+        "goes on; later steps cannot be saved: the disk is full\n"
     )
 
 

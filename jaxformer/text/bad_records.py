@@ -24,7 +24,7 @@ class BadRecords:
         self.count = 0
         self.shown: list[str] = []
 
-    def add(self, where: Callable[[], str], what: str = "", remedy: str = "mend it") -> None:
+    def add(self, where: Callable[[], str], what: str = "", remedy: str = "fix it") -> None:
         """Raises DataError or counts, depending on `errors`.
 
         Args:

@@ -95,8 +95,8 @@ def test_only_regular_files_are_read(tmp_path, reader, suffix):
     made["device"].symlink_to("/dev/zero")
     made["circle"].symlink_to(made["circle"])
     for name, rule in {
-        "fifo": "it is a FIFO, and no regular file",
-        "device": "it is a device, and no regular file",
+        "fifo": "it is a FIFO, not a regular file",
+        "device": "it is a device, not a regular file",
         "circle": "Too many levels of symbolic links",
         "nul\0": "a path must have no NUL",
     }.items():
