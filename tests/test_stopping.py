@@ -61,8 +61,7 @@ def test_line_of_a_signal_is_written_once(monkeypatch, capfd):
     stopping.say_stopped(signal.SIGTERM, stopping.saved_note(3, "there"))
     signals.say(signal.SIGTERM)
     assert capfd.readouterr().err == (
-        "jaxformer: stopped by SIGTERM at step 3, saved in there; the same command goes on from "
-        "there\n"
+        "jaxformer: stopped by SIGTERM at step 3, saved in there; repeat the command to resume\n"
     )
 
 

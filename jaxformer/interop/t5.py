@@ -111,9 +111,9 @@ def _read(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
 def _read_t5(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     """T5: hidden states are scaled before the output projection if it is the embedding table.
 
-    Newer files state this in scale_decoder_outputs, and always have tie_word_embeddings = true. Then
-    the tensors tell if the projection is tied. An older file with tie_word_embeddings = false must
-    have lm_head.weight, since the versions that wrote it always included it.
+    Newer files state this in scale_decoder_outputs, and always have tie_word_embeddings = true.
+    Then the tensors tell if the projection is tied. An older file with tie_word_embeddings = false
+    must have lm_head.weight, since the versions that wrote it always included it.
     """
     values, tied = _read(fields, kind), fields.take("tie_word_embeddings", bool, True)
     scaled = fields.take("scale_decoder_outputs", bool, tied)

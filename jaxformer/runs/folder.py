@@ -167,10 +167,10 @@ def _is_unicode(text: str) -> bool:
 
 
 def read_run_config(folder: pathlib.Path) -> ExperimentConfig:
-    """Reads the config of a run folder, after it has checked all files that its manifest names.
+    """Reads the config of a run folder, after verifying all files that its manifest names.
 
     Raises:
-        CheckpointError: the path is no run folder, or a damaged one, or of another version.
+        CheckpointError: the path is not a run folder, or it is damaged or of another version.
     """
     if not is_run(folder):
         reason = "it has no config.toml" if folder.is_dir() else "there is no such folder"
@@ -183,14 +183,13 @@ def read_run_config(folder: pathlib.Path) -> ExperimentConfig:
 
 
 def folder_damage(folder: pathlib.Path) -> str | None:
-    """Compares the files of a run folder, but for what grows, with its manifest.
+    """Compares the files of a run folder, except those that grow, with its manifest.
 
     Args:
-        folder: a run folder.
+        folder: a run folder; may have files that do not belong to a run.
 
     Returns:
-        What is wrong with the first file that is not as it was written, and what to do; None
-        where all are. Other files than those of a run may lie in the folder.
+        The first damage found, and what to do; None if all files are as they were written.
     """
     try:
         manifest = _read_manifest(folder)

@@ -71,7 +71,7 @@ class Task(ViewedTask, abc.ABC):
     validation: Any = None
     split: Split | None = None
 
-    kind: ClassVar[str] = "a task of its own"
+    kind: ClassVar[str] = "a custom task"
     unit: ClassVar[str] = "token"
     behind_prompt: ClassVar[str] = ""
 

@@ -150,7 +150,7 @@ class TranslationTask(ConditionalTask, TableTask):
         return super().data_view()._replace(columns=columns, lengths=lengths)
 
     def real_tokens(self, batch: Any) -> dict[str, np.ndarray]:
-        """Which positions of the sources and of the targets are tokens."""
+        """Masks of the positions of sources and targets that are tokens, not padding."""
         sources = real_tokens(batch, "source_tokens", "source_lengths")
         return {"sources": sources, "targets": real_tokens(batch)}
 

@@ -22,11 +22,11 @@ def saved_note(step: int | None = None, folder: str | os.PathLike[str] = "") -> 
 
     Example:
         >>> saved_note(40, "runs/quickstart")
-        'at step 40, saved in runs/quickstart; the same command goes on from there'
+        'at step 40, saved in runs/quickstart; repeat the command to resume'
     """
     if not step:
-        return "before it took a step; the same command goes on"
-    return f"at step {step}, saved in {os.fspath(folder)}; the same command goes on from there"
+        return "before the first step; repeat the command to start again"
+    return f"at step {step}, saved in {os.fspath(folder)}; repeat the command to resume"
 
 
 _process: StopSignals | None = None

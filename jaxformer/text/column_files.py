@@ -105,7 +105,7 @@ def dataset_files(folder: pathlib.Path) -> list[pathlib.Path] | None:
         files = [folder / pathlib.PurePath(one["filename"]).name for one in values["_data_files"]]
         indices = values.get("_indices_files")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"'{state}' is no state of a dataset: {error!r}; save it again") from None
+        raise DataError(f"'{state}' is not valid: {error!r}; save the dataset again") from None
     if indices:
         raise DataError(
             f"'{folder}' is a selection of another dataset; save it after flatten_indices()"

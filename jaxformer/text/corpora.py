@@ -135,7 +135,7 @@ def _matches(path: str) -> list[pathlib.Path]:
 def _expanded(pattern: str) -> Iterator[str]:
     """Paths that match a pattern; a folder that several links point to is searched once.
 
-    `glob` itself searches it once per path, of which circular links make exponentially many.
+    `glob` itself searches it once per path, and circular links make exponentially many paths.
     """
     parts = pathlib.PurePath(pattern).parts
     if "**" not in parts:

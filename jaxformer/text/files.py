@@ -128,7 +128,7 @@ class _Hashed(io.RawIOBase):
         self._file, self._digest = file, digest
 
     def readable(self) -> bool:
-        """That it is: io.BufferedReader asks."""
+        """Always true; io.BufferedReader checks it."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -191,7 +191,7 @@ class _Bounded(io.RawIOBase):
         self._read = 0
 
     def readable(self) -> bool:
-        """That it is: io.BufferedReader asks."""
+        """Always true; io.BufferedReader checks it."""
         return True
 
     def readinto(self, buffer: Any) -> int:

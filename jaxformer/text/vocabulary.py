@@ -107,7 +107,7 @@ class Vocabulary:
 
     @property
     def special(self) -> frozenset[int]:
-        """Ids without a text of their own: special tokens and the unknown word."""
+        """Ids that stand for no text: special tokens and the unknown word."""
         return self._special if self.unknown is None else self._special | {self.unknown}
 
     @property

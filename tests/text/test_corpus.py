@@ -476,7 +476,7 @@ def test_folders_that_are_no_dataset_are_told_apart(tmp_path):
     with pytest.raises(DataError, match="selection of another dataset; .* flatten_indices"):
         text.read_documents([str(selected)])
     (selected / "state.json").write_text("[]")
-    with pytest.raises(DataError, match="state.json' is no state of a dataset"):
+    with pytest.raises(DataError, match="state.json' is not valid"):
         text.read_documents([str(selected)])
 
 
