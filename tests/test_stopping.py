@@ -61,8 +61,7 @@ def test_line_of_a_signal_is_written_once(monkeypatch, capfd):
     stopping.say_stopped(signal.SIGTERM, stopping.saved_note(3, "there"))
     signals.say(signal.SIGTERM)
     assert capfd.readouterr().err == (
-        "jaxformer: stopped by SIGTERM at step 3, saved in there; the same command goes on from "
-        "there\n"
+        "jaxformer: stopped by SIGTERM at step 3, saved in there; repeat the command to resume\n"
     )
 
 
@@ -174,7 +173,7 @@ with stopping.finishing() as signals:
 """
     status, _, _, error = run(program, signal.SIGTERM)
     assert status == 143 and error.endswith(
-        "goes on; what came after cannot be saved: the disk is full\n"
+        "goes on; later steps cannot be saved: the disk is full\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""Activations by their names at Hugging Face."""
+"""Activations by their Hugging Face names."""
 
 from collections.abc import Mapping
 
@@ -10,15 +10,15 @@ PLAIN = {
 }  # fmt: skip
 """Activations of a feed-forward layer without a gate."""
 OLDER = {"gelu_new": "gelu_tanh", "swish": "silu"} | PLAIN
-"""PLAIN with the names first that files of Marian and BART have."""
+"""PLAIN, with the names of Marian and BART files first."""
 GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh"}
 """Activations of a feed-forward layer with a gate."""
 
 
 def name_of(activation: str, names: Mapping[str, str] = PLAIN) -> str:
-    """The first name of an activation; where it has none, the first of all names.
+    """The first name of an activation; if it has none, the first of all names.
 
-    What is written is read again and compared, so that an activation without a name is refused.
+    Written configs are read back and compared, so an activation without a name is refused there.
 
     Example:
         >>> name_of("gelu_tanh"), name_of("swiglu", GATED)

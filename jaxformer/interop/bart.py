@@ -27,7 +27,7 @@ def _half(half: str) -> dict[str, Layout]:
     }
 
 
-# Marian may have a table for each side.
+# Marian may have separate tables for source and target.
 _OWN = "source_embedding/embedding"
 _D = "model.decoder.layers.{layer}."
 _TENSORS = {
@@ -62,7 +62,7 @@ def _read(fields: ConfigFields) -> dict[str, Any]:
     fields.skip(
         "dropout", "attention_dropout", "activation_dropout", "classifier_dropout",
         "classif_dropout", "encoder_layerdrop", "decoder_layerdrop",
-        # Norms and positions are those of the model_type, whatever these say.
+        # Norms and positions follow the model_type, whatever these say.
         "normalize_before", "normalize_embedding", "add_final_layer_norm", "add_bias_logits",
         "static_position_embeddings", "extra_pos_embeddings", "is_decoder", "save_step",
     )  # fmt: skip
@@ -71,13 +71,13 @@ def _read(fields: ConfigFields) -> dict[str, Any]:
         num_hidden_layers="encoder_layers",
     )  # fmt: skip
     values = read_plain(fields, _FIELDS)
-    # One number for both halves is all that there is here, and all that published models have.
+    # Both halves must have the same numbers, as in all published models.
     fields.require("decoder_attention_heads", values["num_heads"])
     fields.require("decoder_ffn_dim", values["d_ff"])
     return values | {
         "architecture": "encoder_decoder",
         "activation": fields.choose("activation_function", OLDER, "gelu"),
-        # A constant of 0 in most models; files of the base model have none.
+        # A constant 0 in most models; files of the base model lack it.
         "output_bias": fields.has_tensor("final_logits_bias"),
     }
 
@@ -100,7 +100,7 @@ def _read_marian(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     shared = fields.take("share_encoder_decoder_embeddings", bool, True)
     if shared:
         fields.require("decoder_vocab_size", None, values["vocab_size"])
-    # Tables are shared by tying them: untied, each half has the one that its file has.
+    # Sharing means tying: if untied, each half has the table in the file.
     untied = not values["tied_embeddings"]
     if shared and not (untied and fields.has_tensor("model.encoder.embed_tokens.weight")):
         return values
@@ -130,7 +130,7 @@ def _read_mbart(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
 
 
 def _m2m100_positions(width: int) -> SinusoidalConfig:
-    # Wavelengths span half - 1 steps rather than half, and positions start behind the padding id.
+    # Wavelengths span half - 1 steps instead of half, and positions start after the padding id.
     half = width // 2
     return SinusoidalConfig(layout="half", base=10_000.0 ** (half / (half - 1)), offset=2)
 
@@ -149,7 +149,7 @@ def _write_m2m100(model: ModelConfig) -> dict[str, Any]:
 
 
 def _read_pegasus(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    """Norms before the sublayers; Marian's positions, which are read where a file has them."""
+    """Norms before the sublayers; Marian's positions, read from the file if it has them."""
     fields.require("tie_word_embeddings", True)
     stored = fields.has_tensor("model.encoder.embed_positions.weight")
     return _read(fields) | {"positions": "learned" if stored else SinusoidalConfig(layout="half")}
@@ -166,7 +166,7 @@ def _family(
     )  # fmt: skip
 
 
-# Tables of sinusoidal positions, which are computed.
+# Tables of sinusoidal positions, which are computed instead of read.
 _STATIC = tuple(
     f"model.{half}.embed_positions.{name}"
     for half in ("encoder", "decoder")
@@ -174,12 +174,12 @@ _STATIC = tuple(
 )
 _VERSIONS = ("model.encoder.version", "model.decoder.version")
 BART_FAMILIES = (
-    # Of halves with own tables, a shared one is not used.
+    # A shared table is unused if both halves have their own.
     _family(
         "marian", ("MarianMTModel",), _read_marian, _write_marian,
         (*_STATIC, "model.shared.weight"),
     ),
-    # The base model is all but the output projection, which is the embedding table.
+    # The base model lacks only the output projection, which is the embedding table.
     _family(
         "bart", ("BartForConditionalGeneration", "BartModel"), _read_bart, _write, _VERSIONS
     ),

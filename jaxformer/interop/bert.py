@@ -1,4 +1,4 @@
-"""BERT, RoBERTa and its kin, ELECTRA, DistilBERT: encoders of masked words, classes, vectors."""
+"""BERT, RoBERTa and relatives, ELECTRA, DistilBERT: encoders for masked tokens and classes."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ _S = "encoder/{stack}/"  # paths of the parameters of a layer
 
 
 def _body(prefix: str) -> dict[str, Layout]:
-    """Tensors that BERT and RoBERTa have but for the prefix of their names."""
+    """Tensors of BERT and RoBERTa, which differ only in the prefix."""
     layer = prefix + "encoder.layer.{layer}."
     return {
         prefix + "embeddings.word_embeddings.weight": same("encoder/embedding/embedding"),
@@ -42,7 +42,7 @@ _BERT = _body("bert.") | {
     **dense("classifier", "class"),
 }
 
-# Of a classifier, the pooler is part of the head.
+# In a classifier, the pooler is part of the head.
 _ROBERTA = _body("roberta.") | {
     "roberta.embeddings.position_embeddings.weight": rows_from(2, "encoder/positions/embedding"),
     **dense("roberta.pooler.dense", "pooler/", unless="class_kernel"),
@@ -51,7 +51,7 @@ _ROBERTA = _body("roberta.") | {
     "lm_head.bias": same("encoder/embedding/output_bias"),
     **dense("classifier.dense", "pooler/", where="class_kernel"),
     **dense("classifier.out_proj", "class", where="pooler/kernel"),
-    **dense("classifier", "class", unless="pooler/kernel"),  # of every token
+    **dense("classifier", "class", unless="pooler/kernel"),  # for every token
 }
 
 _ELECTRA = _body("electra.") | {
@@ -85,7 +85,7 @@ _DISTILBERT = {
 
 
 def _head(fields: ConfigFields, kind: ModelKind, pooler: str | None) -> dict[str, Any]:
-    """What a head adds to the body: classes, or biases of masked words' logits."""
+    """Settings of a head: classes, or biases of masked tokens' logits."""
     fields.skip("classifier_dropout")
     if kind == "masked":
         return {"head_bias": True, "output_bias": True}
@@ -100,7 +100,7 @@ def _head(fields: ConfigFields, kind: ModelKind, pooler: str | None) -> dict[str
 
 
 def write_labels(model: ModelConfig) -> dict[str, Any]:
-    """Fields that name the classes of a classifier; of other models, none."""
+    """Fields that name the classes of a classifier; empty for other models."""
     if model.num_classes is None:
         return {}
     names = [f"LABEL_{index}" for index in range(model.num_classes)]
@@ -139,7 +139,7 @@ def _read_bert(
 
 
 def _require_gelu(fields: ConfigFields, name: str, kind: ModelKind) -> None:
-    """The head of masked words has the activation of the layers, which here must be GELU."""
+    """The head for masked tokens uses the activation of the layers, which must be GELU here."""
     if kind == "masked":
         fields.require(name, "gelu")
 
@@ -150,13 +150,13 @@ def _read_plain_bert(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
 
 
 def _read_roberta(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    fields.require("pad_token_id", 1)  # positions start behind it
+    fields.require("pad_token_id", 1)  # positions start after it
     values = _read_bert(fields, kind)
     return values | {"max_len": values["max_len"] - 2}
 
 
 def _read_electra(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    """BERT without a pooler, but for classes; its embeddings must be as wide as the layers."""
+    """BERT with a pooler only in classifiers; embeddings must be as wide as the layers."""
     fields.skip("summary_last_dropout")
     width = fields.take("embedding_size", int)
     values = _read_bert(fields, kind, "gelu" if kind == "classifier" else None)
@@ -201,7 +201,7 @@ def _read_distilbert(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     _require_gelu(fields, "activation", kind)
     fields.skip(
         "dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout",
-        # How the table of positions was initialized, which is in the file.
+        # Only says how the position table was initialized; the file has the table.
         "sinusoidal_pos_embds", "tie_weights_", "output_past",
     )  # fmt: skip
     fields.require("tie_word_embeddings", True)
@@ -235,7 +235,7 @@ def encoder_classes(name: str) -> dict[str, ModelKind]:
 
 
 def _roberta_family(model_type: str, name: str) -> Family:
-    """RoBERTa, or a family that differs from it in nothing but its names and its tokenizer."""
+    """RoBERTa, or a family that differs from it only in names and tokenizer."""
     return Family(
         model_type=model_type, classes=encoder_classes(name), read=_read_roberta,
         write=_write_roberta, tensors=_ROBERTA, prefix="roberta.",
@@ -255,7 +255,7 @@ BERT_FAMILIES = (
     Family(
         model_type="bert", classes=encoder_classes("Bert") | {"BertForPreTraining": "masked"},
         read=_read_plain_bert, write=_write_bert, tensors=_BERT, prefix="bert.",
-        # Pooler and next-sentence head of a file that was trained on both tasks.
+        # Pooler and next-sentence head of models trained on both tasks.
         ignored=(
             "bert.embeddings.position_ids", "bert.pooler.dense.weight", "bert.pooler.dense.bias",
             "cls.seq_relationship.weight", "cls.seq_relationship.bias",
@@ -271,7 +271,7 @@ BERT_FAMILIES = (
     _roberta_family("camembert", "Camembert"),
     Family(
         model_type="electra",
-        # Of the discriminator, all but its head is read.
+        # The discriminator is read without its head.
         classes=encoder_classes("Electra") | {"ElectraForPreTraining": "pooled"},
         read=_read_electra, write=_write_electra, tensors=_ELECTRA, prefix="electra.",
         ignored=(

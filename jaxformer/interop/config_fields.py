@@ -11,22 +11,22 @@ from jaxformer.errors import ConfigError
 __all__ = ["PROBLEM_TYPES", "ConfigFields", "ProblemType"]
 
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
-"""How the logits of a classifier are read: by a softmax, each by a sigmoid, or as they are."""
+"""How to interpret the logits of a classifier: softmax, sigmoid each, or unchanged."""
 PROBLEM_TYPES: tuple[ProblemType, ...] = get_args(ProblemType)
 
 # Fields of every config that do not change what a model computes when it is used.
 _INERT = frozenset({
-    # What wrote the file, and how transformers returns things.
+    # Origin of the file, and how transformers returns results.
     "_name_or_path", "_commit_hash", "transformers_version", "model_type", "architectures",
     "auto_map", "tokenizer_class", "use_cache", "output_attentions", "output_hidden_states",
     "return_dict", "torchscript", "torch_dtype", "dtype", "gradient_checkpointing",
     "_attn_implementation", "_attn_implementation_autoset", "attn_implementation",
     "chunk_size_feed_forward", "is_encoder_decoder", "language", "license", "tags",
-    # Of training and of its losses.
+    # Training and its losses.
     "initializer_range", "init_std", "problem_type", "finetuning_task", "task_specific_params",
     "use_bfloat16", "_num_labels", "num_labels", "summary_activation", "summary_first_dropout",
     "summary_proj_to_labels", "summary_type", "summary_use_proj",
-    # Of generation, which has a file and arguments of its own.
+    # Generation, which has its own file and arguments.
     "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "cls_token_id",
     "mask_token_id", "unk_token_id", "prefix", "max_length", "min_length", "do_sample",
     "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty", "temperature", "top_k",
@@ -38,7 +38,7 @@ _INERT = frozenset({
     "tf_legacy_loss", "id2label", "label2id",
 })  # fmt: skip
 
-# Fields that transformers knows of every config, with the only value that is supported.
+# Fields of every config in transformers, with the only supported value.
 _FIXED: dict[str, Any] = {
     "pruned_heads": {}, "add_cross_attention": False, "cross_attention_hidden_size": None,
     "tie_encoder_decoder": False, "quantization_config": None, "per_layer_config": None,
@@ -46,22 +46,22 @@ _FIXED: dict[str, Any] = {
 }  # fmt: skip
 
 
-# Newest transformers whose code was compared with the families: major and minor version.
+# Newest version (major, minor) of transformers whose code was compared with the families.
 _COMPARED = (5, 23)
 
 
 class ConfigFields:
     """Fields of a `config.json`.
 
-    A family takes, requires or skips every field that its code in transformers reads, which a
-    parity test holds it to. No other field can change what the model computes, so `finish` names
-    the others in a warning. Only a file that a newer transformers wrote may have fields that its
-    code reads and that are not known here: those are refused.
+    A family takes, requires or skips every field that its code in transformers reads; a parity test
+    checks this. Other fields cannot change what the model computes, so `finish` only names them in
+    a warning. But if a newer transformers wrote the file, its code may read them; then they are
+    refused.
 
     Args:
         values: content of the file.
         where: path of the file, for messages.
-        ignore: names of fields that the user knows not to matter.
+        ignore: names of fields that the user knows to be irrelevant.
         tensors: names of the tensors of the checkpoint.
 
     Example:
@@ -89,7 +89,7 @@ class ConfigFields:
         return name in self._values
 
     def inner(self, values: Mapping[str, Any], name: str) -> "ConfigFields":
-        """Fields of a table that is the value of a field, with the same to ignore."""
+        """Fields of a nested table, with the same fields to ignore."""
         version = {"transformers_version": self._version}
         return ConfigFields({**version, **values}, f"{name} of {self._where}", self._ignore)
 
@@ -98,15 +98,15 @@ class ConfigFields:
         return name in self._tensors
 
     def num_classes(self) -> int:
-        """Number of classes: that of their names, 2 where there are none."""
+        """Number of classes: that of their names, or 2 if there are no names."""
         names = self.take("id2label", dict, {})
         count: int = self.take("num_labels", int, len(names) or 2)
-        # Of a probability of one class nothing could be told.
+        # The softmax of a single class would always be 1.
         self.require("problem_type", None, *PROBLEM_TYPES[count == 1 :])
         return count
 
     def fill(self, **values: Any) -> None:
-        """Sets what the family takes for fields that are missing or null; the first call wins.
+        """Sets the family's defaults of missing or null fields; the first call wins.
 
         Example:
             >>> fields = ConfigFields({"n_embd": 8, "n_inner": None}, "config.json")
@@ -121,10 +121,10 @@ class ConfigFields:
         """Value of a field.
 
         Args:
-            name: of the field.
-            kind: type that it must have; an int is a float, too, and null is always the default.
-            default: what transformers takes where the field is missing or null, and was not
-                filled; it must be there if not given.
+            name: name of the field.
+            kind: type of the value; int counts as float, and null always means the default.
+            default: transformers' default for a field that is missing or null and was not filled;
+                without it, the field is required.
 
         Raises:
             ConfigError: the field is missing, or has another type.
@@ -147,21 +147,21 @@ class ConfigFields:
         return value
 
     def optional(self, name: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
-        """Value of a field where null means none, and not the value of a missing field."""
+        """Value of a field for which null means None, not the default."""
         if name in self._values and self._values[name] is None:
             self._left.discard(name)
             return None
         return self.take(name, kind, default)
 
     def require(self, name: str, *allowed: Any) -> None:
-        """Refuses a field whose value changes the computation in a way that there is no option for.
+        """Refuses a field whose value changes the computation in an unsupported way.
 
         Args:
-            name: of the field.
-            *allowed: values that are supported; the first is that of a missing field.
+            name: name of the field.
+            *allowed: supported values; the first is the default.
 
         Raises:
-            ConfigError: it has another value.
+            ConfigError: the field has another value.
         """
         self._left.discard(name)
         value = self._values.get(name, allowed[0])
@@ -172,15 +172,15 @@ class ConfigFields:
             )
 
     def choose(self, name: str, choices: Mapping[Any, Any], default: Any = ...) -> Any:
-        """What a field's value stands for here.
+        """Translates a field's value.
 
         Args:
-            name: of the field.
-            choices: meanings by value.
-            default: value that a missing field has.
+            name: name of the field.
+            choices: results by value.
+            default: value of a missing field.
 
         Raises:
-            ConfigError: the value is not among them.
+            ConfigError: the value is not among the choices.
         """
         value = self.take(name, (str, bool, int, float), default)
         if value not in choices:
@@ -188,11 +188,11 @@ class ConfigFields:
         return choices[value]
 
     def skip(self, *names: str) -> None:
-        """Names fields of a family that do not change what the model computes."""
+        """Marks fields that do not change what the model computes."""
         self._left.difference_update(names)
 
     def override(self, **values: Any) -> None:
-        """Sets values that hold whatever the file says.
+        """Sets values that override those of the file.
 
         Example:
             >>> fields = ConfigFields({"rope_theta": 5.0}, "config.json")
@@ -204,7 +204,7 @@ class ConfigFields:
         self._left -= values.keys()
 
     def alias(self, **names: str) -> None:
-        """Reads fields by other names that transformers has for them, which win over their own.
+        """Reads fields under other names that transformers accepts; these take precedence.
 
         Args:
             **names: names of fields, by their other names.
@@ -221,10 +221,10 @@ class ConfigFields:
             self._left.discard(other)
 
     def finish(self) -> None:
-        """Warns of the fields that were neither taken nor named.
+        """Warns of fields that were neither taken nor marked.
 
         Raises:
-            ConfigError: there are some in a file of a newer transformers, whose code may read them.
+            ConfigError: the file is of a newer transformers, whose code may read these fields.
         """
         if not self._left:
             return

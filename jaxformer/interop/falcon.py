@@ -1,4 +1,4 @@
-"""Falcon: decoders with parallel sublayers and few key/value heads, or without either."""
+"""Falcon: decoders, most with parallel sublayers and few key/value heads."""
 
 import dataclasses
 from typing import Any
@@ -17,7 +17,7 @@ _H = "transformer.h.{layer}."
 
 
 def _norm_of(name: str, path: str, *residuals: str) -> dict[str, tuple[Layout, ...]]:
-    """A norm whose name is that of models with these values of `residual`."""
+    """A norm that has this name in models with these values of `residual`."""
     return {
         full: tuple(dataclasses.replace(layout, residual=residual) for residual in residuals)
         for full, layout in norm(_H + name, f"{{stack}}/{path}_norm").items()
@@ -54,11 +54,11 @@ _FIELDS: PlainFields = {
 
 
 def _read_falcon(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    # transformers rounds these biases to bfloat16, by which keys close to each other get the same;
-    # with its eager attention it adds them twice.
+    # transformers rounds ALiBi biases to bfloat16, so nearby keys get the same bias; with eager
+    # attention, it adds them twice.
     fields.require("alibi", False)
     fields.require("apply_residual_connection_post_layernorm", False)
-    # What ffn_hidden_size was made with.
+    # ff_factor was used to compute ffn_hidden_size.
     fields.skip("hidden_dropout", "attention_dropout", "ff_factor")
     fields.fill(ffn_hidden_size=4 * fields.take("hidden_size", int))
     values = read_plain(fields, _FIELDS)
@@ -74,7 +74,7 @@ def _read_falcon(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
 
 
 def _read_variant(fields: ConfigFields, num_heads: int) -> dict[str, Any]:
-    """Key/value heads and the residual sums: of Falcon 40B and its kin, or of the older models."""
+    """Key/value heads and residual sums, of models like Falcon 40B or of older ones."""
     if fields.take("new_decoder_architecture", bool, False):
         fields.skip("multi_query")
         fields.require("parallel_attn", True)

@@ -1,4 +1,4 @@
-"""The families of models that can be loaded and saved."""
+"""The model families that can be loaded and saved."""
 
 import dataclasses
 import re
@@ -37,13 +37,13 @@ from jaxformer.models import (
 
 __all__ = ["FAMILIES", "family_of", "model_class"]
 
-# Names of classes that do not begin as those of the language models do.
+# Class names that do not begin like those of the language models.
 _RENAMED = {"Gemma3": "Gemma3Text"}
-_UNCLASSIFIED = ("granite",)  # which transformers has no classifier of
+_UNCLASSIFIED = ("granite",)  # transformers has no classifier for these
 
 
 def _with_classifier(family: Family) -> Family:
-    """A family of decoders with its classifiers, which score the last token; others as they are."""
+    """Adds classifiers, which score the last token, to a family of decoders."""
     if "decoder" not in family.classes.values() or family.model_type in _UNCLASSIFIED:
         return family
     name = re.sub("(ForCausalLM|LMHeadModel)$", "", next(iter(family.classes)))

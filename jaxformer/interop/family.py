@@ -1,4 +1,4 @@
-"""A family of models of Hugging Face: its fields, and a table of its tensors."""
+"""A Hugging Face model family: its config fields and its table of tensors."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -14,29 +14,28 @@ ModelKind = Literal[
     "decoder", "encoder_decoder", "masked", "classifier", "decoder_classifier", "token_classifier",
     "pooled",
 ]  # fmt: skip
-"""What is computed: logits of tokens, of masked tokens, of classes of rows or of every token, or
-one vector for each row."""
+"""Output of a model: logits of next tokens, of masked tokens, or of classes (per row or per
+token); or one vector per row."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """How one `model_type` is read and written.
+    """How to read and write one `model_type`.
 
     Args:
         model_type: its name in `config.json`.
-        classes: what each class name of `architectures` computes.
-        read: makes the arguments of a `ModelConfig` of the fields.
-        write: makes the fields of a `ModelConfig`, but for those that all families share.
+        classes: kind of model by class name in `architectures`.
+        read: converts the fields to the arguments of a `ModelConfig`.
+        write: converts a `ModelConfig` to the fields, except those that all families share.
         tensors: layout by name of the tensor. `{layer}` in a name counts the layers of a stack, and
-            `{expert}` the experts of a layer. A tensor whose parameters a model does not have, such
-            as biases, is not in its file. Of several layouts the one applies whose parameters the
-            model has.
-        prefix: of the names of all but the heads; files of a base model may be without.
-        ignored: names of tensors that files may have and that are not used, such as constants that
-            older versions saved.
-        copies: names of tensors that files may have, by the tensors that they must be equal to:
-            tables that are tied.
-        auto_class: class of transformers that loads such a model.
+            `{expert}` the experts of a layer. If a model lacks the parameters of a tensor, such as
+            biases, its file lacks the tensor. Of several layouts, the one whose parameters the
+            model has applies.
+        prefix: prefix of all names except those of the heads; files of a base model may lack it.
+        ignored: names of unused tensors that files may have, such as constants saved by older
+            versions.
+        copies: names of tied tensors that files may have, with the tensor that each must equal.
+        auto_class: class of transformers that loads the model.
     """
 
     model_type: str

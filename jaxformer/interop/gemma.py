@@ -1,4 +1,4 @@
-"""Gemma: scaled embeddings, norms with scales less 1; of 2 and 3, windows in most layers."""
+"""Gemma 1 to 3: scaled embeddings, norms that store scale - 1; windows in 2 and 3."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ _TENSORS = ENDS | ATTENTION | FEED_FORWARD | {
 }  # fmt: skip
 
 
-# "gelu", which the first files say, means the approximation, too.
+# "gelu" in the first files also means the tanh approximation.
 _GEMMA1_ACTS = GATED | {"gelu": "geglu_tanh"}
 
 
@@ -82,7 +82,7 @@ def _write_gemma(model: ModelConfig) -> dict[str, Any]:
 
 
 def _read_gemma2(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    """Every second layer has a window, the first included."""
+    """Every second layer has a window, beginning with the first."""
     values = _read_gemma(fields) | {
         "attention_softcap": fields.optional("attn_logit_softcapping", float, 50.0),
         "logit_softcap": fields.optional("final_logit_softcapping", float, 30.0),
@@ -102,10 +102,10 @@ def _write_gemma2(model: ModelConfig) -> dict[str, Any]:
 
 
 def _read_gemma3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    """Five layers of six have a window, and rotary positions of their own."""
+    """Five of six layers have a window and their own rotary positions."""
     fields.fill(max_position_embeddings=131_072)
     every = fields.take("sliding_window_pattern", int, 6)
-    fields.skip("_sliding_window_pattern")  # of files that also have layer_types
+    fields.skip("_sliding_window_pattern")  # in files that also have layer_types
     given = fields.take("rope_parameters", dict, {})
     scaling = fields.take("rope_scaling", dict, {})
     far = {"rope_theta": fields.take("rope_theta", float, 1e6)} | scaling | given.get(FULL, {})
@@ -115,12 +115,12 @@ def _read_gemma3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
         "qk_norm": True,
         "logit_softcap": fields.optional("final_logit_softcapping", float),
     }
-    # transformers reads the cap of Gemma 2, and passes it to no layer.
+    # transformers reads the cap of Gemma 2, but passes it to no layer.
     fields.skip("cache_implementation", "attn_logit_softcapping")
     size = window_size(fields.optional("sliding_window", int, 4096))
     depth = values["num_layers"]
     types = read_layer_types(fields, [(layer + 1) % every != 0 for layer in range(depth)])
-    # In older files rope_scaling is of the layers without a window only.
+    # In older files, rope_scaling applies only to layers without a window.
     wide, local = (
         rotary_config(fields, each, values["head_dim"], values["max_len"]) for each in (far, near)
     )

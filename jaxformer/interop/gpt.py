@@ -54,7 +54,7 @@ def _read_gpt2(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
         num_attention_heads="n_head", num_hidden_layers="n_layer",
     )  # fmt: skip
     fields.require("scale_attn_by_inverse_layer_idx", False)
-    # Where products are computed in float32, which here is always the case.
+    # reorder_and_upcast_attn computes products in float32, which is always the case here.
     fields.skip("reorder_and_upcast_attn", "embd_pdrop", "resid_pdrop", "attn_pdrop", "n_ctx")
     fields.fill(n_inner=4 * fields.take("n_embd", int))
     return read_plain(fields, _GPT2_FIELDS) | {
@@ -99,9 +99,9 @@ _OPT_FIELDS: PlainFields = {
 def _read_opt(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     width = fields.take("hidden_size", int)
     table = fields.take("word_embed_proj_dim", int, width)
-    if kind == "decoder_classifier":  # whose head reads vectors of that width
+    if kind == "decoder_classifier":  # its head reads vectors of that width
         fields.require("word_embed_proj_dim", width)
-    if table != width:  # as in the 350M model; there is no such output with a table of its own
+    if table != width:  # as in the 350M model; an untied output is not supported then
         fields.require("tie_word_embeddings", True)
     fields.require("layer_norm_elementwise_affine", True)
     fields.require("_remove_final_layer_norm", False)

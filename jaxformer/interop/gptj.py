@@ -44,7 +44,7 @@ def _read_gptj(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
         hidden_size="n_embd", max_position_embeddings="n_positions",
         num_attention_heads="n_head", num_hidden_layers="n_layer",
     )  # fmt: skip
-    # The first two are in the file of the 6B model, and no code reads them.
+    # The file of the 6B model has the first two, but no code reads them.
     fields.skip("rotary", "scale_attn_weights", "embd_pdrop", "resid_pdrop", "attn_pdrop")
     fields.fill(n_inner=4 * fields.take("n_embd", int))
     return read_plain(fields, _GPTJ_FIELDS) | _SHARED | {

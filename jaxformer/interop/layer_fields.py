@@ -1,7 +1,7 @@
-"""Fields that several families share: rotary positions, and what differs from layer to layer.
+"""Fields shared by several families: rotary positions, and settings that differ by layer.
 
-Rotary positions pair feature i with i + H/2. A `sliding_window` of W counts the token itself, which
-a `local_window_size` does not.
+Rotary positions pair feature i with i + H/2. A `sliding_window` counts the token itself; a
+`local_window_size` does not.
 """
 
 import dataclasses
@@ -49,11 +49,11 @@ def read_rotary(
     """Rotary positions of a config: `rope_parameters`, or the older rope_theta and rope_scaling.
 
     Args:
-        fields: of the config.
-        head_dim: width of a head, of which `partial_rotary_factor` is a share.
-        max_len: `max_position_embeddings`, where scaling starts if it does not say so, and ends.
-        share: `partial_rotary_factor` of a config that does not say it; of a family without it,
-            which rotates whole heads, not given.
+        fields: fields of the config.
+        head_dim: width of a head; `partial_rotary_factor` is a share of it.
+        max_len: `max_position_embeddings`: where scaling ends, and by default starts.
+        share: default of `partial_rotary_factor`; None for families without it, which rotate whole
+            heads.
     """
     newer, older = (fields.take(name, dict, {}) for name in ("rope_parameters", "rope_scaling"))
     values = {
@@ -61,7 +61,7 @@ def read_rotary(
         "partial_rotary_factor": fields.take("partial_rotary_factor", float, share or 1.0),
         **(older or newer),
     }
-    # A field of the whole config goes first, as that of Phi-3.
+    # A field of the whole config takes precedence, as in Phi-3.
     original = fields.take("original_max_position_embeddings", int, None)
     if original is not None and _kind(values) in ("llama3", "yarn", "longrope"):
         values["original_max_position_embeddings"] = original
@@ -76,10 +76,10 @@ def rotary_config(
     """Rotary positions of one `rope_parameters`.
 
     Args:
-        fields: of the config.
-        values: its content.
+        fields: fields of the config.
+        values: content of `rope_parameters`.
         head_dim: width of a head.
-        max_len: `max_position_embeddings`, where scaling starts if it does not say so, and ends.
+        max_len: `max_position_embeddings`: where scaling ends, and by default starts.
     """
     inner = fields.inner(values, "rope_parameters")
     inner.skip("type", "rope_type")
@@ -109,7 +109,7 @@ def _scaling(kind: str, fields: ConfigFields, max_len: int) -> RotaryScalingConf
     original = fields.take("original_max_position_embeddings", int, max_len)
     if kind == "longrope":
         return LongropeScalingConfig(
-            # transformers takes less than 1 for 1.
+            # transformers treats values below 1 as 1.
             factor=max(float(fields.take("factor", float, max_len / original)), 1.0),
             original_max_len=original,
             short_factor=tuple(fields.take("short_factor", list)),
@@ -127,7 +127,7 @@ def _scaling(kind: str, fields: ConfigFields, max_len: int) -> RotaryScalingConf
     share = fields.take("attention_factor", float, None)
     scales = [fields.take(name, float, None) for name in ("mscale", "mscale_all_dim")]
     if share is not None or not all(scales):
-        scales = [None, None]  # both or neither count, and the attention factor wins
+        scales = [None, None]  # both or neither apply, and the attention factor wins
     return YarnScalingConfig(
         factor=factor,
         original_max_len=original,
@@ -142,23 +142,23 @@ def _scaling(kind: str, fields: ConfigFields, max_len: int) -> RotaryScalingConf
 
 
 def write_rotary(model: ModelConfig) -> dict[str, Any]:
-    """`rope_parameters` of a model, all of whose rotated layers are rotated alike."""
+    """`rope_parameters` of a model whose rotary layers are all the same."""
     rotated = [each for each in positions_of_layers(model) if each.kind != "none"]
     return rotary_values(rotated[0] if rotated else RotaryConfig(), model.key_dim)
 
 
 def write_rotary_by_type(model: ModelConfig) -> dict[str, Any]:
-    """`rope_parameters` of a model whose layers with a window are rotated in their own way."""
+    """`rope_parameters` of a model with different rotary positions in layers with a window."""
     by_type = {
         FULL if window is None else SLIDING: rotary_values(scheme, model.key_dim)
         for window, scheme in zip(layer_windows(model), positions_of_layers(model), strict=True)
     }
-    default = next(iter(by_type.values()))  # of a type that no layer has
+    default = next(iter(by_type.values()))  # for a type that no layer has
     return {FULL: default, SLIDING: default} | by_type
 
 
 def rotary_values(positions: PositionsConfig, head_dim: int) -> dict[str, Any]:
-    """`rope_parameters` of rotary positions; of positions of another kind, the default ones."""
+    """`rope_parameters` of rotary positions; the default ones for other positions."""
     positions = positions if isinstance(positions, RotaryConfig) else RotaryConfig()
     values: dict[str, Any] = {"rope_theta": positions.base, "rope_type": "default"}
     if positions.rotary_dim is not None:
@@ -178,10 +178,10 @@ def rotary_values(positions: PositionsConfig, head_dim: int) -> dict[str, Any]:
 
 
 def layer_keys(positions: PositionsConfig, layers: Sequence[LayerConfig]) -> dict[str, Any]:
-    """Keys of a `ModelConfig` whose layers are these: the shortest first layers and pattern.
+    """Keys of a `ModelConfig` with these layers: the shortest first layers and pattern.
 
     Args:
-        positions: of the layers that have none of their own.
+        positions: positions of the layers without their own.
         layers: every layer of the model.
 
     Returns:
@@ -199,7 +199,7 @@ def layer_keys(positions: PositionsConfig, layers: Sequence[LayerConfig]) -> dic
             "positions": positions if own is None else own,
             "local_window_size": layers[0].local_window_size,
         }
-    # What only first layers can have makes a layer one of them.
+    # Layers with a setting that only first layers can have must be first layers.
     least = sum(layer.attention_norm is not None for layer in layers)
     for size in range(2, len(layers)):
         for first in range(least, size):
@@ -228,12 +228,12 @@ def window_size(window: int | None) -> int | None:
 
 
 def one_window(fields: ConfigFields, default: int | None = None) -> int | None:
-    """Window of a family that has the same in all layers, or none."""
+    """Window of a family with the same window, or none, in all layers."""
     return window_size(fields.optional("sliding_window", int, default))
 
 
 def write_window(model: ModelConfig) -> dict[str, Any]:
-    """`sliding_window` of a family that has the same in all layers, or none."""
+    """`sliding_window` of a family with the same window, or none, in all layers."""
     size = model.local_window_size
     return {"sliding_window": None if size is None else size + 1}
 
@@ -242,8 +242,8 @@ def read_layer_types(fields: ConfigFields, default: Sequence[bool]) -> list[bool
     """Whether each layer has a window, by `layer_types`.
 
     Args:
-        fields: of the config.
-        default: of a config that does not say it; one for each layer.
+        fields: fields of the config.
+        default: default for each layer.
     """
     types = fields.take("layer_types", list, [SLIDING if near else FULL for near in default])
     if len(types) != len(default) or not set(types) <= {FULL, SLIDING}:
@@ -269,12 +269,12 @@ def positions_of_layers(model: ModelConfig) -> list[PositionsConfig]:
 
 
 def write_layer_types(model: ModelConfig, unused: int | None = None) -> dict[str, Any]:
-    """`sliding_window` and `layer_types`; of windows of unequal size, the first.
+    """`sliding_window` (the first, if sizes differ) and `layer_types`.
 
     Args:
-        model: the model.
-        unused: `sliding_window` where no layer has one, of a family for which transformers makes
-            both masks whatever the layers are.
+        model: the model's config.
+        unused: `sliding_window` if no layer has one, for a family for which transformers always
+            makes both masks.
     """
     windows = layer_windows(model)
     return {

@@ -1,7 +1,7 @@
-"""How a tensor of a checkpoint holds parameters of a model.
+"""Layouts: how a tensor of a checkpoint stores parameters of a model.
 
-Parameters lie side by side on their last axis, which is that of outputs: kernels are `[in, out]`
-here. Torch's `nn.Linear` stores `[out, in]`.
+Several parameters are concatenated along their last axis, the outputs. Kernels are `[in, out]`
+here; torch's `nn.Linear` stores `[out, in]`.
 """
 
 import dataclasses
@@ -23,16 +23,16 @@ class Layout:
     """Layout of one tensor.
 
     Args:
-        leaves: paths of the parameters that it holds, in order. `{stack}` in a path is the group of
-            stacked layers that a layer belongs to, `{layer}` its number.
+        leaves: paths of its parameters, in order. `{stack}` in a path is the group of stacked
+            layers that a layer belongs to, `{layer}` its number.
         transposed: whether it is `[out, in]`.
-        by_group: whether parameters alternate by groups of heads, rather than lie one after the
-            other: the queries of a key/value head, its key, its value, then those of the next.
-        skipped_rows: rows at its start that no parameter has; they are written as zeros.
-        leading: whether it has an axis of size 1 in front.
-        where: path of another parameter, without which a model does not have this tensor.
-        unless: path of another parameter, with which a model does not have it.
-        residual: the only value of `ModelConfig.residual` with which a model has it.
+        by_group: whether parameters are interleaved by groups of heads, not concatenated: the
+            queries of a key/value head, its key, its value, then those of the next.
+        skipped_rows: number of unused rows at its start; they are written as zeros.
+        leading: whether it has a leading axis of size 1.
+        where: path of another parameter. Only models with it have this tensor.
+        unless: path of another parameter. Only models without it have this tensor.
+        residual: if given, only models with this `ModelConfig.residual` have this tensor.
     """
 
     leaves: tuple[str, ...]
@@ -45,7 +45,7 @@ class Layout:
     residual: str | None = None
 
     def shape(self, shapes: Sequence[Shape]) -> Shape:
-        """Shape of the tensor of parameters of these shapes."""
+        """Shape of the tensor for parameters of these shapes."""
         *others, _ = shapes[0]
         joined = (*others, sum(shape[-1] for shape in shapes))
         if self.transposed:
@@ -56,7 +56,7 @@ class Layout:
     def parts(
         self, tensor: np.ndarray, shapes: Sequence[Shape], num_groups: int
     ) -> list[np.ndarray]:
-        """Views of a tensor as parameters of these shapes."""
+        """Splits a tensor into parameters of these shapes (views if possible)."""
         tensor = tensor[0] if self.leading else tensor
         tensor = tensor[self.skipped_rows :]
         tensor = tensor.T if self.transposed else tensor
@@ -82,24 +82,24 @@ class Layout:
 
 
 def same(*leaves: str, where: str | None = None, unless: str | None = None) -> Layout:
-    """A vector, a table, or a kernel `[in, out]`, as of GPT-2's `Conv1D`."""
+    """A vector, a table, or a kernel `[in, out]`, as in GPT-2's `Conv1D`."""
     return Layout(leaves, where=where, unless=unless)
 
 
 def linear(*leaves: str, where: str | None = None, unless: str | None = None) -> Layout:
-    """A kernel `[out, in]`, as of torch's `nn.Linear`."""
+    """A kernel `[out, in]`, as in torch's `nn.Linear`."""
     return Layout(leaves, transposed=True, where=where, unless=unless)
 
 
 def dense(
     name: str, *paths: str, where: str | None = None, unless: str | None = None
 ) -> dict[str, Layout]:
-    """Kernel and bias of torch's `nn.Linear`, which holds one projection or several.
+    """Kernel and bias of torch's `nn.Linear` with one or several projections.
 
     Args:
-        name: of the module in the checkpoint.
-        *paths: of the projections, to which `_kernel` and `_bias` are added; only `kernel` and
-            `bias` to a path that is empty or ends with a slash.
+        name: name of the module in the checkpoint.
+        *paths: paths of the projections. `_kernel` and `_bias` are appended; only `kernel` and
+            `bias` if a path is empty or ends with a slash.
         where: as in `Layout`.
         unless: as in `Layout`.
 
@@ -118,12 +118,12 @@ def conv1d(name: str, *paths: str) -> dict[str, Layout]:
 
 
 def dense_by_group(name: str, *paths: str) -> dict[str, Layout]:
-    """`dense` of projections whose outputs alternate by groups, as of GPT-NeoX and Falcon."""
+    """`dense` for projections interleaved by groups, as in GPT-NeoX and Falcon."""
     return _projection(name, paths, Layout((), transposed=True, by_group=True))
 
 
 def projections(name: str, path: str, output: str) -> dict[str, Layout]:
-    """`dense` of q_proj, k_proj and v_proj of an attention, and of its output, called `output`."""
+    """`dense` for q_proj, k_proj and v_proj of an attention, and for its output named `output`."""
     parts = {"q_proj": "query", "k_proj": "key", "v_proj": "value", output: "output"}
     return {
         tensor: layout
@@ -149,13 +149,13 @@ def norm(name: str, path: str) -> dict[str, Layout]:
 
 
 def rows_from(start: int, leaf: str) -> Layout:
-    """A table of positions whose first rows are never used.
+    """A position table whose first rows are never used.
 
-    The first token of OPT, BART and RoBERTa has position 2, behind the padding id.
+    The first token of OPT, BART and RoBERTa has position 2, after the padding id.
     """
     return Layout((leaf,), skipped_rows=start)
 
 
 def row(leaf: str) -> Layout:
-    """A vector with an axis of size 1 in front, as `final_logits_bias`."""
+    """A vector with a leading axis of size 1, such as `final_logits_bias`."""
     return Layout((leaf,), leading=True)

@@ -1,4 +1,4 @@
-"""Llama, Mistral and Arcee, and what their kin share."""
+"""Llama, Mistral and Arcee, and code shared with related families."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -79,23 +79,22 @@ def read_llama(
     fields: ConfigFields, *, acts: Mapping[str, str] = GATED, act_field: str = "hidden_act",
     has_biases: bool = True, has_rotary: bool = True, share: float | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Arguments of a `ModelConfig` from the fields of Llama, which its kin have, too.
+    """Arguments of a `ModelConfig` from the fields that Llama and related families share.
 
     Args:
-        fields: of the config; filled with what the family takes for missing ones, where that is
-            not what Llama takes.
-        acts: what the activations are called here.
+        fields: fields of the config, filled with the family's defaults that differ from Llama's.
+        acts: jaxformer's names of the activations.
         act_field: name of the activation's field.
         has_biases: whether the family has `attention_bias`; and `mlp_bias`, if the file has it.
-        has_rotary: whether all layers are rotated alike; if not, positions are the caller's.
-        share: `partial_rotary_factor` of a config that does not say it, of a family that has it.
+        has_rotary: whether all layers have the same rotary positions; if not, the caller sets them.
+        share: default of `partial_rotary_factor`, for a family that has it.
     """
     fields.skip("attention_dropout")
     width, heads = fields.take("hidden_size", int), fields.take("num_attention_heads", int)
     fields.fill(head_dim=width // heads, num_key_value_heads=heads)
     values = read_plain(fields, _FIELDS)
     if fields.optional("num_key_value_heads", int, heads) is None:
-        values["num_kv_heads"] = heads  # null, whatever the family takes where it is missing
+        values["num_kv_heads"] = heads  # null means heads, whatever the family's default
     if has_rotary:
         values["positions"] = read_rotary(fields, values["head_dim"], values["max_len"], share)
     attention = has_biases and fields.take("attention_bias", bool, False)
@@ -114,7 +113,7 @@ def write_llama(
     model: ModelConfig, *without: str, acts: Mapping[str, str] = GATED,
     act_field: str = "hidden_act",
 ) -> dict[str, Any]:  # fmt: skip
-    """Fields of a `ModelConfig`, but for those that a family does not have."""
+    """Fields of a `ModelConfig`, except those that a family does not have."""
     values = write_plain(model, _FIELDS) | {
         "rope_parameters": write_rotary(model),
         act_field: name_of(model.activation, acts),
@@ -125,7 +124,7 @@ def write_llama(
 
 
 def _read_llama(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    # How a product was split over devices in training; the product is the same.
+    # pretraining_tp only says how a product was split over devices in training.
     fields.skip("pretraining_tp")
     return read_llama(fields)
 
@@ -152,7 +151,7 @@ def _write_mistral(model: ModelConfig) -> dict[str, Any]:
 LLAMA_FAMILIES = (
     dataclasses.replace(
         decoder_family("llama", "Llama", _read_llama, write_llama, LLAMA_TENSORS),
-        classes={"LlamaForCausalLM": "decoder", "LLaMAForCausalLM": "decoder"},  # its oldest name
+        classes={"LlamaForCausalLM": "decoder", "LLaMAForCausalLM": "decoder"},  # oldest name
     ),
     decoder_family("mistral", "Mistral", _read_mistral, _write_mistral, LLAMA_TENSORS),
     decoder_family("arcee", "Arcee", _read_arcee, _write_arcee, LLAMA_TENSORS),

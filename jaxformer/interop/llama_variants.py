@@ -1,4 +1,4 @@
-"""Granite, Phi-3, OLMo 1 to 3, and StarCoder 2: Llama with factors, or other tensors or norms."""
+"""Granite, Phi-3, OLMo 1 to 3, StarCoder 2: Llama with factors, other tensors or other norms."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ from jaxformer.interop.plain_fields import PlainFields, read_plain, whole, write
 
 __all__ = ["VARIANT_FAMILIES"]
 
-# Queries, keys and values are one product, and so are gate and up.
+# Queries, keys and values share one tensor, and so do gate and up.
 _PHI3 = ENDS | PRE_NORMS | {
     LAYER + "self_attn.qkv_proj.weight": linear(
         "{stack}/attention/query_kernel", "{stack}/attention/key_kernel",
@@ -79,7 +79,7 @@ def _read_phi3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
 
 
 def _rename_scaling(fields: ConfigFields) -> None:
-    """Older files call longrope su, or yarn, which it is not."""
+    """Older files call longrope "su", or wrongly "yarn"."""
     for name in ("rope_parameters", "rope_scaling"):
         values = fields.take(name, dict, {})
         kind = values.get("rope_type") or values.get("type")
@@ -89,7 +89,7 @@ def _rename_scaling(fields: ConfigFields) -> None:
 
 def _write_phi3(model: ModelConfig) -> dict[str, Any]:
     values = write_llama(model, "attention_bias", "mlp_bias", "head_dim") | write_window(model)
-    # transformers checks it against max_position_embeddings, also where nothing is scaled.
+    # transformers checks it against max_position_embeddings even without scaling.
     original = values["rope_parameters"].get("original_max_position_embeddings", model.max_len)
     return values | {"original_max_position_embeddings": original}
 
@@ -118,12 +118,12 @@ def _write_olmo2(model: ModelConfig) -> dict[str, Any]:
 
 
 def _read_olmo3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    """Three layers of four have a window; scaled rotary positions are of the fourth only."""
+    """Three of four layers have a window; only the fourth has scaled rotary positions."""
     fields.fill(rms_norm_eps=1e-5)
     values = read_llama(fields, has_rotary=False) | {
         "norm_position": "output", "qk_norm": True, "qk_norm_over": "all_heads",
     }  # fmt: skip
-    # transformers gives a rope_theta of older files to the layers without a window only.
+    # transformers applies rope_theta of older files only to layers without a window.
     fields.require("rope_theta", 500_000.0, 500_000)
     given = fields.inner(fields.take("rope_parameters", dict, {}), "rope_parameters")
     scaling = {FULL: fields.take("rope_scaling", dict, {}), SLIDING: {}}

@@ -1,6 +1,6 @@
 """Mixtral and Qwen 3 MoE: decoders whose feed-forward layers are mixtures of experts.
 
-Files have a tensor for each expert, though transformers joins them in memory.
+Files have one tensor per expert, although transformers joins them in memory.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ __all__ = ["MIXTURE_FAMILIES"]
 
 
 def _tensors(name: str, gate: str, up: str, down: str) -> dict[str, Layout]:
-    """Tensors of a decoder whose mixtures, and projections of an expert, are called so."""
+    """Tensors of a decoder with these names of the mixture and of an expert's projections."""
     mixture = f"{LAYER}{name}."
     return ENDS | PRE_NORMS | ATTENTION | {
         mixture + "gate.weight": linear("{stack}/feed_forward/router_kernel"),
@@ -76,7 +76,7 @@ def _write_mixtral(model: ModelConfig) -> dict[str, Any]:
 
 
 def _read_qwen3_moe(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    # Layers of a stack have the same parameters here, so they all must be mixtures.
+    # All layers of a stack must have the same parameters, so all must be mixtures.
     fields.require("decoder_sparse_step", 1)
     fields.require("mlp_only_layers", [])
     chosen = fields.take("num_experts_per_tok", int, 8)

@@ -24,8 +24,8 @@ __all__ = ["MODERNBERT_FAMILIES"]
 
 _S = "encoder/{stack}/"  # paths of the parameters of a layer
 _M = "model.layers.{layer}."
-# The first half of Wi is activated, the second is multiplied by it. `head` is of masked words, or
-# of classes.
+# The first half of Wi is the gate, the second the up projection. `head` is for masked tokens or for
+# classes.
 _TENSORS: dict[str, Layout | tuple[Layout, ...]] = {
     "model.embeddings.tok_embeddings.weight": same("encoder/embedding/embedding"),
     **norm("model.embeddings.norm", "encoder/embedding_norm"),
@@ -55,16 +55,16 @@ _FIELDS: PlainFields = {
 
 
 def _read(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    """Every third layer attends to all; a window of W has W // 2 tokens on each side."""
+    """Every third layer attends to all tokens; a window of W has W // 2 on each side."""
     fields.skip(
         "attention_dropout", "mlp_dropout", "embedding_dropout", "classifier_dropout",
         "initializer_cutoff_factor", "deterministic_flash_attn", "reference_compile",
         "repad_logits_with_grad", "sparse_pred_ignore_index", "sparse_prediction",
         "position_embedding_type",
-        "layer_norm_eps",  # in published files, beside norm_eps, which alone is read
+        "layer_norm_eps",  # in published files, but only norm_eps is read
     )  # fmt: skip
     fields.require("tie_word_embeddings", True)
-    fields.skip("classifier_activation")  # of a head
+    fields.skip("classifier_activation")  # belongs to a head
     if kind != "pooled":
         fields.require("classifier_activation", "gelu")
     values = read_plain(fields, _FIELDS)

@@ -1,4 +1,4 @@
-"""Fields that say the same as a key of `ModelConfig`: one table reads and writes them."""
+"""Fields that map one to one to keys of `ModelConfig`: one table reads and writes them."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,9 +10,9 @@ from jaxformer.interop.config_fields import ConfigFields
 __all__ = ["PlainFields", "read_plain", "whole", "write_plain"]
 
 PlainFields = Mapping[str, str | tuple[str, Any]]
-"""Keys of `ModelConfig` by names of fields; with the value of a missing field, where it has one."""
+"""Keys of `ModelConfig` by field name; optionally with the default of a missing field."""
 
-# What keys mean that are not given.
+# Values of keys that are None.
 _FILLED: Mapping[str, Callable[[ModelConfig], float]] = {
     "num_encoder_layers": lambda model: model.num_encoder_layers or model.num_layers,
     "num_kv_heads": lambda model: model.kv_heads,
@@ -56,5 +56,5 @@ def write_plain(model: ModelConfig, table: PlainFields) -> dict[str, Any]:
 
 
 def whole(number: float) -> float | int:
-    """The integer that a computed number was meant to be, where it is one."""
+    """Rounds a computed number to an integer if it is close to one."""
     return round(number) if abs(number - round(number)) < 1e-6 * number else number

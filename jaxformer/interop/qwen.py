@@ -19,7 +19,7 @@ __all__ = ["QWEN_FAMILIES"]
 
 
 def _read_windows(fields: ConfigFields, values: dict[str, Any]) -> dict[str, Any]:
-    """Windows of Qwen: in the layers from `max_window_layers` on, where they are used at all."""
+    """Windows of Qwen: if used, in the layers from `max_window_layers` on."""
     used = fields.take("use_sliding_window", bool, False)
     size = window_size(fields.optional("sliding_window", int, 4096))
     first, depth = fields.take("max_window_layers", int, 28), values["num_layers"]
@@ -29,7 +29,7 @@ def _read_windows(fields: ConfigFields, values: dict[str, Any]) -> dict[str, Any
 
 
 def _write_windows(model: ModelConfig) -> dict[str, Any]:
-    """Fields of windows; which layers have one is said by layer_types alone."""
+    """Fields of windows; only layer_types says which layers have one."""
     types = write_layer_types(model)
     used = types["sliding_window"] is not None
     return types | {"use_sliding_window": used, "max_window_layers": 0 if used else 28}
@@ -54,7 +54,7 @@ def _write_qwen3(model: ModelConfig) -> dict[str, Any]:
 
 
 def _read_smollm3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    """Some layers, each fourth where nothing else is said, have no positions."""
+    """Some layers, by default every fourth, have no positions."""
     fields.fill(
         tie_word_embeddings=True, rope_theta=2e6, max_position_embeddings=32_768,
         num_key_value_heads=4,

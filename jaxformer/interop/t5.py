@@ -1,4 +1,4 @@
-"""T5, mT5 and UMT5: encoders and encoder-decoders with relative positions, RMS norms."""
+"""T5, mT5 and UMT5: encoders and encoder-decoders with relative positions and RMS norms."""
 
 import dataclasses
 from typing import Any
@@ -12,7 +12,7 @@ from jaxformer.interop.plain_fields import PlainFields, read_plain, write_plain
 
 __all__ = ["T5_FAMILIES"]
 
-# feed_forward_proj, and what transformers derives from it; its "gated-gelu" is the tanh form.
+# feed_forward_proj, and the fields that transformers derives from it. Its "gated-gelu" uses tanh.
 _PROJECTIONS = {
     "relu": ("relu", "relu", False),
     "gated-gelu": ("geglu_tanh", "gelu_new", True),
@@ -30,11 +30,11 @@ def _attention(name: str, path: str) -> dict[str, Layout]:
 
 
 def _half(half: str, last: int) -> dict[str, Layout]:
-    """Tensors that encoder and decoder have; the first block may have the biases of all.
+    """Tensors of encoder or decoder; the first block may have the biases of all blocks.
 
     Args:
-        half: encoder or decoder.
-        last: number of the feed-forward layer among the sublayers of a block.
+        half: "encoder" or "decoder".
+        last: index of the feed-forward layer among the sublayers of a block.
     """
     block, stack = f"{half}.block.{{layer}}.layer.", f"{half}/{{stack}}"
     biases = "layer.0.SelfAttention.relative_attention_bias.weight"
@@ -95,7 +95,7 @@ def _read(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
         max_distance=fields.take("relative_attention_max_distance", int, 128),
     )
     values: dict[str, Any] = read_plain(fields, _FIELDS) | {"architecture": "encoder_decoder"}
-    if kind == "pooled":  # the encoder alone, which Sentence-T5 takes the mean of
+    if kind == "pooled":  # the encoder alone, as in Sentence-T5, which takes the mean
         depth = values.pop("num_encoder_layers")
         values |= {"architecture": "encoder", "num_layers": depth}
     return values | {
@@ -109,12 +109,11 @@ def _read(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
 
 
 def _read_t5(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    """T5: hidden states are scaled before the output projection where that is the embedding table.
+    """T5: hidden states are scaled before the output projection if it is the embedding table.
 
-    Newer files say so by scale_decoder_outputs, and always tie_word_embeddings = true; whether the
-    table is the output projection is then told by the tensors. An older file that says
-    tie_word_embeddings = false must have lm_head.weight, since the versions that wrote it never
-    left it out.
+    Newer files state this in scale_decoder_outputs, and always have tie_word_embeddings = true.
+    Then the tensors tell if the projection is tied. An older file with tie_word_embeddings = false
+    must have lm_head.weight, since the versions that wrote it always included it.
     """
     values, tied = _read(fields, kind), fields.take("tie_word_embeddings", bool, True)
     scaled = fields.take("scale_decoder_outputs", bool, tied)
@@ -135,12 +134,12 @@ def _read_mt5(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
 
 
 def _read_umt5(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    """T5 whose layers do not share their biases, and which is gated where the file does not say."""
+    """T5 whose layers do not share their biases; gated by default."""
     fields.fill(feed_forward_proj="gated-gelu")
     fields.skip("scalable_attention")
     values = _read_t5(fields, kind)
     depth = values["num_layers"]
-    if kind != "pooled":  # one list of layers is that of both halves
+    if kind != "pooled":  # both halves use one list of layers
         fields.require("num_decoder_layers", fields.take("num_layers", int))
     tables = [dataclasses.replace(values["positions"], table=index) for index in range(depth)]
     layers = tuple(LayerConfig(positions=each) for each in tables)
@@ -167,7 +166,7 @@ def _write_t5(model: ModelConfig) -> dict[str, Any]:
 def _family(model_type: str, classes: dict[str, ModelKind], read: Any, write: Any) -> Family:
     return Family(
         model_type=model_type, classes=classes, read=read, write=write, tensors=_TENSORS,
-        # Files of older versions have a table that is never used.
+        # Files of older versions have an unused table.
         ignored=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
         copies=dict.fromkeys(
             ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"),
@@ -182,7 +181,7 @@ def _classes(name: str) -> dict[str, ModelKind]:
 
 
 T5_FAMILIES = (
-    # The last is the name of the first class in older files.
+    # T5WithLMHeadModel is the name of the first class in older files.
     _family(
         "t5", _classes("T5") | {"T5WithLMHeadModel": "encoder_decoder"}, _read_t5, _write_t5
     ),

@@ -1,4 +1,4 @@
-"""Runs: a task, trained in a folder, and opened to generate, translate, predict, evaluate."""
+"""Runs: train a task in a folder, and open it to generate, translate, predict and evaluate."""
 
 from jaxformer.runs.classification import ClassificationTask, ClassScore
 from jaxformer.runs.conditional import Translation

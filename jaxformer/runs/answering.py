@@ -11,14 +11,14 @@ __all__ = ["AnsweringTask"]
 
 
 class AnsweringTask(CausalTask):
-    """A task of a decoder that answers; a subclass says how messages become tokens."""
+    """A task of a decoder that answers; a subclass encodes the messages."""
 
     @abc.abstractmethod
     def encode_messages(self, messages: Sequence[text.Message]) -> list[int]:
-        """Encodes messages, and the beginning of the answer to them.
+        """Encodes messages and the start of the answer to them.
 
         Raises:
-            DataError: there is none, or one is not made of a role and a content.
+            DataError: there are no messages, or one is not a role and a content.
         """
 
     def chat(

@@ -1,4 +1,4 @@
-"""Progress over bytes of text: a bar in a terminal, else a line now and then."""
+"""Progress over bytes of text: a bar in a terminal, else a line every 30 seconds."""
 
 import sys
 import time
@@ -11,19 +11,19 @@ from jaxformer.training.parallel import is_first_process
 
 __all__ = ["ByteProgress"]
 
-_PATIENCE = 2.0  # seconds of work that need no word
+_PATIENCE = 2.0  # seconds; shorter work shows nothing
 _LINES = 30.0  # seconds between two lines
 
 
 class ByteProgress:
-    """Shows how far some work is, its bytes per second and the time left, on standard error.
+    """Shows progress, bytes per second and the time left, on standard error.
 
-    Work of a few seconds shows nothing. On several hosts the first shows its own.
+    Work of a few seconds shows nothing. On several hosts, only the first shows its progress.
 
     Args:
-        doing: what is done, such as "tokenizing".
-        total: bytes in all.
-        console: where to show it.
+        doing: name of the work, such as "tokenizing".
+        total: total number of bytes.
+        console: console to print to.
 
     Example:
         >>> with ByteProgress("tokenizing", 2**20) as progress:
@@ -52,16 +52,16 @@ class ByteProgress:
         self._bar.stop()
 
     def update(self, done: int) -> None:
-        """Moves the bar, or prints a line where there is none.
+        """Updates the bar, or prints a line if there is none.
 
         Args:
-            done: bytes that are done, those of an earlier call of the program included.
+            done: bytes done so far, including those of an earlier start of the program.
         """
         now = time.monotonic()
         if self._start is None:
             self._start = done
         if not self._bar.disable:
-            self._bar.update(self._task, completed=done)  # from the first on, for the speed
+            self._bar.update(self._task, completed=done)  # also before it is shown, for the speed
         if now - self._began < _PATIENCE:
             return
         if not self._bar.disable:

@@ -1,4 +1,4 @@
-"""Tasks of a decoder, which predicts the next token: generation, likelihoods, attention."""
+"""Tasks of a decoder (causal language model): generation, likelihoods, attention."""
 
 import abc
 import itertools
@@ -31,12 +31,12 @@ __all__ = ["CausalTask", "DecodingOptions"]
 
 
 class DecodingOptions(TypedDict):
-    """How tokens are drawn.
+    """Options for sampling tokens.
 
     Args:
-        rng: key of the draws.
+        rng: PRNG key.
         sampling: temperature and the like.
-        max_new_tokens: longest continuation; what fits the context when not given.
+        max_new_tokens: longest continuation, in tokens; default: what fits in the context.
     """
 
     rng: jax.Array
@@ -45,7 +45,7 @@ class DecodingOptions(TypedDict):
 
 
 class CausalTask(Task):
-    """A task of a decoder; the methods beyond those of every task are those of `Run`."""
+    """A task of a decoder. `Run` documents the methods that not every task has."""
 
     marks: ClassVar[str] = CAUSAL_MARKS
 
@@ -59,14 +59,14 @@ class CausalTask(Task):
         return language_model_loss(self.model, label_smoothing=label_smoothing)
 
     def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
-        """Windows, with what is read and not predicted, and where documents end."""
+        """Windows, with marks for text that is not predicted and for ends of documents."""
         rows = zip(batch["tokens"], batch["labels"], self._segments(batch), strict=True)
         return [
             {"text": causal_text(self.tokenizer, *row)} for row in itertools.islice(rows, count)
         ]
 
     def _segments(self, batch: Any) -> np.ndarray:
-        """Number of the document that each token is of, 0 in padding: integers `[B, T]`."""
+        """Document of each token, numbered in its row; 0 in padding: integers `[B, T]`."""
         segments: np.ndarray = batch.get("segment_ids", real_tokens(batch).astype(np.int32))
         return segments
 
@@ -80,12 +80,12 @@ class CausalTask(Task):
 
     @property
     def stop_tokens(self) -> tuple[int, ...]:
-        """Tokens that end what is generated."""
+        """Tokens that end generation."""
         end = self.tokenizer.end_of_text
         return self.decoding.stop or (() if end is None else (end,))
 
     def text_before(self, ids: list[int]) -> list[int]:
-        """Tokens of the prompt that the text goes on from, so that spaces between are right."""
+        """Tokens of the prompt that the text continues, so that its first space is right."""
         return ids
 
     def generate(self, params: Any, prompt: str, **options: Unpack[DecodingOptions]) -> str:
@@ -131,13 +131,13 @@ class CausalTask(Task):
         return min(room, self.decoding.max_new_tokens or room)
 
     def check_prompt(self, prompt: str) -> None:
-        """Raises DataError where a prompt and its continuation do not fit the context."""
+        """Raises DataError if a prompt and its continuation do not fit in the context."""
         ids = self.encode_prompt(prompt)
         new = self._new_tokens(ids, self.config.samples.max_new_tokens)
         check_prompts(self.config.model, [ids], new)
 
     def sample(self, params: Any, prompt: str, rng: jax.Array) -> str:
-        """Continues a prompt as the config's samples say; returns it with its continuation."""
+        """Continues a prompt with the settings of the config's samples; returns both."""
         samples = self.config.samples
         return (
             prompt
@@ -148,18 +148,18 @@ class CausalTask(Task):
         )
 
     def encode(self, one: str) -> np.ndarray:
-        """Encodes a text, the spaces around it included: int32 [tokens]."""
+        """Encodes a text, including the spaces around it: int32 [tokens]."""
         return self.surrounded(self.tokenizer.encode(one), self._before_text, one)
 
     @property
     def _before_text(self) -> text.SurroundingTokens:
-        """Special tokens before every text; none are behind one that the model continues."""
+        """Special tokens before every text; none after it, since the model continues it."""
         return text.SurroundingTokens(before=self.tokenizer.surrounding_tokens.before)
 
     def log_likelihood(
         self, params: Any, texts: Sequence[str], *, prompts: Sequence[str] | None = None
     ) -> list[LogLikelihood]:
-        """Scores texts, each behind its prompt, or but for its first token."""
+        """Scores texts: each after its prompt; without prompts, all tokens except the first."""
         if prompts is None:
             before = [0] * len(texts)
             sequences = encode_each(texts, self._scored)
@@ -179,13 +179,13 @@ class CausalTask(Task):
         ]
 
     def _scored(self, one: str, prompt: np.ndarray | None = None) -> np.ndarray:
-        """Tokens of a text behind its prompt: the last is predicted, and need not be read."""
+        """Tokens of a text after its prompt; the last is only predicted, so max_len + 1 fit."""
         ids = self.tokenizer.encode(one)
         if prompt is None and ids.size:
             ids = self._before_text.around(ids)
         if prompt is not None:
             if not ids.size:
-                raise DataError(f"a text behind a prompt must have tokens, got {one!r}; write one")
+                raise DataError(f"a text after a prompt must have tokens, got {one!r}; write one")
             ids = np.concatenate([prompt, ids]).astype(np.int32)
         if not 2 <= ids.size <= self.max_len + 1:
             raise DataError(
@@ -196,7 +196,7 @@ class CausalTask(Task):
         return ids
 
     def attention(self, params: Any, one: str) -> list[AttentionMap]:
-        """Attention weights of a text, in which each token sees itself and those before it."""
+        """Attention weights of a text; each token attends to itself and to earlier tokens."""
         ids = self.encode(one)
         output = apply_model(self.model, with_weights, params, tokens=ids[None])
         weights = output.weights.self_attention

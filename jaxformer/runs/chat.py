@@ -1,4 +1,4 @@
-"""The task of a language model with a chat template of Hugging Face, which answers, too."""
+"""The task of a language model with a Hugging Face chat template, which can also chat."""
 
 import dataclasses
 import pathlib
@@ -20,11 +20,11 @@ _FILE = "chat_template.json"
 
 
 def with_chat_template(kind: type[Task], folder: pathlib.Path | None) -> type[Task]:
-    """Class of a task that keeps the chat template of a folder, if there is one.
+    """Task class that also keeps the chat template of a folder, if there is one.
 
     Args:
-        kind: class of the task; returned as it is unless it is that of a language model.
-        folder: of a run, or of Hugging Face; None for a run that starts from nothing.
+        kind: class of the task; returned unchanged unless it is `LanguageModelTask`.
+        folder: run folder or Hugging Face folder; None for a run that starts from scratch.
 
     Raises:
         CheckpointError: the template is damaged.
@@ -35,7 +35,7 @@ def with_chat_template(kind: type[Task], folder: pathlib.Path | None) -> type[Ta
 
 
 def _template(folder: pathlib.Path) -> HuggingFaceChatTemplate | None:
-    """Reads the chat template of a folder, of a run or of Hugging Face; None without one."""
+    """Reads the chat template of a run folder or Hugging Face folder; None without one."""
     if is_pretrained(folder):
         return load_chat_template(folder)
     if not (folder / _FILE).exists():
@@ -45,10 +45,10 @@ def _template(folder: pathlib.Path) -> HuggingFaceChatTemplate | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ChatTask(AnsweringTask, LanguageModelTask):
-    """A decoder that continues texts, and answers conversations by a template of its own.
+    """A decoder that continues texts, and answers conversations with its own template.
 
     Args:
-        chat_template: how messages become tokens.
+        chat_template: its chat template.
     """
 
     chat_template: HuggingFaceChatTemplate = HuggingFaceChatTemplate("")
@@ -61,7 +61,7 @@ class ChatTask(AnsweringTask, LanguageModelTask):
         return super().prepare(config, folder)._with_template_of(folder)
 
     def encode_messages(self, messages: Sequence[text.Message]) -> list[int]:
-        """Encodes messages by the template, and the beginning of the answer to them."""
+        """Encodes messages and the start of the answer with the template."""
         ids: list[int] = self.chat_template.encode(self.tokenizer, messages).tolist()
         return ids
 

@@ -27,16 +27,16 @@ __all__ = ["ClassScore", "ClassificationTask"]
 
 _CLASSES = "classes.json"
 _SHOWN = 3
-_LISTED = 20  # classes in the report
+_LISTED = 20  # classes listed in the report
 
 
 class ClassScore(NamedTuple):
     """A class of a text.
 
     Args:
-        name: of the class.
-        probability: that the model gives it; where a text may have several labels, that of this
-            one, whatever the others are.
+        name: name of the class.
+        probability: its probability. If a text may have several labels, it is independent of the
+            others.
     """
 
     name: str
@@ -45,12 +45,12 @@ class ClassScore(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ClassificationTask(TableTask):
-    """An encoder on texts that each have a label.
+    """An encoder that classifies texts.
 
     Args:
         classes: the labels, in the order of the model's scores.
-        problem_type: how scores are read: each text has one label, or any number of them, or the
-            scores are what is asked for. Those that are trained here have one label.
+        problem_type: meaning of the scores: one label per text, any number of labels, or
+            regression. Models trained here have one label per text.
     """
 
     classes: tuple[str, ...] = ()
@@ -68,12 +68,12 @@ class ClassificationTask(TableTask):
 
     @property
     def embedding_path(self) -> tuple[str, ...]:
-        """That of the encoder."""
+        """Path of the encoder's embedding."""
         return ("encoder", "embedding")
 
     @property
     def gives_scores(self) -> bool:
-        """Whether its logits are scores to be taken as they are, and no classes to choose from."""
+        """Whether its logits are scores (regression), not logits of classes."""
         return self.problem_type == "regression"
 
     def loss(self, label_smoothing: float) -> LossFunction:
@@ -82,7 +82,7 @@ class ClassificationTask(TableTask):
 
     @classmethod
     def read(cls, config: ExperimentConfig) -> Split:
-        """Reads labelled texts from files, or the phrasebook's with their topics."""
+        """Reads labelled texts from files, or the phrasebook with its topics as labels."""
         if config.data.source == "phrasebook":
             return split_phrasebook(
                 lambda phrases: text.Labelled(
@@ -98,9 +98,9 @@ class ClassificationTask(TableTask):
         return cls.split_rows(config)
 
     def with_data(self, data: Split) -> Self:
-        """Numbers the classes, encodes the texts, and reports how many each class has."""
+        """Numbers the classes, encodes the texts, and reports the number of texts per class."""
         known = _labels(data.train)
-        if not self.config.data.validation_paths:  # of one source, a split of which may be uneven
+        if not self.config.data.validation_paths:  # a split may lack a class in training
             known += data.validation.labels
         classes, model = text.Labelled(known, known).classes, self.config.model
         if model.num_classes not in (None, len(classes)):
@@ -135,7 +135,7 @@ class ClassificationTask(TableTask):
         return text.encode_labelled(rows, self.tokenizer, self.classes, self.max_len, counts)
 
     def encoding_key(self) -> tuple[str, ...]:
-        """The tokenizer, the classes, and the most tokens of a text."""
+        """Tokenizer, classes and max_len."""
         return "labelled", str(self.max_len), self.tokenizer.identity, *self.classes
 
     def scores(self, validation: EncodedRows) -> Callable[[Any], dict[str, float]]:
@@ -165,7 +165,7 @@ class ClassificationTask(TableTask):
     def classify(
         self, params: Any, texts: Sequence[str], num_best: int = 1
     ) -> list[list[ClassScore]]:
-        """Labels texts."""
+        """Classifies texts."""
         if num_best < 1:
             raise DataError(f"num_best must be positive, got {num_best}")
         if self.gives_scores:
@@ -192,13 +192,13 @@ class ClassificationTask(TableTask):
             return self._logits(params, encode_each(texts, self.encode))
         if len(second_texts) != len(texts) or isinstance(second_texts, str):
             raise DataError(
-                f"second_texts must be a list of one for each text, got {len(second_texts)} and "
+                f"second_texts must be a list with one for each text, got {len(second_texts)} and "
                 f"{len(texts)} texts"
             )
         return self._logits(params, encode_each(texts, self._encode_pair, second_texts))
 
     def _encode_pair(self, first: str, second: str) -> np.ndarray:
-        """Tokens of two texts, and their types: int32 [2, tokens]."""
+        """Tokens of two texts and their token types: int32 [2, tokens]."""
         both = [self.tokenizer.encode(one.strip()) for one in (first, second)]
         ids, types = self.tokenizer.surrounding_tokens.around_pair(*both)
         if not all(one.size for one in both) or ids.size > self.max_len:
@@ -209,7 +209,7 @@ class ClassificationTask(TableTask):
         return np.stack([ids, types])
 
     def _logits(self, params: Any, texts: Sequence[np.ndarray]) -> np.ndarray:
-        """Scores encoded texts, [tokens] or [2, tokens] with types: float64 [texts, classes]."""
+        """Logits of encoded texts, [tokens] or [2, tokens] with types: float64 [texts, classes]."""
         names = ["tokens", "token_types"]
         if self.config.model.num_token_types is None:
             names = ["tokens"]
@@ -222,7 +222,7 @@ class ClassificationTask(TableTask):
         return logits
 
     def sample(self, params: Any, prompt: str, rng: jax.Array) -> str:
-        """Shows a text and its likeliest classes, or its scores."""
+        """Shows a text with its likeliest classes, or its scores."""
         if self.gives_scores:
             pairs = zip(self.classes, *self.score(params, [prompt]), strict=True)
             return f"{prompt}\n" + ", ".join(f"{name} {score:.4f}" for name, score in pairs)
@@ -235,20 +235,20 @@ class ClassificationTask(TableTask):
 
 
 def _labels(rows: text.Labelled | text.RowCorpus) -> tuple[str, ...]:
-    """The labels of rows, of a corpus each once."""
+    """The labels of rows; for a corpus, the distinct labels."""
     if isinstance(rows, text.Labelled):
         return rows.labels
     labels = rows.distinct["labels"]
     if labels is None:
         raise DataError(
-            "labels must be of at most 10,000 classes, got more; see that the label is behind the "
-            "tab"
+            "labels must be of at most 10,000 classes, got more; check that the label comes after "
+            "the tab"
         )
     return labels
 
 
 def _class_report(data: Split, classes: Sequence[str]) -> Iterator[str]:
-    """The classes, and of rows in memory their numbers of texts, with classes of a single one."""
+    """Report: the classes; for rows in memory also their sizes, and classes with a single text."""
     in_memory = isinstance(data.train, text.Labelled)
     sides: tuple[Any, ...] = (data.train, data.validation) if in_memory else ()
     counts = collections.Counter(label for side in sides for label in side.labels)
@@ -263,7 +263,7 @@ def _class_report(data: Split, classes: Sequence[str]) -> Iterator[str]:
 
 
 def _stored_classes(value: Any) -> tuple[tuple[str, ...], ProblemType]:
-    """Classes, and how their scores are read, of a run folder."""
+    """Classes and problem type of a run folder."""
     if isinstance(value, list):
         return tuple(map(str, value)), PROBLEM_TYPES[0]
     kind = PROBLEM_TYPES[PROBLEM_TYPES.index(value["problem_type"])]

@@ -1,4 +1,4 @@
-"""Tasks of an encoder-decoder, which translates: searches, draws, likelihoods, attention."""
+"""Tasks of an encoder-decoder (translation): search, sampling, likelihoods, attention."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -26,16 +26,16 @@ from jaxformer.training.losses import LossFunction
 
 __all__ = ["ConditionalTask", "Translation"]
 
-_ROWS = 32  # sentences that are drawn at a time
+_ROWS = 32  # sentences sampled at a time
 
 
 class Translation(NamedTuple):
     """A translation of a sentence.
 
     Args:
-        text: what the model writes.
+        text: the translation.
         score: its log-probability in nats / length ** length_penalty.
-        finished: whether it came to an end before the longest length.
+        finished: whether it ended within the longest length.
     """
 
     text: str
@@ -44,7 +44,7 @@ class Translation(NamedTuple):
 
 
 class ConditionalTask(Task):
-    """A task of an encoder-decoder; the methods beyond those of every task are those of `Run`."""
+    """A task of an encoder-decoder. `Run` documents the methods that not every task has."""
 
     @property
     def model(self) -> EncoderDecoder:
@@ -57,7 +57,7 @@ class ConditionalTask(Task):
 
     @property
     def embedding_path(self) -> tuple[str, ...]:
-        """That of the sources, where they have a table of their own."""
+        """Path of the source embedding."""
         return ("embedding",) if self.config.tokenizer.joint else ("source_embedding",)
 
     @property
@@ -73,12 +73,12 @@ class ConditionalTask(Task):
     def _end_of_text(self) -> int:
         """The token that ends a target."""
         end = self.tokenizer.end_of_text
-        assert end is not None  # encode_source has seen to it
+        assert end is not None  # checked by encode_source
         return end
 
     @property
     def _start_tokens(self) -> list[int] | None:
-        """Tokens that the decoder reads before a target; None where that is the end of text."""
+        """Tokens that the decoder reads before a target; None for the end of text."""
         decoding = self.decoding
         if decoding.start is None:
             return None
@@ -92,23 +92,23 @@ class ConditionalTask(Task):
 
     @property
     def max_new_tokens(self) -> int:
-        """The most tokens of a translation, its end included."""
+        """Largest number of tokens of a translation, including its end."""
         return min(self.max_len, self.decoding.max_new_tokens or self.max_len)
 
     @property
     def _vocabulary(self) -> dict[str, Any]:
-        """Which tokens a search may choose, and whose probabilities sum to 1."""
+        """Options for the tokens that a search may choose, and whose probabilities sum to 1."""
         forbidden, size = self.decoding.forbidden, self.tokenizer.vocab_size
         if not self.tokenizer.roles.surrounded:
             return {"vocab_size": size, "forbidden_tokens": forbidden}
-        # Of models that were made elsewhere, ids without a token count in the softmax, too.
+        # For models made elsewhere, ids without a token are part of the softmax, too.
         beyond = range(size, self.config.model.vocab_size or size)
         return {"forbidden_tokens": (*forbidden, *beyond)}
 
     def translate(
         self, params: Any, sentences: Sequence[str], *, search: BeamSearchConfig | None = None
     ) -> list[list[Translation]]:
-        """Translates sentences by beam search; with the options of the config if not given."""
+        """Translates sentences by beam search; the default settings are those of the config."""
         found = dict(self.translate_stream(params, sentences, search=search))
         return [found[i] for i in range(len(sentences))]
 
@@ -143,14 +143,14 @@ class ConditionalTask(Task):
     def sample_translations(
         self, params: Any, sentences: Sequence[str], *, rng: jax.Array, sampling: SamplingConfig
     ) -> list[str]:
-        """Translates by drawing tokens rather than by a search."""
+        """Translates by sampling instead of beam search."""
         drawn = self.sample_translations_stream(params, sentences, rng=rng, sampling=sampling)
         return [translation for _, translation in drawn]
 
     def sample_translations_stream(
         self, params: Any, sentences: Sequence[str], *, rng: jax.Array, sampling: SamplingConfig
     ) -> Iterator[tuple[int, str]]:
-        """Translates by drawing tokens, yielding (index, translation) as they are done."""
+        """Translates by sampling, yielding (index, translation) as they are done."""
         sources = [ids.tolist() for ids in encode_each(sentences, self.encode)]
         for start in range(0, len(sources), _ROWS):
             some = sources[start : start + _ROWS]
@@ -171,7 +171,7 @@ class ConditionalTask(Task):
     def log_likelihood(
         self, params: Any, texts: Sequence[str], *, prompts: Sequence[str] | None = None
     ) -> list[LogLikelihood]:
-        """Scores targets, their ends included, as translations of the prompts."""
+        """Scores targets, including their ends, as translations of the prompts."""
         if prompts is None:
             raise ConfigError(
                 f"{self.kind}, scores targets as translations of sources; give those as prompts"
@@ -198,7 +198,7 @@ class ConditionalTask(Task):
         ]
 
     def _encode_target(self, target: str) -> np.ndarray:
-        """Encodes a target, without its end, behind which there is room for one more token."""
+        """Encodes a target without its end, leaving room for it."""
         ids = self.tokenizer.encode(target.strip())
         most = self.max_len - len(self._starts)
         if not 1 <= ids.size <= most:
@@ -218,10 +218,10 @@ class ConditionalTask(Task):
         source, source_ids = self.tokenizers[0], self.encode(one)
         if target is None:
             ((_, (best, *_)),) = self._search(params, [one])
-            found = np.concatenate([self._starts[:1], best.tokens])  # a forced token is among them
+            found = np.concatenate([self._starts[:1], best.tokens])  # includes a forced token
         else:
             found = np.concatenate([self._starts, self._encode_target(target)])
-        # The last token is predicted, and not read; an end of text would be one too many.
+        # The last token is only predicted; another end of text would be one too many.
         both = np.append(found, self._end_of_text)[: self.max_len + 1].astype(np.int32)
         ids, next_ids = both[:-1], both[1:]
         output = apply_model(

@@ -1,4 +1,4 @@
-"""The task of a decoder that answers: conversations, of which the answers are predicted."""
+"""The task of a chat model: a decoder trained on the answers of conversations."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ _PROMPTS, _CANDIDATES = 3, 30
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ConversationTask(AnsweringTask, TableTask):
-    """A decoder on conversations, which learns the answers and writes others.
+    """A decoder that learns the answers of conversations.
 
-    Conversations are packed into rows as wholes, and do not attend to each other.
+    Whole conversations are packed into rows, and do not attend to each other.
     """
 
     kind: ClassVar[str] = "a chat model, which answers"
@@ -36,12 +36,12 @@ class ConversationTask(AnsweringTask, TableTask):
 
     @property
     def template(self) -> text.ChatTemplate:
-        """How messages become tokens."""
+        """The chat template."""
         return text.ChatTemplate(self.tokenizer, self.config.data.template)
 
     @classmethod
     def read(cls, config: ExperimentConfig) -> Split:
-        """Reads conversations from files, or asks for the translations of the phrasebook."""
+        """Reads conversations from files, or makes questions on the phrasebook's translations."""
         data = config.data
         if data.source == "phrasebook":
             return split_phrasebook(_about_phrases)
@@ -63,7 +63,7 @@ class ConversationTask(AnsweringTask, TableTask):
 
     @classmethod
     def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:
-        """Trains the tokenizer, also on the text that the template puts around messages."""
+        """Trains the tokenizer, also on the text that the template adds to messages."""
         template = config.data.template
         train, validation = cls.training_texts(data)
         parts = table_of(data.train), data.validation
@@ -85,17 +85,17 @@ class ConversationTask(AnsweringTask, TableTask):
         return text.encode_conversations(rows, self.template, self.max_len, counts)
 
     def encoding_key(self) -> tuple[str, ...]:
-        """The tokenizer, the template, and the most tokens of a conversation."""
+        """Tokenizer, template and max_len."""
         template = self.config.data.template
         return "conversations", template, str(self.max_len), self.tokenizer.identity
 
     def training_batches(self, runner: Runner) -> BatchSource:
-        """Makes batches of packed rows, in another order in every epoch."""
+        """Makes batches of packed rows, in a new order in every epoch."""
         packed = text.PackedExamples(self.train.examples, self.max_len)
         return training_batches(self.config, packed, runner)
 
     def evaluation_data(self, validation: EncodedRows, runner: Runner) -> TrainingData:
-        """Makes batches of all packed rows, in their order."""
+        """Makes batches of all packed rows, in order."""
         packed = text.PackedExamples(validation.examples, self.max_len)
         data = evaluation_batches(self.config, packed, runner, self.unit)
         return data._replace(validation_bytes=self.num_bytes(validation.rows))
@@ -109,7 +109,7 @@ class ConversationTask(AnsweringTask, TableTask):
         return rows.num_answer_bytes
 
     def default_prompts(self, texts: Sequence[str]) -> tuple[str, ...]:
-        """Three of the questions that leave room for an answer."""
+        """Three of the prompts that leave room for an answer."""
         answer = self.config.samples.max_new_tokens or self.max_len // 2
         fitting = [
             one
@@ -125,7 +125,7 @@ class ConversationTask(AnsweringTask, TableTask):
         return super().data_view()._replace(columns=(column,))
 
     def text_before(self, ids: list[int]) -> list[int]:
-        """None: an answer is a text of its own, as it is in training."""
+        """No tokens: an answer is a separate text, as in training."""
         return []
 
     @property
@@ -134,24 +134,24 @@ class ConversationTask(AnsweringTask, TableTask):
         return (self.template.end_of_answer,)
 
     def encode_prompt(self, prompt: str) -> list[int]:
-        """Encodes the message of a user, and the beginning of the answer."""
+        """Encodes a user's message and the start of the answer."""
         return self.encode_messages([{"role": "user", "content": prompt}])
 
     def encode_messages(self, messages: Sequence[text.Message]) -> list[int]:
-        """Encodes messages, and the beginning of the answer to them.
+        """Encodes messages and the start of the answer to them.
 
         Raises:
-            DataError: there is none, or one is not made of a role and a content.
+            DataError: there are no messages, or one is not a role and a content.
         """
         if not messages:
-            raise DataError("an answer needs a message that it is to, got none")
+            raise DataError("an answer needs a message to answer, got none")
         text.check_messages(messages)
         ids: list[int] = self.template.encode_prompt(messages).tolist()
         return ids
 
 
 def _files(paths: Sequence[str]) -> tuple[str, ...]:
-    """Files that paths and patterns stand for."""
+    """Files of paths and patterns."""
     return tuple(map(str, text.text_files(paths))) if paths else ()
 
 
@@ -166,7 +166,7 @@ def _contents(conversations: text.Conversations) -> list[str]:
 
 
 def _about_phrases(phrases: Sequence[text.Phrase]) -> text.Conversations:
-    """Conversations in which somebody asks for the translation of each phrase."""
+    """Conversations that ask for the translation of each phrase."""
     return text.Conversations.of(
         [
             [

@@ -1,4 +1,4 @@
-"""Conversion between run folders, folders of Hugging Face, and files of parameters."""
+"""Conversion between run folders, Hugging Face folders, and parameter files."""
 
 import os
 import pathlib
@@ -32,33 +32,31 @@ def convert(
     target_language: str | None = None,
     base: str | os.PathLike[str] | None = None,
 ) -> str:
-    """Converts a run to a folder of Hugging Face, or such a folder to a run.
+    """Converts a run to a Hugging Face folder, or a Hugging Face folder to a run.
 
-    A target that ends in .safetensors gets the parameters alone, under their own paths, and a TOML
-    file of the model's config beside it.
+    If the target ends in .safetensors, only the parameters are written, under jaxformer's own
+    paths, with the model's config in a TOML file next to them.
 
     Args:
-        source: run folder; or folder of Hugging Face, or id of a model there, OWNER/MODEL.
-        target: folder or file to write; not there yet, or an empty folder.
-        step: checkpoint of the run; the one with the lowest validation loss when not given.
-        model_type: family at Hugging Face to write, such as "llama"; when not given, the first that
-            computes what the model does.
-        dtype: of the parameters that are written, "float32" or "bfloat16"; as they are when not
-            given.
-        ignore: fields in the JSON files of a folder of Hugging Face that are known not to matter.
-        source_language: language that is read, of a folder of Hugging Face whose model translates
-            several, in its own names, such as "eng_Latn" or "en"; what the folder says when not
-            given.
-        target_language: language that is written, likewise.
-        base: of a run with LoRA, where its base lies now; as in `open_run`.
+        source: run folder, Hugging Face folder, or id of a model at Hugging Face, OWNER/MODEL.
+        target: folder or file to write; must not exist, or be an empty folder.
+        step: step of the run's checkpoint; default: the one with the lowest validation loss.
+        model_type: Hugging Face model type to write, such as "llama"; default: the first that can
+            represent the model.
+        dtype: dtype of the written parameters, "float32" or "bfloat16"; default: unchanged.
+        ignore: fields in the JSON files of a Hugging Face folder that you know to be irrelevant.
+        source_language: for a Hugging Face folder of a multilingual translator, the source
+            language by the model's own name, such as "eng_Latn" or "en"; default: the folder's.
+        target_language: the target language, likewise.
+        base: for a run with LoRA, the current path of its base; as in `open_run`.
 
     Returns:
-        What was written, in a line.
+        A line that says what was written.
 
     Raises:
-        CheckpointError: the source is damaged, or the target is not free.
-        ConfigError: no family of Hugging Face computes what the model does, or an option is for
-            another kind of target.
+        CheckpointError: the source is damaged, or the target exists.
+        ConfigError: no Hugging Face model type can represent the model, or an option is for another
+            kind of target.
         StorageError: a file cannot be written.
     """
     source, target = pathlib.Path(source), pathlib.Path(target)
@@ -90,14 +88,14 @@ def convert(
 
 
 def _import(source: pathlib.Path, target: pathlib.Path, **options: Any) -> str:
-    """Makes a run folder of a folder of Hugging Face, with a checkpoint of step 0."""
+    """Makes a run folder from a Hugging Face folder, with a checkpoint of step 0."""
     pretrained = Pretrained.read(source, **options)
     task = pretrained.task
     params = pretrained.read_params(SingleRunner())
 
     def save(draft: pathlib.Path) -> None:
         task.save(draft)
-        # Orbax saves no state that is empty, so that the optimizer counts steps.
+        # Orbax cannot save an empty state, so the optimizer counts steps.
         counting = optax.scale_by_schedule(optax.constant_schedule(1.0))
         with Checkpoints(draft / CHECKPOINTS) as checkpoints:
             checkpoints.save(TrainState.create(params, counting))

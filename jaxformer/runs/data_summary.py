@@ -1,4 +1,4 @@
-"""What a run folder remembers of the data that the run was trained on."""
+"""Summary of the training data, stored in a run folder."""
 
 import dataclasses
 import pathlib
@@ -13,15 +13,15 @@ _DATA = "data.json"
 
 @dataclasses.dataclass(frozen=True)
 class DataSummary:
-    """What a run was trained on.
+    """Summary of the data of a run.
 
     Args:
-        fingerprint: SHA-256 of the texts, so that a run is not continued on others.
-        documents: how many the training text has; pairs or labelled texts, where it is of these.
-        train_tokens: how many the training text has; of pairs, the targets.
-        validation_tokens: how many the validation text has, likewise.
-        shapes: (rows, length) of the batches of sequences of unequal length, else empty. They
-            depend on the number of devices, and the order of the batches on them.
+        fingerprint: SHA-256 of the texts, so that a run is not resumed on other texts.
+        documents: number of training documents, or of training rows, such as pairs.
+        train_tokens: number of training tokens; for pairs, of the targets.
+        validation_tokens: number of validation tokens; for pairs, of the targets.
+        shapes: (rows, length) of the batches, if sequences differ in length; else empty. They
+            depend on the number of devices, and determine the order of the batches.
     """
 
     fingerprint: str = ""
@@ -32,12 +32,12 @@ class DataSummary:
 
 
 def save_summary(folder: pathlib.Path, summary: DataSummary) -> None:
-    """Writes what a run is trained on; StorageError where it cannot be written."""
+    """Writes the summary; StorageError if it cannot be written."""
     write_json(folder / _DATA, dataclasses.asdict(summary))
 
 
 def load_summary(folder: pathlib.Path) -> DataSummary:
-    """Reads what a run was trained on.
+    """Reads the summary of a run.
 
     Raises:
         CheckpointError: the file is missing or damaged.

@@ -1,4 +1,4 @@
-"""What a task says of its data and its batches, for `inspect_data`."""
+"""Description of a task's data and batches, for `inspect_data`."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,16 +29,16 @@ class TextColumn(NamedTuple):
 
 
 class DataView(NamedTuple):
-    """Prepared data, as far as a task describes it; what it leaves out is not reported.
+    """Description of prepared data; omitted fields are not reported.
 
     Args:
         unit: plural name of the documents or rows, such as "pairs".
-        train: number of training documents or rows; None where it is not known.
-        validation: number of validation documents or rows, likewise.
+        train: number of training documents or rows; None if unknown.
+        validation: number of validation documents or rows; None if unknown.
         columns: texts whose words, bytes and tokens are counted.
-        lengths: by name, the tokens of each training text: integers `[texts]`.
-        shared: by name, training and validation texts, which should have none in common. They are
-            iterated over once.
+        lengths: by name, the number of tokens of each training text: integers `[texts]`.
+        shared: by name, training and validation texts, which should not overlap. They are iterated
+            over once.
     """
 
     unit: str = "documents"
@@ -50,10 +50,10 @@ class DataView(NamedTuple):
 
 
 class ViewedTask:
-    """The part of a task that `inspect_data` asks; every task is one.
+    """The part of a task that `inspect_data` uses; every task is one.
 
-    A task of one's own may override these methods, and need not: the defaults tell what can be
-    known of any batch with token ids under "tokens".
+    Your own task may override these methods. The defaults work for any batch with token ids under
+    "tokens".
 
     Attributes:
         marks: how to read the texts of `row_texts`, in one line.
@@ -67,7 +67,7 @@ class ViewedTask:
         return DataView()
 
     def real_tokens(self, batch: Any) -> dict[str, np.ndarray]:
-        """Which positions of a batch are tokens, and not padding: bool `[B, T]` by name."""
+        """Mask of the positions of a batch that are tokens, not padding: bool `[B, T]`, by name."""
         return {"tokens": real_tokens(batch)} if _has_tokens(batch) else {}
 
     def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
@@ -75,7 +75,7 @@ class ViewedTask:
 
         Args:
             batch: training batch.
-            count: number of rows; fewer where the others are padding.
+            count: number of rows; fewer if the others are padding.
         """
         if not _has_tokens(batch):
             return []
@@ -87,11 +87,11 @@ class ViewedTask:
 def real_tokens(
     batch: dict[str, np.ndarray], tokens: str = "tokens", lengths: str = "lengths"
 ) -> np.ndarray:
-    """Which positions of a batch are tokens, and not padding: bool `[B, T]`.
+    """Mask of the positions of a batch that are tokens, not padding: bool `[B, T]`.
 
     Args:
-        batch: batch with token ids `[B, T]`. Its lengths say how many are real; without them, its
-            segment ids, which are 0 in padding; or its labels, which are `IGNORE` there.
+        batch: batch with token ids `[B, T]`. Padding is found by its lengths; else by segment ids,
+            which are 0 there; else by labels, which are `IGNORE` there.
         tokens: name of the token ids.
         lengths: name of the lengths, integers `[B]`.
     """

@@ -1,4 +1,4 @@
-"""Tokens that a model is decoded with, where they are not those of models made here."""
+"""Tokens for decoding models that were made elsewhere."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,24 +9,23 @@ __all__ = ["DecodingTokens"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecodingTokens:
-    """Tokens that a model was trained to decode with; the defaults are those of models made here.
+    """Tokens for decoding a model; the defaults are those of models made here.
 
     Args:
-        start: the first token that a decoder of targets reads; the end of text when None.
-        stop: tokens that end what is generated; the end of text when empty.
+        start: first token that the decoder of an encoder-decoder reads; None for the end of text.
+        stop: tokens that end generation; empty for the end of text.
         forbidden: tokens that are never generated.
-        renormalize: whether a search counts the probabilities of the other tokens to 1.
+        renormalize: whether a search renormalizes the probabilities of the allowed tokens to 1.
         forced_first: token that every target begins with, such as its language.
         forced_last: token that ends a target of the greatest length.
-        bos: token that begins a text, and
-        pad: token that fills up a batch; neither is used here, but programs that the model is
-            written for may need them.
-        max_new_tokens: length of the longest continuation or target, where a call does not say; as
-            many as fit the context when None.
-        unsupported: settings of generation of the folder of Hugging Face that the model comes from,
-            by their names there, that there is no option for. A run that has some neither
-            continues, answers nor translates, unless they are ignored; samples and scores of a
-            training follow its own config.
+        bos: token that begins a text; not used here, but kept for programs that load an export.
+        pad: padding token; not used here either.
+        max_new_tokens: default length limit of a continuation or target; None for what fits in the
+            context.
+        unsupported: generation settings, by their Hugging Face names, of the folder that the model
+            comes from, which have no option here. A run with such settings refuses to generate,
+            answer or translate, unless you ignore them. Samples and scores during training follow
+            the run's own config.
     """
 
     start: int | None = None

@@ -1,4 +1,4 @@
-"""The files of a run folder besides its checkpoints: written whole, checked when read."""
+"""The files of a run folder except its checkpoints: atomic writes, checked reads."""
 
 import dataclasses
 import os
@@ -43,14 +43,15 @@ _CONFIG = "config.toml"
 VALIDATION = "validation.json"
 
 LAYOUT = 1
-"""Number of the layout of run folders; another number is another layout."""
+"""Version of the layout of run folders."""
 
 _MANIFEST = "manifest.json"
-# What grows or is made anew while the run goes on, so that the manifest does not speak of it.
+# Files that grow or are rewritten during a run, so the manifest does not cover them.
 _GROWING = (CHECKPOINTS, "metrics.jsonl", "metrics.superseded.jsonl", "samples.txt", "loss.png",
             "tensorboard", "spikes", LOCK)  # fmt: skip
 
-# What may change when a run goes on: how far, how often, where; never what is computed.
+# Settings that may change when a run is resumed: how long, how often, where; never what is
+# computed.
 _MAY_CHANGE = ("training.steps", "training.log_every", "training.eval_every",
                "training.checkpoint_every", "training.keep_checkpoints",
                "training.skip_bad_steps", "training.runner", "training.devices",
@@ -58,25 +59,25 @@ _MAY_CHANGE = ("training.steps", "training.log_every", "training.eval_every",
 
 
 def is_run(folder: pathlib.Path) -> bool:
-    """Tells whether a folder is a run folder, damaged or not: whether it has a config."""
+    """Whether a folder is a run folder, damaged or not: whether it has a config."""
     return os.path.lexists(folder / _CONFIG)
 
 
 def require_free(folder: pathlib.Path, name: str = "out") -> None:
-    """Checks that a run can be made at a path: nothing is there, or a folder without a file.
+    """Checks that a run can be made at a path: it does not exist, or is an empty folder.
 
-    The files of a start that was cut off do not count.
+    Files of an interrupted start do not count.
 
     Args:
         folder: the path.
-        name: what the path is called, for messages.
+        name: name of the path in messages.
 
     Raises:
-        CheckpointError: something is there, or the folder above cannot be made.
+        CheckpointError: the path is not free, or its parent folder cannot be made.
     """
     try:
         if folder.is_symlink() or folder.exists():
-            ours = {LOCK, DRAFT, *moved_names(folder)}  # of a start that was cut off
+            ours = {LOCK, DRAFT, *moved_names(folder)}  # left by an interrupted start
             others = sorted({path.name for path in folder.iterdir()} - ours)
             if others:
                 raise CheckpointError(
@@ -96,13 +97,13 @@ def start_folder(
     summary: DataSummary,
     write: Callable[[pathlib.Path], None],
 ) -> None:
-    """Makes a run folder, whole or not at all: it is one from the moment it has a config.
+    """Makes a run folder, completely or not at all; the config, written last, makes it one.
 
     Args:
-        folder: where; free, as `require_free` checks, and locked.
-        config: of the run.
-        summary: of the training text.
-        write: writes what else there is into the folder: tokenizers and validation data.
+        folder: the folder; free, as `require_free` checks, and locked.
+        config: config of the run.
+        summary: summary of the training data.
+        write: writes the rest into the folder: tokenizers and validation data.
 
     Raises:
         StorageError: a file cannot be written.
@@ -115,7 +116,7 @@ def start_folder(
 
 
 def tidy(folder: pathlib.Path) -> None:
-    """Removes from a run folder, or one that should become a run, what a killed start has left.
+    """Removes the files of a killed start from a run folder, or a folder that should become one.
 
     Args:
         folder: the folder, locked.
@@ -124,7 +125,7 @@ def tidy(folder: pathlib.Path) -> None:
 
 
 def update_config(folder: pathlib.Path, config: ExperimentConfig) -> None:
-    """Replaces the config of a run that goes on, whole or not at all.
+    """Replaces the config of a resumed run atomically.
 
     Raises:
         CheckpointError: the manifest is missing or damaged.
@@ -135,20 +136,20 @@ def update_config(folder: pathlib.Path, config: ExperimentConfig) -> None:
     before = [digest for digest in manifest.files[_CONFIG] if digest != new]
     remove_drafts(folder)
     if before:
-        # Until the new config has taken the place of the old one, both are right.
+        # Until the new config has replaced the old one, both are valid.
         _accept_config(folder, manifest, *before, new)
         write_whole(folder / _CONFIG, text)
         _accept_config(folder, manifest, new)
 
 
 def _accept_config(folder: pathlib.Path, manifest: Manifest, *digests: str) -> None:
-    """Writes the manifest of a run folder with these as the right SHA-256 of its config."""
+    """Writes the manifest of a run folder, with these as valid SHA-256 of its config."""
     files = {**manifest.files, _CONFIG: digests}
     write_manifest(folder / _MANIFEST, dataclasses.replace(manifest, files=files))
 
 
 def _config_text(config: ExperimentConfig) -> str:
-    """TOML of the config of a run, which has no out where TOML cannot name that."""
+    """TOML of the config of a run; without `out` if its path is not Unicode."""
     text = config_to_toml(config)
     if not _is_unicode(text):
         text = config_to_toml(dataclasses.replace(config, out=None))
@@ -166,10 +167,10 @@ def _is_unicode(text: str) -> bool:
 
 
 def read_run_config(folder: pathlib.Path) -> ExperimentConfig:
-    """Reads the config of a run folder, after it has checked all files that its manifest names.
+    """Reads the config of a run folder, after verifying all files that its manifest names.
 
     Raises:
-        CheckpointError: the path is no run folder, or a damaged one, or of another version.
+        CheckpointError: the path is not a run folder, or it is damaged or of another version.
     """
     if not is_run(folder):
         reason = "it has no config.toml" if folder.is_dir() else "there is no such folder"
@@ -182,29 +183,28 @@ def read_run_config(folder: pathlib.Path) -> ExperimentConfig:
 
 
 def folder_damage(folder: pathlib.Path) -> str | None:
-    """Compares the files of a run folder, but for what grows, with its manifest.
+    """Compares the files of a run folder, except those that grow, with its manifest.
 
     Args:
-        folder: a run folder.
+        folder: a run folder; may have files that do not belong to a run.
 
     Returns:
-        What is wrong with the first file that is not as it was written, and what to do; None
-        where all are. Other files than those of a run may lie in the folder.
+        The first damage found, and what to do; None if all files are as they were written.
     """
     try:
         manifest = _read_manifest(folder)
         damage = manifest.damage(folder, others=True)
         if damage is not None and damage.startswith(f"{_CONFIG} is not"):
             return (
-                f"{damage}; the settings of a run are changed by flags of jaxformer train, such as "
-                "--training.steps 2000; write it as it was"
+                f"{damage}; restore it; to change settings of a run, use flags of jaxformer train, "
+                "such as --training.steps 2000"
             )
         if damage is not None:
             return f"{damage}; restore that file, or train the run anew"
         for path in sorted(folder.iterdir()):
             known = path.name in manifest.files or path.name in (_MANIFEST, *_GROWING)
             if not known and path.suffix in (".json", ".toml"):
-                return f"{path.name} is no file of it, and might be taken for one; remove it"
+                return f"{path.name} does not belong to it, and may be taken for a part; remove it"
         for name in manifest.files:
             if (folder / name).stat().st_size > MAX_FILE:
                 return f"{name} must have at most {MAX_FILE:,} bytes"
@@ -218,7 +218,7 @@ def folder_damage(folder: pathlib.Path) -> str | None:
 def write_folder_manifest(folder: pathlib.Path) -> None:
     """Writes the manifest of a run folder that is otherwise complete.
 
-    The files that it names are not put on disk here: `drafted` does that with all of a new folder.
+    Does not sync the files to disk: `drafted` does that for a whole new folder.
 
     Raises:
         StorageError: it cannot be written.
@@ -230,11 +230,11 @@ def write_folder_manifest(folder: pathlib.Path) -> None:
 
 
 def _read_manifest(folder: pathlib.Path) -> Manifest:
-    """The manifest of a run folder, of this layout and with a config."""
+    """Reads the manifest of a run folder; checks its layout and that it has a config."""
     if not os.path.lexists(folder / _MANIFEST):
         raise CheckpointError(
-            f"it has no {_MANIFEST}, as in versions of jaxformer before manifests, whose runs "
-            f"jaxformer {__version__} does not read; train it anew, or use the older version"
+            f"it has no {_MANIFEST}, so it was written by an old version of jaxformer, whose runs "
+            f"jaxformer {__version__} does not read; train it again, or use the old version"
         )
     manifest = read_manifest(folder / _MANIFEST)
     layout, version = (manifest.about.get(name) for name in ("layout", "jaxformer"))
@@ -249,18 +249,18 @@ def _read_manifest(folder: pathlib.Path) -> Manifest:
 
 
 def check_same_run(folder: pathlib.Path, config: ExperimentConfig, summary: DataSummary) -> None:
-    """Refuses to go on with a run of another config or text.
+    """Refuses to resume a run with another config or data.
 
     Args:
-        folder: of the run.
-        config: as asked for, its model.vocab_size filled in.
-        summary: of the data that the config gives now.
+        folder: run folder.
+        config: the requested config, with model.vocab_size filled in.
+        summary: summary of the data that the config gives now.
 
     Raises:
-        CheckpointError: with what differs.
+        CheckpointError: they differ; the message says how.
     """
     elsewhere = (
-        "train in another folder, --out NEW: from nothing, or from its weights by --init-from "
+        "train in another folder, --out NEW: from scratch, or from its weights with --init-from "
         f"{folder}"
     )
     forbidden = [
@@ -282,5 +282,5 @@ def check_same_run(folder: pathlib.Path, config: ExperimentConfig, summary: Data
     if before.shapes != summary.shapes:
         raise CheckpointError(
             f"{folder} has batches of (rows, length) {before.shapes}, got {summary.shapes} with "
-            "this number of devices; go on with as many as before, or choose another out"
+            "this number of devices; resume with the same number as before, or choose another out"
         )

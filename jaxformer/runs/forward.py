@@ -1,4 +1,4 @@
-"""Forward passes over texts of any lengths, in batches of few shapes."""
+"""Forward passes over texts of any length, in batches of few shapes."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,18 +23,18 @@ __all__ = [
 ]
 
 _ROWS = 32  # texts at a time
-_SHORTEST = 16  # tokens that a row is padded to, at least
+_SHORTEST = 16  # tokens; shorter rows are padded to this
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def apply_model(
     model: nn.Module, method: Callable[..., Any], params: Any, /, **inputs: jax.Array
 ) -> Any:
-    """Calls method(model, **inputs) with the parameters, compiled once for each shape.
+    """Calls method(model, **inputs) with the parameters, compiled once per shape.
 
     Args:
         model: the Flax module.
-        method: a function that lives as long as the program, such as one at the top of a file.
+        method: a module-level function; a new function at each call would compile again.
         params: the model's parameters.
         **inputs: arrays.
     """
@@ -44,14 +44,14 @@ def apply_model(
 def padded_batches(
     rows: Sequence[Mapping[str, np.ndarray]], max_len: int
 ) -> Iterator[tuple[list[int], dict[str, np.ndarray]]]:
-    """Pads rows of about the same length together.
+    """Batches and pads rows of similar length together.
 
-    Lengths are rounded up to powers of two, and every batch has as many rows as any other, so that
-    whatever texts come, there are few shapes to compile.
+    Lengths are rounded up to powers of two, and all batches have the same number of rows. So there
+    are few shapes to compile, whatever the texts.
 
     Args:
-        rows: arrays by name, the same names in each, with one axis or none.
-        max_len: the most tokens that a model reads, beyond which nothing is padded.
+        rows: arrays by name, with the same names in each row, with one axis or none.
+        max_len: largest number of tokens that the model reads; the limit of padding.
 
     Yields:
         The indices of the rows in a batch, and the batch: arrays `[32, length]`, padded with
@@ -77,14 +77,15 @@ def hidden_states(
     model: nn.Module, method: Callable[..., jax.Array], params: Any, ids: Sequence[np.ndarray],
     max_len: int,
 ) -> list[np.ndarray]:  # fmt: skip
-    """Computes the hidden states of texts: float32 `[T, D]` of each.
+    """Computes the hidden states of texts: float32 `[T, D]` for each.
 
     Args:
         model: the Flax module.
-        method: of (model, tokens, lengths) to hidden states `[B, T, D]`, for `apply_model`.
+        method: function from (model, tokens, lengths) to hidden states `[B, T, D]`, for
+            `apply_model`.
         params: the model's parameters.
-        ids: int `[T]` of each text.
-        max_len: the most tokens that the model reads.
+        ids: int `[T]` for each text.
+        max_len: largest number of tokens that the model reads.
     """
     rows = [{"tokens": one, "lengths": np.array(one.size, np.int32)} for one in ids]
     found = [np.zeros(0, np.float32)] * len(rows)
@@ -96,7 +97,7 @@ def hidden_states(
 
 
 def _log_likelihoods(model: Any, labels: jax.Array, **inputs: jax.Array) -> jax.Array:
-    """Log-probabilities of labels `[B, T]`: float32 `[B, T]`, 0 where there is none."""
+    """Log-probabilities of labels `[B, T]`: float32 `[B, T]`, 0 where there is no label."""
 
     def of_row(row: tuple[jax.Array, jax.Array]) -> jax.Array:
         hidden, labels = row
@@ -104,7 +105,7 @@ def _log_likelihoods(model: Any, labels: jax.Array, **inputs: jax.Array) -> jax.
         taken = jnp.take_along_axis(scores, labels.clip(0)[:, None], axis=-1)[:, 0]
         return jnp.where(labels >= 0, taken, 0)
 
-    # Row by row, because the logits of all at once may be more than memory holds.
+    # Row by row, because the logits of all rows may not fit in memory.
     return jax.lax.map(of_row, (model.hidden_states(**inputs).hidden, labels))
 
 
@@ -114,10 +115,10 @@ def label_log_likelihoods(
     """Sums the log-probabilities of the labels of each row, in nats.
 
     Args:
-        model: with `hidden_states` and `logits`.
+        model: model with `hidden_states` and `logits`.
         params: its parameters.
         rows: the inputs of `hidden_states`, and "labels": int `[T]`, `text.IGNORE` = not counted.
-        max_len: the most tokens that the model reads.
+        max_len: largest number of tokens that the model reads.
     """
     found = [0.0] * len(rows)
     for indices, batch in padded_batches(rows, max_len):
@@ -131,14 +132,14 @@ def self_attention_map(
     name: str, weights: jax.Array, tokenizer: text.Tokenizer, ids: np.ndarray,
     next_ids: np.ndarray | None = None,
 ) -> AttentionMap:  # fmt: skip
-    """Makes the map of tokens that attend to each other.
+    """Makes a self-attention map.
 
     Args:
-        name: of the attention.
+        name: name of the attention.
         weights: float `[L, 1, N, T, T]`.
-        tokenizer: of the tokens.
+        tokenizer: tokenizer of the ids.
         ids: int `[T]`.
-        next_ids: int `[T]`, of a decoder: the token that comes after each.
+        next_ids: int `[T]`, for a decoder: the token after each.
     """
     tokens = tokenizer.token_texts(ids)
     next_tokens = None if next_ids is None else tokenizer.token_texts(next_ids)
@@ -153,7 +154,7 @@ def with_weights(model: Any, **inputs: jax.Array) -> Any:
 def encoder_attention(
     model: nn.Module, params: Any, tokenizer: text.Tokenizer, ids: np.ndarray
 ) -> list[AttentionMap]:
-    """Makes the map of an encoder that reads tokens `[T]`."""
+    """Makes the attention map of an encoder for tokens `[T]`."""
     output = apply_model(model, with_weights, params, tokens=ids[None])
     weights = output.weights.self_attention
     return [self_attention_map("encoder self-attention", weights, tokenizer, ids)]

@@ -1,4 +1,4 @@
-"""What a model will see in training, before there is any: its data, and the batch of a step."""
+"""Inspecting the data and the batch of a step before training."""
 
 import contextlib
 import dataclasses
@@ -28,8 +28,8 @@ from jaxformer.training.data import batch_at
 
 __all__ = ["BatchReport", "DataReport", "inspect_data"]
 
-# What the methods of a built-in task raise in a task of one's own that has overridden how the data
-# or the batches are made, but not them.
+# Errors of a built-in task's methods in a subclass that overrides its data or batches, but not
+# these methods.
 _NOT_SAID = (AttributeError, KeyError, DataError)
 
 
@@ -38,14 +38,15 @@ class BatchReport:
     """The training batch of a step.
 
     Args:
-        step: of the batch, from 0.
+        step: step of the batch, from 0.
         arrays: dtype and shape of each array, by name.
-        tokens: by name, (positions that are tokens, all positions); the others are padding.
-        predicted: (labels that count in the loss, all labels); None where there are none.
+        tokens: by name, (number of tokens, number of positions); the other positions are padding.
+        predicted: (labels that count in the loss, all labels); None if there are no labels.
         unit: what a label is, such as "masked token".
-        documents_per_row: mean number of documents that a row keeps apart; None where it does not.
-        rows: texts of the first rows, by name, such as "source" and "target"; of a mixture,
-            "source" is the name of the source that the row is from.
+        documents_per_row: mean number of separated documents in a row; None if rows do not separate
+            documents.
+        rows: texts of the first rows, by name, such as "source" and "target". For a mixture,
+            "source" is the name of the row's source.
         marks: how to read these texts.
     """
 
@@ -61,22 +62,22 @@ class BatchReport:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataReport:
-    """What a model will see in training. A task that does not say something leaves it out.
+    """Description of the data that a model will be trained on, as far as its task provides it.
 
     Args:
-        kind: what the model is, in words.
-        report: what became of the data, a line each.
+        kind: the kind of model, in words.
+        report: lines about the data.
         unit: plural name of the documents or rows.
-        train: number of training documents or rows; None where it is not known.
-        validation: number of validation documents or rows, likewise.
-        train_tokens: tokens of the training data; of pairs, of the targets.
-        validation_tokens: tokens of the validation data, likewise.
-        steps: that the config trains for.
-        steps_per_epoch: steps in which each training row is seen once; None where it is not known,
-            and of a mixture, whose report has the epochs of each source.
+        train: number of training documents or rows; None if unknown.
+        validation: number of validation documents or rows; None if unknown.
+        train_tokens: number of training tokens; for pairs, of the targets.
+        validation_tokens: number of validation tokens; for pairs, of the targets.
+        steps: training steps of the config.
+        steps_per_epoch: steps in an epoch; None if unknown, and for a mixture, whose report has the
+            epochs of each source.
         texts: words, bytes and tokens of training and validation texts.
-        lengths: of training texts.
-        shared: what validation and training data have in common.
+        lengths: lengths of training texts.
+        shared: overlap of validation and training data.
         batch: the training batch of a step.
     """
 
@@ -98,21 +99,21 @@ class DataReport:
 def inspect_data(
     config: ExperimentConfig, step: int = 0, *, rows: int = 3, task: type[Task] | None = None
 ) -> DataReport:
-    """Prepares the data of a config as a new run does, and describes it and the batch of a step.
+    """Prepares the data of a config as a new run does; describes it and the batch of a step.
 
-    No model is made, nothing is compiled, and nothing is written but the cache of the tokens. The
-    batch is the one that training takes at that step on as many devices as there are here.
+    This makes no model, compiles nothing, and writes only the token cache. The batch is the one
+    that training on the local devices uses at that step.
 
     Args:
         config: the experiment.
-        step: step of the batch, from 0; it may be one that the config does not train for.
-        rows: the most rows of the batch to decode.
-        task: what would be trained; the built-in task that the config means when not given.
+        step: step of the batch, from 0; may be beyond the steps of the config.
+        rows: largest number of rows of the batch to decode.
+        task: the task to train; default: the built-in task of the config.
 
     Raises:
-        ConfigError: the step or rows are negative; or as for `train_run`.
+        ConfigError: step or rows are negative; or as for `train_run`.
         CheckpointError: the run that the config starts from is missing or damaged.
-        DataError: the data cannot be used, or there is no batch of that step.
+        DataError: the data cannot be used, or the step has no batch.
 
     Example:
         >>> from jaxformer.config import load_config
@@ -153,13 +154,13 @@ def inspect_data(
 
 
 def _source_names(data: TrainingData, step: int) -> list[str] | None:
-    """Sources of a mixture that the rows of a batch are from; None where there are none."""
+    """For a mixture: the source of each row of a batch; else None."""
     names = getattr(data.batches, "source_names", None)
     return None if names is None else names(step)
 
 
 def _texts(view: DataView) -> Iterator[TextFigures]:
-    """Figures of the texts that their tokenizers can encode."""
+    """Statistics of the texts that their tokenizers can encode."""
     for column in view.columns:
         name, tokenizer = column.name, column.tokenizer
         with contextlib.suppress(*_NOT_SAID):
@@ -181,7 +182,7 @@ def _inspect_batch(task: Task, data: TrainingData, batch: Any, step: int, rows: 
     if (labels := arrays.get("labels")) is not None:
         predicted = int((labels != IGNORE).sum()), labels.size
     if (segments := arrays.get("segment_ids")) is not None and segments.ndim == 2:
-        documents = float(segments.max(axis=1).mean())  # they are counted from 1 in each row
+        documents = float(segments.max(axis=1).mean())  # numbered from 1 in each row
     return BatchReport(
         step=step,
         arrays={name: f"{array.dtype}{list(array.shape)}" for name, array in arrays.items()},

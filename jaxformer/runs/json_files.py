@@ -16,7 +16,7 @@ MAX_FILE = 2**30  # bytes
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:
-    """Writes JSON that people can read, too; StorageError where the file cannot be written."""
+    """Writes readable JSON; StorageError if the file cannot be written."""
     write_whole(path, json.dumps(value, ensure_ascii=False, indent=0) + "\n")
 
 
@@ -24,9 +24,9 @@ def read_json(path: pathlib.Path, make: Callable[[Any], T]) -> T:
     """Reads JSON of a run folder.
 
     Args:
-        path: of the file.
-        make: from what the file holds to what is returned; any error that it raises for a value of
-            the wrong type means that the file is damaged.
+        path: path of the file.
+        make: converts the JSON value to the result. An error that it raises for a wrong value means
+            that the file is damaged.
 
     Raises:
         CheckpointError: the file is missing or damaged.

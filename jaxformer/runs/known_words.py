@@ -1,4 +1,4 @@
-"""The words of a translator's training sources, to tell which words are new to it."""
+"""The words of a translator's training sources, to find words that are new to it."""
 
 import dataclasses
 import pathlib
@@ -12,8 +12,8 @@ from jaxformer.runs.json_files import read_json, write_json
 __all__ = ["KnownWords"]
 
 _FILE = "source_words.json"
-_MOST = 100_000  # different words, about 1 MB
-# Thai, Lao, Burmese, Khmer, kana and Chinese characters: there are no spaces between the words.
+_MOST = 100_000  # distinct words, about 1 MB
+# Scripts without spaces between words: Thai, Lao, Burmese, Khmer, kana and Chinese characters.
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff]"
@@ -22,19 +22,19 @@ _UNSPACED = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class KnownWords:
-    """The different words that a translator was trained on.
+    """The distinct words that a translator was trained on.
 
     Args:
-        words: all of them; None where they are not known, so that none is called new.
+        words: all words; None if unknown, so that no word counts as new.
     """
 
     words: frozenset[str] | None = None
 
     @classmethod
     def collect(cls, sources: Sequence[str], tokenizer: text.Tokenizer) -> Self:
-        """Collects the words of training sources; of a word tokenizer, those that have a token.
+        """Collects the words of training sources; for a word tokenizer, those that have a token.
 
-        Where there are more than 100,000, a new one is nothing special, and none are kept.
+        If there are more than 100,000, a new word is nothing special, so none are kept.
         """
         words: set[str] = set()
         for source in sources:
@@ -46,13 +46,13 @@ class KnownWords:
         )
 
     def union(self, other: Self) -> Self:
-        """The words of both; not known where those of one are not."""
+        """The words of both; unknown if those of one are."""
         if self.words is None or other.words is None:
             return type(self)()
         return type(self)(self.words | other.words)
 
     def find_new(self, sentences: Sequence[str], tokenizer: text.Tokenizer) -> list[str]:
-        """Words of sentences that are not known, in their order, each once."""
+        """Unknown words of sentences, in order, each once."""
         if self.words is None:
             return []
         words = (word for sentence in sentences for word in _words(sentence, tokenizer))
@@ -76,7 +76,7 @@ class KnownWords:
 
 
 def _words(sentence: str, tokenizer: text.Tokenizer) -> Iterator[str]:
-    """Words, or characters where words are not separated and have no tokens, either."""
+    """Words; or characters, for scripts without spaces and tokenizers without word tokens."""
     for word in text.split_words(sentence):
         if tokenizer.unknown is None and _UNSPACED.search(word):
             yield from word

@@ -15,31 +15,30 @@ __all__ = ["LanguageModelTask"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LanguageModelTask(CausalTask, StreamTask):
-    """A decoder on documents; the methods beyond those of every task are those of `Run`."""
+    """A decoder on documents. `Run` documents the methods that not every task has."""
 
     kind: ClassVar[str] = "a language model, which continues text"
 
     def windows(self, stream: text.TokenStream) -> text.Windows:
-        """Windows of the stream, or packed documents, as the config says."""
+        """Windows of the stream, or packed documents, depending on the config."""
         kind = {"windows": text.Windows, "documents": text.PackedDocuments}
         return kind[self.config.data.packing](stream, self.max_len)
 
     def stream_evaluation(self, validation: StreamText, runner: Runner) -> TrainingData:
-        """Makes batches of all windows, and counts the bytes that they predict."""
+        """Makes batches of all windows, and counts the bytes that are predicted."""
         data = super().stream_evaluation(validation, runner)
         if validation.num_bytes is None:
             return data
-        # Tokens that nothing comes before are not predicted, and cost the model nothing.
+        # The first tokens are not predicted, so their bytes do not count.
         tokens, unpredicted = validation.stream.tokens, self.windows(validation.stream).unpredicted
         free = sum(self.tokenizer.byte_length(int(tokens[i])) for i in unpredicted)
         return data._replace(validation_bytes=validation.num_bytes - free)
 
     def encode_prompt(self, prompt: str) -> list[int]:
-        """Encodes a prompt, behind what the model reads before every text.
+        """Encodes a prompt, after the special tokens that the model reads before every text.
 
-        An empty one is the end of the document before.
-
-        The model knows what follows that where windows run on from one document to the next.
+        An empty prompt becomes the end of text of a previous document. This works only if windows
+        run from one document into the next: then the model has learnt what follows it.
         """
         ids: list[int] = self._before_text.around(self.tokenizer.encode(prompt)).tolist()
         if not ids and self.tokenizer.end_of_text is not None:

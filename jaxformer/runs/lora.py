@@ -1,4 +1,4 @@
-"""Low-rank adaptation in a run: what is trained, and what is frozen of the weights beside it."""
+"""Low-rank adaptation in a run: trained matrices and frozen base weights."""
 
 import dataclasses
 import functools
@@ -24,12 +24,12 @@ __all__ = ["Adapted", "adapt", "combine_of"]
 
 
 class Adapted(NamedTuple):
-    """What a run with LoRA gives to `fit`.
+    """Arguments of `fit` for a run with LoRA.
 
     Args:
-        params: parameters that are trained: the matrices, and what the base does not have.
-        frozen: the other parameters of the base.
-        combine: function of both to the parameters of the model.
+        params: trained parameters: the matrices, and parameters that the base does not have.
+        frozen: the other parameters, which are those of the base.
+        combine: function from (params, frozen) to the parameters of the model.
     """
 
     params: Any
@@ -41,17 +41,16 @@ def adapt(
     task: Task, resumed: pathlib.Path | None, runner: Runner,
     moved: str | os.PathLike[str] | None = None,
 ) -> tuple[Task, Adapted]:  # fmt: skip
-    """Loads the base of a run with LoRA, and draws the matrices beside it.
+    """Loads the base of a run with LoRA, and initializes the matrices.
 
     Args:
-        task: before the first step, the init_from of its config set.
-        resumed: run folder that is resumed, whose base must be the one that it began with; None
-            for a new run.
-        runner: of the training.
-        moved: where the base of a resumed run lies now; where it was when not given.
+        task: task before the first step, with init_from set in its config.
+        resumed: run folder to resume, whose base must not have changed; None for a new run.
+        runner: runner of the training.
+        moved: current path of the base of a resumed run; default: its old path.
 
     Returns:
-        The task, in whose report there is what is trained; and what `fit` takes.
+        The task, with a report on the trained parameters; and the arguments of `fit`.
 
     Raises:
         CheckpointError: the base is missing, damaged, or not the one that a resumed run began with.
@@ -78,14 +77,14 @@ def adapt(
 
 
 def combine_of(lora: LoraConfig | None) -> Combine | None:
-    """Function of what is trained and what is frozen to the parameters of the model, if any is."""
+    """Function from trained and frozen parameters to those of the model; None without LoRA."""
     if lora is None:
         return None
     return functools.partial(combine_low_rank, scale=lora.scale)
 
 
 def _report_line(task: Task, new: Sequence[str]) -> str:
-    """How many parameters are trained, and what the state of the optimizer takes."""
+    """Report on the number of trained parameters and the size of the optimizer state."""
     optimizer = make_optimizer(task.config.optimizer, task.config.schedule)
     trained, frozen = split_shapes(task, new)
     whole = {**frozen, **{name: trained[name] for name in new}}

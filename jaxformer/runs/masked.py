@@ -26,17 +26,17 @@ from jaxformer.training.parallel import Runner
 __all__ = ["MASK_IN_TEXT", "Fill", "MaskedTask"]
 
 MASK_IN_TEXT = "[MASK]"
-"""How a masked token is written by a user."""
+"""How users write a masked token."""
 
 _SHOWN = 3
 
 
 class Fill(NamedTuple):
-    """A token that may stand where a mask is.
+    """A candidate token for a mask.
 
     Args:
-        text: of the token, a space before it where it begins a word.
-        probability: that the model gives it.
+        text: text of the token, with a space before it if it begins a word.
+        probability: its probability.
     """
 
     text: str
@@ -45,7 +45,7 @@ class Fill(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class MaskedTask(StreamTask):
-    """An encoder on documents of which some tokens are masked."""
+    """An encoder that predicts masked tokens of documents."""
 
     kind: ClassVar[str] = "a masked language model, which fills in [MASK]"
     unit: ClassVar[str] = "masked token"
@@ -58,7 +58,7 @@ class MaskedTask(StreamTask):
 
     @property
     def embedding_path(self) -> tuple[str, ...]:
-        """That of the encoder."""
+        """Path of the encoder's embedding."""
         return ("encoder", "embedding")
 
     def loss(self, label_smoothing: float) -> LossFunction:
@@ -67,11 +67,11 @@ class MaskedTask(StreamTask):
 
     @classmethod
     def added_tokens(cls, config: ExperimentConfig) -> tuple[str, ...]:
-        """The mask; a tokenizer from a file may have it already."""
+        """The mask token; a tokenizer from a file may have it already."""
         return (MASK,)
 
     def default_prompts(self, documents: Sequence[str]) -> tuple[str, ...]:
-        """Starts of lines with the last word, or character, masked."""
+        """Starts of lines, with the last word or character masked."""
         prompts = []
         for line in super().default_prompts(documents):
             head = line.rpartition(" ")[0] or line[:-1]
@@ -84,12 +84,12 @@ class MaskedTask(StreamTask):
         return _WindowsWithLengths(stream, self.max_len)
 
     def training_batches(self, runner: Runner) -> BatchSource:
-        """Makes batches of windows, masked anew in every epoch."""
+        """Makes batches of windows, with new masks in every epoch."""
         batches = super().training_batches(runner)
         return text.MaskedBatches(batches, host=runner.host, **self._masking())
 
     def stream_evaluation(self, validation: StreamText, runner: Runner) -> TrainingData:
-        """Makes batches of all windows, masked the same each time."""
+        """Makes batches of all windows, with the same masks each time."""
         data = super().stream_evaluation(validation, runner)
         plain = data.validation
         assert plain is not None
@@ -121,7 +121,7 @@ class MaskedTask(StreamTask):
     def encode(self, one: str) -> np.ndarray:
         """Encodes a text that may have masks: int32 [tokens].
 
-        A token of byte pairs has the space before it, so a mask stands for that space, too.
+        BPE tokens include the space before a word, so a mask stands for that space, too.
         """
         parts = one.split(MASK_IN_TEXT)
         if self.tokenizer.has_leading_spaces:
@@ -140,13 +140,13 @@ class MaskedTask(StreamTask):
         return self.encode(prompt)
 
     def check_prompt(self, prompt: str) -> None:
-        """Raises DataError where a text has no mask, or is too long."""
+        """Raises DataError if a text has no mask or is too long."""
         self._encode_with_mask(prompt)
 
     def fill_masks(
         self, params: Any, prompts: Sequence[str], num_best: int = 5
     ) -> list[list[list[Fill]]]:
-        """Predicts what stands where texts have [MASK]."""
+        """Predicts the tokens at [MASK] in texts."""
         if num_best < 1:
             raise DataError(f"num_best must be positive, got {num_best}")
         rows = []
@@ -164,7 +164,7 @@ class MaskedTask(StreamTask):
         return results
 
     def _best(self, logits: np.ndarray, ordinary: np.ndarray, num_best: int) -> list[Fill]:
-        """The likeliest of some tokens by logits `[V]`."""
+        """The likeliest ordinary tokens by logits `[V]`."""
         scores = logits[ordinary].astype(np.float64)
         shares = np.exp(scores - scores.max())
         probabilities = shares / shares.sum()
@@ -179,15 +179,15 @@ class MaskedTask(StreamTask):
         return "\n".join(lines)
 
     def attention(self, params: Any, one: str) -> list[AttentionMap]:
-        """Attention weights of a text, which may have masks and need not."""
+        """Attention weights of a text, with or without masks."""
         return encoder_attention(self.model, params, self.tokenizer, self.encode(one))
 
 
 class _WindowsWithLengths(text.Windows):
-    """Windows that say how many of their tokens are real: an encoder attends to what is behind."""
+    """Windows with lengths, because an encoder would attend to padding."""
 
     def gather(self, indices: Sequence[int]) -> dict[str, np.ndarray]:
-        """Sequences as `Windows.gather` gives them, with `lengths`, int32 [rows]."""
+        """The result of `Windows.gather`, with `lengths`, int32 [rows]."""
         rows = super().gather(indices)
         lengths = (rows["labels"] != text.IGNORE).sum(axis=1, dtype=np.int32)
         return {**rows, "lengths": lengths}

@@ -1,4 +1,4 @@
-"""The memory that a run needs at least, which is compared with what there is before it starts."""
+"""Minimum memory of a run, compared with the available memory before it starts."""
 
 import dataclasses
 import functools
@@ -17,10 +17,10 @@ __all__ = ["param_shapes", "require_training_memory", "split_shapes", "state_sha
 
 
 def param_shapes(task: Task) -> Any:
-    """Shapes and dtypes of a task's parameters, from tracing its model; nothing is computed.
+    """Shapes and dtypes of a task's parameters, by tracing its model; computes nothing.
 
     Args:
-        task: of any size: as a scan, the time does not grow with the number of layers.
+        task: task of any size; the layers are traced as a scan, so their number does not matter.
     """
     model = dataclasses.replace(task.config.model, layer_execution="scan")  # has the same ones
     scanned = dataclasses.replace(task, config=dataclasses.replace(task.config, model=model))
@@ -28,15 +28,14 @@ def param_shapes(task: Task) -> Any:
 
 
 def split_shapes(task: Task, new: Sequence[str] = ()) -> tuple[Any, Any]:
-    """Shapes and dtypes of the parameters that are trained, and of those that are frozen.
+    """Shapes and dtypes of the trained parameters, and of the frozen ones.
 
     Args:
-        task: of any size.
-        new: with LoRA, names of parameters that its base does not have, and that are trained as
-            they are.
+        task: task of any size.
+        new: with LoRA, names of parameters that the base does not have, which are fully trained.
 
     Returns:
-        Both; None for the frozen ones where the task's config has no LoRA.
+        Both; None for the frozen ones if the config has no LoRA.
 
     Raises:
         ConfigError: a target of LoRA matches no kernel, or its rank is too large for one.
@@ -51,10 +50,10 @@ def split_shapes(task: Task, new: Sequence[str] = ()) -> tuple[Any, Any]:
 
 
 def state_shapes(task: Task) -> TrainState:
-    """Shapes and dtypes of a task's training state, likewise; nothing is computed.
+    """Shapes and dtypes of a task's training state; computes nothing.
 
     Args:
-        task: of any size.
+        task: task of any size.
     """
     optimizer = make_optimizer(task.config.optimizer, task.config.schedule)
     trained, _ = split_shapes(task)
@@ -62,19 +61,19 @@ def state_shapes(task: Task) -> TrainState:
 
 
 def require_training_memory(task: Task, runner: Runner) -> None:
-    """Raises ConfigError where a run cannot be trained in the memory that there is.
+    """Raises ConfigError if a run cannot be trained in the available memory.
 
-    The state of training is known exactly. Of a batch only its tokens and labels are counted, and
-    the input of each layer, which every backward pass needs; so a run can still turn out to be too
+    The training state is counted exactly. For a batch, this counts only tokens, labels and the
+    inputs of the layers, which every backward pass needs. So a run may still turn out to be too
     large.
 
     Args:
-        task: before the first step.
-        runner: that it would be trained by.
+        task: task before the first step.
+        runner: runner that would train it.
     """
     config = task.config
     state, (trained, frozen) = state_shapes(task), split_shapes(task)
-    # What the rules of a mesh may be for besides.
+    # The rules of a mesh may name these, too.
     others = () if frozen is None else (frozen,)
     gradients = runner.num_bytes(trained, *others)
     kept = 0 if frozen is None else runner.num_bytes(frozen, trained)
@@ -89,9 +88,9 @@ def require_training_memory(task: Task, runner: Runner) -> None:
     }
     of_batch = needs["a batch"] + needs["inputs of the layers"]
     of_model = needs["parameters"] >= of_batch
-    virtual = jax.default_backend() == "cpu"  # devices, which share one memory
+    virtual = jax.default_backend() == "cpu"  # devices share one memory
     if config.mesh.optimizer_state == "host" and not virtual:
-        # On the device for its update alone, when there is nothing of the batch.
+        # On the device only during the update, when nothing of the batch is left.
         needs["optimizer"] = max(needs["optimizer"] - of_batch, 0)
     size = "batch_size" if config.training.batch_size is not None else "batch_tokens"
     count = runner.num_local_devices
@@ -107,13 +106,13 @@ def require_training_memory(task: Task, runner: Runner) -> None:
 
 
 def _tokens_per_device(task: Task, runner: Runner) -> int:
-    """Fewest positions, padding included, of a micro-batch on a device."""
+    """Lower bound of the positions of a micro-batch on a device, including padding."""
     training = task.config.training
     if training.batch_size is not None:
         total = training.batch_size * task.max_len
     else:
         assert training.batch_tokens is not None  # the config requires one of the two
-        # Rounding to whole rows, and to rows for each device, may take a half each.
+        # Rounding to whole rows, and to rows per device, may each halve it.
         total = training.batch_tokens // 4
     parts = runner.num_shards * runner.num_sequence_parts
     return total // (parts * training.accumulate_steps)

@@ -1,4 +1,4 @@
-"""Text before it is encoded: documents, part of a corpus, or a mixture of several of these."""
+"""Text before encoding: documents, part of a corpus, or a mixture of these."""
 
 import contextlib
 import dataclasses
@@ -27,20 +27,20 @@ __all__ = [
     "tokenizer_texts",
 ]
 
-_SAMPLE = 2**25  # bytes of training text that a tokenizer is trained on, as of a corpus
-_PIECE = 2**17  # characters of a document that are drawn together
+_SAMPLE = 2**25  # bytes of training text for training a tokenizer, as for a corpus
+_PIECE = 2**17  # characters of a document that are sampled together
 
 TextPart = Sequence[str] | text.CorpusPart
-"""Documents in memory, or the part of a corpus that is for training or for validation."""
+"""Documents in memory, or one side (training or validation) of a corpus."""
 
 
 class MixedText(NamedTuple):
     """Text of the sources of a mixture, for training or for validation.
 
     Args:
-        parts: documents in memory, or a part of a corpus, by the name of their source.
-        sample: texts of all sources: for training, those that a tokenizer is trained on; for
-            validation, those that prompts are taken from.
+        parts: documents in memory, or one side of a corpus, by name of the source.
+        sample: texts of all sources: for training, to train a tokenizer; for validation, to take
+            prompts from.
     """
 
     parts: dict[str, TextPart]
@@ -49,7 +49,7 @@ class MixedText(NamedTuple):
 
 @contextlib.contextmanager
 def naming_source(name: str) -> Iterator[None]:
-    """Names the source of a mixture in the errors on its data."""
+    """Adds the name of the mixture's source to errors on its data."""
     try:
         yield
     except DataError as error:
@@ -62,13 +62,13 @@ def read_mixture(
     """Reads the sources of a mixture.
 
     Args:
-        config: of the data, with a mixture.
-        read: reads the files of a config without one, split for training and validation.
-        characters: whether the sample must have every character.
+        config: data config with a mixture.
+        read: reads the files of a config without a mixture, and splits them.
+        characters: whether the sample must contain every character.
 
     Returns:
-        Two `MixedText`s. The sample for the tokenizer has, of each source, its weight's share of
-        32 MiB, or all that there is.
+        A split of two `MixedText`s. In the sample for the tokenizer, each source has its weight's
+        share of 32 MiB, or all of its text if that is less.
 
     Raises:
         DataError: a source cannot be read or split, or a file is in two of them.
@@ -94,12 +94,12 @@ def read_mixture(
 
 
 def tokenizer_texts(part: TextPart | MixedText | text.TokenFiles) -> Sequence[str]:
-    """Texts that a tokenizer is trained on."""
+    """Texts for training a tokenizer."""
     return part.sample if isinstance(part, MixedText) else all_texts(part)
 
 
 def all_texts(part: TextPart | MixedText | text.TokenFiles) -> Sequence[str]:
-    """All documents, or what was drawn of a corpus; none of token files."""
+    """All documents, or the sample of a corpus; none for token files."""
     if isinstance(part, text.TokenFiles):
         return ()
     if isinstance(part, MixedText):
@@ -108,13 +108,13 @@ def all_texts(part: TextPart | MixedText | text.TokenFiles) -> Sequence[str]:
 
 
 def has_corpus(part: TextPart | MixedText) -> bool:
-    """Whether some of the text is not in memory."""
+    """Whether some of the text is larger than memory."""
     parts = part.parts.values() if isinstance(part, MixedText) else [part]
     return any(isinstance(one, text.CorpusPart) for one in parts)
 
 
 def split_fingerprint(data: Split) -> str:
-    """SHA-256 of the text of a split; of a mixture, also of the names of its sources."""
+    """SHA-256 of the text of a split; for a mixture, also of the names of its sources."""
     if isinstance(data.train, MixedText):
         sources = [
             (name, split_fingerprint(Split(part, data.validation.parts[name])))
@@ -129,7 +129,7 @@ def split_fingerprint(data: Split) -> str:
 
 
 def _require_apart(sources: Sequence[MixtureSourceConfig]) -> None:
-    """Raises DataError where two sources have a file in common."""
+    """Raises DataError if two sources share a file."""
     owners: dict[str, str] = {}
     for source in sources:
         with naming_source(source.name):
@@ -144,7 +144,7 @@ def _require_apart(sources: Sequence[MixtureSourceConfig]) -> None:
 
 
 def _drawn(texts: Sequence[str], size: float) -> Sequence[str]:
-    """All texts, or pieces of them, drawn at random, of so many bytes."""
+    """All texts, or a random sample of their pieces of about `size` bytes."""
     if sum(len(one.encode()) for one in texts) <= size:
         return texts
     pieces = [one[start : start + _PIECE] for one in texts for start in range(0, len(one), _PIECE)]
@@ -158,10 +158,10 @@ def _drawn(texts: Sequence[str], size: float) -> Sequence[str]:
 
 
 def shared_documents(train: MixedText, validation: MixedText) -> Iterator[str]:
-    """Lines on validation documents of a source that another one trains on.
+    """Report lines on validation documents that another source has in its training data.
 
-    Only of sources in memory: of larger ones, a document's own text decides which side it is on,
-    in every source the same.
+    Only for sources in memory. In larger ones, the text of a document decides its side, the same in
+    every source.
     """
     documents = {name: set(part) for name, part in train.parts.items() if not has_corpus(part)}
     for name, part in validation.parts.items():
@@ -176,12 +176,12 @@ def shared_documents(train: MixedText, validation: MixedText) -> Iterator[str]:
 def mixture_report(
     mixture: text.Mixture, streams: Mapping[str, text.TokenStream], *, steps: int, batch_size: int
 ) -> Iterator[str]:
-    """A line on each source: its share, its size, and its epochs in a run.
+    """A report line for each source: its share, its size, and its epochs in a run.
 
     Args:
         mixture: the sources, cut into sequences.
-        streams: their tokens for training.
-        steps: of the run.
+        streams: their training tokens.
+        steps: steps of the run.
         batch_size: sequences in a step.
     """
     epochs = mixture.epochs(steps * batch_size)

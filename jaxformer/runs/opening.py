@@ -1,4 +1,4 @@
-"""Opening a run, or a folder of Hugging Face, to be used."""
+"""Opening a run or a Hugging Face folder."""
 
 import dataclasses
 import os
@@ -37,40 +37,40 @@ def open_run(
     target_language: str | None = None,
     base: str | os.PathLike[str] | None = None,
 ) -> Run:
-    """Opens a run folder, and verifies what it reads of it; or a folder of Hugging Face.
+    """Opens a run folder or a Hugging Face folder; verifies every file of a run that it reads.
 
-    A model that is too large for one device is split over several, and everything that a run does
-    works so.
+    A model that is too large for one device is split over several. All methods of a run work then,
+    too.
 
     Args:
-        path: of the folder; or the id of a model at Hugging Face, OWNER/MODEL.
-        step: which checkpoint; the one with the lowest validation loss when not given, of those
-            that are not damaged; a `CheckpointWarning` names damaged ones.
-        task: that the run was trained with; the built-in one that its config means when not given.
-        mesh: how devices of this host split the parameters, such as `MeshConfig(fsdp=4)`, `data` 1
-            when not given. Without a mesh, the parameters are on one device, where there is room
-            for them twice, as decoding needs; else they are split as in training, if there are so
-            many devices, or by `fsdp` over all.
-        dtype: of parameters and computation, of a folder of Hugging Face; as in `load_huggingface`
-            when not given.
-        max_len: longest sequence in tokens, of a folder of Hugging Face; likewise.
-        ignore: fields in the JSON files of a folder of Hugging Face that are known not to matter;
-            or settings of generation of the folder that the model of a run comes from, likewise.
-        source_language: language that is read, of a folder of Hugging Face whose model translates
-            several, in its own names, such as "eng_Latn" or "en"; what the folder says when not
-            given.
-        target_language: language that is written, likewise.
-        base: of a run with LoRA, where the run or folder lies now whose weights it has matrices
-            beside; where they were in training when not given. They are merged into one model.
+        path: path of the folder, or the id of a model at Hugging Face, OWNER/MODEL.
+        step: step of the checkpoint. Default: the intact one with the lowest validation loss; a
+            `CheckpointWarning` names damaged ones.
+        task: task that the run was trained with; default: the built-in task of its config.
+        mesh: how devices of this host split the parameters, such as `MeshConfig(fsdp=4)`; `data`
+            defaults to 1. Without a mesh, the parameters are on one device if they fit in it twice,
+            as decoding needs. Otherwise they are split as in training, if there are enough devices,
+            or over all devices with `fsdp`.
+        dtype: for a Hugging Face folder, dtype of parameters and computation; default: as in
+            `load_huggingface`.
+        max_len: for a Hugging Face folder, longest sequence in tokens; default: as in
+            `load_huggingface`.
+        ignore: for a Hugging Face folder, fields of its JSON files that you know to be irrelevant.
+            For a run, unsupported generation settings of the folder that its model comes from.
+        source_language: for a Hugging Face folder of a multilingual translator, the source
+            language by the model's own name, such as "eng_Latn" or "en"; default: the folder's.
+        target_language: the target language, likewise.
+        base: for a run with LoRA, the current path of its base model; default: its path during
+            training. Base and LoRA matrices are merged into one model.
 
     Returns:
         The run.
 
     Raises:
-        CheckpointError: the path is no run folder, or a damaged one, or has no such checkpoint, or
-            that is damaged; or the base of a run with LoRA is missing, or has changed.
-        ConfigError: there are not so many devices, or an axis does not divide a parameter, or the
-            parameters do not fit the memory; or an option is for another kind of folder.
+        CheckpointError: the path is not a run folder, or the folder or checkpoint is missing or
+            damaged; or the base of a run with LoRA is missing or has changed.
+        ConfigError: there are not enough devices, an axis does not divide a parameter, or the
+            parameters do not fit in memory; or an option is for another kind of folder.
     """
     if is_pretrained(path):
         _refuse(path, "a folder of Hugging Face", "a run", step=step, task=task, base=base)
@@ -101,7 +101,7 @@ def _load_params(
     task: Task, folder: pathlib.Path, step: int | None, runner: Runner,
     base: str | os.PathLike[str] | None,
 ) -> tuple[Any, int]:  # fmt: skip
-    """Loads a checkpoint: the best, until one is not removed by a training before it is read."""
+    """Loads a checkpoint; retries with the new best if a training removes it meanwhile."""
     path = folder / files.CHECKPOINTS
     while True:
         with Checkpoints(path, read_only=True) as checkpoints:
@@ -114,7 +114,7 @@ def _load_params(
 
 
 def _refuse(path: str | pathlib.Path, kind: str, other: str, **options: Any) -> None:
-    """Raises ConfigError for options that are of another kind of folder."""
+    """Raises ConfigError for options of another kind of folder."""
     for name, value in options.items():
         if value is not None:
             raise ConfigError(
@@ -123,14 +123,14 @@ def _refuse(path: str | pathlib.Path, kind: str, other: str, **options: Any) -> 
 
 
 def _ignoring(task: Task, ignore: Sequence[str], folder: pathlib.Path) -> Task:
-    """The task of a run, without settings of generation that are not supported."""
+    """The task of a run, without the unsupported generation settings that `ignore` names."""
     unsupported = dict(task.decoding.unsupported)
     for name in ignore:
         if name not in unsupported:
             known = " and ".join(unsupported) or "none"
             raise ConfigError(
-                f"ignore names settings of generation that a run cannot follow, of which {folder} "
-                f"has {known}, got {name!r}; leave it out"
+                f"ignore must name unsupported generation settings; {folder} has {known}, "
+                f"got {name!r}; leave it out"
             )
         del unsupported[name]
     decoding = dataclasses.replace(task.decoding, unsupported=unsupported)
@@ -149,5 +149,5 @@ def _open_pretrained(path: str | pathlib.Path, mesh: MeshConfig | None, **option
 def _require_room(runner: Runner, shapes: Any, path: str | pathlib.Path) -> None:
     require_memory(
         {"parameters": runner.num_bytes(shapes)}, runner.memory, what=f"opening {path}",
-        remedy="open it where there are more devices, or larger ones",
+        remedy="open it on more or larger devices",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Options of a call: settings of decoding in place of the run's own, and the seed of draws."""
+"""Options of a call: decoding settings that override the run's own, and the seed."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -18,16 +18,16 @@ Settings = TypeVar("Settings", SamplingConfig, BeamSearchConfig)
 def with_options(
     kind: type[Settings], own: Settings, options: Mapping[str, Any], *others: str
 ) -> Settings:
-    """The run's own settings of decoding, but for those that a call gives.
+    """The run's own decoding settings, with those of a call in place.
 
     Args:
         kind: class of the settings.
-        own: the run's settings; may be of a subclass, whose other fields are left out.
+        own: the run's settings; may be of a subclass, whose other fields are dropped.
         options: keyword arguments of the call.
-        *others: names of arguments that the call takes besides, for the message.
+        *others: names of other arguments of the call, for the message.
 
     Raises:
-        ConfigError: an option is not a field of the class, or its value is impossible.
+        ConfigError: an option is not a field of the class, or its value is out of range.
 
     Example:
         >>> own = SamplingConfig(temperature=0.8, top_k=40)
@@ -44,10 +44,10 @@ def with_options(
 
 
 def seed_key(seed: int) -> jax.Array:
-    """PRNG key of a seed of draws.
+    """PRNG key of a seed.
 
     Raises:
-        ConfigError: the seed is no integer, or out of range.
+        ConfigError: the seed is not an integer or is out of range.
     """
     if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**31:
         raise ConfigError(f"seed must be an integer in 0 .. 2**31 - 1, got {seed!r}")

@@ -1,4 +1,4 @@
-"""What a trained model knows of positions, as arrays that can be looked at."""
+"""The position scheme of a trained model, as arrays to look at."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -19,11 +19,11 @@ _MOST = 2**16  # positions; a figure has fewer pixels
 
 
 class PositionTable(NamedTuple):
-    """Positions that are added to the embeddings.
+    """Position encodings that are added to the embeddings.
 
     Args:
         kind: "sinusoidal" or "learned".
-        table: float32 `[T, D]`, a row for each position.
+        table: float32 `[T, D]`, one row per position.
     """
 
     kind: str
@@ -31,7 +31,7 @@ class PositionTable(NamedTuple):
 
 
 class PositionRotations(NamedTuple):
-    """Positions that queries and keys are rotated by.
+    """Rotations of queries and keys by position.
 
     Args:
         kind: "rotary".
@@ -45,13 +45,13 @@ class PositionRotations(NamedTuple):
 
 
 class PositionBiases(NamedTuple):
-    """Positions that are added to the attention scores.
+    """Position biases that are added to the attention scores.
 
     Args:
         kind: "alibi" or "relative".
         bias: float32 `[N, K]`, for each head.
-        distances: int `[K]`, the key's position minus the query's, in tokens; of a decoder, which
-            sees no later keys, none is positive.
+        distances: int `[K]`, the key's position minus the query's, in tokens; never positive for a
+            decoder, which does not attend to later keys.
     """
 
     kind: str
@@ -63,20 +63,20 @@ Positions = PositionTable | PositionRotations | PositionBiases
 
 
 def model_positions(config: ModelConfig, params: Any, length: int) -> dict[str, Positions]:
-    """Takes out of a model what it knows of positions.
+    """Extracts the position scheme of a model.
 
     Args:
-        config: of the model.
-        params: of the model of a run.
-        length: how many positions, from 0; for a bias, how many distances.
+        config: the model's config.
+        params: the model's parameters.
+        length: number of positions, from 0; for a bias, number of distances.
 
     Returns:
-        The positions by what they are of: "model", or "encoder" and "decoder" where the two of an
-        encoder-decoder differ; those that `config.layers` override, by the first layer that has
-        them, such as "model_layer_2".
+        The positions by name: "model", or "encoder" and "decoder" if they differ in an
+        encoder-decoder. Positions that `config.layers` override have the name of the first layer
+        with them, such as "model_layer_2".
 
     Raises:
-        ConfigError: the model has no positions, or not as many.
+        ConfigError: the model has no positions, or fewer.
 
     Example:
         >>> config = ModelConfig(
@@ -97,7 +97,7 @@ def model_positions(config: ModelConfig, params: Any, length: int) -> dict[str, 
         found = _of_part("model", config, params["encoder"], length)
     elif all(layer.positions is None for layer in config.layer_overrides) and (
         config.positions.kind in ("sinusoidal", "rotary")
-    ):  # the encoder's have no parameters, and are the decoder's as well
+    ):  # those of the encoder have no parameters, and equal the decoder's
         found = _of_part("model", config.encoder, params["encoder"], length)
     else:
         found = _of_part("encoder", config.encoder, params["encoder"], length)
@@ -125,7 +125,7 @@ def _of_part(name: str, config: ModelConfig, params: Any, length: int) -> dict[s
 
 
 def _of_scheme(config: ModelConfig, params: Any, length: int) -> Positions:
-    """Applies the position scheme that the model itself applies."""
+    """Evaluates the model's own position scheme."""
     scheme = make_positions(config, causal=config.architecture != "encoder")
     kind = config.positions.kind
     variables = {"params": jax.tree.map(jnp.asarray, params)}

@@ -1,4 +1,4 @@
-"""What tasks prepare their texts with: tokenizers, vocabulary sizes, checks and samples."""
+"""Helpers to prepare texts: tokenizers, vocabulary sizes, checks and samples."""
 
 import contextlib
 import dataclasses
@@ -23,18 +23,18 @@ __all__ = [
     "train_tokenizer",
 ]
 
-_MUCH_TEXT = 2**24  # characters, on which a tokenizer is trained for seconds
+_MUCH_TEXT = 2**24  # characters; training a tokenizer on them takes seconds
 
 
 def cache_dir(config: DataConfig) -> pathlib.Path | None:
-    """Folder for tokens; None where the user has no home, and the config names none."""
+    """Folder for cached tokens; None if the config names none and the user has no home folder."""
     return text.default_cache_dir() if config.cache is None else pathlib.Path(config.cache)
 
 
 def encode_each(
     texts: Sequence[str], encode: Callable[..., np.ndarray], *others: Sequence[Any]
 ) -> list[np.ndarray]:
-    """Encodes texts one by one; an error names the index of the text that it is of."""
+    """Encodes texts one by one; errors name the index of the text."""
     if isinstance(texts, str):
         raise DataError(f"texts must be a list of texts, got the text {texts[:20]!r}; put it in []")
     encoded = []
@@ -53,26 +53,26 @@ def train_tokenizer(
     cache: pathlib.Path | None = None,
     added: Sequence[str] = (),
 ) -> text.Tokenizer:
-    """Trains on the training text; characters are taken from all, since none may be unknown.
+    """Trains a tokenizer on the training text, or reads one of kind "file".
 
-    A tokenizer of kind "file" is read, and trained on nothing.
+    A character tokenizer also uses the validation text, since no character may be unknown.
 
     Args:
-        config: which tokenizer.
+        config: config of the tokenizer.
         train_text: the training text.
         validation_text: the validation text.
-        cache: folder in which a tokenizer of much text is found again; None for none.
-        added: special tokens that it has beside the end of text; the vocabulary size counts them.
+        cache: folder that caches tokenizers of much text; None for no cache.
+        added: special tokens besides the end of text; the vocabulary size includes them.
 
     Raises:
-        ConfigError: the vocabulary has no room for the added tokens, or the tokenizer is one of a
-            model to start from.
-        DataError: the file of a tokenizer cannot be used, or the text has nothing to train on.
+        ConfigError: the vocabulary has no room for the added tokens, or the tokenizer must come
+            from a model to start from.
+        DataError: the tokenizer's file cannot be used, or the text has nothing to train on.
     """
     if config.kind == "pretrained":
         raise ConfigError(
-            "tokenizer.kind 'pretrained' is that of the model that a run starts from, got no "
-            "init_from; give one, or choose another kind"
+            "tokenizer.kind 'pretrained' is the tokenizer of the model that a run starts from, got "
+            "no init_from; set it, or choose another kind"
         )
     if config.path is not None:
         tokenizer = _read_tokenizer(config.path, config.end_of_text)
@@ -83,7 +83,7 @@ def train_tokenizer(
 
 
 def _without(config: TokenizerConfig, added: Sequence[str]) -> TokenizerConfig:
-    """The config of a tokenizer to which special tokens are added."""
+    """The config of a tokenizer before special tokens are added."""
     if config.vocab_size is None:
         return config
     try:
@@ -101,15 +101,15 @@ def _cached_tokenizer(
     validation_text: Sequence[str],
     cache: pathlib.Path | None,
 ) -> text.Tokenizer:
-    """Trains a tokenizer, or finds that of much text."""
+    """Trains a tokenizer; that of much text is cached."""
     if cache is None or sum(map(len, train_text)) < _MUCH_TEXT:
         return _train_tokenizer(config, train_text, validation_text)
     key = fingerprint((repr(config),), train_text, validation_text)[:32]
     path = cache / "tokenizers" / f"{key}.json"
-    with contextlib.suppress(DataError):  # it is missing, or damaged
+    with contextlib.suppress(DataError):  # missing or damaged
         return text.Tokenizer.load(path)
     tokenizer = _train_tokenizer(config, train_text, validation_text)
-    with contextlib.suppress(StorageError):  # it is trained again the next time
+    with contextlib.suppress(StorageError):  # trained again the next time
         make_folder(path.parent)
         write_whole(path, tokenizer.to_json())
     return tokenizer
@@ -119,12 +119,11 @@ def _read_tokenizer(path: str, end_of_text: str | None) -> text.Tokenizer:
     """Reads the file of a config's tokenizer.
 
     Args:
-        path: of the file.
-        end_of_text: token of it that ends a text; None where that has jaxformer's name for it, or
-            where there is none.
+        path: path of the file.
+        end_of_text: token that ends a text; None if it has jaxformer's name, or if there is none.
 
     Raises:
-        DataError: it is missing, or has no tokenizer, or not that token.
+        DataError: the file is missing or is not a tokenizer, or it lacks the token.
     """
     try:
         tokenizer = text.Tokenizer.load(path)
@@ -152,12 +151,12 @@ def fill_vocab_size(key: str, model: ModelConfig, tokenizer: text.Tokenizer) -> 
     """Takes the number of tokens from the tokenizer, or checks that the config's is enough.
 
     Args:
-        key: of the model's config.
-        model: the config.
-        tokenizer: whose tokens they are.
+        key: key in the model's config.
+        model: the model's config.
+        tokenizer: the tokenizer.
 
     Raises:
-        ConfigError: the tokenizer has more.
+        ConfigError: the tokenizer has more tokens.
     """
     size: int | None = getattr(model, key)
     if size is None:
@@ -171,7 +170,7 @@ def fill_vocab_size(key: str, model: ModelConfig, tokenizer: text.Tokenizer) -> 
 
 
 def fingerprint(*parts: Iterable[str]) -> str:
-    """SHA-256 of the texts, so that a run is not continued on others."""
+    """SHA-256 of the texts, so that a run is not resumed on other texts."""
     digest = hashlib.sha256()
     for index, texts in enumerate(parts):
         for document in (*(("\0",) if index else ()), *texts):
@@ -180,6 +179,6 @@ def fingerprint(*parts: Iterable[str]) -> str:
 
 
 def evenly_chosen(texts: Sequence[str], count: int) -> tuple[str, ...]:
-    """Takes texts at even distances, to be shown; all, if there are few."""
+    """Takes evenly spaced texts to show; all if there are few."""
     chosen = min(count, len(texts))
     return tuple(texts[i * len(texts) // chosen] for i in range(chosen))

@@ -1,4 +1,4 @@
-"""Folders of Hugging Face as runs: their config, task and parameters."""
+"""Hugging Face folders as runs: config, task and parameters."""
 
 import dataclasses
 import os
@@ -44,18 +44,18 @@ _FOR_PYTHON = {
     "decoder_classifier": "a decoder that classifies",
     "token_classifier": "an encoder that classifies each token",
 }
-_ROWS, _TOKENS = 1, 4096  # of a batch of an evaluation
+_ROWS, _TOKENS = 1, 4096  # in a batch of an evaluation
 
 
 @dataclasses.dataclass(frozen=True)
 class Pretrained:
-    """A folder of Hugging Face, as a run that was never trained here.
+    """A Hugging Face folder, as a run that was not trained here.
 
     Args:
-        opened: its config, and the names of its tensors.
-        special: its special tokens, and settings of decoding.
-        tokenizers: those of sources and targets; None where the folder has none.
-        chat_template: of conversations; None where the folder has none.
+        opened: its config and the names of its tensors.
+        special: its special tokens and decoding settings.
+        tokenizers: tokenizers of sources and targets; None if the folder has none.
+        chat_template: chat template; None if the folder has none.
     """
 
     opened: HuggingFaceFolder
@@ -68,12 +68,12 @@ class Pretrained:
         cls, path: str | os.PathLike[str], *, source_language: str | None = None,
         target_language: str | None = None, **options: Any,
     ) -> "Pretrained":  # fmt: skip
-        """Reads all of a folder but its parameters.
+        """Reads everything in a folder except its parameters.
 
         Args:
-            path: of the folder, or an id, OWNER/MODEL.
-            source_language: language that is read, of a translator of several.
-            target_language: language that is written, likewise.
+            path: path of the folder, or a model id, OWNER/MODEL.
+            source_language: source language, for a multilingual translator.
+            target_language: target language, for a multilingual translator.
             **options: as in `open_huggingface`.
 
         Raises:
@@ -88,7 +88,7 @@ class Pretrained:
         if target is not None and target_language is not None:
             around, end = target.surrounding_tokens, target.end_of_text
             before, after = ([i for i in ids if i != end] for ids in (around.before, around.after))
-            # Where the language stands behind a text, as with mBART, the decoder starts with it.
+            # If the language comes after a text, as in mBART, the decoder starts with it.
             if before:
                 special = dataclasses.replace(special, forced_first=before[0])
             else:
@@ -97,12 +97,12 @@ class Pretrained:
 
     @property
     def config(self) -> ExperimentConfig:
-        """The experiment that such a model could be of: the model, and how it decodes."""
+        """An experiment config for this model: the model and its decoding settings."""
         kind, model = self.opened.kind, self.opened.config
         if kind in _FOR_PYTHON:
             raise ConfigError(
-                f"{self.opened.path} holds {_FOR_PYTHON[kind]}, which no command can use; open it "
-                "in Python, by interop.load_huggingface"
+                f"{self.opened.path} holds {_FOR_PYTHON[kind]}, which no command can use; load it "
+                "in Python with interop.load_huggingface"
             )
         in_rows = kind in ("classifier", "encoder_decoder")
         decoding: dict[str, Any] = {}
@@ -130,10 +130,10 @@ class Pretrained:
         )
 
     def read_params(self, runner: Runner) -> Any:
-        """Reads the parameters, each to where the runner has it.
+        """Reads the parameters to the devices on which the runner places them.
 
         Raises:
-            CheckpointError: the weights are not those of the config, or damaged.
+            CheckpointError: the weights do not match the config, or are damaged.
         """
         template = runner.template(self.opened.shapes)
         return self.opened.read_params(jax.tree.map(lambda leaf: leaf.sharding, template))
@@ -149,8 +149,8 @@ class Pretrained:
         if self.opened.kind == "pooled":
             raise ConfigError(
                 f"{self.opened.path} holds an encoder without a head, which predicts nothing by "
-                "itself; open it in Python, by interop.load_huggingface, or start a classifier "
-                "from it, by --init-from"
+                "itself; load it in Python with interop.load_huggingface, or start a classifier "
+                "from it with --init-from"
             )
         kind, config = task_class(self.config), self.config
         source, target = required(self.tokenizers, self.opened.path)

@@ -1,4 +1,4 @@
-"""Tokenizers and decoding tokens of a folder of Hugging Face."""
+"""Tokenizers and decoding tokens of a Hugging Face folder."""
 
 import os
 import pathlib
@@ -13,16 +13,16 @@ from jaxformer.runs.folder import is_run
 
 __all__ = ["decoding_of", "is_pretrained", "read_tokens", "required"]
 
-# Settings of searches, as they are called there.
+# Search settings, by our names, with their names in transformers.
 _OF_SEARCHES = {
     "length_penalty": "length_penalty", "early_stopping": "early_stopping",
     "num_best": "num_return_sequences",
 }  # fmt: skip
-_NEW_TOKENS = 256  # of a continuation, where the folder does not say
+_NEW_TOKENS = 256  # of a continuation, if the folder does not say
 
 
 def is_pretrained(path: str | os.PathLike[str]) -> bool:
-    """Tells whether a path is a folder of Hugging Face, or can be the id of one: OWNER/MODEL."""
+    """Whether a path is a Hugging Face folder, or could be a model id: OWNER/MODEL."""
     folder = pathlib.Path(path)
     if os.path.lexists(folder):
         return os.path.lexists(folder / "config.json") and not is_run(folder)
@@ -30,21 +30,21 @@ def is_pretrained(path: str | os.PathLike[str]) -> bool:
 
 
 def required(tokenizers: Tokenizers | None, folder: pathlib.Path) -> Tokenizers:
-    """The tokenizers of a folder; DataError where it has none."""
+    """The tokenizers of a folder; DataError if it has none."""
     if tokenizers is None:
         raise DataError(
-            f"{folder} must have a tokenizer, such as tokenizer.json, got none; download it as well"
+            f"{folder} must have a tokenizer, such as tokenizer.json, got none; download it, too"
         )
     return tokenizers
 
 
 def decoding_of(opened: HuggingFaceFolder, special: SpecialTokens) -> DecodingTokens:
-    """Tokens that a model is decoded with."""
+    """Tokens for decoding a model."""
     if opened.kind not in ("decoder", "encoder_decoder"):
         return DecodingTokens(stop=special.eos, bos=special.bos, pad=special.pad)
     translates, longest = opened.kind == "encoder_decoder", special.max_new_tokens
     if longest is None and translates and special.max_length is not None:
-        longest = max(1, special.max_length - 1)  # which counts the start
+        longest = max(1, special.max_length - 1)  # max_length counts the start
     return DecodingTokens(
         start=special.decoder_start if translates else None,
         stop=special.eos,
@@ -60,7 +60,7 @@ def decoding_of(opened: HuggingFaceFolder, special: SpecialTokens) -> DecodingTo
 
 
 def _without_option(special: SpecialTokens, translates: bool) -> dict[str, Any]:
-    """Settings that there is an option for, but not for this kind of model."""
+    """Settings that have an option, but not for this kind of model."""
     settings: dict[str, Any] = {}
     if not translates:
         settings["forced_bos_token_id"] = special.forced_first
@@ -70,7 +70,7 @@ def _without_option(special: SpecialTokens, translates: bool) -> dict[str, Any]:
             for ours, theirs in _OF_SEARCHES.items():
                 if (value := getattr(search, ours)) != getattr(BeamSearchConfig(), ours):
                     settings[theirs] = value
-    elif special.sampling.temperature > 0:  # and a search does not draw
+    elif special.sampling.temperature > 0:  # and a search does not sample
         drawn = special.sampling
         settings = {"do_sample": True, "temperature": drawn.temperature, "top_k": drawn.top_k or 0}
         settings |= {"top_p": drawn.top_p, "min_p": drawn.min_p}

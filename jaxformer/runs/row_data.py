@@ -1,4 +1,4 @@
-"""Rows of text as training examples: in memory, or prepared on disk where they are larger."""
+"""Rows of text as training examples: in memory, or prepared on disk if they are larger."""
 
 import atexit
 import pathlib
@@ -19,20 +19,20 @@ from jaxformer.storage import make_folder
 
 __all__ = ["EncodedRows", "prepared_rows", "split_files", "split_phrasebook", "table_of"]
 
-_IN_MEMORY = 2**26  # bytes of files; more are read in pieces
-_PACKED, _UNPACKED = (".gz", ".zst", ".parquet"), 5  # times as much text as bytes of the file
-_LAYOUT = "2"  # of the folder; part of its name
-_ABANDONED = 86400.0  # seconds; older arrays of a process alone may go: maps of them stay
+_IN_MEMORY = 2**26  # bytes of files; larger data is read in pieces
+_PACKED, _UNPACKED = (".gz", ".zst", ".parquet"), 5  # ratio of text to file size
+_LAYOUT = "2"  # version of the folder's layout; part of its name
+_ABANDONED = 86400.0  # seconds; private caches older than this are deleted; live mappings survive
 
 
 class EncodedRows(NamedTuple):
     """Rows of text as arrays.
 
     Args:
-        examples: for each row, arrays with one axis or none, "tokens" and "labels" among them.
-        rows: what they are made of; of prepared rows, a sample.
-        counts: of the rows that were read, and dropped, up to here.
-        folder: where prepared rows are; None where they are in memory.
+        examples: for each row, arrays with one axis or none, including "tokens" and "labels".
+        rows: the rows that they were made from; a sample if they are prepared on disk.
+        counts: counts of the rows read and dropped so far.
+        folder: folder of prepared rows; None if they are in memory.
     """
 
     examples: text.ExampleArrays
@@ -42,22 +42,22 @@ class EncodedRows(NamedTuple):
 
 
 def table_of(rows: text.Table | text.RowCorpus) -> Any:
-    """The rows; of those of a corpus, which are not in memory, a sample."""
+    """The rows; for a corpus, which is not in memory, a sample."""
     return rows.sample if isinstance(rows, text.RowCorpus) else rows
 
 
 def split_files(
     table: type[text.Table], config: DataConfig, *, characters: bool, **options: Any
 ) -> Split:
-    """Reads the files that a config names, and takes a part of the rows for validation.
+    """Reads the files of a config, and splits off rows for validation.
 
-    Files of more than 64 MiB are looked through, and their training rows stay on disk.
+    If the files have more than 64 MiB, they are scanned, and their training rows stay on disk.
 
     Args:
         table: the kind of rows.
-        config: of the data.
-        characters: whether the sample of a corpus must have every character.
-        **options: those of the table's `rows`, where it has any.
+        config: data config.
+        characters: whether the sample of a corpus must contain every character.
+        **options: options of the table's `rows`, if it has any.
     """
     sizes = [path.stat().st_size for path in map(pathlib.Path, config.paths) if path.is_file()]
     is_packed = any(path.lower().endswith(_PACKED) for path in config.paths)
@@ -87,7 +87,7 @@ def split_files(
 
 
 def split_phrasebook(rows: Callable[[Sequence[text.Phrase]], text.Table]) -> Split:
-    """The phrases of the phrasebook for training and for validation, each as `rows` makes them."""
+    """Splits the phrasebook into training and validation tables, made by `rows`."""
     book = text.load_phrasebook()
     return Split(rows(book.train), rows(book.validation))
 
@@ -102,10 +102,10 @@ def prepared_rows(
 
     Args:
         corpus: the rows.
-        encode: makes examples of rows, as `TableTask.encode_rows`.
-        key: all that `encode` depends on; None where that is not known, and the arrays are for
-            this process alone.
-        config: of the data, which says where the cache is.
+        encode: makes examples from rows, as `TableTask.encode_rows`.
+        key: everything that `encode` depends on; None if unknown, so only this process uses the
+            arrays.
+        config: data config, which determines the cache folder.
 
     Raises:
         ConfigError: there is no folder for the arrays.

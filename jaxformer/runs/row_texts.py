@@ -1,4 +1,4 @@
-"""Rows of batches as text, with marks for what is predicted and where documents end."""
+"""Rows of batches as text, with marks for predicted tokens and ends of documents."""
 
 import itertools
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def plain_text(tokenizer: Tokenizer, ids: np.ndarray) -> str:
     """Decodes tokens, with a mark for the end of text.
 
     Args:
-        tokenizer: tokenizer that the ids are of.
+        tokenizer: tokenizer of the ids.
         ids: integers [tokens].
 
     Raises:
@@ -39,16 +39,16 @@ def plain_text(tokenizer: Tokenizer, ids: np.ndarray) -> str:
 def causal_text(
     tokenizer: Tokenizer, tokens: np.ndarray, labels: np.ndarray, segments: np.ndarray
 ) -> str:
-    """A row of a causal language model: what it reads, and the token after the last.
+    """A row of a causal language model: its tokens, and the token after the last.
 
     Args:
-        tokenizer: tokenizer that the ids are of.
+        tokenizer: tokenizer of the ids.
         tokens: integers [T].
         labels: integers [T], the token after each, or `IGNORE`.
         segments: integers [T], the document of each token, 0 in padding.
 
     Returns:
-        The text, marked as `CAUSAL_MARKS` says; empty for a row of padding.
+        The text with the marks of `CAUSAL_MARKS`; empty for a row of padding.
 
     Example:
         >>> from jaxformer.text import byte_tokenizer
@@ -78,15 +78,15 @@ def causal_text(
 
 
 def masked_text(tokenizer: Tokenizer, tokens: np.ndarray, labels: np.ndarray) -> str:
-    """A row of a masked language model, with the answer at each token that is predicted.
+    """A row of a masked language model, with the answer at each predicted token.
 
     Args:
-        tokenizer: tokenizer that the ids are of, with a mask.
+        tokenizer: tokenizer of the ids, with a mask token.
         tokens: integers [T], without padding.
-        labels: integers [T], the token that was there before it was chosen, else `IGNORE`.
+        labels: integers [T], the original token where one was chosen, else `IGNORE`.
 
     Returns:
-        The text, marked as `MASKED_MARKS` says.
+        The text with the marks of `MASKED_MARKS`.
 
     Example:
         >>> from jaxformer.text import train_word, with_mask
@@ -106,7 +106,7 @@ def masked_text(tokenizer: Tokenizer, tokens: np.ndarray, labels: np.ndarray) ->
 
 
 def _pieces(tokenizer: Tokenizer, ids: np.ndarray) -> list[str]:
-    """Text of each token where it stands; that of a character's last token is the character."""
+    """Text of each token in context; a character of several tokens belongs to the last one."""
     return list(_each(tokenizer, ids))
 
 
@@ -123,7 +123,7 @@ def _each(tokenizer: Tokenizer, ids: np.ndarray) -> Iterator[str]:
 
 
 def _marked(piece: str, start: str, end: str) -> str:
-    """Puts marks around a piece of text, behind the spaces that it begins with."""
+    """Puts marks around a piece of text, after its leading spaces."""
     body = piece.lstrip(" ")
     if not body:
         return f"{start}{piece}{end}" if piece else ""

@@ -22,22 +22,21 @@ from jaxformer.text import Message
 
 __all__ = ["Run"]
 
-_SHOWN = 5  # words in a warning
+_SHOWN = 5  # words shown in a warning
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Run(TrainedTask):
-    """A trained run, which generates, translates, fills in masks or labels.
+    """A trained run, to generate, translate, fill in masks or classify.
 
-    A run can do what its task can; every other method raises ConfigError, which says what the run
-    is, and what could.
+    Methods that the run's task lacks raise ConfigError naming the tasks that have them.
 
     Args:
         folder: the run folder.
-        task: what the model does, with its config and tokenizers.
-        params: parameters of the checkpoint that was opened.
-        step: of that checkpoint; None of a folder of Hugging Face.
-        runner: of the devices that the parameters are on.
+        task: the task, with config and tokenizers.
+        params: parameters of the opened checkpoint.
+        step: step of that checkpoint; None for a Hugging Face folder.
+        runner: runner for the devices that hold the parameters.
     """
 
     def generate(
@@ -51,20 +50,20 @@ class Run(TrainedTask):
         """Continues a text.
 
         Args:
-            prompt: the text to continue; an empty one starts a new document, where the run was
-                trained on windows of several.
-            max_new_tokens: longest continuation; what fits the context when not given.
-            seed: seed of the draws.
+            prompt: text to continue. An empty prompt starts a new document, if the run was trained
+                on windows of several documents.
+            max_new_tokens: longest continuation, in tokens; default: what fits in the context.
+            seed: seed of the sampling.
             **sampling: temperature, top_k, top_p, min_p, repetition_penalty,
-                no_repeat_ngram_size, min_length and min_new_tokens, as in `SamplingOptions`; those
-                of the run's samples when not given.
+                no_repeat_ngram_size, min_length and min_new_tokens, as in `SamplingOptions`;
+                default: those of the config's samples.
 
         Returns:
             The continuation, without the prompt.
 
         Raises:
-            ConfigError: the model continues no texts, or comes from a folder with settings of
-                generation that are not supported; or an option is unknown or impossible.
+            ConfigError: the model does not generate text, or comes from a folder with unsupported
+                generation settings; or an option is unknown or out of range.
             DataError: the prompt is empty or too long, or cannot be encoded.
         """
         return self._continue("generate", prompt, max_new_tokens, seed, sampling)
@@ -77,7 +76,7 @@ class Run(TrainedTask):
         seed: int = 0,
         **sampling: Unpack[SamplingOptions],
     ) -> Iterator[str]:
-        """Continues a text as `generate` does, yielding pieces as they come."""
+        """Continues a text like `generate`, yielding pieces as they are generated."""
         return self._continue("generate_stream", prompt, max_new_tokens, seed, sampling)
 
     def chat(
@@ -91,10 +90,10 @@ class Run(TrainedTask):
         """Answers a conversation.
 
         Args:
-            messages: dicts with "role" ("user", "assistant", or another that the run was trained
-                on, such as "system") and "content", the last one the message to answer.
-            max_new_tokens: longest answer; what fits the context when not given.
-            seed: seed of the draws.
+            messages: dicts with "content" and "role" ("user", "assistant", or another that the run
+                was trained on, such as "system"). The last message is the one to answer.
+            max_new_tokens: longest answer, in tokens; default: what fits in the context.
+            seed: seed of the sampling.
             **sampling: as in `generate`.
 
         Returns:
@@ -102,7 +101,7 @@ class Run(TrainedTask):
 
         Raises:
             ConfigError: the model was not trained on conversations, or as in `generate`.
-            DataError: there is no message, one is malformed, or they are too long.
+            DataError: there is no message, a message is malformed, or they are too long.
         """
         return self._continue("chat", messages, max_new_tokens, seed, sampling)
 
@@ -114,7 +113,7 @@ class Run(TrainedTask):
         seed: int = 0,
         **sampling: Unpack[SamplingOptions],
     ) -> Iterator[str]:
-        """Answers a conversation as `chat` does, yielding pieces as they come."""
+        """Answers a conversation like `chat`, yielding pieces as they are generated."""
         return self._continue("chat_stream", messages, max_new_tokens, seed, sampling)
 
     def _continue(
@@ -147,21 +146,21 @@ class Run(TrainedTask):
     def translate(
         self, sentences: str | Texts, **search: Unpack[SearchOptions]
     ) -> list[Translation] | list[list[Translation]]:
-        """Translates sentences by beam search, each as it would be alone.
+        """Translates sentences by beam search. The other sentences do not affect a result.
 
-        Warns of words that the training sources never had.
+        Warns of words that never occur in the training sources.
 
         Args:
-            sentences: one, or a list of any number.
+            sentences: one sentence, or a list.
             **search: beam_size, num_best, length_penalty, early_stopping, no_repeat_ngram_size and
-                min_new_tokens, as in `SearchOptions`; those of the run's config when not given.
+                min_new_tokens, as in `SearchOptions`; default: those of the run's config.
 
         Returns:
-            The best translations of a sentence, best first; of a list, those of every sentence.
+            The translations of a sentence, best first; for a list, a list of these.
 
         Raises:
-            ConfigError: the model does not translate, or comes from a folder with settings of
-                generation that are not supported; or an option is unknown or impossible.
+            ConfigError: the model does not translate, or comes from a folder with unsupported
+                generation settings; or an option is unknown or out of range.
             DataError: a sentence is empty or too long, or cannot be encoded.
         """
         settings = self._search(search)
@@ -171,7 +170,7 @@ class Run(TrainedTask):
     def translate_stream(
         self, sentences: Texts, **search: Unpack[SearchOptions]
     ) -> Iterator[tuple[int, list[Translation]]]:
-        """Translates a list as `translate` does, yielding (index, translations) as they come."""
+        """Translates a list like `translate`, yielding (index, translations) as they are done."""
         settings = self._search(search)
         self._warn_of_new_words(sentences)
         return self._call("translate_stream", sentences, search=settings)
@@ -192,20 +191,20 @@ class Run(TrainedTask):
     def sample_translations(
         self, sentences: str | Texts, *, seed: int = 0, **sampling: Unpack[SamplingOptions]
     ) -> str | list[str]:
-        """Translates by drawing tokens rather than by a search; warns as `translate` does.
+        """Translates by sampling instead of beam search; warns like `translate`.
 
         Args:
-            sentences: one, or a list of any number.
-            seed: seed of the draws.
-            **sampling: as in `generate`. no_repeat_ngram_size and min_length, which counts the
-                start token, are those of the run's search when not given.
+            sentences: one sentence, or a list.
+            seed: seed of the sampling.
+            **sampling: as in `generate`. no_repeat_ngram_size and min_length (which counts the
+                start token) default to those of the run's search.
 
         Returns:
-            A translation of the sentence; of a list, one of each.
+            A translation of the sentence; for a list, one of each.
 
         Raises:
-            ConfigError: the model does not translate, or comes from a folder with settings of
-                generation that are not supported; or an option is unknown or impossible.
+            ConfigError: the model does not translate, or comes from a folder with unsupported
+                generation settings; or an option is unknown or out of range.
             DataError: a sentence is empty or too long, or cannot be encoded.
         """
         rng, settings = seed_key(seed), self._drawing(sampling)
@@ -215,23 +214,23 @@ class Run(TrainedTask):
     def sample_translations_stream(
         self, sentences: Texts, *, seed: int = 0, **sampling: Unpack[SamplingOptions]
     ) -> Iterator[tuple[int, str]]:
-        """Draws translations of a list, yielding (index, translation) as they come."""
+        """Samples translations of a list, yielding (index, translation) as they are done."""
         rng, settings = seed_key(seed), self._drawing(sampling)
         self._warn_of_new_words(sentences)
         return self._call("sample_translations_stream", sentences, rng=rng, sampling=settings)
 
     def _drawing(self, options: SamplingOptions) -> SamplingConfig:
-        """Sampling of translations, whose n-grams and lengths follow the rules of the search."""
+        """Sampling settings for translations; rules on n-grams and lengths come from the search."""
         search = self.config.translation
         rules: SamplingOptions = {
             "no_repeat_ngram_size": search.no_repeat_ngram_size,
-            # With the start token, which counts in a row's length.
+            # A row's length includes the start token.
             "min_length": search.min_new_tokens + 1 if search.min_new_tokens else 0,
         }
         return self._sampling({**rules, **options}, "seed")
 
     def _warn_of_new_words(self, sentences: str | Texts) -> None:
-        """Warns the caller of the method that calls this of words that are new to the model."""
+        """Warns of words that are new to the model, on behalf of the calling method."""
         if not hasattr(self.task, "unseen_words"):
             return
         texts = [sentences] if isinstance(sentences, str) else sentences
@@ -252,16 +251,15 @@ class Run(TrainedTask):
     def fill_masks(
         self, prompts: str | Texts, num_best: int = 5
     ) -> list[list[Fill]] | list[list[list[Fill]]]:
-        """Predicts what stands where texts have [MASK].
+        """Predicts the tokens at [MASK] in texts.
 
         Args:
-            prompts: a text with at least one [MASK], each of which stands for one token; or a list
-                of any number.
-            num_best: how many tokens to return for each mask; all, where there are fewer.
+            prompts: a text with at least one [MASK], or a list. Each [MASK] stands for one token.
+            num_best: number of tokens to return for each mask; all if there are fewer.
 
         Returns:
-            For every mask of a text, the likeliest tokens, best first; of a list, those of every
-            text. Each mask is predicted with the others masked.
+            For each mask of a text, the likeliest tokens, best first; for a list, a list of these.
+            Each mask is predicted with the others masked.
 
         Raises:
             DataError: a text has no [MASK], or is too long, or num_best is not positive.
@@ -277,34 +275,35 @@ class Run(TrainedTask):
     def classify(
         self, texts: str | Texts, num_best: int = 1
     ) -> list[ClassScore] | list[list[ClassScore]]:
-        """Labels texts, each as it would be alone.
+        """Classifies texts. The other texts do not affect a result.
 
         Args:
-            texts: one, or a list of any number.
-            num_best: how many classes to return for each; all, where there are fewer.
+            texts: one text, or a list.
+            num_best: number of classes to return for each text; all if there are fewer.
 
         Returns:
-            The likeliest classes of a text, best first; of a list, those of every text.
+            The likeliest classes of a text, best first; for a list, a list of these.
 
         Raises:
-            ConfigError: the model labels no texts, or gives scores that are no probabilities.
+            ConfigError: the model does not classify, or its scores are not probabilities.
             DataError: a text is empty or too long, or num_best is not positive.
         """
         return self._call_for(texts, "classify", num_best=num_best)
 
     def score(self, texts: Sequence[str], second_texts: Sequence[str] | None = None) -> np.ndarray:
-        """Scores texts, such as by a reranker: the logits of a classifier, as they are.
+        """Returns the logits of a classifier, such as a reranker.
 
         Args:
-            texts: any number, in batches of about one length; padding changes nothing.
-            second_texts: as many, each read behind its text, such as the passages of queries.
+            texts: list of texts. Padding in batches does not affect the result.
+            second_texts: list of as many texts, each read after its first text, such as the
+                passages of queries.
 
         Returns:
             float64 [texts, classes], in the order of the task's classes.
 
         Raises:
-            ConfigError: the model is no classifier.
-            DataError: a text is empty or too long; with its index. Or second_texts are given to a
-                model whose tokenizer has no tokens between two texts.
+            ConfigError: the model is not a classifier.
+            DataError: a text is empty or too long (the message has its index); or second_texts are
+                given, but the tokenizer has no template for two texts.
         """
         return self._call("score", texts, second_texts)

@@ -1,4 +1,4 @@
-"""Tokenizers of a run folder, and the special tokens of a model that was made elsewhere."""
+"""Tokenizers of a run folder, and special tokens of models made elsewhere."""
 
 import dataclasses
 import pathlib
@@ -19,12 +19,12 @@ _SPECIAL = "special_tokens.json"
 def save_tokenizers(
     folder: pathlib.Path, tokenizers: tuple[Tokenizer, ...], decoding: DecodingTokens
 ) -> None:
-    """Writes the tokenizers of a run, and its special tokens where they are not jaxformer's own.
+    """Writes the tokenizers of a run, and its special tokens if they differ from jaxformer's own.
 
     Args:
-        folder: of the run.
-        tokenizers: one; or that of the sources and that of the targets, which may be the same.
-        decoding: tokens that the model is decoded with.
+        folder: run folder.
+        tokenizers: one tokenizer; or those of sources and targets, which may be the same.
+        decoding: tokens for decoding the model.
 
     Raises:
         StorageError: a file cannot be written.
@@ -43,9 +43,9 @@ def save_tokenizers(
 
 
 def load_tokenizers(folder: pathlib.Path) -> tuple[Tokenizer, Tokenizer]:
-    """Reads the tokenizers of a run folder, that of the sources and that of the targets.
+    """Reads the tokenizers of sources and targets from a run folder or Hugging Face folder.
 
-    They are the same where there is one. A folder of Hugging Face will do as well.
+    They are the same object if there is only one.
 
     Raises:
         CheckpointError: the special tokens are damaged.
@@ -64,7 +64,7 @@ def load_tokenizers(folder: pathlib.Path) -> tuple[Tokenizer, Tokenizer]:
 
 
 def load_decoding(folder: pathlib.Path) -> DecodingTokens:
-    """Reads the tokens that the model of a run folder, or of Hugging Face's, is decoded with.
+    """Reads the decoding tokens of a run folder or Hugging Face folder.
 
     Raises:
         CheckpointError: they are damaged.
@@ -76,7 +76,7 @@ def load_decoding(folder: pathlib.Path) -> DecodingTokens:
 
 
 def _special_tokens(folder: pathlib.Path) -> dict[str, Any]:
-    """Roles of the tokenizers, and tokens of decoding; none where they are jaxformer's own."""
+    """Roles of the tokenizers, and decoding tokens; empty if they are jaxformer's own."""
     path = folder / _SPECIAL
     if not path.exists():
         return {}

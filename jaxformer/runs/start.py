@@ -1,4 +1,4 @@
-"""What a run starts from, without its weights: which parameters they lack, and their SHA-256."""
+"""Start of a run from other weights: missing parameters, and SHA-256 of the weights."""
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.runs.classification import ClassificationTask
@@ -14,13 +14,13 @@ __all__ = ["new_parameters", "start_digest", "start_fingerprint"]
 
 
 def new_parameters(task: Task) -> tuple[str, ...]:
-    """Names of the parameters that a run draws, though it starts from the weights of another.
+    """Names of the parameters that a run initializes anew although it starts from weights.
 
     Args:
-        task: the init_from of its config set.
+        task: the task, with init_from set in its config.
 
     Raises:
-        CheckpointError: there is no such run, or it is damaged.
+        CheckpointError: the run to start from is missing or damaged.
     """
     assert task.config.init_from is not None
     if not isinstance(task, ClassificationTask):
@@ -42,10 +42,10 @@ def new_parameters(task: Task) -> tuple[str, ...]:
 
 
 def start_digest(config: ExperimentConfig) -> str:
-    """SHA-256 of the weights that a new run starts from, wherever they lie.
+    """SHA-256 of the weights that a new run starts from, independent of their path.
 
     Args:
-        config: as `with_start` returns it, its init_from set.
+        config: config from `with_start`, with init_from set.
     """
     assert config.init_from is not None
     folder, step = folder_and_step(config.init_from)
@@ -55,10 +55,10 @@ def start_digest(config: ExperimentConfig) -> str:
 
 
 def start_fingerprint(config: ExperimentConfig) -> str | None:
-    """What the weights that a new run starts from are known by; None where it has none.
+    """Identity of the weights that a new run starts from; None if it starts from none.
 
     Args:
-        config: as `with_start` returns it.
+        config: config from `with_start`.
     """
     if config.init_from is None:
         return None

@@ -1,4 +1,4 @@
-"""What a run starts from, as its config says it: another run, or a folder of Hugging Face."""
+"""Config of a run that starts from another run or from a Hugging Face folder."""
 
 import dataclasses
 import pathlib
@@ -34,20 +34,20 @@ __all__ = [
     "with_start",
 ]
 
-# What may differ from the model that the weights were trained in: how it is computed, and what is
-# new with the run.
+# Model settings that may differ from those of the weights: how it is computed, and what the new run
+# decides.
 _MAY_DIFFER = ("dropout_rate", "attention_implementation", "dtype", "remat", "layer_execution",
                "init_std", "num_classes")  # fmt: skip
-# Settings that stretch rotary positions to longer texts.
+# Settings that extend rotary positions to longer texts.
 _OF_ROTARY = ("positions.base", "positions.scaling")
-_LAYER = re.compile(r"(first_)?layers\[\d+\]\.")  # in a key of one layer's settings
+_LAYER = re.compile(r"(first_)?layers\[\d+\]\.")  # prefix of the keys of a single layer
 
-# What a run knows of its model and its config need not say.
+# Settings that are filled in from the run to start from.
 _FILLED = ("vocab_size", "source_vocab_size", "embedding_dim")
 
 
 def source_folder(config: ExperimentConfig) -> pathlib.Path | None:
-    """Folder that a new run starts from; None where it starts from nothing."""
+    """Folder that a new run starts from; None if it starts from scratch."""
     if config.init_from is None:
         return None
     folder = folder_and_step(config.init_from)[0]
@@ -63,22 +63,22 @@ def folder_and_step(init_from: str) -> tuple[pathlib.Path, int | None]:
 
 
 def complete_tables(values: Mapping[str, Any], init_from: str, out: str) -> dict[str, Any]:
-    """Fills the tables "model" and "tokenizer" of a config file from what its run starts from.
+    """Completes the tables "model" and "tokenizer" of a config file that starts from a model.
 
-    A key that the file has stands; the others are those of the run, or of the folder of Hugging
-    Face, that it starts from. Of a run that is resumed they are its own.
+    Keys of the file override those of the run or Hugging Face folder that it starts from. A resumed
+    run keeps its own values.
 
     Args:
         values: contents of the file.
-        init_from: what the run starts from.
-        out: run folder of the config, which may be there.
+        init_from: run or Hugging Face folder that the run starts from.
+        out: run folder of the config; may exist.
 
     Returns:
-        The contents, completed.
+        The completed contents.
 
     Raises:
-        CheckpointError: there is no such run or folder, or it is damaged.
-        ConfigError: the folder's model is not supported, or init_from is no path.
+        CheckpointError: the run or folder is missing or damaged.
+        ConfigError: the folder's model is not supported, or init_from is not a path.
     """
     for name, value in (("init_from", init_from), ("out", out)):
         if not isinstance(value, str):
@@ -92,7 +92,7 @@ def complete_tables(values: Mapping[str, Any], init_from: str, out: str) -> dict
     else:
         source = read_run_config(folder)
     tables = tomllib.loads(config_to_toml(source))
-    new = [*_MAY_DIFFER]  # what the run says itself, or its data
+    new = [*_MAY_DIFFER]  # decided by the new run or its data
     training = values.get("training")
     if source.model.architecture == "encoder" and source.data_kind == "stream":
         in_rows = isinstance(training, Mapping) and "batch_tokens" in training
@@ -106,7 +106,7 @@ def complete_tables(values: Mapping[str, Any], init_from: str, out: str) -> dict
 
 
 def _require_other(folder: pathlib.Path, out: str) -> None:
-    """Raises ConfigError where a run would start from itself."""
+    """Raises ConfigError if a run would start from itself."""
     if folder.resolve() == pathlib.Path(out).resolve():
         raise ConfigError(
             f"init_from must be another run than out, got {folder} for both; choose another out"
@@ -114,8 +114,8 @@ def _require_other(folder: pathlib.Path, out: str) -> None:
 
 
 def _of_token_logits(source: ExperimentConfig) -> tuple[str, ...]:
-    """Settings of logits of tokens, which a classifier does not make."""
-    # The bias of the head is that of the pooler, where an encoder has one.
+    """Settings of token logits, which a classifier does not have."""
+    # With a pooler, head_bias is the bias of the pooler.
     head = ("head_bias",) if source.model.pooler is None else ()
     return ("logit_softcap", "logit_scale", "output_bias", *head)
 
@@ -123,20 +123,20 @@ def _of_token_logits(source: ExperimentConfig) -> tuple[str, ...]:
 def with_start(
     config: ExperimentConfig, task: type[Task], resumed: pathlib.Path | None
 ) -> ExperimentConfig:
-    """Fills in what the run decides that a config starts from, and checks that the two fit.
+    """Completes a config from the run that it starts from, and checks that the two match.
 
     Args:
-        config: the experiment; returned as it is where it has no init_from.
-        task: what is trained.
-        resumed: run folder that is resumed; what it has recorded is filled in, and the run that it
-            started from is not needed any more. None for a new run.
+        config: the experiment; returned unchanged without init_from.
+        task: class of the task.
+        resumed: run folder to resume. Its recorded values are filled in, and the run that it
+            started from is no longer needed. None for a new run.
 
     Returns:
-        The config, with the step in init_from, and the sizes of the vocabularies.
+        The config, with the step in init_from, and the vocabulary sizes.
 
     Raises:
-        ConfigError: the run holds another kind of model, or other sizes or tokenizers.
-        CheckpointError: there is no such run, or it has no such checkpoint.
+        ConfigError: the run has another kind of model, or other sizes or tokenizers.
+        CheckpointError: the run or the checkpoint is missing.
     """
     if config.init_from is None:
         return config
@@ -155,7 +155,7 @@ def with_start(
         if read_pretrained(config).opened.kind == "pooled":
             raise ConfigError(
                 f"{folder} holds an encoder without a head, from which a classifier can start, got "
-                f"{task.kind}; take the folder of a model with the head"
+                f"{task.kind}; use the folder of a model with a head"
             )
     start_class(task, config, source)
     _check_same_model(config, source, folder)
@@ -167,22 +167,19 @@ def with_start(
 
 
 def _source_config(folder: pathlib.Path, config: ExperimentConfig) -> ExperimentConfig:
-    """Config of the run to start from, or what a folder of Hugging Face says of it.
-
-    Its parameters are read in the dtypes of the config.
-    """
+    """Config of the run or Hugging Face folder to start from."""
     return read_pretrained(config).config if is_pretrained(folder) else read_run_config(folder)
 
 
 def read_pretrained(config: ExperimentConfig) -> Pretrained:
-    """The folder of Hugging Face to start from, its parameters in the dtypes of the config."""
+    """The Hugging Face folder to start from, with the dtypes of the config."""
     assert config.init_from is not None
     folder, model = folder_and_step(config.init_from)[0], config.model
     return Pretrained.read(folder, dtype=model.dtype, param_dtype=model.param_dtype)
 
 
 def start_class(task: type[Task], config: ExperimentConfig, source: ExperimentConfig) -> type[Task]:
-    """Class that a run is opened with that a task can start from."""
+    """Task class for opening the run that a task starts from; ConfigError if they do not match."""
     own, other = ((one.model.architecture, one.data_kind) for one in (config, source))
     if own == other:
         return task
@@ -200,7 +197,7 @@ def start_class(task: type[Task], config: ExperimentConfig, source: ExperimentCo
 def _check_same_model(
     config: ExperimentConfig, source: ExperimentConfig, folder: pathlib.Path
 ) -> None:
-    """Raises ConfigError where the weights would mean something else in the config's model."""
+    """Raises ConfigError if the weights do not fit the config's model."""
     allowed: tuple[str, ...] = _MAY_DIFFER
     if isinstance(config.model.positions, RotaryConfig):
         allowed += _OF_ROTARY
@@ -229,7 +226,7 @@ def _check_same_model(
 
 
 def _filled(config: ExperimentConfig, source: ExperimentConfig) -> ExperimentConfig:
-    """The config with the source's tokenizer, and with what its model says of its tables."""
+    """The config, completed with the source's tokenizer and table sizes."""
     missing = {
         name: getattr(source.model, name) for name in _FILLED if getattr(config.model, name) is None
     }

@@ -1,7 +1,7 @@
-"""Parameters that a run stores, and those that it starts from.
+"""Loading the stored parameters of a run, and the parameters that a run starts from.
 
-A run stores all parameters of its model, or with LoRA the matrices beside its base, which is what
-it started from. That can be a run with LoRA itself, so the two are loaded by each other.
+A run stores all parameters of its model; with LoRA, only the matrices. Its base is the run or
+folder that it started from. The base may be a LoRA run, too, so the functions call each other.
 """
 
 import dataclasses
@@ -35,12 +35,12 @@ _BASE = "base.json"
 
 
 class _Base(NamedTuple):
-    """What a run with LoRA remembers of the weights that it has matrices beside.
+    """Record of the base of a run with LoRA.
 
     Args:
-        path: absolute path of their folder.
-        relative: path from the run folder, for when both have been moved.
-        sha256: of the weights.
+        path: absolute path of its folder.
+        relative: path from the run folder, in case both were moved.
+        sha256: SHA-256 of the weights.
     """
 
     path: str
@@ -49,12 +49,12 @@ class _Base(NamedTuple):
 
 
 def write_base(draft: pathlib.Path, folder: pathlib.Path, config: ExperimentConfig) -> None:
-    """Writes into a new run folder with LoRA what its base is.
+    """Writes the record of its base into a new run folder with LoRA.
 
     Args:
-        draft: where to write.
+        draft: folder to write to.
         folder: the run folder that the draft becomes.
-        config: as `with_start` returns it.
+        config: config from `with_start`.
     """
     path = os.path.abspath(source_folder(config) or "")
     relative = os.path.relpath(path, os.path.abspath(folder))
@@ -64,19 +64,19 @@ def write_base(draft: pathlib.Path, folder: pathlib.Path, config: ExperimentConf
 def load_base(
     task: Task, folder: pathlib.Path, runner: Runner, base: str | os.PathLike[str] | None = None
 ) -> tuple[Any, tuple[str, ...]]:
-    """Loads the weights that a run with LoRA has matrices beside, and verifies them.
+    """Loads and verifies the base weights of a run with LoRA.
 
     Args:
-        task: of the run.
+        task: task of the run.
         folder: the run folder.
-        runner: of the devices that they go to.
-        base: where they lie now; where they were when the run began when not given.
+        runner: runner for the devices to load to.
+        base: current path of the base; default: its path when the run began.
 
     Returns:
         Parameters of the model, and the names of those that the base does not have.
 
     Raises:
-        CheckpointError: they are missing or damaged, or others than those of the training.
+        CheckpointError: the weights are missing, damaged, or not those of the training.
     """
     record = read_json(folder / _BASE, lambda values: _Base(**values))
     assert task.config.init_from is not None
@@ -90,17 +90,17 @@ def load_base(
 
     def missing(what: str) -> CheckpointError:
         return CheckpointError(
-            f"{folder} has the matrices of LoRA alone, and the weights beside them, "
-            f"{config.init_from}, {what}; restore it, or to open or resume this run say where it "
-            "lies now: --base FOLDER, in Python base=FOLDER"
+            f"{folder} has only the matrices of LoRA, and its base model, {config.init_from}, "
+            f"{what}; restore the base, or pass its new location: --base FOLDER, in Python "
+            "base=FOLDER"
         )
 
     try:
         found = start_digest(config)
     except CheckpointError:
-        found = record.sha256  # of what is not there, which is said better below
+        found = record.sha256  # missing; reported below
     if found != record.sha256:
-        raise missing("are others than in training: their SHA-256 differs")
+        raise missing("is not the one of the training: its SHA-256 differs")
     try:
         params, _ = start_params(started_there, runner)
     except (CheckpointError, ConfigError) as error:
@@ -112,13 +112,13 @@ def stored_params(
     task: Task, folder: pathlib.Path, step: int | None, runner: Runner,
     base: str | os.PathLike[str] | None = None,
 ) -> Any:  # fmt: skip
-    """Loads the parameters of a run, and with LoRA merges them.
+    """Loads the parameters of a run; with LoRA, merges them.
 
     Args:
-        task: of the run.
+        task: task of the run.
         folder: the run folder.
-        step: of the checkpoint; the best when not given.
-        runner: of the devices that they go to.
+        step: step of the checkpoint; default: the best.
+        runner: runner for the devices to load to.
         base: as in `load_base`.
 
     Returns:
@@ -142,11 +142,11 @@ def _restored(folder: pathlib.Path, step: int | None, runner: Runner, shapes: An
 
 
 def start_params(task: Task, runner: Runner) -> tuple[Any, str]:
-    """Parameters that a new run starts from, and a line that says whose they are.
+    """Parameters that a new run starts from, and a report line that names their origin.
 
     Args:
-        task: before the first step, the init_from of its config set.
-        runner: of the training. Where it splits parameters, no device ever has them all.
+        task: task before the first step, with init_from set in its config.
+        runner: runner of the training. If it splits parameters, no device ever has all of them.
 
     Raises:
         CheckpointError: the checkpoint is missing or damaged, or has other parameters.
@@ -165,20 +165,20 @@ def start_params(task: Task, runner: Runner) -> tuple[Any, str]:
     if not (new := new_parameters(task)):
         return params, report
     drawn = loads.create(task.draw_params, jax.random.key(task.config.seed))
-    # An encoder that predicts tokens may have an output table too, which classes do not need.
+    # A masked language model may also have an output table, which a classifier does not need.
     taken = {name: _part(params[name], drawn[name]) for name in drawn if name not in new}
     return {**drawn, **taken}, f"{report}; the scores of the classes start anew"
 
 
 def _part(params: Any, like: Any) -> Any:
-    """The parameters that another tree of parameters has, too."""
+    """The parameters that also exist in another tree."""
     if not isinstance(like, Mapping):
         return params
     return {name: _part(params[name], inner) for name, inner in like.items()}
 
 
 def _with_rows(params: Any, max_len: int) -> Any:
-    """Parameters whose tables of learned positions have their first max_len rows."""
+    """The parameters, with tables of learned positions cut to max_len rows."""
 
     def cut(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
         of_positions = [str(entry.key) for entry in path[-2:]] == ["positions", "embedding"]

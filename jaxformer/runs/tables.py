@@ -1,4 +1,4 @@
-"""Tasks whose data is rows of text: pairs, labelled texts, or columns of one's own."""
+"""Tasks on rows of text: pairs, labelled texts, or your own columns."""
 
 import abc
 import dataclasses
@@ -29,13 +29,13 @@ _PROMPTS = 3
 
 
 class TableTask(Task):
-    """A task on rows of text, in batches of about one length.
+    """A task on rows of text, in length-bucketed batches.
 
-    `read` returns a table for training and one for validation. Padding has the label -1, which a
-    loss must not count.
+    `read` returns a table for training and one for validation. Padding has the label -1, which the
+    loss must ignore.
 
     Attributes:
-        table: the kind of table, a dataclass with a column for each field.
+        table: the kind of table, a dataclass with one field per column.
     """
 
     table: ClassVar[type[Any]]
@@ -46,23 +46,23 @@ class TableTask(Task):
 
         Args:
             rows: the table.
-            counts: of the rows so far.
+            counts: counts of the rows so far.
 
         Returns:
-            The examples, a dict of arrays for each row with "tokens" and "labels" among them; the
-            rows that they are made of; and the counts, with those dropped that are too long.
+            The examples, a dict of arrays for each row, including "tokens" and "labels"; the rows
+            that they were made from; and the counts, updated with the rows that are too long.
         """
 
     def encoding_key(self) -> tuple[str, ...] | None:
-        """All that `encode_rows` depends on beside the rows, for rows that are kept on disk.
+        """Everything that `encode_rows` depends on besides the rows, as a key of the disk cache.
 
-        None, as here, where it is not known: then each process that trains encodes them anew.
+        None, the default, means unknown: then each training process encodes the rows again.
         """
         return None
 
     @classmethod
     def split_rows(cls, config: ExperimentConfig) -> Split:
-        """Reads the files that the config names, and takes a part of the rows for validation."""
+        """Reads the files of the config, and splits off rows for validation."""
         characters = config.tokenizer.kind == "character"
         return split_files(cls.table, config.data, characters=characters)
 
@@ -72,7 +72,7 @@ class TableTask(Task):
         return table_of(split.train).columns[0], split.validation.columns[0]
 
     def with_data(self, data: Split) -> Self:
-        """Encodes the rows, and counts what is dropped."""
+        """Encodes the rows, and counts the dropped ones."""
         train = self._encoded(data.train, data.train_counts)
         validation = self._encoded(data.validation, data.validation_counts)
         unit, first, shown = train.rows.unit, train.rows.inputs[0], validation.rows.columns[0]
@@ -99,7 +99,7 @@ class TableTask(Task):
         )  # fmt: skip
 
     def default_prompts(self, texts: Sequence[str]) -> tuple[str, ...]:
-        """Three of the validation texts of the first column."""
+        """Three validation texts of the first column."""
         return evenly_chosen(texts, _PROMPTS)
 
     def _encoded(
@@ -112,7 +112,7 @@ class TableTask(Task):
         return EncodedRows(text.ExampleArrays.of(examples), kept, counts)
 
     def _known_key(self) -> tuple[str, ...] | None:
-        """`encoding_key`, unless a subclass has another `encode_rows` or table without its own."""
+        """`encoding_key`, unless a subclass overrides `encode_rows` or `table` but not the key."""
         for kind in type(self).__mro__:
             if "encoding_key" in vars(kind):
                 return self.encoding_key()
@@ -121,9 +121,9 @@ class TableTask(Task):
         return None
 
     def training_batches(self, runner: Runner) -> BatchSource:
-        """Makes batches of rows of about one length."""
+        """Makes length-bucketed batches of rows."""
         training = self.config.training
-        assert training.batch_tokens is not None  # the config requires it of rows
+        assert training.batch_tokens is not None  # the config requires it for rows
         return text.BucketedBatches(
             self.train.examples,
             batch_tokens=training.batch_tokens,
@@ -134,7 +134,7 @@ class TableTask(Task):
         )
 
     def evaluation_data(self, validation: EncodedRows, runner: Runner) -> TrainingData:
-        """Makes batches of all rows, and the scores."""
+        """Makes batches of all rows, and scores."""
         return TrainingData(
             batches=(), unit=self.unit, validation=self._buckets(validation.examples, runner),
             validation_bytes=self.num_bytes(validation.rows), scores=self.scores(validation),
@@ -143,10 +143,10 @@ class TableTask(Task):
     def _buckets(
         self, examples: text.ExampleArrays, runner: Runner
     ) -> Callable[[], Iterator[dict[str, np.ndarray]]]:
-        """Makes what iterates over examples once.
+        """Makes a function that iterates over examples once.
 
-        A batch has the tokens of a micro-batch, which are known to fit in memory, or one example
-        for each device, where that is more.
+        A batch has the tokens of a micro-batch, which is known to fit in memory, or one example per
+        device, if that is more.
         """
         training = self.config.training
         assert training.batch_tokens is not None
@@ -161,11 +161,11 @@ class TableTask(Task):
             multiple_of=runner.num_shards,
             host=runner.host,
         )
-        batches()  # raises now what would be raised at the first evaluation
+        batches()  # raises errors now, not at the first evaluation
         return batches
 
     def data_view(self) -> DataView:
-        """Describes the first column, which the tokenizer encodes, and the lengths of the rows."""
+        """Describes the first column and the lengths of the rows."""
         train, validation = self.train.rows, self.validation.rows
         names = train.inputs
         shared = {name: (getattr(train, name), getattr(validation, name)) for name in names}
@@ -189,15 +189,15 @@ class TableTask(Task):
         return sizes
 
     def num_bytes(self, rows: Any) -> int | None:
-        """UTF-8 bytes of the text that is predicted; None where that is no measure."""
+        """UTF-8 bytes of the predicted text; None if bits per byte make no sense."""
         return None
 
     def scores(self, validation: EncodedRows) -> Callable[[Any], dict[str, float]] | None:
-        """Makes what computes figures beside the validation loss; None for none."""
+        """Makes a function that computes scores besides the validation loss; None for none."""
         return None
 
     def save(self, folder: pathlib.Path) -> None:
-        """Writes tokenizers and validation rows, where there are any."""
+        """Writes tokenizers and, if there are any, validation rows."""
         super().save(folder)
         if self.validation is not None:
             rows = zip(*self.validation.rows.columns, strict=True)

@@ -1,4 +1,4 @@
-"""What a run does: its data, its model and loss, and what the model is used for."""
+"""Tasks: the data, model and loss of a run, and what you can do with it."""
 
 import abc
 import dataclasses
@@ -34,32 +34,31 @@ __all__ = ["Task"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Task(ViewedTask, abc.ABC):
-    """What a run does. A task of one's own is a subclass of this or of one below it.
+    """The data, model and loss of a run. Write your own task as a subclass.
 
-    `prepare` makes one from a config before training, `load` from a run folder. The built-in tasks
-    are subclasses of `StreamTask` (documents, cut into windows) and `TableTask` (rows of text, such
-    as pairs), each of which leaves a few methods to write. To change one of them, override what is
-    different: `read` for another source of its data, `model` for another model.
+    `prepare` makes a task from a config before training; `load` makes one from a run folder. The
+    built-in tasks are subclasses of `StreamTask` (documents, cut into windows) and `TableTask`
+    (rows of text, such as pairs). Both leave only a few methods to write. To change a task,
+    override what differs: `read` for another data source, `model` for another model.
 
-    A method that only some tasks have, such as `generate`, `translate` or `classify`, takes the
-    parameters first; the run's method of that name passes them.
+    Methods that only some tasks have, such as `generate`, `translate` or `classify`, take the
+    parameters first. The method of the same name of `Run` passes them.
 
     Attributes:
-        kind: what the model is, in words, for messages.
-        unit: what the model predicts, and its loss is the mean over.
-        behind_prompt: what is between a prompt and what the model writes, where both are shown.
+        kind: the kind of model, in words, for messages.
+        unit: what the model predicts; the loss is a mean over these.
+        behind_prompt: text shown between a prompt and the model's continuation.
 
     Args:
-        config: the experiment, all that the data decides filled in.
-        tokenizers: one; or that of the sources and that of the targets, which may be the same.
-        decoding: tokens that the model is decoded with, where they are not jaxformer's own.
-        summary: what the run folder remembers of the training data.
-        report: what became of the data, a line each.
-        vectors: what the embeddings start from.
-        train: encoded training data; None in a run that was opened.
-        validation: encoded validation data, likewise.
-        split: what `read` has returned, before training; None once it begins, and in a run that
-            was opened.
+        config: the experiment, completed with what the data decides.
+        tokenizers: one tokenizer; or those of sources and targets, which may be the same.
+        decoding: tokens for decoding, if they differ from jaxformer's own.
+        summary: summary of the training data, stored in the run folder.
+        report: lines about the data, for the user.
+        vectors: pretrained word vectors for the embeddings.
+        train: encoded training data; None in an opened run.
+        validation: encoded validation data; None in an opened run.
+        split: result of `read`; None once training begins, and in an opened run.
     """
 
     config: ExperimentConfig
@@ -72,21 +71,21 @@ class Task(ViewedTask, abc.ABC):
     validation: Any = None
     split: Split | None = None
 
-    kind: ClassVar[str] = "a task of its own"
+    kind: ClassVar[str] = "a custom task"
     unit: ClassVar[str] = "token"
     behind_prompt: ClassVar[str] = ""
 
     @classmethod
     def prepare(cls, config: ExperimentConfig, folder: pathlib.Path | None = None) -> Self:
-        """Reads the data, makes tokenizers, and fills in what the data decides.
+        """Reads the data, makes tokenizers, and completes the config with what the data decides.
 
         Args:
             config: the experiment.
-            folder: run folder whose tokenizers are reused, that of the run to resume or to start
-                from; None for new ones.
+            folder: run folder to resume or start from; its tokenizers are reused. None for new
+                tokenizers.
 
         Returns:
-            The task before the first step.
+            The task, ready to train.
 
         Raises:
             ConfigError: the config is impossible with this data, or the class lacks a method.
@@ -113,7 +112,7 @@ class Task(ViewedTask, abc.ABC):
 
     @classmethod
     def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
-        """Reads from a run folder what `save` has written there, but for the validation data."""
+        """Loads what `save` has written to a run folder, except the validation data."""
         cls._require_complete()
         tokenizers = cls.load_tokenizers(config, folder)
         return cls(
@@ -123,19 +122,19 @@ class Task(ViewedTask, abc.ABC):
 
     @classmethod
     def _require_complete(cls) -> None:
-        """Raises ConfigError where a subclass has left out a method that a task needs."""
+        """Raises ConfigError if a subclass lacks a method that a task needs."""
         if cls.__abstractmethods__:
             raise ConfigError(
                 f"the task {cls.__name__} must have every method of a task, got none for "
                 f"{', '.join(sorted(cls.__abstractmethods__))}; write it"
             )
 
-    # What a subclass must say of its data.
+    # Data: a subclass must define these.
 
     @classmethod
     @abc.abstractmethod
     def read(cls, config: ExperimentConfig) -> Split:
-        """Reads training and validation data, as the config says. Override it for another source.
+        """Reads training and validation data. Override it for another source.
 
         Raises:
             ConfigError: the config does not say where the data is.
@@ -145,34 +144,34 @@ class Task(ViewedTask, abc.ABC):
     @classmethod
     @abc.abstractmethod
     def training_texts(cls, split: Split) -> tuple[Sequence[str], Sequence[str]]:
-        """Training and validation texts that a tokenizer is trained on."""
+        """Training and validation texts for training a tokenizer."""
 
     @abc.abstractmethod
     def with_data(self, data: Split) -> Self:
-        """Encodes what `read` has returned, and fills in the summary, the report and prompts."""
+        """Encodes the result of `read`, and fills in summary, report and prompts."""
 
     @abc.abstractmethod
     def training_batches(self, runner: Runner) -> BatchSource:
-        """Makes the training batches, for as many devices and hosts as the runner has."""
+        """Makes the training batches, for the devices and hosts of the runner."""
 
     @abc.abstractmethod
     def evaluation_data(self, validation: Any, runner: Runner) -> TrainingData:
-        """Makes the batches of encoded validation data, and the scores; no training batches."""
+        """Makes validation batches and scores, without training batches."""
 
     @abc.abstractmethod
     def load_validation(self, folder: pathlib.Path) -> Any:
-        """Reads the validation data of a run folder, and encodes it."""
+        """Reads and encodes the validation data of a run folder."""
 
     @abc.abstractmethod
     def read_validation(self, paths: Sequence[str]) -> Any:
-        """Reads files as the config's data is read, and encodes them."""
+        """Reads files in the same way as the config's data, and encodes them."""
 
-    # What a subclass must say of its model.
+    # Model: a subclass must define these.
 
     @property
     @abc.abstractmethod
     def model(self) -> nn.Module:
-        """The Flax module, the same for training and use: override it to change the model."""
+        """The Flax module, for training and use. Override it to change the model."""
 
     @abc.abstractmethod
     def loss(self, label_smoothing: float) -> LossFunction:
@@ -180,23 +179,23 @@ class Task(ViewedTask, abc.ABC):
 
     @abc.abstractmethod
     def sample(self, params: Any, prompt: str, rng: jax.Array) -> str:
-        """Shows what the model makes of a prompt, as the config's samples say."""
+        """Shows the model's output for a prompt, with the settings of the config's samples."""
 
-    # What follows from it.
+    # The rest follows from these.
 
     @property
     def tokenizer(self) -> text.Tokenizer:
-        """The one tokenizer; that of the targets where there are two."""
+        """The tokenizer; that of the targets if there are two."""
         return self.tokenizers[-1]
 
     @property
     def execution(self) -> LayerExecution:
-        """How the model's layers run, and why."""
+        """How the model's layers run (scan or loop), and why."""
         return layer_execution(self.config.model)
 
     @property
     def max_len(self) -> int:
-        """The most tokens that the model reads at a time."""
+        """Largest number of tokens that the model reads at once."""
         return self.config.model.max_len
 
     @classmethod
@@ -207,7 +206,7 @@ class Task(ViewedTask, abc.ABC):
 
     @classmethod
     def added_tokens(cls, config: ExperimentConfig) -> tuple[str, ...]:
-        """Special tokens that the tokenizer has beside the end of text, such as a mask."""
+        """Special tokens besides the end of text, such as a mask."""
         return ()
 
     @classmethod
@@ -221,12 +220,12 @@ class Task(ViewedTask, abc.ABC):
     def with_vocab_sizes(
         cls, config: ExperimentConfig, tokenizers: tuple[text.Tokenizer, ...]
     ) -> ExperimentConfig:
-        """Fills in the number of tokens, or checks that it is enough."""
+        """Fills in the vocabulary size, or checks that it is large enough."""
         size = fill_vocab_size("vocab_size", config.model, tokenizers[-1])
         return dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=size))
 
     def with_prompts(self, prompts: Sequence[str]) -> ExperimentConfig:
-        """The config with these prompts, where it has none of its own."""
+        """The config, with these prompts if it has none."""
         samples = self.config.samples
         chosen = samples.prompts or tuple(prompts)
         return dataclasses.replace(
@@ -234,33 +233,33 @@ class Task(ViewedTask, abc.ABC):
         )
 
     def save(self, folder: pathlib.Path) -> None:
-        """Writes into a new run folder what opening it needs: tokenizers and validation data."""
+        """Writes what opening a run needs into its folder: tokenizers and validation data."""
         save_tokenizers(folder, self.tokenizers, self.decoding)
 
     @property
     def init_inputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Shapes and dtypes of inputs that parameters are drawn for: `[1, 2]` tokens.
+        """Shapes and dtypes of inputs for initialization: `[1, 2]` tokens.
 
-        Override it where the model is called with others.
+        Override it if your model takes other inputs.
         """
         return (jax.ShapeDtypeStruct((1, min(2, self.max_len)), jnp.int32),)
 
     def draw_params(self, rng: jax.Array) -> Any:
-        """Draws the model's parameters."""
+        """Initializes the model's parameters."""
         inputs = [jnp.zeros(each.shape, each.dtype) for each in self.init_inputs]
         return self.model.init(rng, *inputs)["params"]
 
     @property
     def embedding_path(self) -> tuple[str, ...]:
-        """Where among the parameters the embedding is that word vectors are for."""
+        """Path of the embedding that word vectors go to, in the parameters."""
         return ("embedding",)
 
     def init_params(self, rng: jax.Array) -> Any:
-        """Makes the parameters that training starts from, pretrained word vectors included."""
+        """Initial parameters of training, including pretrained word vectors."""
         return self.vectors.put_into(self.draw_params(rng), self.embedding_path)
 
     def training_data(self, runner: Runner) -> TrainingData:
-        """Makes training and validation batches, for as many devices as the runner has."""
+        """Makes training and validation batches, for the devices of the runner."""
         data = self.evaluation_data(self.validation, runner)
         return data._replace(batches=self.training_batches(runner))
 
@@ -269,8 +268,8 @@ class Task(ViewedTask, abc.ABC):
 
         Args:
             params: parameters.
-            validation: as `load_validation` or `read_validation` gives it.
-            runner: of the devices that the parameters are on; of one device when not given.
+            validation: result of `load_validation` or `read_validation`.
+            runner: runner for the devices that hold the parameters; default: one device.
         """
         runner = runner or SingleRunner()
         data = self.evaluation_data(validation, runner)
@@ -283,7 +282,7 @@ class Task(ViewedTask, abc.ABC):
 
     @classmethod
     def loss_labels(cls, config: ExperimentConfig) -> LossLabels:
-        """What the losses of a run of this task are."""
+        """Labels for the losses of a run of this task."""
         parts = {
             "dropout": config.model.dropout_rate,
             "label smoothing": config.training.label_smoothing,
@@ -301,26 +300,26 @@ class Task(ViewedTask, abc.ABC):
         return self.surrounded(ids, special, one)
 
     def decode(self, ids: npt.ArrayLike) -> str:
-        """Decodes tokens: the text, without special tokens; the targets', where there are two.
+        """Decodes tokens (of the targets, if there are two tokenizers); skips special tokens.
 
         Raises:
-            DataError: an id is no integer, negative, or not in the vocabulary.
+            DataError: an id is not an integer, is negative, or is not in the vocabulary.
         """
         return self.tokenizer.decode(ids)
 
     def surrounded(self, ids: np.ndarray, special: text.SurroundingTokens, one: str) -> np.ndarray:
-        """Tokens of a text with the special ones around them; DataError for none or too many."""
+        """Tokens of a text with special tokens around them; DataError for none or too many."""
         ids = special.around(ids) if ids.size else ids
         if not 1 <= ids.size <= self.max_len:
             start = one if len(one) <= 20 else f"{one[:20]}..."
             raise DataError(
                 f"a text must have 1 to max_len={self.max_len} tokens, got {ids.size} for "
-                f"{start!r}; " + ("shorten it" if ids.size else "write one")
+                f"{start!r}; " + ("shorten it" if ids.size else "write some text")
             )
         return ids
 
     def check_prompt(self, prompt: str) -> None:
-        """Raises DataError where `sample` would."""
+        """Raises DataError if `sample` would."""
         self.encode(prompt)
 
     @staticmethod
@@ -329,10 +328,10 @@ class Task(ViewedTask, abc.ABC):
         return model(tokens, lengths=lengths).hidden
 
     def hidden_states(self, params: Any, texts: Sequence[str]) -> list[np.ndarray]:
-        """Computes the model's hidden states of texts: float32 `[T, D]` of each.
+        """Computes the hidden states of texts: float32 `[T, D]` for each.
 
         Raises:
-            DataError: a text is empty or too long, or cannot be encoded; with its index.
+            DataError: a text is empty or too long, or cannot be encoded; the message has its index.
         """
         encoded = encode_each(texts, self.encode)
         return hidden_states(self.model, self.read_hidden, params, encoded, self.max_len)

@@ -1,4 +1,4 @@
-"""What methods of a task return: its data, the labels of its losses, how likely a text is."""
+"""Return types of task methods: data, labels of losses, log-likelihoods."""
 
 from typing import Any, NamedTuple
 
@@ -8,15 +8,15 @@ __all__ = ["LogLikelihood", "LossLabels", "Split"]
 
 
 class Split(NamedTuple):
-    """What `Task.read` returns: the data before it is encoded.
+    """Result of `Task.read`: the data before encoding.
 
     Args:
         train: documents, the text of a mixture, or a `text.Table`; or a `text.CorpusPart` or
-            `text.RowCorpus`, which is larger than memory.
-        validation: likewise.
-        train_counts: of the rows that were read and dropped, where there are rows.
-        validation_counts: likewise.
-        report: lines on what was left out, printed before training.
+            `text.RowCorpus`, which are larger than memory.
+        validation: validation data, of the same kinds.
+        train_counts: counts of the training rows read and dropped, if there are rows.
+        validation_counts: counts of the validation rows.
+        report: lines on skipped data, printed before training.
     """
 
     train: Any
@@ -27,12 +27,12 @@ class Split(NamedTuple):
 
 
 class LossLabels(NamedTuple):
-    """What the losses of a run are, for who draws them.
+    """Training losses of a run, as labels for plots.
 
     Args:
-        unit: that the loss is the mean over: "token", "masked token" or "text".
-        training: what to call the training loss, which has dropout and label smoothing in it where
-            the run has them, as the validation loss never has.
+        unit: what the loss is a mean over: "token", "masked token" or "text".
+        training: label of the training loss. It names dropout and label smoothing, which the
+            training loss may include and the validation loss never does.
     """
 
     unit: str
@@ -40,11 +40,11 @@ class LossLabels(NamedTuple):
 
 
 class LogLikelihood(NamedTuple):
-    """How likely a model finds a text.
+    """Log-likelihood of a text under a model.
 
     Args:
         log_likelihood: natural logarithm of the text's probability, in nats.
-        num_tokens: how many tokens that is the sum over.
+        num_tokens: number of tokens summed over.
     """
 
     log_likelihood: float

@@ -1,4 +1,4 @@
-"""Figures of texts: words and bytes per token, lengths, and what two parts share."""
+"""Statistics of texts: words and bytes per token, lengths, and overlap of two parts."""
 
 import collections
 import dataclasses
@@ -14,9 +14,9 @@ __all__ = [
     "text_figures",
 ]  # fmt: skip
 
-_SAMPLE = 4_000_000  # characters, which take a second or two to encode
+_SAMPLE = 4_000_000  # characters; they take a second or two to encode
 _MOST_BINS = 12
-_SKEW = 16  # a longest text of so many medians has bins that double
+_SKEW = 16  # use doubling bins if the longest text is longer than this many medians
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,14 +26,14 @@ class TextFigures:
     Args:
         name: plural name of the texts, such as "documents".
         part: whether they are training or validation texts.
-        num_texts: how many texts were counted.
-        characters: of these texts.
-        words: of these texts: what white space separates.
-        num_bytes: of these texts, in UTF-8.
-        tokens: of these texts, the end of text not included.
-        unknown: tokens that stand for a word outside of the vocabulary; None where the tokenizer
-            has no such token.
-        is_sample: whether there are more texts than these, or more of the last.
+        num_texts: number of texts counted.
+        characters: number of their characters.
+        words: number of their words, separated by white space.
+        num_bytes: number of their bytes, in UTF-8.
+        tokens: number of their tokens, without the end of text.
+        unknown: number of unknown words among these tokens; None if the tokenizer has no unknown
+            token.
+        is_sample: whether this counts only a part of the texts.
     """
 
     name: str
@@ -56,9 +56,9 @@ def text_figures(
     Args:
         name: plural name of the texts.
         part: whether they are training or validation texts.
-        texts: the texts. Of more than `most` characters, every n-th text is taken.
+        texts: the texts. If they have more than `most` characters, every n-th text is taken.
         tokenizer: tokenizer that encodes them.
-        most: the most characters to count, for which they are encoded.
+        most: largest number of characters to encode and count.
 
     Raises:
         DataError: the tokenizer cannot encode a text.
@@ -98,9 +98,9 @@ class LengthHistogram:
     Args:
         name: plural name of the texts.
         bins: (shortest, longest, number of texts) of each bin, both ends included.
-        shortest: of all.
-        median: of all.
-        longest: of all.
+        shortest: shortest length.
+        median: median length.
+        longest: longest length.
     """
 
     name: str
@@ -111,7 +111,7 @@ class LengthHistogram:
 
 
 def length_histogram(name: str, lengths: np.ndarray) -> LengthHistogram:
-    """Sorts lengths into at most 12 bins; where a few are far longer than most, bins that double.
+    """Counts lengths in at most 12 bins; doubling bins if a few are far longer than most.
 
     Args:
         name: plural name of the texts.
@@ -141,12 +141,12 @@ def length_histogram(name: str, lengths: np.ndarray) -> LengthHistogram:
 
 
 def _joined(starts: list[int]) -> list[int]:
-    """Starts of bins, those of the shortest texts as one, so that there are not too many."""
+    """Starts of bins, with the shortest bins joined into one if there are too many."""
     return starts if len(starts) <= _MOST_BINS else [starts[0], *starts[1 - _MOST_BINS :]]
 
 
 def _round_width(least: float) -> int:
-    """The smallest of 1, 2, 5, 10, 20, 50 and so on that is at least so wide."""
+    """The smallest of 1, 2, 5, 10, 20, 50 and so on that is at least `least`."""
     unit = 1
     while True:
         for factor in (1, 2, 5):
@@ -157,12 +157,12 @@ def _round_width(least: float) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SharedTexts:
-    """Validation texts that are training texts, too.
+    """Validation texts that also occur in training.
 
     Args:
         name: plural name of the texts, such as "paragraphs".
-        total: validation texts.
-        shared: how many of them are in the training data, each as often as it occurs.
+        total: number of validation texts.
+        shared: number of them in the training data, repetitions included.
         examples: the first few, each once.
     """
 
@@ -175,13 +175,13 @@ class SharedTexts:
 def shared_texts(
     name: str, train: Iterable[str], validation: Iterable[str], *, shown: int = 3
 ) -> SharedTexts:
-    """Counts the validation texts that are training texts, too, in the memory of the validation.
+    """Counts validation texts that also occur in training; keeps only validation in memory.
 
     Args:
         name: plural name of the texts.
-        train: training texts, which are iterated over once.
-        validation: validation texts, likewise.
-        shown: the most examples to keep.
+        train: training texts, iterated over once.
+        validation: validation texts, iterated over once.
+        shown: largest number of examples to keep.
 
     Example:
         >>> shared_texts("pairs", ["a", "b", "b"], ["b", "c", "b"])

@@ -27,8 +27,8 @@ from jaxformer.training.parallel import Runner
 
 __all__ = ["Texts", "TrainedTask", "task_class"]
 
-# What takes several texts takes one as well. A type checker must tell it from them: a str is a
-# Sequence[str], too.
+# Methods for several texts also take one. Not Sequence[str], because a type checker takes a str for
+# one.
 Texts = list[str] | tuple[str, ...]
 
 # Methods of tasks that generate text.
@@ -48,20 +48,20 @@ _TASKS: dict[tuple[str, str], type[Task]] = {
 
 
 def task_class(config: ExperimentConfig) -> type[Task]:
-    """Tells which built-in task a config means."""
+    """The built-in task class of a config."""
     return _TASKS[config.model.architecture, config.data_kind]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class TrainedTask:
-    """A task with trained parameters, and what nearly all tasks do with them.
+    """A task with trained parameters, and the methods that nearly all tasks have.
 
     Args:
         folder: the run folder.
-        task: what the model does, with its config and tokenizers.
-        params: parameters of the checkpoint that was opened.
-        step: of that checkpoint; None of a folder of Hugging Face.
-        runner: of the devices that the parameters are on.
+        task: the task, with config and tokenizers.
+        params: parameters of the opened checkpoint.
+        step: step of that checkpoint; None for a Hugging Face folder.
+        runner: runner for the devices that hold the parameters.
     """
 
     folder: pathlib.Path
@@ -76,7 +76,7 @@ class TrainedTask:
 
     @property
     def config(self) -> ExperimentConfig:
-        """The experiment, all that the data decides filled in."""
+        """The experiment, completed with what the data decides."""
         return self.task.config
 
     def require(self, *abilities: str) -> None:
@@ -100,7 +100,7 @@ class TrainedTask:
         return getattr(self.task, ability)(self.params, *arguments, **options)
 
     def _call_for(self, texts: str | Texts, ability: str, **options: Any) -> Any:
-        """Calls a method that takes several texts; returns what it gives for one, if it is one."""
+        """Calls a method that takes several texts; for a single text, returns its result only."""
         if not isinstance(texts, str):
             return self._call(ability, texts, **options)
         self.require(ability)
@@ -108,17 +108,17 @@ class TrainedTask:
         return self._call(ability, [texts], **options)[0]
 
     def evaluate(self, data: Sequence[str | pathlib.Path] | None = None) -> Evaluation:
-        """Measures the model, on the devices that its parameters are on.
+        """Evaluates the model, on the devices that hold its parameters.
 
         Args:
-            data: files to read as the config's data is read: text files, or tables of pairs or of
-                labelled texts; the run's own validation data when not given.
+            data: files to read in the same way as the config's data: text files, or tables of pairs
+                or labelled texts. Default: the run's own validation data.
 
         Raises:
             CheckpointError: the run's validation data is missing or damaged.
-            ConfigError: files are given to a model that translates, and comes from a folder with
-                settings of generation that are not supported.
-            DataError: a file cannot be used, or must be given.
+            ConfigError: files are given to a translator from a folder with unsupported generation
+                settings.
+            DataError: a file cannot be used, or the run has no validation data.
         """
         if data is None and not (self.folder / VALIDATION).exists():
             raise DataError(
@@ -130,20 +130,20 @@ class TrainedTask:
             return self.task.evaluate(self.params, validation, self.runner)
         if isinstance(data, str | pathlib.Path):
             raise DataError(f"data must be a list of files, got {str(data)!r}; put it in []")
-        if hasattr(self.task, "translate"):  # and is scored by its translations
+        if hasattr(self.task, "translate"):  # it is scored by its translations
             require_supported(self.task.decoding.unsupported)
         validation = self.task.read_validation(list(map(str, data)))
         result = self.task.evaluate(self.params, validation, self.runner)
-        counts = getattr(validation, "counts", None)  # of rows, some of which may be unusable
+        counts = getattr(validation, "counts", None)  # of rows; some may be unusable
         read = () if counts is None else (str(counts),)
         return result._replace(details=(*read, *result.details))
 
     def sample(self, prompt: str, rng: jax.Array) -> str:
-        """Shows what the model makes of a prompt, as the config's samples say."""
+        """Shows the model's output for a prompt, with the settings of the config's samples."""
         return self.task.sample(self.params, prompt, rng)
 
     def encode(self, one: str) -> np.ndarray:
-        """Encodes a text as the model reads it: of an encoder-decoder, a source and its end.
+        """Encodes a text as the model reads it; for an encoder-decoder, a source and its end.
 
         Args:
             one: the text.
@@ -152,12 +152,12 @@ class TrainedTask:
             Token ids, int32 [tokens].
 
         Raises:
-            DataError: it is empty or too long, or cannot be encoded.
+            DataError: the text is empty or too long, or cannot be encoded.
         """
         return self.task.encode(one)
 
     def decode(self, ids: npt.ArrayLike) -> str:
-        """Decodes token ids: of an encoder-decoder, those of the target language.
+        """Decodes token ids; for an encoder-decoder, of the target language.
 
         Args:
             ids: integers [tokens]; special tokens, such as the end of text, are skipped.
@@ -166,7 +166,7 @@ class TrainedTask:
             The text.
 
         Raises:
-            DataError: an id is no integer, negative, or not in the vocabulary.
+            DataError: an id is not an integer, is negative, or is not in the vocabulary.
         """
         return self.task.decode(ids)
 
@@ -174,20 +174,19 @@ class TrainedTask:
         """Computes the attention weights of a text, in every layer and head.
 
         Args:
-            one: the text, encoded as for training; of an encoder-decoder, the source.
-            target: translation of the text, for an encoder-decoder; the one that the model finds
-                best when not given. The decoder's tokens are those that it reads: the end of text,
-                which starts it, and the translation.
+            one: the text, encoded as for training; for an encoder-decoder, the source.
+            target: for an encoder-decoder, a translation of the text; default: the model's best
+                translation. The decoder reads the end of text, which starts it, and the target.
 
         Returns:
-            A map for each kind of attention that the model has, for `viz.attention_page`; of an
-            encoder-decoder cross-attention, then the encoder's and the decoder's self-attention.
-            A decoder's map also has the token that comes next after each; behind the last of a
-            language model's text, that is the likeliest.
+            A map for each kind of attention of the model, for `viz.attention_page`. For an
+            encoder-decoder: cross-attention, then self-attention of encoder and decoder. A
+            decoder's map also has the next token of each; for the last token of a language model,
+            the likeliest one.
 
         Raises:
-            ConfigError: a target is given to a model that does not translate, or none to one whose
-                settings of generation are not supported; or the weights do not fit the memory.
+            ConfigError: a target is given to a model that does not translate, or none to one with
+                unsupported generation settings; or the weights do not fit in memory.
             DataError: a text is empty or too long, or cannot be encoded.
         """
         model, tokens = self.config.model, self.task.encode(one).size
@@ -207,38 +206,38 @@ class TrainedTask:
         return self._call("attention", one, target=target)
 
     def hidden_states(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Computes the model's hidden states, such as for embeddings of texts.
+        """Computes the model's hidden states, for example for embeddings of texts.
 
         Args:
-            texts: any number, in batches of about one length; padding changes nothing.
+            texts: list of texts. Padding in batches does not affect the result.
 
         Returns:
-            float32 `[T, D]` of each text, after the final norm; of an encoder-decoder, the
-            encoder's of a source and the end of text.
+            float32 `[T, D]` for each text, after the final norm; for an encoder-decoder, those of
+            the encoder, for a source and its end of text.
 
         Raises:
-            DataError: a text is empty or too long, or cannot be encoded; with its index.
+            DataError: a text is empty or too long, or cannot be encoded; the message has its index.
         """
         return self._call("hidden_states", texts)
 
     def log_likelihood(
         self, texts: Sequence[str], *, prompts: Sequence[str] | None = None
     ) -> list[LogLikelihood]:
-        """Computes how likely the model finds texts.
+        """Computes the log-likelihoods of texts.
 
         Args:
-            texts: any number, in batches of about one length; padding changes nothing.
-            prompts: as many; what the texts are behind, which is encoded for itself. Of an
-                encoder-decoder, the sources, which it needs; the texts are their targets.
+            texts: list of texts. Padding in batches does not affect the result.
+            prompts: list of one prompt per text, encoded separately. An encoder-decoder needs them:
+                they are the sources, and the texts are the targets.
 
         Returns:
-            The log-probability of each text, in nats: of a language model, of its tokens behind
-            the prompt, or of all but the first without one; of an encoder-decoder, of the target's
-            tokens and its end.
+            The log-probability of each text, in nats. For a language model: of its tokens after the
+            prompt, or of all tokens except the first without a prompt. For an encoder-decoder: of
+            the target's tokens and its end.
 
         Raises:
-            ConfigError: the model scores no texts, or needs prompts.
-            DataError: a text is empty or too long, or cannot be encoded; with its index.
+            ConfigError: the model does not score texts, or needs prompts.
+            DataError: a text is empty or too long, or cannot be encoded; the message has its index.
         """
         self.require("log_likelihood")
         if prompts is not None and len(prompts) != len(texts):

@@ -25,15 +25,15 @@ from jaxformer.training.parallel import Runner
 
 __all__ = ["TranslationTask"]
 
-_MOST = 5000  # validation pairs that are translated in an evaluation
+_MOST = 5000  # validation pairs translated in an evaluation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TranslationTask(ConditionalTask, TableTask):
-    """An encoder-decoder on pairs; its tokenizers are that of the sources and of the targets.
+    """An encoder-decoder trained on pairs, with tokenizers of sources and targets.
 
     Args:
-        known_words: those of the training sources.
+        known_words: words of the training sources.
     """
 
     known_words: KnownWords = KnownWords()
@@ -44,7 +44,7 @@ class TranslationTask(ConditionalTask, TableTask):
 
     @classmethod
     def read(cls, config: ExperimentConfig) -> Split:
-        """Reads pairs from files or the phrasebook, or makes those of a task on symbols."""
+        """Reads pairs from files or the phrasebook, or makes synthetic pairs."""
         data = config.data
         if data.source == "phrasebook":
             return split_phrasebook(
@@ -90,7 +90,7 @@ class TranslationTask(ConditionalTask, TableTask):
     def with_vocab_sizes(
         cls, config: ExperimentConfig, tokenizers: tuple[text.Tokenizer, ...]
     ) -> ExperimentConfig:
-        """Fills in the number of tokens, and that of the sources where they have their own."""
+        """Fills in the vocabulary size, and that of the sources if it is separate."""
         config = super().with_vocab_sizes(config, tokenizers)
         if config.tokenizer.joint:
             return config
@@ -100,9 +100,9 @@ class TranslationTask(ConditionalTask, TableTask):
 
     @classmethod
     def prepare(cls, config: ExperimentConfig, folder: pathlib.Path | None = None) -> Self:
-        """Prepares the pairs, and collects the words of the sources and of the run in folder."""
+        """Prepares the pairs, and collects known words from the sources and the run in folder."""
         task = super().prepare(config, folder)
-        words = KnownWords()  # not known of pairs that are not in memory
+        words = KnownWords()  # unknown if the pairs are not in memory
         if task.train.folder is None:
             words = KnownWords.collect(task.train.rows.sources, task.tokenizers[0])
         if folder is not None:
@@ -121,7 +121,7 @@ class TranslationTask(ConditionalTask, TableTask):
         return dataclasses.replace(task, known_words=KnownWords.load(folder))
 
     def unseen_words(self, sentences: Sequence[str]) -> list[str]:
-        """Words of sources that training never had, in their order, each once."""
+        """Words of sentences that never occur in the training sources, in order, each once."""
         return self.known_words.find_new(sentences, self.tokenizers[0])
 
     def encode_rows(
@@ -134,12 +134,12 @@ class TranslationTask(ConditionalTask, TableTask):
         )
 
     def encoding_key(self) -> tuple[str, ...]:
-        """The tokenizers, the start of targets, and the most tokens of a sentence."""
+        """Tokenizers, start tokens and max_len."""
         start = str(self._start_tokens)
         return "pairs", str(self.max_len), start, *(one.identity for one in self.tokenizers)
 
     def data_view(self) -> DataView:
-        """Describes the pairs, source and target each by itself."""
+        """Describes the pairs, with sources and targets separately."""
         columns = tuple(
             TextColumn(
                 name, tokenizer, getattr(self.train.rows, name), getattr(self.validation.rows, name)
@@ -150,7 +150,7 @@ class TranslationTask(ConditionalTask, TableTask):
         return super().data_view()._replace(columns=columns, lengths=lengths)
 
     def real_tokens(self, batch: Any) -> dict[str, np.ndarray]:
-        """Which positions of the sources and of the targets are tokens."""
+        """Masks of the positions of sources and targets that are tokens, not padding."""
         sources = real_tokens(batch, "source_tokens", "source_lengths")
         return {"sources": sources, "targets": real_tokens(batch)}
 
@@ -171,9 +171,9 @@ class TranslationTask(ConditionalTask, TableTask):
         return sum(len(target.encode()) for target in rows.targets)
 
     def training_data(self, runner: Runner) -> TrainingData:
-        """Makes batches; the scores are of the first pairs, greedily, if the config asks."""
+        """Makes batches, and greedy scores of the first pairs if the config asks for them."""
         data, count = super().training_data(runner), self.config.translation.metrics_pairs
-        # Raises now where the search that follows on training could not score its hypotheses.
+        # Raises now if the search after training could not score its hypotheses.
         length_divisors(self.max_len, self.config.translation.length_penalty)
         if not count:
             return data

@@ -12,11 +12,11 @@ __all__ = ["Verified", "verify_run"]
 
 
 class Verified(NamedTuple):
-    """What `verify_run` has found of a part of a run.
+    """Result of `verify_run` for one part of a run.
 
     Args:
         name: "run folder", or the path of a checkpoint in it.
-        damage: what is wrong with it; None where every file is as it was written.
+        damage: the damage found; None if every file is as it was written.
     """
 
     name: str
@@ -26,16 +26,16 @@ class Verified(NamedTuple):
 def verify_run(path: str | pathlib.Path) -> list[Verified]:
     """Compares every file of a run folder and of its checkpoints with their manifests.
 
-    What grows while a run is trained, such as its metrics, has no manifest, and is not compared.
+    Files that grow during training, such as the metrics, are not in a manifest and not compared.
 
     Args:
-        path: of the run folder.
+        path: path of the run folder.
 
     Returns:
-        What is found of the run folder, and of each checkpoint by step.
+        The result for the run folder, then for each checkpoint, by step.
 
     Raises:
-        CheckpointError: the path is no run folder.
+        CheckpointError: the path is not a run folder.
     """
     folder = pathlib.Path(path)
     if not is_run(folder) and not os.path.lexists(folder / CHECKPOINTS):

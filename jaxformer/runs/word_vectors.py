@@ -1,4 +1,4 @@
-"""Pretrained word vectors as the start of a model's embedding table."""
+"""Pretrained word vectors that initialize a model's embedding."""
 
 import dataclasses
 from typing import Any
@@ -15,11 +15,11 @@ __all__ = ["StartVectors"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StartVectors:
-    """The vectors of the words that a tokenizer knows; None where the config names no file.
+    """Pretrained vectors of the tokenizer's words.
 
     Args:
-        vectors: what was found.
-        report: how many, in words.
+        vectors: the vectors found; None if the config names no file.
+        report: report lines with their number.
     """
 
     vectors: text.WordVectors | None
@@ -29,9 +29,9 @@ class StartVectors:
     def read(
         cls, config: ExperimentConfig, tokenizer: text.Tokenizer
     ) -> tuple["StartVectors", ExperimentConfig]:
-        """Reads the file that the config names, and fills the vectors' width into the config.
+        """Reads the file named by the config, and fills the vectors' width into the config.
 
-        A run that starts from the weights of another has its vectors, and reads none.
+        A run that starts from other weights already has vectors, and reads none.
 
         Raises:
             ConfigError: the config has another width.
@@ -59,7 +59,7 @@ class StartVectors:
         return cls(found, (report,)), dataclasses.replace(config, model=model)
 
     def put_into(self, params: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
-        """Returns the parameters with these vectors in the table of the embedding at a path."""
+        """Returns the parameters with these vectors in the embedding at a path."""
         if self.vectors is None:
             return params
         if path:

@@ -1,6 +1,6 @@
-"""SIGINT and SIGTERM: work that they cut short, and work that is finished first.
+"""SIGINT and SIGTERM: cutting work short, or finishing it first.
 
-Imports little, because until the command line has called `install`, Python's own handling holds.
+Imports little: until the command line calls `install`, Python's own signal handling applies.
 """
 
 from jaxformer.stopping.process import finishing, install, is_cut_short, saved_note, say_stopped

@@ -1,4 +1,4 @@
-"""The signals of the process, where that is all jaxformer's, and what is said of a stopped one."""
+"""Signals of a process that jaxformer owns, and the message of a stopped one."""
 
 import atexit
 import contextlib
@@ -14,29 +14,29 @@ __all__ = ["finishing", "install", "is_cut_short", "saved_note", "say_stopped"]
 
 
 def saved_note(step: int | None = None, folder: str | os.PathLike[str] = "") -> str:
-    """What is saved of a training that a signal stops, and how to go on: see `StopSignals.note`.
+    """Message for a stopped training: what is saved, and how to resume; see `StopSignals.note`.
 
     Args:
-        step: of the newest checkpoint; 0 or None where there is none.
+        step: step of the newest checkpoint; 0 or None if there is none.
         folder: run folder.
 
     Example:
         >>> saved_note(40, "runs/quickstart")
-        'at step 40, saved in runs/quickstart; the same command goes on from there'
+        'at step 40, saved in runs/quickstart; repeat the command to resume'
     """
     if not step:
-        return "before it took a step; the same command goes on"
-    return f"at step {step}, saved in {os.fspath(folder)}; the same command goes on from there"
+        return "before the first step; repeat the command to start again"
+    return f"at step {step}, saved in {os.fspath(folder)}; repeat the command to resume"
 
 
 _process: StopSignals | None = None
-"""Signals of this process, where it is all jaxformer's."""
+"""Signals of this process, if jaxformer owns it."""
 
 
 def is_cut_short() -> bool:
-    """Whether a signal has cut this process short, so that an error may be no more than that.
+    """Whether a signal has cut this process short, which may be the cause of an error.
 
-    A library that `Stopped` goes through may make another error of it, or do without a result.
+    A library that `Stopped` passes through may turn it into another error, or skip a result.
     """
     return _process is not None and _process.has_raised
 
@@ -44,32 +44,32 @@ def is_cut_short() -> bool:
 def install() -> StopSignals:
     """Catches the signals of this process from now on; for the command line.
 
-    Within `cut_short` of the result, which does all its work, a signal raises `Stopped` in the main
-    thread, wherever that is, but in `finishing`.
+    All work runs inside `cut_short` of the result. There, a signal raises `Stopped` in the main
+    thread at any point, except inside `finishing`.
     """
     global _process
     _process = StopSignals(owns_process=True)
     report, show = sys.unraisablehook, sys.excepthook
 
     def report_others(unraisable: Any) -> None:
-        # Python has raised Stopped where nothing can catch it, such as in __del__.
+        # Python raised Stopped where nothing can catch it, such as in __del__.
         if not issubclass(unraisable.exc_type, Stopped):
             report(unraisable)
 
     def show_others(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        # C code that cannot import NumPy shows why before it makes an ImportError of it.
+        # C code that cannot import NumPy prints the cause before it raises ImportError.
         if not issubclass(kind, Stopped):
             show(kind, error, trace)
 
     sys.unraisablehook, sys.excepthook = report_others, show_others
     _process.catch()
     _process.watch()
-    atexit.register(_process.end)  # as the first, so that it runs last
+    atexit.register(_process.end)  # registered first, so it runs last
     return _process
 
 
 def say_stopped(number: int, note: str) -> None:
-    """Writes the line that a signal has stopped a command, unless it has been written.
+    """Writes once that a signal has stopped a command.
 
     Args:
         number: the signal.
@@ -82,7 +82,7 @@ def say_stopped(number: int, note: str) -> None:
 
 @contextlib.contextmanager
 def finishing() -> Iterator[StopSignals]:
-    """Work that goes on after the first signal, until it comes to a place where it can stop.
+    """Context for work that continues after the first signal until it can stop.
 
     Example:
         >>> import signal

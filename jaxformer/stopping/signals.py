@@ -1,4 +1,4 @@
-"""What the first SIGINT or SIGTERM does to the work of the main thread."""
+"""Reaction to SIGINT and SIGTERM in the main thread."""
 
 import contextlib
 import os
@@ -17,18 +17,18 @@ __all__ = ["StopSignals", "Stopped"]
 T = TypeVar("T")
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# A signal so soon after the first is the same one: `timeout` sends it to the process, and then to
-# the process group.
+# Seconds. A signal so soon after the first counts as the same one: `timeout` sends it to the
+# process, and then to the process group.
 _TWICE = 0.2
-_GRACE = 2.0  # seconds that the main thread has to come out of C++, such as of a compilation
-_LEAVING_GRACE = 5.0  # seconds that Python has to come to its end
+_GRACE = 2.0  # seconds that the main thread gets to return from C++, such as from compiling
+_LEAVING_GRACE = 5.0  # seconds that Python gets to exit
 _TICK = 0.05  # seconds
 
 
 class Stopped(BaseException):
-    """Raised in the main thread by the first signal, where it cuts the work short.
+    """Raised in the main thread if the first signal cuts work short.
 
-    Not an `Exception`, so that nothing takes it for a failure.
+    Not an `Exception`, so that no code mistakes it for a failure.
     """
 
     def __init__(self, number: int) -> None:
@@ -37,19 +37,18 @@ class Stopped(BaseException):
 
 
 class StopSignals:
-    """What the first SIGINT or SIGTERM does: it cuts work short, or is noted and waited for.
+    """Handles SIGINT and SIGTERM: the first one cuts work short, or is only recorded.
 
-    Python runs handlers of signals in the main thread, and only between two instructions of
-    Python: never while that thread compiles. So a process that is all jaxformer's, that of the
-    command line, also has a watcher: a thread that ends it where the main thread does not come
-    out in time. A second signal ends such a process at once; in any other, the handlers that were
-    there before get it.
+    Python runs signal handlers in the main thread, between two Python instructions: never while
+    that thread compiles. So a process that jaxformer owns (the command line) also has a watcher, a
+    thread that ends the process if the main thread does not return in time. A second signal ends
+    such a process at once. In any other process, the previous handlers get the second signal.
 
     Attributes:
-        received: the first signal; None while there was none.
-        has_raised: whether it has cut work short by `Stopped`, and nothing was done about it yet.
-        note: what to say behind "stopped by SIGTERM": what is saved, and how to go on.
-        exit_status: status that a process ends with after a signal; None where Python chooses it.
+        received: the first signal; None before it.
+        has_raised: whether `Stopped` was raised and has not been handled yet.
+        note: text after "stopped by SIGTERM": what is saved, and how to resume.
+        exit_status: exit status after a signal; None if Python chooses it.
     """
 
     def __init__(self, *, owns_process: bool = False) -> None:
@@ -57,10 +56,10 @@ class StopSignals:
         self.note = ""
         self.exit_status: int | None = None
         self._owns_process = owns_process
-        self._raises = False  # whether a signal cuts short what the main thread does
+        self._raises = False  # whether a signal cuts short the main thread's work
         self.has_raised = False
         self._leaving = False
-        self._since = time.monotonic()  # when one of these two changed, or the signal came
+        self._since = time.monotonic()  # when _raises or _leaving last changed
         self._received_at = 0.0
         self._save: Callable[[], None] | None = None
         self._taken_over = False  # the watcher ends the process; the main thread only waits
@@ -71,10 +70,10 @@ class StopSignals:
     def cut_short(
         self, function: Callable[..., T], *args: Any, save: Callable[[], None] | None = None
     ) -> T:
-        """Calls a function that a signal may cut short, between work that is finished first.
+        """Calls a function that a signal may cut short.
 
         Args:
-            function: the function; after a signal it must be as if it had not been called.
+            function: the function. If it is cut short, it must have had no effect.
             *args: its arguments.
             save: called by the watcher before it ends the process, if the main thread is stuck.
 
@@ -82,53 +81,53 @@ class StopSignals:
             What the function returns.
 
         Raises:
-            Stopped: a signal came, before or while the function ran.
+            Stopped: a signal came before or while the function ran.
         """
         self._save, self._since = save, time.monotonic()
         self._raises = True
         try:
-            # Handlers raise from here on, but a signal may have come before.
+            # Handlers raise from here on, but a signal may have come earlier.
             if self.received is not None:
                 raise Stopped(self.received)
             return function(*args)
         except Exception:
             if self.received is None or not self.has_raised:
                 raise
-            raise Stopped(self.received) from None  # of which a library has made another error
+            raise Stopped(self.received) from None  # a library turned Stopped into it
         finally:
             self.finish_first()
 
     def finish_first(self) -> None:
-        """From here on a signal is only noted, in `received`."""
+        """From here on, a signal is only recorded, in `received`."""
         self._raises = self.has_raised = False
         with self._changing:
             if not self._taken_over:
                 self._save = None
-        if self._taken_over:  # the watcher saves, and what is done here could spoil what it saves
+        if self._taken_over:  # the watcher is saving, so nothing may change here
             threading.Event().wait()
         self._since = time.monotonic()
 
     def may_cut_short(self) -> None:
-        """From here on a signal cuts short what is done, by `Stopped`, if the process is ours."""
+        """From here on, a signal raises `Stopped`, if jaxformer owns the process."""
         self._since = time.monotonic()
         self._raises = self._owns_process
 
     def leave(self) -> None:
-        """From here on a signal ends the process at once, without an exception."""
+        """From here on, a signal ends the process at once, without an exception."""
         self._leaving = True
         self._since = time.monotonic()
 
     def end(self) -> None:
-        """Ends a process that a signal has stopped, after all else that is done at its exit.
+        """Ends a process that a signal has stopped, after all other exit handlers.
 
-        C++ whose work was cut short may not survive that Python takes its modules apart.
+        C++ code that was cut short may crash when Python tears down its modules.
         """
         if self.exit_status is not None:
             flush()
             exit_now(self.exit_status)
 
     def say(self, number: int) -> None:
-        """Writes the line that a signal has stopped the process, unless it has been written."""
+        """Writes once that a signal has stopped the process."""
         with self._changing:
             said, self._said = self._said, True
         if said:
@@ -137,23 +136,23 @@ class StopSignals:
             name = signal.Signals(number).name
             write_line(f"jaxformer: stopped by {name} {self.note}")
         elif os.isatty(2):
-            write_line("")  # behind the ^C that the terminal shows
+            write_line("")  # after the ^C that the terminal shows
 
     def catch(self) -> None:
-        """Installs the handlers; does nothing outside the main thread, which Python forbids."""
+        """Installs the handlers; does nothing outside the main thread, where Python forbids it."""
         for number in _SIGNALS:
             with contextlib.suppress(ValueError):
                 self._previous[number] = signal.signal(number, self._receive)
 
     def restore(self) -> None:
-        """Gives the signals back to the handlers from before `catch`."""
+        """Restores the handlers from before `catch`."""
         for number, handler in self._previous.items():
-            # None is a handler that was not installed from Python.
+            # None means a handler that was not installed from Python.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._previous = {}
 
     def watch(self) -> None:
-        """Starts the watcher; only where nothing else uses `signal.set_wakeup_fd`."""
+        """Starts the watcher; nothing else may use `signal.set_wakeup_fd`."""
         read, write = os.pipe()
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
@@ -174,16 +173,16 @@ class StopSignals:
         if self._leaving:
             end_process(number)
         if self._raises and _is_importing(frame):
-            # An exception that a module of C++ gets while it is made may crash the process.
+            # An exception while a C++ module is initialized may crash the process.
             if self._save is None:
                 self._save_and_end(number)
-            return  # for the watcher, which saves
+            return  # the watcher saves
         if self._raises:
             self.has_raised = True
             raise Stopped(number)
 
     def _watch(self, descriptor: int) -> None:
-        """Waits for signals, which C code puts into the pipe, whatever the main thread does."""
+        """Waits for signals, which C code writes to the pipe whatever the main thread does."""
         first, came = 0, 0.0
         while True:
             if select.select([descriptor], [], [], _TICK if first else None)[0]:
@@ -198,7 +197,7 @@ class StopSignals:
                 self._end_if_stuck(first, came)
 
     def _end_if_stuck(self, number: int, came: float) -> None:
-        """Ends the process where the main thread has had its time to come out."""
+        """Ends the process if the main thread did not return in time."""
         waited = time.monotonic() - max(came, self._since)
         if self._leaving:
             if waited > _LEAVING_GRACE:
@@ -210,21 +209,21 @@ class StopSignals:
             if not self._raises:
                 return
             self._taken_over = True
-        # In a thread of its own, so that a second signal still ends the process at once.
+        # In a separate thread, so that a second signal still ends the process at once.
         threading.Thread(target=self._save_and_end, args=(number,), daemon=True).start()
 
     def _save_and_end(self, number: int) -> None:
         try:
             if self._save is not None:
                 self._save()
-        except Exception as error:  # of any kind: whatever it is, the process ends here
-            self.note = f"{self.note}; what came after cannot be saved: {error}"
+        except Exception as error:  # any error: the process ends here in any case
+            self.note = f"{self.note}; later steps cannot be saved: {error}"
         self.say(number)
         end_process(number)
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    """Whether a module is imported in a frame, or in one that has called it."""
+    """Whether a frame, or one of its callers, is importing a module."""
     while frame is not None:
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
             return True

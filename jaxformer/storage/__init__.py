@@ -1,4 +1,4 @@
-"""Files that survive a crash, a full disk and a stranger: written whole, checked when read."""
+"""Atomic writes and checked reads: files that survive crashes, full disks and tampering."""
 
 from jaxformer.storage.draft import DRAFT, discard_draft, drafted, moved_names
 from jaxformer.storage.files import (

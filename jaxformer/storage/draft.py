@@ -1,4 +1,4 @@
-"""A folder that is filled in one step: from a draft in it, whose files move out at the end."""
+"""Filling a folder atomically: from a draft inside it, whose files move out at the end."""
 
 import contextlib
 import json
@@ -13,23 +13,23 @@ from jaxformer.storage.files import read_whole, storage_error, sync_path, write_
 __all__ = ["DRAFT", "discard_draft", "drafted", "moved_names"]
 
 DRAFT = f".{'d' * 16}.tmp"
-"""Name of the draft, which is one of those that manifests leave out."""
+"""Name of the draft; manifests ignore it, as they ignore all drafts."""
 
 _MOVES = "moves.json"
 
 
 @contextlib.contextmanager
 def drafted(folder: pathlib.Path, *, last: str) -> Iterator[pathlib.Path]:
-    """Folder to write into, what is in which moves into `folder` at the end.
+    """Yields a draft folder to write into; at the end, its content moves into `folder`.
 
-    The draft lies in the folder itself, not beside it: so the folder may be a mount point, and
-    the one above it need not be writable. It is there, with the names of what moves, as long as
-    something has moved and the last file has not; so that after a crash `discard_draft` knows
-    what to take back.
+    The draft is inside the folder, not next to it. So the folder may be a mount point, and its
+    parent need not be writable. While files move, the draft holds the list of their names. If the
+    process crashes before the last file has moved, `discard_draft` reads the list and undoes the
+    moves.
 
     Args:
-        folder: the folder, locked, with nothing of these names; made where it is missing.
-        last: file that moves last: with it, the folder is whole.
+        folder: the folder, locked, without files of these names; created if missing.
+        last: file that moves last, and makes the folder complete.
 
     Raises:
         StorageError: something cannot be written.
@@ -41,9 +41,9 @@ def drafted(folder: pathlib.Path, *, last: str) -> Iterator[pathlib.Path]:
         yield draft
         names = sorted(path.name for path in draft.iterdir())
         write_whole(draft / _MOVES, json.dumps(names))
-        # Every file, and every name, is on disk before the first one moves, and every move before
-        # the last one: so after a power cut, too, all is there, and whole, if the last file is.
-        # Nothing that fills the draft needs to put it on disk itself.
+        # Sync all files and names before the first move, and all moves before the last. So even
+        # after a power cut, the folder is complete if the last file exists. Code that fills the
+        # draft need not sync anything.
         for path in (*draft.rglob("*"), draft):
             sync_path(path)
         for name in sorted(names, key=lambda name: name == last):
@@ -58,7 +58,7 @@ def drafted(folder: pathlib.Path, *, last: str) -> Iterator[pathlib.Path]:
 
 
 def discard_draft(folder: pathlib.Path, *, last: str) -> None:
-    """Removes from a folder what is left of a draft, and what has moved out of one that failed.
+    """Removes a draft from a folder, and undoes the moves of an incomplete one.
 
     Args:
         folder: the folder, locked.
@@ -76,11 +76,11 @@ def discard_draft(folder: pathlib.Path, *, last: str) -> None:
 
 
 def moved_names(folder: pathlib.Path) -> list[str]:
-    """Names of what moves, or has moved, out of the draft in a folder."""
+    """Names of the files that move, or have moved, out of the draft in a folder."""
     try:
         names = json.loads(read_whole(folder / DRAFT / _MOVES, limit=2**20))
     except (CheckpointError, ValueError, RecursionError):
-        return []  # not written yet, so that nothing has moved
+        return []  # not written yet, so nothing has moved
     is_plain = isinstance(names, list) and all(
         isinstance(name, str) and os.path.basename(name) == name not in ("", ".", "..")
         for name in names

@@ -1,4 +1,4 @@
-"""Files that survive a crash, a full disk and a stranger: written whole, read with care."""
+"""Atomic writes, and reads that follow no links and never block."""
 
 import contextlib
 import errno
@@ -31,21 +31,21 @@ _DRAFT = re.compile(r"\.[0-9a-f]{16}\.tmp")
 
 
 def storage_error(path: str | pathlib.Path, error: OSError, doing: str = "written") -> StorageError:
-    """Makes the StorageError of a file that could not be written, or read."""
+    """StorageError for a file that could not be written or read."""
     reason = error.strerror or str(error) or type(error).__name__
-    remedy = "free space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "mend that"
-    return StorageError(f"{path} cannot be {doing}: {reason}; {remedy}, and do the same again")
+    remedy = "free space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "fix this"
+    return StorageError(f"{path} cannot be {doing}: {reason}; {remedy}, and try again")
 
 
 def write_whole(path: str | pathlib.Path, content: str | bytes | Iterable[bytes]) -> None:
-    """Writes a file in one step: after a crash it is as before, or has all of the content.
+    """Writes a file atomically: after a crash it has its old content, or all of the new.
 
     A link at the path is replaced, not followed.
 
     Args:
-        path: of the file, in a folder that exists.
-        content: text, which becomes UTF-8, or bytes; or parts of them, which need not be in memory
-            at the same time.
+        path: path of the file, in an existing folder.
+        content: text (written as UTF-8) or bytes; or an iterable of parts, which need not be in
+            memory at the same time.
 
     Raises:
         StorageError: the disk is full, or the file cannot be written for another reason.
@@ -60,9 +60,9 @@ def write_whole(path: str | pathlib.Path, content: str | bytes | Iterable[bytes]
     path = pathlib.Path(path)
     content = content.encode() if isinstance(content, str) else content
     parts = (content,) if isinstance(content, bytes) else content
-    draft = path.with_name(f".{secrets.token_hex(8)}.tmp")  # as `is_draft` knows them
+    draft = path.with_name(f".{secrets.token_hex(8)}.tmp")  # recognized by `is_draft`
     try:
-        # "x" makes a new file, so that nothing that lies there is written through.
+        # "x" creates a new file, so it never writes through an existing link.
         with draft.open("xb") as file:
             for part in parts:
                 file.write(part)
@@ -78,10 +78,10 @@ def write_whole(path: str | pathlib.Path, content: str | bytes | Iterable[bytes]
 
 
 def make_folder(folder: pathlib.Path) -> None:
-    """Makes a folder that is written to, and those above it, where they are missing.
+    """Makes a folder and its missing parents.
 
     Raises:
-        StorageError: it cannot be made, or a link or another file is there.
+        StorageError: it cannot be made, or a link or a file has its name.
     """
     try:
         if folder.is_symlink():
@@ -92,11 +92,11 @@ def make_folder(folder: pathlib.Path) -> None:
 
 
 def remove_drafts(folder: pathlib.Path, *, older_than: float = 0) -> None:
-    """Removes from a folder what a killed `write_whole` has left.
+    """Removes the drafts that a killed `write_whole` left in a folder.
 
     Args:
-        folder: in which no other process writes, or none for so long.
-        older_than: seconds since a draft was last written to.
+        folder: folder to which no other process writes (or none that takes so long).
+        older_than: only drafts that were not written to for this many seconds.
     """
     for path in folder.iterdir():
         if is_draft(path.name):
@@ -106,12 +106,12 @@ def remove_drafts(folder: pathlib.Path, *, older_than: float = 0) -> None:
 
 
 def is_draft(name: str) -> bool:
-    """Tells whether a file name is that of a draft of `write_whole`, or of a run folder."""
+    """Whether a file name is that of a draft, of `write_whole` or of a run folder."""
     return _DRAFT.fullmatch(name) is not None
 
 
 def sync_path(path: pathlib.Path) -> None:
-    """Puts a file, or the names in a folder, on disk; where the system cannot, that is no error.
+    """Syncs a file, or the names in a folder, to disk; ignores systems that cannot.
 
     Raises:
         OSError: the disk is full, or fails.
@@ -127,17 +127,17 @@ def sync_path(path: pathlib.Path) -> None:
 
 
 def open_to_append(path: str | pathlib.Path) -> BinaryIO:
-    """Opens a file for `append`; makes it where it is missing.
+    """Opens a file for `append`, and creates it if it is missing.
 
     Raises:
-        StorageError: the path is a link, or not a regular file, or cannot be written to.
+        StorageError: the path is a link, is not a regular file, or is not writable.
     """
 
     def opener(path: str, flags: int) -> int:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
 
     try:
-        # Without a buffer, whose rest would be written, or fail to be, when it is closed.
+        # Unbuffered, so that no write is left to happen (or fail) in close().
         file = open(path, "ab", buffering=0, opener=opener)
     except OSError as error:
         raise storage_error(path, _named(error)) from None
@@ -148,7 +148,7 @@ def open_to_append(path: str | pathlib.Path) -> BinaryIO:
 
 
 def append(file: BinaryIO, data: bytes) -> None:
-    """Writes to the end of a file of `open_to_append`; StorageError where that fails."""
+    """Appends to a file of `open_to_append`; StorageError if that fails."""
     rest = memoryview(data)
     try:
         while rest:
@@ -158,13 +158,13 @@ def append(file: BinaryIO, data: bytes) -> None:
 
 
 def open_regular(path: str | pathlib.Path) -> BinaryIO:
-    """Opens a regular file to read; links are followed.
+    """Opens a regular file for reading; follows links.
 
     Raises:
-        OSError: it cannot be opened, or is a folder, FIFO, socket or device, which one could wait
-            for without end, or read from without end.
+        OSError: it cannot be opened, or it is a folder, FIFO, socket or device, which could block
+            or never end.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would wait for a writer
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a FIFO would block
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return open(descriptor, "rb")
@@ -172,19 +172,19 @@ def open_regular(path: str | pathlib.Path) -> BinaryIO:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     kind = "FIFO" if stat.S_ISFIFO(mode) else "device"
-    raise OSError(errno.EINVAL, f"it is a {kind}, and no regular file", str(path))
+    raise OSError(errno.EINVAL, f"it is a {kind}, not a regular file", str(path))
 
 
 def read_regular(path: str | pathlib.Path, *, limit: int) -> bytes:
-    """Reads a regular file of a user; links are followed.
+    """Reads a regular file of a user; follows links.
 
     Args:
-        path: of the file.
-        limit: bytes that it may have at most.
+        path: path of the file.
+        limit: largest size in bytes.
 
     Raises:
         OSError: as in `open_regular`.
-        ValueError: it is larger; the message does not name it.
+        ValueError: the file is larger; the message does not name it.
     """
     with open_regular(path) as file:
         data = file.read(limit + 1)
@@ -194,17 +194,17 @@ def read_regular(path: str | pathlib.Path, *, limit: int) -> bytes:
 
 
 def read_whole(path: str | pathlib.Path, *, limit: int = 2**30) -> bytes:
-    """Reads a file of a run folder: a regular file, not a link, and not larger than it may be.
+    """Reads a file of a run folder: a regular file, not a link, of limited size.
 
     Args:
-        path: of the file.
-        limit: bytes that it may have at most.
+        path: path of the file.
+        limit: largest size in bytes.
 
     Raises:
         CheckpointError: the file is missing, a link, not a regular file, or too large.
     """
     try:
-        # O_NONBLOCK, because opening a FIFO would wait for a writer.
+        # O_NONBLOCK, because opening a FIFO would block.
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise CheckpointError(f"{path} must be a file, got something else; remove it")
@@ -217,7 +217,7 @@ def read_whole(path: str | pathlib.Path, *, limit: int = 2**30) -> bytes:
 
 
 def _named(error: OSError) -> OSError:
-    """The error, in words that say what the system means by a loop."""
+    """The error; ELOOP gets a message that says what it means here."""
     if error.errno == errno.ELOOP:
         return OSError(errno.ELOOP, "it is a link, which could lead anywhere")
     return error

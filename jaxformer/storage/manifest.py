@@ -1,4 +1,4 @@
-"""Manifests: SHA-256 of every file of a folder, to find what is damaged before it is read."""
+"""Manifests: SHA-256 of every file of a folder, to detect damage before files are read."""
 
 import concurrent.futures
 import dataclasses
@@ -16,17 +16,17 @@ from jaxformer.storage.files import is_draft, read_whole, sync_path, write_whole
 __all__ = ["Manifest", "read_manifest", "sha256", "write_manifest"]
 
 _MAX_MANIFEST = 64 * 2**20  # bytes: some 500,000 files
-_HASHING_THREADS = 4  # hashlib lets other threads run while it works
+_HASHING_THREADS = 4  # hashlib releases the GIL
 
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """SHA-256 of every file of a folder, and what the folder is.
+    """SHA-256 of every file of a folder, and information on the folder.
 
     Args:
-        about: what the folder is, as JSON has it, such as the version that wrote it.
-        files: SHA-256 in hexadecimal by path, relative to the folder, with slashes; several where
-            a file is just being replaced, any of which is right.
+        about: information on the folder, as JSON values, such as the version that wrote it.
+        files: SHA-256 in hexadecimal, by path relative to the folder, with slashes. A file that is
+            being replaced has several valid digests.
 
     Example:
         >>> import tempfile
@@ -55,14 +55,15 @@ class Manifest:
         """Makes the manifest of a folder.
 
         Args:
-            folder: with regular files and folders only.
-            about: what the folder is.
-            ignore: paths of files and folders to leave out, as drafts of `write_whole` are anyway.
-            sync: put the files and the names in the folders on disk.
+            folder: the folder; it must have only regular files and folders.
+            about: information on the folder.
+            ignore: paths of files and folders to ignore. Drafts of `write_whole` are always
+                ignored.
+            sync: whether to sync the files and the names in the folders to disk.
 
         Raises:
-            OSError: a file cannot be read, or put on disk.
-            CheckpointError: there is a link, or something else that is no file.
+            OSError: a file cannot be read or synced.
+            CheckpointError: there is a link, or something else that is not a file.
         """
         paths = _regular_files(folder, ignore)
         digests = _digests(folder, paths, sync=sync)
@@ -77,13 +78,13 @@ class Manifest:
         """Compares a folder with the manifest.
 
         Args:
-            folder: to check.
-            ignore: paths of files and folders that the manifest does not speak of.
-            others: the folder may have other files and links, too, which are not read.
+            folder: folder to check.
+            ignore: paths of files and folders that the manifest does not cover.
+            others: whether the folder may have other files and links, which are not read.
 
         Returns:
-            What is wrong with the first file that is not as it was, for an error message; None
-            where every file is there, as it was, and no other.
+            The first damage found, for an error message; None if every file is unchanged and there
+            are no others.
         """
         try:
             if others:
@@ -99,14 +100,14 @@ class Manifest:
             if path not in found:
                 return f"{path} is missing"
             if path not in self.files:
-                return f"{path} is no file of it"
+                return f"{path} does not belong to it"
             if found[path] not in self.files[path]:
                 return f"{path} is not the file that was written: its SHA-256 differs"
         return None
 
 
 def _regular_files(folder: pathlib.Path, ignore: Collection[str]) -> list[str]:
-    """Paths of the files in a folder and the folders in it, sorted; links are not followed."""
+    """Paths of all files below a folder, sorted; does not follow links."""
     found: list[str] = []
     folders = [""]
     while folders:
@@ -121,13 +122,13 @@ def _regular_files(folder: pathlib.Path, ignore: Collection[str]) -> list[str]:
                 elif entry.is_file(follow_symlinks=False):
                     found.append(path)
                 else:
-                    kind = "a link" if entry.is_symlink() else "no regular file"
+                    kind = "a link" if entry.is_symlink() else "not a regular file"
                     raise CheckpointError(f"{path} is {kind}")
     return sorted(found)
 
 
 def _lies_in(folder: pathlib.Path, path: str) -> bool:
-    """Tells whether a folder has a regular file at a path; CheckpointError for a link or other."""
+    """Whether a folder has a regular file at a path; CheckpointError for a link or the like."""
     parts = path.split("/")
     if ".." in parts or os.path.isabs(path):
         raise CheckpointError(f"{path} is not in the folder")
@@ -138,20 +139,20 @@ def _lies_in(folder: pathlib.Path, path: str) -> bool:
         except FileNotFoundError:
             return False
         if not (stat.S_ISREG(mode) if part == path else stat.S_ISDIR(mode)):
-            kind = "a link" if stat.S_ISLNK(mode) else "no regular file"
+            kind = "a link" if stat.S_ISLNK(mode) else "not a regular file"
             raise CheckpointError(f"{part} is {kind}")
     return True
 
 
 def _digests(folder: pathlib.Path, paths: Collection[str], *, sync: bool = False) -> dict[str, str]:
-    """SHA-256 of files in a folder, by path; OSError where one cannot be read."""
+    """SHA-256 of files in a folder, by path; OSError if a file cannot be read."""
     with concurrent.futures.ThreadPoolExecutor(_HASHING_THREADS) as threads:
         digests = threads.map(lambda path: _digest(folder / path, sync), paths)
         return dict(zip(paths, digests, strict=True))
 
 
 def _digest(path: pathlib.Path, sync: bool) -> str:
-    """SHA-256 of a file, in hexadecimal; with sync, the file is on disk then."""
+    """SHA-256 of a file, in hexadecimal; with sync, also syncs it to disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(descriptor, "rb", buffering=0) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -161,7 +162,7 @@ def _digest(path: pathlib.Path, sync: bool) -> str:
 
 
 def write_manifest(path: pathlib.Path, manifest: Manifest) -> None:
-    """Writes a manifest as JSON, with a SHA-256 of its own.
+    """Writes a manifest as JSON, with its own SHA-256.
 
     Raises:
         StorageError: it cannot be written.
@@ -191,11 +192,11 @@ def read_manifest(path: pathlib.Path) -> Manifest:
 
 
 def _json_digest(values: Any) -> str:
-    """SHA-256 of JSON values, whatever the spaces and the order of the keys."""
+    """SHA-256 of JSON values, independent of spaces and the order of keys."""
     return sha256(json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True))
 
 
 def sha256(content: str | bytes) -> str:
-    """SHA-256 of text in UTF-8, or of bytes, in hexadecimal."""
+    """SHA-256 of text (as UTF-8) or bytes, in hexadecimal."""
     data = content.encode() if isinstance(content, str) else content
     return hashlib.sha256(data).hexdigest()

@@ -1,4 +1,4 @@
-"""Text to NumPy arrays of tokens: tokenizers, corpora, pairs, labels, batches; and back: scores."""
+"""Text to token arrays in NumPy: tokenizers, corpora, pairs, labels, batches, scores."""
 
 from jaxformer.text.batches import Batches, Host, evaluation_batches
 from jaxformer.text.buckets import BucketedBatches, bucketed_evaluation_batches

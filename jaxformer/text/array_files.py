@@ -1,4 +1,4 @@
-"""Files of one array with one axis, `.npy`: written in parts, and memory-mapped."""
+"""`.npy` files of one array with one axis: written in parts, and memory-mapped."""
 
 import errno
 import io
@@ -14,15 +14,15 @@ from jaxformer.text.sharded_tokens import ShardedTokens
 
 __all__ = ["map_array", "write_array"]
 
-_PART = 2**20  # numbers of a file that are written at a time
+_PART = 2**20  # numbers written at a time
 
 
 def write_array(path: pathlib.Path, array: np.ndarray | ShardedTokens) -> None:
-    """Writes a file that is there as a whole or not at all.
+    """Writes an array to a file, completely or not at all.
 
     Args:
-        path: of the file.
-        array: numbers with one axis; may be memory-mapped, of which a part is read at a time.
+        path: path of the file.
+        array: numbers with one axis; may be memory-mapped, since one part is read at a time.
 
     Raises:
         StorageError: it cannot be written.
@@ -34,15 +34,15 @@ def map_array(path: pathlib.Path, *, remedy: str) -> np.ndarray:
     """Maps a file into memory.
 
     Args:
-        path: of the file.
-        remedy: end of the message where it cannot be read.
+        path: path of the file.
+        remedy: end of the error message if the file cannot be read.
 
     Returns:
-        An array of any type and shape; nothing in it is a Python object.
+        An array of any type and shape, without Python objects.
 
     Raises:
         DataError: the file is missing or damaged.
-        StorageError: the process has too many open files, of which each map is one.
+        StorageError: the process has too many open files; each map counts as one.
 
     Example:
         >>> import tempfile
@@ -59,12 +59,12 @@ def map_array(path: pathlib.Path, *, remedy: str) -> np.ndarray:
                 raise
         _raise_open_files()
         return _map(path)
-    except Exception as error:  # NumPy raises half a dozen kinds, depending on what is wrong
+    except Exception as error:  # NumPy raises half a dozen types, depending on the fault
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         if isinstance(error, OSError) and error.errno == errno.EMFILE:
             raise StorageError(
-                f"'{path}' cannot be mapped ({reason}): there are more files than this process may "
-                "open; allow more, as by ulimit -n 65536"
+                f"'{path}' cannot be mapped ({reason}): this process may not open more files; "
+                "raise the limit, for example with ulimit -n 65536"
             ) from None
         raise DataError(f"'{path}' cannot be read ({reason}); {remedy}") from None
 
@@ -75,7 +75,7 @@ def _map(path: pathlib.Path) -> np.ndarray:
 
 
 def _raise_open_files() -> None:
-    """Lets this process open as many files as it may ever: the usual limit is 1,024."""
+    """Raises the limit of open files (usually 1,024) to the hard limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

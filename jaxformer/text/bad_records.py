@@ -1,4 +1,4 @@
-"""What of the files cannot be read: an error, or left out and counted."""
+"""Unreadable records of files: an error, or skipped and counted."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -9,14 +9,14 @@ __all__ = ["BadRecords", "Errors"]
 
 Errors = Literal["strict", "skip"]
 
-_SHOWN = 5  # records that could not be read and are named
+_SHOWN = 5  # unreadable records that are named
 
 
 class BadRecords:
-    """What of the files could not be read: an error, or left out and counted.
+    """Unreadable records of files: an error, or skipped and counted.
 
     Args:
-        errors: "strict" raises DataError for the first, "skip" leaves out and counts.
+        errors: "strict" raises DataError for the first; "skip" skips and counts them.
     """
 
     def __init__(self, errors: Errors = "strict") -> None:
@@ -24,17 +24,17 @@ class BadRecords:
         self.count = 0
         self.shown: list[str] = []
 
-    def add(self, where: Callable[[], str], what: str = "", remedy: str = "mend it") -> None:
-        """Raises DataError, or counts.
+    def add(self, where: Callable[[], str], what: str = "", remedy: str = "fix it") -> None:
+        """Raises DataError or counts, depending on `errors`.
 
         Args:
-            where: says file and line; called only if it is shown, since lines must be counted.
+            where: returns file and line; called only if shown, since lines must be counted.
             what: what is wrong there.
             remedy: what to do.
         """
         if self._errors == "strict":
             raise DataError(
-                f"{where()}{what}; {remedy}, or leave out what cannot be read by data.errors 'skip'"
+                f"{where()}{what}; {remedy}, or skip unreadable records with data.errors 'skip'"
             )
         self.count += 1
         if len(self.shown) < _SHOWN:

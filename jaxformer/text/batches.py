@@ -1,4 +1,4 @@
-"""From sequences to batches: a pure function of (seed, step), on any number of hosts."""
+"""Sequences to batches: a pure function of (seed, step), on any number of hosts."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ __all__ = ["Batches", "Host", "evaluation_batches", "require_seed"]
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """Which of the hosts that share every global batch this one is; a single one if not given.
+    """This host's index among the hosts that share each global batch; default: a single host.
 
-    Hosts that have the same rows, because they split what is in them, count as one.
+    Hosts that load the same rows (because they split the inside of a row) count as one.
 
     Args:
-        index: index of this host, from 0; with rows split over all hosts `jax.process_index()`.
-        count: how many hosts there are, likewise `jax.process_count()`.
+        index: index of this host, from 0: `jax.process_index()` if rows are split over all hosts.
+        count: number of hosts: `jax.process_count()` in that case.
 
     Raises:
         DataError: the index is negative, or not less than the count.
@@ -46,22 +46,21 @@ class Host:
 class Batches:
     """Batches of a training run: `batches[step]` for any step, in any order.
 
-    A batch depends on the seed and the step only. Each epoch has every item of the source once,
-    in another random order; epochs follow each other without a gap, so that a batch may hold the
-    end of one and the start of the next, and may be larger than the source. On several hosts each
-    has its rows of the same global batch, one after the other: host 0 the first.
+    A batch depends only on the seed and the step. Each epoch has every item of the source once,
+    in a new random order. Epochs follow each other without a gap: a batch may contain the end of
+    one and the start of the next, and may be larger than the source. Each host gets a contiguous
+    part of the rows of the same global batch; host 0 gets the first.
 
     Attributes:
-        batches_per_epoch: how many there are, which need not be whole; None for a mixture, each
-            source of which has epochs of its own: `Mixture.epochs`.
+        batches_per_epoch: number of batches in an epoch, not always whole. None for a mixture,
+            whose sources have separate epochs: `Mixture.epochs`.
 
     Args:
         source: items to make batches of, such as `Windows` or `PackedDocuments`; or a mixture of
-            such sources, which each batch has its rows of, so that it holds for them what is said
-            here of one source.
+            such sources, each of which has separate epochs.
         batch_size: rows in the global batch.
         seed: seed of the order, at least 0.
-        host: this host, of those that share the batch.
+        host: this host among those that share the batch.
 
     Raises:
         DataError: batch_size is not a positive multiple of host.count, the seed is negative, or the
@@ -96,13 +95,13 @@ class Batches:
         return self._rows.gather(self._rows_of(step))
 
     def source_names(self, step: int) -> list[str] | None:
-        """Names of the sources of a mixture that the rows of a batch are from, one for each row.
+        """For a mixture: name of the source of each row of a batch.
 
         Args:
-            step: of the batch.
+            step: step of the batch.
 
         Returns:
-            The names; None where the batches are not of a mixture.
+            The names; None if there is no mixture.
         """
         if not isinstance(self._rows, MixedRows):
             return None
@@ -119,13 +118,13 @@ def evaluation_batches(
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yields all items of a source once, in order, in batches of constant shape.
 
-    The last batch is filled up with rows of zeros whose labels are all `IGNORE`; every host gets
-    the same number of batches.
+    The last batch is padded with rows of zeros whose labels are all `IGNORE`. Every host gets the
+    same number of batches.
 
     Args:
-        source: such as `Windows` or `PackedDocuments`; its items have "labels".
+        source: source of items with "labels", such as `Windows` or `PackedDocuments`.
         batch_size: rows in the global batch.
-        host: this host, of those that share the batch.
+        host: this host among those that share the batch.
 
     Returns:
         An iterator over dicts of arrays [batch_size / host.count, ...].
@@ -141,7 +140,7 @@ def evaluation_batches(
     """
     _require_items(source)
     _require_rows(batch_size, host)
-    # Labels to ignore weigh nothing in a loss, so the rows that fill up do not change it.
+    # Ignored labels have no weight in a loss, so padding rows do not change it.
     filler = {
         name: np.full_like(array, IGNORE if name == "labels" else 0)
         for name, array in gather_rows(source, [0]).items()
@@ -158,27 +157,27 @@ def evaluation_batches(
 
 
 def require_seed(seed: int) -> None:
-    """Raises DataError where a seed is negative."""
+    """Raises DataError if a seed is negative."""
     if seed < 0:
         raise DataError(f"seed must be at least 0, got {seed}; try {-seed}")
 
 
 def _host_rows(step: int, batch_size: int, host: Host) -> range:
-    """Indices of the rows that a host has of a global batch, over all epochs."""
+    """Indices, over all epochs, of a host's rows of a global batch."""
     per_host = batch_size // host.count
-    # Contiguous rows, not every count-th: the hosts' parts in a row are the global batch.
+    # Contiguous rows, not every count-th: the hosts' parts, concatenated, are the global batch.
     start = step * batch_size + host.index * per_host
     return range(start, start + per_host)
 
 
 def _require_items(source: Source) -> None:
-    """Raises DataError where a source is empty."""
+    """Raises DataError if a source is empty."""
     if len(source) == 0:
         raise DataError("a source of batches must have at least one item, got none; add text")
 
 
 def _require_rows(batch_size: int, host: Host) -> None:
-    """Raises DataError where hosts cannot share batches of so many rows."""
+    """Raises DataError if the hosts cannot share batches of so many rows."""
     if batch_size < 1 or batch_size % host.count:
         raise DataError(
             "batch_size must be a positive multiple of host.count, got "

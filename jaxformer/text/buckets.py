@@ -12,43 +12,42 @@ from jaxformer.text.example_arrays import ExampleArrays, example_lengths
 __all__ = ["BucketedBatches", "bucketed_evaluation_batches"]
 
 _MAX_BUCKETS = 8
-"""Each has a shape of its own, for which a training step is compiled once."""
+"""A training step is compiled once per bucket, since each has a different shape."""
 
 
 class BucketedBatches:
     """Batches of examples of about the same length: `batches[step]` for any step, in any order.
 
-    An example is a dict of arrays, "labels" among them; its length is that of its longest array.
-    In a batch [rows, length] an array with one axis is filled up on the right, with `IGNORE` in
-    "labels" and 0 in all others, and arrays without an axis become one of shape [rows].
+    An example is a dict of arrays that includes "labels". Its length is that of its longest array.
+    Arrays with one axis become [rows, length], padded on the right with `IGNORE` in "labels" and 0
+    in all others. Arrays without an axis become [rows].
 
-    The examples are put into buckets by length, once, so that the batches of an epoch have as few
-    filled-up positions as at most num_buckets shapes allow. Each epoch has every example once: it
-    permutes the examples inside the buckets, cuts them into batches, and permutes those of all
-    buckets. The last batch of a bucket is filled up with rows of zeros whose labels are all
-    `IGNORE`, so that every epoch has the same number of batches.
+    Examples are assigned to buckets by length, once, so that an epoch has as little padding as
+    num_buckets shapes allow. Each epoch has every example once: it permutes the examples of each
+    bucket, cuts them into batches, and permutes all batches. The last batch of a bucket is padded
+    with rows of zeros whose labels are all `IGNORE`, so every epoch has the same number of batches.
 
-    A batch depends on the seed and the step only. On several hosts each has its rows of the same
-    global batch, one after the other: host 0 the first.
+    A batch depends only on the seed and the step. Each host gets a contiguous part of the rows of
+    the same global batch; host 0 gets the first.
 
     Attributes:
-        batches_per_epoch: how many there are.
+        batches_per_epoch: number of batches in an epoch.
         shapes: (rows, length) of the global batches of each bucket, from short to long.
 
     Args:
-        examples: the same arrays in each, of the same dtypes, with one axis or none.
-        batch_tokens: most positions of a global batch, rows times length.
+        examples: dicts of the same arrays and dtypes, each array with one axis or none.
+        batch_tokens: largest number of positions in a global batch, rows times length.
         seed: seed of the order, at least 0.
-        multiple_of: number that divides the rows of every global batch: the devices of all hosts,
-            times the steps that gradients are accumulated over.
-        num_buckets: most shapes that batches may have, at most 8.
-        host: this host, of those that share the batch.
+        multiple_of: divisor of the rows of every global batch: number of devices of all hosts,
+            times the number of gradient accumulation steps.
+        num_buckets: largest number of batch shapes, at most 8.
+        host: this host among those that share the batch.
 
     Raises:
         ConfigError: batch_tokens is too small for multiple_of rows of the longest example,
             multiple_of is not a positive multiple of host.count, or num_buckets is not in 1 to 8.
-        DataError: there is no example, one has no token, no labels or other arrays than the first,
-            the labels cannot be `IGNORE`, or the seed is negative.
+        DataError: there are no examples, an example has no tokens, no labels or different arrays
+            than the first, the labels cannot hold `IGNORE`, or the seed is negative.
 
     Example:
         >>> lengths = [3, 2, 8, 3, 2]
@@ -80,7 +79,7 @@ class BucketedBatches:
         self._examples = examples
         self._seed = seed
         self._host = host
-        # The latest epoch and its order, since steps mostly follow each other.
+        # The latest epoch and its order: steps mostly follow each other.
         self._last = (0, self._order(0))
 
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
@@ -94,8 +93,8 @@ class BucketedBatches:
         return _pad(self._examples, order[index], self._host)
 
     def _order(self, epoch: int) -> list["_Bucket"]:
-        """Lists the batches of an epoch, each as the part of a bucket that it has."""
-        # Seeded by the epoch too, so that none depends on those before it.
+        """Lists the batches of an epoch, each as a part of a bucket."""
+        # Seeded by the epoch too, so that no epoch depends on earlier ones.
         rng = np.random.default_rng([self._seed, epoch])
         batches: list[_Bucket] = []
         for bucket in self._buckets:
@@ -111,17 +110,17 @@ def bucketed_evaluation_batches(
     num_buckets: int = _MAX_BUCKETS,
     host: Host = Host(),
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yields all examples once, from the bucket of the shortest to that of the longest.
+    """Yields all examples once in padded batches, from the shortest bucket to the longest.
 
-    The batches are those of `BucketedBatches`, but in each bucket the examples keep their order.
+    The batches are those of `BucketedBatches`, but each bucket keeps the order of its examples.
     Every host gets the same number of batches.
 
     Args:
-        examples: the same arrays in each, of the same dtypes, with one axis or none.
-        batch_tokens: most positions of a global batch, rows times length.
-        multiple_of: number that divides the rows of every global batch.
-        num_buckets: most shapes that batches may have, at most 8.
-        host: this host, of those that share the batch.
+        examples: dicts of the same arrays and dtypes, each array with one axis or none.
+        batch_tokens: largest number of positions in a global batch, rows times length.
+        multiple_of: divisor of the rows of every global batch.
+        num_buckets: largest number of batch shapes, at most 8.
+        host: this host among those that share the batch.
 
     Returns:
         An iterator over dicts of arrays [rows / host.count, length] or [rows / host.count].
@@ -142,10 +141,10 @@ def bucketed_evaluation_batches(
 
 
 class _Bucket(NamedTuple):
-    """Examples that are padded to one length, or those of them that are in one batch."""
+    """Examples that are padded to one length, or one batch of them."""
 
     length: int
-    rows: int  # Of a global batch.
+    rows: int  # In a global batch.
     members: np.ndarray
 
 
@@ -162,7 +161,7 @@ def _pad(
     rows = batch.rows // host.count
     members = batch.members[host.index * rows : (host.index + 1) * rows]
     if not isinstance(examples, ExampleArrays):
-        # Where this host has filler only, the first example still says which arrays there are.
+        # If this host has only padding rows, the first example still says which arrays exist.
         examples = ExampleArrays.of([examples[i] for i in members] or [examples[0]])
         members = np.arange(len(members))
     return examples.padded(members, rows, batch.length)
@@ -175,7 +174,7 @@ def _buckets(
     num_buckets: int,
     host: Host,
 ) -> list[_Bucket]:
-    """Puts examples into buckets, from short to long, or says why they cannot be."""
+    """Assigns examples to buckets, from short to long; raises ConfigError if impossible."""
     if multiple_of < 1 or multiple_of % host.count:
         raise ConfigError(
             "multiple_of must be a positive multiple of host.count, got "
@@ -184,14 +183,14 @@ def _buckets(
         )
     if not 1 <= num_buckets <= _MAX_BUCKETS:
         raise ConfigError(
-            f"num_buckets must be at least 1 and at most {_MAX_BUCKETS}, got {num_buckets}; each "
-            "is a shape that a step is compiled for"
+            f"num_buckets must be at least 1 and at most {_MAX_BUCKETS}, got {num_buckets}; a "
+            "training step is compiled for each bucket"
         )
     lengths = example_lengths(examples)
     longest = int(lengths.max())
     if batch_tokens < longest * multiple_of:
         raise ConfigError(
-            "batch_tokens must be at least multiple_of rows of the longest example, got "
+            "batch_tokens must hold at least multiple_of rows of the longest example, got "
             f"batch_tokens={batch_tokens}, multiple_of={multiple_of} and a length of {longest}; "
             f"try {longest * multiple_of}, or leave out long examples"
         )
@@ -208,14 +207,14 @@ def _rows(length: int, batch_tokens: int, multiple_of: int) -> int:
 
 
 def _edges(lengths: np.ndarray, batch_tokens: int, multiple_of: int, num_buckets: int) -> list[int]:
-    """Chooses the lengths of the buckets such that an epoch has the fewest positions.
+    """Chooses the bucket lengths that minimize the positions of an epoch.
 
-    It is exact: best[k, j] is the fewest positions of the j shortest of the distinct lengths in k
-    buckets, the last of which starts at distinct length start[k, j]. Rows that fill up a last batch
-    count too. Lengths are not rounded up, so that none is more than a model's max_len.
+    Exact, by dynamic programming: best[k, j] is the smallest number of positions of the j shortest
+    distinct lengths in k buckets, the last of which starts at distinct length start[k, j]. Padding
+    rows count too. Lengths are not rounded up, so none exceeds a model's max_len.
     """
     distinct, counts = np.unique(lengths, return_counts=True)
-    before = np.concatenate([[0], np.cumsum(counts)])  # How many examples are shorter.
+    before = np.concatenate([[0], np.cumsum(counts)])  # Number of shorter examples.
     best = np.full((num_buckets + 1, len(distinct) + 1), np.inf)
     start = np.zeros(best.shape, np.int64)
     best[0, 0] = 0

@@ -13,9 +13,9 @@ SPACE = "\u0120"
 
 @functools.cache
 def byte_letters() -> dict[str, int]:
-    """Maps the letters by which byte-level vocabularies write bytes to the bytes.
+    """Maps the letters of byte-level vocabularies to the bytes that they stand for.
 
-    A byte is written as itself if it is visible, else as the next letter from U+0100 on (Radford et
+    A visible byte is written as itself, any other as the next letter from U+0100 on (Radford et
     al., "Language Models are Unsupervised Multitask Learners", 2019).
     """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -25,9 +25,9 @@ def byte_letters() -> dict[str, int]:
 
 
 def byte_token_text(token: str) -> str:
-    """Text of a token of letters that stand for bytes; as it is where other letters are in it.
+    """Text of a byte-level token; the token itself if it has other letters.
 
-    Bytes that are only a part of a character stand in angle brackets, in hexadecimal.
+    A byte that is only a part of a character is in angle brackets, in hexadecimal.
 
     Example:
         >>> byte_token_text("\u0120so"), byte_token_text("Ã")
@@ -37,7 +37,8 @@ def byte_token_text(token: str) -> str:
     if not letters.keys() >= set(token):
         return token
     text = bytes(letters[letter] for letter in token).decode("utf-8", "surrogateescape")
-    # What is no UTF-8 has become surrogates whose last two hexadecimal digits are the byte.
+    # Bytes that are not UTF-8 have become surrogates; their last two hexadecimal digits are the
+    # byte.
     return re.sub(r"[\udc80-\udcff]+", lambda part: f"⟨{_hexadecimal(part[0])}⟩", text)
 
 

@@ -1,4 +1,4 @@
-"""SentencePiece's rules of text normalization, applied as SentencePiece applies them."""
+"""SentencePiece's text normalization rules, applied as SentencePiece applies them."""
 
 import functools
 import re
@@ -14,14 +14,14 @@ _LABEL = (1 << 31) | 0xFF
 class Charsmap:
     r"""Rules that rewrite characters, such as NFKC, compiled by SentencePiece.
 
-    At each place of the text the longest rule that fits is applied, and its result is not read
+    At each position of the text, the longest matching rule is applied; its result is not rewritten
     again (Kudo and Richardson, "SentencePiece", 2018). The step `Precompiled` of the `tokenizers`
-    library rewrites whole graphemes of up to five bytes, or single characters, instead: it misses
-    rules of long graphemes, and loses the end of short ones.
+    library differs: it rewrites whole graphemes of up to five bytes, or single characters. So it
+    misses rules for long graphemes, and loses the end of short ones.
 
     Args:
         data: `precompiled_charsmap` of a SentencePiece model: the size of a trie in bytes, the trie
-            (a double array of Darts-clone), and the results, each with a zero byte behind it.
+            (a Darts-clone double array), and the results, each followed by a zero byte.
 
     Raises:
         DataError: the data is damaged.
@@ -40,8 +40,8 @@ class Charsmap:
         size = struct.unpack("<I", data[:4])[0] if len(data) > 4 else 0
         if not 0 < size <= len(data) - 4 or size % 4:
             raise DataError(
-                f"the rules of normalization are damaged: their trie has {size} bytes, and "
-                f"{len(data)} are there; take the tokenizer's file again"
+                f"the normalization rules are damaged: their trie has {size} bytes, and there are "
+                f"{len(data)}; get the tokenizer's file again"
             )
         self._units = struct.unpack(f"<{size // 4}I", data[4 : 4 + size])
         self._results = data[4 + size :]
@@ -68,7 +68,7 @@ class Charsmap:
         data, out, at = run.encode(), [], 0
         while at < len(data):
             length, result = self._longest(data, at)
-            if not length:  # one character, as it is
+            if not length:  # one character, unchanged
                 length = 1 + (data[at] >= 0xC0) + (data[at] >= 0xE0) + (data[at] >= 0xF0)
                 result = data[at : at + length]
             out.append(result)
@@ -77,12 +77,12 @@ class Charsmap:
             return b"".join(out).decode()
         except UnicodeDecodeError:
             raise DataError(
-                "the rules of normalization are damaged: a result is no UTF-8; take the "
+                "the normalization rules are damaged: a result is not UTF-8; get the "
                 "tokenizer's file again"
             ) from None
 
     def _longest(self, data: bytes, start: int) -> tuple[int, bytes]:
-        """Bytes that the longest rule takes from the text, and its result; 0 for no rule."""
+        """Length in bytes of the longest matching rule, and its result; 0 if none matches."""
         units, found, value = self._units, 0, 0
         node = _offset(units[0])
         for at in range(start, len(data)):
@@ -98,7 +98,7 @@ class Charsmap:
         end = self._results.find(b"\0", value)
         if end < 0:
             raise DataError(
-                f"the rules of normalization are damaged: a result at {value} has no end; take the "
+                f"the normalization rules are damaged: a result at {value} has no end; get the "
                 "tokenizer's file again"
             )
         return found, self._results[value:end]
@@ -107,7 +107,7 @@ class Charsmap:
         return self._units[node] & 0x7FFFFFFF if node < len(self._units) else len(self._results)
 
     def _goes_on(self, byte: int) -> bool:
-        """Whether there is a rule of an ASCII character and another behind it."""
+        """Whether a rule starts with this ASCII character and a second one."""
         units = self._units
         node = _offset(units[0]) ^ byte
         if node >= len(units) or units[node] & _LABEL != byte:

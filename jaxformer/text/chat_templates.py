@@ -22,8 +22,8 @@ class Message(TypedDict):
     """A message of a conversation.
 
     Args:
-        role: who says it: "user", "assistant", or another, such as "system".
-        content: what is said.
+        role: the speaker: "user", "assistant", or another, such as "system".
+        content: the text.
     """
 
     role: str
@@ -35,7 +35,7 @@ class EncodedConversation(NamedTuple):
 
     Args:
         tokens: int32 [tokens].
-        is_answer: bool [tokens], whether a token is of an answer, or ends one.
+        is_answer: bool [tokens], True for tokens of an answer and for the token that ends it.
     """
 
     tokens: np.ndarray
@@ -43,12 +43,12 @@ class EncodedConversation(NamedTuple):
 
 
 class ChatTemplate:
-    r"""Turns messages into tokens, with marks for who says them.
+    r"""Turns messages into tokens, with markers for the speaker.
 
     The template "chatml" is `<|im_start|>`, the role and a line break, the content, `<|im_end|>`
-    and a line break. Both marks are special tokens, which no text can spell: whatever a user
-    writes, it does not end their message. The template "plain" is for tokenizers without these: a
-    headline such as `### User:` in ordinary text, and the end of text behind each answer.
+    and a line break. Both markers are special tokens, which are never parsed from text. So nothing
+    that users write can end their message. The template "plain" is for tokenizers without these
+    tokens: a heading such as `### User:` in ordinary text, and the end of text after each answer.
 
     Attributes:
         end_of_answer: token that ends an answer.
@@ -89,7 +89,7 @@ class ChatTemplate:
 
     @staticmethod
     def frame(name: TemplateName, role: str) -> tuple[str, str]:
-        r"""Ordinary text that a template puts before and behind the messages of a role.
+        r"""Ordinary text that a template puts before and after the messages of a role.
 
         Example:
             >>> ChatTemplate.frame("plain", "user")
@@ -103,11 +103,12 @@ class ChatTemplate:
         """Encodes whole conversations, on all cores.
 
         Args:
-            conversations: messages of each; the last tokens are those of the last message.
+            conversations: messages of each conversation. No tokens follow those of the last
+                message.
 
         Raises:
-            DataError: a message has a lone surrogate, or a character that is not in a tokenizer of
-                characters.
+            DataError: a message has a lone surrogate, or a character that a character tokenizer
+                does not know.
         """
         texts = [
             text for messages in conversations for one in messages for text in self._texts(one)
@@ -119,21 +120,21 @@ class ChatTemplate:
         ]
 
     def encode_prompt(self, messages: Sequence[Message]) -> np.ndarray:
-        """Encodes messages, and the beginning of the answer to them: int32 [tokens]."""
+        """Encodes messages and the start of the answer to them: int32 [tokens]."""
         answer: Message = {"role": ASSISTANT, "content": ""}
         ((tokens, _),) = self.encode([[*messages, answer]])
         behind = self._tokenizer.encode(self._texts(answer)[2]).size
         return tokens[: tokens.size - 1 - behind]
 
     def _texts(self, message: Message) -> tuple[str, str, str]:
-        """What is before a message's content, the content, and what is behind it."""
+        """Text before a message's content, the content, and the text after it."""
         before, behind = self.frame(self._name, message["role"])
         return before, message["content"], behind
 
     def _message(
         self, message: Message, before: np.ndarray, content: np.ndarray, behind: np.ndarray
     ) -> list[tuple[np.ndarray, bool]]:
-        """Tokens of a message in parts, and whether they are of an answer."""
+        """Tokens of a message in parts, and whether each part belongs to an answer."""
         is_answer = message["role"] == ASSISTANT
         has_end = is_answer or self._name == "chatml"
         return [

@@ -11,19 +11,19 @@ __all__ = ["COLUMN_SUFFIXES", "dataset_files", "read_column"]
 
 COLUMN_SUFFIXES = (".parquet", ".arrow")
 
-_ROWS = 256  # of a Parquet file that are read at a time
+_ROWS = 256  # rows of a Parquet file read at a time
 
 
 def read_column(file: pathlib.Path, field: str, setting: str = "") -> Iterator[Any]:
     """Reads a column of a file row by row.
 
     Args:
-        file: Parquet file, or Arrow file (`.arrow`) of the stream or the file format.
+        file: Parquet file, or Arrow file (`.arrow`) in the stream or the file format.
         field: name of the column.
-        setting: what messages say behind it: how a user sets it.
+        setting: added after the field in messages: the config key that sets it.
 
     Yields:
-        The values; bytes, where a text is not UTF-8.
+        The values; bytes if a text is not UTF-8.
 
     Raises:
         DataError: the file is missing or damaged, or has no such column.
@@ -80,16 +80,16 @@ def _require_column(file: pathlib.Path, field: str, setting: str, names: list[st
 
 
 def dataset_files(folder: pathlib.Path) -> list[pathlib.Path] | None:
-    """Files of a Hugging Face dataset that `save_to_disk` has written, in the order of its rows.
+    """Files of a Hugging Face dataset written by `save_to_disk`, in the order of its rows.
 
     Args:
         folder: any folder.
 
     Returns:
-        The files; None where the folder is none of a dataset.
+        The files; None if the folder is not a dataset.
 
     Raises:
-        DataError: it is the folder of a dataset with several splits, or is damaged.
+        DataError: the dataset has several splits, or is damaged.
     """
     if (folder / "dataset_dict.json").is_file():
         names = sorted(path.parent.name for path in folder.glob("*/state.json"))
@@ -105,7 +105,7 @@ def dataset_files(folder: pathlib.Path) -> list[pathlib.Path] | None:
         files = [folder / pathlib.PurePath(one["filename"]).name for one in values["_data_files"]]
         indices = values.get("_indices_files")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"'{state}' is not that of a dataset: {error!r}; save it again") from None
+        raise DataError(f"'{state}' is not valid: {error!r}; save the dataset again") from None
     if indices:
         raise DataError(
             f"'{folder}' is a selection of another dataset; save it after flatten_indices()"

@@ -1,4 +1,4 @@
-"""Conversations: reading them, and the tokens to train on, with a loss on the answers only."""
+"""Conversations: reading them, and encoding training examples with a loss on answers only."""
 
 import dataclasses
 import itertools
@@ -27,20 +27,19 @@ _KEYS = ("role", "content")
 
 @dataclasses.dataclass(frozen=True)
 class Conversations(Table):
-    r"""Conversations, each with the message that its first answer is to.
+    r"""Conversations, each with the prompt of its first answer.
 
-    In a file of JSON Lines each line is an object with `messages`, a list of objects with `role`
-    and `content`; in a Parquet or Arrow file they are a column. At least one message must be an
-    answer, of the role "assistant", and another must be before the first of them.
+    In a JSON Lines file, each line is an object with `messages`, a list of objects with `role` and
+    `content`. In a Parquet or Arrow file, `messages` is a column. At least one message must be an
+    answer (role "assistant"), and the first answer must follow another message.
 
     Args:
         prompts: content of the message before the first answer.
         conversations: JSON of the messages.
-        lines: where each conversation was read: its number in the files; 1, 2, 3 and so on if not
-            given.
+        lines: number of each conversation in the files; 1, 2, 3 and so on if not given.
 
     Raises:
-        DataError: there are not as many of one as of the other.
+        DataError: there are more prompts than conversations, or fewer.
 
     Example:
         >>> import tempfile
@@ -76,16 +75,16 @@ class Conversations(Table):
         """Reads conversations from JSON Lines, Parquet or Arrow files.
 
         Args:
-            paths: the files; their names end in `.jsonl` or `.ndjson`, also with `.gz` or `.zst`
-                behind it, or in `.parquet` or `.arrow`.
-            errors: "strict", or "skip" to leave out what is no conversation.
+            paths: the files: `.jsonl` or `.ndjson`, optionally followed by `.gz` or `.zst`;
+                `.parquet` or `.arrow`.
+            errors: "strict", or "skip" to skip invalid conversations.
 
         Yields:
-            The number of a conversation, its prompt and its JSON; no columns for one left out.
+            The number of a conversation, its prompt and its JSON; no columns for a skipped one.
 
         Raises:
-            DataError: there is no path, a file is missing, damaged or of another kind, or one of
-                the lines is no conversation.
+            DataError: there is no path, a file is missing, damaged or of another kind, or a line
+                is not a conversation.
         """
         if isinstance(paths, str) or not paths:
             raise DataError(f"paths must be a list of JSON Lines files, got {paths!r}; name one")
@@ -118,7 +117,7 @@ class Conversations(Table):
 
     @classmethod
     def row_of(cls, text: str) -> tuple[str, ...]:
-        """Columns of a conversation in which a text is said, and answered by itself."""
+        """Columns of a conversation in which this text is both prompt and answer."""
         return _row([{"role": role, "content": text} for role in ("user", ASSISTANT)])
 
     @property
@@ -140,17 +139,17 @@ def encode_conversations(
     Each example is a dict of int32 arrays:
 
     - tokens: [T], the conversation up to the end of its last answer;
-    - labels: [T], the token after each where that is of an answer or ends one, else `IGNORE`.
+    - labels: [T], the next token if it belongs to an answer or ends one, else `IGNORE`.
 
     Args:
         conversations: conversations to encode.
-        template: how messages become tokens.
-        max_len: the most tokens that T may be; longer conversations are dropped.
+        template: chat template.
+        max_len: limit of T, in tokens; longer conversations are dropped.
         counts: counts of the conversations so far.
 
     Returns:
-        The examples, at least one; the conversations that they are made of; and the counts with
-        those dropped.
+        The examples, at least one; the conversations that they were made from; and the updated
+        counts.
 
     Raises:
         DataError: no conversation is left, or the tokenizer cannot encode one.
@@ -166,7 +165,7 @@ def encode_conversations(
         [-1, 98, 99, 256, -1]
     """
     encoded = template.encode(conversations.messages)
-    # Nothing is predicted behind the end of the last answer.
+    # Nothing is predicted after the end of the last answer.
     sizes = [int(np.flatnonzero(one.is_answer)[-1]) + 1 for one in encoded]
     kept, counts = fitting_rows(
         conversations.lines, [(size,) for size in sizes], max_len, counts, ends=0
@@ -185,27 +184,27 @@ def _rows(path: pathlib.Path, bad: BadRecords) -> Iterator[tuple[str, str]]:
         try:
             yield _row(record.value)
         except DataError as error:
-            bad.add(record.where, f", is no conversation: {error}")
+            bad.add(record.where, f", is not a conversation: {error}")
 
 
 def _row(messages: list[Any]) -> tuple[str, str]:
     """The prompt and the JSON of a conversation.
 
     Raises:
-        DataError: it is none.
+        DataError: the messages are not a conversation.
     """
     check_messages(messages)
     answers = [i for i, message in enumerate(messages) if message["role"] == ASSISTANT]
     if not answers:
-        raise DataError(f"one message must be of the role {ASSISTANT!r}, the answer, got none")
+        raise DataError(f"one message must have the role {ASSISTANT!r}, the answer, got none")
     if answers[0] == 0:
-        raise DataError(f"the first message must be of another role than {ASSISTANT!r}")
+        raise DataError(f"the first message must not have the role {ASSISTANT!r}")
     plain = [{key: message[key] for key in _KEYS} for message in messages]
     return messages[answers[0] - 1]["content"], json.dumps(plain, ensure_ascii=False)
 
 
 def check_messages(messages: Sequence[Any]) -> None:
-    """Raises DataError where a message is not made of a role and a content, both text."""
+    """Raises DataError if a message is not exactly a role and a content, both text."""
     for index, message in enumerate(messages):
         if not isinstance(message, dict):
             raise DataError(f"message {index} must be a dict, got {message!r:.40}")
@@ -215,8 +214,8 @@ def check_messages(messages: Sequence[Any]) -> None:
                 raise DataError(f"message {index} must have text under {key!r}, got {value!r:.40}")
             require_texts([value])
         others = sorted(key for key in message if key not in _KEYS and message[key] is not None)
-        if others:  # such as calls of tools, which would be lost
+        if others:  # such as tool calls, which would be lost
             raise DataError(
-                f"message {index} must have a role and a content alone, got {', '.join(others)}, "
-                "too; leave them out"
+                f"message {index} must have only a role and a content, got also "
+                f"{', '.join(others)}; leave them out"
             )

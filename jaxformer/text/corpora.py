@@ -1,4 +1,4 @@
-"""Documents: reading them, and splitting their text for training and validation."""
+"""Documents: reading them and splitting their text for training and validation."""
 
 import glob
 import itertools
@@ -26,17 +26,17 @@ __all__ = [
     "text_files",
 ]
 
-# Shorter paragraphs and lines, such as headings, repeat often without giving validation text away.
+# Shorter paragraphs and lines, such as headings, often repeat without leaking validation text.
 LONG = 40
-_MAX_FOLDERS = 20_000  # some seconds; "/**" would take hours
+_MAX_FOLDERS = 20_000  # takes some seconds; "/**" would take hours
 _BLANK_LINES = re.compile(r"(\n\s*\n)")
 
 
 def python_documents() -> list[str]:
-    """Returns the documentation that ships inside Python, about 0.5 MB; nothing is downloaded.
+    """Returns the documentation that ships with Python, about 0.5 MB; downloads nothing.
 
     Returns:
-        The topics of `help()` in the order of their names, each a document.
+        The topics of `help()`, one document each, sorted by name.
 
     Example:
         >>> documents = python_documents()
@@ -49,21 +49,21 @@ def python_documents() -> list[str]:
 
 
 def read_documents(paths: Sequence[str], *, field: str = "text") -> list[str]:
-    r"""Reads documents, each whole: text files, and the lines of JSON Lines files.
+    r"""Reads documents: whole text files, and the lines of JSON Lines files.
 
-    A byte order mark at the start is left out, and every line ending becomes a newline character
-    (`\r\n` and `\r` to `\n`); all else stays as it is in the file.
+    A byte order mark is dropped, and line endings `\r\n` and `\r` become `\n`. Nothing else is
+    changed.
 
     Args:
-        paths: files, or glob patterns, as in `text_files`.
-        field: key of the text in a line of JSON, or column of it in a Parquet file.
+        paths: files or glob patterns, as in `text_files`.
+        field: key of the text in a JSON line, or its column in a Parquet file.
 
     Returns:
         The texts, at least one.
 
     Raises:
-        DataError: there is no path, a pattern matches no file, or a file is missing, empty, a
-            folder, not UTF-8, damaged, or not of its kind; or all are larger than the memory.
+        DataError: there is no path; a pattern matches no file; a file is missing, empty, a folder,
+            not UTF-8, damaged, or not of its kind; or all files are larger than the memory.
 
     Example:
         >>> import tempfile
@@ -77,18 +77,18 @@ def read_documents(paths: Sequence[str], *, field: str = "text") -> list[str]:
     )
     if corpus.documents is None:
         raise DataError(
-            f"documents must be smaller than the memory, got {corpus.num_bytes:,} bytes; read some"
+            f"documents must fit in memory, got {corpus.num_bytes:,} bytes; read fewer files"
         )
     return list(corpus.documents)
 
 
 def text_files(paths: Sequence[str]) -> list[pathlib.Path]:
-    """Lists the files that paths and patterns stand for, each once.
+    """Expands paths and glob patterns to files, each once.
 
     Args:
-        paths: files, or glob patterns, in which `**` stands for any folders. The files of a
-            pattern are in the order of their names, and a file that is named twice is read once.
-            A folder that `save_to_disk` of a Hugging Face dataset has written stands for its files.
+        paths: files or glob patterns; `**` matches folders of any depth. The files of a pattern
+            are sorted by name, and a file that is named twice is listed once. A folder written by
+            `save_to_disk` of a Hugging Face dataset stands for its files.
 
     Returns:
         The files, at least one.
@@ -110,7 +110,7 @@ def text_files(paths: Sequence[str]) -> list[pathlib.Path]:
 
 
 def _place(file: pathlib.Path) -> str:
-    """The path without links; as it is where there can be no such file, which reading reports."""
+    """The path without links; unchanged if the path is invalid, which reading reports."""
     try:
         return os.path.realpath(file)
     except (OSError, ValueError):
@@ -118,7 +118,7 @@ def _place(file: pathlib.Path) -> str:
 
 
 def _matches(path: str) -> list[pathlib.Path]:
-    """Lists the files that a path or pattern stands for."""
+    """Lists the files of a path or pattern."""
     if pathlib.Path(path).is_dir() and (files := dataset_files(pathlib.Path(path))):
         return files
     if pathlib.Path(path).exists() or not glob.has_magic(path):
@@ -133,9 +133,9 @@ def _matches(path: str) -> list[pathlib.Path]:
 
 
 def _expanded(pattern: str) -> Iterator[str]:
-    """Paths that a pattern matches; a folder that several links lead to is searched once.
+    """Paths that match a pattern; a folder that several links point to is searched once.
 
-    `glob` itself would search it by every path, exponentially many where links lead in circles.
+    `glob` itself searches it once per path, and circular links make exponentially many paths.
     """
     parts = pathlib.PurePath(pattern).parts
     if "**" not in parts:
@@ -144,12 +144,12 @@ def _expanded(pattern: str) -> Iterator[str]:
     index = parts.index("**")
     below = list(itertools.dropwhile(lambda part: part == "**", parts[index:])) or ["*"]
     roots = glob.iglob(os.path.join(*parts[:index])) if index else ["."]
-    for folder in list(_folders(roots)):  # whose number is limited, before any is searched
+    for folder in list(_folders(roots)):  # limits their number before any is searched
         yield from _expanded(os.path.join(glob.escape(folder), *below))
 
 
 def _folders(roots: Iterable[str]) -> Iterator[str]:
-    """Folders, and all that are in them, but for hidden ones; each once."""
+    """Folders and all their subfolders, without hidden ones; each once."""
     seen: set[str] = set()
     waiting = [root for root in roots if os.path.isdir(root)]
     while waiting:
@@ -159,8 +159,8 @@ def _folders(roots: Iterable[str]) -> Iterator[str]:
         seen.add(real)
         if len(seen) > _MAX_FOLDERS:
             raise DataError(
-                f"a pattern must stand for at most {_MAX_FOLDERS:,} folders, got more at "
-                f"{folder!r}; begin it with the folder that the text is in"
+                f"a pattern must search at most {_MAX_FOLDERS:,} folders, got more at "
+                f"{folder!r}; start it with the folder that contains the text"
             )
         yield folder
         try:
@@ -170,7 +170,7 @@ def _folders(roots: Iterable[str]) -> Iterator[str]:
                     for entry in entries
                     if not entry.name.startswith(".") and _is_folder(entry)
                 ]
-        except OSError:  # which `glob` leaves out as well
+        except OSError:  # `glob` skips these too
             continue
 
 
@@ -184,15 +184,15 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 def split_documents(
     documents: Sequence[str], validation_fraction: float, *, seed: int = 0
 ) -> tuple[list[str], list[str]]:
-    r"""Splits documents for training and validation: the last part of a random order validates.
+    r"""Splits documents into training and validation: the end of a random order validates.
 
     The document at the boundary is cut at the nearest line break, so a single file is split into
-    its head and its tail. Where there are several documents, a paragraph of at least 40 characters
-    that stands in the validation part is dropped from the training part, so that the validation
-    loss measures unseen text (the topics of Python's documentation repeat a fifth of their text).
+    head and tail. With several documents, a paragraph of at least 40 characters that occurs in the
+    validation part is dropped from the training part. So the validation loss measures unseen text.
+    (The topics of Python's documentation repeat a fifth of their text.)
 
     Args:
-        documents: at least one.
+        documents: at least one document.
         validation_fraction: share of all characters for validation, more than 0 and less than 1.
         seed: seed of the order.
 
@@ -224,7 +224,7 @@ def split_documents(
 
 
 def _split_at_fraction(documents: list[str], fraction: float) -> tuple[list[str], list[str]]:
-    """Splits the documents in two where the last `fraction` of their characters begins."""
+    """Splits the documents where the last `fraction` of their characters begins."""
     total = sum(map(len, documents))
     start, cut = 0, total - round(fraction * total)
     for i, document in enumerate(documents):
@@ -238,7 +238,7 @@ def _split_at_fraction(documents: list[str], fraction: float) -> tuple[list[str]
 
 
 def _nearest_break(document: str, index: int, *, first: bool, last: bool) -> int:
-    """Finds the start of a line nearest to an index, where text precedes and follows it."""
+    """Finds the line start nearest to an index that has text before and after it."""
     breaks = {document.rfind("\n", 0, index) + 1, document.find("\n", index) + 1 or len(document)}
     if first:
         breaks.discard(0)
@@ -248,21 +248,21 @@ def _nearest_break(document: str, index: int, *, first: bool, last: bool) -> int
 
 
 def paragraphs(document: str) -> Iterator[str]:
-    """Yields the text between blank lines where it is long enough to matter: 40 characters."""
+    """Yields the paragraphs of at least 40 characters; shorter ones do not matter for a split."""
     for part in _BLANK_LINES.split(document)[::2]:
         if len(part.strip()) >= LONG:
             yield part.strip()
 
 
 def long_lines(document: str) -> Iterator[str]:
-    """Yields the lines that are long enough to matter, without the spaces around them."""
+    """Yields the lines of at least 40 characters, stripped."""
     for line in document.split("\n"):
         if len(line.strip()) >= LONG:
             yield line.strip()
 
 
 def _without_paragraphs(document: str, dropped: set[str]) -> str:
-    """Leaves out some paragraphs, each with the blank lines after it."""
+    """Removes some paragraphs, each with the blank lines after it."""
     parts = _BLANK_LINES.split(document) + [""]
     pairs = zip(parts[::2], parts[1::2], strict=True)
     return "".join(text + blank for text, blank in pairs if text.strip() not in dropped)

@@ -1,4 +1,4 @@
-"""Text that is larger than memory: files that are looked through once, and then read in pieces."""
+"""Text larger than memory: files that are scanned once and then read in pieces."""
 
 import dataclasses
 import hashlib
@@ -15,13 +15,13 @@ from jaxformer.text.record_files import content_fingerprint, has_columns
 
 __all__ = ["Corpus", "CorpusPart", "Place", "scan_corpus"]
 
-_IN_MEMORY = 2**26  # bytes; text up to this is read as a whole
-_SAMPLE = 2**25  # bytes of training text that a tokenizer is trained on
-_LINES = 2**18  # bytes of validation text that prompts are taken from
+_IN_MEMORY = 2**26  # bytes; smaller text is kept in memory
+_SAMPLE = 2**25  # bytes of training text for training a tokenizer
+_LINES = 2**18  # bytes of validation text for prompts
 
 
 class Place(NamedTuple):
-    """Where in a corpus the next piece begins: index of the file, and place in that."""
+    """Where the next piece of a corpus begins: index of the file, and offset in the file."""
 
     file: int = 0
     within: int = 0
@@ -29,23 +29,23 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Corpus:
-    """The text of files, of which any share is for validation.
+    """The text of files, a share of which is for validation.
 
-    Which side a piece of text is on depends on the piece alone: a document, or of a text file at
-    most 128 KiB. So the same document is never on both.
+    A piece is a document, or at most 128 KiB of a text file. Its side depends only on its text. So
+    the same document is never on both sides.
 
     Args:
         files: the files.
-        field: key of the text in JSON, or column of it.
-        errors: what becomes of what cannot be read.
+        field: key of the text in JSON, or its column.
+        errors: "strict", or "skip" to skip unreadable records.
         validation_fraction: share of the text for validation, from 0 to less than 1.
-        num_documents: how many there are, those for validation included.
+        num_documents: number of documents on both sides.
         num_bytes: bytes of their text, in UTF-8.
-        skipped: how many records were left out.
-        skipped_shown: the first of them.
-        documents: all documents, where they are small enough to be kept; else None.
-        sample: pieces for training, drawn evenly, on which a tokenizer is trained.
-        validation_sample: likewise of those for validation, some lines.
+        skipped: number of skipped records.
+        skipped_shown: the first skipped records.
+        documents: all documents if they fit in memory, else None.
+        sample: uniform sample of the training pieces, for training a tokenizer.
+        validation_sample: uniform sample of the validation pieces, smaller.
     """
 
     files: tuple[FileState, ...]
@@ -62,7 +62,7 @@ class Corpus:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the files' content, and of what decides how it is read and split."""
+        """SHA-256 of the files' content and of the options for reading and splitting it."""
         options = f"{self.field}\0{self.errors}\0{self.validation_fraction}"
         return content_fingerprint(self.files, options)
 
@@ -75,13 +75,13 @@ class Corpus:
         """Reads the text.
 
         Args:
-            start: `Place()`, or that behind an earlier piece.
+            start: `Place()`, or the place after an earlier piece.
 
         Yields:
-            A piece, whether it is for validation, and the place behind it.
+            A piece, whether it is for validation, and the place after it.
 
         Raises:
-            DataError: a file has changed, or cannot be read.
+            DataError: a file has changed or cannot be read.
         """
         bad = BadRecords(self.errors)
         for index in range(start.file, len(self.files)):
@@ -95,25 +95,25 @@ class Corpus:
             require_unchanged(state)
 
     def require_unchanged(self, start: Place, end: Place | None) -> None:
-        """Raises DataError where a file has changed from which text between two places is.
+        """Raises DataError if a file with text between two places has changed.
 
         Args:
-            start: a place.
-            end: one behind it; None for the end of the text.
+            start: first place.
+            end: last place; None for the end of the text.
         """
         for state in self.files[start.file : None if end is None else end.file + 1]:
             require_unchanged(state)
 
 
 class CorpusPart(NamedTuple):
-    """The text of a corpus for training, or that for validation."""
+    """One side of a corpus: training or validation."""
 
     corpus: Corpus
     is_validation: bool
 
     @property
     def sample(self) -> tuple[str, ...]:
-        """Pieces of it, drawn evenly."""
+        """Uniform sample of its pieces."""
         corpus = self.corpus
         return corpus.validation_sample if self.is_validation else corpus.sample
 
@@ -128,22 +128,22 @@ def scan_corpus(
     in_memory: int | None = None,
     on_progress: Callable[[int], None] = lambda size: None,
 ) -> Corpus:
-    r"""Looks through files of text once.
+    r"""Scans text files once.
 
     Args:
         files: the files, each once.
         validation_fraction: share of the text for validation.
-        field: key of the text in JSON, or column of it.
-        errors: "strict", or "skip" to leave out and count what cannot be read.
-        characters: whether the sample must have every character, for a tokenizer of characters.
-        in_memory: bytes of text up to which the documents are kept; 64 MiB when not given.
-        on_progress: called with the number of bytes of the files that are done.
+        field: key of the text in JSON, or its column.
+        errors: "strict", or "skip" to skip and count unreadable records.
+        characters: whether the sample must contain every character, for a character tokenizer.
+        in_memory: documents are kept up to this many bytes of text; 64 MiB if not given.
+        on_progress: called with the number of bytes read so far.
 
     Returns:
         The corpus.
 
     Raises:
-        DataError: a file cannot be read, or has changed meanwhile.
+        DataError: a file cannot be read, or changes during the scan.
 
     Example:
         >>> import tempfile
@@ -194,7 +194,7 @@ def scan_corpus(
 
 
 def _joined(pieces: Sequence[Piece]) -> tuple[str, ...]:
-    """The documents that pieces make up."""
+    """Joins pieces to documents."""
     documents: list[list[str]] = []
     for piece in pieces:
         if piece.is_start:

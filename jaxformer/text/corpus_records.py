@@ -1,4 +1,4 @@
-"""Corpora that were looked through before, by their files."""
+"""Records of corpus scans, by their files."""
 
 import dataclasses
 import pathlib
@@ -23,14 +23,14 @@ def recorded_corpus(
     characters: bool = False,
     on_progress: Callable[[int], None] = lambda size: None,
 ) -> Corpus:
-    """Does `scan_corpus`, or finds what it returned for these files.
+    """`scan_corpus` with a record of the result on disk.
 
-    They count as the same files where their paths, sizes and times of change are the same. Only a
-    corpus that is too large for the memory is recorded.
+    The record is used if paths, sizes and modification times of the files are the same. Only a
+    corpus too large for memory is recorded.
 
     Args:
         files: as in `scan_corpus`.
-        cache_dir: folder of the records; None where there is none.
+        cache_dir: folder for the records; None for no records.
         validation_fraction: as in `scan_corpus`.
         field: as in `scan_corpus`.
         errors: as in `scan_corpus`.

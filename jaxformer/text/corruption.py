@@ -13,7 +13,7 @@ from jaxformer.text.packing import IGNORE
 __all__ = ["MaskedBatches", "mask_tokens", "masked_evaluation_batches"]
 
 _DRAWS = 3
-"""Random numbers for a token: whether it is chosen, what becomes of it, and by which other."""
+"""Random numbers per token: whether it is chosen, what happens to it, and its replacement."""
 
 
 class _BatchSource(Protocol):
@@ -34,28 +34,28 @@ def mask_tokens(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Corrupts tokens for a masked language model.
 
-    Of the n ordinary tokens in each row, all but the mask and the special ones, exactly
-    max(1, round(rate * n)) are chosen, so a row with an ordinary token has at least one. Of those,
-    80 % become the mask, 10 % any ordinary token (maybe the same), and 10 % stay as they are.
+    Ordinary tokens are all except the mask and special tokens. Of the n ordinary tokens in each
+    row, exactly max(1, round(rate * n)) are chosen, so at least one if there is any. Of those, 80 %
+    become the mask, 10 % become a random ordinary token (maybe the same), and 10 % are kept.
 
     Args:
         tokens: integers [..., T].
-        rng: generator of the choice.
-        mask_token: the token that hides another.
-        vocab_size: number of tokens, the mask and the special ones included.
+        rng: random number generator.
+        mask_token: id of the mask token.
+        vocab_size: number of tokens, including the mask and special tokens.
         rate: share of the ordinary tokens to choose, more than 0 and at most 1.
-        special: tokens that are never chosen and never put in, such as the end of text.
-        where: bool [..., T], False where nothing may be chosen, such as padding.
+        special: tokens that are never chosen and never inserted, such as the end of text.
+        where: bool [..., T], False where no token may be chosen, such as in padding.
 
     Returns:
-        The corrupted tokens, int32 [..., T]; and the labels, int32 [..., T]: the token that was
-        there where one was chosen, else `IGNORE`.
+        The corrupted tokens, int32 [..., T]; and the labels, int32 [..., T]: the original token
+        where one was chosen, else `IGNORE`.
 
     Raises:
-        ConfigError: the rate is out of range, the mask or a special token is not one of the
-            vocabulary, or no token of it is ordinary.
-        DataError: a token is not one of the vocabulary.
-        ShapeError: the tokens are not integers with an axis, or `where` is of another shape.
+        ConfigError: the rate is out of range, the mask or a special token is not in the
+            vocabulary, or the vocabulary has no ordinary tokens.
+        DataError: a token is not in the vocabulary.
+        ShapeError: the tokens are not integers with an axis, or `where` has another shape.
 
     References:
         Devlin, Chang, Lee, Toutanova, BERT: Pre-training of Deep Bidirectional Transformers for
@@ -71,26 +71,26 @@ def mask_tokens(
 
 
 class MaskedBatches:
-    """Corrupts the batches of a training run by `mask_tokens`: `batches[step]`, in any order.
+    """Training batches corrupted by `mask_tokens`: `batches[step]`, in any order.
 
-    The random numbers depend on the seed, the step and the row of the global batch only: each
-    epoch hides other tokens, and several hosts make the global batch that a single one makes.
+    The random numbers depend only on the seed, the step and the row of the global batch. So each
+    epoch masks different tokens, and several hosts make the same global batch as one host.
 
-    Where a label of an incoming batch is `IGNORE`, as in padding, in rows that fill up a batch and
-    at the end of a packed document, nothing is chosen. The labels are of no other use: those of
-    the chosen tokens take their place. All other arrays stay.
+    Where a label of an incoming batch is `IGNORE`, no token is chosen: padding, padding rows, and
+    the end of a packed document. The incoming labels have no other use; those of the chosen tokens
+    replace them. All other arrays are kept.
 
     Attributes:
-        batches_per_epoch: as of the incoming batches; None where they do not say.
+        batches_per_epoch: that of the incoming batches; None if they have none.
 
     Args:
         batches: batches with "tokens" and "labels" [rows, T], such as `Batches`.
         seed: seed of the choice, at least 0.
-        mask_token: the token that hides another.
-        vocab_size: number of tokens, the mask and the special ones included.
+        mask_token: id of the mask token.
+        vocab_size: number of tokens, including the mask and special tokens.
         rate: share of the ordinary tokens to choose, more than 0 and at most 1.
-        special: tokens that are never chosen and never put in, such as the end of text.
-        host: this host, of those that share a batch, as in `batches`.
+        special: tokens that are never chosen and never inserted, such as the end of text.
+        host: this host among those that share a batch, as in `batches`.
 
     Raises:
         ConfigError: as for `mask_tokens`.
@@ -128,7 +128,7 @@ class MaskedBatches:
         self._host = host
 
     def source_names(self, step: int) -> list[str] | None:
-        """Names of the sources that rows are from, as of the incoming batches; or None."""
+        """Source of each row, from the incoming batches; None if they have none."""
         names = getattr(self._batches, "source_names", None)
         return None if names is None else names(step)
 
@@ -149,20 +149,19 @@ def masked_evaluation_batches(
     special: Collection[int] = (),
     host: Host = Host(),
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Corrupts validation batches as `MaskedBatches` does training batches, each time the same.
+    """Corrupts validation batches as `MaskedBatches` does, the same way each time.
 
-    The random numbers depend on the seed and on how many rows went before, of all batches and
-    hosts. Where all rows are of one length, so that batches may be cut in any way, another batch
-    size hides the same tokens.
+    The random numbers depend on the seed and the number of earlier rows, over all batches and
+    hosts. If all rows have the same length, another batch size masks the same tokens.
 
     Args:
         batches: batches with "tokens" and "labels" [rows, T], such as `evaluation_batches`.
         seed: seed of the choice, at least 0.
-        mask_token: the token that hides another.
-        vocab_size: number of tokens, the mask and the special ones included.
+        mask_token: id of the mask token.
+        vocab_size: number of tokens, including the mask and special tokens.
         rate: share of the ordinary tokens to choose, more than 0 and at most 1.
-        special: tokens that are never chosen and never put in, such as the end of text.
-        host: this host, of those that share a batch, as in `batches`.
+        special: tokens that are never chosen and never inserted, such as the end of text.
+        host: this host among those that share a batch, as in `batches`.
 
     Returns:
         An iterator over the corrupted batches.
@@ -180,11 +179,11 @@ def masked_evaluation_batches(
     require_seed(seed)
     ordinary = _ordinary_tokens(mask_token, vocab_size, rate, special)
 
-    # A key of its own: [seed] alone would give the numbers of [seed, 0], the first training step.
+    # The spawn key matters: [seed] alone gives the numbers of [seed, 0], the first training step.
     seeds = np.random.SeedSequence(seed, spawn_key=(1,))
 
     def corrupted() -> Iterator[dict[str, np.ndarray]]:
-        before = 0  # Tokens of the global batches so far.
+        before = 0  # Tokens in the global batches so far.
         for batch in batches:
             size = batch["tokens"].size
             rng = _generator(seeds, before + host.index * size)
@@ -195,7 +194,7 @@ def masked_evaluation_batches(
 
 
 def _generator(seeds: np.random.SeedSequence, tokens: int) -> np.random.Generator:
-    """Generator advanced past the random numbers of so many tokens."""
+    """Generator advanced past the random numbers of `tokens` tokens."""
     bits = np.random.PCG64(seeds)
     return np.random.Generator(bits.advance(_DRAWS * tokens))
 
@@ -207,7 +206,7 @@ def _masked(
     mask_token: int,
     rate: float,
 ) -> dict[str, np.ndarray]:
-    """Batch with corrupted tokens, and the original ones as labels."""
+    """The batch with corrupted tokens, and the original tokens as labels."""
     where = batch["labels"] != IGNORE
     tokens, labels = _corrupt(batch["tokens"], rng, ordinary, mask_token, rate, where)
     return batch | {"tokens": tokens, "labels": labels}
@@ -223,17 +222,17 @@ def _corrupt(
 ) -> tuple[np.ndarray, np.ndarray]:
     """`mask_tokens` with a precomputed table of ordinary tokens: bool [vocab_size]."""
     _require_tokens(tokens, ordinary.size, where)
-    # Row after row, _DRAWS for each token and each from one draw of the generator, so that
-    # `_generator` can skip rows.
+    # One draw per number, _DRAWS numbers per token, row after row, so that `_generator` can skip
+    # rows.
     order, fate, other = rearrange(rng.random((*tokens.shape, _DRAWS)), "... draws -> draws ...")
     choosable = ordinary[tokens] if where is None else ordinary[tokens] & where
     n = choosable.sum(axis=-1, keepdims=True)
     count = np.where(n > 0, np.maximum(1, np.rint(rate * n)), 0)
-    # Those that come first in a random order of the tokens that may be chosen.
+    # Choose the first `count` of a random order of the eligible tokens.
     first = np.argsort(np.where(choosable, order, np.inf), axis=-1)
     chosen = np.zeros(tokens.shape, bool)
     np.put_along_axis(chosen, first, np.arange(tokens.shape[-1]) < count, axis=-1)
-    # What becomes of a token is worked out for those that are chosen alone, a few of all.
+    # Replacements are computed only for the chosen tokens, which are few.
     places = np.nonzero(chosen)
     fates, choices = fate[places], np.flatnonzero(ordinary)
     others = choices[(other[places] * choices.size).astype(np.int64)]
@@ -246,17 +245,16 @@ def _corrupt(
 
 
 def _require_tokens(tokens: np.ndarray, vocab_size: int, where: np.ndarray | None) -> None:
-    """Raises ShapeError or DataError where tokens cannot be corrupted."""
+    """Raises ShapeError or DataError if tokens cannot be corrupted."""
     if tokens.ndim < 1 or tokens.dtype.kind not in "iu":
         raise ShapeError(
             f"tokens must be integers of shape [..., T], got {tokens.dtype} of shape "
-            f"{tokens.shape}; give what a tokenizer or a batch has"
+            f"{tokens.shape}; pass the tokens of a tokenizer or a batch"
         )
     if where is not None and (where.shape != tokens.shape or where.dtype != bool):
         raise ShapeError(
-            "where a token may be chosen must be a bool for each, of the tokens' shape "
-            f"{tokens.shape}, got {where.dtype} of shape {where.shape}; a batch of labels has one "
-            "for each token, IGNORE in padding"
+            f"where must be bool, of the tokens' shape {tokens.shape}, got {where.dtype} of shape "
+            f"{where.shape}; a batch must have a label for each token, IGNORE in padding"
         )
     if tokens.size and not 0 <= tokens.min() <= tokens.max() < vocab_size:
         raise DataError(
@@ -268,7 +266,7 @@ def _require_tokens(tokens: np.ndarray, vocab_size: int, where: np.ndarray | Non
 def _ordinary_tokens(
     mask_token: int, vocab_size: int, rate: float, special: Collection[int]
 ) -> np.ndarray:
-    """Table of the tokens that may be chosen and put in: bool [vocab_size]."""
+    """Table of the tokens that may be chosen and inserted: bool [vocab_size]."""
     if not 0 < rate <= 1:
         raise ConfigError(f"rate must be more than 0 and at most 1, got {rate}; try 0.15")
     reserved = sorted({mask_token, *special})
@@ -276,7 +274,7 @@ def _ordinary_tokens(
         raise ConfigError(
             "mask_token and special must be at least 0 and less than vocab_size, got "
             f"mask_token={mask_token}, special={sorted(special)} and vocab_size={vocab_size}; "
-            "vocab_size counts them too"
+            "vocab_size must include them"
         )
     if len(reserved) == vocab_size:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Documents in files of any size, read piece by piece: text, JSON lines and Parquet."""
+"""Documents in files of any size, read in pieces: text, JSON Lines, Parquet and Arrow."""
 
 import functools
 import hashlib
@@ -21,16 +21,16 @@ from jaxformer.text.record_files import MAX_RECORD, has_records, read_records
 
 __all__ = ["Piece", "read_pieces"]
 
-_PIECE = 2**17  # bytes of a text file that are read at a time
+_PIECE = 2**17  # bytes of a text file read at a time
 
 
 class Piece(NamedTuple):
-    """A part of a document, or all of it.
+    r"""A part of a document, or all of it.
 
     Args:
-        text: with a newline character at the end of each line, whatever the file has.
-        is_start: whether the document begins with it.
-        end: where the next piece begins: byte in the unpacked file, or row of a Parquet file.
+        text: text with `\n` line endings, whatever the file has.
+        is_start: whether a document begins with it.
+        end: where the next piece begins: byte of the decompressed file, or row of a Parquet file.
     """
 
     text: str
@@ -46,24 +46,24 @@ def read_pieces(
     start: int = 0,
     digest: "hashlib._Hash | None" = None,
 ) -> Iterator[Piece]:
-    r"""Reads the documents of a file, a text file in pieces of at most 128 KiB.
+    r"""Reads the documents of a file; a text file in pieces of at most 128 KiB.
 
-    A text file is one document; each line of a JSON Lines file (`.jsonl`, `.ndjson`) and each row
-    of a Parquet file (`.parquet`, with pyarrow) is one. Text is UTF-8; `\r\n` and `\r` become `\n`.
-    Names may also end in `.gz`, or, with zstandard, in `.zst`.
+    A text file is one document. So is each line of a JSON Lines file (`.jsonl`, `.ndjson`), and
+    each row of a Parquet or Arrow file (needs pyarrow). Text is UTF-8; `\r\n` and `\r` become `\n`.
+    Text and JSON Lines files may be compressed (`.gz`; `.zst` needs zstandard).
 
-    A text file is cut before a line break, or else a space, that follows another character, where
-    no tokenizer of this package has a token that spans the cut.
+    A text file is cut before a line break (else a space) that follows another character. No
+    tokenizer of this package has a token that spans such a cut.
 
     Args:
         file: the file.
-        bad: takes what cannot be read.
-        field: key of the text in a line of JSON, or column of it.
-        start: where to begin: the `end` of the piece before.
-        digest: takes the bytes of the file, as of `opened`; not of one with columns.
+        bad: collects unreadable records.
+        field: key of the text in a JSON line, or its column.
+        start: where to begin: 0, or the `end` of the previous piece.
+        digest: updated with the bytes of the file, as in `opened`; not for columns.
 
     Yields:
-        The pieces; those without any text but spaces are left out.
+        The pieces; blank ones are skipped.
 
     Raises:
         DataError: the file is missing or damaged, a line is too long, or there is no such column.
@@ -99,7 +99,7 @@ def _records(
 def _blocks(
     stream: BinaryIO | io.BufferedReader, file: pathlib.Path, bad: BadRecords, start: int
 ) -> Iterator[Piece]:
-    """Pieces of a text file, which is one document; each depends on where it begins alone."""
+    """Pieces of a text file, which is one document; a piece depends only on its start."""
     offset, left, blank, began = start, b"", "", start > 0
     while data := _to_last_cut(stream, left, file, offset):
         piece, left = data
@@ -116,10 +116,10 @@ def _blocks(
 def _to_last_cut(
     stream: BinaryIO | io.BufferedReader, left: bytes, file: pathlib.Path, offset: int
 ) -> tuple[bytes, bytes] | None:
-    """Reads to the last place to cut in the next 128 KiB, or the first behind it.
+    """Reads up to the last possible cut in the next 128 KiB, or to the first one after them.
 
     Returns:
-        What is before that place, and what was read behind it; None at the end of the file.
+        The data before the cut, and the data read after it; None at the end of the file.
     """
     data, size = left, _PIECE
     while True:
@@ -138,7 +138,7 @@ def _to_last_cut(
 
 
 def _last_cut(data: bytes) -> int:
-    """Where data can be cut: at its last line break, or else space, behind another character."""
+    """Where to cut data: at the last line break, else space, that follows another character."""
     for sign in (b"\n", b"\r", b" "):
         place = data.rfind(sign)
         while place > 0:

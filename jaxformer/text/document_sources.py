@@ -1,4 +1,4 @@
-"""Documents from any random-access source: texts, tokens, or dicts that hold one of them."""
+"""Documents from any random-access source: texts, tokens, or dicts with one of them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, TypeGuard
@@ -12,7 +12,7 @@ __all__ = ["DocumentSource", "is_token_array", "read_documents_of"]
 
 
 class DocumentSource(Protocol):
-    """Anything with a length and elements by index, which are texts, token ids, or dicts.
+    """Anything with a length and indexing, whose elements are texts, token ids or dicts.
 
     Example:
         >>> source: DocumentSource = ["a text", "another"]
@@ -24,7 +24,7 @@ class DocumentSource(Protocol):
 
 
 def is_token_array(source: DocumentSource) -> TypeGuard[np.ndarray | ShardedTokens]:
-    """Whether a source is one array of integers, so that it is a stream of tokens by itself.
+    """Whether a source is one array of integers, that is, already a token stream.
 
     Example:
         >>> is_token_array(np.array([5, 3])), is_token_array(["a"]), is_token_array(np.eye(2))
@@ -39,12 +39,12 @@ def read_documents_of(source: DocumentSource, field: str) -> Iterator[str | np.n
     """Yields the documents of a source, each a text or integers [tokens].
 
     Args:
-        source: of texts, of integers [tokens], or of dicts with one of them under `field`. Only its
-            length and its elements by index, one at a time, are asked for.
+        source: source of texts, integers [tokens], or dicts with one of them under `field`. It is
+            read through `len` and one index at a time.
         field: key of a dict.
 
     Raises:
-        DataError: an element is none of these; with its index.
+        DataError: an element is none of these; the message has its index.
 
     Example:
         >>> list(read_documents_of([{"text": "one"}, {"text": "two"}], "text"))
@@ -58,14 +58,14 @@ def read_documents_of(source: DocumentSource, field: str) -> Iterator[str | np.n
                 keys = ", ".join(map(repr, element))
                 raise DataError(
                     f"element {index} of a source must have {field!r}, got a dict with {keys}; "
-                    "name its key by field="
+                    "pass its key as field="
                 )
             element = element[field]
         yield element if isinstance(element, str) else _token_ids(element, index)
 
 
 def _require_source(source: Any) -> None:
-    """Raises DataError for what has no elements by index."""
+    """Raises DataError if a source cannot be indexed."""
     if isinstance(source, (str, bytes)):
         raise DataError(f"documents must be a list of texts, got {source[:20]!r}; pass [text]")
     if isinstance(source, Mapping):

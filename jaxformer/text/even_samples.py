@@ -1,4 +1,4 @@
-"""Samples of texts that come one by one: each text decides by itself whether it is drawn."""
+"""Uniform samples of a stream of texts, drawn by a hash of each text."""
 
 import hashlib
 import heapq
@@ -11,17 +11,17 @@ _T = TypeVar("_T")
 
 
 def text_draws(data: bytes) -> tuple[float, float]:
-    """Two numbers from 0 to 1 that depend on a text alone: for its side, and for samples."""
+    """Two pseudorandom numbers in [0, 1] from a hash of a text: for its side, and for samples."""
     digest = hashlib.blake2b(data, digest_size=16).digest()
     side, drawn = (int.from_bytes(half, "little") / _HASHES for half in (digest[:8], digest[8:]))
     return side, drawn
 
 
 class EvenSample(Generic[_T]):
-    """Values drawn evenly, of so many bytes in all: those with the smallest numbers.
+    """Uniform sample of limited size: keeps the values with the smallest numbers.
 
     Args:
-        size: bytes of all values together.
+        size: limit for all values together, in bytes.
     """
 
     def __init__(self, size: int) -> None:
@@ -29,7 +29,7 @@ class EvenSample(Generic[_T]):
         self._drawn: list[tuple[float, int, _T]] = []  # a heap with the largest number first
 
     def add(self, value: _T, size: int, number: float) -> None:
-        """Draws a value of so many bytes, or not."""
+        """Offers a value of `size` bytes."""
         heapq.heappush(self._drawn, (-number, size, value))
         self._left -= size
         while self._left < 0 and len(self._drawn) > 1:
@@ -37,5 +37,5 @@ class EvenSample(Generic[_T]):
 
     @property
     def values(self) -> tuple[_T, ...]:
-        """What was drawn, in an order that depends on the values alone."""
+        """The sample, in an order that depends only on the values."""
         return tuple(value for _, _, value in sorted(self._drawn))

@@ -1,4 +1,4 @@
-"""Training examples of unequal lengths, kept as a few large arrays, which may be memory-mapped."""
+"""Training examples of unequal lengths, stored as a few large arrays."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,17 +12,17 @@ from jaxformer.text.packing import IGNORE
 __all__ = ["Example", "ExampleArrays", "RaggedArray", "example_lengths"]
 
 Example = dict[str, np.ndarray]
-"""Arrays of one example, by name, each with one axis or none."""
+"""Arrays of one example, by name; each has one axis or none."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RaggedArray:
-    """Arrays of several examples under one name, one after the other.
+    """Arrays of several examples under one name, concatenated.
 
     Args:
-        values: of all examples: [values]; or [examples], where each has one value.
-        offsets: int64 [examples + 1], where the values of each begin, and where the last end; None
-            where each has one value, which has no axis.
+        values: values of all examples, [values]; or [examples] if they have no axis.
+        offsets: int64 [examples + 1], start of each example in `values`, and the end of the last;
+            None if examples have one value without an axis.
     """
 
     values: np.ndarray
@@ -37,7 +37,7 @@ class RaggedArray:
         return np.asarray(self.values[self.offsets[index] : self.offsets[index + 1]])
 
     def copy_rows(self, indices: np.ndarray, batch: np.ndarray, rows: np.ndarray) -> None:
-        """Copies the values of some examples to the starts of some rows of a batch."""
+        """Copies the values of some examples to the beginning of some rows of a batch."""
         if self.offsets is None:
             batch[rows] = self.values[indices]
             return
@@ -50,23 +50,23 @@ class RaggedArray:
 
     @property
     def sizes(self) -> np.ndarray:
-        """How many values each example has: int64 [examples], 1 where they have no axis."""
+        """Number of values of each example: int64 [examples]; 1 if they have no axis."""
         if self.offsets is None:
             return np.ones(self.values.size, np.int64)
         return np.diff(self.offsets)
 
 
 class ExampleArrays(Sequence[Example]):
-    """Examples, kept as one array of each name; of a pair of 25 tokens, 300 bytes and not 1,600.
+    """Examples, stored as one array per name. A pair of 25 tokens takes 300 bytes, not 1,600.
 
-    A sequence of dicts, such as `BucketedBatches` takes, whose arrays are views.
+    A sequence of dicts, for example for `BucketedBatches`. The arrays of an example are views.
 
     Attributes:
-        parts: the arrays by name, of the examples of each part.
+        parts: arrays by name, for each part of the examples.
 
     Args:
-        parts: arrays by name, the same names and dtypes in each; the examples of all parts follow
-            each other. They may be memory-mapped.
+        parts: arrays by name, with the same names and dtypes in each part. The parts are
+            concatenated. Arrays may be memory-mapped.
 
     Example:
         >>> examples = [{"labels": np.array([7, 8])}, {"labels": np.array([9])}]
@@ -85,7 +85,7 @@ class ExampleArrays(Sequence[Example]):
         """Copies examples.
 
         Args:
-            examples: the same arrays in each, of the same dtypes, with one axis or none.
+            examples: dicts of the same arrays and dtypes, each array with one axis or none.
 
         Raises:
             DataError: as for `example_lengths`.
@@ -125,12 +125,12 @@ class ExampleArrays(Sequence[Example]):
 
         Args:
             indices: int64 [examples], at most `rows`.
-            rows: rows of the batch; those behind the examples are filled up.
-            length: at least that of each example.
+            rows: rows of the batch; those after the examples are padding.
+            length: length of a row, at least that of each example.
 
         Returns:
-            Arrays [rows, length], filled up with `IGNORE` in "labels" and 0 in all others, or
-            [rows], where the examples have no axis.
+            Arrays [rows, length], padded with `IGNORE` in "labels" and 0 in all others; or [rows]
+            for arrays without an axis.
         """
         places = np.searchsorted(self._ends, indices, side="right")
         within = indices - np.append(0, self._ends)[places]
@@ -145,7 +145,7 @@ class ExampleArrays(Sequence[Example]):
         return batch
 
     def sizes(self, name: str) -> np.ndarray:
-        """How many values an array has in each example: int64 [examples]."""
+        """Number of values of an array in each example: int64 [examples]."""
         return np.concatenate([part[name].sizes for part in self.parts])
 
     @property
@@ -157,17 +157,17 @@ class ExampleArrays(Sequence[Example]):
 
 
 def example_lengths(examples: Sequence[Example]) -> np.ndarray:
-    """Checks that examples can be batched with each other, and returns their lengths.
+    """Checks that examples can be batched together, and returns their lengths.
 
     Args:
-        examples: the same arrays in each, of the same dtypes, with one axis or none.
+        examples: dicts of the same arrays and dtypes, each array with one axis or none.
 
     Returns:
         int64 [examples], the size of the longest array of each.
 
     Raises:
-        DataError: there is no example, one has no token, no labels or other arrays than the first,
-            or the labels cannot be `IGNORE`.
+        DataError: there are no examples, an example has no tokens, no labels or different arrays
+            than the first, or the labels cannot hold `IGNORE`.
 
     Example:
         >>> example_lengths([{"labels": np.array([7, 8])}, {"labels": np.array([9])}])
@@ -179,10 +179,10 @@ def example_lengths(examples: Sequence[Example]) -> np.ndarray:
     axes = [array.ndim for array in examples[0].values()]
     if "labels" not in layout or max(axes) != 1 or examples[0]["labels"].dtype.kind != "i":
         raise DataError(
-            "an example must have labels of signed integers, an array with one axis, and none "
+            "an example must have labels of signed integers, an array with one axis, and no array "
             f"with more, got {layout}; make labels int32, with {IGNORE} where there is none"
         )
-    if isinstance(examples, ExampleArrays):  # whose layout is the same
+    if isinstance(examples, ExampleArrays):  # all have the same layout
         lengths = examples.lengths
     else:
         lengths = np.zeros(len(examples), np.int64)
@@ -191,7 +191,7 @@ def example_lengths(examples: Sequence[Example]) -> np.ndarray:
             if _layout(example) != layout:
                 raise DataError(
                     f"every example must have the arrays of the first, {layout}, got "
-                    f"{_layout(example)} in example {i}; give all the same names, axes and dtypes"
+                    f"{_layout(example)} in example {i}; use the same names, axes and dtypes"
                 )
             lengths[i] = max(array.size for array in example.values() if array.ndim)
     if not lengths.all():

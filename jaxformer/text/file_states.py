@@ -1,4 +1,4 @@
-"""Files as they were when they were read: size, time of change and SHA-256."""
+"""State of a file when it was read: size, modification time and SHA-256."""
 
 import hashlib
 import os
@@ -12,12 +12,12 @@ __all__ = ["FileState", "file_stamp", "read_state", "require_stamp", "require_un
 
 
 class FileState(NamedTuple):
-    """A file as it was when it was looked through.
+    """State of a file when it was scanned.
 
     Args:
         path: its path, without links.
-        size: bytes.
-        modified: when, in nanoseconds.
+        size: its size in bytes.
+        modified: its modification time in nanoseconds.
         content: SHA-256 of its bytes.
     """
 
@@ -28,7 +28,7 @@ class FileState(NamedTuple):
 
 
 def file_stamp(file: str | pathlib.Path) -> tuple[int, int]:
-    """Size in bytes and time of change in nanoseconds; -1 for both where reading will fail."""
+    """Size in bytes and modification time in nanoseconds; -1 for both if reading will fail."""
     try:
         found = os.stat(file)
     except (OSError, ValueError):
@@ -44,10 +44,10 @@ def read_state(
     Args:
         file: the file.
         before: its `file_stamp` before it was read.
-        digest: SHA-256 of its bytes, if they went into one; they are read again otherwise.
+        digest: SHA-256 of its bytes; if None, they are read again.
 
     Raises:
-        DataError: it has changed meanwhile.
+        DataError: it changed while it was read.
     """
     if digest is None:
         digest = hashlib.sha256()
@@ -59,13 +59,13 @@ def read_state(
 
 
 def require_unchanged(state: FileState) -> None:
-    """Raises DataError where a file has another size or time of change than it had."""
+    """Raises DataError if size or modification time of a file have changed."""
     require_stamp(state.path, (state.size, state.modified))
 
 
 def require_stamp(file: str | pathlib.Path, stamp: tuple[int, int]) -> None:
-    """Raises DataError where a file has another `file_stamp`."""
+    """Raises DataError if a file has another `file_stamp`."""
     if file_stamp(file) != stamp:
         raise DataError(
-            f"'{file}' has changed while it was read; let it be complete, and do the same again"
+            f"'{file}' has changed while it was read; wait until it is complete, and try again"
         )

@@ -1,4 +1,4 @@
-"""Reading text files, packed by gzip or not, with clear errors."""
+"""Reading text files, compressed or not, with clear errors."""
 
 import contextlib
 import gzip
@@ -30,21 +30,21 @@ __all__ = [
 
 BYTE_ORDER_MARK = "\ufeff"
 CONVERT = "convert it with: iconv -f LATIN1 -t UTF-8"
-_READ = 2**17  # bytes that are read at a time
-_MAX_LINE = 2**24  # bytes; a row of a table, or a word vector, has some thousand at most
-# Text is packed to a third or a tenth of its size; what unpacks to more than this is made to fill
-# the memory. Small files may, since the same word over and over is text, too.
+_READ = 2**17  # bytes read at a time
+_MAX_LINE = 2**24  # bytes; rows of tables and word vectors have a few thousand at most
+# Text compresses 3 to 10 times. A file that expands more than this is a decompression bomb. Small
+# files are exempt, since one word repeated is text, too.
 _MAX_UNPACKED = 200  # times the size of the file
 _ALWAYS_UNPACKED = 2**26  # bytes
-_FED = 4096  # bytes of a .zst file that are unpacked at a time, to 140 MB at the very most
+_FED = 4096  # bytes of a .zst file decompressed at a time, to at most 140 MB
 
 
 def read_lines(file: pathlib.Path) -> Iterator[str]:
-    r"""Yields the lines of a UTF-8 file, reading no more than one at a time.
+    r"""Yields the lines of a UTF-8 file, reading one at a time.
 
-    The file is unpacked if its name ends in `.gz` or `.zst`, and a byte order mark at its start is
-    left out. A line ends at `\n` or `\r\n` and at no other character: two files that were written
-    line by line stay aligned though a sentence holds a U+2028. One of more than 16 MiB is an error.
+    The file is decompressed if its name ends in `.gz` or `.zst`. A byte order mark is dropped. Only
+    `\n` and `\r\n` end a line, so two files that were written line by line stay aligned even if a
+    sentence contains U+2028. A line of more than 16 MiB is an error.
     """
     offset = 0
     with opened(file) as stream:
@@ -65,25 +65,23 @@ def read_lines(file: pathlib.Path) -> Iterator[str]:
 
 
 def require_fits_memory(file: pathlib.Path) -> None:
-    """Raises DataError where a file is larger than the memory; reading says why there is none."""
+    """Raises DataError if a file is larger than memory; a missing file is reported when read."""
     size, _ = file_stamp(file)
     if size > host_memory():
-        raise DataError(
-            f"a file must be smaller than the memory, got {size:,} bytes in '{file}'; split it"
-        )
+        raise DataError(f"a file must fit in memory, got {size:,} bytes in '{file}'; split it")
 
 
 @contextlib.contextmanager
 def opened(
     file: pathlib.Path, digest: "hashlib._Hash | None" = None
 ) -> Iterator[BinaryIO | io.BufferedReader]:
-    """Opens a file, unpacked if its name ends in `.gz` or `.zst`.
+    """Opens a file, and decompresses it if its name ends in `.gz` or `.zst`.
 
-    Gives clear errors of opening and of reading it.
+    Gives clear errors for opening and reading.
 
     Args:
         file: the file.
-        digest: takes the bytes on disk, all of them once what is yielded was read to its end.
+        digest: updated with the bytes on disk; complete once the stream was read to its end.
     """
     try:
         with open_regular(file) as regular:
@@ -116,7 +114,7 @@ def opened(
 
 
 def start_of_paths() -> str:
-    """End of a message: the folder that relative paths start from, if it is still there."""
+    """End of an error message: the folder that relative paths start from, if it still exists."""
     try:
         return f", it starts from {pathlib.Path.cwd()}"
     except OSError:
@@ -124,13 +122,13 @@ def start_of_paths() -> str:
 
 
 class _Hashed(io.RawIOBase):
-    """A file whose bytes go into a digest as they are read."""
+    """A file that updates a digest with the bytes read."""
 
     def __init__(self, file: Any, digest: "hashlib._Hash") -> None:
         self._file, self._digest = file, digest
 
     def readable(self) -> bool:
-        """That it is: io.BufferedReader asks."""
+        """Always true; io.BufferedReader checks it."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -141,7 +139,7 @@ class _Hashed(io.RawIOBase):
 
 
 class _Zstandard:
-    """What a file that is packed by Zstandard unpacks to, of any number of frames."""
+    """Decompressed content of a Zstandard file with any number of frames."""
 
     def __init__(self, plain: BinaryIO, file: pathlib.Path) -> None:
         try:
@@ -153,10 +151,10 @@ class _Zstandard:
         self._library: Any = zstandard
         self._plain, self._file = plain, file
         self._frame: Any = None
-        self._left = memoryview(b"")  # whose parts are no copies
+        self._left = memoryview(b"")  # slices are not copies
 
     def read(self, size: int) -> bytes:
-        """Returns up to so many bytes; none at the end."""
+        """Returns up to `size` bytes; none at the end."""
         while not self._left and (packed := self._plain.read(_FED)):
             self._left = memoryview(self._unpacked(packed))
         if not self._left and self._frame is not None:
@@ -186,23 +184,23 @@ class _Zstandard:
 
 
 class _Bounded(io.RawIOBase):
-    """What a file unpacks to, up to a limit in bytes; more is a DataError."""
+    """Decompressed content of a file, up to a limit in bytes; more is a DataError."""
 
     def __init__(self, packed: gzip.GzipFile | _Zstandard, file: pathlib.Path, limit: int) -> None:
         self._packed, self._file, self._limit = packed, file, limit
         self._read = 0
 
     def readable(self) -> bool:
-        """That it is: io.BufferedReader asks."""
+        """Always true; io.BufferedReader checks it."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Unpacks into a buffer."""
+        """Decompresses into a buffer."""
         data = self._packed.read(len(buffer))
         self._read += len(data)
         if self._read > self._limit:
             raise DataError(
-                f"a packed file must unpack to at most {_MAX_UNPACKED} times its size, or "
+                f"a compressed file must unpack to at most {_MAX_UNPACKED} times its size, or "
                 f"{_ALWAYS_UNPACKED:,} bytes, got more in '{self._file}'; unpack it yourself if "
                 "you trust it"
             )
@@ -211,7 +209,7 @@ class _Bounded(io.RawIOBase):
 
 
 def not_utf8(error: UnicodeDecodeError, file: pathlib.Path, byte: int) -> str:
-    """Says which byte of a file, unpacked, is not UTF-8, and in which line it is."""
+    """Error message: the byte of the decompressed file that is not UTF-8, and its line."""
     return (
         f"text must be UTF-8, got the byte 0x{error.object[error.start]:02X} in '{file}', line "
         f"{line_at(file, byte):,}, byte {byte:,}"
@@ -219,7 +217,7 @@ def not_utf8(error: UnicodeDecodeError, file: pathlib.Path, byte: int) -> str:
 
 
 def line_at(file: pathlib.Path, byte: int) -> int:
-    """Number of the line that a byte of a file, unpacked, is in, from 1."""
+    """Line number, from 1, of a byte of the decompressed file."""
     line = 1
     with opened(file) as stream:
         while byte > 0 and (data := stream.read(min(byte, _READ))):
@@ -229,7 +227,7 @@ def line_at(file: pathlib.Path, byte: int) -> int:
 
 
 def skip_bytes(stream: BinaryIO | io.BufferedReader, count: int) -> None:
-    """Goes on to a byte of a file that was just opened, which reads what a packed one has."""
+    """Skips bytes of a file that was just opened: seeks, or reads if it is compressed."""
     if stream.seekable():
         stream.seek(count)
         return
@@ -238,5 +236,5 @@ def skip_bytes(stream: BinaryIO | io.BufferedReader, count: int) -> None:
 
 
 def unix_lines(text: str) -> str:
-    r"""A text in which `\r\n` and `\r` are `\n`."""
+    r"""Replaces `\r\n` and `\r` by `\n`."""
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -1,4 +1,4 @@
-"""Texts that each have a label: reading them, and the tokens to train on."""
+"""Texts with labels: reading them, and encoding training examples."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ class Labelled(Table):
     Args:
         texts: texts to classify.
         labels: class of each text, by name.
-        lines: where each text was read; 1, 2, 3 and so on if not given.
+        lines: line of each text; 1, 2, 3 and so on if not given.
 
     Raises:
-        DataError: there are not as many of one as of the other.
+        DataError: there are more texts than labels, or fewer.
 
     Example:
         >>> Labelled(("Great!", "Boring.", "Fun."), ("good", "bad", "good")).classes
@@ -40,16 +40,16 @@ class Labelled(Table):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The different labels, sorted.
+        """The distinct labels, sorted.
 
         Raises:
-            DataError: there are fewer than 2, so that there is nothing to tell apart.
+            DataError: there are fewer than 2.
         """
         classes = tuple(sorted(set(self.labels)))
         if len(classes) < 2:
             raise DataError(
                 f"labels must be of at least 2 classes, got {len(classes)} in {len(self)} texts: "
-                f"{list(classes)}; add texts of another, and see that the label is behind the tab"
+                f"{list(classes)}; add texts of another class; the label comes after the tab"
             )
         return classes
 
@@ -73,13 +73,11 @@ def encode_labelled(
         labelled: texts and labels to encode.
         tokenizer: tokenizer of the texts.
         classes: all labels, in the order of their indices.
-        max_len: the most tokens that T may be; longer texts are dropped, as are those that have no
-            token at all.
+        max_len: limit of T, in tokens. Longer texts and texts without tokens are dropped.
         counts: counts of the texts so far.
 
     Returns:
-        The examples, at least one; the texts that they are made of; and the counts with those
-        dropped.
+        The examples, at least one; the texts that they were made from; and the updated counts.
 
     Raises:
         DataError: no text is left, a label is not one of the classes, or the tokenizer cannot
@@ -101,7 +99,7 @@ def encode_labelled(
         if label not in index:
             raise DataError(
                 f"a label must be one of the classes {list(classes)}, got {label!r} in line "
-                f"{line}; correct it, or train on data that has it"
+                f"{line}; correct it, or train on data that has this class"
             )
     texts = tokenizer.encode_documents(labelled.texts)
     special = tokenizer.surrounding_tokens

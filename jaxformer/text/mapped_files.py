@@ -1,4 +1,4 @@
-"""Files that are memory-mapped while somebody else may change them."""
+"""Memory-mapped files that another process may change."""
 
 import mmap
 
@@ -10,13 +10,13 @@ __all__ = ["require_whole"]
 
 
 def require_whole(array: object) -> None:
-    """Raises DataError where the file that an array is mapped from has become shorter.
+    """Raises DataError if the file that an array is mapped from was truncated.
 
-    Reading what is gone of it would end the process by SIGBUS. It still does where the file is cut
-    between this and the reading, so that this is asked right before, for some microseconds of work.
+    Reading the missing part would kill the process with SIGBUS. This can still happen if the file
+    is truncated between this check and the read, so check right before. It takes microseconds.
 
     Args:
-        array: an array, or a view of one; nothing else is mapped.
+        array: an array, or a view of one. Anything that is not memory-mapped passes.
 
     Example:
         >>> import os, pathlib, tempfile
@@ -33,9 +33,9 @@ def require_whole(array: object) -> None:
     while isinstance(array, np.ndarray):
         name = getattr(array, "filename", name)
         array = array.base
-    # Its size is that of the file as it is now, and its length that of what is mapped.
+    # Its size() is the current size of the file; its length is that of the map.
     if isinstance(array, mmap.mmap) and (size := array.size()) < len(array):
         raise DataError(
-            f"'{name}' was cut from {len(array):,} to {size:,} bytes while it was read; put the "
-            "whole file back, and do the same again"
+            f"'{name}' was cut from {len(array):,} to {size:,} bytes while it was read; restore "
+            "the whole file, and try again"
         )

@@ -13,25 +13,25 @@ __all__ = ["MixedRows", "Mixture"]
 
 
 class Mixture:
-    """Several sources, whose rows are interleaved in proportion to weights.
+    """Interleaves the rows of several sources in proportion to weights.
 
-    Which source a row of the training run is from depends on its number alone: of any n rows from
-    the first on, each source has its share, to within as many rows as there are sources. Each
-    source goes through epochs of its own, and no source ends the epoch of another.
+    The source of a row depends only on the row number. In the first n rows of a run, for any n,
+    the count of each source is off its share by at most as many rows as there are sources. Each
+    source has separate epochs; none ends the epoch of another.
 
     Attributes:
         sources: the sources by name.
         shares: share of each in the rows, by name; together they are 1.
 
     Args:
-        sources: the sources by name, at least one; their items are arrays of the same names,
+        sources: the sources by name, at least one; the arrays of their items have the same names,
             types and shapes.
-        weights: weight of each source, by its name, more than 0 and finite. A weight of 0.1 is
+        weights: weight of each source, by name, more than 0 and finite. A weight of 0.1 is
             exactly a tenth.
 
     Raises:
-        DataError: there is no source, one is empty, the items of two are unlike, or the weights
-            are not those of the sources or are impossible.
+        DataError: there is no source, a source is empty, items of two sources differ in their
+            arrays, or the weights do not match the sources or are out of range.
 
     Example:
         >>> from jaxformer.text import Batches, Windows, build_stream, byte_tokenizer
@@ -50,7 +50,7 @@ class Mixture:
         _require_sources(sources)
         _require_weights(sources, weights)
         self.sources = dict(sources)
-        # By their decimals, as a user writes them: 0.1 + 0.2 is not the binary 0.3.
+        # Exact decimals, as a user writes them: in binary, 0.1 + 0.2 is not 0.3.
         exact = [fractions.Fraction(repr(float(weights[name]))) for name in self.sources]
         divisor = math.lcm(*(weight.denominator for weight in exact))
         self._parts = [int(weight * divisor) for weight in exact]
@@ -60,7 +60,7 @@ class Mixture:
         }
 
     def counts(self, rows: int) -> dict[str, int]:
-        """How many of the first rows of a run are of each source, by name.
+        """Number of rows of each source in the first rows of a run, by name.
 
         Args:
             rows: number of rows, over all steps and hosts.
@@ -68,7 +68,7 @@ class Mixture:
         return dict(zip(self.sources, self._counts(rows), strict=True))
 
     def epochs(self, rows: int) -> dict[str, float]:
-        """How many epochs each source goes through in the first rows of a run, by name.
+        """Number of epochs of each source in the first rows of a run, by name.
 
         Args:
             rows: number of rows, over all steps and hosts: steps * batch_size.
@@ -76,7 +76,7 @@ class Mixture:
         return {name: n / len(self.sources[name]) for name, n in self.counts(rows).items()}
 
     def places(self, rows: range) -> Iterator[tuple[str, int]]:
-        """Source of each row, and its index among the rows of that source, over all epochs.
+        """Source of each row, and its index in that source, counted over all epochs.
 
         Args:
             rows: consecutive rows of a run.
@@ -89,12 +89,12 @@ class Mixture:
             before = after
 
     def _counts(self, rows: int) -> list[int]:
-        """Number of the first rows that each source has.
+        """Number of rows of each source in the first `rows`.
 
-        The first source takes its share of all, rounded up, the next one its share of what that
-        leaves, and so on. No count ever falls as the rows grow, and they sum to the rows, so that
-        from one row to the next exactly one of them grows by 1. (Grain's `MapDataset.mix` does the
-        same with shares that it rounds to three digits.)
+        The first source gets its share of all rows, rounded up; the next one its share of the rest,
+        and so on. No count decreases as the rows grow, and the counts sum to the rows. So from one
+        row to the next, exactly one count grows by 1. (Grain's `MapDataset.mix` does the same, with
+        shares rounded to three digits.)
         """
         counts, left, parts = [], rows, sum(self._parts)
         for part in self._parts:
@@ -105,10 +105,10 @@ class Mixture:
 
 
 class MixedRows:
-    """The rows of a mixture over all steps, each source in a shuffled order of its own.
+    """The rows of a mixture over all steps; each source is shuffled separately.
 
-    The order of a source depends on the seed and its name, so that the others keep theirs when one
-    is added.
+    The order of a source depends on the seed and its name, so adding a source leaves the order of
+    the others unchanged.
 
     Args:
         mixture: the sources and their shares.
@@ -147,14 +147,14 @@ class MixedRows:
 
 
 def _source_seed(seed: int, name: str) -> int:
-    """Seed of the order of a source, which no other name and no near seed has."""
+    """Seed of the order of a source: a hash of seed and name."""
     return int(
         np.random.SeedSequence([seed, *name.encode(errors="surrogatepass")]).generate_state(1)[0]
     )
 
 
 def _require_sources(sources: Mapping[str, Source]) -> None:
-    """Raises DataError where sources cannot be mixed."""
+    """Raises DataError if sources cannot be mixed."""
     if not sources:
         raise DataError("a mixture must have at least one source, got none; name one")
     kinds = {}
@@ -170,7 +170,7 @@ def _require_sources(sources: Mapping[str, Source]) -> None:
         if kinds[name] != kinds[first]:
             raise DataError(
                 "the sources of a mixture must have items of the same arrays, got "
-                f"{kinds[first]} in {first!r} and {kinds[name]} in {name!r}; cut them alike"
+                f"{kinds[first]} in {first!r} and {kinds[name]} in {name!r}; cut them the same way"
             )
 
 
@@ -181,17 +181,17 @@ def _kind(items: Mapping[str, np.ndarray]) -> str:
 
 
 def _require_weights(names: Mapping[str, Source], weights: Mapping[str, float]) -> None:
-    """Raises DataError where the weights are not those of the sources, or are impossible."""
+    """Raises DataError if the weights do not match the sources or are out of range."""
     if set(weights) != set(names):
         raise DataError(
-            "a mixture must have a weight for each source, by its name, got weights of "
-            f"{_listed(weights)} for the sources {_listed(names)}; name the same"
+            "a mixture must have a weight for each source, by its name, got weights for "
+            f"{_listed(weights)} and the sources {_listed(names)}; use the same names"
         )
     for name, weight in weights.items():
         if not 0 < weight < math.inf:
             raise DataError(
                 f"the weight of a source must be more than 0 and finite, got {weight} for "
-                f"{name!r}; leave out a source that is not wanted"
+                f"{name!r}; to exclude a source, leave it out"
             )
 
 

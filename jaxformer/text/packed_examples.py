@@ -1,4 +1,4 @@
-"""Whole examples packed into rows of one length, none of them cut."""
+"""Whole examples packed into rows of one length."""
 
 from collections.abc import Sequence
 
@@ -12,19 +12,19 @@ __all__ = ["PackedExamples"]
 
 
 class PackedExamples:
-    """Packs examples into rows: a random-access source, such as `Batches` takes.
+    """Packs examples into rows: a random-access source for `Batches`.
 
-    Each example is in one row as a whole, and goes to the fullest row that has room for it, the
-    longest examples first (best fit decreasing). The rows are the same in every epoch. Beside the
-    arrays of the examples, `packed[i]` has
+    Examples are never split. Each goes into the fullest row with enough room, longest examples
+    first (best fit decreasing). The rows are the same in every epoch. Besides the arrays of the
+    examples, `packed[i]` has
 
-    - segment_ids: int32 [length], 1 for the first example of the row, then 2 and so on; 0 where
-      the row is filled up;
-    - positions: int32 [length], from 0 in each example of the row; 0 where filled up.
+    - segment_ids: int32 [length], 1 for the first example of the row, then 2 and so on; 0 in
+      padding;
+    - positions: int32 [length], from 0 in each example of the row; 0 in padding.
 
     Args:
-        examples: dicts of arrays [tokens], "labels" among them, all arrays of an example of one
-            length.
+        examples: dicts of arrays [tokens], including "labels"; all arrays of an example have the
+            same length.
         length: length of a row, in tokens.
 
     Raises:
@@ -53,7 +53,7 @@ class PackedExamples:
         self.length = length
         self._examples = examples
         row_of = _best_fit(lengths, length)
-        # Members of row i: those between two starts, from the longest on.
+        # Members of row i are between starts i and i + 1, longest first.
         self._members = np.lexsort((np.arange(lengths.size), -lengths, row_of))
         self._starts = np.append(0, np.cumsum(np.bincount(row_of)))
 
@@ -77,8 +77,8 @@ class PackedExamples:
             for name, array in example.items():
                 if array.shape != (end - start,):
                     raise DataError(
-                        f"arrays of an example must be as long as its labels, {end - start}, to be "
-                        f"packed, got {name} of shape {array.shape}; make them of one length"
+                        "to be packed, arrays of an example must be as long as its labels, "
+                        f"{end - start}, got {name} of shape {array.shape}; give them that length"
                     )
                 row[name][start:end] = array
             row["segment_ids"][start:end] = segment
@@ -90,8 +90,8 @@ class PackedExamples:
 def _best_fit(lengths: np.ndarray, length: int) -> np.ndarray:
     """Row of each example, by best fit decreasing: int64 [examples]."""
     row_of = np.empty(lengths.size, np.int64)
-    # Rows by the room that is left in them, and the set of such rooms as the bits of an integer,
-    # so that the smallest one that suffices is a shift away.
+    # Rows by the room left in them. `rooms` is a bit set of these rooms, so that a shift finds the
+    # smallest sufficient one.
     rows_with: list[list[int]] = [[] for _ in range(length + 1)]
     rooms, num_rows = 0, 0
     for example in np.argsort(-lengths, kind="stable").tolist():

@@ -1,4 +1,4 @@
-"""From documents to one stream of tokens, and the sequences that it is cut into."""
+"""Documents to one stream of tokens, and the sequences that it is cut into."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -22,18 +22,18 @@ __all__ = [
 ]
 
 IGNORE = -1
-"""The label of a position where nothing is to be predicted."""
+"""The label of a position without a target."""
 
-_GROUP = 2**21  # characters of texts that are encoded by a call
+_GROUP = 2**21  # characters of the texts that one call encodes
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TokenStream:
-    """The tokens of all documents, one after the other.
+    """The tokens of all documents, concatenated.
 
     Args:
-        tokens: integers [tokens]; may be memory-mapped, and in several files.
-        offsets: int64 [documents], where each document starts, in tokens.
+        tokens: integers [tokens]; may be memory-mapped, from several files.
+        offsets: int64 [documents], the start of each document, in tokens.
 
     Raises:
         DataError: there are fewer than 2 tokens, too few to predict one.
@@ -57,30 +57,30 @@ class TokenStream:
 def build_stream(
     source: DocumentSource, tokenizer: Tokenizer | None = None, *, field: str = "text"
 ) -> TokenStream:
-    """Makes one stream of tokens of documents.
+    """Makes one stream of tokens from documents.
 
-    Where there are several documents, each ends with the end of text if the tokenizer has one; it
-    is put behind those that do not end with it yet. A single document stays as it is. Of a source,
-    only its length and its elements by index are asked for, one at a time.
+    If there are several documents and the tokenizer has an end of text, it is appended to each
+    document that does not end with it yet. A single document is kept as it is. The source is read
+    through `len` and one index at a time.
 
     Args:
         source: any of
 
-            - texts: a list, or what gives one by index;
+            - texts: a list, or anything indexed that returns a text;
             - token ids of documents: integers [tokens] each, arrays or lists;
-            - dicts that have a text or token ids under `field`, such as a `datasets.Dataset`;
-            - all tokens in one array: integers [tokens], which may be memory-mapped, and are left
-              where they are. Documents begin behind each end of text of the tokenizer.
-        tokenizer: tokenizer that encodes the texts, or that the tokens were made with. Tokens need
-            none, and are then not checked against a vocabulary.
+            - dicts with a text or token ids under `field`, such as a `datasets.Dataset`;
+            - all tokens in one array: integers [tokens], not copied, so they may be memory-mapped.
+              A document begins after each end of text of the tokenizer.
+        tokenizer: tokenizer that encodes the texts, or that made the tokens. Tokens need none; then
+            they are not checked against a vocabulary.
         field: key of the dicts.
 
     Returns:
-        The stream. Its tokens are uint16 where the vocabulary has at most 65,536 tokens, or without
-        a tokenizer where all are less than that, else int32; those of one array as they are.
+        The stream. Its tokens are uint16 if the vocabulary (or, without a tokenizer, the largest id
+        plus 1) is at most 65,536, else int32. Tokens in one array keep their type.
 
     Raises:
-        DataError: there are fewer than 2 tokens, an element is none of these, a token is not of the
+        DataError: there are fewer than 2 tokens, an element is none of these, a token is not in the
             vocabulary, or the tokenizer cannot encode a text.
 
     Example:
@@ -115,7 +115,7 @@ def build_stream(
 def _encoded(
     source: DocumentSource, tokenizer: Tokenizer | None, field: str
 ) -> Iterator[np.ndarray]:
-    """Yields the token ids of each document, of texts encoded some at a time."""
+    """Yields the token ids of each document; texts are encoded in groups."""
     vocab_size = None if tokenizer is None else tokenizer.vocab_size
     texts: list[str] = []
     size = 0
@@ -141,19 +141,19 @@ def _encoded(
 
 
 def token_dtype(tokenizer: Tokenizer) -> np.dtype:
-    """Type of stored tokens: the smaller one halves their file, and what of it is in memory."""
+    """Type of stored tokens; uint16, if possible, halves file and memory."""
     return np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32)
 
 
 class Windows:
-    """Cuts a stream into sequences of one length; each token but the first is predicted once.
+    """Cuts a stream into sequences of one length; each token except the first is predicted once.
 
     Random access: `len(windows)` and `windows[i]`, a dict of
 
-    - tokens: int32 [length], those from i * length on;
+    - tokens: int32 [length], starting at i * length;
     - labels: int32 [length], the token after each.
 
-    The last sequence is filled up with token 0 and label `IGNORE`.
+    The last sequence is padded with token 0 and label `IGNORE`.
 
     Args:
         stream: stream to cut.
@@ -173,13 +173,13 @@ class Windows:
             raise DataError(f"length must be at least 1 token, got {length}; try 256")
         self.stream = stream
         self.length = length
-        # A plain view of a memory map, whose own class makes every slice slow.
+        # A plain view: slicing a np.memmap itself is slow.
         tokens = stream.tokens
         self._tokens = tokens.view(np.ndarray) if isinstance(tokens, np.ndarray) else tokens
 
     @property
     def unpredicted(self) -> np.ndarray:
-        """Indices of tokens that are never a target: int64 `[tokens]`, here of the first alone."""
+        """Indices of tokens that are never a target: int64 `[tokens]`; here only the first."""
         return np.zeros(1, np.int64)
 
     def __len__(self) -> int:
@@ -189,19 +189,19 @@ class Windows:
         return {name: rows[0] for name, rows in self.gather([index]).items()}
 
     def gather(self, indices: Sequence[int]) -> dict[str, np.ndarray]:
-        """Sequences of these indices: `tokens` and `labels`, int32 [rows, length].
+        """Sequences by index: `tokens` and `labels`, int32 [rows, length].
 
         Args:
-            indices: of the sequences.
+            indices: indices of the sequences.
 
         Raises:
             IndexError: an index is negative, or not less than the length.
-            DataError: a file that the stream is mapped from was cut.
+            DataError: a file that the stream is mapped from was truncated.
         """
         starts = self._starts(indices)
         require_whole(self._tokens)  # once for all rows; tokens in several files ask for each
-        # With the label of the last token, and in the type of the stored tokens: it is converted
-        # once, for all rows.
+        # One token more, for the last label. Kept in the stored type, and converted once for all
+        # rows.
         spans = np.zeros((starts.size, self.length + 1), self._tokens.dtype)
         for span, start in zip(spans, starts.tolist(), strict=True):
             found = self._tokens[start : start + self.length + 1]
@@ -214,25 +214,25 @@ class Windows:
         return {"tokens": tokens, "labels": labels}
 
     def _starts(self, indices: Sequence[int]) -> np.ndarray:
-        """Where sequences start in the stream, in tokens: int64 [rows]."""
+        """Starts of sequences in the stream, in tokens: int64 [rows]."""
         for index in indices:
             if not 0 <= index < len(self):
                 raise IndexError(f"index must be at least 0 and less than {len(self)}, got {index}")
         return np.asarray(indices, np.int64) * self.length
 
     def _sizes(self, starts: np.ndarray) -> np.ndarray:
-        """How many tokens sequences have before they are filled up: int64 [rows]."""
+        """Numbers of tokens in sequences, without padding: int64 [rows]."""
         return np.minimum(self.length, self._tokens.size - 1 - starts)
 
 
 class PackedDocuments(Windows):
-    """Cuts a stream as `Windows` does, but keeps the documents in a sequence apart.
+    """Cuts a stream as `Windows` does, but separates the documents of a sequence.
 
-    Beside tokens and labels, `packed[i]` has
+    Besides tokens and labels, `packed[i]` has
 
-    - segment_ids: int32 [length], 1 for the first document of the sequence, then 2 and so on; 0
-      where the sequence is filled up;
-    - positions: int32 [length], from 0 in each document of the sequence; 0 where filled up.
+    - segment_ids: int32 [length], 1 for the first document of the sequence, then 2 and so on; 0 in
+      padding;
+    - positions: int32 [length], from 0 in each document of the sequence; 0 in padding.
 
     No label crosses from one document to the next: the last token of each has label `IGNORE`.
 
@@ -257,7 +257,7 @@ class PackedDocuments(Windows):
         return self.stream.offsets
 
     def gather(self, indices: Sequence[int]) -> dict[str, np.ndarray]:
-        """Sequences as `Windows.gather` gives them, with their segments and positions."""
+        """The result of `Windows.gather`, with segments and positions."""
         rows = super().gather(indices)
         starts = self._starts(indices)
         sizes = self._sizes(starts)
@@ -274,7 +274,7 @@ class PackedDocuments(Windows):
         return {**rows, "segment_ids": segment_ids, "positions": positions}
 
     def _begins(self, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Where documents begin behind the first token of sequences: bool [rows, length + 1]."""
+        """Where documents begin after the first token of a sequence: bool [rows, length + 1]."""
         offsets = self.stream.offsets
         first, last = (
             np.searchsorted(offsets, at, side="right") for at in (starts, starts + sizes)

@@ -1,4 +1,4 @@
-"""Sentences in two languages: reading pairs, and the tokens to train on."""
+"""Sentence pairs in two languages: reading them, and encoding training examples."""
 
 import dataclasses
 import itertools
@@ -23,11 +23,11 @@ class Pairs(Table):
 
     Args:
         sources: sentences to translate.
-        targets: translation of each.
-        lines: where each pair was read; 1, 2, 3 and so on if not given.
+        targets: translation of each source.
+        lines: line of each pair; 1, 2, 3 and so on if not given.
 
     Raises:
-        DataError: there are not as many of one as of the other.
+        DataError: there are more sources than targets, or fewer.
 
     Example:
         >>> len(Pairs(("A dog.", "A cat."), ("Ein Hund.", "Eine Katze.")))
@@ -46,8 +46,8 @@ class Pairs(Table):
         r"""Reads pairs from one file with two columns, or from two files line by line.
 
         Args:
-            paths: a TSV file, each line of which is source, tab, target; or two files, the sources
-                and the targets.
+            paths: one TSV file, with source, tab, target in each line; or two files, one of sources
+                and one of targets.
 
         Yields:
             The line of a pair, and its source and target.
@@ -66,8 +66,8 @@ class Pairs(Table):
         """
         if isinstance(paths, str) or len(paths) not in (1, 2):
             raise DataError(
-                "paths must be a list of one TSV file, or of a file of sources and one of targets, "
-                f"got {paths!r}; name one or two"
+                "paths must be a list of one TSV file, or of one file of sources and one of "
+                f"targets, got {paths!r}; name one or two"
             )
         if len(paths) == 1:
             yield from super().rows(paths)
@@ -89,7 +89,7 @@ class Pairs(Table):
     @classmethod
     def _remedy(cls, paths: Sequence[str]) -> str:
         if len(paths) == 2:
-            return "each line of one must translate that line of the other"
+            return "each line of one must be the translation of the same line of the other"
         return super()._remedy(paths)
 
 
@@ -108,8 +108,8 @@ def encode_pairs(
 
     - source_tokens: [S], the source and the end of text, or the source with the tokenizer's
       surrounding tokens;
-    - tokens: [T], the input of the decoder: the start, and the target;
-    - labels: [T], the token after each: the target and the end of text;
+    - tokens: [T], the input of the decoder: start tokens, then the target;
+    - labels: [T], the next token of each: the target, then the end of text;
     - source_lengths: [], S;
     - lengths: [], T.
 
@@ -117,18 +117,17 @@ def encode_pairs(
         pairs: pairs to encode.
         source_tokenizer: tokenizer of the sources.
         target_tokenizer: tokenizer of the targets; may be the same.
-        max_len: the most tokens that S and T may be; longer pairs are dropped, as are those of
-            which a side has no token at all.
+        max_len: limit of S and T, in tokens. Longer pairs are dropped, and so are pairs with a
+            side that has no tokens.
         counts: counts of the pairs so far.
-        start: tokens that the decoder reads before the target, the first of which is not
-            predicted; the end of text when not given.
+        start: tokens that the decoder reads before the target; the first is not predicted. Default:
+            the end of text.
 
     Returns:
-        The examples, at least one; the pairs that they are made of; and the counts with those
-        dropped.
+        The examples, at least one; the pairs that they were made from; and the updated counts.
 
     Raises:
-        DataError: no pair is left, or a tokenizer has no end of text, or cannot encode a sentence.
+        DataError: no pair is left, or a tokenizer has no end of text or cannot encode a sentence.
 
     Example:
         >>> from jaxformer.text import byte_tokenizer
@@ -155,19 +154,19 @@ def encode_pairs(
 
 
 def encode_source(text: str, tokenizer: Tokenizer, max_len: int) -> np.ndarray:
-    """Encodes one sentence to translate, as `encode_pairs` does a source.
+    """Encodes one sentence to translate, as `encode_pairs` encodes a source.
 
     Args:
-        text: the sentence; the spaces around it are left out, as `Pairs.read` does.
+        text: the sentence; it is stripped, as in `Pairs.read`.
         tokenizer: tokenizer of the sources.
-        max_len: the most tokens, the end of text included.
+        max_len: largest number of tokens, including the end of text.
 
     Returns:
         int32 [S], the sentence and the end of text.
 
     Raises:
-        DataError: the sentence is empty or too long, or the tokenizer has no end of text, or
-            cannot encode it.
+        DataError: the sentence is empty or too long, or the tokenizer has no end of text or cannot
+            encode it.
 
     Example:
         >>> from jaxformer.text import byte_tokenizer
@@ -190,7 +189,7 @@ def encode_source(text: str, tokenizer: Tokenizer, max_len: int) -> np.ndarray:
 def _example(
     source: np.ndarray, target: np.ndarray, starts: Sequence[int], target_end: int
 ) -> dict[str, np.ndarray]:
-    # What the decoder reads and what it predicts are views of one array.
+    # Inputs and labels of the decoder are views of one array.
     between = np.concatenate([starts, target, [target_end]]).astype(np.int32)
     return {
         "source_tokens": source,
@@ -202,7 +201,7 @@ def _example(
 
 
 def _around_source(tokenizer: Tokenizer) -> SurroundingTokens:
-    """Special tokens around a source: those of the tokenizer, or the end of text behind it."""
+    """Special tokens around a source: those of the tokenizer, else the end of text after it."""
     if tokenizer.roles.surrounded:
         return tokenizer.surrounding_tokens
     return SurroundingTokens(after=(_end_of_text(tokenizer),))

@@ -1,4 +1,4 @@
-"""Preparing rows: the arrays of their examples, in shards on disk, made in constant memory."""
+"""Preparing rows: encoded examples, in shards on disk, made in constant memory."""
 
 import dataclasses
 import pathlib
@@ -21,11 +21,11 @@ from jaxformer.text.token_shards import (
 
 __all__ = ["PreparedRows", "prepare_rows"]
 
-_SHARDS = 256  # number of shards, unless they would be smaller or larger than this:
+_SHARDS = 256  # number of shards, unless a shard would be smaller or larger than this:
 _SMALLEST, _LARGEST = 2**22, 2**23  # bytes of text; a shard's examples take ten times that
 
 Encode = Callable[[Table, RowCounts], tuple[Sequence[Example], Table, RowCounts]]
-"""Rows and counts to their examples, the rows that these are of, and the counts with drops."""
+"""(rows, counts) to (examples, the rows that they were made from, updated counts)."""
 
 
 class PreparedRows(NamedTuple):
@@ -33,7 +33,7 @@ class PreparedRows(NamedTuple):
 
     Args:
         examples: the examples, memory-mapped.
-        counts: how many rows were read, and dropped for any reason.
+        counts: counts of the rows read and dropped.
     """
 
     examples: ExampleArrays
@@ -44,11 +44,11 @@ class _Shard(NamedTuple):
     """The record of a shard.
 
     Args:
-        arrays: of each name, whether its arrays have an axis.
-        num_examples: how many there are.
+        arrays: whether the arrays of a name have an axis, by name.
+        num_examples: number of examples.
         counts: counts of its rows.
         num_bytes: bytes of text that were read for it.
-        end: number of the row behind it; None for the last shard.
+        end: number of the row after it; None for the last shard.
     """
 
     arrays: dict[str, bool]
@@ -66,23 +66,23 @@ def prepare_rows(
     shard_size: int | None = None,
     on_progress: Callable[[int], None] = lambda size: None,
 ) -> PreparedRows:
-    r"""Encodes the training rows of a corpus into files, or maps those that are there.
+    r"""Encodes the training rows of a corpus into files, or maps existing files.
 
-    A process that ends early, however it does, loses the shard that it was at; the next call goes
-    on behind the last one.
+    If a process ends early, in any way, it loses only the shard in progress. The next call resumes
+    after the last complete shard.
 
     Args:
         corpus: the rows.
-        encode: makes examples of rows, as `encode_pairs` does with its tokenizers.
-        folder: of the files, for this corpus, `encode` and shard_size alone.
-        shard_size: bytes of text in a shard; 4 to 8 MiB, by the size of the text, when not given.
-        on_progress: called with the number of bytes of text that are done.
+        encode: makes examples from rows, as `encode_pairs` does with its tokenizers.
+        folder: folder of the files, used only for this corpus, `encode` and shard_size.
+        shard_size: bytes of text in a shard. Default: 4 to 8 MiB, depending on the text's size.
+        on_progress: called with the number of bytes of text done so far.
 
     Returns:
         The examples and the counts.
 
     Raises:
-        DataError: a file of rows has changed, no row is left, or a file in the folder is damaged.
+        DataError: a data file has changed, no row is left, or a file in the folder is damaged.
         StorageError: a file cannot be written.
 
     Example:
@@ -128,7 +128,7 @@ def _write(folder: pathlib.Path, index: int, piece: RowPiece, encode: Encode) ->
     if piece.rows is not None:
         try:
             examples, _, counts = encode(piece.rows, counts)
-        except NoRowsError as error:  # such as the last row, where it is too long
+        except NoRowsError as error:  # for example if the last row alone is too long
             counts = error.counts
     arrays: dict[str, bool] = {}
     if examples:
@@ -146,7 +146,7 @@ def _write(folder: pathlib.Path, index: int, piece: RowPiece, encode: Encode) ->
 
 
 def _read_records(folder: pathlib.Path) -> list[_Shard]:
-    """Records of the shards from the first on, up to one that is missing."""
+    """Records of the shards up to the first that is missing."""
     found: list[_Shard] = []
     while not found or found[-1].end is not None:
         record = read_shard_record(folder, len(found), _unpacked)
@@ -170,7 +170,7 @@ def _part(folder: pathlib.Path, index: int, shard: _Shard) -> dict[str, RaggedAr
         ends_right = array.offsets is None or array.offsets[-1] == array.values.size
         if len(array) != shard.num_examples or not ends_right:
             raise DataError(
-                f"'{values}' must be of {shard.num_examples:,} examples, got {len(array):,}; "
+                f"'{values}' must have {shard.num_examples:,} examples, got {len(array):,}; "
                 f"{PREPARE_AGAIN}"
             )
         part[name] = array

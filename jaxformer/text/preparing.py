@@ -1,4 +1,4 @@
-"""Preparing a corpus: its tokens, in shards on disk, made by all cores in constant memory."""
+"""Preparing a corpus: its tokens, in shards on disk, made on all cores in constant memory."""
 
 import collections
 import concurrent.futures
@@ -19,11 +19,11 @@ from jaxformer.text.tokenizers import Tokenizer
 
 __all__ = ["PreparedCorpus", "prepare_corpus"]
 
-_LAYOUT = 2  # of the folder; part of its name
-_SHARDS = 256  # number of shards, unless they would be smaller or larger than this:
+_LAYOUT = 2  # version of the folder's layout; part of its name
+_SHARDS = 256  # number of shards, unless a shard would be smaller or larger than this:
 _SMALLEST, _LARGEST = 2**22, 2**25  # bytes of text: seconds of work, and 300 MB of memory
-_GROUP = 2**21  # characters that are encoded by a call
-_AHEAD = 2  # groups that are encoded while others are read and written
+_GROUP = 2**21  # characters that one call encodes
+_AHEAD = 2  # groups encoded while others are read and written
 
 
 _Pieces = Iterator[tuple[Piece, bool, Place]]  # of `Corpus.pieces`
@@ -33,11 +33,11 @@ class PreparedCorpus(NamedTuple):
     """A corpus as tokens.
 
     Args:
-        train: tokens for training, memory-mapped; each document ends with the end of text.
-        validation: those for validation; None where there are none.
-        train_counts: how much text they are of.
-        validation_counts: likewise.
-        folder: where they are.
+        train: training tokens, memory-mapped; each document ends with the end of text.
+        validation: validation tokens; None if there are none.
+        train_counts: counts of the training text.
+        validation_counts: counts of the validation text.
+        folder: folder of the token files.
     """
 
     train: TokenStream
@@ -48,7 +48,7 @@ class PreparedCorpus(NamedTuple):
 
 
 class _Unit(NamedTuple):
-    """A piece of text, and whether a document of its part of the corpus begins and ends with it."""
+    """A piece of text, and whether a document of its side begins and ends with it."""
 
     text: str
     is_validation: bool
@@ -64,23 +64,24 @@ def prepare_corpus(
     shard_size: int | None = None,
     on_progress: Callable[[int], None] = lambda size: None,
 ) -> PreparedCorpus:
-    """Encodes a corpus into token files, or maps those that are there.
+    """Encodes a corpus into token files, or maps existing files.
 
-    A process that ends early, however it does, loses the shard that it was at; the next call goes
-    on behind the last one. Several processes at once make the same files.
+    If a process ends early, in any way, it loses only the shard in progress. The next call resumes
+    after the last complete shard. Concurrent processes write identical files.
 
     Args:
         corpus: the text.
         tokenizer: tokenizer that encodes it.
-        cache_dir: a folder; that of the corpus in it is named after the text and the tokenizer.
-        shard_size: bytes of text in a shard; 4 to 32 MiB, by the size of the text, when not given.
-        on_progress: called with the number of bytes of text that are done.
+        cache_dir: cache folder. The corpus gets a folder in it, named by a hash of text and
+            tokenizer.
+        shard_size: bytes of text in a shard. Default: 4 to 32 MiB, depending on the text's size.
+        on_progress: called with the number of bytes of text done so far.
 
     Returns:
         The tokens.
 
     Raises:
-        DataError: a file of text has changed, or a token file is damaged.
+        DataError: a text file has changed, or a token file is damaged.
         StorageError: a token file cannot be written.
 
     Example:
@@ -134,7 +135,7 @@ def _num_bytes(records: list[ShardRecord]) -> int:
 def _shard(
     pieces: _Pieces, tokenizer: Tokenizer, size: int, done: int, on_progress: Callable[[int], None]
 ) -> tuple[ShardRecord, dict[str, tuple[np.ndarray, np.ndarray]]]:
-    """Encodes the next pieces into one shard, before which so many bytes are done."""
+    """Encodes the next pieces into one shard; `done` counts the bytes of earlier shards."""
     stop: list[Place] = []
     sides = {"train": _Side(tokenizer), "validation": _Side(tokenizer)}
     for unit, tokens in _encoded(_units(pieces, size, stop), tokenizer):
@@ -146,7 +147,7 @@ def _shard(
 
 
 class _Side:
-    """What of a shard is for training, or for validation."""
+    """Accumulates one side of a shard."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._dtype = token_dtype(tokenizer)
@@ -157,7 +158,7 @@ class _Side:
         self.counts = PartCounts()
 
     def add(self, unit: _Unit, tokens: np.ndarray) -> int:
-        """Adds a piece; returns its bytes."""
+        """Adds a piece; returns its size in bytes."""
         if unit.begins:
             self._begins.append(self.counts.tokens)
         added = [tokens.astype(self._dtype), *([self._end] if unit.ends else [])]
@@ -168,14 +169,14 @@ class _Side:
 
     @property
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens, and where documents begin among them: int64."""
+        """The tokens, and the indices where documents begin: int64."""
         return np.concatenate(self._tokens), np.array(self._begins, np.int64)
 
 
 def _units(pieces: _Pieces, size: int, stop: list[Place]) -> Iterator[_Unit]:
-    """The next pieces, of about `size` bytes; adds to `stop` where they end before the text.
+    """The next pieces, of about `size` bytes; appends the end to `stop` unless the text ends.
 
-    A document ends where another begins, where it goes on in the other part, and with the shard.
+    A document ends where another begins, where it continues on the other side, and with the shard.
     """
     held: _Unit | None = None
     for piece, is_validation, place in pieces:
@@ -192,7 +193,7 @@ def _units(pieces: _Pieces, size: int, stop: list[Place]) -> Iterator[_Unit]:
 
 
 def _encoded(units: Iterator[_Unit], tokenizer: Tokenizer) -> Iterator[tuple[_Unit, np.ndarray]]:
-    """Encodes pieces in their order, groups of them ahead of what is taken."""
+    """Encodes pieces in order, some groups ahead of the consumer."""
 
     def encode(group: list[_Unit]) -> list[tuple[_Unit, np.ndarray]]:
         tokens = tokenizer.encode_documents([unit.text for unit in group])

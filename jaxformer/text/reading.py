@@ -1,4 +1,4 @@
-"""What a tokenizer of the `tokenizers` library lacks to read texts as it should."""
+"""Workarounds for what the `tokenizers` library cannot do when it reads texts."""
 
 import base64
 import json
@@ -20,19 +20,19 @@ LONGEST_MATCH: dict[str, Any] = {
     "pattern": {"Regex": "(?!)"},
     "content": "longest match",
 }
-"""A step that matches nothing, and says that the rules of the step behind it, which is
-`Precompiled`, are those of a SentencePiece model, to be applied as SentencePiece does."""
+"""A step that matches nothing. It marks the next step, `Precompiled`, as the rules of a
+SentencePiece model, to be applied as SentencePiece does."""
 
 WITHOUT_ID = " without id: "
-"""What the pieces of a Unigram vocabulary begin with that are read as the unknown token: those of a
-SentencePiece model which the vocabulary of its Transformer lacks. They have the last ids."""
+"""Prefix of Unigram pieces that are read as the unknown token: pieces of a SentencePiece model that
+the Transformer's vocabulary lacks. They have the last ids."""
 
 
 def require_bounded(tokenizer: tokenizers.Tokenizer) -> None:
-    """Checks that no text becomes so long that it fills the memory, before any is read or written.
+    """Checks, before any text is processed, that no text can grow until it fills memory.
 
     Raises:
-        DataError: the steps that prepend and replace could make a letter too many of them.
+        DataError: the steps that prepend and replace could multiply a letter too often.
     """
     for part in (tokenizer.normalizer, tokenizer.decoder):
         growth = 1
@@ -41,13 +41,13 @@ def require_bounded(tokenizer: tokenizers.Tokenizer) -> None:
         if growth > _MOST_GROWTH:
             raise DataError(
                 "the steps of a tokenizer must make a text at most "
-                f"{_MOST_GROWTH:,} times as long, got {growth:,} times; it is damaged, or of a "
-                "stranger"
+                f"{_MOST_GROWTH:,} times as long, got {growth:,} times; its file is damaged or "
+                "untrusted"
             )
 
 
 def _steps(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A step, and those in it."""
+    """A step and the steps inside it."""
     yield state
     for inner in (*state.get("normalizers", ()), *state.get("decoders", ())):
         yield from _steps(inner)
@@ -56,20 +56,20 @@ def _steps(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def reading_copy(
     tokenizer: tokenizers.Tokenizer,
 ) -> tuple[tokenizers.Tokenizer, Charsmap | None]:
-    """Copy of a tokenizer that texts are read with; the tokenizer itself where it needs no copy.
+    """Copy of a tokenizer for reading texts; the tokenizer itself if it needs no copy.
 
-    - The library finds the special tokens of a Unigram vocabulary in any text that has their
-      spelling. In the copy a space is before their names, which is in no text that it reads: such
-      vocabularies write spaces as U+2581.
+    - The library finds special tokens of a Unigram vocabulary in any text that contains their
+      spelling. In the copy, a space precedes their names. No text that it reads contains this
+      space, since such vocabularies write spaces as U+2581.
     - Pieces that begin with `WITHOUT_ID` are found in text, under ids that the tokenizer lacks.
-    - The step `Precompiled` of the library is no longest match. Behind `LONGEST_MATCH` it is left
-      out in the copy, and done by `Charsmap`.
+    - The library's step `Precompiled` does not match the longest rule. After `LONGEST_MATCH`, it is
+      removed from the copy and done by `Charsmap`.
 
     Args:
         tokenizer: tokenizer of the library.
 
     Returns:
-        The copy, and the rules that are applied to a text before it gets it, if there are any.
+        The copy, and the rules to apply to a text before the copy reads it, if any.
 
     Raises:
         DataError: the rules are damaged.

@@ -31,9 +31,9 @@ class Record(NamedTuple):
 
     Args:
         value: the value.
-        where: says which file and line it is in.
-        end: where the next record begins: byte in the unpacked file, or row of a Parquet or Arrow
-            file.
+        where: returns its file and line, for messages.
+        end: where the next record begins: byte of the decompressed file, or row of a Parquet or
+            Arrow file.
     """
 
     value: Any
@@ -42,17 +42,17 @@ class Record(NamedTuple):
 
 
 def has_records(file: pathlib.Path) -> bool:
-    """Whether a file has records: `.jsonl` or `.ndjson`, also packed, `.parquet` or `.arrow`."""
+    """Whether a file has records: `.jsonl` or `.ndjson`, also compressed, `.parquet`, `.arrow`."""
     return _plain_name(file).endswith((".jsonl", ".ndjson", *COLUMN_SUFFIXES))
 
 
 def has_columns(file: pathlib.Path) -> bool:
-    """Whether a file's records are in columns: `.parquet` or `.arrow`."""
+    """Whether a file has columns: `.parquet` or `.arrow`."""
     return _plain_name(file).endswith(COLUMN_SUFFIXES)
 
 
 def file_kind(file: pathlib.Path) -> str:
-    """What of a file's name decides how it is read: its suffixes, or "text" with those of packing.
+    """File format by name: the suffixes, or "text" and the suffix of the compression.
 
     Example:
         >>> file_kind(pathlib.Path("a.JSONL.gz")), file_kind(pathlib.Path("b.txt"))
@@ -64,7 +64,7 @@ def file_kind(file: pathlib.Path) -> str:
 
 
 def content_fingerprint(files: Iterable[FileState], options: str) -> str:
-    """SHA-256 of the content of files, of their kinds, and of the options they are read with."""
+    """SHA-256 of the content and formats of files, and of the options for reading them."""
     digest = hashlib.sha256(options.encode())
     for file in files:
         digest.update(bytes.fromhex(file.content))
@@ -86,17 +86,17 @@ def read_records(
     """Reads one field of every record of a file.
 
     Args:
-        file: JSON Lines file, also packed as `.gz` or `.zst`, or a Parquet or Arrow file.
-        bad: takes what is no record, or lacks the field.
+        file: JSON Lines file, optionally compressed as `.gz` or `.zst`, or a Parquet or Arrow file.
+        bad: collects invalid records and records without the field.
         field: key in the object of a line, or column.
         kind: type of the values.
-        noun: what they are, such as "a text", for messages.
-        setting: what messages say behind the field: how a user sets it.
-        start: where to begin: the `end` of the record before.
-        digest: takes the bytes of a JSON Lines file, as of `opened`; columns are not read whole.
+        noun: noun for a value in messages, such as "a text".
+        setting: added after the field in messages: the config key that sets it.
+        start: where to begin: 0, or the `end` of the previous record.
+        digest: updated with the bytes of a JSON Lines file, as in `opened`; not for columns.
 
     Yields:
-        The values of that type, blank lines left out.
+        The values of that type; blank lines are skipped.
 
     Raises:
         DataError: the file is missing or damaged, a line is too long, or there is no such column.
@@ -117,7 +117,7 @@ def read_records(
             yield record
         else:
             got = f"{record.value!r:.40}"
-            bad.add(record.where, f", must have {noun} under {field!r}{setting}, got {got} there")
+            bad.add(record.where, f", must have {noun} under {field!r}{setting}, got {got}")
 
 
 def _plain_name(file: pathlib.Path) -> str:

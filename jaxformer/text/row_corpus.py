@@ -1,4 +1,4 @@
-"""Rows of files that are larger than memory, which are looked through once and read in pieces."""
+"""Rows of files larger than memory, which are scanned once and read in pieces."""
 
 import dataclasses
 import itertools
@@ -15,13 +15,13 @@ __all__ = ["RowCorpus", "RowPiece", "row_size", "take_rows"]
 
 
 class RowPiece(NamedTuple):
-    """Training rows of a corpus that follow each other.
+    """Consecutive training rows of a corpus.
 
     Args:
-        rows: the rows; None where none of them are for training.
-        counts: of these rows and those that repeat validation text.
-        num_bytes: bytes of all texts that were read for it, those for validation included.
-        end: number of the row behind it; None at the end of the files.
+        rows: the rows; None if there are none.
+        counts: counts of these rows and of rows that repeat validation text.
+        num_bytes: bytes of all texts that were read for it, including validation rows.
+        end: number of the row after it; None at the end of the files.
     """
 
     rows: Table | None
@@ -32,23 +32,23 @@ class RowPiece(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RowCorpus:
-    """Rows of files, of which any share is for validation.
+    """Rows of files, a share of which is for validation.
 
-    Which side a row is on depends on the text of its first column alone. A training row that has a
-    text of the validation rows in another of the columns `Table.inputs` is dropped.
+    The side of a row depends only on the text of its first column. A training row that shares a
+    text with the validation rows in another of the columns `Table.inputs` is dropped.
 
     Args:
         table: the kind of table.
         paths: the files, as `Table.read` takes them.
         options: options of `Table.rows`.
-        files: their states.
+        files: states of the files.
         validation_fraction: share of the rows for validation, from 0 to less than 1.
-        counts: how many rows were read, and dropped for what they are.
+        counts: counts of the rows read, and of those dropped as empty or misaligned.
         num_bytes: bytes of their texts, in UTF-8.
-        sample: training rows, drawn evenly.
-        validation: the rows for validation; None where there are none.
-        distinct: of each column of `Table.categories` its different texts, sorted; None for a
-            column with more than 10,000.
+        sample: uniform sample of the training rows.
+        validation: the validation rows; None if there are none.
+        distinct: distinct texts of each column of `Table.categories`, sorted; None for a column
+            with more than 10,000.
     """
 
     table: type[Table]
@@ -64,7 +64,7 @@ class RowCorpus:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the files' content, and of how it is read and split."""
+        """SHA-256 of the files' content and of the options for reading and splitting it."""
         kind = self.table.__module__, self.table.__qualname__
         options = (*kind, self.options, self.validation_fraction)
         return content_fingerprint(self.files, repr(options))
@@ -73,11 +73,11 @@ class RowCorpus:
         """Reads the training rows.
 
         Args:
-            size: bytes of text in a piece, about.
+            size: approximate bytes of text in a piece.
             start: 0, or `end` of an earlier piece.
 
         Raises:
-            DataError: a file has changed, or cannot be read.
+            DataError: a file has changed or cannot be read.
         """
         for state in self.files:
             require_unchanged(state)
@@ -106,7 +106,7 @@ class RowCorpus:
     def _for_training(
         self, rows: Table | None, known: Sequence[set[str]]
     ) -> tuple[list[int], list[str]]:
-        """Indices of the rows for training, and the lines of those that repeat validation text."""
+        """Indices of the training rows, and lines of those that repeat validation text."""
         kept: list[int] = []
         repeated: list[str] = []
         if rows is None:
@@ -125,7 +125,7 @@ class RowCorpus:
 def take_rows(
     rows: Iterator[tuple[str, Sequence[str]]], size: int
 ) -> list[tuple[str, Sequence[str]]]:
-    """The next rows, of about so many bytes."""
+    """The next rows, of about `size` bytes."""
     taken = []
     while size > 0 and (row := next(rows, None)) is not None:
         taken.append(row)
@@ -134,5 +134,5 @@ def take_rows(
 
 
 def row_size(row: tuple[str, Sequence[str]]) -> int:
-    """Bytes of a row in a file; at least one, since memory is taken for one without columns."""
+    """Bytes of a row in a file; at least 1, since a row without columns takes memory, too."""
     return 1 + sum(len(column.encode()) + 1 for column in row[1])

@@ -1,4 +1,4 @@
-"""How many rows of a table were read, and how many were dropped, where and for which reason."""
+"""Counts of rows that were read and dropped, with reasons and lines."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from jaxformer.errors import DataError
 
 __all__ = ["NoRowsError", "RowCounts", "fitting_rows"]
 
-# Why a row is dropped, by the field of `RowCounts` that counts it.
+# Reasons for dropping a row, by the field of `RowCounts` that counts it.
 _REASONS = {
     "empty": "empty",
     "misaligned": "misaligned",
@@ -20,18 +20,17 @@ _SHOWN = 3
 
 @dataclasses.dataclass(frozen=True)
 class RowCounts:
-    """How many rows were read, and how many were dropped for which reason.
+    """Number of rows that were read, and of rows that were dropped for each reason.
 
     Args:
         unit: plural name of the rows, such as "pairs".
         read: rows in the files.
-        empty: rows dropped because a column has no text, or no token.
-        misaligned: rows dropped because they do not have as many tabs as they should.
+        empty: rows dropped because a column has no text or no tokens.
+        misaligned: rows dropped because of a wrong number of tabs.
         too_long: rows dropped because a column has too many tokens.
-        repeated: rows dropped from the training part because the validation part has a text of
-            them.
-        first_dropped: by the name of the field, up to 3 of the lines dropped, from 1 on, each
-            "17", or "file.tsv:17" where several files were read.
+        repeated: training rows dropped because they share a text with the validation part.
+        first_dropped: up to 3 of the dropped lines, by name of the field. Lines count from 1, such
+            as "17", or "file.tsv:17" if there are several files.
 
     Example:
         >>> counts = RowCounts("pairs", read=29_000).drop("empty", ["17"])
@@ -49,7 +48,7 @@ class RowCounts:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "RowCounts":
-        """Makes counts of what `dataclasses.asdict` and JSON have made of some.
+        """Restores counts from `dataclasses.asdict`, also after a round trip through JSON.
 
         Example:
             >>> RowCounts.from_dict(dataclasses.asdict(RowCounts("pairs", read=7))).read
@@ -64,14 +63,14 @@ class RowCounts:
         return self.read - self.empty - self.misaligned - self.too_long - self.repeated
 
     def drop(self, reason: str, lines: Sequence[str]) -> "RowCounts":
-        """Counts rows that are dropped.
+        """Adds dropped rows.
 
         Args:
             reason: "empty", "misaligned", "too_long" or "repeated".
-            lines: lines of the rows, any number.
+            lines: lines of the dropped rows; may be empty.
 
         Returns:
-            The counts with these.
+            The updated counts.
 
         Example:
             >>> RowCounts("pairs", read=7).drop("empty", ["2", "5"]).kept
@@ -85,7 +84,7 @@ class RowCounts:
         return dataclasses.replace(self, first_dropped=dropped, **{reason: count})
 
     def with_drops_of(self, other: "RowCounts") -> "RowCounts":
-        """The counts with rows that another step has dropped of those that these have kept.
+        """Adds the rows that a later step dropped from those kept here.
 
         Example:
             >>> read = RowCounts("pairs", read=7).drop("empty", ["2"])
@@ -124,7 +123,7 @@ class NoRowsError(DataError):
 
     Args:
         counts: counts of the rows, all dropped.
-        message: what is wrong with them.
+        message: message of the error.
     """
 
     def __init__(self, counts: RowCounts, message: str) -> None:
@@ -140,17 +139,17 @@ def fitting_rows(
     *,
     ends: int,
 ) -> tuple[list[int], RowCounts]:
-    """Indices of the rows that are neither empty nor too long once they are tokens.
+    """Indices of the encoded rows that are neither empty nor too long.
 
     Args:
         lines: line of each row.
-        sizes: tokens in the columns of each row.
-        max_len: the most tokens that a column may have.
+        sizes: number of tokens in each column, by row.
+        max_len: largest number of tokens in a column.
         counts: counts of the rows so far.
-        ends: how many of the tokens in a column are added to those of its text.
+        ends: number of special tokens in each column.
 
     Returns:
-        The indices of the rows to keep, and the counts with those dropped.
+        The indices of the rows to keep, and the updated counts.
 
     Raises:
         NoRowsError: no row is left.
@@ -165,7 +164,7 @@ def fitting_rows(
         shortest = min((max(sizes[i]) for i in too_long), default=None)
         raise NoRowsError(
             counts,
-            f"at least one of the {counts.unit} must have tokens, and at most max_len={max_len}, "
+            f"at least one of the {counts.unit} must have 1 to max_len={max_len} tokens, "
             f"got none of {len(sizes):,}: {counts}; "
             + (f"raise max_len to at least {shortest}" if shortest else "use another tokenizer"),
         )

@@ -1,4 +1,4 @@
-"""One look through files of rows: what is for validation, and what a tokenizer is trained on."""
+"""Scans files of rows: collects the validation rows and a sample for training a tokenizer."""
 
 import dataclasses
 import os
@@ -16,10 +16,10 @@ from jaxformer.text.tables import Table
 
 __all__ = ["scan_rows"]
 
-_CHUNK = 2**22  # bytes of rows that are looked through at a time
-_SAMPLE = 2**25  # bytes of training rows that a tokenizer is trained on
+_CHUNK = 2**22  # bytes of rows scanned at a time
+_SAMPLE = 2**25  # bytes of training rows for training a tokenizer
 _VALIDATION = 2**26  # bytes of validation rows, which are kept in memory
-_DISTINCT = 10_000  # different texts of a column that are listed, such as labels
+_DISTINCT = 10_000  # distinct texts of a column that are listed, such as labels
 
 
 def scan_rows(
@@ -32,23 +32,23 @@ def scan_rows(
     on_progress: Callable[[int], None] = lambda size: None,
     **options: Any,
 ) -> RowCorpus:
-    r"""Looks through files of rows once, or finds what was found in them before.
+    r"""Scans files of rows once, or loads the record of an earlier scan.
 
     Args:
         table: the kind of table.
         paths: the files, as `Table.read` takes them.
         validation_fraction: share of the rows for validation, from 0 to less than 1.
-        characters: whether the sample must have every character, for a tokenizer of characters.
-        cache_dir: folder of the records of earlier scans; None where there is none.
-        on_progress: called with the number of bytes of text that are done.
-        **options: those of `Table.rows`, where the kind of table has any.
+        characters: whether the sample must contain every character, for a character tokenizer.
+        cache_dir: folder for the records of scans; None for no records.
+        on_progress: called with the number of bytes of text done so far.
+        **options: options of `Table.rows`, if the kind of table has any.
 
     Returns:
         The corpus.
 
     Raises:
-        DataError: a file cannot be read, or has changed meanwhile; no row is left for training, or
-            the rows for validation are more than 64 MiB.
+        DataError: a file cannot be read, or changes during the scan; no row is left for training;
+            or the validation rows are larger than 64 MiB.
         StorageError: the record cannot be written.
 
     Example:
@@ -63,8 +63,8 @@ def scan_rows(
         [('eins', 'zwei')]
     """
     if not table.__module__.startswith("jaxformer."):
-        cache_dir = None  # how a table of one's own reads its rows may change
-    paths = [os.path.realpath(path) for path in paths]  # the same wherever the next start is
+        cache_dir = None  # your own table may change how it reads rows
+    paths = [os.path.realpath(path) for path in paths]  # independent of the working folder
     return recorded_scan(
         [pathlib.Path(path) for path in paths],
         (table.__module__, table.__qualname__, options, validation_fraction, characters),
@@ -83,7 +83,7 @@ def _scan(
     characters: bool,
     on_progress: Callable[[int], None],
 ) -> RowCorpus:
-    """Does `scan_rows` without a record."""
+    """`scan_rows` without a record."""
     stamps = {path: file_stamp(path) for path in paths}
     found = _Found(table, validation_fraction)
     counts, num_bytes, seen = RowCounts(table.unit, 0), 0, set[str]()
@@ -124,7 +124,7 @@ def _scan(
 
 
 class _Found:
-    """What a scan keeps of the rows."""
+    """Rows and texts that a scan keeps."""
 
     def __init__(self, table: type[Table], validation_fraction: float) -> None:
         self._fraction = validation_fraction

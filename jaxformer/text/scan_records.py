@@ -1,4 +1,4 @@
-"""Records of what was found in files, so that they need not be looked through again."""
+"""Records of file scans, so that unchanged files are not scanned again."""
 
 import contextlib
 import hashlib
@@ -13,7 +13,7 @@ from jaxformer.text.file_states import file_stamp
 
 __all__ = ["recorded_scan"]
 
-_LAYOUT = 3  # of a record; part of its name
+_LAYOUT = 3  # version of a record's layout; part of its name
 _T = TypeVar("_T")
 
 
@@ -26,20 +26,20 @@ def recorded_scan(
     pack: Callable[[_T], dict[str, Any] | None],
     unpack: Callable[[dict[str, Any]], _T],
 ) -> _T:
-    """Looks through files, or finds what was found in them before.
+    """Scans files, or loads the record of an earlier scan.
 
-    They count as the same files where their paths, sizes and times of change are the same.
+    A record is used if paths, sizes and modification times of the files are the same.
 
     Args:
         files: the files.
-        options: what else decides what is found; each with a `repr` of its own.
-        cache_dir: folder of the records; None where there is none.
-        scan: looks through the files.
-        pack: makes JSON of what was found; None where it is not worth a record.
-        unpack: the inverse; may raise anything for what is damaged.
+        options: other inputs of the scan; their `repr`s must tell them apart.
+        cache_dir: folder for the records; None for no records.
+        scan: scans the files.
+        pack: converts the result to JSON values; None if it is not worth a record.
+        unpack: the inverse; may raise anything for a damaged record.
 
     Returns:
-        What was found.
+        The result of the scan.
 
     Raises:
         StorageError: the record cannot be written.
@@ -47,7 +47,7 @@ def recorded_scan(
     if cache_dir is None:
         return scan()
     path = cache_dir / "corpora" / f"{_key(files, options)}.json"
-    with contextlib.suppress(Exception):  # whatever is wrong with a record, it is made again
+    with contextlib.suppress(Exception):  # a record with any fault is made again
         return unpack(json.loads(path.read_bytes()))
     found = scan()
     if (values := pack(found)) is not None:

@@ -24,7 +24,7 @@ class ShardedTokens:
     """
 
     def __init__(self, arrays: list[np.ndarray]) -> None:
-        # Plain views of memory maps, whose own class makes every slice slow.
+        # Plain views: slicing a np.memmap itself is slow.
         self._arrays = [array.view(np.ndarray) for array in arrays]
         self._ends = list(itertools.accumulate(array.size for array in arrays))
         self.size = self._ends[-1] if arrays else 0
@@ -39,7 +39,7 @@ class ShardedTokens:
             return self[place : place + 1][0]
         start, stop, step = index.indices(self.size)
         if step != 1:
-            raise IndexError(f"tokens are sliced one after the other, got step={step}")
+            raise IndexError(f"slices of tokens must have step 1, got step={step}")
         parts = []
         for index in range(bisect.bisect_right(self._ends, start), len(self._arrays)):
             if start >= stop:

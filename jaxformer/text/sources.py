@@ -1,4 +1,4 @@
-"""Sources of rows, random-access data that batches are made of, and the shuffled order of one."""
+"""Sources of rows (random-access data for batches), and their shuffled order."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -10,10 +10,10 @@ __all__ = ["GatheringSource", "ShuffledRows", "Source", "gather_rows"]
 
 
 class Source(Protocol):
-    """Random-access data to make batches of: dicts of arrays, all of the same shapes.
+    """Random-access data to make batches from: dicts of arrays, with the same shapes in each.
 
-    One that can read many items faster than one by one has a method `gather` as well, as a
-    `GatheringSource`, which batches then call.
+    If many items can be read faster than one by one, add a method `gather`, as in
+    `GatheringSource`. Batches then call it.
 
     Example:
         >>> from jaxformer.text import Windows, build_stream, byte_tokenizer
@@ -26,13 +26,14 @@ class Source(Protocol):
 
 
 class GatheringSource(Source, Protocol):
-    """A source that reads many items by one call."""
+    """A source that can read many items in one call."""
 
     def gather(self, indices: Sequence[int]) -> dict[str, np.ndarray]:
         """Stacks items.
 
         Args:
-            indices: of the items, each at least 0 and less than the length; any may repeat.
+            indices: indices of the items, each at least 0 and less than the length; they may
+                repeat.
 
         Returns:
             The arrays of the items by name, `[items, ...]`.
@@ -40,11 +41,11 @@ class GatheringSource(Source, Protocol):
 
 
 def gather_rows(source: Source, indices: Sequence[int]) -> dict[str, np.ndarray]:
-    """Stacks items of a source, at least one: by its `gather`, or else one by one.
+    """Stacks items of a source, with its `gather` if it has one.
 
     Args:
         source: the source.
-        indices: of the items.
+        indices: indices of the items, at least one.
 
     Returns:
         The arrays of the items by name, `[items, ...]`.
@@ -56,7 +57,7 @@ def gather_rows(source: Source, indices: Sequence[int]) -> dict[str, np.ndarray]
     for kind in type(source).__mro__:
         if "gather" in vars(kind):
             return source.gather(indices)  # type: ignore[attr-defined]
-        # A subclass that changes the items, and inherits the `gather` that does not know of it.
+        # The subclass overrides the items, and the inherited `gather` does not know it.
         if "__getitem__" in vars(kind):
             break
     items = [source[index] for index in indices]
@@ -64,7 +65,7 @@ def gather_rows(source: Source, indices: Sequence[int]) -> dict[str, np.ndarray]
 
 
 class ShuffledRows:
-    """The rows of a source over all epochs: each epoch has every item once, in another order.
+    """The rows of a source over all epochs; each epoch has every item once, in a new order.
 
     Args:
         source: the items, at least one.
@@ -78,9 +79,9 @@ class ShuffledRows:
 
     def __init__(self, source: Source, seed: int) -> None:
         self._source = source
-        # Of the indices, so that the source is asked for the items of a batch by one call.
+        # Shuffles indices, so that one call reads all items of a batch.
         self._order = grain.MapDataset.range(len(source)).seed(seed).shuffle().repeat()
 
     def gather(self, rows: Iterable[int]) -> dict[str, np.ndarray]:
-        """Stacks rows, of any epochs, each at least 0: arrays by name, `[rows, ...]`."""
+        """Stacks rows of any epochs: arrays by name, `[rows, ...]`."""
         return gather_rows(self._source, [self._order[row] for row in rows])

@@ -1,4 +1,4 @@
-"""How the tokens of a tokenizer spell text, as its decoder says."""
+"""How the tokens of a tokenizer spell text, read from its decoder."""
 
 import json
 import re
@@ -11,21 +11,21 @@ __all__ = ["MARKED_SPACE", "Spelling", "fallback_byte", "token_spelling"]
 Spelling = Literal["byte letters", "marked spaces", "characters", "joined"]
 
 MARKED_SPACE = "\u2581"
-"""What stands for a space in the tokens of SentencePiece."""
+"""The letter that stands for a space in SentencePiece tokens."""
 
 _FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 def token_spelling(tokenizer: tokenizers.Tokenizer) -> Spelling:
-    """Says how the tokens of a tokenizer make up text.
+    """Finds out how the tokens of a tokenizer spell text.
 
     Args:
         tokenizer: tokenizer of the library.
 
     Returns:
-        "byte letters", a letter for each byte, as GPT-2 has it; "marked spaces", text in which
-        U+2581 is a space and <0x0A> a byte, as SentencePiece has it; "characters", the text itself;
-        or "joined", words and parts of words, between which the decoder decides on spaces.
+        "byte letters": one letter per byte, as in GPT-2; "marked spaces": text in which U+2581 is a
+        space and <0x0A> a byte, as in SentencePiece; "characters": the text itself; or "joined":
+        words and parts of words, with spaces that the decoder puts between them.
 
     Example:
         >>> from tokenizers import Tokenizer, decoders, models
@@ -47,7 +47,7 @@ def token_spelling(tokenizer: tokenizers.Tokenizer) -> Spelling:
 
 
 def fallback_byte(token: str) -> int | None:
-    """The byte that a token such as <0x0A> stands for; None of other tokens.
+    """The byte that a token such as <0x0A> stands for; None for other tokens.
 
     Example:
         >>> fallback_byte("<0x0A>"), fallback_byte("ten")
@@ -58,7 +58,7 @@ def fallback_byte(token: str) -> int | None:
 
 
 def _steps(decoder: Any) -> list[dict[str, Any]]:
-    """What a decoder does, one after the other; the library shows it only as JSON."""
+    """The steps of a decoder; the library exposes them only as JSON."""
     if decoder is None:
         return []
     state = json.loads(decoder.__getstate__())

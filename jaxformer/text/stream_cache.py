@@ -22,7 +22,7 @@ def default_cache_dir() -> pathlib.Path | None:
     """Returns the folder for cached tokens: `$XDG_CACHE_HOME/jaxformer`, else `~/.cache/jaxformer`.
 
     Returns:
-        The folder, which need not be there; None where the user has no home folder, either.
+        The folder, which need not exist; None if the user has no home folder either.
 
     Example:
         >>> default_cache_dir().name
@@ -30,7 +30,7 @@ def default_cache_dir() -> pathlib.Path | None:
     """
     try:
         home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    except RuntimeError:  # neither HOME nor an entry among the users
+    except RuntimeError:  # neither HOME nor an entry in the user database
         return None
     return pathlib.Path(home) / "jaxformer"
 
@@ -42,21 +42,21 @@ def cached_stream(
     *,
     field: str = "text",
 ) -> TokenStream:
-    """`build_stream` with a cache on disk, by the documents and the tokenizer.
+    """`build_stream` with a cache on disk, keyed by documents and tokenizer.
 
-    Any number of processes may do so at once. Files that are damaged are made again. Where there
-    is no cache, or it cannot be written to, a warning says so, and the tokens are in memory. The
-    tokens of one array are there already, and are not copied.
+    Any number of processes may call it at once. Damaged files are made again. If there is no cache,
+    or it is not writable, you get a warning and the tokens stay in memory. Tokens in one array are
+    not copied to the cache.
 
     Args:
         source: as in `build_stream`.
         tokenizer: as in `build_stream`.
-        cache_dir: a folder for the files, such as `default_cache_dir()`; made if missing. None
-            where there is none.
+        cache_dir: folder for the files, such as `default_cache_dir()`; created if missing. None for
+            no cache.
         field: as in `build_stream`.
 
     Returns:
-        The stream, its tokens memory-mapped where they are cached.
+        The stream; cached tokens are memory-mapped.
 
     Raises:
         DataError: as for `build_stream`.
@@ -82,24 +82,24 @@ def cached_stream(
         write_array(cache_dir / f"{key}.index.npy", np.append(_checksum(stream), stream.offsets))
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or a StorageError
         with contextlib.suppress(OSError, ValueError):
-            (cache_dir / f"{key}.tokens.npy").unlink()  # of no use alone, on a disk that is full
+            (cache_dir / f"{key}.tokens.npy").unlink()  # useless alone, and the disk is full
         _warn_of_no_cache(f"{cache_dir}: {getattr(error, 'strerror', None) or error}")
         return stream
-    # Mapped, as the next call will have it; or as it is, if another process has removed the files.
+    # Mapped, as in the next call; in memory if another process has removed the files.
     return _read_cache(cache_dir, key) or stream
 
 
 def _warn_of_no_cache(reason: str) -> None:
-    """Warns the caller of `cached_stream`, which goes on."""
+    """Warns the caller of `cached_stream`."""
     warnings.warn(
-        f"tokens are kept in memory, and made again by the next start, since they cannot be cached "
-        f"({reason}); set XDG_CACHE_HOME to a folder that can be written to",
+        "tokens are kept in memory and made again at the next start, since they cannot be cached "
+        f"({reason}); set XDG_CACHE_HOME to a writable folder",
         stacklevel=3,
     )
 
 
 def _key(source: DocumentSource, tokenizer: Tokenizer | None, field: str) -> str:
-    """Hashes all that a stream depends on; "surrogatepass" leaves the complaint to the encoder."""
+    """Hashes everything a stream depends on; invalid text ("surrogatepass") is reported later."""
     digest = hashlib.sha256()
     name = "" if tokenizer is None else tokenizer.identity
     for one in itertools.chain((name,), read_documents_of(source, field)):
@@ -114,13 +114,13 @@ def _key(source: DocumentSource, tokenizer: Tokenizer | None, field: str) -> str
 
 
 def _read_cache(cache_dir: pathlib.Path, key: str) -> TokenStream | None:
-    """Maps the files of a stream, or returns None where they are missing or damaged."""
+    """Maps the files of a stream; None if they are missing or damaged."""
     try:
         paths = [cache_dir / f"{key}.{name}.npy" for name in ("tokens", "index")]
         tokens, index = (map_array(path, remedy="encode again") for path in paths)
         stream = TokenStream(tokens, index[1:])
         return stream if index[0] == _checksum(stream) else None
-    except Exception:  # whatever is wrong with it, it is made again
+    except Exception:  # a file with any fault is made again
         return None
 
 

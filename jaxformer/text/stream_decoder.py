@@ -1,4 +1,4 @@
-"""Text of tokens as they are generated, one after another."""
+"""Incremental decoding of tokens as they are generated."""
 
 from typing import TYPE_CHECKING
 
@@ -9,19 +9,19 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamDecoder"]
 
-# A character has at most 4 bytes, so a decoder that starts this many tokens back has found its
-# place again when it gets to the new ones.
+# A character has at most 4 bytes, so a decoder that starts this many tokens back is in sync again
+# when it reaches the new ones.
 _CONTEXT = 8
 
 
 class StreamDecoder:
     """Incremental decoder, which holds back text that the next token may still change.
 
-    All that `push` returned and what `flush` returns make up `Tokenizer.decode` of all ids. The
-    time per token does not depend on how many there were.
+    The results of `push` and `flush` together are `Tokenizer.decode` of all ids. The time per token
+    does not depend on the number of earlier tokens.
 
     Args:
-        tokenizer: tokenizer that the ids are of.
+        tokenizer: tokenizer of the ids.
 
     Example:
         >>> from jaxformer.text import byte_tokenizer
@@ -33,8 +33,8 @@ class StreamDecoder:
     def __init__(self, tokenizer: "Tokenizer") -> None:
         self._tokenizer = tokenizer
         self._tail: list[int] = []  # The latest ids,
-        self._shown = 0  # and how many characters of their text were returned.
-        self._bytes: list[int] = []  # Ids behind them whose text their whole run decides on.
+        self._shown = 0  # and the number of characters of their text already returned.
+        self._bytes: list[int] = []  # Byte tokens after them, decoded once their run has ended.
 
     def push(self, ids: npt.ArrayLike) -> str:
         """Takes the next tokens.
@@ -43,10 +43,10 @@ class StreamDecoder:
             ids: integers [tokens].
 
         Returns:
-            The text that became certain, often of the previous tokens and these; may be empty.
+            The text that is now final, of earlier tokens and these; may be empty.
 
         Raises:
-            DataError: an id is no integer, negative, or not in the vocabulary.
+            DataError: an id is not an integer, is negative, or is not in the vocabulary.
 
         Example:
             >>> from jaxformer.text import byte_tokenizer
@@ -55,20 +55,20 @@ class StreamDecoder:
         """
         ids = self._bytes + self._tokenizer.ordinary_ids(ids)
         ready = len(ids)
-        # SentencePiece decodes tokens such as <0xC3> together, as far as they follow each other.
+        # SentencePiece decodes a run of tokens such as <0xC3> together.
         while ready and self._tokenizer.is_fallback_byte(ids[ready - 1]):
             ready -= 1
         self._bytes = ids[ready:]
         return self._push(ids[:ready])
 
     def skip(self, ids: npt.ArrayLike) -> None:
-        """Takes tokens whose text is known, such as those of a prompt: none of it is returned.
+        """Takes tokens without returning their text, such as those of a prompt.
 
         Args:
             ids: integers [tokens].
 
         Raises:
-            DataError: an id is no integer, negative, or not in the vocabulary.
+            DataError: an id is not an integer, is negative, or is not in the vocabulary.
 
         Example:
             >>> from jaxformer.text import byte_tokenizer
@@ -82,10 +82,10 @@ class StreamDecoder:
         self._bytes = []
 
     def _push(self, ids: list[int]) -> str:
-        """Takes tokens whose text the next ones do not change, but for its last character."""
+        """Takes tokens whose text is final, except for its last character."""
         self._tail += ids
         text = self._tokenizer.decode(self._tail)
-        # The first bytes of a character are shown as one U+FFFD until the others have come.
+        # An incomplete character decodes to one U+FFFD until its other bytes have come.
         held = text.endswith("\ufffd")
         new = text[self._shown : len(text) - held]
         self._tail = self._tail[-_CONTEXT:]
@@ -93,7 +93,7 @@ class StreamDecoder:
         return new
 
     def flush(self) -> str:
-        """Ends the text, and makes ready for another.
+        """Ends the text and resets the decoder for another.
 
         Returns:
             The text that was held back.

@@ -1,4 +1,4 @@
-"""The special tokens that a model reads around a text."""
+"""Special tokens around a text, such as [CLS] and [SEP]."""
 
 import dataclasses
 import json
@@ -14,13 +14,13 @@ __all__ = ["SurroundingTokens", "template_tokens"]
 
 @dataclasses.dataclass(frozen=True)
 class SurroundingTokens:
-    """Special tokens before and behind a text, and between two that are read together.
+    """Special tokens before and after a text, and between two texts that are read together.
 
     Args:
-        before: ids before the text, such as that of [CLS].
-        after: ids behind it, such as that of [SEP].
-        between: ids between two texts; none where the model reads no pairs of texts.
-        second_type: token type of the second text and of what is behind it; all others have 0.
+        before: ids before the text, such as [CLS].
+        after: ids after it, such as [SEP].
+        between: ids between two texts; empty if the model does not read pairs of texts.
+        second_type: token type of the second text and of everything after it; all others have 0.
 
     Example:
         >>> SurroundingTokens(before=(101,), after=(102,)).around(np.array([7, 11]))
@@ -34,7 +34,7 @@ class SurroundingTokens:
 
     @property
     def size(self) -> int:
-        """How many tokens they add to a text.
+        """Number of tokens added to a text.
 
         Example:
             >>> SurroundingTokens(after=(2,)).size
@@ -43,7 +43,7 @@ class SurroundingTokens:
         return len(self.before) + len(self.after)
 
     def around(self, ids: np.ndarray) -> np.ndarray:
-        """Puts the tokens around those of a text.
+        """Puts the special tokens around the tokens of a text.
 
         Args:
             ids: integers [tokens].
@@ -59,17 +59,17 @@ class SurroundingTokens:
         return np.concatenate([before, ids, after], dtype=np.int32)
 
     def around_pair(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Puts the tokens around and between those of two texts, such as a query and a passage.
+        """Puts the special tokens around and between two texts, such as a query and a passage.
 
         Args:
             first: integers [tokens].
             second: integers [tokens].
 
         Returns:
-            Tokens and token types, int32 [tokens of both and special ones].
+            Tokens and token types, int32 [tokens of both texts and special tokens].
 
         Raises:
-            DataError: no tokens between two texts are known.
+            DataError: the tokenizer has no template for two texts.
 
         Example:
             >>> special = SurroundingTokens((101,), (102,), between=(102,), second_type=1)
@@ -78,8 +78,8 @@ class SurroundingTokens:
         """
         if not self.between:
             raise DataError(
-                "two texts are read together with special tokens between them, of which this "
-                "model's tokenizer has none; take the tokenizer.json of a model for pairs of texts"
+                "to read two texts together, the tokenizer must have special tokens between them, "
+                "got none; use the tokenizer.json of a model for pairs of texts"
             )
         before, between, after = self.before, self.between, self.after
         ids = np.array([*before, *first, *between, *second, *after], np.int32)
@@ -95,7 +95,7 @@ def template_tokens(tokenizer: tokenizers.Tokenizer) -> SurroundingTokens:
         tokenizer: tokenizer of the library.
 
     Raises:
-        DataError: the post-processor does something else.
+        DataError: the post-processor is of an unknown kind.
 
     Example:
         >>> from tokenizers import models, processors
@@ -128,8 +128,8 @@ def _processor_tokens(state: dict[str, Any]) -> SurroundingTokens:
             found = [one for one in map(_processor_tokens, state["processors"]) if one.size]
             if len(found) > 1:
                 raise DataError(
-                    f"one post-processor puts special tokens around a text, got {len(found)} that "
-                    "do; mend the tokenizer's post_processor"
+                    "only one post-processor may put special tokens around a text, got "
+                    f"{len(found)}; fix the tokenizer's post_processor"
                 )
             return found[0] if found else SurroundingTokens()
         case "TemplateProcessing":
@@ -137,8 +137,8 @@ def _processor_tokens(state: dict[str, Any]) -> SurroundingTokens:
             return _with_pair(single, state["pair"], state["special_tokens"])
         case kind:
             raise DataError(
-                f"the special tokens around a text are those of a post-processor {kind!r}, which "
-                "is not known; encode the text without them"
+                f"the special tokens around a text come from a post-processor {kind!r}, which is "
+                "not supported; encode the text without them"
             )
 
 
@@ -147,7 +147,7 @@ def _single_tokens(single: list[dict[str, Any]], special: dict[str, Any]) -> Sur
     texts = [index for index, part in enumerate(single) if "Sequence" in part]
     if len(texts) != 1:
         raise DataError(
-            f"a template of special tokens must have the text once, got {len(texts)} times; mend "
+            f"a template of special tokens must have the text once, got {len(texts)} times; fix "
             "the tokenizer's post_processor"
         )
 
@@ -158,7 +158,7 @@ def _single_tokens(single: list[dict[str, Any]], special: dict[str, Any]) -> Sur
 def _with_pair(
     single: SurroundingTokens, pair: list[dict[str, Any]], special: dict[str, Any]
 ) -> SurroundingTokens:
-    """Adds the tokens between two texts, where they are put around both as around one."""
+    """Adds the tokens between two texts, if a pair has the same tokens around it as one text."""
     texts = [index for index, part in enumerate(pair) if "Sequence" in part]
     if [pair[index]["Sequence"]["id"] for index in texts] != ["A", "B"]:
         return single

@@ -1,4 +1,4 @@
-"""Synthetic sequence tasks with one right answer, to check a translation model in minutes."""
+"""Synthetic sequence tasks with one correct answer, to check a translation model in minutes."""
 
 from collections.abc import Callable
 
@@ -29,27 +29,27 @@ def synthetic_pairs(
     max_len: int,
     seed: int,
 ) -> tuple[_Pairs, _Pairs]:
-    """Random sequences of symbols, with their copies, reversals or sorted sequences as targets.
+    """Random sequences of symbols; targets are copies, reversals or sorted sequences.
 
-    All sequences differ, so that no validation sequence is trained on. There are equally many of
-    each length; where fewer exist than that, all of them are there, and more of the longer ones.
+    All sequences differ, so no validation sequence is trained on. Each length gets the same number
+    of sequences. If a length has fewer, all of them are used, and longer lengths get more.
 
     Args:
         task: "copy", "reverse" or "sort".
-        num_pairs: how many pairs to train on.
-        num_validation: how many others for validation.
-        num_symbols: how many different ones there are.
+        num_pairs: number of training pairs.
+        num_validation: number of validation pairs.
+        num_symbols: number of distinct symbols.
         min_len: shortest sequence, in symbols.
         max_len: longest sequence, in symbols.
         seed: seed of the sequences and their order, at least 0.
 
     Returns:
         The training part and the validation part, each as (sources, targets): texts of words such
-        as "s07 s03", the i-th target being that of the i-th source.
+        as "s07 s03". Target i belongs to source i.
 
     Raises:
-        ConfigError: the task is unknown, a number is out of range, or fewer sequences exist than
-            are asked for.
+        ConfigError: the task is unknown, a number is out of range, or there are fewer sequences
+            than requested.
         DataError: the seed is negative.
 
     Example:
@@ -79,7 +79,7 @@ def synthetic_pairs(
 def _counts(
     task: str, num_pairs: int, num_validation: int, num_symbols: int, min_len: int, max_len: int
 ) -> dict[int, int]:
-    """Says how many sequences to make of each length, or why they cannot be made."""
+    """Number of sequences of each length; raises ConfigError if they cannot be made."""
     if task not in _TASKS:
         raise ConfigError(f"task must be one of {', '.join(_TASKS)}, got {task!r}")
     if num_pairs < 1 or num_validation < 0 or num_symbols < 1 or not 1 <= min_len <= max_len:
@@ -98,17 +98,17 @@ def _counts(
             f"num_validation = {wanted}; ask for fewer pairs, or raise num_symbols or max_len"
         )
     counts = {}
-    for length in lengths:  # More exist of each length than of the one before.
+    for length in lengths:  # Longer lengths have more sequences.
         counts[length] = min(exist[length], wanted // (max_len + 1 - length))
         wanted -= counts[length]
     return counts
 
 
 def _number_of_sequences(num_symbols: int, length: int, enough: int) -> int:
-    """How many sequences there are of a length; `enough` or more where there are more than that."""
+    """Number of sequences of a length, counted up to about `enough`."""
     count = 1
     for _ in range(length):
-        if count >= enough or num_symbols == 1:  # never a number of a million digits
+        if count >= enough or num_symbols == 1:  # avoids numbers with a million digits
             break
         count *= num_symbols
     return count

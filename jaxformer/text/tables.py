@@ -1,4 +1,4 @@
-"""Tables of text: rows of named columns, read from files and split for training and validation."""
+"""Tables of text: rows of named columns, read from files, split into training and validation."""
 
 import dataclasses
 import itertools
@@ -22,22 +22,22 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Rows of text in named columns, and the line that each was read from.
+    """Rows of text in named columns, with the line that each was read from.
 
-    A kind of table is a frozen dataclass with a tuple of strings for each column, in the order that
-    they have in a file. `Pairs` and `Labelled` are two.
+    A kind of table is a frozen dataclass with one tuple of strings per column, in the order of the
+    columns in a file. Examples are `Pairs` and `Labelled`.
 
     Attributes:
         unit: plural name of the rows, such as "pairs".
-        layout: how a line of a file should look, such as "source, tab, target".
-        inputs: the columns of which training and validation must not share a text.
-        categories: the columns with a few different texts, such as labels.
+        layout: format of a line of a file, such as "source, tab, target".
+        inputs: columns in which training and validation must not share a text.
+        categories: columns with few distinct texts, such as labels.
 
     Args:
-        lines: where each row was read, such as "17"; 1, 2, 3 and so on if not given.
+        lines: line of each row, such as "17"; 1, 2, 3 and so on if not given.
 
     Raises:
-        DataError: one column has more rows than another.
+        DataError: the columns differ in length.
 
     Example:
         >>> @dataclasses.dataclass(frozen=True)
@@ -70,18 +70,18 @@ class Table:
 
     @classmethod
     def read(cls, paths: Sequence[str], **options: Any) -> tuple[Self, RowCounts]:
-        r"""Reads the rows of TSV files: in each line the columns, with tabs between them.
+        r"""Reads the rows of TSV files: one row per line, columns separated by tabs.
 
-        The files are UTF-8, and unpacked if their names end in `.gz`. Only `\n` and `\r\n` end a
-        line. The spaces around a text are left out. A row in which a column is empty is dropped,
-        as is a line with too few or too many tabs; the counts say how many and where.
+        The files are UTF-8, and decompressed if their names end in `.gz`. Only `\n` and `\r\n` end
+        a line. Texts are stripped. A row with an empty column, or with too few or too many tabs, is
+        dropped; the counts say how many and where.
 
         Args:
-            paths: the files; their lines follow each other.
-            **options: those of `rows`, where a kind of table has any.
+            paths: the files, read one after the other.
+            **options: options of `rows`, if the kind of table has any.
 
         Returns:
-            The table, of at least one row, and how many rows were read and dropped.
+            The table, with at least one row, and the counts of rows read and dropped.
 
         Raises:
             DataError: there is no path, a file is missing, damaged or not UTF-8, or no row is left.
@@ -96,7 +96,7 @@ class Table:
             (('Great!',), ('good',), '2 texts read, 1 kept; 1 misaligned (line 2)')
         """
         for path in paths if isinstance(paths, list | tuple) else ():
-            require_fits_memory(pathlib.Path(path))  # since rows are kept
+            require_fits_memory(pathlib.Path(path))  # since rows are kept in memory
         kept, counts = cls.of_rows(cls.rows(paths, **options))
         if kept is None:
             got = " and ".join(f"'{file}'" for file in paths)
@@ -108,14 +108,14 @@ class Table:
 
     @classmethod
     def rows(cls, paths: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
-        """Reads files row by row; override it for files of another kind.
+        """Reads files row by row. Override it to read another file format.
 
         Args:
-            paths: the files; their rows follow each other.
+            paths: the files, read one after the other.
 
         Yields:
-            The line of a row, as in `lines`, and its columns; they need not be as many as the
-            table has, and may have spaces around them.
+            The line of a row, as in `lines`, and its columns. Their number may be wrong, and they
+            need not be stripped; the caller handles both.
 
         Raises:
             DataError: there is no path, or a file is missing, damaged or not UTF-8.
@@ -132,8 +132,8 @@ class Table:
     ) -> tuple[Self, Self, RowCounts]:
         """Splits the rows at random into a training part and a validation part.
 
-        A training row is dropped if the validation part has its text in one of the columns
-        `inputs`, so that validation measures what was never trained on.
+        A training row is dropped if it shares a text with the validation part in one of the columns
+        `inputs`. So validation uses only unseen text.
 
         Args:
             validation_fraction: share of the rows for validation, more than 0 and less than 1.
@@ -141,8 +141,8 @@ class Table:
             seed: seed of the order.
 
         Returns:
-            The training part and the validation part, each of at least one row, and the counts
-            with the rows that are in neither.
+            The training part and the validation part, with at least one row each, and the updated
+            counts of dropped rows.
 
         Raises:
             DataError: the fraction is out of range, or one of the parts would be empty.
@@ -164,7 +164,7 @@ class Table:
         repeated: set[int] = set()
         for column in (getattr(self, name) for name in self.inputs):
             texts = {column[i] for i in validation}
-            # The training row goes, not the validation row, so that the fraction holds exactly.
+            # Drops the training row, not the validation row, so that the fraction is exact.
             repeated |= {i for i in training if column[i] in texts}
         counts = counts.drop("repeated", [self.lines[i] for i in training if i in repeated])
         training = [i for i in training if i not in repeated]
@@ -178,7 +178,7 @@ class Table:
         return self.take(training), self.take(validation), counts
 
     def take(self, indices: Iterable[int]) -> Self:
-        """Takes some rows.
+        """Selects rows.
 
         Args:
             indices: indices of the rows, in any order.
@@ -198,7 +198,7 @@ class Table:
 
     @classmethod
     def row_of(cls, text: str) -> tuple[str, ...]:
-        """Columns of a row whose texts are this one."""
+        """A row with this text in every column."""
         return (text,) * len(cls.column_names())
 
     @property
@@ -213,7 +213,7 @@ class Table:
 
     @classmethod
     def _remedy(cls, paths: Sequence[str]) -> str:
-        """End of a message: how the lines of the files must look."""
+        """End of an error message: the required format of a line."""
         return f"each line must be {cls.layout}"
 
     @classmethod
@@ -221,10 +221,10 @@ class Table:
         """Makes a table of the rows that have text in every column.
 
         Args:
-            rows: line and columns of each; the spaces around a text are left out.
+            rows: line and columns of each row; texts are stripped.
 
         Returns:
-            The table, None where no row can be used; and how many were read and dropped.
+            The table (None if no row is usable), and the counts of rows read and dropped.
         """
         names = cls.column_names()
         kept: list[tuple[str, ...]] = []
@@ -249,14 +249,14 @@ class Table:
 
 
 def require_same_length(**columns: Sequence[str]) -> None:
-    """Raises DataError where one column has more rows than another."""
+    """Raises DataError if columns differ in length."""
     if len({len(column) for column in columns.values()}) > 1:
         got = ", ".join(f"{len(column)} {name}" for name, column in columns.items())
-        raise DataError(f"columns must have as many rows as each other, got {got}; align them")
+        raise DataError(f"columns must have the same number of rows, got {got}; align them")
 
 
 def require_fraction(validation_fraction: float) -> None:
-    """Raises DataError for a share of validation data that is not between 0 and 1."""
+    """Raises DataError for a validation fraction that is not between 0 and 1."""
     if not 0 < validation_fraction < 1:
         raise DataError(
             "validation_fraction must be more than 0 and less than 1, got "
@@ -265,14 +265,14 @@ def require_fraction(validation_fraction: float) -> None:
 
 
 def count_shared(training: Sequence[str], validation: Sequence[str]) -> int:
-    """Counts the validation texts that are training texts too, so that a caller can report them.
+    """Counts the validation texts that also occur in training.
 
     Args:
-        training: such as the sources of pairs, or the texts that have labels.
-        validation: the same of other files.
+        training: training texts, such as the sources of pairs, or the texts of a classifier.
+        validation: validation texts.
 
     Returns:
-        How many of `validation` are in `training`, each as often as it occurs.
+        Number of elements of `validation` that are in `training`, repetitions included.
 
     Example:
         >>> count_shared(["A dog.", "A cat."], ["A cat.", "A cow.", "A cat."])

@@ -1,4 +1,4 @@
-"""Files of tokens that were made elsewhere: .bin and .npy, memory-mapped."""
+"""Token files that were made elsewhere: .bin and .npy, memory-mapped."""
 
 import dataclasses
 import os
@@ -16,20 +16,20 @@ from jaxformer.text.sharded_tokens import ShardedTokens
 
 __all__ = ["TokenFiles", "TokenRange", "map_token_files"]
 
-_HEADER = 256  # int32 numbers at the start of a file of llm.c: magic, version, number of tokens
-# By magic: version and type of the tokens. The first is modded-nanogpt's format as well.
+_HEADER = 256  # int32 numbers at the start of an llm.c file: magic, version, number of tokens
+# By magic: version and token type. The first is also the format of modded-nanogpt.
 _HEADERS = {20240520: (1, "<u2"), 20240801: (7, "<u4")}
 
 
 class TokenRange(NamedTuple):
-    """Tokens of one file, from some index on.
+    """A range of the tokens of one file.
 
     Args:
-        path: of the file.
+        path: path of the file.
         tokens: integers [tokens], memory-mapped.
-        start: index in the file of the first of them.
-        is_raw: whether they are uint16 because nothing in the file says another type.
-        state: size of the file in bytes, and time of its last change in nanoseconds.
+        start: index of the first token in the file.
+        is_raw: whether the file does not state the type of its tokens (then it is uint16).
+        state: size of the file in bytes, and modification time in nanoseconds.
     """
 
     path: pathlib.Path
@@ -39,16 +39,16 @@ class TokenRange(NamedTuple):
     state: tuple[int, int]
 
     def require_unchanged(self) -> None:
-        """Raises DataError where the file is not as it was when it was mapped."""
+        """Raises DataError if the file has changed since it was mapped."""
         require_stamp(self.path, self.state)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TokenFiles:
-    """Tokens of files, one file after the other; none is read before it is asked for.
+    """Tokens of files, concatenated and read lazily.
 
     Args:
-        ranges: of each file the tokens that are among these.
+        ranges: the range of each file.
     """
 
     ranges: tuple[TokenRange, ...]
@@ -66,10 +66,10 @@ class TokenFiles:
             validation_fraction: share of the tokens, more than 0 and less than 1.
 
         Returns:
-            Those for training, and those for validation, at least 2 of each.
+            The training tokens and the validation tokens, at least 2 each.
 
         Raises:
-            DataError: one side would have fewer.
+            DataError: one side would have fewer than 2.
 
         Example:
             >>> import tempfile
@@ -100,20 +100,20 @@ class TokenFiles:
 
 
 def map_token_files(files: Sequence[pathlib.Path]) -> TokenFiles:
-    """Maps files of tokens, which stay where they are.
+    """Memory-maps token files.
 
-    A `.bin` file holds tokens of two bytes, the low one first, and nothing else, as nanoGPT writes
-    them; or it begins with the header of llm.c, which says how many there are, and whether they
-    have two bytes or four. A `.npy` file holds integers of any type, with one axis.
+    A `.bin` file has little-endian uint16 tokens and nothing else, as nanoGPT writes them; or it
+    begins with the header of llm.c, which states the number of tokens and whether they are uint16
+    or uint32. A `.npy` file has integers of any type, with one axis.
 
     Args:
-        files: at least one; all with numbers of one type.
+        files: at least one file; all with the same type of numbers.
 
     Returns:
-        The tokens of all files in their order, as one stream: a document may go on in the next.
+        The tokens of all files, in order, as one stream: a document may continue in the next file.
 
     Raises:
-        DataError: a file is missing, empty, not whole, or not of its kind; or they differ in type.
+        DataError: a file is missing, empty, incomplete, or not of its kind; or they differ in type.
 
     Example:
         >>> import tempfile
@@ -130,7 +130,7 @@ def map_token_files(files: Sequence[pathlib.Path]) -> TokenFiles:
         if other.tokens.dtype != first.tokens.dtype:
             raise DataError(
                 f"token files must have numbers of one type, got {first.tokens.dtype} in "
-                f"'{first.path}' and {other.tokens.dtype} in '{other.path}'; save them alike"
+                f"'{first.path}' and {other.tokens.dtype} in '{other.path}'; save all as one type"
             )
     return TokenFiles(ranges)
 
@@ -141,7 +141,7 @@ def _mapped(path: pathlib.Path) -> TokenRange:
         raise DataError(
             f"a token file must end in .bin or .npy, got '{path}'; rename or convert it"
         )
-    with opened(path) as file:  # which says why a file cannot be
+    with opened(path) as file:  # reports why a file cannot be read
         found = os.fstat(file.fileno())
         start = file.read(4 * _HEADER)
     if not found.st_size:
@@ -159,7 +159,7 @@ def _mapped(path: pathlib.Path) -> TokenRange:
 
 
 def _mapped_npy(path: pathlib.Path) -> np.ndarray:
-    tokens = map_array(path, remedy="save it again by np.save")
+    tokens = map_array(path, remedy="save it again with np.save")
     if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
         raise DataError(
             f"a .npy file of tokens must have integers of one axis, got {tokens.dtype} of shape "
@@ -172,7 +172,7 @@ def _mapped_raw(path: pathlib.Path, size: int) -> np.ndarray:
     if size % 2:
         raise DataError(
             f"a .bin file must have two bytes for each token, got {size:,} bytes in '{path}'; get "
-            "it again as a whole, or save tokens of another type as .npy"
+            "the whole file again, or save tokens of another type as .npy"
         )
     return np.memmap(path, "<u2", mode="r")
 
@@ -182,15 +182,15 @@ def _mapped_llmc(path: pathlib.Path, header: np.ndarray) -> np.ndarray:
     if header.size < _HEADER or header[1] != version:
         got = f"version {header[1]}" if header.size == _HEADER else f"{4 * header.size} bytes"
         raise DataError(
-            f"a .bin file with the header of llm.c must have its 1,024 bytes in version {version}, "
+            f"a .bin file of llm.c must have a header of 1,024 bytes in version {version}, "
             f"got {got} in '{path}'; get it again, or save the tokens as .npy"
         )
     size, count = path.stat().st_size - 4 * _HEADER, int(header[2])
     if size != count * np.dtype(dtype).itemsize:
         raise DataError(
-            f"'{path}' must have the {count:,} tokens that its header counts, got {size:,} "
-            f"bytes of {np.dtype(dtype)} behind it; get it again as a whole"
+            f"'{path}' must have the {count:,} tokens that its header states, got {size:,} "
+            f"bytes of {np.dtype(dtype)} after it; get the whole file again"
         )
-    if not size:  # which cannot be mapped
+    if not size:  # nothing to map
         return np.zeros(0, dtype)
     return np.memmap(path, dtype, mode="r", offset=4 * _HEADER)

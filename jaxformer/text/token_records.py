@@ -1,4 +1,4 @@
-"""One pass over files of tokens, recorded so that they need not be read again."""
+"""One pass over token files, recorded so that unchanged files are not read again."""
 
 import hashlib
 import json
@@ -20,16 +20,15 @@ from jaxformer.text.tokenizers import Tokenizer
 
 __all__ = ["CheckedTokens", "check_token_files"]
 
-_LAYOUT = 1  # of a record; part of its name
+_LAYOUT = 1  # version of a record's layout; part of its name
 
 
 class CheckedTokens(NamedTuple):
-    """Tokens of files, all of which are of a tokenizer's vocabulary.
+    """Tokens of files that were checked against a tokenizer's vocabulary.
 
     Args:
         stream: the tokens, memory-mapped; documents end with the end of text.
-        num_bytes: bytes of the text that they stand for, in UTF-8; None where single tokens do not
-            say it.
+        num_bytes: UTF-8 bytes of their text; None if single tokens do not determine it.
         fingerprint: SHA-256 of the tokens and their type.
     """
 
@@ -45,22 +44,22 @@ def check_token_files(
     *,
     on_progress: Callable[[int], None] = lambda size: None,
 ) -> CheckedTokens:
-    """Reads tokens once: checks that they are of a vocabulary, and finds where documents start.
+    """Reads tokens once: checks them against the vocabulary, and finds where documents start.
 
-    What it finds is recorded in `cache_dir`, so that the next call for files of the same paths,
-    sizes and times of change reads nothing.
+    The result is recorded in `cache_dir`. The next call reads nothing if paths, sizes and
+    modification times of the files are the same.
 
     Args:
         files: the tokens.
         tokenizer: tokenizer that they were made with.
-        cache_dir: folder of the records; None where there is none.
-        on_progress: called with the number of bytes that are done.
+        cache_dir: folder for the records; None for no records.
+        on_progress: called with the number of bytes done so far.
 
     Returns:
         The tokens as a stream.
 
     Raises:
-        DataError: a token is not of the vocabulary, a file has changed, or there are fewer than 2
+        DataError: a token is not in the vocabulary, a file has changed, or there are fewer than 2
             tokens.
         StorageError: the record cannot be written.
 
@@ -96,14 +95,14 @@ def check_token_files(
         "fingerprint": checked.fingerprint,
     }  # fmt: skip
     write_whole(path, json.dumps(values))
-    return _read(path, files) or checked  # its starts of documents mapped, too
+    return _read(path, files) or checked  # maps the document starts, too
 
 
 def _check(
     files: TokenFiles, tokenizer: Tokenizer, on_progress: Callable[[int], None]
 ) -> CheckedTokens:
     tokens, lengths = files.tokens, tokenizer.byte_lengths()
-    # A mask that was added for training stands in no text.
+    # A mask token that was added for training occurs in no text.
     vocab_size = tokenizer.vocab_size - (tokenizer.mask == tokenizer.vocab_size - 1)
     digest = hashlib.sha256(tokens.dtype.str.encode())
     counts, ends = np.zeros(vocab_size, np.int64), []
@@ -139,13 +138,13 @@ def _key(files: TokenFiles, tokenizer: Tokenizer) -> str:
 
 
 def _place(one: TokenRange) -> str:
-    """What tells the tokens of a file from all others without reading them."""
+    """Identifies the tokens of a file without reading them."""
     path = os.path.realpath(one.path)
     return repr((path, one.state, one.start, one.tokens.size, one.tokens.dtype.str))
 
 
 def _read(path: pathlib.Path, files: TokenFiles) -> CheckedTokens | None:
-    """What is recorded of files; None where it is missing or damaged."""
+    """The record of files; None if it is missing or damaged."""
     try:
         values = json.loads(path.read_bytes())
         starts = map_array(path.with_suffix(".npy"), remedy="check again")
@@ -153,5 +152,5 @@ def _read(path: pathlib.Path, files: TokenFiles) -> CheckedTokens | None:
             return None
         stream = TokenStream(files.tokens, starts)
         return CheckedTokens(stream, values["num_bytes"], values["fingerprint"])
-    except Exception:  # whatever is wrong with it, it is made again
+    except Exception:  # a record with any fault is made again
         return None

@@ -1,4 +1,4 @@
-"""Which tokens of a vocabulary do what."""
+"""Names of the tokens with a special role."""
 
 import dataclasses
 
@@ -11,13 +11,13 @@ MASK = "<|mask|>"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenRoles:
-    """Which tokens of a vocabulary that was made elsewhere do what, and how a model reads a text.
+    """Special tokens of a vocabulary that was made elsewhere.
 
     Args:
         end_of_text: name of the token that ends a document, such as "</s>".
-        mask: name of the token that stands for one to be predicted, such as "[MASK]".
-        surrounded: whether the model reads every text with the special tokens around it that the
-            tokenizer's own post-processor has, such as [CLS] and [SEP].
+        mask: name of the mask token, such as "[MASK]".
+        surrounded: whether the model expects the special tokens of the tokenizer's post-processor
+            around every text, such as [CLS] and [SEP].
     """
 
     end_of_text: str = END_OF_TEXT

@@ -1,4 +1,4 @@
-"""Reading tokens once: whether all are of the vocabulary, and where documents end."""
+"""One pass over tokens: checks them against the vocabulary, and finds where documents end."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,17 +11,17 @@ from jaxformer.text.sharded_tokens import ShardedTokens
 
 __all__ = ["TokenScan", "document_starts", "require_token_ids", "scan_tokens"]
 
-_CHUNK = 2**22  # tokens that are read at a time
-_MAX_ID = 2**31 - 1  # of tokens on devices, which are int32
+_CHUNK = 2**22  # tokens read at a time
+_MAX_ID = 2**31 - 1  # tokens on devices are int32
 
 
 class TokenScan(NamedTuple):
-    """What one pass over tokens has found.
+    """Result of one pass over tokens.
 
     Args:
         ends: int64 [ends], indices of the tokens that end a document.
-        counts: int64 [vocab_size], how often each token occurs; None where the vocabulary is not
-            known.
+        counts: int64 [vocab_size], number of occurrences of each token; None if the vocabulary is
+            unknown.
     """
 
     ends: np.ndarray
@@ -37,18 +37,18 @@ def scan_tokens(
     start: int = 0,
     on_chunk: Callable[[np.ndarray], None] = lambda chunk: None,
 ) -> TokenScan:
-    """Checks tokens, counts them, and finds those that end documents, in constant memory.
+    """Checks tokens, counts them, and finds the ends of documents, in constant memory.
 
     Args:
         tokens: integers [tokens].
-        vocab_size: number of tokens of the vocabulary; None where it is not known.
+        vocab_size: size of the vocabulary; None if unknown.
         end_of_text: token that ends a document; None for none.
-        name: what messages call the tokens.
-        start: index that messages give the first token.
-        on_chunk: called with the tokens, some at a time.
+        name: name of the tokens in messages.
+        start: index of the first token in messages.
+        on_chunk: called with each chunk of tokens.
 
     Raises:
-        DataError: a token is negative, or not one of the vocabulary, or a file was cut.
+        DataError: a token is negative or not in the vocabulary, or a file was truncated.
 
     Example:
         >>> scan = scan_tokens(np.array([5, 0, 7, 0]), vocab_size=9, end_of_text=0, name="tokens")
@@ -62,7 +62,7 @@ def scan_tokens(
         chunk = np.asarray(tokens[begin : begin + _CHUNK])
         require_token_ids(chunk, vocab_size, name, start + begin)
         if counts is not None:
-            # int64, since older versions of NumPy do not count uint64.
+            # int64, since older versions of NumPy cannot count uint64.
             counts += np.bincount(chunk.astype(np.int64, copy=False), minlength=counts.size)
         if end_of_text is not None:
             ends.append(np.flatnonzero(chunk == end_of_text) + begin)
@@ -71,13 +71,13 @@ def scan_tokens(
 
 
 def require_token_ids(ids: np.ndarray, vocab_size: int | None, name: str, start: int = 0) -> None:
-    """Raises DataError for the first token that is negative, or not one of the vocabulary.
+    """Raises DataError for the first token that is negative or not in the vocabulary.
 
     Args:
         ids: integers [tokens].
-        vocab_size: number of tokens of the vocabulary; None where it is not known.
-        name: what the message calls the tokens.
-        start: index that the message gives the first token.
+        vocab_size: size of the vocabulary; None if unknown.
+        name: name of the tokens in the message.
+        start: index of the first token in the message.
     """
     if not ids.size:
         return
@@ -88,12 +88,12 @@ def require_token_ids(ids: np.ndarray, vocab_size: int | None, name: str, start:
     of = "2**31" if vocab_size is None else f"the tokenizer's vocab_size={vocab_size}"
     raise DataError(
         f"tokens must be at least 0 and less than {of}, got {ids[index]} at index {start + index} "
-        f"of {name}; " + ("mend it" if vocab_size is None else "take the tokenizer that made them")
+        f"of {name}; " + ("correct it" if vocab_size is None else "use the tokenizer of the tokens")
     )
 
 
 def document_starts(ends: np.ndarray, size: int) -> np.ndarray:
-    """Where documents start: int64 [documents], 0 and behind each end but the last token.
+    """Where documents start: int64 [documents], 0 and after each end except the last token.
 
     Args:
         ends: int64 [ends], indices of the tokens that end a document.

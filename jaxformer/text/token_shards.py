@@ -1,4 +1,4 @@
-"""Token files of a prepared corpus: shards, memory-mapped, and what they were made of."""
+"""Token files of a prepared corpus: memory-mapped shards and their records."""
 
 import dataclasses
 import json
@@ -24,20 +24,20 @@ __all__ = [
     "write_shard_record",
 ]
 
-ABANDONED = 3600.0  # seconds; a younger draft may be that of another process
+ABANDONED = 3600.0  # seconds; a younger draft may belong to another process
 
 _T = TypeVar("_T")
 _PARTS = ("train", "validation")
-PREPARE_AGAIN = "remove that folder, and it is prepared again"
+PREPARE_AGAIN = "remove that folder, and the data is prepared again"
 
 
 @dataclasses.dataclass(frozen=True)
 class PartCounts:
-    """Counts of one part of a shard: for training, or for validation.
+    """Counts of one side of a shard: training or validation.
 
     Args:
-        tokens: how many there are, with those that end documents.
-        documents: how many begin in it.
+        tokens: number of tokens, including those that end documents.
+        documents: number of documents that begin in it.
         num_bytes: bytes of their text in UTF-8.
     """
 
@@ -54,12 +54,12 @@ class PartCounts:
 
 
 class ShardRecord(NamedTuple):
-    """What a shard holds, and where in the corpus the next one begins.
+    """Counts of a shard, and where in the corpus the next one begins.
 
     Args:
-        train: counts of what is for training.
-        validation: likewise.
-        end: the place behind it; None for the last shard.
+        train: counts of the training side.
+        validation: counts of the validation side.
+        end: the place after it; None for the last shard.
     """
 
     train: PartCounts
@@ -72,14 +72,14 @@ class TokenShards:
     """The folder of a prepared corpus.
 
     Args:
-        folder: of the files: of shard 7 and each part the tokens in `00007.train.npy` and where
-            documents begin in `00007.train.documents.npy`, and its record in `00007.json`.
+        folder: folder of the files. Shard 7 has a record `00007.json` and, for each side, the
+            tokens in `00007.train.npy` and the starts of documents in `00007.train.documents.npy`.
     """
 
     folder: pathlib.Path
 
     def record(self, index: int) -> ShardRecord | None:
-        """The record of a shard, None where it is not there as a whole.
+        """The record of a shard; None if the shard is missing or incomplete.
 
         Raises:
             DataError: it is damaged.
@@ -93,7 +93,7 @@ class TokenShards:
         return read_shard_record(self.folder, index, unpack)
 
     def records(self) -> list[ShardRecord]:
-        """The records of the shards from the first on, up to one that is missing."""
+        """The records of the shards up to the first that is missing."""
         found: list[ShardRecord] = []
         while (record := self.record(len(found))) is not None:
             found.append(record)
@@ -104,12 +104,12 @@ class TokenShards:
     def write(
         self, index: int, record: ShardRecord, arrays: dict[str, tuple[np.ndarray, np.ndarray]]
     ) -> None:
-        """Writes a shard, its record last, so that it is there as a whole or not at all.
+        """Writes a shard, completely or not at all: the record comes last.
 
         Args:
-            index: of the shard.
-            record: what it holds.
-            arrays: of each part the tokens and where documents begin.
+            index: index of the shard.
+            record: its record.
+            arrays: for each side, the tokens and the starts of documents.
 
         Raises:
             StorageError: a file cannot be written.
@@ -125,10 +125,10 @@ class TokenShards:
         write_shard_record(self.folder, index, {**values, "end": end})
 
     def part(self, name: str, records: list[ShardRecord]) -> tuple[ShardedTokens, np.ndarray]:
-        """Maps the tokens of a part, and reads where its documents begin: int64 [documents].
+        """Maps the tokens of one side, and reads where its documents begin: int64 [documents].
 
         Raises:
-            DataError: a file is missing, damaged, or of another size.
+            DataError: a file is missing, damaged, or has another size.
         """
         tokens, documents, start = [], [np.zeros(0, np.int64)], 0
         for index, record in enumerate(records):
@@ -152,12 +152,12 @@ class TokenShards:
 
 
 def write_shard_record(folder: pathlib.Path, index: int, values: dict[str, Any]) -> None:
-    """Writes the record of a shard, by which it is there as a whole.
+    """Writes the record of a shard, which makes the shard complete.
 
     Args:
-        folder: of the shards; its name, which says of what they are, goes into the record.
-        index: of the shard.
-        values: JSON.
+        folder: folder of the shards. Its name, a hash of the content, is stored in the record.
+        index: index of the shard.
+        values: JSON values.
 
     Raises:
         StorageError: it cannot be written.
@@ -168,15 +168,15 @@ def write_shard_record(folder: pathlib.Path, index: int, values: dict[str, Any])
 def read_shard_record(
     folder: pathlib.Path, index: int, unpack: Callable[[dict[str, Any]], _T]
 ) -> _T | None:
-    """Reads the record of a shard; None where the shard is not there as a whole.
+    """Reads the record of a shard; None if the shard is missing or incomplete.
 
     Args:
-        folder: of the shards.
-        index: of the shard.
-        unpack: makes the record of the values that were written.
+        folder: folder of the shards.
+        index: index of the shard.
+        unpack: makes the record from the values that were written.
 
     Raises:
-        DataError: it is damaged, or of a shard of another folder, so of other text or tokens.
+        DataError: it is damaged, or it belongs to another folder, that is, to other text or tokens.
     """
     path = folder / f"{index:05}.json"
     try:
@@ -189,7 +189,7 @@ def read_shard_record(
         raise DataError(f"'{path}' is damaged: {error}; {PREPARE_AGAIN}") from None
     if owner != folder.name:
         raise DataError(
-            f"'{path}' is of other text, or of another tokenizer: it was written into a folder "
+            f"'{path}' belongs to other text or another tokenizer: it was written into a folder "
             f"{owner!r}; {PREPARE_AGAIN}"
         )
     return record

@@ -31,19 +31,19 @@ _OWN_ROLES = TokenRoles()
 
 
 class Tokenizer(Vocabulary):
-    """Turns text into token ids and back; a thin wrapper over one of the `tokenizers` library.
+    """Turns text into token ids and back; wraps a tokenizer of the `tokenizers` library.
 
-    Special tokens, such as the end of text, are never read from text: text that happens to hold
-    their spelling is ordinary text. `encode` puts none around it (see `surrounding_tokens`), and
-    texts are neither cut off nor filled up, whatever the file of a tokenizer made elsewhere says.
+    Special tokens, such as the end of text, are never parsed from text: if a text contains their
+    spelling, that is ordinary text. `encode` adds no special tokens (see `surrounding_tokens`). It
+    neither truncates nor pads texts, even if the tokenizer's file asks for it.
 
     Args:
-        tokenizer: tokenizer of the library; its `encode_special_tokens` is set, truncation and
-            padding are switched off.
-        roles: which of its tokens do what, where those are not jaxformer's own.
+        tokenizer: tokenizer of the library. Its `encode_special_tokens` is set; truncation and
+            padding are turned off.
+        roles: names of the tokens with a special role, if they differ from jaxformer's own.
 
     Raises:
-        DataError: it has no tokens, or draws at random how it encodes a text.
+        DataError: it has no tokens, or it encodes at random (BPE dropout).
 
     Example:
         >>> from jaxformer.text import byte_tokenizer
@@ -75,23 +75,23 @@ class Tokenizer(Vocabulary):
 
     @functools.cached_property
     def _cut(self) -> re.Pattern[str] | None:
-        """Where long texts are cut; found when the first is encoded."""
+        """Where long texts are cut; computed at the first use."""
         return find_cut(self._reading[0])
 
     @functools.cached_property
     def _reading(self) -> tuple[tokenizers.Tokenizer, Charsmap | None]:
-        """What texts are read with; made when the first is encoded."""
+        """Copy of the tokenizer that encodes texts, with its charsmap; made at the first use."""
         return reading_copy(self._tokenizer)
 
     @functools.cached_property
     def surrounding_tokens(self) -> SurroundingTokens:
         """Special tokens that the model reads around every text; none unless `roles.surrounded`.
 
-        They are those of the tokenizer's own post-processor, such as [CLS] and [SEP], or an end of
-        text; `surrounding_tokens.around(ids)` puts them around the tokens of a text.
+        They come from the tokenizer's own post-processor, such as [CLS] and [SEP], or an end of
+        text. `surrounding_tokens.around(ids)` puts them around the tokens of a text.
 
         Raises:
-            DataError: the post-processor is not known.
+            DataError: the post-processor is of an unknown kind.
 
         Example:
             >>> from tokenizers import processors
@@ -119,10 +119,7 @@ class Tokenizer(Vocabulary):
 
     @property
     def identity(self) -> str:
-        """All that the tokens of a text depend on, as text: the vocabulary, and the roles.
-
-        What was encoded with a tokenizer of the same identity is the same.
-        """
+        """Vocabulary and roles, as text. Tokenizers of the same identity give the same tokens."""
         if self.roles == _OWN_ROLES:
             return self.to_json()
         return f"{self.to_json()}\0{json.dumps(dataclasses.asdict(self.roles))}"
@@ -179,7 +176,7 @@ class Tokenizer(Vocabulary):
         return [self._known(np.concatenate(parts)) for parts in ids]
 
     def _known(self, ids: np.ndarray) -> np.ndarray:
-        """The ids, with the unknown token for pieces without one."""
+        """The ids, with the unknown token in place of pieces that have no id."""
         if self._unknown_piece is None:
             return ids
         return np.where(ids < self._vocab_size, ids, np.int32(self._unknown_piece))
@@ -187,7 +184,7 @@ class Tokenizer(Vocabulary):
     def _encode_group(self, texts: list[str]) -> list[tokenizers.Encoding]:
         try:
             return self._reading[0].encode_batch_fast(texts, add_special_tokens=False)
-        except Exception as error:  # The library raises nothing more special.
+        except Exception as error:  # The library raises nothing more specific.
             raise DataError(
                 f"the tokenizer cannot encode the text: {error}; use another tokenizer"
             ) from None
@@ -199,10 +196,10 @@ class Tokenizer(Vocabulary):
             ids: integers [tokens]; special tokens, such as the end of text, are skipped.
 
         Returns:
-            The text. Bytes that are no UTF-8 become U+FFFD, the replacement character.
+            The text. Bytes that are not valid UTF-8 become U+FFFD, the replacement character.
 
         Raises:
-            DataError: an id is no integer, negative, or not in the vocabulary.
+            DataError: an id is not an integer, is negative, or is not in the vocabulary.
 
         Example:
             >>> from jaxformer.text import byte_tokenizer
@@ -214,7 +211,7 @@ class Tokenizer(Vocabulary):
         return text
 
     def stream(self) -> StreamDecoder:
-        """Decoder of tokens as they are generated.
+        """Incremental decoder, for tokens as they are generated.
 
         Example:
             >>> from jaxformer.text import byte_tokenizer
@@ -225,7 +222,7 @@ class Tokenizer(Vocabulary):
         return StreamDecoder(self)
 
     def to_json(self) -> str:
-        """Writes the tokenizer in the JSON format of the `tokenizers` library.
+        """The tokenizer in the JSON format of the `tokenizers` library.
 
         Example:
             >>> from jaxformer.text import byte_tokenizer
@@ -237,7 +234,7 @@ class Tokenizer(Vocabulary):
 
     @classmethod
     def from_json(cls, text: str) -> "Tokenizer":
-        """Reads what `to_json` wrote.
+        """Makes a tokenizer from the JSON of `to_json`.
 
         Args:
             text: JSON.
@@ -257,17 +254,17 @@ class Tokenizer(Vocabulary):
             return cls(tokenizer)
         except DataError:
             raise
-        except Exception as error:  # The library raises nothing more special.
+        except Exception as error:  # The library raises nothing more specific.
             raise DataError(f"not a tokenizer in JSON: {error}") from None
 
     def save(self, path: str | pathlib.Path) -> None:
         """Writes the tokenizer to a JSON file, which `load` and other tools read.
 
         Args:
-            path: path of the file; one that exists is replaced in one step.
+            path: path of the file; an existing file is replaced atomically.
 
         Raises:
-            StorageError: the file cannot be written, as on a full disk.
+            StorageError: the file cannot be written, for example because the disk is full.
 
         Example:
             >>> from jaxformer.text import byte_tokenizer
@@ -287,7 +284,7 @@ class Tokenizer(Vocabulary):
             path: path of the file.
 
         Raises:
-            DataError: the file is missing, or does not hold a tokenizer; the message has its path.
+            DataError: the file is missing, or is not a tokenizer; the message names it.
 
         Example:
             >>> Tokenizer.load("missing.json")
@@ -304,10 +301,10 @@ class Tokenizer(Vocabulary):
 
 @contextlib.contextmanager
 def _panics_as_errors(what: str) -> Iterator[None]:
-    """Makes a panic of the library, such as of a regex that takes too long, a DataError."""
+    """Turns a panic of the library (such as a regex that takes too long) into a DataError."""
     try:
         yield
-    except BaseException as error:  # a panic is no Exception, and its class cannot be imported
+    except BaseException as error:  # A panic is not an Exception; its class cannot be imported.
         if type(error).__name__ != "PanicException":
             raise
-        raise DataError(f"{what}: {error}; is its file damaged, or of a stranger?") from None
+        raise DataError(f"{what}: {error}; is its file damaged or untrusted?") from None

@@ -37,11 +37,11 @@ class TranslationScores:
 
 
 def exact_matches(translations: Sequence[str], references: Sequence[str]) -> float:
-    """Share of the translations that equal their reference in every character.
+    """Share of the translations that equal their reference exactly.
 
     Args:
-        translations: at least one.
-        references: reference of each.
+        translations: at least one translation.
+        references: reference of each translation.
 
     Returns:
         The share, in [0, 1].
@@ -55,28 +55,26 @@ def exact_matches(translations: Sequence[str], references: Sequence[str]) -> flo
 
 
 def translation_scores(translations: Sequence[str], references: Sequence[str]) -> TranslationScores:
-    """Scores translations by sacrebleu, so that the figures compare with published ones.
+    """Scores translations with sacrebleu, so that the scores are comparable to published ones.
 
-    BLEU is the geometric mean of the shares of the words, and of the runs of 2, 3 and 4 of them,
-    that stand in the reference too, made smaller where the translations are shorter than the
-    references. chrF2 does the like with runs of 1 to 6 characters, spaces left out: it weighs the
-    share of the reference that was found twice as much as the share of the translation that is
-    right. Both count over the whole set, which is not the mean over the sentences, and tell upper
-    from lower case.
+    BLEU is the geometric mean of the n-gram precisions for 1 to 4 words, times a penalty if the
+    translations are shorter than the references. chrF2 is an F-score of character n-grams (1 to 6,
+    without spaces) in which recall counts twice as much as precision. Both are case-sensitive, and
+    computed over the whole corpus, not averaged over sentences.
 
-    BLEU needs words, and its tokenizer 13a finds them by spaces and Latin punctuation. For
-    languages written otherwise, such as Chinese, Japanese or Thai, chrF is the better figure.
+    BLEU needs words; its tokenizer 13a finds them by spaces and Latin punctuation. For languages
+    written without spaces, such as Chinese, Japanese or Thai, use chrF.
 
     Args:
-        translations: plain text as a reader would get it, not tokenized; one may be empty.
-        references: the right translation of each, in the same order.
+        translations: plain, untokenized text; single translations may be empty.
+        references: the correct translation of each, in the same order.
 
     Returns:
         The scores, and the signatures to publish with them.
 
     Raises:
-        DataError: there are no translations, or not as many as references; a reference has no
-            text; or one of the two is a single string.
+        DataError: there are no translations, or their number differs from the references; a
+            reference has no text; or an argument is a single string.
         ConfigError: sacrebleu is missing.
 
     References:
@@ -101,10 +99,10 @@ def translation_scores(translations: Sequence[str], references: Sequence[str]) -
         raise DataError("scores need at least one translation, got none; translate a sentence")
     blank = [index for index, reference in enumerate(references) if not reference.strip()]
     if blank:
-        # sacrebleu would leave the translation of such a one out of chrF without a word.
+        # sacrebleu would silently exclude these translations from chrF.
         raise DataError(
             f"every reference must have text, got {len(blank)} without, the first at index "
-            f"{blank[0]}; leave these pairs out"
+            f"{blank[0]}; leave out these pairs"
         )
     try:
         from sacrebleu.metrics import BLEU, CHRF
@@ -114,7 +112,7 @@ def translation_scores(translations: Sequence[str], references: Sequence[str]) -
         ) from error
     bleu, chrf = BLEU(tokenize="13a"), CHRF(beta=2)
     hypotheses, only_references = list(translations), [list(references)]
-    # Signatures exist only once a corpus was scored.
+    # Signatures exist only after a corpus was scored.
     bleu_score = bleu.corpus_score(hypotheses, only_references).score
     chrf_score = chrf.corpus_score(hypotheses, only_references).score
     return TranslationScores(

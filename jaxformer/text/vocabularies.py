@@ -1,4 +1,4 @@
-"""Tokenizers by four kinds of vocabulary: characters, bytes, words and byte pairs."""
+"""Tokenizers of four kinds: characters, bytes, words and byte pairs; and added special tokens."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -23,19 +23,20 @@ __all__ = [
     "with_special_tokens",
 ]
 
-# What byte pairs are merged within: English contractions, words, numbers and signs, each with the
-# space before it, and other space.
+# Byte pairs are merged only inside one match: an English contraction; a word, number or run of
+# signs, each with the space before it; or other whitespace.
 _MERGED = r"'(?:[sdmt]|ll|ve|re)| ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
 
 
 def train_character(texts: Sequence[str]) -> Tokenizer:
-    """Makes a tokenizer with a token for every character (code point) of the texts, sorted.
+    """Makes a tokenizer with one token per character (code point) of the texts, sorted.
 
     Args:
         texts: texts that the vocabulary is taken from.
 
     Returns:
-        A tokenizer; its last id is the end of text. A character that is not in `texts` is an error.
+        A tokenizer; its last id is the end of text. To encode a character that is not in `texts`
+        is an error.
 
     Raises:
         DataError: the texts are empty, or have a lone surrogate.
@@ -53,10 +54,10 @@ def train_character(texts: Sequence[str]) -> Tokenizer:
 
 
 def byte_tokenizer() -> Tokenizer:
-    """Makes the tokenizer whose ids are the bytes of the text in UTF-8; it needs no training.
+    """Makes the tokenizer whose ids are the UTF-8 bytes of the text; it needs no training.
 
     Returns:
-        A tokenizer: id 0 to 255 is that byte, 256 the end of text. It is lossless for any text.
+        A tokenizer, lossless for any text. Ids 0 to 255 are the bytes; 256 is the end of text.
 
     Example:
         >>> byte_tokenizer().encode("€")
@@ -69,19 +70,19 @@ def byte_tokenizer() -> Tokenizer:
 
 
 def train_word(texts: Sequence[str], vocab_size: int | None = None) -> Tokenizer:
-    """Makes a tokenizer with a token for every word and every punctuation character.
+    """Makes a tokenizer with one token per word and per punctuation character.
 
-    Decoding joins the tokens with spaces, but for those before closing and after opening signs,
-    so it does not give back the spaces and line breaks of the text.
+    Decoding joins the tokens with spaces, except before closing and after opening punctuation. So
+    the spaces and line breaks of the original text are lost.
 
     Args:
         texts: texts that the vocabulary is taken from.
-        vocab_size: keep the most frequent words, so that there are at most this many tokens, the
-            two special ones included; all words if not given.
+        vocab_size: largest number of tokens, including the two special ones; the most frequent
+            words are kept. All words if not given.
 
     Returns:
-        A tokenizer; id 0 is the unknown word, then the words from the most to the least frequent,
-        equally frequent ones in alphabetical order, then the end of text.
+        A tokenizer. Id 0 is the unknown word; then come the words from the most to the least
+        frequent (ties in alphabetical order), then the end of text.
 
     Raises:
         DataError: the texts are empty or have a lone surrogate, or vocab_size is less than 3.
@@ -109,7 +110,7 @@ def train_word(texts: Sequence[str], vocab_size: int | None = None) -> Tokenizer
     tokenizer.pre_tokenizer = WORDS
     tokenizer.decoder = decoders.Sequence(
         [
-            # A space before every token but the first: no word begins with this prefix.
+            # No word begins with this prefix, so every token but the first gets a space before it.
             decoders.WordPiece(prefix="\n", cleanup=False),
             decoders.Fuse(),
             decoders.Replace(tokenizers.Regex(r" (?=[.,;:!?%)\]}])|(?<=[(\[{]) "), ""),
@@ -119,18 +120,17 @@ def train_word(texts: Sequence[str], vocab_size: int | None = None) -> Tokenizer
 
 
 def train_bpe(texts: Sequence[str], vocab_size: int) -> Tokenizer:
-    """Trains a byte-level BPE tokenizer, cutting text into words as GPT-2 does.
+    """Trains a byte-level BPE tokenizer that splits text into words as GPT-2 does.
 
-    But for marks, such as the vowel signs of Indian scripts: they belong to their word, where
-    GPT-2 cuts before and after each.
+    One difference: marks, such as the vowel signs of Indian scripts, stay part of their word.
+    GPT-2 splits before and after each.
 
     Args:
         texts: texts that the merges are learnt from.
-        vocab_size: number of tokens wanted, at least 257; fewer if the texts have no more pairs
-            that occur twice.
+        vocab_size: number of tokens, at least 257. You get fewer if no more pairs occur twice.
 
     Returns:
-        A tokenizer; its last id is the end of text. It is lossless for any text.
+        A tokenizer, lossless for any text; its last id is the end of text.
 
     Raises:
         DataError: the texts are empty or have a lone surrogate, or vocab_size is less than 257.
@@ -158,7 +158,7 @@ def train_bpe(texts: Sequence[str], vocab_size: int) -> Tokenizer:
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    # A merge is of a place in the text, so there cannot be more; the trainer takes memory for all.
+    # Each merge needs a place in the text, so this is an upper bound. The trainer allocates for it.
     most = 256 + 4 * sum(map(len, texts))
     trainer = trainers.BpeTrainer(
         vocab_size=min(vocab_size - 1, most),  # The end of text is added after.
@@ -171,17 +171,16 @@ def train_bpe(texts: Sequence[str], vocab_size: int) -> Tokenizer:
 
 
 def with_mask(tokenizer: Tokenizer) -> Tokenizer:
-    """Adds the mask token, which stands for a token to be predicted in masked language modelling.
+    """Adds the mask token of masked language modelling.
 
     Args:
-        tokenizer: tokenizer to add it to; it stays as it is.
+        tokenizer: tokenizer to add it to; not modified.
 
     Returns:
-        A tokenizer with one more token, a special one whose id is the last.
+        A tokenizer with one more special token, whose id is the last.
 
     Raises:
-        DataError: the tokenizer has a mask token already, or ids without a token, which the mask
-            would take.
+        DataError: the tokenizer already has a mask token, or it has ids without a token.
 
     References:
         Devlin, Chang, Lee, Toutanova, BERT: Pre-training of Deep Bidirectional Transformers for
@@ -194,54 +193,54 @@ def with_mask(tokenizer: Tokenizer) -> Tokenizer:
     """
     if tokenizer.mask is not None:
         raise DataError(
-            f"a tokenizer must not have the token {MASK} yet, got one that has it as id "
+            f"the tokenizer must not have the token {MASK} yet, got one that has it as id "
             f"{tokenizer.mask}; use it as it is"
         )
     return with_special_tokens(tokenizer, [MASK])
 
 
 def with_special_tokens(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer:
-    """Adds special tokens, which are never read from text.
+    """Adds special tokens, which are never parsed from text.
 
     Args:
-        tokenizer: tokenizer to add them to; it stays as it is.
-        names: names of the tokens; those that it has are not added.
+        tokenizer: tokenizer to add them to; not modified.
+        names: names of the tokens. Existing tokens keep their ids.
 
     Returns:
-        A tokenizer with these tokens, the new ones behind all others.
+        A tokenizer with these tokens; new ones have the last ids.
 
     Example:
         >>> with_special_tokens(byte_tokenizer(), ["<|im_start|>", "<|im_end|>"]).vocab_size
         259
     """
     copy = tokenizers.Tokenizer.from_str(tokenizer.to_json())
-    # An ordinary token of that name becomes a special one, and keeps its id.
+    # An ordinary token of that name becomes special and keeps its id.
     added = [name for name in names if copy.token_to_id(name) is None]
     copy.add_special_tokens(list(names))
     found = Tokenizer(copy, tokenizer.roles)
     new = [found.special_id(name) for name in added]
     if new != list(range(tokenizer.vocab_size, found.vocab_size)):
         raise DataError(
-            f"new tokens must have the last ids, from {tokenizer.vocab_size} on, got {new}, since "
-            "other ids have no token; give the tokenizer a token for every id"
+            f"new tokens must get the last ids, from {tokenizer.vocab_size} on, got {new}, because "
+            "some ids have no token; give the tokenizer a token for every id"
         )
     return found
 
 
 def with_end_of_text(tokenizer: Tokenizer, token: str) -> Tokenizer:
-    """Makes a token of a tokenizer that was made elsewhere the end of text.
+    """Makes an existing token the end of text, for a tokenizer that was made elsewhere.
 
-    It gets the name that the end of text has in jaxformer, `<|endoftext|>`, and keeps its id.
+    The token is renamed to jaxformer's end of text, `<|endoftext|>`, and keeps its id.
 
     Args:
-        tokenizer: tokenizer without an end of text; it stays as it is.
+        tokenizer: tokenizer without an end of text; not modified.
         token: name of the token, such as "</s>".
 
     Returns:
-        A tokenizer with the same ids, of which this one is special.
+        A tokenizer with the same ids; this token is special.
 
     Raises:
-        DataError: the tokenizer has no such token, or has an end of text already.
+        DataError: the tokenizer has no such token, or already has an end of text.
 
     Example:
         >>> library_tokenizer = tokenizers.Tokenizer(models.WordLevel({"a": 0, "</s>": 1}))
@@ -254,8 +253,8 @@ def with_end_of_text(tokenizer: Tokenizer, token: str) -> Tokenizer:
         return tokenizer
     if tokenizer.end_of_text is not None:
         raise DataError(
-            f"a tokenizer must have one end of text, got {END_OF_TEXT}, which it has already, and "
-            f"{token!r}; leave that out"
+            f"a tokenizer must have one end of text, got {END_OF_TEXT}, which it already has, and "
+            f"{token!r}; leave out the second"
         )
     model, added = values["model"], values["added_tokens"]
     named = [one for one in added if one["content"] == token]
@@ -263,14 +262,14 @@ def with_end_of_text(tokenizer: Tokenizer, token: str) -> Tokenizer:
     if isinstance(vocab, dict):
         model["vocab"] = {END_OF_TEXT if one == token else one: i for one, i in vocab.items()}
         token_id = vocab.get(token, named[0]["id"] if named else None)
-    else:  # of a unigram model: tokens with their scores
+    else:  # Unigram model: tokens with their scores.
         model["vocab"] = [[END_OF_TEXT if one == token else one, score] for one, score in vocab]
         found = [i for i, (one, _) in enumerate(vocab) if one == token]
         token_id = next(iter([*found, *(one["id"] for one in named)]), None)
     if token_id is None:
         raise DataError(
             f"the end of text must be a token of the tokenizer, got {token!r}, which it does not "
-            "have; name one that it has"
+            "have; name a token that it has"
         )
     model |= {key: END_OF_TEXT for key in ("unk_token",) if model.get(key) == token}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
@@ -293,6 +292,6 @@ def _require_training_texts(texts: Sequence[str]) -> None:
     require_texts(texts)
     if not any(text.strip() for text in texts):
         raise DataError(
-            f"a tokenizer needs text to be trained on, got {len(texts)} texts that are empty or "
-            "blank; give it the training documents"
+            f"a tokenizer needs text to train on, got {len(texts)} texts that are all empty or "
+            "blank; pass the training documents"
         )

@@ -1,4 +1,4 @@
-"""What the tokens of a vocabulary are: their number, roles, names, words, bytes and texts."""
+"""The tokens of a vocabulary: number, roles, names, words, bytes and texts."""
 
 import json
 
@@ -17,11 +17,11 @@ __all__ = ["Vocabulary"]
 
 
 class Vocabulary:
-    """The tokens of a tokenizer: the half of `Tokenizer` that neither encodes nor decodes texts.
+    """The vocabulary of a tokenizer: the half of `Tokenizer` that does not encode or decode.
 
     Args:
         tokenizer: tokenizer of the library.
-        roles: which of its tokens do what.
+        roles: names of the tokens with a special role.
 
     Raises:
         DataError: it has no tokens.
@@ -30,7 +30,7 @@ class Vocabulary:
     def __init__(self, tokenizer: tokenizers.Tokenizer, roles: TokenRoles) -> None:
         self._tokenizer, self.roles = tokenizer, roles
         vocab: dict[str, int] = tokenizer.get_vocab()
-        # Only of a Unigram vocabulary that has pieces without an id.
+        # Set only if a Unigram vocabulary has pieces without an id.
         self._unknown_piece: int | None = None
         if isinstance(tokenizer.model, models.Unigram):
             numbered = {t: i for t, i in vocab.items() if not t.startswith(WITHOUT_ID)}
@@ -39,7 +39,7 @@ class Vocabulary:
                 vocab = numbered
         if not vocab:
             raise DataError("a tokenizer must have tokens, got none; train it")
-        # There may be ids without a token in a tokenizer that was made elsewhere.
+        # A tokenizer made elsewhere may have ids without a token.
         self._vocab_size = 1 + max(vocab.values())
         added = tokenizer.get_added_tokens_decoder()
         named = {tokenizer.token_to_id(name) for name in (roles.end_of_text, roles.mask)}
@@ -49,7 +49,7 @@ class Vocabulary:
 
     @property
     def _is_byte_level(self) -> bool:
-        """Whether tokens are made of bytes, each written as one letter."""
+        """Whether tokens consist of bytes, each written as one letter."""
         return self._spelling == "byte letters"
 
     @property
@@ -64,7 +64,7 @@ class Vocabulary:
 
     @property
     def unknown(self) -> int | None:
-        """Id that stands for every word outside of the vocabulary, if words are what it has."""
+        """Id of the unknown word, if the vocabulary has one."""
         model = self._tokenizer.model
         name = model.unk_token if isinstance(model, models.WordLevel) else None
         found = None if name is None else self._tokenizer.token_to_id(name)
@@ -72,7 +72,7 @@ class Vocabulary:
 
     @property
     def mask(self) -> int | None:
-        """Id that stands for a token to be predicted, if there is one: see `with_mask`."""
+        """Id of the mask token, if there is one: see `with_mask`."""
         return self._tokenizer.token_to_id(self.roles.mask)
 
     def special_id(self, name: str) -> int | None:
@@ -87,7 +87,7 @@ class Vocabulary:
         return found if found in self._special else None
 
     def token_name(self, token_id: int) -> str:
-        """Name of a token in the vocabulary, such as that of a special token.
+        """Name of a token in the vocabulary, such as "<|endoftext|>".
 
         Example:
             >>> from jaxformer.text import byte_tokenizer
@@ -100,22 +100,22 @@ class Vocabulary:
         found: str | None = self._tokenizer.id_to_token(token_id)
         if found is None:
             raise DataError(
-                f"token ids must be those of tokens, of which there are {self._vocab_size}, got "
-                f"{token_id}; use the tokenizer of the model"
+                f"token ids must be ids of the {self._vocab_size} tokens, got {token_id}; use the "
+                "tokenizer of the model"
             )
         return found
 
     @property
     def special(self) -> frozenset[int]:
-        """Ids that stand for no text of their own: special tokens, and the unknown word."""
+        """Ids that stand for no text: special tokens and the unknown word."""
         return self._special if self.unknown is None else self._special | {self.unknown}
 
     @property
     def words(self) -> dict[str, int]:
-        """The tokens of a word or character tokenizer with their ids, the special ones left out.
+        """The tokens of a word or character tokenizer with their ids, without special tokens.
 
         Raises:
-            DataError: the tokens are made of bytes, so that they are no words.
+            DataError: the tokens are parts of words (bytes or byte pairs).
 
         Example:
             >>> from jaxformer.text import train_word
@@ -124,7 +124,7 @@ class Vocabulary:
         """
         if self._is_byte_level:
             raise DataError(
-                "words are those of a word or character tokenizer, got a byte or BPE tokenizer, "
+                "words need a word or character tokenizer, got a byte or BPE tokenizer, "
                 f"whose {self._vocab_size} tokens are parts of words; train a word tokenizer"
             )
         vocab: dict[str, int] = self._tokenizer.get_vocab()
@@ -137,7 +137,7 @@ class Vocabulary:
 
     @property
     def has_leading_spaces(self) -> bool:
-        """Whether there are tokens of a space and a word behind it, as in byte pairs.
+        """Whether some tokens are a word with a space before it, as in BPE.
 
         Example:
             >>> from jaxformer.text import byte_tokenizer, train_bpe
@@ -155,7 +155,7 @@ class Vocabulary:
             token_id: id of the token.
 
         Returns:
-            The number of bytes; 0 for special tokens, and for the unknown word, whose text is lost.
+            The number of bytes; 0 for special tokens and for the unknown word, whose text is lost.
 
         Example:
             >>> from jaxformer.text import byte_tokenizer
@@ -172,7 +172,7 @@ class Vocabulary:
         return len(token) if self._is_byte_level else len(token.encode())  # a letter for each byte
 
     def is_fallback_byte(self, token_id: int) -> bool:
-        """Whether a token is one such as <0x0A>, by which SentencePiece spells a single byte."""
+        """Whether a token is a SentencePiece byte token, such as <0x0A>."""
         token = self._tokenizer.id_to_token(token_id) or ""
         return self._spelling == "marked spaces" and fallback_byte(token) is not None
 
@@ -180,8 +180,8 @@ class Vocabulary:
         """Counts the UTF-8 bytes of text that each token stands for.
 
         Returns:
-            int64 [vocab_size]; None of words and parts of words, since what is between them, such
-            as a space, depends on their neighbours.
+            int64 [vocab_size]. None for words and WordPiece: whether a space stands between two
+            tokens depends on both of them.
 
         Example:
             >>> from jaxformer.text import byte_tokenizer, train_word
@@ -199,11 +199,11 @@ class Vocabulary:
             ids: integers [tokens].
 
         Returns:
-            The text of each token, with its spaces; special tokens by their names. Bytes that are
-            only a part of a character stand in angle brackets, in hexadecimal.
+            The text of each token, with its spaces; the name of a special token. A byte that is
+            only a part of a character is in angle brackets, in hexadecimal.
 
         Raises:
-            DataError: an id is no integer, negative, or not in the vocabulary.
+            DataError: an id is not an integer, is negative, or is not in the vocabulary.
 
         Example:
             >>> from jaxformer.text import byte_tokenizer
@@ -222,13 +222,13 @@ class Vocabulary:
         return byte_token_text(token) if self._is_byte_level else token
 
     def ordinary_ids(self, ids: npt.ArrayLike) -> list[int]:
-        """Checks token ids, and leaves out those of special tokens, which have no text.
+        """Checks token ids and removes special tokens, which have no text.
 
         Args:
             ids: integers [tokens].
 
         Raises:
-            DataError: an id is no integer, negative, or not in the vocabulary.
+            DataError: an id is not an integer, is negative, or is not in the vocabulary.
 
         Example:
             >>> from jaxformer.text import byte_tokenizer

@@ -24,9 +24,9 @@ class WordVectors:
 
     Args:
         vectors: float32 [words found, width].
-        ids: int32 [words found], the id of the word of each vector.
-        read: vectors in the file.
-        repeated: vectors left out because their word had one before.
+        ids: int32 [words found], the id of each vector's word.
+        read: number of vectors in the file.
+        repeated: number of vectors dropped because their word already had one.
 
     Example:
         >>> found = WordVectors(np.zeros((2, 50), np.float32), np.array([7, 3], np.int32), 9, 0)
@@ -41,25 +41,25 @@ class WordVectors:
 
 
 def read_word_vectors(path: str, words: Mapping[str, int]) -> WordVectors:
-    r"""Reads the vectors of some words from a text file, of word2vec or of GloVe.
+    r"""Reads the vectors of some words from a text file in word2vec or GloVe format.
 
-    A line is a word and its numbers, with a single space between them. A file of word2vec begins
-    with a line of two integers, the number of vectors and their width; where there is none, as in
-    GloVe, the first line tells the width. Words may have spaces inside, but the last part of them
-    must not be a number, as then the line has too many. Every line is checked, also those of other
-    words; memory is needed for the words found only. If a word is there twice, the first counts.
+    A line is a word and its numbers, separated by single spaces. A word2vec file begins with a line
+    of two integers, the number of vectors and their width. Without it, as in GloVe, the first line
+    determines the width. Words may contain spaces, but their last part must not be a number. Every
+    line is checked, but only the vectors found take memory. If a word occurs twice, the first
+    vector counts.
 
     Args:
-        path: path of the file, which is UTF-8, and unpacked if its name ends in `.gz`.
+        path: path of the file: UTF-8, and decompressed if its name ends in `.gz`.
         words: words with their ids, such as `Tokenizer.words`.
 
     Returns:
         The vectors found, at least one, in the order of the file.
 
     Raises:
-        DataError: the file is missing, damaged or not UTF-8; a line does not have as many numbers
-            as the others, or one that is no number, not finite, or too large for float32; there
-            are more or fewer vectors than the first line says; or none is of a word in `words`.
+        DataError: the file is missing, damaged or not UTF-8; a line has a wrong number of numbers,
+            or one that is invalid, not finite, or too large for float32; the number of vectors is
+            not that of the first line; or no word in `words` has a vector.
 
     References:
         Mikolov, Chen, Corrado, Dean, Efficient Estimation of Word Representations in Vector Space,
@@ -81,7 +81,7 @@ def read_word_vectors(path: str, words: Mapping[str, int]) -> WordVectors:
     if width < 1:
         raise DataError(
             f"word vectors must have at least 1 number each, got the first line {first[:40]!r} of "
-            f"'{path}'; give a text file of word2vec or GloVe"
+            f"'{path}'; use a text file in word2vec or GloVe format"
         )
     rows = lines if header else itertools.chain([first], lines)
     found: dict[str, np.ndarray] = {}
@@ -95,19 +95,19 @@ def read_word_vectors(path: str, words: Mapping[str, int]) -> WordVectors:
     if header and int(header[1]) != read:
         raise DataError(
             f"a file must have as many word vectors as its first line says, got {read:,} instead "
-            f"of {int(header[1]):,} in '{path}'; get it again"
+            f"of {int(header[1]):,} in '{path}'; get the file again"
         )
     if not found:
         raise DataError(
             f"at least one of the {len(words):,} words must have a vector, got none among the "
-            f"{read:,} of '{path}'; see whether they are of the same language and case"
+            f"{read:,} of '{path}'; check that language and case are the same"
         )
     ids = np.array([words[word] for word in found], np.int32)
     return WordVectors(np.stack(list(found.values())), ids, read, repeated)
 
 
 def _parsed(line: str, width: int, place: str) -> tuple[str, np.ndarray]:
-    """Takes a line apart into a word and float32 [width]."""
+    """Parses a line into a word and its vector, float32 [width]."""
     word, *numbers = line.rsplit(" ", width)
     if len(numbers) < width or (" " in word and _NUMBER.fullmatch(word.rpartition(" ")[2])):
         raise DataError(
@@ -116,11 +116,11 @@ def _parsed(line: str, width: int, place: str) -> tuple[str, np.ndarray]:
         )
     try:
         vector = np.array([float(number) for number in numbers])
-    except ValueError as error:  # Its text has the field: could not convert string to float: 'x'.
+    except ValueError as error:  # Its text names the field: could not convert string to float: 'x'.
         raise DataError(
             f"a word must be followed by {width} numbers, got {place}: {error}; get the file again"
         ) from None
-    if not np.abs(vector).max() <= _LARGEST:  # Neither is NaN.
+    if not np.abs(vector).max() <= _LARGEST:  # Also catches NaN.
         bad = numbers[int(np.argmin(np.abs(vector) <= _LARGEST))]
         raise DataError(
             f"the numbers of a vector must be finite in float32, got {bad} in {place}; get the "

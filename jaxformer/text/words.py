@@ -1,4 +1,4 @@
-"""Words of a text, as a word tokenizer has them."""
+"""Words of a text, as a word tokenizer splits them."""
 
 import tokenizers
 from tokenizers import pre_tokenizers
@@ -19,7 +19,7 @@ def split_words(text: str) -> list[str]:
         text: text of any length.
 
     Returns:
-        The words and punctuation characters in their order, without the spaces between them.
+        The words and punctuation characters in order, without spaces.
 
     Raises:
         DataError: the text has a lone surrogate.

@@ -201,8 +201,7 @@ def test_run_stopped_again_and_again_ends_as_one_that_was_not(cases, tmp_path):
     assert case.run(out, moment="folder_is_made", index=1) is None
     assert case.run(out, killed_by=143, moment="compilation_gets_stuck", index=7) is None
     assert case.log.read_text(encoding="utf-8").splitlines()[-1] == (
-        f"jaxformer: stopped by SIGTERM at step 6, saved in {out}; the same command goes on from "
-        "there"
+        f"jaxformer: stopped by SIGTERM at step 6, saved in {out}; repeat the command to resume"
     )
     assert case.run(out, moment="checkpoint_is_committed", index=1) is None
     assert case.run(out) is not None

@@ -42,11 +42,11 @@ def test_base_that_has_moved_is_given_by_a_flag(adapted, trained, capsys):
     (folder / "base").rename(folder / "moved")
     words = ("evaluate", folder / "run")
     said = one_line(capsys, *words)
-    assert "there is no such folder" in said and "say where it lies now: --base FOLDER" in said
+    assert "there is no such folder" in said and "pass its new location: --base FOLDER" in said
     main([*map(str, words), "--base", str(folder / "moved")])
     assert f"validation loss at step 10: {loss} nats" in capsys.readouterr().out
     resuming = ["train", str(folder / "run/config.toml"), "--training.steps", "11"]
-    assert "say where it lies now: --base FOLDER" in one_line(capsys, *resuming)
+    assert "pass its new location: --base FOLDER" in one_line(capsys, *resuming)
     main([*resuming, "--base", str(folder / "moved")])
     assert "resuming at step 10 of 11" in capsys.readouterr().out
     main(["convert", str(folder / "run"), str(folder / "to"), "--base", str(folder / "moved")])

@@ -57,7 +57,7 @@ def test_run_of_another_config_is_left_alone(trained, capsys):
     before = (folder / "run" / "config.toml").read_bytes()
     error = one_line(capsys, "train", folder / "tiny.toml", "--optimizer.learning-rate", "0.1")
     assert "optimizer.learning_rate: 0.03 there, 0.1 now" in error
-    assert f"--out NEW: from nothing, or from its weights by --init-from {folder / 'run'}" in error
+    assert f"NEW: from scratch, or from its weights with --init-from {folder / 'run'}" in error
     assert (folder / "run" / "config.toml").read_bytes() == before
 
 

@@ -138,8 +138,8 @@ def test_override_reaches_a_table_within_a_table(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("step", "said"),
     [
-        (3, "at step 3, saved in {}; the same command goes on from there"),
-        (0, "before it took a step; the same command goes on"),
+        (3, "at step 3, saved in {}; repeat the command to resume"),
+        (0, "before the first step; repeat the command to start again"),
     ],
 )
 def test_training_that_a_signal_stops_is_one_line_on_standard_error(

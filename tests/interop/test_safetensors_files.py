@@ -157,7 +157,7 @@ def test_weights_that_are_there_are_never_replaced(tmp_path, name):
 def test_folder_that_cannot_be_made_is_one_clear_error(tmp_path):
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "model"):
-        with pytest.raises(StorageError, match="cannot be written: .*; mend that"):
+        with pytest.raises(StorageError, match="cannot be written: .*; fix this"):
             write_tensors(folder, {})
 
 

@@ -105,7 +105,7 @@ def test_what_cannot_be_expressed_is_refused_by_name(model, named):
 
 @pytest.mark.parametrize("charsmap", [b"\1", b"\4\0\0\0", b"\3\0\0\0" + bytes(8)])
 def test_damaged_rules_of_normalization_are_refused(charsmap):
-    with pytest.raises(DataError, match="x.model: the rules of normalization are damaged"):
+    with pytest.raises(DataError, match="x.model: the normalization rules are damaged"):
         convert_sentencepiece(tiny(charsmap=charsmap), "x.model")
 
 

@@ -79,7 +79,7 @@ def test_answers_are_what_the_model_finds_likeliest_behind_the_question(trained)
     # What was said before counts.
     before = run.task.encode_messages([*messages("one one"), *messages(question)[:1]])
     assert len(before) > len(run.task.encode_messages(messages(question)[:1]))
-    with pytest.raises(DataError, match="needs a message that it is to, got none"):
+    with pytest.raises(DataError, match="needs a message to answer, got none"):
         run.chat([])
     with pytest.raises(DataError, match="message 0 must have text under 'role', got None"):
         run.chat([{"content": "one"}])

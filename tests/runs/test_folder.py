@@ -67,7 +67,7 @@ def link(path):
     [
         (
             lambda run: (run / "config.toml").write_text("steps = 1"),
-            "config.toml is not the file .*settings of a run are changed by flags",
+            "config.toml is not the file .*settings of a run, use flags",
         ),
         (lambda run: (run / "data.json").write_text("{}"), "data.json is not .*restore that file"),
         (lambda run: (run / "parts/own.bin").write_text(""), "parts/own.bin is not the file"),
@@ -75,8 +75,8 @@ def link(path):
         (lambda run: link(run / "validation.json"), "validation.json is a link"),
         (lambda run: link(run / "config.toml"), "config.toml is a link"),
         (lambda run: link(run / "parts"), "parts is a link"),
-        (lambda run: (run / "source_words.json").write_text("[]"), "source_words.json is no file"),
-        (lambda run: (run / "manifest.json").unlink(), "no manifest.json, as in versions of jaxf"),
+        (lambda run: (run / "source_words.json").write_text("[]"), "source_words.json does not"),
+        (lambda run: (run / "manifest.json").unlink(), "no manifest.json, so it was written by"),
         (lambda run: link(run / "manifest.json"), "manifest.json cannot be read: it is a link"),
         (lambda run: rewrite_manifest(run, layout=2, jaxformer="9.9"), "by jaxformer 9.9 in layo"),
     ],

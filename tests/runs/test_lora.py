@@ -167,7 +167,7 @@ def test_base_that_has_moved_is_named_and_one_that_has_changed_refused(source, a
     step = tmp_path / "base/checkpoints/4"
     saved.flip(saved.data_file(step))
     saved.sign(step)
-    with pytest.raises(CheckpointError, match="are others than in training: their SHA-256 differs"):
+    with pytest.raises(CheckpointError, match="is not the one of the training: its SHA-256"):
         runs.open_run(run, base=tmp_path / "base")
     with pytest.raises(ConfigError, match="base is for a run with LoRA, got .*; leave it out"):
         runs.open_run(source, base=tmp_path / "base")
@@ -180,14 +180,14 @@ def test_run_whose_base_has_moved_is_resumed(source, adapted, tmp_path):
     made = adapting(tmp_path, base)
     runs.train_run(tiny.change(made, training={"steps": 2}))
     base.rename(moved)
-    with pytest.raises(CheckpointError, match="say where it lies now: --base FOLDER, in Python ba"):
+    with pytest.raises(CheckpointError, match="pass its new location: --base FOLDER, in Python ba"):
         runs.train_run(made)
     assert_same(runs.train_run(made, base=moved).params, result.params)
     # As is one that was stopped before its first checkpoint.
     shutil.rmtree(tmp_path / "run/checkpoints")
     assert_same(runs.train_run(made, base=moved).params, result.params)
     runs.convert(made.out, tmp_path / "params.safetensors", base=moved)
-    with pytest.raises(CheckpointError, match="are others than in training: their SHA-256 differs"):
+    with pytest.raises(CheckpointError, match="is not the one of the training: its SHA-256"):
         runs.train_run(tiny.change(made, training={"steps": 5}), base=made.out)
     for other, what in (
         (adapting(tmp_path / "new", moved), "a new run, whose base is its init_from"),

@@ -149,7 +149,7 @@ def test_reranker_scores_a_query_with_a_passage(folders, tmp_path):
     folder, config, params = folders("bert", 1)
     run = runs.open_run(folder)
     assert run.task.problem_type == "regression" and run.task.classes == ("bad",)
-    with pytest.raises(DataError, match="text 0: two texts are read together with special tokens"):
+    with pytest.raises(DataError, match="text 0: to read two texts together"):
         run.score([TEXT], [TEXT])
     shutil.copytree(folder, tmp_path / "model")
     library = pretrained_folders.tokenizer(
@@ -168,8 +168,8 @@ def test_reranker_scores_a_query_with_a_passage(folders, tmp_path):
     for second, words in (
         ([" "] * 3, "text 0: a pair of texts must have tokens in both and at most max_len=24"),
         ([TEXT * 4] * 3, "got 6 and 21, and 30 with special tokens"),
-        (["one"], "must be a list of one for each text, got 1 and 3 texts"),
-        ("one", "must be a list of one for each text"),
+        (["one"], "must be a list with one for each text, got 1 and 3 texts"),
+        ("one", "must be a list with one for each text"),
     ):
         with pytest.raises(DataError, match=words):
             run.score(texts, second)
@@ -301,7 +301,7 @@ def test_lora_trains_beside_the_weights_of_a_folder(folders, tmp_path):
     other = runs.open_run(tmp_path / "run", base=moved)
     jax.tree.map(np.testing.assert_array_equal, other.params, run.params)
     (moved / "config.json").write_text((moved / "config.json").read_text() + " ")
-    with pytest.raises(CheckpointError, match="are others than in training: their SHA-256"):
+    with pytest.raises(CheckpointError, match="is not the one of the training: its SHA-256"):
         runs.open_run(tmp_path / "run", base=moved)
 
 
@@ -494,7 +494,7 @@ def test_headless_encoder_is_for_classifiers(folders, tmp_path):
 )
 def test_model_that_no_command_uses_is_for_python(tmp_path, name, kind):
     read_golden(name).write(tmp_path)
-    with pytest.raises(ConfigError, match=f"holds {kind}.* open it in Python, by interop.load_"):
+    with pytest.raises(ConfigError, match=f"holds {kind}.* load it in Python with interop.load_"):
         runs.open_run(tmp_path)
 
 

@@ -115,11 +115,11 @@ def test_manifest_read_is_the_manifest_written(folder):
         (lambda folder: (folder / "a/two").write_text("the text of a/twp"), "a/two is not the"),
         (lambda folder: (folder / "a/two").write_text("the text"), "a/two is not the file"),
         (lambda folder: (folder / "a/two").unlink(), "a/two is missing"),
-        (lambda folder: (folder / "a/b/four").touch(), "a/b/four is no file of it"),
+        (lambda folder: (folder / "a/b/four").touch(), "a/b/four does not belong to it"),
         (lambda folder: (folder / "one").replace(folder / "a/two"), "a/two is not the file"),
         (lambda folder: (folder / "link").symlink_to("one"), "link is a link"),
         (lambda folder: (folder / "link").symlink_to("a"), "link is a link"),
-        (lambda folder: os.mkfifo(folder / "pipe"), "pipe is no regular file"),
+        (lambda folder: os.mkfifo(folder / "pipe"), "pipe is not a regular file"),
     ],
 )
 def test_manifest_names_what_is_wrong_with_a_folder(folder, spoil, damage):

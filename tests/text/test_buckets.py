@@ -220,8 +220,8 @@ def test_padding_share_falls_with_more_buckets():
             "multiple_of=1 and host.count=4; try 4",
         ),
         (dict(multiple_of=0), ConfigError, "multiple_of=0 and host.count=1; try 1"),
-        (dict(num_buckets=0), ConfigError, "at least 1 and at most 8, got 0; each is"),
-        (dict(num_buckets=9), ConfigError, "at least 1 and at most 8, got 9; each is"),
+        (dict(num_buckets=0), ConfigError, "at least 1 and at most 8, got 0; a training"),
+        (dict(num_buckets=9), ConfigError, "at least 1 and at most 8, got 9; a training"),
     ],
 )
 def test_buckets_refuse_impossible_settings(make, options, error, rule):
@@ -240,8 +240,8 @@ def test_smallest_budget_that_is_named_works():
     [
         ([], "at least one example, got none; add text"),
         ([{"tokens": np.zeros(3, np.int32)}], "must have labels .* got {'tokens'"),
-        ([{"labels": np.int32(3)}], "an array with one axis, and none with more, got"),
-        ([{"labels": np.zeros((3, 2), np.int32)}], r"none with more, got .*, 2\)"),
+        ([{"labels": np.int32(3)}], "an array with one axis, and no array with more, got"),
+        ([{"labels": np.zeros((3, 2), np.int32)}], r"no array with more, got .*, 2\)"),
         (
             [{"labels": np.zeros(3, np.uint16)}],
             "signed integers, .*got .*uint16.*make labels int32",

@@ -133,7 +133,7 @@ BAD = {
     "broken.jsonl": (b'{"text": "a"}\n{"text": \n{"text": "b"}', "line 2, must be JSON: Expecting"),
     "key.jsonl": (b'{"text": "a"}\n{"body": "x"}\n{"text": "b"}', r"has the keys \['body'\]"),
     "list.jsonl": (b'{"text": "a"}\n["text"]\n{"text": "b"}', "it has list"),
-    "number.jsonl": (b'{"text": "a"}\n{"text": 3}\n{"text": "b"}', "got 3 there"),
+    "number.jsonl": (b'{"text": "a"}\n{"text": 3}\n{"text": "b"}', "got 3"),
     "half.jsonl": (b'{"text": "a"}\n{"text": "\\ud800"}\n{"text": "b"}', "half of a surrogate"),
 }
 
@@ -144,7 +144,7 @@ def test_bad_records_are_named_or_left_out_and_counted(tmp_path, name):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message) as error:
         pieces(tmp_path / name)
-    assert str(error.value).endswith("or leave out what cannot be read by data.errors 'skip'")
+    assert str(error.value).endswith("or skip unreadable records with data.errors 'skip'")
     bad = BadRecords("skip")
     found = [piece.text for piece in read_pieces(tmp_path / name, bad)]
     assert found == (["one\ntwo\n\nfour"] if name.endswith("txt") else ["a", "b"])
@@ -380,7 +380,7 @@ def of_another_folder(path):
             "must have .* got",
         ),
         ("00001.json", lambda path: path.write_text("{"), "00001.json' is damaged: .*; remove"),
-        ("00001.json", of_another_folder, "00001.json' is of other text, or of another tokenizer"),
+        ("00001.json", of_another_folder, "00001.json' belongs to other text or another tokenizer"),
     ],
 )
 def test_damaged_token_files_are_named(tmp_path, name, damage, message):
@@ -476,7 +476,7 @@ def test_folders_that_are_no_dataset_are_told_apart(tmp_path):
     with pytest.raises(DataError, match="selection of another dataset; .* flatten_indices"):
         text.read_documents([str(selected)])
     (selected / "state.json").write_text("[]")
-    with pytest.raises(DataError, match="state.json' is not that of a dataset"):
+    with pytest.raises(DataError, match="state.json' is not valid"):
         text.read_documents([str(selected)])
 
 
@@ -486,7 +486,7 @@ def test_what_cannot_be_decoded_in_a_column_is_named_or_left_out(tmp_path):
     column = pyarrow.StringArray.from_buffers(3, offsets, data)
     path = tmp_path / "a.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"text": column}), path)
-    with pytest.raises(DataError, match=r"row 2, must have a text .*, got b'.xff.xfe' there"):
+    with pytest.raises(DataError, match=r"row 2, must have a text .*, got b'.xff.xfe'"):
         pieces(path)
     bad = BadRecords("skip")
     assert [piece.text for piece in read_pieces(path, bad)] == ["one", "two"] and bad.count == 1

@@ -231,7 +231,7 @@ def test_masked_batches_refuse_a_negative_seed_and_a_negative_step():
         (np.zeros((2, 3)), None, ShapeError, r"integers .*got float64 of shape \(2, 3\)"),
         (np.int32(5), None, ShapeError, r"shape \[..., T\], got int32 of shape \(\)"),
         (np.zeros(3, int), np.ones(2, bool), ShapeError, r"shape \(3,\), got bool of shape \(2,\)"),
-        (np.zeros(3, int), np.ones(3, int), ShapeError, "a bool for each, .* got int64"),
+        (np.zeros(3, int), np.ones(3, int), ShapeError, "where must be bool, .* got int64"),
         (np.array([5, 31]), None, DataError, "less than vocab_size=31, got 5 to 31; use the"),
         (np.array([5, -1]), None, DataError, "at least 0 .* got -1 to 5"),
     ],

@@ -135,7 +135,7 @@ def test_batches_are_those_of_texts(name):
         (iter(["a"]), "a source must have a length and elements by index, got list_iterator"),
         (np.array(3), "a source must have a length and elements by index, got ndarray"),
         (np.array([0.5]), "element 0 .* got float"),
-        ([[97], [97, 300]], "vocab_size=257, got 300 at index 1 of element 1; take the tokenizer"),
+        ([[97], [97, 300]], "vocab_size=257, got 300 at index 1 of element 1; use the tokenizer"),
         (np.array([97, 300]), "vocab_size=257, got 300 at index 1 of the tokens"),
         (np.array([97, -1]), "vocab_size=257, got -1 at index 1 of the tokens"),
         ([], "a stream must have at least 2 tokens, got 0 from 0 documents"),

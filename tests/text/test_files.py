@@ -95,8 +95,8 @@ def test_only_regular_files_are_read(tmp_path, reader, suffix):
     made["device"].symlink_to("/dev/zero")
     made["circle"].symlink_to(made["circle"])
     for name, rule in {
-        "fifo": "it is a FIFO, and no regular file",
-        "device": "it is a device, and no regular file",
+        "fifo": "it is a FIFO, not a regular file",
+        "device": "it is a device, not a regular file",
         "circle": "Too many levels of symbolic links",
         "nul\0": "a path must have no NUL",
     }.items():
@@ -144,7 +144,7 @@ def test_endless_line_is_not_read_into_memory(tmp_path, monkeypatch):
 def test_table_larger_than_the_memory_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "host_memory", lambda: 10)
     (tmp_path / "a.tsv").write_bytes(b"0123456789a")
-    with pytest.raises(DataError, match="smaller than the memory, got 11 bytes"):
+    with pytest.raises(DataError, match="fit in memory, got 11 bytes"):
         text.Pairs.read([str(tmp_path / "a.tsv")])
     # Rows that are not kept may be more.
     (tmp_path / "a.tsv").write_bytes(b"01234\t6789a")
@@ -155,7 +155,7 @@ def test_table_larger_than_the_memory_is_refused(tmp_path, monkeypatch):
 def test_documents_larger_than_the_memory_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("jaxformer.text.corpora.host_memory", lambda: 10)
     (tmp_path / "a.txt").write_bytes(b"0123456789a")
-    with pytest.raises(DataError, match="smaller than the memory, got 11 bytes"):
+    with pytest.raises(DataError, match="fit in memory, got 11 bytes"):
         read_documents([str(tmp_path / "a.txt")])
 
 

@@ -111,7 +111,7 @@ def test_ids_without_a_token_count():
     vocab = {"<unk>": 0, "a": 1, "b": 7}
     tokenizer = Tokenizer(tokenizers.Tokenizer(tokenizers.models.WordLevel(vocab)))
     assert tokenizer.vocab_size == 8
-    with pytest.raises(DataError, match=r"must have the last ids, from 8 on, got \[3\]"):
+    with pytest.raises(DataError, match=r"must get the last ids, from 8 on, got \[3\]"):
         with_mask(tokenizer)
 
 

@@ -58,7 +58,7 @@ def test_reading_names_what_is_wrong(folder, paths, rule):
 
 
 def test_texts_and_labels_must_be_as_many():
-    with pytest.raises(DataError, match="as many rows .*, got 1 texts, 2 labels, 1 lines; align"):
+    with pytest.raises(DataError, match="same number of rows, got 1 texts, 2 labels, 1 lines; al"):
         Labelled(("a",), ("x", "y"))
 
 
@@ -94,7 +94,7 @@ def test_encoding_drops_texts_without_tokens():
 
 def test_encoding_refuses_to_be_left_without_texts():
     labelled = Labelled(("abcde", "abcd"), ("x", "y"))
-    rule = "the texts must have tokens, and at most max_len=3, .*; raise max_len to at least 4"
+    rule = "the texts must have 1 to max_len=3 tokens, .*; raise max_len to at least 4"
     with pytest.raises(DataError, match=rule):
         encode_labelled(labelled, BYTE, ["x", "y"], 3, RowCounts("texts", 2))
 

@@ -174,8 +174,8 @@ def test_mixture_batches_are_equal_on_any_number_of_hosts(shards, num_hosts, mas
     [
         ({}, {}, "at least one source, got none"),
         ({"a": of_length(0)}, {"a": 1}, "at least one item, got none in 'a'; add text"),
-        ({"a": of_length(1)}, {"b": 1}, "got weights of 'b' for the sources 'a'; name the same"),
-        ({"a": of_length(1)}, {}, "got weights of none for the sources 'a'"),
+        ({"a": of_length(1)}, {"b": 1}, "got weights for 'b' and the sources 'a'; use the same"),
+        ({"a": of_length(1)}, {}, "got weights for none and the sources 'a'"),
         ({"a": of_length(1)}, {"a": 0}, "more than 0 and finite, got 0 for 'a'"),
         ({"a": of_length(1)}, {"a": -1.5}, "more than 0 and finite, got -1.5 for 'a'"),
         ({"a": of_length(1)}, {"a": float("inf")}, "more than 0 and finite, got inf for 'a'"),
@@ -183,7 +183,7 @@ def test_mixture_batches_are_equal_on_any_number_of_hosts(shards, num_hosts, mas
         (
             {"a": of_length(1), "b": [{"x": np.zeros(2)}]},
             {"a": 1, "b": 1},
-            r"got x float64\[1\] in 'a' and x float64\[2\] in 'b'; cut them alike",
+            r"got x float64\[1\] in 'a' and x float64\[2\] in 'b'; cut them the same way",
         ),
     ],
 )

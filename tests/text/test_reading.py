@@ -58,7 +58,7 @@ def test_rules_of_the_library_stay_what_they_are_without_the_mark(rules):
 
 @pytest.mark.parametrize("cut", [4, 400, -1])
 def test_damaged_rules_are_an_error(rules, cut):
-    with pytest.raises(DataError, match="the rules of normalization are damaged"):
+    with pytest.raises(DataError, match="the normalization rules are damaged"):
         Charsmap(rules[:cut]).apply("".join(source for source, _ in RULES))
 
 

@@ -166,13 +166,13 @@ def test_sides_that_are_empty_or_too_large_are_refused(tmp_path, monkeypatch):
     [
         ("00001.tokens.npy", os.unlink, r"00001.tokens.npy' cannot be read \(.*\); remove that"),
         ("00001.labels.npy", lambda path: os.truncate(path, 140), "labels.npy' cannot be read"),
-        ("00000.lengths.npy", lambda path: np.save(path, np.arange(11)), "must be of .*, got 11;"),
-        ("00000.tokens.npy", lambda path: np.save(path, np.arange(1)), "must be of .* examples"),
+        ("00000.lengths.npy", lambda path: np.save(path, np.arange(11)), "must have .*, got 11;"),
+        ("00000.tokens.npy", lambda path: np.save(path, np.arange(1)), "must have .* examples"),
         ("00001.json", lambda path: path.write_text("{"), "00001.json' is damaged: .*; remove"),
         (
             "00001.json",
             lambda path: path.write_text(path.read_text().replace('"cache"', '"other"')),
-            "00001.json' is of other text, or of another tokenizer",
+            "00001.json' belongs to other text or another tokenizer",
         ),
     ],
 )
@@ -261,7 +261,7 @@ def test_maps_of_more_files_than_a_process_may_open_are_made_or_say_so(tmp_path)
         resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(array_files, "_raise_open_files", lambda: None)
-            with pytest.raises(StorageError, match="more files than .* may open; .* ulimit -n"):
+            with pytest.raises(StorageError, match="may not open more files; .* ulimit -n"):
                 text.prepare_rows(corpus, encode, folder, shard_size=100)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

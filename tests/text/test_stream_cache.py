@@ -99,7 +99,7 @@ def test_full_disk_leaves_no_cache_and_the_tokens_in_memory(tmp_path, monkeypatc
 
     monkeypatch.setattr(stream_cache.os, "fsync", full)
     message = warned_stream(tmp_path)
-    assert f"({tmp_path}: {tmp_path}/" in message and "to a folder that can be" in message
+    assert f"({tmp_path}: {tmp_path}/" in message and "to a writable folder" in message
     assert ".npy cannot be written: No space left on device; free space" in message
     assert list(tmp_path.iterdir()) == []
 

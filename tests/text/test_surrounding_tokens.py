@@ -87,7 +87,7 @@ def test_tokens_and_types_of_a_pair_are_those_of_the_library(processor):
 def test_pair_of_another_form_than_two_texts_with_tokens_between_is_refused(pair):
     special = template_tokens(tokenizer_with(template("<s> $A </s>", pair)))
     assert special == SurroundingTokens((0,), (1,))
-    with pytest.raises(DataError, match="tokenizer has none; take the tokenizer.json of a model"):
+    with pytest.raises(DataError, match="got none; use the tokenizer.json of a model"):
         special.around_pair(np.array([2]), np.array([3]))
 
 
@@ -95,5 +95,5 @@ def test_template_without_the_text_is_refused():
     with pytest.raises(DataError, match="must have the text once, got 2 times"):
         template_tokens(tokenizer_with(template("$A </s> $A")))
     both = processors.Sequence([template("$A </s>"), template("<s> $A <s>")])
-    with pytest.raises(DataError, match="one post-processor puts .* got 2 that do"):
+    with pytest.raises(DataError, match="one post-processor may put .* got 2; fix"):
         template_tokens(tokenizer_with(both))

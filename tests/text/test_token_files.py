@@ -214,7 +214,7 @@ def test_two_bytes_do_not_hold_a_large_vocabulary(tmp_path):
         ("a.bin", b"", r"must have tokens, got the empty '.*a.bin'"),
         ("a.bin", b"abc", r"must have two bytes for each token, got 3 bytes in '.*a.bin'"),
         ("a.txt", b"ab", r"must end in .bin or .npy, got '.*a.txt'"),
-        ("a.npy", b"ab", r"'.*a.npy' cannot be read \(.*\); save it again by np.save"),
+        ("a.npy", b"ab", r"'.*a.npy' cannot be read \(.*\); save it again with np.save"),
     ],
 )
 def test_file_that_cannot_be_used_is_one_line(tmp_path, name, content, message):
@@ -243,9 +243,9 @@ def test_npy_that_cannot_be_used_is_named(tmp_path, array, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"count": 14}, "must have the 14 tokens that its header counts, got 26 bytes of uint16"),
+        ({"count": 14}, "must have the 14 tokens that its header states, got 26 bytes of uint16"),
         ({"version": 2}, r"1,024 bytes in version 1, got version 2 in '.*a.bin'"),
-        ({"dtype": "<u4"}, "must have the 13 tokens that its header counts, got 52 bytes"),
+        ({"dtype": "<u4"}, "must have the 13 tokens that its header states, got 52 bytes"),
     ],
 )
 def test_header_that_does_not_fit_is_an_error(tmp_path, options, message):
@@ -258,7 +258,7 @@ def test_header_without_tokens_and_cut_headers_are_errors(tmp_path):
     with pytest.raises(DataError, match="got none in"):
         map_token_files([path])
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(DataError, match="must have its 1,024 bytes in version 1, got 100 bytes"):
+    with pytest.raises(DataError, match="a header of 1,024 bytes in version 1, got 100 bytes"):
         map_token_files([path])
 
 

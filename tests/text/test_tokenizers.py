@@ -295,7 +295,7 @@ def test_file_that_is_no_tokenizer_is_an_error(tmp_path, monkeypatch):
         Tokenizer.load(path)
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(DataError, match="it is a FIFO, and no regular file"):
+    with pytest.raises(DataError, match="it is a FIFO, not a regular file"):
         Tokenizer.load(path)
 
 

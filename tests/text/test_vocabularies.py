@@ -118,8 +118,8 @@ def test_training_does_not_depend_on_the_hash_seed():
 @pytest.mark.parametrize(
     "texts, rule",
     [
-        ([], "needs text to be trained on, got 0 texts"),
-        (["", " \n"], "needs text to be trained on, got 2 texts"),
+        ([], "needs text to train on, got 0 texts"),
+        (["", " \n"], "needs text to train on, got 2 texts"),
         (["a\udc00"], r"lone surrogate '\\udc00' at index 1"),
         ("abc", "must be a list of strings, got 'abc'"),
     ],

@@ -81,7 +81,7 @@ def test_bad_lines_are_named_though_their_word_is_not_wanted(tmp_path, header, l
 @pytest.mark.parametrize("count", [2, 1_004])
 def test_number_of_vectors_must_be_the_one_of_the_first_line(tmp_path, count):
     path = written(tmp_path, [f"{count} 3", *LINES])
-    with pytest.raises(DataError, match=f"got 3 instead of {count:,} in '.*vectors.txt'; get it"):
+    with pytest.raises(DataError, match=f"got 3 instead of {count:,} in '.*vectors.txt'; get the"):
         read_word_vectors(path, {"a": 0})
 
 
@@ -93,7 +93,7 @@ def test_vectors_must_have_numbers(tmp_path, first):
 
 
 def test_at_least_one_word_must_be_found(tmp_path):
-    rule = "at least one of the 2 words must have a vector, got none among the 3 of .*; see"
+    rule = "at least one of the 2 words must have a vector, got none among the 3 of .*; check"
     with pytest.raises(DataError, match=rule):
         read_word_vectors(written(tmp_path, LINES), {"The": 0, "CAT": 1})
 

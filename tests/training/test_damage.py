@@ -51,7 +51,7 @@ DAMAGES = {
         lambda c: exchange(saved.data_file(c), saved.data_file(c.parent / "1")),
         "params/.* is not the file",
     ),
-    "surplus": (lambda c: (c / "params/_extra").touch(), "params/_extra is no file of it"),
+    "surplus": (lambda c: (c / "params/_extra").touch(), "params/_extra does not belong to it"),
     "surplus item": (lambda c: (c / "metrics").mkdir() or (c / "metrics/m").touch(), "metrics/m"),
     "link to a file": (
         lambda c: (

@@ -1,9 +1,9 @@
-"""A bundled English→Kannada phrasebook, whose every sentence comes from a small grammar.
+"""A bundled English→Kannada phrasebook, generated from a small grammar.
 
-English is in lower case, Kannada in the normal form NFC; neither has punctuation: a question is
-"what is your name". "You" is the polite ನೀವು, "he" and "she" are the familiar ಅವನು and ಅವಳು, and
-elders take the plural of respect. One English sentence has one Kannada sentence and the reverse.
-`python -m jaxformer.text.phrasebook` writes the files anew from the grammar.
+English is in lower case, Kannada in Unicode NFC. Neither has punctuation: a question is "what is
+your name". "You" is the polite ನೀವು, "he" and "she" are the familiar ಅವನು and ಅವಳು, and elders
+take the plural of respect. Each English sentence has exactly one Kannada sentence, and vice versa.
+`python -m jaxformer.text.phrasebook` regenerates the files from the grammar.
 """
 
 import dataclasses
@@ -34,11 +34,11 @@ class Phrase(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Phrasebook:
-    """The phrases to learn from, and those to be tested on.
+    """The phrases for training and validation.
 
     Args:
         train: phrases for training.
-        validation: combinations that training never shows, of words that it shows several times.
+        validation: new combinations of words that occur several times in training.
 
     Example:
         >>> hello = Phrase("hello", "ನಮಸ್ಕಾರ", "greetings")
@@ -51,10 +51,10 @@ class Phrasebook:
 
 
 def load_phrasebook() -> Phrasebook:
-    """Loads the phrasebook that comes with the package; nothing is downloaded.
+    """Loads the phrasebook that ships with the package; downloads nothing.
 
     Returns:
-        Its phrases in the order of the files, sentences of one pattern next to each other.
+        Its phrases in the order of the files: sentences of one pattern are adjacent.
 
     Example:
         >>> book = load_phrasebook()

@@ -1,4 +1,4 @@
-"""Writes the phrasebook's files anew: `python -m jaxformer.text.phrasebook`."""
+"""Regenerates the phrasebook's files: `python -m jaxformer.text.phrasebook`."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""The verbs of the phrasebook, each with what it goes with."""
+"""The verbs of the phrasebook, with their complements."""
 
 from jaxformer.text.phrasebook.forms import Action, Verb, Word
 from jaxformer.text.phrasebook.words import CITIES, DRINKS, FOODS, PLACES, THINGS, pairs
@@ -44,7 +44,7 @@ _GOALS = tuple(Word(f"to {place}", place.dative) for place in PLACES + CITIES)
 _WASHED = tuple(
     thing for thing in _DEFINITE if thing.english in ("the plate", "the shirt", "the sari")
 )
-# Each verb, what goes with it, and whether people do it every day.
+# Each verb, its complements, and whether people do it every day.
 _USES = (
     (_GO, _GOALS[: len(PLACES)], True),
     (_GO, _GOALS[len(PLACES) :], False),

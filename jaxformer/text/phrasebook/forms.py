@@ -1,25 +1,25 @@
-"""How a word changes in a sentence: English and Kannada agreement of subject and verb."""
+"""Inflection: English and Kannada agreement of subject and verb."""
 
 import dataclasses
 
 __all__ = ["Action", "Holder", "Noun", "Place", "Subject", "Verb", "Word"]
 
-# Kannada agrees with I, we, you, he, she and they, in this order everywhere. "You" is the polite
-# ನೀವು; "they" is also how one speaks of elders with respect.
+# Kannada verbs agree with I, we, you, he, she and they, in this order everywhere. "You" is the
+# polite ನೀವು; "they" is also used for elders, out of respect.
 _NOW = ("ೇನೆ", "ೇವೆ", "ೀರಿ", "ಾನೆ", "ಾಳೆ", "ಾರೆ")
 _THEN = ("ೆ", "ೆವು", "ಿರಿ", "ನು", "ಳು", "ರು")
-# With -ಆ the same endings ask a question; nobody is asked about "I" or "we" here.
+# The same endings with -ಆ ask a question. No questions are about "I" or "we".
 _ASKED_NOW = ("", "", "ೀರಾ", "ಾನಾ", "ಾಳಾ", "ಾರಾ")
 _ASKED_THEN = ("", "", "ಿರಾ", "ನಾ", "ಳಾ", "ರಾ")
 
 
 @dataclasses.dataclass(frozen=True)
 class Word:
-    """A word or a few that go together; a template's `{slot}` is its English.
+    """A word or phrase; a template's `{slot}` is its English.
 
     Args:
-        english: as it stands in a sentence.
-        kannada: the same, nouns in the nominative.
+        english: as used in a sentence.
+        kannada: the same; nouns in the nominative.
     """
 
     english: str
@@ -36,9 +36,9 @@ class Subject(Word):
     Args:
         english: the subject.
         kannada: the nominative.
-        person: which ending the Kannada verb takes, 0 to 5.
+        person: ending of the Kannada verb, 0 to 5.
         singular: whether the English verb takes an s; an elder's Kannada verb is plural.
-        feminine: which form of a profession fits.
+        feminine: whether professions take the feminine form.
     """
 
     person: int
@@ -67,27 +67,27 @@ class Subject(Word):
 
     @property
     def s(self) -> str:
-        """What ends a regular English verb."""
+        """Ending of a regular English verb."""
         return "s" if self.singular else ""
 
     @property
     def now(self) -> str:
-        """What ends a Kannada stem of the present tense."""
+        """Ending of a Kannada present stem."""
         return _NOW[self.person]
 
     @property
     def then(self) -> str:
-        """What ends a Kannada stem of the past tense."""
+        """Ending of a Kannada past stem."""
         return _THEN[self.person]
 
     @property
     def asked_now(self) -> str:
-        """What ends a Kannada stem of the present tense in a question."""
+        """Ending of a Kannada present stem in a question."""
         return _ASKED_NOW[self.person]
 
     @property
     def asked_then(self) -> str:
-        """What ends a Kannada stem of the past tense in a question."""
+        """Ending of a Kannada past stem in a question."""
         return _ASKED_THEN[self.person]
 
 
@@ -130,13 +130,13 @@ class Verb:
 
 @dataclasses.dataclass(frozen=True)
 class Action:
-    """A verb with what goes with it.
+    """A verb with its complement.
 
     Args:
         verb: such as "go".
         english: such as "to the school".
         kannada: such as ಶಾಲೆಗೆ.
-        daily: whether it is what people do every day.
+        daily: whether people do it every day.
     """
 
     verb: Verb
@@ -171,7 +171,7 @@ class Action:
 
     @property
     def root(self) -> str:
-        """Kannada, to be ended by what has no person, such as ಬೇಕು."""
+        """Kannada, for endings without a person, such as ಬೇಕು."""
         return self._kannada(self.verb.root)
 
     @property
@@ -203,7 +203,7 @@ class Place(Word):
         english: with its article.
         kannada: the nominative.
         genitive: Kannada; the locative and the ablative are built on it.
-        dative: Kannada, whither.
+        dative: Kannada, to the place.
     """
 
     genitive: str

@@ -1,7 +1,7 @@
-"""The phrasebook from its grammar: all sentences, and those of them kept for validation.
+"""The phrasebook from its grammar: all sentences, split into training and validation.
 
-A validation sentence is a combination that training never shows: neither its English nor its
-Kannada side is there, but every word of both sides is, in several other sentences.
+A validation sentence is a new combination: neither its English nor its Kannada side occurs in
+training, but every word of both sides does, in several other sentences.
 """
 
 import functools
@@ -15,12 +15,13 @@ __all__ = ["build_phrasebook", "templates", "to_tsv"]
 
 Row = tuple[str, str, str]
 
-# Share kept for validation of each template whose training sentences stay enough to learn it from.
+# Validation share of each template that keeps enough training sentences.
 _SHARE = 0.085
 _SMALLEST_TEMPLATE = 60
-# How often training has each word of a validation sentence, at least.
+# Each word of a validation sentence occurs at least this often in training.
 _OTHERS = 8
-# Kept for validation, while "my name is" is trained with every other name, and this name elsewhere.
+# This sentence is for validation. Training has "my name is" with every other name, and this name
+# elsewhere.
 _ALWAYS_VALIDATION = "my name is prathamesh"
 _NEVER_VALIDATION = "my name is "
 
@@ -32,7 +33,7 @@ def templates() -> tuple[Template, ...]:
 
 
 def build_phrasebook() -> tuple[list[Row], list[Row]]:
-    """Builds the training rows and the validation rows: (English, Kannada, topic), the same always.
+    """Builds training and validation rows: (English, Kannada, topic), always the same.
 
     Returns:
         Rows in the order of their templates.
@@ -58,7 +59,7 @@ def build_phrasebook() -> tuple[list[Row], list[Row]]:
 
 
 def to_tsv(rows: list[Row]) -> bytes:
-    r"""Writes a row a line, its columns divided by tabs.
+    r"""Formats rows as TSV.
 
     Example:
         >>> to_tsv([("yes", "ಹೌದು", "greetings")]).decode()
@@ -72,7 +73,7 @@ def _words(pair: tuple[str, str]) -> set[str]:
 
 
 def _draw_validation(template: Template, counts: Counter[str]) -> set[str]:
-    """Draws from a template, as long as the counts of words in training, kept here, allow it."""
+    """Draws from a template while training keeps enough of each word; updates `counts`."""
     if len(template.pairs) < _SMALLEST_TEMPLATE:
         return set()
     quota = round(_SHARE * len(template.pairs))

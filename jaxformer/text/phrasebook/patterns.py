@@ -1,4 +1,4 @@
-"""Sentences from patterns: every filler in every slot, or as many as are asked for."""
+"""Sentences from patterns: every filler in every slot, or a random subset."""
 
 import hashlib
 import heapq
@@ -11,14 +11,14 @@ from jaxformer.text.phrasebook.words import NAMES, PRONOUNS, RELATIVES
 
 __all__ = ["ALL", "Template", "differ", "fill", "fits", "rank", "whoever"]
 
-ALL = 10_000  # More than any pattern gives.
+ALL = 10_000  # more than any pattern has
 
 
 class Template(NamedTuple):
     """Sentences of one pattern.
 
     Args:
-        topic: such as "food".
+        topic: topic, such as "food".
         pairs: English and Kannada.
     """
 
@@ -27,7 +27,7 @@ class Template(NamedTuple):
 
 
 def rank(english: str, purpose: str) -> bytes:
-    """Orders sentences at random, but always the same."""
+    """Sort key: a random order that is always the same."""
     return hashlib.sha256(f"{purpose}: {english}".encode()).digest()
 
 
@@ -44,21 +44,21 @@ def fill(
 
     Args:
         topic: topic of the sentences.
-        count: how many.
-        english: pattern in which `{s}` is the filler of the slot s, `{s.is_}` one of its forms, and
-            `{does}` the present of the action `a` of the subject `s`.
-        kannada: pattern.
+        count: largest number of sentences.
+        english: pattern. `{s}` is the filler of slot s, `{s.is_}` one of its forms, and `{does}`
+            the present tense of action `a` of subject `s`.
+        kannada: pattern, with the same slots.
         where: whether fillers go together.
-        **slots: what may fill each.
+        **slots: possible fillers of each slot.
 
     Returns:
-        The sentences drawn, in an order that depends on their English alone.
+        The sentences drawn, in an order that depends only on their English.
 
     Example:
         >>> fill("names", 1, "i am {n}", "ನಾನು {n.kannada}", n=NAMES[:1]).pairs
         (('i am prathamesh', 'ನಾನು ಪ್ರಥಮೇಶ್'),)
     """
-    # The English is enough to draw by; what is not drawn needs no Kannada.
+    # Draws by the English, and formats the Kannada only of what was drawn.
     choices = (dict(zip(slots, values, strict=True)) for values in product(*slots.values()))
     filled = (
         (english.format(**fillers, does=_does(fillers)), fillers)
@@ -70,14 +70,14 @@ def fill(
 
 
 def _does(fillers: dict[str, Any]) -> str:
-    """The English present of the action `a` of the subject `s`, where a pattern has both."""
+    """English present tense of action `a` of subject `s`, if the pattern has both."""
     return fillers["a"].does(fillers["s"]) if {"a", "s"} <= fillers.keys() else ""
 
 
 def whoever(
     topic: str, count: int, english: str, kannada: str, *who: Iterable[Subject], **slots: Any
 ) -> Template:
-    """Fills a pattern for as many pronouns `s` as for relatives and names, which are more.
+    """Fills a pattern with the same number of pronouns, relatives and names as `s`.
 
     Example:
         >>> template = whoever("verbs", 3, "{s} sleep{s.s}", "{s.kannada} ನಿದ್ದೆ ಮಾಡುತ್ತ{s.now}")
@@ -95,5 +95,5 @@ def fits(**fillers: Any) -> bool:
 
 
 def differ(**fillers: Any) -> bool:
-    """Whether the fillers are not the same twice."""
+    """Whether all fillers differ."""
     return len(set(map(str, fillers.values()))) == len(fillers)

@@ -1,4 +1,4 @@
-"""The patterns of what is asked and of what is denied."""
+"""The patterns of questions and negations."""
 
 from jaxformer.text.phrasebook.actions import ACTIONS, DAILY
 from jaxformer.text.phrasebook.patterns import ALL, Template, fill, fits, whoever
@@ -31,7 +31,7 @@ _DENIED_AS_IT_IS = pairs("i do not know = ನನಗೆ ಗೊತ್ತಿಲ್�
 
 
 def questions_and_negation() -> tuple[Template, ...]:
-    """Fills the patterns of what is asked and of what is denied."""
+    """Fills the patterns of questions and negations."""
     return (
         # questions
         fill("questions", ALL, "{q}", "{q.kannada}", q=_ASKED_AS_IT_IS),

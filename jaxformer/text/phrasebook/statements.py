@@ -1,4 +1,4 @@
-"""The patterns of what is said, topic by topic."""
+"""The patterns of statements, topic by topic."""
 
 from jaxformer.text.phrasebook.actions import ACTIONS, COME, DAILY, EAT_AND_DRINK, GO
 from jaxformer.text.phrasebook.patterns import ALL, Template, differ, fill, fits, whoever
@@ -33,7 +33,7 @@ _WOMEN = tuple(name for name in NAMES if name.feminine)
 _ELDERS = tuple(relative for relative in RELATIVES if relative.person == 5)
 _YOUNGER_MEN = tuple(relative for relative in RELATIVES if relative.person == 3)
 _YOUNGER_WOMEN = tuple(relative for relative in RELATIVES if relative.person == 4)
-# Of "my" and "our" alone, because "he saw his father" would need ತನ್ನ ತಂದೆ, "his own".
+# Only "my" and "our", because "he saw his father" would need ತನ್ನ ತಂದೆ, "his own".
 _OURS = RELATIVES[: len(RELATIVES) // 3]
 _MANY = NUMBERS[1:]
 _PERSONS = pairs("two = ಇಬ್ಬರು, three = ಮೂವರು, four = ನಾಲ್ವರು, five = ಐವರು")
@@ -43,7 +43,7 @@ _SOON = pairs("today = ಇಂದು, tomorrow = ನಾಳೆ")
 
 
 def statements() -> tuple[Template, ...]:
-    """Fills the patterns of what is said."""
+    """Fills the patterns of statements."""
     return (
         # greetings
         fill("greetings", ALL, "{g}", "{g.kannada}", g=PHRASES + GREETINGS),

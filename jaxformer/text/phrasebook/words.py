@@ -1,4 +1,4 @@
-"""The words of the phrasebook, each with the forms that its rules do not give."""
+"""The words of the phrasebook, with their irregular forms."""
 
 from jaxformer.text.phrasebook.forms import Holder, Noun, Place, Subject, Word
 
@@ -29,17 +29,17 @@ __all__ = [
 
 
 def pairs(text: str) -> tuple[Word, ...]:
-    """Splits "english = kannada" lines; a line may hold several, divided by commas."""
+    """Parses "english = kannada" lines; a line may have several, separated by commas."""
     cells = (cell.split("=") for line in text.splitlines() for cell in line.split(",") if cell)
     return tuple(Word(english.strip(), kannada.strip()) for english, kannada in cells)
 
 
-# What is said as it is.
+# Fixed phrases.
 PHRASES = pairs("""yes = ಹೌದು, no = ಇಲ್ಲ, please = ದಯವಿಟ್ಟು, best wishes = ಶುಭಾಶಯಗಳು
 nice to meet you = ನಿಮ್ಮನ್ನು ಭೇಟಿಯಾಗಿ ಸಂತೋಷವಾಯಿತು, good night to all = ಎಲ್ಲರಿಗೂ ಶುಭ ರಾತ್ರಿ
 hello to all = ಎಲ್ಲರಿಗೂ ನಮಸ್ಕಾರ, thank you all = ಎಲ್ಲರಿಗೂ ಧನ್ಯವಾದಗಳು""")
 
-# What is said alone or to somebody by name.
+# Said alone or to somebody by name.
 GREETINGS = pairs("""hello = ನಮಸ್ಕಾರ, namaste = ನಮಸ್ತೆ, good morning = ಶುಭೋದಯ
 good afternoon = ಶುಭ ಮಧ್ಯಾಹ್ನ, good evening = ಶುಭ ಸಂಜೆ, good night = ಶುಭ ರಾತ್ರಿ
 thank you = ಧನ್ಯವಾದಗಳು, thank you very much = ತುಂಬಾ ಧನ್ಯವಾದಗಳು, welcome = ಸ್ವಾಗತ
@@ -93,7 +93,7 @@ _KIN = (
     ("daughter", "ಮಗಳು", "ಮಗಳ", "ಮಗಳಿಗೆ", 4),
     ("friend", "ಸ್ನೇಹಿತ", "ಸ್ನೇಹಿತನ", "ಸ್ನೇಹಿತನಿಗೆ", 3),
 )
-# "my father" to "their friend", by whose they are in the order of the pronouns.
+# "my father" to "their friend", in the order of the pronouns.
 RELATIVES = tuple(
     Holder(
         f"{whose} {english}",
@@ -110,7 +110,7 @@ RELATIVES = tuple(
 )
 SIBLINGS = pairs("""elder brothers = ಅಣ್ಣಂದಿರು, younger brothers = ತಮ್ಮಂದಿರು
 elder sisters = ಅಕ್ಕಂದಿರು, younger sisters = ತಂಗಿಯರು, children = ಮಕ್ಕಳು, friends = ಸ್ನೇಹಿತರು""")
-# What a man is, a woman, and a man one speaks of with respect.
+# Professions of a man, of a woman, and of a man spoken of with respect.
 PROFESSIONS = tuple(
     pairs(text)
     for text in (
@@ -196,7 +196,7 @@ upma = ಉಪ್ಪಿಟ್ಟು, fish = ಮೀನು, fruit = ಹಣ್ಣು
 mangoes = ಮಾವಿನ ಹಣ್ಣು""")
 DRINKS = pairs("""water = ನೀರು, milk = ಹಾಲು, tea = ಚಹಾ, coffee = ಕಾಫಿ, buttermilk = ಮಜ್ಜಿಗೆ
 coconut water = ಎಳನೀರು, fruit juice = ಹಣ್ಣಿನ ರಸ""")
-# Without the ending that says is or is not.
+# Without the ending for "is" or "is not".
 QUALITIES = pairs("""tasty = ರುಚಿಯಾಗಿ, very tasty = ತುಂಬಾ ರುಚಿಯಾಗಿ, hot = ಬಿಸಿಯಾಗಿ
 very hot = ತುಂಬಾ ಬಿಸಿಯಾಗಿ, sweet = ಸಿಹಿಯಾಗಿ, very sweet = ತುಂಬಾ ಸಿಹಿಯಾಗಿ""")
 MEALS = FOODS + DRINKS
