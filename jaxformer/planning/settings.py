@@ -38,7 +38,10 @@ def planned_task(config: ExperimentConfig) -> Task:
         model = dataclasses.replace(model, layer_execution="scan")  # as on any accelerator
     if model.attention_implementation == "cudnn":
         model = dataclasses.replace(model, attention_implementation="chunked")
-    config = dataclasses.replace(config, model=dataclasses.replace(model, **sizes))
+    config = dataclasses.replace(
+        config, model=dataclasses.replace(model, **sizes),
+        schedule=config.schedule.ending_at(config.training.steps),
+    )  # fmt: skip
     return task_class(config)(config=config, tokenizers=())
 
 

@@ -6,7 +6,7 @@ import os
 import pathlib
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -168,6 +168,7 @@ def _train(
     source = folder if resumes else source_folder(config)
     made = with_chat_template(kind, source).prepare(config, source)
     made = dataclasses.replace(made, split=None)  # whose texts need not stay in memory
+    made = dataclasses.replace(made, report=(*made.report, *_schedule_report(made.config, resumes)))
     require_training_memory(made, runner)
     config, data = made.config, made.training_data(runner)
     shapes = data.batches.shapes if isinstance(data.batches, BucketedBatches) else ()
@@ -218,6 +219,23 @@ def _train(
         frozen=None if adapted is None else adapted.frozen,
         combine=None if adapted is None else adapted.combine,
     )
+
+
+def _schedule_report(config: ExperimentConfig, resumes: bool) -> Iterator[str]:
+    """A line on a learning rate whose decay does not end with the training."""
+    steps, schedule = config.training.steps, config.schedule
+    if schedule.decay_steps not in (None, steps):
+        remedy = "leave decay_steps out to end both there"
+        if resumes:
+            remedy = "a run keeps its schedule"
+        elif steps <= schedule.warmup_steps:
+            remedy = f"its warmup takes {schedule.warmup_steps:,} steps (schedule.warmup_steps)"
+        share = float(make_schedule(1.0, schedule)(steps))
+        yield (
+            f"warning: the decay of the learning rate ends at step {schedule.decay_steps:,} "
+            f"(schedule.decay_steps), training at step {steps:,}, with {share:.0%} of the peak; "
+            f"{remedy}"
+        )
 
 
 def _require_shared(folder: pathlib.Path) -> None:

@@ -17,6 +17,7 @@ from jaxformer.config import (
     ScheduleConfig,
     SgdConfig,
 )
+from jaxformer.errors import ConfigError
 from jaxformer.modules.embedding import FROZEN_EMBEDDING
 
 __all__ = ["decay_mask", "make_optimizer", "make_schedule"]
@@ -32,6 +33,9 @@ def make_schedule(peak: float, config: ScheduleConfig) -> optax.Schedule:
     Returns:
         A function of the step to the learning rate, which is constant after decay_steps.
 
+    Raises:
+        ConfigError: it has a decay, and no decay_steps.
+
     References:
         Vaswani et al., "Attention Is All You Need", 2017, section 5.3 ("noam").
 
@@ -45,7 +49,12 @@ def make_schedule(peak: float, config: ScheduleConfig) -> optax.Schedule:
         return functools.partial(_noam, peak=peak, warmup_steps=config.warmup_steps)
     final = peak * config.final_scale
     after_warmup = optax.constant_schedule(peak)
-    if config.decay_steps is not None:
+    if config.name != "constant":
+        if config.decay_steps is None:
+            raise ConfigError(
+                f"a {config.name} schedule must have decay_steps, the step at which its decay "
+                "ends, got none; set them, for example by config.ending_at(training_steps)"
+            )
         stable = 0 if config.decay_start is None else config.decay_start - config.warmup_steps
         length = config.decay_steps - config.warmup_steps - stable
         if config.name == "cosine":

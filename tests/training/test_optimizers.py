@@ -13,6 +13,7 @@ from jaxformer.config import (
     ScheduleConfig,
     SgdConfig,
 )
+from jaxformer.errors import ConfigError
 from jaxformer.models import Decoder
 from jaxformer.training import decay_mask, make_optimizer, make_schedule
 from tests import numpy_transformer, option_sets
@@ -47,6 +48,11 @@ def test_warmup_stable_decay_stays_until_it_falls():
     schedule = make_schedule(2.0, config)
     values = [float(schedule(step)) for step in (0, 5, 10, 20, 25, 30, 99)]
     np.testing.assert_allclose(values, [0, 1, 2, 2, 1.2, 0.4, 0.4], rtol=1e-6)
+
+
+def test_decay_needs_its_end():
+    with pytest.raises(ConfigError, match="cosine schedule must have decay_steps.*ending_at"):
+        make_schedule(1.0, ScheduleConfig(name="cosine", warmup_steps=3))
 
 
 def test_cosine_without_warmup_starts_at_the_peak():
