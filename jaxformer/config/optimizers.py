@@ -42,7 +42,7 @@ class AdamWConfig:
     """
 
     name: Literal["adamw"] = "adamw"
-    learning_rate: float
+    learning_rate: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.95
     eps: float = 1e-8
@@ -231,7 +231,7 @@ class ScheduleConfig:
         Strategies", 2024 (warmup_stable_decay).
     """
 
-    name: Literal["cosine", "linear", "constant", "noam", "warmup_stable_decay"] = "constant"
+    name: Literal["cosine", "linear", "constant", "noam", "warmup_stable_decay"] = "cosine"
     warmup_steps: int = 0
     decay_start: int | None = None
     decay_steps: int | None = None

@@ -76,8 +76,7 @@ def with_source_of_paths(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def default_kind(field: dataclasses.Field) -> type | None:
     """Kind of a table that does not name its kind."""
-    default = type(field.default) if dataclasses.is_dataclass(field.default) else None
-    return field.metadata.get("default_kind", default)
+    return type(field.default) if dataclasses.is_dataclass(field.default) else None
 
 
 def _convert(key: str, hint: Any, value: Any, default_kind: type | None = None) -> Any:

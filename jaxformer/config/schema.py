@@ -135,8 +135,8 @@ class ExperimentConfig:
     seed: int = 0
     model: ModelConfig
     data: DataConfig = DataConfig()
-    tokenizer: TokenizerConfig
-    optimizer: OptimizerConfig = dataclasses.field(metadata={"default_kind": AdamWConfig})
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    optimizer: OptimizerConfig = AdamWConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     training: TrainingConfig
     mesh: MeshConfig = MeshConfig()

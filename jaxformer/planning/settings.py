@@ -51,8 +51,8 @@ def _known(config: ExperimentConfig, key: str) -> int:
     if size is not None:
         return size
     tokenizer = config.tokenizer
-    if tokenizer.vocab_size is not None:
-        return tokenizer.vocab_size
+    if tokenizer.most_tokens is not None:
+        return tokenizer.most_tokens
     if tokenizer.kind == "byte" or tokenizer.path is not None:  # which is trained on nothing
         added = task_class(config).added_tokens(config)
         return train_tokenizer(tokenizer, (), (), None, added).vocab_size

@@ -116,7 +116,8 @@ def make_optimizer(
         An optax transformation; weight decay is masked by `decay_mask`.
 
     Example:
-        >>> optimizer = make_optimizer(LionConfig(learning_rate=1e-4), ScheduleConfig())
+        >>> schedule = ScheduleConfig(name="constant", warmup_steps=10)
+        >>> optimizer = make_optimizer(LionConfig(learning_rate=1e-4), schedule)
         >>> _ = optimizer.init({"kernel": jax.numpy.ones(3)})
     """
     rate = make_schedule(config.learning_rate, schedule)

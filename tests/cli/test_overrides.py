@@ -99,6 +99,7 @@ def test_flags_choose_positions_and_set_their_keys(words, positions):
         # The learning rate is kept, which lion cannot do without; the rest is lion's own.
         ("--optimizer.name lion", LionConfig(learning_rate=0.25)),
         ("--optimizer lion", LionConfig(learning_rate=0.25)),
+        ("--optimizer.name lion --optimizer.name adamw", AdamWConfig(learning_rate=0.25)),
         ("--optimizer.name sgd --optimizer.learning-rate 3", SgdConfig(learning_rate=3.0)),
         (
             "--optimizer.nesterov --optimizer.name sgd",

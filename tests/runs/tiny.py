@@ -19,6 +19,7 @@ from jaxformer.config import (
     DataConfig,
     ExperimentConfig,
     ModelConfig,
+    ScheduleConfig,
     TokenizerConfig,
     TrainingConfig,
     config_to_toml,
@@ -41,6 +42,7 @@ def config(folder, *, architecture, data, tokenizer=None, model=None, training=N
         data=DataConfig(**({"num_buckets": 1} if unequal else {}) | data),
         tokenizer=TokenizerConfig(**{"kind": "word"} | (tokenizer or {})),
         optimizer=AdamWConfig(learning_rate=2e-2),
+        schedule=others.pop("schedule", ScheduleConfig(name="constant")),
         training=TrainingConfig(
             **{
                 "steps": 20, "devices": 2, "log_every": 5, "eval_every": 10, "checkpoint_every": 10,

@@ -23,8 +23,8 @@ from tests.training import tiny
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        (ScheduleConfig(), [2, 2, 2, 2, 2, 2]),
-        (ScheduleConfig(warmup_steps=10), [0, 1, 2, 2, 2, 2]),
+        (ScheduleConfig(name="constant"), [2, 2, 2, 2, 2, 2]),
+        (ScheduleConfig(name="constant", warmup_steps=10), [0, 1, 2, 2, 2, 2]),
         (
             ScheduleConfig(name="linear", warmup_steps=10, decay_steps=30, final_scale=0.5),
             [0, 1, 2, 1.5, 1, 1],
@@ -91,7 +91,7 @@ def test_frozen_embeddings_have_no_gradient_and_are_neither_moved_nor_decayed(op
         updated = []
         for clip_norm in (0.0, 1e-3):
             adamw = AdamWConfig(learning_rate=0.5, weight_decay=0.1, clip_norm=clip_norm)
-            optimizer = make_optimizer(adamw, ScheduleConfig())
+            optimizer = make_optimizer(adamw, ScheduleConfig(name="constant"))
             updates, _ = optimizer.update(grads, optimizer.init(params), params)
             updated.append(optax.apply_updates(params, updates))
         return grads, updated
@@ -130,7 +130,9 @@ def test_decay_mask_leaves_biases_on_scores_and_scales_of_heads():
 
 @pytest.mark.parametrize("config", [AdamWConfig, LionConfig])
 def test_weight_decay_moves_only_what_the_mask_marks(config):
-    optimizer = make_optimizer(config(learning_rate=0.5, weight_decay=0.1), ScheduleConfig())
+    optimizer = make_optimizer(
+        config(learning_rate=0.5, weight_decay=0.1), ScheduleConfig(name="constant")
+    )
     params = {"kernel": jnp.ones(3), "scale": jnp.ones(3)}
     zero = jax.tree.map(jnp.zeros_like, params)
     updates, _ = optimizer.update(zero, optimizer.init(params), params)
@@ -144,7 +146,7 @@ def test_gradients_are_clipped_by_their_global_norm():
     def second_update(clip_norm):
         optimizer = make_optimizer(
             AdamWConfig(learning_rate=1.0, clip_norm=clip_norm, weight_decay=0.0),
-            ScheduleConfig(),
+            ScheduleConfig(name="constant"),
         )
         params = {"a": jnp.zeros(1), "b": jnp.zeros(1)}
         state = optimizer.init(params)
@@ -165,7 +167,7 @@ def test_gradients_are_clipped_by_their_global_norm():
 def two_updates(config, gradients, start):
     """What an optimizer does to one kernel in two steps with a constant learning rate."""
     params = {"kernel": jnp.float32(start)}
-    optimizer = make_optimizer(config, ScheduleConfig())
+    optimizer = make_optimizer(config, ScheduleConfig(name="constant"))
     state = optimizer.init(params)
     for gradient in gradients:
         updates, state = optimizer.update({"kernel": jnp.float32(gradient)}, state, params)
@@ -204,7 +206,7 @@ def test_adafactor_factors_second_moments_and_is_relative_to_the_parameter():
     rng = np.random.default_rng(0)
     kernel, gradient = rng.normal(size=(2, 130, 140))
     config = AdafactorConfig(learning_rate=0.5, weight_decay=0.25, clip_threshold=1.25)
-    optimizer = make_optimizer(config, ScheduleConfig())
+    optimizer = make_optimizer(config, ScheduleConfig(name="constant"))
     params = {"kernel": jnp.float32(kernel)}
     state = optimizer.init(params)
     assert max(leaf.size for leaf in jax.tree.leaves(state)) == 140  # a row or a column
@@ -221,7 +223,7 @@ def test_muon_makes_the_steps_of_every_layers_kernel_orthogonal():
     """Jordan et al. (2024): singular values near 1, here times update_rms and the larger root."""
     gradient = np.random.default_rng(0).normal(size=(3, 6, 10))
     config = MuonConfig(learning_rate=0.5, weight_decay=0.25, nesterov=False, clip_norm=0.0)
-    optimizer = make_optimizer(config, ScheduleConfig())
+    optimizer = make_optimizer(config, ScheduleConfig(name="constant"))
     params = {"up_kernel": jnp.ones((3, 6, 10)), "embedding": jnp.ones((6, 10)),
               "up_bias": jnp.ones((3, 10))}  # fmt: skip
     gradients = {name: jnp.full(leaf.shape, 1e3) for name, leaf in params.items()}
