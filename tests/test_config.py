@@ -101,13 +101,50 @@ def test_load_config_reads_integers_as_numbers_and_lists_as_tuples(load):
         ("modle = 3\n" + SMALLEST, ["unknown key modle", "mean 'model'?"]),
         (SMALLEST + "[sample]\n", ["unknown key sample", "mean 'samples'?"]),
         (with_line("model", "xyzzy = 1"), ["unknown key model.xyzzy"]),
+        # What other programs call them, in this table or another.
+        ("lr = 1e-3\n" + SMALLEST, ["key lr; did you mean 'optimizer.learning_rate'?"]),
+        (with_line("optimizer", "lr = 1e-3"), ["optimizer.lr; did you mean 'learning_rate'?"]),
+        (SMALLEST + "[data]\nbatch_size = 3", ["data.batch_size; did you mean 'training.batch_s"]),
+        (with_line("model", "n_layer = 3"), ["key model.n_layer; did you mean 'num_layers'?"]),
+        (
+            with_line("training", "vocab_size = 3"),
+            ["'model.vocab_size' or 'tokenizer.vocab_size'?"],
+        ),
         # Missing keys, with the type expected.
         (SMALLEST.replace("max_len = 13\n", ""), ["missing key model.max_len (an integer)"]),
         (
             SMALLEST.replace("learning_rate = 1e-3\n", 'name = "lion"'),
             ["optimizer.learning_rate (a number)"],
         ),
-        ("", ["missing key model (a table)"]),
+        # All mistakes at once, those of missing tables too.
+        (
+            "",
+            [
+                "toml: 3 mistakes: (1) missing key model.max_len (an integer) (2) missing key "
+                "training.steps (an integer) (3) missing key training.batch_size or "
+                "training.batch_tokens (an integer)"
+            ],
+        ),
+        (
+            'lr = 3\nseed = -1\n[data]\npaths = [1, "a", 2]\n[model]\nnorm = "RMS_norm"\n'
+            "num_layers = 0\ndropout_rate = 2\nnum_heads = true\n[training]\nsteps = -1\n",
+            [
+                "toml: 9 mistakes: (1) unknown key lr; did you mean 'optimizer.learning_rate'?",
+                " (2) missing key model.max_len (an integer)",
+                " (3) model.num_heads must be an integer, got True",
+                " (4) [model] norm must be one of layer_norm, rms_norm, got 'RMS_norm'; did you "
+                "mean 'rms_norm'? (5) [model] num_layers must be positive, got num_layers=0",
+                " (6) [model] dropout_rate must be in [0, 1), got dropout_rate=2.0",
+                " (7) data.paths[0] must be a string, got 1 ",
+                " (8) missing key training.batch_size or ",
+                " (9) [training] steps must be positive, got steps=-1",
+            ],
+        ),
+        # Checks of several keys have consequences of other mistakes, which are left out.
+        (
+            with_line("model", 'num_kv_heads = 7\nactivation = "SwiGLU"'),
+            ["toml: [model] activation must be", "'SwiGLU'; did you mean 'swiglu'?"],
+        ),
         # Wrong types.
         (SMALLEST.replace("= 12", "= true"), ["model.d_model must be an integer, got True"]),
         (SMALLEST.replace("= 12", "= 12.0"), ["model.d_model must be an integer, got 12.0"]),

@@ -11,7 +11,6 @@ import tyro
 
 from jaxformer.cli.hosts import LAUNCH_HELP
 from jaxformer.cli.parsing import parse
-from jaxformer.cli.suggestions import suggested_keys
 from jaxformer.config import (
     ExperimentConfig,
     SyntheticConfig,
@@ -23,6 +22,7 @@ from jaxformer.config.data import SOURCES
 from jaxformer.config.files import toml_value
 from jaxformer.config.kinds import Kinds, kinds_of, required_keys
 from jaxformer.config.schema import source_of_paths
+from jaxformer.config.suggestions import suggested_keys
 from jaxformer.errors import ConfigError
 
 __all__ = [
@@ -102,9 +102,9 @@ def override_config(
     """Overrides a config by flags such as `--model.d-model 64` and `--model.positions alibi`.
 
     A flag that names another kind (`--model.positions alibi`, `--optimizer.name lion`) selects that
-    kind with its defaults; keys that one of both must be given, such as learning_rate, keep their
-    value. Flags for the keys of the new kind may stand before or after it. With `--data.paths`, what the config
-    says of its own data is left out.
+    kind with its defaults; keys that a kind has no default for, such as learning_rate, keep their
+    value. Flags for the keys of the new kind may stand before or after it. With `--data.paths`,
+    what the config says of its own data is left out.
 
     Args:
         config: the config to override.
@@ -334,5 +334,7 @@ def _unchecked(config: type, current: Any = None) -> Any:
     kept = [*required_keys(config), *(required_keys(type(current)) if current else ())]
     for field in dataclasses.fields(config):
         value = getattr(current, field.name, field.default) if field.name in kept else field.default
-        object.__setattr__(made, field.name, tyro.MISSING if value is dataclasses.MISSING else value)
+        object.__setattr__(
+            made, field.name, tyro.MISSING if value is dataclasses.MISSING else value
+        )
     return made

@@ -142,12 +142,12 @@ def _with_suggestion(
     if found := _UNKNOWN_COMMAND.match(message):
         wrong, known = found[1], found[2].split(", ")
         program = " ".join([prog, *itertools.takewhile(lambda word: word != wrong, args)])
-        meant = suggestion(wrong.lower(), known)
+        meant = suggestion(wrong, known)
         return (
             f"the command of {program} must be one of {', '.join(known)}, got {wrong!r}{meant} "
             f"(see {program} --help)"
         )
     if found := _WRONG_CHOICE.match(message):
         choices = re.findall(r"'([^']*)'", found[3])
-        return found[1] + (suggestion(found[2].lower(), choices) or message[found.end(1) :])
+        return found[1] + (suggestion(found[2], choices) or message[found.end(1) :])
     return message

@@ -1,5 +1,7 @@
 """Checks of config values."""
 
+import contextlib
+import contextvars
 import dataclasses
 import difflib
 import functools
@@ -15,6 +17,7 @@ from jaxformer.errors import ConfigError
 __all__ = [
     "TYPE_NAMES",
     "field_types",
+    "noting",
     "require",
     "require_at_least_zero",
     "require_at_most",
@@ -36,6 +39,33 @@ _MAX_INT = 2**31 - 1  # steps and sizes are int32 on the devices
 _CLASSES = {int: numbers.Integral, float: numbers.Real, str: str, bool: bool}
 
 
+_noted: contextvars.ContextVar[dict[str, str] | None] = contextvars.ContextVar(
+    "_noted", default=None
+)
+
+
+@contextlib.contextmanager
+def noting(mistakes: dict[str, str]) -> Iterator[None]:
+    """Notes what is wrong with each field by itself, under its name, in place of raising it."""
+    token = _noted.set(mistakes)
+    try:
+        yield
+    finally:
+        _noted.reset(token)
+
+
+def _refuse(name: str, message: str) -> None:
+    """Raises ConfigError about a field by itself, or notes the first of each within `noting`."""
+    if (noted := _noted.get()) is None:
+        raise ConfigError(message)
+    noted.setdefault(name, message)
+
+
+def _require_own(condition: bool, rule: str, name: str, value: object) -> None:
+    if not condition:
+        _refuse(name, f"{name} must {rule}, got {name}={value!r}")
+
+
 def require(condition: bool, rule: str, **values: object) -> None:
     """Raises ConfigError with the rule and the values that broke it."""
     if not condition:
@@ -48,7 +78,7 @@ def require_positive(config: object, *names: str) -> None:
     for name in names:
         value = getattr(config, name)
         if value is not None:
-            require(0 < value < math.inf, f"{name} must be positive", **{name: value})
+            _require_own(0 < value < math.inf, "be positive", name, value)
 
 
 def require_at_least_zero(config: object, *names: str) -> None:
@@ -56,7 +86,7 @@ def require_at_least_zero(config: object, *names: str) -> None:
     for name in names:
         value = getattr(config, name)
         if value is not None:
-            require(0 <= value < math.inf, f"{name} must be zero or more", **{name: value})
+            _require_own(0 <= value < math.inf, "be zero or more", name, value)
 
 
 def require_at_most(config: object, most: int, *names: str) -> None:
@@ -64,7 +94,7 @@ def require_at_most(config: object, most: int, *names: str) -> None:
     for name in names:
         value = getattr(config, name)
         if value is not None:
-            require(value <= most, f"{name} must be at most {most:,}", **{name: value})
+            _require_own(value <= most, f"be at most {most:,}", name, value)
 
 
 def require_paths(config: object, *names: str) -> None:
@@ -73,14 +103,14 @@ def require_paths(config: object, *names: str) -> None:
         value = getattr(config, name)
         for path in value if isinstance(value, tuple) else (value,):
             if isinstance(path, str):
-                require("\0" not in path, f"{name} must have no NUL", **{name: path})
+                _require_own("\0" not in path, "have no NUL", name, path)
 
 
 def require_shares(config: object, *names: str) -> None:
     """Checks that the named fields are in [0, 1)."""
     for name in names:
         value = getattr(config, name)
-        require(0 <= value < 1, f"{name} must be in [0, 1)", **{name: value})
+        _require_own(0 <= value < 1, "be in [0, 1)", name, value)
 
 
 def require_types(config: object) -> None:
@@ -99,7 +129,7 @@ def require_types(config: object) -> None:
             fits = isinstance(value, _CLASSES[members[0]])
             # Python counts bools as ints.
             fits = fits and isinstance(value, bool) == (members[0] is bool)
-            require(fits, f"{name} must be {TYPE_NAMES[members[0]]}", **{name: value})
+            _require_own(fits, f"be {TYPE_NAMES[members[0]]}", name, value)
             if type(value) not in (int, float, bool, str):
                 plain = int(value) if isinstance(value, numbers.Integral) else float(value)
                 object.__setattr__(config, name, plain)  # a frozen dataclass, at its making
@@ -111,10 +141,8 @@ def _require_choice(name: str, value: object, choices: list[object]) -> None:
     # Types too: 1 equals True.
     if (type(value), value) not in [(type(choice), choice) for choice in choices]:
         names = [str(choice) for choice in choices]
-        raise ConfigError(
-            f"{name} must be one of {', '.join(names)}, got {value!r}"
-            + suggestion(str(value), names)
-        )
+        hint = suggestion(str(value), names)
+        _refuse(name, f"{name} must be one of {', '.join(names)}, got {value!r}{hint}")
 
 
 def _choices(members: tuple[Any, ...]) -> Iterator[object]:
@@ -123,9 +151,10 @@ def _choices(members: tuple[Any, ...]) -> Iterator[object]:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """End of a message: the known word that is most like an unknown one, if any is."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    """End of a message: the known word most like an unknown one, in any case, if any is."""
+    spelt = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(word.lower(), spelt, n=1)
+    return f"; did you mean {spelt[near[0]]!r}?" if near else ""
 
 
 def field_types(config: type) -> Mapping[str, Any]:

@@ -74,7 +74,7 @@ class TrainingConfig(LoopConfig):
             parallelism without accelerators.
     """
 
-    batch_size: int | None = None
+    batch_size: int | None = dataclasses.field(default=None, metadata={"unless": "batch_tokens"})
     batch_tokens: int | None = None
     label_smoothing: float = 0.0
     runner: Literal["auto", "pmap", "mesh", "single"] = "auto"

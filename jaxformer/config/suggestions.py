@@ -1,4 +1,4 @@
-"""Flags that a user may have meant by one that no config has."""
+"""Keys that a user may have meant by one that no config has, in a file or as a flag."""
 
 import difflib
 from collections.abc import Mapping, Sequence
