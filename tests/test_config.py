@@ -84,8 +84,11 @@ def test_load_config_takes_a_path_as_text(load, tmp_path):
 
 
 def test_load_config_reads_integers_as_numbers_and_lists_as_tuples(load):
-    text = with_line("optimizer", "beta1 = 0").replace("1e-3", "1")
+    text = (
+        with_line("optimizer", "beta1 = 0").replace("1e-3", "1").replace("steps = 7", "steps = 7e3")
+    )
     config = load(text + '[data]\npaths = ["a", "b"]\n')
+    assert config.training.steps == 7000 and isinstance(config.training.steps, int)
     assert config.optimizer.learning_rate == 1.0
     assert isinstance(config.optimizer.learning_rate, float)
     assert isinstance(config.optimizer.beta1, float)
@@ -147,7 +150,7 @@ def test_load_config_reads_integers_as_numbers_and_lists_as_tuples(load):
         ),
         # Wrong types.
         (SMALLEST.replace("= 12", "= true"), ["model.d_model must be an integer, got True"]),
-        (SMALLEST.replace("= 12", "= 12.0"), ["model.d_model must be an integer, got 12.0"]),
+        (SMALLEST.replace("= 12", "= 12.5"), ["model.d_model must be an integer, got 12.5"]),
         (SMALLEST.replace("= 12", '= "12"'), ["model.d_model must be an integer, got '12'"]),
         (SMALLEST.replace("= 12", "= [12]"), ["model.d_model must be an integer, got [12]"]),
         (SMALLEST.replace("= 1e-3", "= true"), ["learning_rate must be a number, got True"]),

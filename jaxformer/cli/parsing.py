@@ -3,6 +3,7 @@
 import contextlib
 import io
 import itertools
+import math
 import os
 import re
 import sys
@@ -14,7 +15,7 @@ import tyro
 
 from jaxformer import errors
 from jaxformer.cli.terminal import flush, show, width
-from jaxformer.config.checks import suggestion
+from jaxformer.config.checks import TYPE_NAMES, suggestion
 
 __all__ = ["parse", "pop_flags"]
 
@@ -23,6 +24,32 @@ _BOX = re.compile("[\u2500-\u257f]+")
 # Messages of tyro's.
 _UNKNOWN_COMMAND = re.compile(r"Unrecognized options: ([^\s,]+).* Available subcommands: (.*) For ")
 _WRONG_CHOICE = re.compile(r"(invalid choice '(.*)' for argument .* one of \((.*)\))\. For ")
+_WRONG_NUMBER = re.compile(r"Error parsing (\S+): .*(must be an? \w+, got .*) Argument helptext:")
+_NUMBERS = tyro.constructors.ConstructorRegistry()
+
+
+@_NUMBERS.primitive_rule
+def _number_rule(info: Any) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
+    if info.type not in (int, float):
+        return None
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=info.type.__name__.upper(),
+        instance_from_str=lambda words: _number(info.type, words[0]),
+        is_instance=lambda value: isinstance(value, (int, info.type)),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+def _number(kind: type, word: str) -> int | float:
+    """Number of a word; an integer may be written as 1e3."""
+    try:
+        number = float(word)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number) or (kind is int and not number.is_integer()):
+        raise ValueError(f"must be {TYPE_NAMES[kind]}, got {word!r}")
+    return kind(number)
 
 
 def parse(kind: Any, **arguments: Any) -> Any:
@@ -30,7 +57,7 @@ def parse(kind: Any, **arguments: Any) -> Any:
     printed, said = _Printed(), io.StringIO()
     try:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said), _room():
-            return tyro.cli(kind, **arguments)
+            return tyro.cli(kind, registry=_NUMBERS, **arguments)
     except SystemExit as stopped:
         if stopped.code:
             message = _without_box(said.getvalue())
@@ -138,7 +165,7 @@ def _without_box(box: str) -> str:
 def _with_suggestion(
     message: str, *, prog: str = "jaxformer", args: Sequence[str] = (), **_: Any
 ) -> str:
-    """A message of tyro's about an unknown command or choice, with what may have been meant."""
+    """A message of tyro's about a wrong command, choice or number, with what may be meant."""
     if found := _UNKNOWN_COMMAND.match(message):
         wrong, known = found[1], found[2].split(", ")
         program = " ".join([prog, *itertools.takewhile(lambda word: word != wrong, args)])
@@ -147,6 +174,8 @@ def _with_suggestion(
             f"the command of {program} must be one of {', '.join(known)}, got {wrong!r}{meant} "
             f"(see {program} --help)"
         )
+    if found := _WRONG_NUMBER.match(message):
+        return f"{found[1]} {found[2]}"
     if found := _WRONG_CHOICE.match(message):
         choices = re.findall(r"'([^']*)'", found[3])
         return found[1] + (suggestion(found[2], choices) or message[found.end(1) :])
