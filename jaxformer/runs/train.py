@@ -27,6 +27,7 @@ from jaxformer.text import BucketedBatches
 from jaxformer.training import (
     Checkpoints,
     FitResult,
+    TrainingData,
     fit,
     make_optimizer,
     make_runner,
@@ -168,9 +169,10 @@ def _train(
     source = folder if resumes else source_folder(config)
     made = with_chat_template(kind, source).prepare(config, source)
     made = dataclasses.replace(made, split=None)  # whose texts need not stay in memory
-    made = dataclasses.replace(made, report=(*made.report, *_schedule_report(made.config, resumes)))
     require_training_memory(made, runner)
     config, data = made.config, made.training_data(runner)
+    report = (*made.report, *_rows_report(made, data), *_schedule_report(config, resumes))
+    made = dataclasses.replace(made, report=report)
     shapes = data.batches.shapes if isinstance(data.batches, BucketedBatches) else ()
     summary = dataclasses.replace(made.summary, shapes=shapes)
     if resumes:
@@ -219,6 +221,19 @@ def _train(
         frozen=None if adapted is None else adapted.frozen,
         combine=None if adapted is None else adapted.combine,
     )
+
+
+def _rows_report(task: Task, data: TrainingData) -> Iterator[str]:
+    """A line on how full rows of one length are: windows, or packed conversations."""
+    epoch, length = getattr(data.batches, "batches_per_epoch", None), task.max_len
+    if epoch and task.config.has_one_length and task.summary.train_tokens:
+        rows = round(epoch * (task.config.training.batch_size or 0))
+        share = min(1, task.summary.train_tokens / (rows * length))
+        line = (
+            f"training on {rows:,} {'sequence' if rows == 1 else 'sequences'} of {length:,} tokens"
+        )
+        few = "; the rest is padding, which costs as much: lower model.max_len" * (share < 0.5)
+        yield f"{'warning: ' if few else ''}{line}, {share:.0%} full{few}"
 
 
 def _schedule_report(config: ExperimentConfig, resumes: bool) -> Iterator[str]:

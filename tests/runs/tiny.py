@@ -95,6 +95,23 @@ def train(config):
     return reports
 
 
+class ReadyError(Exception):
+    """Ends training before the first step."""
+
+
+def said_before_the_first_step(config):
+    """Makes or resumes a run without training; returns what is said of the data and settings."""
+    reports = []
+
+    def stop(task):
+        reports.extend(task.report)
+        raise ReadyError
+
+    with contextlib.suppress(ReadyError):
+        runs.train_run(config, on_start=stop)
+    return reports
+
+
 def whole_and_resumed(experiment, folder, **options):
     """Results of six steps at once, and of two behind four; `experiment` makes one of a folder."""
     (folder / "whole").mkdir()
