@@ -334,7 +334,6 @@ def _unchecked(config: type, current: Any = None) -> Any:
     kept = [*required_keys(config), *(required_keys(type(current)) if current else ())]
     for field in dataclasses.fields(config):
         value = getattr(current, field.name, field.default) if field.name in kept else field.default
-        object.__setattr__(
-            made, field.name, tyro.MISSING if value is dataclasses.MISSING else value
-        )
+        value = tyro.MISSING if value is dataclasses.MISSING else value
+        object.__setattr__(made, field.name, value)
     return made

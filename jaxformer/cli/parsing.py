@@ -3,7 +3,6 @@
 import contextlib
 import io
 import itertools
-import math
 import os
 import re
 import sys
@@ -30,26 +29,20 @@ _NUMBERS = tyro.constructors.ConstructorRegistry()
 
 @_NUMBERS.primitive_rule
 def _number_rule(info: Any) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
-    if info.type not in (int, float):
-        return None
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar=info.type.__name__.upper(),
-        instance_from_str=lambda words: _number(info.type, words[0]),
-        is_instance=lambda value: isinstance(value, (int, info.type)),
-        str_from_instance=lambda value: [str(value)],
-    )
+    """Integers and numbers, with messages of our own; an integer may be written as 1e3."""
+    kind = info.type
 
+    def number(words: list[str]) -> int | float:
+        with contextlib.suppress(ValueError):
+            value = float(words[0])
+            if kind is float or value.is_integer():
+                return kind(value)
+        raise ValueError(f"must be {TYPE_NAMES[kind]}, got {words[0]!r}")
 
-def _number(kind: type, word: str) -> int | float:
-    """Number of a word; an integer may be written as 1e3."""
-    try:
-        number = float(word)
-    except ValueError:
-        number = math.nan
-    if math.isnan(number) or (kind is int and not number.is_integer()):
-        raise ValueError(f"must be {TYPE_NAMES[kind]}, got {word!r}")
-    return kind(number)
+    return None if kind not in (int, float) else tyro.constructors.PrimitiveConstructorSpec(
+        1, kind.__name__.upper(), number, lambda value: isinstance(value, (int, kind)),
+        lambda value: [str(value)],
+    )  # fmt: skip
 
 
 def parse(kind: Any, **arguments: Any) -> Any:

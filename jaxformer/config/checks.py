@@ -1,6 +1,5 @@
 """Checks of config values."""
 
-import contextlib
 import contextvars
 import dataclasses
 import difflib
@@ -9,7 +8,7 @@ import math
 import numbers
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from jaxformer.errors import ConfigError
@@ -17,7 +16,7 @@ from jaxformer.errors import ConfigError
 __all__ = [
     "TYPE_NAMES",
     "field_types",
-    "noting",
+    "own_mistakes",
     "require",
     "require_at_least_zero",
     "require_at_most",
@@ -39,31 +38,24 @@ _MAX_INT = 2**31 - 1  # steps and sizes are int32 on the devices
 _CLASSES = {int: numbers.Integral, float: numbers.Real, str: str, bool: bool}
 
 
-_noted: contextvars.ContextVar[dict[str, str] | None] = contextvars.ContextVar(
-    "_noted", default=None
-)
+own_mistakes: contextvars.ContextVar[dict[str, str] | None]
+own_mistakes = contextvars.ContextVar("own_mistakes", default=None)
+"""Where set: notes, by name, what is wrong with fields by themselves, in place of raising it."""
 
 
-@contextlib.contextmanager
-def noting(mistakes: dict[str, str]) -> Iterator[None]:
-    """Notes what is wrong with each field by itself, under its name, in place of raising it."""
-    token = _noted.set(mistakes)
-    try:
-        yield
-    finally:
-        _noted.reset(token)
+def _refuse(name: str, rule: str) -> None:
+    if (noted := own_mistakes.get()) is None:
+        raise ConfigError(f"{name} must {rule}")
+    noted.setdefault(name, f"{name} must {rule}")
 
 
-def _refuse(name: str, message: str) -> None:
-    """Raises ConfigError about a field by itself, or notes the first of each within `noting`."""
-    if (noted := _noted.get()) is None:
-        raise ConfigError(message)
-    noted.setdefault(name, message)
-
-
-def _require_own(condition: bool, rule: str, name: str, value: object) -> None:
-    if not condition:
-        _refuse(name, f"{name} must {rule}, got {name}={value!r}")
+def _require_each(
+    config: object, names: Iterable[str], fits: Callable[[Any], bool], rule: str
+) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and not fits(value):
+            _refuse(name, f"{rule}, got {name}={value!r}")
 
 
 def require(condition: bool, rule: str, **values: object) -> None:
@@ -75,26 +67,17 @@ def require(condition: bool, rule: str, **values: object) -> None:
 
 def require_positive(config: object, *names: str) -> None:
     """Checks that the named fields, where set, are above zero and finite."""
-    for name in names:
-        value = getattr(config, name)
-        if value is not None:
-            _require_own(0 < value < math.inf, "be positive", name, value)
+    _require_each(config, names, lambda value: 0 < value < math.inf, "be positive")
 
 
 def require_at_least_zero(config: object, *names: str) -> None:
     """Checks that the named fields, where set, are zero or more, and finite."""
-    for name in names:
-        value = getattr(config, name)
-        if value is not None:
-            _require_own(0 <= value < math.inf, "be zero or more", name, value)
+    _require_each(config, names, lambda value: 0 <= value < math.inf, "be zero or more")
 
 
 def require_at_most(config: object, most: int, *names: str) -> None:
     """Checks that the named fields, where set, are no larger than can be meant, or counted."""
-    for name in names:
-        value = getattr(config, name)
-        if value is not None:
-            _require_own(value <= most, f"be at most {most:,}", name, value)
+    _require_each(config, names, lambda value: value <= most, f"be at most {most:,}")
 
 
 def require_paths(config: object, *names: str) -> None:
@@ -102,15 +85,13 @@ def require_paths(config: object, *names: str) -> None:
     for name in names:
         value = getattr(config, name)
         for path in value if isinstance(value, tuple) else (value,):
-            if isinstance(path, str):
-                _require_own("\0" not in path, "have no NUL", name, path)
+            if isinstance(path, str) and "\0" in path:
+                _refuse(name, f"have no NUL, got {name}={path!r}")
 
 
 def require_shares(config: object, *names: str) -> None:
     """Checks that the named fields are in [0, 1)."""
-    for name in names:
-        value = getattr(config, name)
-        _require_own(0 <= value < 1, "be in [0, 1)", name, value)
+    _require_each(config, names, lambda value: 0 <= value < 1, "be in [0, 1)")
 
 
 def require_types(config: object) -> None:
@@ -129,8 +110,9 @@ def require_types(config: object) -> None:
             fits = isinstance(value, _CLASSES[members[0]])
             # Python counts bools as ints.
             fits = fits and isinstance(value, bool) == (members[0] is bool)
-            _require_own(fits, f"be {TYPE_NAMES[members[0]]}", name, value)
-            if type(value) not in (int, float, bool, str):
+            if not fits:
+                _refuse(name, f"be {TYPE_NAMES[members[0]]}, got {name}={value!r}")
+            elif type(value) not in (int, float, bool, str):
                 plain = int(value) if isinstance(value, numbers.Integral) else float(value)
                 object.__setattr__(config, name, plain)  # a frozen dataclass, at its making
             if members[0] is int:
@@ -142,7 +124,7 @@ def _require_choice(name: str, value: object, choices: list[object]) -> None:
     if (type(value), value) not in [(type(choice), choice) for choice in choices]:
         names = [str(choice) for choice in choices]
         hint = suggestion(str(value), names)
-        _refuse(name, f"{name} must be one of {', '.join(names)}, got {value!r}{hint}")
+        _refuse(name, f"be one of {', '.join(names)}, got {value!r}{hint}")
 
 
 def _choices(members: tuple[Any, ...]) -> Iterator[object]:

@@ -282,12 +282,7 @@ class ScheduleConfig:
             )
 
     def ending_at(self, step: int) -> "ScheduleConfig":
-        """The schedule with decay_steps filled in: a step, which is later than the warmup.
-
-        Example:
-            >>> ScheduleConfig(name="linear", warmup_steps=50).ending_at(300).decay_steps
-            300
-        """
+        """The schedule with decay_steps filled in: a step, which is later than the warmup."""
         if self.decay_steps is not None or self.name in ("constant", "noam"):
             return self
         first = 1 + max(self.warmup_steps, self.decay_start or 0)

@@ -5,7 +5,7 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
-from jaxformer.config.checks import TYPE_NAMES, field_types, noting, union_members
+from jaxformer.config.checks import TYPE_NAMES, field_types, own_mistakes, union_members
 from jaxformer.config.kinds import Kinds, kinds_of, required_keys
 from jaxformer.config.model import ModelConfig
 from jaxformer.config.schema import ExperimentConfig, source_of_paths
@@ -44,19 +44,16 @@ def config_from_dict(kind: type[T], values: Mapping[str, Any], prefix: str = "")
     try:
         return _read(kind, values, prefix)
     except ConfigError as error:
-        each = [f"({number}) {mistake}" for number, mistake in enumerate(error.args, 1)]
-        several = f"{len(each)} mistakes: {' '.join(each)}"
-        raise ConfigError(several if len(each) > 1 else error.args[0]) from None
+        count, each = len(error.args), (f"({i}) {one}" for i, one in enumerate(error.args, 1))
+        several = f"{count} mistakes: {' '.join(each)}"
+        raise ConfigError(several if count > 1 else error.args[0]) from None
 
 
 def _read(kind: type[T], values: Mapping[str, Any], prefix: str) -> T:
     """Does `config_from_dict`, but raises ConfigError with an argument for each mistake."""
     hints = field_types(kind)
-    mistakes = [
-        f"unknown key {prefix}{key}{_hint(prefix, key, hints)}"
-        for key in values
-        if key not in hints
-    ]
+    unknown = [key for key in values if key not in hints]
+    mistakes = [f"unknown key {prefix}{key}{_hint(prefix, key, hints)}" for key in unknown]
     arguments: dict[str, Any] = {}
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
         key, hint = prefix + field.name, hints[field.name]
@@ -69,20 +66,22 @@ def _read(kind: type[T], values: Mapping[str, Any], prefix: str) -> T:
                 _convert(key, hint, {})  # names the keys that it must have
             elif field.default is dataclasses.MISSING or (other and other not in values):
                 instead = f" or {prefix}{other}" if other else ""
-                mistakes.append(f"missing key {key}{instead} ({_type_name(hint)})")
+                raise ConfigError(f"missing key {key}{instead} ({_type_name(hint)})")
         except ConfigError as error:
             mistakes += error.args
     wrong: dict[str, str] = {}
-    try:
-        with noting(wrong):  # also where others are missing, for which anything stands
-            made = kind(**dict.fromkeys(required_keys(kind), 1) | arguments)
+    token = own_mistakes.set(wrong)
+    try:  # also where keys are missing, for which anything stands
+        made = kind(**dict.fromkeys(required_keys(kind), 1) | arguments)
     except Exception as error:
         if not mistakes and not wrong:  # of which it might be a consequence
             if not isinstance(error, ConfigError):
                 raise
-            wrong, arguments[""] = {"": str(error)}, None
+            wrong, arguments = {"": str(error)}, {"": None}
+    finally:
+        own_mistakes.reset(token)
     section = f"[{prefix.rstrip('.')}] " if prefix else ""
-    mistakes += [f"{section}{message}" for name, message in wrong.items() if name in arguments]
+    mistakes += [section + message for name, message in wrong.items() if name in arguments]
     if mistakes:
         raise ConfigError(*mistakes)
     return made

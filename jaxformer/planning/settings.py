@@ -38,10 +38,9 @@ def planned_task(config: ExperimentConfig) -> Task:
         model = dataclasses.replace(model, layer_execution="scan")  # as on any accelerator
     if model.attention_implementation == "cudnn":
         model = dataclasses.replace(model, attention_implementation="chunked")
-    config = dataclasses.replace(
-        config, model=dataclasses.replace(model, **sizes),
-        schedule=config.schedule.ending_at(config.training.steps),
-    )  # fmt: skip
+    model, schedule = dataclasses.replace(model, **sizes), config.schedule
+    schedule = schedule.ending_at(config.training.steps)
+    config = dataclasses.replace(config, model=model, schedule=schedule)
     return task_class(config)(config=config, tokenizers=())
 
 

@@ -123,7 +123,7 @@ def _of_token_logits(source: ExperimentConfig) -> tuple[str, ...]:
 def with_start(
     config: ExperimentConfig, task: type[Task], resumed: pathlib.Path | None
 ) -> ExperimentConfig:
-    """Fills in the end of the decay, and what the run decides that a config starts from.
+    """Completes a config from its steps and the run that it starts from, and checks that they fit.
 
     Args:
         config: the experiment.
@@ -141,8 +141,8 @@ def with_start(
     before = None if resumed is None else read_run_config(resumed)
     # A run that goes on keeps its schedule, whatever its number of steps is now.
     end = config.training.steps if before is None else before.schedule.decay_steps
-    schedule = config.schedule.ending_at(end or config.training.steps)
-    config = dataclasses.replace(config, schedule=schedule)
+    end = end or config.training.steps
+    config = dataclasses.replace(config, schedule=config.schedule.ending_at(end))
     if config.init_from is None:
         return config
     folder, step = folder_and_step(config.init_from)

@@ -171,8 +171,7 @@ def _train(
     made = dataclasses.replace(made, split=None)  # whose texts need not stay in memory
     require_training_memory(made, runner)
     config, data = made.config, made.training_data(runner)
-    report = (*made.report, *_rows_report(made, data), *_schedule_report(config, resumes))
-    made = dataclasses.replace(made, report=report)
+    made = dataclasses.replace(made, report=(*made.report, *_settings_report(made, data, resumes)))
     shapes = data.batches.shapes if isinstance(data.batches, BucketedBatches) else ()
     summary = dataclasses.replace(made.summary, shapes=shapes)
     if resumes:
@@ -223,33 +222,22 @@ def _train(
     )
 
 
-def _rows_report(task: Task, data: TrainingData) -> Iterator[str]:
-    """A line on how full rows of one length are: windows, or packed conversations."""
-    epoch, length = getattr(data.batches, "batches_per_epoch", None), task.max_len
-    if epoch and task.config.has_one_length and task.summary.train_tokens:
-        rows = round(epoch * (task.config.training.batch_size or 0))
-        share = min(1, task.summary.train_tokens / (rows * length))
-        line = (
-            f"training on {rows:,} {'sequence' if rows == 1 else 'sequences'} of {length:,} tokens"
-        )
-        few = "; the rest is padding, which costs as much: lower model.max_len" * (share < 0.5)
-        yield f"{'warning: ' if few else ''}{line}, {share:.0%} full{few}"
-
-
-def _schedule_report(config: ExperimentConfig, resumes: bool) -> Iterator[str]:
-    """A line on a learning rate whose decay does not end with the training."""
+def _settings_report(task: Task, data: TrainingData, resumes: bool) -> Iterator[str]:
+    """How full rows of one length are, and a decay that does not end with the training."""
+    config, epoch = task.config, getattr(data.batches, "batches_per_epoch", None)
     steps, schedule = config.training.steps, config.schedule
+    if epoch and config.has_one_length and task.summary.train_tokens:
+        rows = round(epoch * (config.training.batch_size or 0))
+        share = min(1, task.summary.train_tokens / (rows * task.max_len))
+        line = f"training sequences: {rows:,} of {task.max_len:,} tokens, {share:.0%} full"
+        yield line if share >= 0.5 else f"warning: {line}; padding costs time: lower model.max_len"
     if schedule.decay_steps not in (None, steps):
-        remedy = "leave decay_steps out to end both there"
-        if resumes:
-            remedy = "a run keeps its schedule"
-        elif steps <= schedule.warmup_steps:
-            remedy = f"its warmup takes {schedule.warmup_steps:,} steps (schedule.warmup_steps)"
         share = float(make_schedule(1.0, schedule)(steps))
+        key = "warmup" if steps <= schedule.warmup_steps else "decay"
         yield (
-            f"warning: the decay of the learning rate ends at step {schedule.decay_steps:,} "
-            f"(schedule.decay_steps), training at step {steps:,}, with {share:.0%} of the peak; "
-            f"{remedy}"
+            f"warning: the decay of the learning rate ends at step {schedule.decay_steps:,}, "
+            f"training at step {steps:,}, with {share:.0%} of the peak; "
+            + ("a run keeps its schedule" if resumes else f"change schedule.{key}_steps")
         )
 
 

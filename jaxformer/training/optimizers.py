@@ -28,13 +28,10 @@ def make_schedule(peak: float, config: ScheduleConfig) -> optax.Schedule:
 
     Args:
         peak: learning rate after the warmup.
-        config: warmup and decay.
+        config: warmup and decay, whose end it must say.
 
     Returns:
         A function of the step to the learning rate, which is constant after decay_steps.
-
-    Raises:
-        ConfigError: it has a decay, and no decay_steps.
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017, section 5.3 ("noam").
@@ -51,10 +48,7 @@ def make_schedule(peak: float, config: ScheduleConfig) -> optax.Schedule:
     after_warmup = optax.constant_schedule(peak)
     if config.name != "constant":
         if config.decay_steps is None:
-            raise ConfigError(
-                f"a {config.name} schedule must have decay_steps, the step at which its decay "
-                "ends, got none; set them, for example by config.ending_at(training_steps)"
-            )
+            raise ConfigError(f"a {config.name} schedule needs decay_steps, got none; set them")
         stable = 0 if config.decay_start is None else config.decay_start - config.warmup_steps
         length = config.decay_steps - config.warmup_steps - stable
         if config.name == "cosine":

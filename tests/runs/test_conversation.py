@@ -47,8 +47,8 @@ def test_rows_that_are_mostly_padding_are_said(tmp_path):
     config = experiment(tmp_path, model={"max_len": 1024})
     said = tiny.said_before_the_first_step(config)
     assert (
-        "warning: training on 1 sequence of 1,024 tokens, 23% full; the rest is padding, which "
-        "costs as much: lower model.max_len" in said
+        "warning: training sequences: 1 of 1,024 tokens, 23% full; padding costs time: lower "
+        "model.max_len" in said
     )
 
 

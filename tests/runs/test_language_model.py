@@ -59,6 +59,4 @@ def test_how_full_sequences_are_is_said_before_the_first_step(tmp_path, architec
         tokenizer={"kind": "byte"},
         model={"max_len": 90},
     )
-    assert "training on 3 sequences of 90 tokens, 83% full" in tiny.said_before_the_first_step(
-        config
-    )
+    assert "training sequences: 3 of 90 tokens, 83% full" in tiny.said_before_the_first_step(config)
