@@ -28,7 +28,6 @@ from jaxformer.config import (
 from jaxformer.errors import ConfigError
 from tests.small_config import YARN, model, small
 
-# Every key that has no default, and nothing else.
 SMALLEST = """
 [model]
 max_len = 13
@@ -70,14 +69,26 @@ def test_load_config_fills_in_defaults_and_the_run_folder(load):
     assert load('out = "elsewhere"\n' + SMALLEST).out == "elsewhere"
 
 
+def test_five_keys_are_a_config(load):
+    data = '[data]\nsource = "files"\npaths = ["my_text.txt"]\n'
+    config = load(data + "[model]\nmax_len = 64\n[training]\nsteps = 300\nbatch_size = 16\n")
+    assert config.model == ModelConfig(max_len=64, num_layers=4, d_model=128, num_heads=4)
+    assert config.optimizer == AdamWConfig(learning_rate=1e-3)
+    assert config.schedule == ScheduleConfig(name="cosine")
+    assert config.tokenizer.kind == "bpe" and config.tokenizer.most_tokens == 2048
+
+
 def test_load_config_takes_a_path_as_text(load, tmp_path):
     config = load(SMALLEST)
     assert load_config(str(tmp_path / "small.toml")) == config
 
 
 def test_load_config_reads_integers_as_numbers_and_lists_as_tuples(load):
-    text = with_line("optimizer", "beta1 = 0").replace("1e-3", "1")
+    text = (
+        with_line("optimizer", "beta1 = 0").replace("1e-3", "1").replace("steps = 7", "steps = 7e3")
+    )
     config = load(text + '[data]\npaths = ["a", "b"]\n')
+    assert config.training.steps == 7000 and isinstance(config.training.steps, int)
     assert config.optimizer.learning_rate == 1.0
     assert isinstance(config.optimizer.learning_rate, float)
     assert isinstance(config.optimizer.beta1, float)
@@ -93,14 +104,53 @@ def test_load_config_reads_integers_as_numbers_and_lists_as_tuples(load):
         ("modle = 3\n" + SMALLEST, ["unknown key modle", "mean 'model'?"]),
         (SMALLEST + "[sample]\n", ["unknown key sample", "mean 'samples'?"]),
         (with_line("model", "xyzzy = 1"), ["unknown key model.xyzzy"]),
+        # What other programs call them, in this table or another.
+        ("lr = 1e-3\n" + SMALLEST, ["key lr; did you mean 'optimizer.learning_rate'?"]),
+        (with_line("optimizer", "lr = 1e-3"), ["optimizer.lr; did you mean 'learning_rate'?"]),
+        (SMALLEST + "[data]\nbatch_size = 3", ["data.batch_size; did you mean 'training.batch_s"]),
+        (with_line("model", "n_layer = 3"), ["key model.n_layer; did you mean 'num_layers'?"]),
+        (
+            with_line("training", "vocab_size = 3"),
+            ["'model.vocab_size' or 'tokenizer.vocab_size'?"],
+        ),
         # Missing keys, with the type expected.
-        (SMALLEST.replace("d_model = 12\n", ""), ["missing key model.d_model (an integer)"]),
-        (SMALLEST.replace("learning_rate = 1e-3\n", ""), ["optimizer.learning_rate (a number)"]),
-        (SMALLEST.replace("[tokenizer]", "[data]").replace("kind", "#"), ["tokenizer (a table)"]),
-        ("", ["missing key model (a table)"]),
+        (SMALLEST.replace("max_len = 13\n", ""), ["missing key model.max_len (an integer)"]),
+        (
+            SMALLEST.replace("learning_rate = 1e-3\n", 'name = "lion"'),
+            ["optimizer.learning_rate (a number)"],
+        ),
+        # All mistakes at once, those of missing tables too.
+        (
+            "",
+            [
+                "toml: 3 mistakes: (1) missing key model.max_len (an integer) (2) missing key "
+                "training.steps (an integer) (3) missing key training.batch_size or "
+                "training.batch_tokens (an integer)"
+            ],
+        ),
+        (
+            'lr = 3\nseed = -1\n[data]\npaths = [1, "a", 2]\n[model]\nnorm = "RMS_norm"\n'
+            "num_layers = 0\ndropout_rate = 2\nnum_heads = true\n[training]\nsteps = -1\n",
+            [
+                "toml: 9 mistakes: (1) unknown key lr; did you mean 'optimizer.learning_rate'?",
+                " (2) missing key model.max_len (an integer)",
+                " (3) model.num_heads must be an integer, got True",
+                " (4) [model] norm must be one of layer_norm, rms_norm, got 'RMS_norm'; did you "
+                "mean 'rms_norm'? (5) [model] num_layers must be positive, got num_layers=0",
+                " (6) [model] dropout_rate must be in [0, 1), got dropout_rate=2.0",
+                " (7) data.paths[0] must be a string, got 1 ",
+                " (8) missing key training.batch_size or ",
+                " (9) [training] steps must be positive, got steps=-1",
+            ],
+        ),
+        # Checks of several keys have consequences of other mistakes, which are left out.
+        (
+            with_line("model", 'num_kv_heads = 7\nactivation = "SwiGLU"'),
+            ["toml: [model] activation must be", "'SwiGLU'; did you mean 'swiglu'?"],
+        ),
         # Wrong types.
         (SMALLEST.replace("= 12", "= true"), ["model.d_model must be an integer, got True"]),
-        (SMALLEST.replace("= 12", "= 12.0"), ["model.d_model must be an integer, got 12.0"]),
+        (SMALLEST.replace("= 12", "= 12.5"), ["model.d_model must be an integer, got 12.5"]),
         (SMALLEST.replace("= 12", '= "12"'), ["model.d_model must be an integer, got '12'"]),
         (SMALLEST.replace("= 12", "= [12]"), ["model.d_model must be an integer, got [12]"]),
         (SMALLEST.replace("= 1e-3", "= true"), ["learning_rate must be a number, got True"]),
@@ -389,7 +439,7 @@ def test_changed_settings_are_those_that_are_not_at_their_defaults():
         "model.max_len": "13", "model.num_layers": "2", "model.d_model": "12",
         "model.num_heads": "3", "model.positions.kind": '"alibi"',
         "model.layers[0].attention": '"own"', "data.paths": '["a"]', "tokenizer.kind": '"byte"',
-        "optimizer.learning_rate": "0.001", "training.steps": "7", "training.batch_size": "5",
+        "training.steps": "7", "training.batch_size": "5",
     }  # fmt: skip
     changed = changed_settings(small(model=model(positions=RotaryConfig(base=3.0))))
     assert changed["model.positions.base"] == "3.0" and "model.positions.kind" not in changed

@@ -205,7 +205,10 @@ def test_nested_kinds_are_read(load):
                 "rotary_dim, scaling"
             ],
         ),
-        ("[optimizer.num_buckts]\n", ["optimizer.num_buckts", "'model.positions.num_buckets'?"]),
+        (
+            "[optimizer.num_buckts]\n",
+            ["optimizer.num_buckts", "'model.positions.num_buckets' or 'data"],
+        ),
         # Types.
         (
             '[model.positions.scaling]\nkind = "linear"\nfactor = "2"\n',

@@ -82,7 +82,7 @@ def train(folder: pathlib.Path) -> FitResult:
 
     tokens = np.zeros((4, 8), np.int32)
     data = TrainingData([{"tokens": tokens, "labels": tokens}] * 10)
-    schedule = make_schedule(1e-3, ScheduleConfig())
+    schedule = make_schedule(1e-3, ScheduleConfig(name="constant"))
     optimizer = make_optimizer(AdamWConfig(learning_rate=1e-3), schedule)
     loop = LoopConfig(steps=10)
     params = model.init(jax.random.key(0), tokens)["params"]

@@ -49,7 +49,7 @@ def time_saving(size: str, num_steps: int, repeats: int, folder: pathlib.Path) -
     tokens = np.random.default_rng(0).integers(0, vocab, (batch_size, length + 1), dtype=np.int32)
     batch = {"tokens": tokens[:, :-1], "labels": tokens[:, 1:]}
     optimizer, runner = (
-        make_optimizer(AdamWConfig(learning_rate=1e-4), ScheduleConfig()),
+        make_optimizer(AdamWConfig(learning_rate=1e-4), ScheduleConfig(name="constant")),
         SingleRunner(),
     )
     params = jax.jit(model.init)(jax.random.key(0), batch["tokens"])["params"]

@@ -131,7 +131,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, vocab, (batch_size, length + 1), dtype=np.int32)
     batch = {"tokens": tokens[:, :-1], "labels": tokens[:, 1:]}
-    optimizer = make_optimizer(AdamWConfig(learning_rate=1e-4), ScheduleConfig())
+    optimizer = make_optimizer(AdamWConfig(learning_rate=1e-4), ScheduleConfig(name="constant"))
     adamw = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-4, b2=0.95))
 
     runner = SingleRunner()

@@ -11,7 +11,6 @@ import tyro
 
 from jaxformer.cli.hosts import LAUNCH_HELP
 from jaxformer.cli.parsing import parse
-from jaxformer.cli.suggestions import suggested_keys
 from jaxformer.config import (
     ExperimentConfig,
     SyntheticConfig,
@@ -21,8 +20,9 @@ from jaxformer.config import (
 from jaxformer.config.checks import field_types, union_members
 from jaxformer.config.data import SOURCES
 from jaxformer.config.files import toml_value
-from jaxformer.config.kinds import Kinds, kinds_of
+from jaxformer.config.kinds import Kinds, kinds_of, required_keys
 from jaxformer.config.schema import source_of_paths
+from jaxformer.config.suggestions import suggested_keys
 from jaxformer.errors import ConfigError
 
 __all__ = [
@@ -102,9 +102,9 @@ def override_config(
     """Overrides a config by flags such as `--model.d-model 64` and `--model.positions alibi`.
 
     A flag that names another kind (`--model.positions alibi`, `--optimizer.name lion`) selects that
-    kind with its defaults; keys without a default, such as learning_rate, keep their value. Flags
-    for the keys of the new kind may stand before or after it. With `--data.paths`, what the config
-    says of its own data is left out.
+    kind with its defaults; keys that a kind has no default for, such as learning_rate, keep their
+    value. Flags for the keys of the new kind may stand before or after it. With `--data.paths`,
+    what the config says of its own data is left out.
 
     Args:
         config: the config to override.
@@ -329,11 +329,11 @@ def _optional_table(hint: Any) -> type | None:
 
 
 def _unchecked(config: type, current: Any = None) -> Any:
-    """Config of the defaults of a class, and the current value of keys without one."""
+    """Config of the defaults of a class, and the current value of keys that either must have."""
     made: Any = object.__new__(config)
+    kept = [*required_keys(config), *(required_keys(type(current)) if current else ())]
     for field in dataclasses.fields(config):
-        value = field.default
-        if value is dataclasses.MISSING:
-            value = getattr(current, field.name, tyro.MISSING)
+        value = getattr(current, field.name, field.default) if field.name in kept else field.default
+        value = tyro.MISSING if value is dataclasses.MISSING else value
         object.__setattr__(made, field.name, value)
     return made

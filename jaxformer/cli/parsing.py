@@ -14,7 +14,7 @@ import tyro
 
 from jaxformer import errors
 from jaxformer.cli.terminal import flush, show, width
-from jaxformer.config.checks import suggestion
+from jaxformer.config.checks import TYPE_NAMES, suggestion
 
 __all__ = ["parse", "pop_flags"]
 
@@ -23,6 +23,26 @@ _BOX = re.compile("[\u2500-\u257f]+")
 # Messages of tyro's.
 _UNKNOWN_COMMAND = re.compile(r"Unrecognized options: ([^\s,]+).* Available subcommands: (.*) For ")
 _WRONG_CHOICE = re.compile(r"(invalid choice '(.*)' for argument .* one of \((.*)\))\. For ")
+_WRONG_NUMBER = re.compile(r"Error parsing (\S+): .*(must be an? \w+, got .*) Argument helptext:")
+_NUMBERS = tyro.constructors.ConstructorRegistry()
+
+
+@_NUMBERS.primitive_rule
+def _number_rule(info: Any) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
+    """Integers and numbers, with messages of our own; an integer may be written as 1e3."""
+    kind = info.type
+
+    def number(words: list[str]) -> int | float:
+        with contextlib.suppress(ValueError):
+            value = float(words[0])
+            if kind is float or value.is_integer():
+                return kind(value)
+        raise ValueError(f"must be {TYPE_NAMES[kind]}, got {words[0]!r}")
+
+    return None if kind not in (int, float) else tyro.constructors.PrimitiveConstructorSpec(
+        1, kind.__name__.upper(), number, lambda value: isinstance(value, (int, kind)),
+        lambda value: [str(value)],
+    )  # fmt: skip
 
 
 def parse(kind: Any, **arguments: Any) -> Any:
@@ -30,7 +50,7 @@ def parse(kind: Any, **arguments: Any) -> Any:
     printed, said = _Printed(), io.StringIO()
     try:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said), _room():
-            return tyro.cli(kind, **arguments)
+            return tyro.cli(kind, registry=_NUMBERS, **arguments)
     except SystemExit as stopped:
         if stopped.code:
             message = _without_box(said.getvalue())
@@ -138,16 +158,18 @@ def _without_box(box: str) -> str:
 def _with_suggestion(
     message: str, *, prog: str = "jaxformer", args: Sequence[str] = (), **_: Any
 ) -> str:
-    """A message of tyro's about an unknown command or choice, with what may have been meant."""
+    """A message of tyro's about a wrong command, choice or number, with what may be meant."""
     if found := _UNKNOWN_COMMAND.match(message):
         wrong, known = found[1], found[2].split(", ")
         program = " ".join([prog, *itertools.takewhile(lambda word: word != wrong, args)])
-        meant = suggestion(wrong.lower(), known)
+        meant = suggestion(wrong, known)
         return (
             f"the command of {program} must be one of {', '.join(known)}, got {wrong!r}{meant} "
             f"(see {program} --help)"
         )
+    if found := _WRONG_NUMBER.match(message):
+        return f"{found[1]} {found[2]}"
     if found := _WRONG_CHOICE.match(message):
         choices = re.findall(r"'([^']*)'", found[3])
-        return found[1] + (suggestion(found[2].lower(), choices) or message[found.end(1) :])
+        return found[1] + (suggestion(found[2], choices) or message[found.end(1) :])
     return message

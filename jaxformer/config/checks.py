@@ -1,5 +1,6 @@
 """Checks of config values."""
 
+import contextvars
 import dataclasses
 import difflib
 import functools
@@ -7,7 +8,7 @@ import math
 import numbers
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from jaxformer.errors import ConfigError
@@ -15,6 +16,7 @@ from jaxformer.errors import ConfigError
 __all__ = [
     "TYPE_NAMES",
     "field_types",
+    "own_mistakes",
     "require",
     "require_at_least_zero",
     "require_at_most",
@@ -36,6 +38,26 @@ _MAX_INT = 2**31 - 1  # steps and sizes are int32 on the devices
 _CLASSES = {int: numbers.Integral, float: numbers.Real, str: str, bool: bool}
 
 
+own_mistakes: contextvars.ContextVar[dict[str, str] | None]
+own_mistakes = contextvars.ContextVar("own_mistakes", default=None)
+"""Where set: notes, by name, what is wrong with fields by themselves, in place of raising it."""
+
+
+def _refuse(name: str, rule: str) -> None:
+    if (noted := own_mistakes.get()) is None:
+        raise ConfigError(f"{name} must {rule}")
+    noted.setdefault(name, f"{name} must {rule}")
+
+
+def _require_each(
+    config: object, names: Iterable[str], fits: Callable[[Any], bool], rule: str
+) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and not fits(value):
+            _refuse(name, f"{rule}, got {name}={value!r}")
+
+
 def require(condition: bool, rule: str, **values: object) -> None:
     """Raises ConfigError with the rule and the values that broke it."""
     if not condition:
@@ -45,26 +67,17 @@ def require(condition: bool, rule: str, **values: object) -> None:
 
 def require_positive(config: object, *names: str) -> None:
     """Checks that the named fields, where set, are above zero and finite."""
-    for name in names:
-        value = getattr(config, name)
-        if value is not None:
-            require(0 < value < math.inf, f"{name} must be positive", **{name: value})
+    _require_each(config, names, lambda value: 0 < value < math.inf, "be positive")
 
 
 def require_at_least_zero(config: object, *names: str) -> None:
     """Checks that the named fields, where set, are zero or more, and finite."""
-    for name in names:
-        value = getattr(config, name)
-        if value is not None:
-            require(0 <= value < math.inf, f"{name} must be zero or more", **{name: value})
+    _require_each(config, names, lambda value: 0 <= value < math.inf, "be zero or more")
 
 
 def require_at_most(config: object, most: int, *names: str) -> None:
     """Checks that the named fields, where set, are no larger than can be meant, or counted."""
-    for name in names:
-        value = getattr(config, name)
-        if value is not None:
-            require(value <= most, f"{name} must be at most {most:,}", **{name: value})
+    _require_each(config, names, lambda value: value <= most, f"be at most {most:,}")
 
 
 def require_paths(config: object, *names: str) -> None:
@@ -72,15 +85,13 @@ def require_paths(config: object, *names: str) -> None:
     for name in names:
         value = getattr(config, name)
         for path in value if isinstance(value, tuple) else (value,):
-            if isinstance(path, str):
-                require("\0" not in path, f"{name} must have no NUL", **{name: path})
+            if isinstance(path, str) and "\0" in path:
+                _refuse(name, f"have no NUL, got {name}={path!r}")
 
 
 def require_shares(config: object, *names: str) -> None:
     """Checks that the named fields are in [0, 1)."""
-    for name in names:
-        value = getattr(config, name)
-        require(0 <= value < 1, f"{name} must be in [0, 1)", **{name: value})
+    _require_each(config, names, lambda value: 0 <= value < 1, "be in [0, 1)")
 
 
 def require_types(config: object) -> None:
@@ -99,8 +110,9 @@ def require_types(config: object) -> None:
             fits = isinstance(value, _CLASSES[members[0]])
             # Python counts bools as ints.
             fits = fits and isinstance(value, bool) == (members[0] is bool)
-            require(fits, f"{name} must be {TYPE_NAMES[members[0]]}", **{name: value})
-            if type(value) not in (int, float, bool, str):
+            if not fits:
+                _refuse(name, f"be {TYPE_NAMES[members[0]]}, got {name}={value!r}")
+            elif type(value) not in (int, float, bool, str):
                 plain = int(value) if isinstance(value, numbers.Integral) else float(value)
                 object.__setattr__(config, name, plain)  # a frozen dataclass, at its making
             if members[0] is int:
@@ -111,10 +123,8 @@ def _require_choice(name: str, value: object, choices: list[object]) -> None:
     # Types too: 1 equals True.
     if (type(value), value) not in [(type(choice), choice) for choice in choices]:
         names = [str(choice) for choice in choices]
-        raise ConfigError(
-            f"{name} must be one of {', '.join(names)}, got {value!r}"
-            + suggestion(str(value), names)
-        )
+        hint = suggestion(str(value), names)
+        _refuse(name, f"be one of {', '.join(names)}, got {value!r}{hint}")
 
 
 def _choices(members: tuple[Any, ...]) -> Iterator[object]:
@@ -123,9 +133,10 @@ def _choices(members: tuple[Any, ...]) -> Iterator[object]:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """End of a message: the known word that is most like an unknown one, if any is."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    """End of a message: the known word most like an unknown one, in any case, if any is."""
+    spelt = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(word.lower(), spelt, n=1)
+    return f"; did you mean {spelt[near[0]]!r}?" if near else ""
 
 
 def field_types(config: type) -> Mapping[str, Any]:

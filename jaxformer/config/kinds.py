@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from jaxformer.config.checks import field_types, suggestion, union_members
 from jaxformer.errors import ConfigError
 
-__all__ = ["Kinds", "kinds_of", "resolve_kinds"]
+__all__ = ["Kinds", "kinds_of", "required_keys", "resolve_kinds"]
 
 
 class Kinds(NamedTuple):
@@ -94,7 +94,7 @@ def resolve_kinds(config: Any) -> None:
             continue
         if isinstance(value, str):
             chosen = kinds.choose(field, value)
-            if needed := _required(chosen):
+            if needed := required_keys(chosen):
                 raise ConfigError(
                     f"{field} of {kinds.key} {value!r} needs {' and '.join(needed)}, got its name "
                     f"only; write {chosen.__name__}({needed[0]}=...)"
@@ -105,7 +105,8 @@ def resolve_kinds(config: Any) -> None:
             raise ConfigError(f"{field} must be one of {names}, got {value!r}")
 
 
-def _required(config: type) -> list[str]:
+def required_keys(config: type) -> list[str]:
+    """Keys of a config class that have no default."""
     return [
         field.name for field in dataclasses.fields(config) if field.default is dataclasses.MISSING
     ]

@@ -146,14 +146,14 @@ class ModelConfig:
     architecture: Literal["encoder", "decoder", "encoder_decoder"] = "decoder"
     vocab_size: int | None = None
     max_len: int
-    num_layers: int
+    num_layers: int = 4
     num_encoder_layers: int | None = None
     source_vocab_size: int | None = None
     num_classes: int | None = None
     pooling: Literal["mean", "first", "last", "none"] = "mean"
     pooler: Literal["tanh", "relu", "gelu", "gelu_norm"] | None = None
-    d_model: int
-    num_heads: int
+    d_model: int = 128
+    num_heads: int = 4
     num_kv_heads: int | None = None
     head_dim: int | None = None
     value_head_dim: int | None = None

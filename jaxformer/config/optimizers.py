@@ -42,7 +42,7 @@ class AdamWConfig:
     """
 
     name: Literal["adamw"] = "adamw"
-    learning_rate: float
+    learning_rate: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.95
     eps: float = 1e-8
@@ -221,9 +221,9 @@ class ScheduleConfig:
         warmup_steps: steps of linear warmup from 0.
         decay_start: step at which the decay of "warmup_stable_decay" begins. A run that was stopped
             before it can be given a later one.
-        decay_steps: step at which the decay ends, counted from the start of the warmup; not derived
-            from training.steps, so that training for longer continues the same schedule. Needed
-            by "cosine", "linear" and "warmup_stable_decay".
+        decay_steps: step at which the decay of "cosine", "linear" and "warmup_stable_decay" ends,
+            counted from the start of the warmup; training.steps when not given. A run keeps the
+            step that it began with: trained for longer, it stays at the final rate.
         final_scale: learning rate after the decay, as a share of the peak.
 
     References:
@@ -231,7 +231,7 @@ class ScheduleConfig:
         Strategies", 2024 (warmup_stable_decay).
     """
 
-    name: Literal["cosine", "linear", "constant", "noam", "warmup_stable_decay"] = "constant"
+    name: Literal["cosine", "linear", "constant", "noam", "warmup_stable_decay"] = "cosine"
     warmup_steps: int = 0
     decay_start: int | None = None
     decay_steps: int | None = None
@@ -265,12 +265,7 @@ class ScheduleConfig:
                     f"a {self.name} schedule has no decay_steps, got {self.decay_steps}; remove "
                     "it, or set name to 'cosine' or 'linear'"
                 )
-        elif self.decay_steps is None:
-            raise ConfigError(
-                f"schedule.name {self.name!r} needs schedule.decay_steps: the step at which the "
-                "decay ends, usually training.steps"
-            )
-        else:
+        elif self.decay_steps is not None:
             require(
                 self.decay_steps > self.warmup_steps,
                 "decay_steps must be larger than warmup_steps, which it includes",
@@ -285,3 +280,10 @@ class ScheduleConfig:
                 warmup_steps=self.warmup_steps,
                 decay_steps=self.decay_steps,
             )
+
+    def ending_at(self, step: int) -> "ScheduleConfig":
+        """The schedule with decay_steps filled in: a step, which is later than the warmup."""
+        if self.decay_steps is not None or self.name in ("constant", "noam"):
+            return self
+        first = 1 + max(self.warmup_steps, self.decay_start or 0)
+        return dataclasses.replace(self, decay_steps=max(step, first))

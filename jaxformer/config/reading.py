@@ -5,10 +5,11 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
-from jaxformer.config.checks import TYPE_NAMES, field_types, suggestion, union_members
-from jaxformer.config.kinds import Kinds, kinds_of
+from jaxformer.config.checks import TYPE_NAMES, field_types, own_mistakes, union_members
+from jaxformer.config.kinds import Kinds, kinds_of, required_keys
 from jaxformer.config.model import ModelConfig
 from jaxformer.config.schema import ExperimentConfig, source_of_paths
+from jaxformer.config.suggestions import suggested_keys
 from jaxformer.errors import ConfigError
 
 __all__ = ["config_from_dict", "default_kind", "with_source_of_paths"]
@@ -40,22 +41,50 @@ def config_from_dict(kind: type[T], values: Mapping[str, Any], prefix: str = "")
         >>> config_from_dict(ModelConfig, {**sizes, "positions": positions}).positions
         RelativeConfig(kind='relative', num_buckets=32, max_distance=64, table=0)
     """
+    try:
+        return _read(kind, values, prefix)
+    except ConfigError as error:
+        count, each = len(error.args), (f"({i}) {one}" for i, one in enumerate(error.args, 1))
+        several = f"{count} mistakes: {' '.join(each)}"
+        raise ConfigError(several if count > 1 else error.args[0]) from None
+
+
+def _read(kind: type[T], values: Mapping[str, Any], prefix: str) -> T:
+    """Does `config_from_dict`, but raises ConfigError with an argument for each mistake."""
     hints = field_types(kind)
-    for key in values:
-        if key not in hints:
-            raise ConfigError(f"unknown key {prefix}{key}{_hint(key, hints)}")
-    arguments = {}
+    unknown = [key for key in values if key not in hints]
+    mistakes = [f"unknown key {prefix}{key}{_hint(prefix, key, hints)}" for key in unknown]
+    arguments: dict[str, Any] = {}
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
         key, hint = prefix + field.name, hints[field.name]
-        if field.name in values:
-            arguments[field.name] = _convert(key, hint, values[field.name], default_kind(field))
-        elif field.default is dataclasses.MISSING:
-            raise ConfigError(f"missing key {key} ({_type_name(hint)})")
-    try:
-        return kind(**arguments)
-    except ConfigError as error:
-        section = prefix.rstrip(".")
-        raise ConfigError(f"[{section}] {error}" if section else str(error)) from None
+        other = field.metadata.get("unless")
+        try:
+            if field.name in values:
+                value = values[field.name]
+                arguments[field.name] = _convert(key, hint, value, default_kind(field))
+            elif field.default is dataclasses.MISSING and dataclasses.is_dataclass(hint):
+                _convert(key, hint, {})  # names the keys that it must have
+            elif field.default is dataclasses.MISSING or (other and other not in values):
+                instead = f" or {prefix}{other}" if other else ""
+                raise ConfigError(f"missing key {key}{instead} ({_type_name(hint)})")
+        except ConfigError as error:
+            mistakes += error.args
+    wrong: dict[str, str] = {}
+    token = own_mistakes.set(wrong)
+    try:  # also where keys are missing, for which anything stands
+        made = kind(**dict.fromkeys(required_keys(kind), 1) | arguments)
+    except Exception as error:
+        if not mistakes and not wrong:  # of which it might be a consequence
+            if not isinstance(error, ConfigError):
+                raise
+            wrong, arguments = {"": str(error)}, {"": None}
+    finally:
+        own_mistakes.reset(token)
+    section = f"[{prefix.rstrip('.')}] " if prefix else ""
+    mistakes += [section + message for name, message in wrong.items() if name in arguments]
+    if mistakes:
+        raise ConfigError(*mistakes)
+    return made
 
 
 def with_source_of_paths(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -76,8 +105,7 @@ def with_source_of_paths(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def default_kind(field: dataclasses.Field) -> type | None:
     """Kind of a table that does not name its kind."""
-    default = type(field.default) if dataclasses.is_dataclass(field.default) else None
-    return field.metadata.get("default_kind", default)
+    return type(field.default) if dataclasses.is_dataclass(field.default) else None
 
 
 def _convert(key: str, hint: Any, value: Any, default_kind: type | None = None) -> Any:
@@ -88,9 +116,11 @@ def _convert(key: str, hint: Any, value: Any, default_kind: type | None = None) 
     if dataclasses.is_dataclass(members[0]):
         if not isinstance(value, Mapping):
             raise ConfigError(f"{key} must be a table, got {value!r}")
-        return config_from_dict(typing.cast(type, members[0]), value, prefix=f"{key}.")
+        return _read(typing.cast(type, members[0]), value, f"{key}.")
     if typing.get_origin(members[0]) is tuple:
         return _convert_list(key, typing.get_args(members[0])[0], value)
+    if int in members and isinstance(value, float) and value.is_integer():
+        return int(value)
     if float in members and isinstance(value, int) and not isinstance(value, bool):
         try:
             return float(value)
@@ -125,7 +155,7 @@ def _convert_union(key: str, kinds: Kinds, value: Any, default_kind: type | None
                 f"{key}.{name} is for {key} of {kinds.key} {' or '.join(map(repr, others))}, got "
                 f"{kinds.key}={kind!r} and {name}={value[name]!r}; remove it, or change {kinds.key}"
             )
-    return config_from_dict(chosen, value, prefix=f"{key}.")
+    return _read(chosen, value, f"{key}.")
 
 
 def _convert_list(key: str, element: Any, value: Any) -> tuple[Any, ...]:
@@ -136,23 +166,21 @@ def _convert_list(key: str, element: Any, value: Any) -> tuple[Any, ...]:
     return tuple(_convert(f"{key}[{i}]", element, item) for i, item in enumerate(value))
 
 
-def _hint(key: str, siblings: Iterable[str]) -> str:
-    """End of a message: the nearest key of this table, else of any table, else all keys of this."""
-    if near := suggestion(key, siblings):
-        return near
-    for dotted in _dotted_keys(ExperimentConfig):
-        if suggestion(key, [dotted.split(".")[-1]]):
-            return f"; did you mean {dotted!r}?"
+def _hint(prefix: str, key: str, siblings: Iterable[str]) -> str:
+    """End of a message: the keys that may be meant, of this table or another, or all of this."""
+    others = (one for one in _dotted_keys(ExperimentConfig) if not prefix.startswith(one))
+    near = suggested_keys(key, dict.fromkeys(siblings))
+    if near := near or suggested_keys(prefix + key, dict.fromkeys(others)):
+        return f"; did you mean {' or '.join(map(repr, near))}?"
     return f"; the keys here are {', '.join(siblings)}"
 
 
 def _dotted_keys(config: Any, prefix: str = "") -> Iterator[str]:
     for name, hint in field_types(config).items():
-        inner = [member for member in union_members(hint) if dataclasses.is_dataclass(member)]
-        for member in inner:
-            yield from _dotted_keys(member, f"{prefix}{name}.")
-        if not inner:
-            yield prefix + name
+        yield prefix + name
+        for member in union_members(hint):
+            if dataclasses.is_dataclass(member):
+                yield from _dotted_keys(member, f"{prefix}{name}.")
 
 
 def _is_literal(hint: Any) -> bool:

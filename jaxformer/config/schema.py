@@ -74,7 +74,7 @@ class TrainingConfig(LoopConfig):
             parallelism without accelerators.
     """
 
-    batch_size: int | None = None
+    batch_size: int | None = dataclasses.field(default=None, metadata={"unless": "batch_tokens"})
     batch_tokens: int | None = None
     label_smoothing: float = 0.0
     runner: Literal["auto", "pmap", "mesh", "single"] = "auto"
@@ -135,8 +135,8 @@ class ExperimentConfig:
     seed: int = 0
     model: ModelConfig
     data: DataConfig = DataConfig()
-    tokenizer: TokenizerConfig
-    optimizer: OptimizerConfig = dataclasses.field(metadata={"default_kind": AdamWConfig})
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    optimizer: OptimizerConfig = AdamWConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     training: TrainingConfig
     mesh: MeshConfig = MeshConfig()

@@ -20,8 +20,8 @@ class TokenizerConfig:
             Hugging Face have it.
         end_of_text: for "file": the token of it that ends a text, such as "</s>"; when not given,
             `<|endoftext|>`, which GPT-2's has.
-        vocab_size: largest number of ids, special tokens included; needed by "bpe", optional for
-            "word", which keeps the most frequent words.
+        vocab_size: largest number of ids, special tokens included; of "bpe" 2,048 when not given.
+            A "word" tokenizer keeps the most frequent words, or all when not given.
         joint: whether source and target of a translation share one vocabulary; if not, each has
             one of vocab_size.
         word_vectors: for "word": text file of pretrained vectors, in the format of word2vec or
@@ -40,8 +40,6 @@ class TokenizerConfig:
         require_types(self)
         require_paths(self, "path", "word_vectors")
         require_positive(self, "vocab_size")
-        if self.kind == "bpe" and self.vocab_size is None:
-            raise ConfigError("tokenizer.kind 'bpe' needs tokenizer.vocab_size, for example 2048")
         if self.kind == "bpe" and self.vocab_size is not None and self.vocab_size < 257:
             raise ConfigError(
                 "vocab_size of a byte-level BPE must be at least 257 (256 bytes and the end of "
@@ -72,3 +70,8 @@ class TokenizerConfig:
                 f"word_vectors are for the tokenizer kind 'word', got kind={self.kind!r} and "
                 f"word_vectors={self.word_vectors!r}; change one of them"
             )
+
+    @property
+    def most_tokens(self) -> int | None:
+        """Largest number of ids of a tokenizer that is trained, the default filled in."""
+        return 2048 if self.kind == "bpe" and self.vocab_size is None else self.vocab_size

@@ -38,7 +38,9 @@ def planned_task(config: ExperimentConfig) -> Task:
         model = dataclasses.replace(model, layer_execution="scan")  # as on any accelerator
     if model.attention_implementation == "cudnn":
         model = dataclasses.replace(model, attention_implementation="chunked")
-    config = dataclasses.replace(config, model=dataclasses.replace(model, **sizes))
+    model, schedule = dataclasses.replace(model, **sizes), config.schedule
+    schedule = schedule.ending_at(config.training.steps)
+    config = dataclasses.replace(config, model=model, schedule=schedule)
     return task_class(config)(config=config, tokenizers=())
 
 
@@ -48,8 +50,8 @@ def _known(config: ExperimentConfig, key: str) -> int:
     if size is not None:
         return size
     tokenizer = config.tokenizer
-    if tokenizer.vocab_size is not None:
-        return tokenizer.vocab_size
+    if tokenizer.most_tokens is not None:
+        return tokenizer.most_tokens
     if tokenizer.kind == "byte" or tokenizer.path is not None:  # which is trained on nothing
         added = task_class(config).added_tokens(config)
         return train_tokenizer(tokenizer, (), (), None, added).vocab_size

@@ -84,10 +84,10 @@ def train_tokenizer(
 
 def _without(config: TokenizerConfig, added: Sequence[str]) -> TokenizerConfig:
     """The config of a tokenizer before special tokens are added."""
-    if config.vocab_size is None:
+    if config.most_tokens is None:
         return config
     try:
-        return dataclasses.replace(config, vocab_size=config.vocab_size - len(added))
+        return dataclasses.replace(config, vocab_size=config.most_tokens - len(added))
     except ConfigError as error:
         raise ConfigError(
             f"tokenizer.vocab_size={config.vocab_size} must have room for {len(added)} more "
@@ -143,8 +143,8 @@ def _train_tokenizer(
         return text.train_character([*train_text, *validation_text])
     if config.kind == "word":
         return text.train_word(train_text, config.vocab_size)
-    assert config.vocab_size is not None  # the config requires it
-    return text.train_bpe(train_text, config.vocab_size)
+    assert config.most_tokens is not None  # it has a default
+    return text.train_bpe(train_text, config.most_tokens)
 
 
 def fill_vocab_size(key: str, model: ModelConfig, tokenizer: text.Tokenizer) -> int:

@@ -123,28 +123,32 @@ def _of_token_logits(source: ExperimentConfig) -> tuple[str, ...]:
 def with_start(
     config: ExperimentConfig, task: type[Task], resumed: pathlib.Path | None
 ) -> ExperimentConfig:
-    """Completes a config from the run that it starts from, and checks that the two match.
+    """Completes a config from its steps and the run that it starts from, and checks that they fit.
 
     Args:
-        config: the experiment; returned unchanged without init_from.
+        config: the experiment.
         task: class of the task.
         resumed: run folder to resume. Its recorded values are filled in, and the run that it
             started from is no longer needed. None for a new run.
 
     Returns:
-        The config, with the step in init_from, and the vocabulary sizes.
+        The config, with decay_steps, the step in init_from, and the vocabulary sizes.
 
     Raises:
         ConfigError: the run has another kind of model, or other sizes or tokenizers.
         CheckpointError: the run or the checkpoint is missing.
     """
+    before = None if resumed is None else read_run_config(resumed)
+    # A run that goes on keeps its schedule, whatever its number of steps is now.
+    end = config.training.steps if before is None else before.schedule.decay_steps
+    end = end or config.training.steps
+    config = dataclasses.replace(config, schedule=config.schedule.ending_at(end))
     if config.init_from is None:
         return config
     folder, step = folder_and_step(config.init_from)
     if config.out is not None:
         _require_other(folder, config.out)
-    if resumed is not None:
-        before = read_run_config(resumed)
+    if before is not None:
         recorded = before.init_from
         if recorded is not None and step is None:
             if folder_and_step(recorded)[0].resolve() == folder.resolve():

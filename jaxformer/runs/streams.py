@@ -108,6 +108,13 @@ class StreamTask(Task):
     def with_data(self, data: Split) -> Self:
         """Encodes the documents, or finds their tokens in the cache."""
         train, validation = self._encoded(data.train), self._encoded(data.validation)
+        for name, one in [("", train)] if isinstance(train, StreamText) else train.items():
+            if (size := one.stream.tokens.size) <= self.max_len:
+                raise DataError(
+                    f"{f'source {name!r} of data.mixture' if name else 'the text'} must have more "
+                    f"than model.max_len = {self.max_len:,} tokens for training, which are a "
+                    f"sequence, got {size:,}; lower model.max_len, or add text"
+                )
         summary = DataSummary(
             fingerprint=_fingerprint(data, train, validation),
             documents=sum(one.num_documents for one in _streams(train)),
@@ -157,13 +164,6 @@ class StreamTask(Task):
 
     def _mixture(self) -> text.Mixture:
         """The windows of the sources, with their weights."""
-        for name, stream in self.train.items():
-            if stream.tokens.size <= self.max_len:
-                raise DataError(
-                    f"source {name!r} of data.mixture must have more than model.max_len = "
-                    f"{self.max_len} tokens for training, which are a sequence, got "
-                    f"{stream.tokens.size}; add text, or leave it out"
-                )
         return text.Mixture(
             {name: self.windows(stream) for name, stream in self.train.items()},
             {source.name: source.weight for source in self.config.data.mixture},

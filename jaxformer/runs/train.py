@@ -6,7 +6,7 @@ import os
 import pathlib
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -27,6 +27,7 @@ from jaxformer.text import BucketedBatches
 from jaxformer.training import (
     Checkpoints,
     FitResult,
+    TrainingData,
     fit,
     make_optimizer,
     make_runner,
@@ -170,6 +171,7 @@ def _train(
     made = dataclasses.replace(made, split=None)  # whose texts need not stay in memory
     require_training_memory(made, runner)
     config, data = made.config, made.training_data(runner)
+    made = dataclasses.replace(made, report=(*made.report, *_settings_report(made, data, resumes)))
     shapes = data.batches.shapes if isinstance(data.batches, BucketedBatches) else ()
     summary = dataclasses.replace(made.summary, shapes=shapes)
     if resumes:
@@ -218,6 +220,25 @@ def _train(
         frozen=None if adapted is None else adapted.frozen,
         combine=None if adapted is None else adapted.combine,
     )
+
+
+def _settings_report(task: Task, data: TrainingData, resumes: bool) -> Iterator[str]:
+    """How full rows of one length are, and a decay that does not end with the training."""
+    config, epoch = task.config, getattr(data.batches, "batches_per_epoch", None)
+    steps, schedule = config.training.steps, config.schedule
+    if epoch and config.has_one_length and task.summary.train_tokens:
+        rows = round(epoch * (config.training.batch_size or 0))
+        share = min(1, task.summary.train_tokens / (rows * task.max_len))
+        line = f"training sequences: {rows:,} of {task.max_len:,} tokens, {share:.0%} full"
+        yield line if share >= 0.5 else f"warning: {line}; padding costs time: lower model.max_len"
+    if schedule.decay_steps not in (None, steps):
+        share = float(make_schedule(1.0, schedule)(steps))
+        key = "warmup" if steps <= schedule.warmup_steps else "decay"
+        yield (
+            f"warning: the decay of the learning rate ends at step {schedule.decay_steps:,}, "
+            f"training at step {steps:,}, with {share:.0%} of the peak; "
+            + ("a run keeps its schedule" if resumes else f"change schedule.{key}_steps")
+        )
 
 
 def _require_shared(folder: pathlib.Path) -> None:

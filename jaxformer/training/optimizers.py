@@ -17,6 +17,7 @@ from jaxformer.config import (
     ScheduleConfig,
     SgdConfig,
 )
+from jaxformer.errors import ConfigError
 from jaxformer.modules.embedding import FROZEN_EMBEDDING
 
 __all__ = ["decay_mask", "make_optimizer", "make_schedule"]
@@ -27,7 +28,7 @@ def make_schedule(peak: float, config: ScheduleConfig) -> optax.Schedule:
 
     Args:
         peak: learning rate after the warmup.
-        config: warmup and decay.
+        config: warmup and decay, whose end it must say.
 
     Returns:
         A function of the step to the learning rate, which is constant after decay_steps.
@@ -45,7 +46,9 @@ def make_schedule(peak: float, config: ScheduleConfig) -> optax.Schedule:
         return functools.partial(_noam, peak=peak, warmup_steps=config.warmup_steps)
     final = peak * config.final_scale
     after_warmup = optax.constant_schedule(peak)
-    if config.decay_steps is not None:
+    if config.name != "constant":
+        if config.decay_steps is None:
+            raise ConfigError(f"a {config.name} schedule needs decay_steps, got none; set them")
         stable = 0 if config.decay_start is None else config.decay_start - config.warmup_steps
         length = config.decay_steps - config.warmup_steps - stable
         if config.name == "cosine":
@@ -107,7 +110,8 @@ def make_optimizer(
         An optax transformation; weight decay is masked by `decay_mask`.
 
     Example:
-        >>> optimizer = make_optimizer(LionConfig(learning_rate=1e-4), ScheduleConfig())
+        >>> schedule = ScheduleConfig(name="constant", warmup_steps=10)
+        >>> optimizer = make_optimizer(LionConfig(learning_rate=1e-4), schedule)
         >>> _ = optimizer.init({"kernel": jax.numpy.ones(3)})
     """
     rate = make_schedule(config.learning_rate, schedule)

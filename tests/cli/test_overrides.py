@@ -99,6 +99,7 @@ def test_flags_choose_positions_and_set_their_keys(words, positions):
         # The learning rate is kept, which lion cannot do without; the rest is lion's own.
         ("--optimizer.name lion", LionConfig(learning_rate=0.25)),
         ("--optimizer lion", LionConfig(learning_rate=0.25)),
+        ("--optimizer.name lion --optimizer.name adamw", AdamWConfig(learning_rate=0.25)),
         ("--optimizer.name sgd --optimizer.learning-rate 3", SgdConfig(learning_rate=3.0)),
         (
             "--optimizer.nesterov --optimizer.name sgd",
@@ -108,6 +109,12 @@ def test_flags_choose_positions_and_set_their_keys(words, positions):
 )
 def test_flags_choose_an_optimizer_and_set_its_keys(words, optimizer):
     assert override(words) == dataclasses.replace(LOADED, optimizer=optimizer)
+
+
+def test_integers_may_be_written_as_powers_of_ten():
+    changed = override("--training.steps 1e3 --model.d-ff 2.5e2 --samples.top-k=2e1")
+    values = changed.training.steps, changed.model.d_ff, changed.samples.top_k
+    assert values == (1000, 250, 20) and all(type(value) is int for value in values)
 
 
 def test_flags_make_a_table_that_the_config_does_not_have():
@@ -262,7 +269,10 @@ def test_flag_of_early_stopping_takes_a_bool_or_never(flag, value):
             ["--model.positions.scaling.factor is for model.positions.scaling of", "got 'none'"],
         ),
         ("--model.positions.bse 3", ["--model.positions.base"]),
-        ("--model.positions.base x", ["--model.positions.base", "'x'"]),
+        ("--model.positions.base x", ["--model.positions.base must be a number, got 'x'"]),
+        ("--training.steps 1.5", ["--training.steps must be an integer, got '1.5'"]),
+        ("--training.steps 1e400", ["--training.steps must be an integer, got '1e400'"]),
+        ("--samples.top-k all", ["--samples.top-k must be an integer, got 'all'"]),
         ("--model.positions.base=-1", ["base must be positive, got base=-1.0"]),
         *(
             (

@@ -9,7 +9,7 @@ from tests.cli.commands import one_line, write_config
     ("change", "message"),
     [
         (("num_heads = 2", "num_head = 2"), "unknown key model.num_head; did you mean 'num_heads'"),
-        (("num_layers = 2", ""), "missing key model.num_layers (an integer)"),
+        (("max_len = 32", ""), "missing key model.max_len (an integer)"),
         (("d_model = 16", "d_model = 15"), "d_model must be a multiple of num_heads"),
         (("steps = 20", 'steps = "20"'), "training.steps must be an integer, got '20'"),
         (('kind = "character"', 'kind = "chars"'), "kind must be one of character"),
@@ -20,7 +20,7 @@ from tests.cli.commands import one_line, write_config
         (("warmup_steps = 2", "warmup_steps = 30"), "decay_steps must be larger"),
         (
             ("learning_rate", "lr"),
-            "unknown key optimizer.lr; the keys here are name, learning_rate",
+            "unknown key optimizer.lr; did you mean 'learning_rate'?",
         ),
         (("dropout_rate", "learning_rate"), "did you mean 'optimizer.learning_rate'?"),
         (("[data]", "[data"), "not a TOML file"),

@@ -157,3 +157,26 @@ def test_toml_examples_are_parts_of_configs(page):
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_links_lead_to_files(page):
     assert dead_links(page, read(page)) == []
+
+
+def smallest_config(folder):
+    """Writes the config that docs/train.md calls the smallest, and its text; returns its path."""
+    code = next(one for one in blocks(read(pathlib.Path("docs/train.md")), "toml"))
+    text = tiny.write(folder / "my_text.txt", [f"{TEXT[0]} {index}" for index in range(150)])
+    path = folder / "my.toml"
+    path.write_text(code.replace("my_text.txt", text), encoding="utf-8")
+    return path
+
+
+def test_smallest_config_has_five_keys(tmp_path):
+    values = tomllib.loads(smallest_config(tmp_path).read_text(encoding="utf-8"))
+    assert sum(map(len, values.values())) == 5
+    config = load_config(tmp_path / "my.toml")
+    assert config.model.max_len == 128 and config.training.steps == 1000
+
+
+def test_smallest_config_trains(tmp_path, capsys, monkeypatch):
+    path, words = smallest_config(tmp_path), "--training.steps 2 --training.runner single"
+    monkeypatch.chdir(tmp_path)
+    main(["train", str(path), *words.split()])
+    assert "run folder: runs/my" in capsys.readouterr().out

@@ -31,7 +31,8 @@ def config(**changes):
 
 def test_state_has_the_bytes_of_arrays_on_a_mesh():
     wanted = config()
-    task, optimizer = planned_task(wanted), make_optimizer(wanted.optimizer, wanted.schedule)
+    task = planned_task(wanted)
+    optimizer = make_optimizer(wanted.optimizer, task.config.schedule)
     runner = MeshRunner(wanted.mesh, jax.devices()[:4])
     state = runner.create(
         lambda rng: TrainState.create(task.draw_params(rng), optimizer), jax.random.key(0)

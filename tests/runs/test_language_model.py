@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from jaxformer import text
+from jaxformer.errors import DataError
 from jaxformer.runs.stream_text import encode_text
 from jaxformer.training import SingleRunner
 from tests.runs import tiny
@@ -31,3 +32,31 @@ def test_bytes_of_text_are_those_that_are_predicted(
     validation = encode_text(documents, tokenizer, task.config.data)
     found = task.evaluation_data(validation, SingleRunner())
     assert found.validation_bytes == expected
+
+
+def test_sequence_longer_than_the_text_is_refused(tmp_path):
+    """Before anything of its length is made: this one would take terabytes."""
+    path = tiny.write(tmp_path / "text.txt", ["one two one two"] * 99)
+    for max_len in (4096, 2**31 - 1):
+        config = tiny.config_of_text(
+            tmp_path, {"paths": (path,)}, tokenizer={"kind": "byte"}, model={"max_len": max_len}
+        )
+        message = (
+            f"the text must have more than model.max_len = {max_len:,} tokens for training, which "
+            r"are a sequence, got 1,\d+; lower model.max_len, or add text"
+        )
+        with pytest.raises(DataError, match=message):
+            tiny.prepare(config)
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "encoder"])
+def test_how_full_sequences_are_is_said_before_the_first_step(tmp_path, architecture):
+    path = tiny.write(tmp_path / "text.txt", ["one two one two"] * 20)  # 224 bytes for training
+    config = tiny.config_of_text(
+        tmp_path,
+        {"paths": (path,)},
+        architecture,
+        tokenizer={"kind": "byte"},
+        model={"max_len": 90},
+    )
+    assert "training sequences: 3 of 90 tokens, 83% full" in tiny.said_before_the_first_step(config)

@@ -181,7 +181,7 @@ def write_files(folder):
         (
             "short.txt",
             "source 'more' of data.mixture must have more than model.max_len = 12 tokens for "
-            "training, which are a sequence, got 6; add text, or leave it out",
+            "training, which are a sequence, got 6; lower model.max_len, or add text",
         ),
         ("web.jsonl", "a file must be in one source of data.mixture, got .* in 'web' and 'more'"),
         ("../*/code/3.py", "a file must be in one source .* got .*3.py' in 'code' and 'more'"),

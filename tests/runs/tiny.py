@@ -19,6 +19,7 @@ from jaxformer.config import (
     DataConfig,
     ExperimentConfig,
     ModelConfig,
+    ScheduleConfig,
     TokenizerConfig,
     TrainingConfig,
     config_to_toml,
@@ -41,6 +42,7 @@ def config(folder, *, architecture, data, tokenizer=None, model=None, training=N
         data=DataConfig(**({"num_buckets": 1} if unequal else {}) | data),
         tokenizer=TokenizerConfig(**{"kind": "word"} | (tokenizer or {})),
         optimizer=AdamWConfig(learning_rate=2e-2),
+        schedule=others.pop("schedule", ScheduleConfig(name="constant")),
         training=TrainingConfig(
             **{
                 "steps": 20, "devices": 2, "log_every": 5, "eval_every": 10, "checkpoint_every": 10,
@@ -90,6 +92,23 @@ def train(config):
     """Trains, and returns the lines that say what became of the data."""
     reports = []
     runs.train_run(config, on_start=lambda task: reports.extend(task.report))
+    return reports
+
+
+class ReadyError(Exception):
+    """Ends training before the first step."""
+
+
+def said_before_the_first_step(config):
+    """Makes or resumes a run without training; returns what is said of the data and settings."""
+    reports = []
+
+    def stop(task):
+        reports.extend(task.report)
+        raise ReadyError
+
+    with contextlib.suppress(ReadyError):
+        runs.train_run(config, on_start=stop)
     return reports
 
 

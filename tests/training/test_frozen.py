@@ -167,7 +167,7 @@ def test_matrices_decay_and_are_matrices_to_muon(matrices):
     assert decay_mask(names) == {
         "up_kernel": {"down": True, "up": True}, "down": False, "norm": {"up": False}
     }  # fmt: skip
-    muon = make_optimizer(MuonConfig(learning_rate=0.1), ScheduleConfig())
+    muon = make_optimizer(MuonConfig(learning_rate=0.1), ScheduleConfig(name="constant"))
     updates, _ = muon.update(
         jax.tree.map(jax.numpy.ones_like, matrices), muon.init(matrices), matrices
     )

@@ -41,7 +41,7 @@ MESHES = {
     "fsdp_tensor": MeshConfig(fsdp=2, tensor=2),
     "all": MeshConfig(fsdp=2, tensor=2, sequence=2),
 }
-OPTIMIZER = make_optimizer(AdamWConfig(learning_rate=1e-2), ScheduleConfig())
+OPTIMIZER = make_optimizer(AdamWConfig(learning_rate=1e-2), ScheduleConfig(name="constant"))
 
 
 def batches(architecture, count):

@@ -13,6 +13,7 @@ from jaxformer.config import (
     ScheduleConfig,
     SgdConfig,
 )
+from jaxformer.errors import ConfigError
 from jaxformer.models import Decoder
 from jaxformer.training import decay_mask, make_optimizer, make_schedule
 from tests import numpy_transformer, option_sets
@@ -22,8 +23,8 @@ from tests.training import tiny
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        (ScheduleConfig(), [2, 2, 2, 2, 2, 2]),
-        (ScheduleConfig(warmup_steps=10), [0, 1, 2, 2, 2, 2]),
+        (ScheduleConfig(name="constant"), [2, 2, 2, 2, 2, 2]),
+        (ScheduleConfig(name="constant", warmup_steps=10), [0, 1, 2, 2, 2, 2]),
         (
             ScheduleConfig(name="linear", warmup_steps=10, decay_steps=30, final_scale=0.5),
             [0, 1, 2, 1.5, 1, 1],
@@ -47,6 +48,11 @@ def test_warmup_stable_decay_stays_until_it_falls():
     schedule = make_schedule(2.0, config)
     values = [float(schedule(step)) for step in (0, 5, 10, 20, 25, 30, 99)]
     np.testing.assert_allclose(values, [0, 1, 2, 2, 1.2, 0.4, 0.4], rtol=1e-6)
+
+
+def test_decay_needs_its_end():
+    with pytest.raises(ConfigError, match="cosine schedule needs decay_steps, got none"):
+        make_schedule(1.0, ScheduleConfig(name="cosine", warmup_steps=3))
 
 
 def test_cosine_without_warmup_starts_at_the_peak():
@@ -85,7 +91,7 @@ def test_frozen_embeddings_have_no_gradient_and_are_neither_moved_nor_decayed(op
         updated = []
         for clip_norm in (0.0, 1e-3):
             adamw = AdamWConfig(learning_rate=0.5, weight_decay=0.1, clip_norm=clip_norm)
-            optimizer = make_optimizer(adamw, ScheduleConfig())
+            optimizer = make_optimizer(adamw, ScheduleConfig(name="constant"))
             updates, _ = optimizer.update(grads, optimizer.init(params), params)
             updated.append(optax.apply_updates(params, updates))
         return grads, updated
@@ -124,7 +130,9 @@ def test_decay_mask_leaves_biases_on_scores_and_scales_of_heads():
 
 @pytest.mark.parametrize("config", [AdamWConfig, LionConfig])
 def test_weight_decay_moves_only_what_the_mask_marks(config):
-    optimizer = make_optimizer(config(learning_rate=0.5, weight_decay=0.1), ScheduleConfig())
+    optimizer = make_optimizer(
+        config(learning_rate=0.5, weight_decay=0.1), ScheduleConfig(name="constant")
+    )
     params = {"kernel": jnp.ones(3), "scale": jnp.ones(3)}
     zero = jax.tree.map(jnp.zeros_like, params)
     updates, _ = optimizer.update(zero, optimizer.init(params), params)
@@ -138,7 +146,7 @@ def test_gradients_are_clipped_by_their_global_norm():
     def second_update(clip_norm):
         optimizer = make_optimizer(
             AdamWConfig(learning_rate=1.0, clip_norm=clip_norm, weight_decay=0.0),
-            ScheduleConfig(),
+            ScheduleConfig(name="constant"),
         )
         params = {"a": jnp.zeros(1), "b": jnp.zeros(1)}
         state = optimizer.init(params)
@@ -159,7 +167,7 @@ def test_gradients_are_clipped_by_their_global_norm():
 def two_updates(config, gradients, start):
     """What an optimizer does to one kernel in two steps with a constant learning rate."""
     params = {"kernel": jnp.float32(start)}
-    optimizer = make_optimizer(config, ScheduleConfig())
+    optimizer = make_optimizer(config, ScheduleConfig(name="constant"))
     state = optimizer.init(params)
     for gradient in gradients:
         updates, state = optimizer.update({"kernel": jnp.float32(gradient)}, state, params)
@@ -198,7 +206,7 @@ def test_adafactor_factors_second_moments_and_is_relative_to_the_parameter():
     rng = np.random.default_rng(0)
     kernel, gradient = rng.normal(size=(2, 130, 140))
     config = AdafactorConfig(learning_rate=0.5, weight_decay=0.25, clip_threshold=1.25)
-    optimizer = make_optimizer(config, ScheduleConfig())
+    optimizer = make_optimizer(config, ScheduleConfig(name="constant"))
     params = {"kernel": jnp.float32(kernel)}
     state = optimizer.init(params)
     assert max(leaf.size for leaf in jax.tree.leaves(state)) == 140  # a row or a column
@@ -215,7 +223,7 @@ def test_muon_makes_the_steps_of_every_layers_kernel_orthogonal():
     """Jordan et al. (2024): singular values near 1, here times update_rms and the larger root."""
     gradient = np.random.default_rng(0).normal(size=(3, 6, 10))
     config = MuonConfig(learning_rate=0.5, weight_decay=0.25, nesterov=False, clip_norm=0.0)
-    optimizer = make_optimizer(config, ScheduleConfig())
+    optimizer = make_optimizer(config, ScheduleConfig(name="constant"))
     params = {"up_kernel": jnp.ones((3, 6, 10)), "embedding": jnp.ones((6, 10)),
               "up_bias": jnp.ones((3, 10))}  # fmt: skip
     gradients = {name: jnp.full(leaf.shape, 1e3) for name, leaf in params.items()}

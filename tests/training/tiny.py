@@ -29,7 +29,9 @@ def model(dropout_rate=0.0):
 
 
 def optimizer():
-    return make_optimizer(AdamWConfig(learning_rate=1e-2), ScheduleConfig(warmup_steps=2))
+    return make_optimizer(
+        AdamWConfig(learning_rate=1e-2), ScheduleConfig(name="constant", warmup_steps=2)
+    )
 
 
 def init_params(rng):

@@ -1,4 +1,4 @@
-"""Flags that a user may have meant by one that no config has."""
+"""Keys that a user may have meant by one that no config has, in a file or as a flag."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -77,23 +77,16 @@ def suggested_keys(wrong: str, values: Mapping[str, Any]) -> Sequence[str]:
     """
     word = wrong.rpartition(".")[2]
     word = _CALLED_HERE.get(word, word)
-    found = [key for key in values if key == word or _leaf(key) == word]
+    leaves = {key: key.rpartition(".")[2] for key in values}
+    found = [key for key, leaf in leaves.items() if word in (key, leaf)]
     if not found:
-        near = difflib.get_close_matches(wrong, values, n=1, cutoff=0.8)
-        found = near or [key for key in values if set(word.split("_")) <= set(_words(key))]
+        near, words = difflib.get_close_matches(wrong, leaves, n=1, cutoff=0.8), word.split("_")
+        found = near or [key for key in leaves if set(words) <= set(leaves[key].split("_"))]
     if not found:
-        leaves = difflib.get_close_matches(word, map(_leaf, values), n=1, cutoff=0.7)
-        found = [key for key in values if _leaf(key) in leaves]
+        alike = difflib.get_close_matches(word, leaves.values(), n=1, cutoff=0.7)
+        found = [key for key in leaves if leaves[key] in alike]
     found = [_alternative(key, values) for key in found]
     return sorted(dict.fromkeys(found), key=lambda key: values[key] is None)[:_MOST]
-
-
-def _leaf(key: str) -> str:
-    return key.rpartition(".")[2]
-
-
-def _words(key: str) -> list[str]:
-    return _leaf(key).split("_")
 
 
 def _alternative(key: str, values: Mapping[str, Any]) -> str:

@@ -1,0 +1,53 @@
+"""The end of the decay in a run: that of training, unless the config or the run says otherwise."""
+
+import pytest
+
+from jaxformer.config import ScheduleConfig, load_config
+from tests.runs import tiny
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Makes or resumes a run up to its first step; returns its decay_steps and what it reports."""
+
+    def train(steps, **schedule):
+        config = tiny.config_of_text(
+            tmp_path,
+            {"paths": (tiny.write(tmp_path / "text.txt", ["the cat sat on the mat"] * 9),)},
+            tokenizer={"kind": "byte"},
+            training={"steps": steps},
+            schedule=ScheduleConfig(**{"name": "cosine"} | schedule),
+        )
+        said = tiny.said_before_the_first_step(config)
+        reports = [line for line in said if "learning rate" in line]
+        return load_config(tmp_path / "run" / "config.toml").schedule.decay_steps, reports
+
+    return train
+
+
+def test_decay_ends_with_training_and_stays_there_when_a_run_goes_on(start):
+    assert start(300) == (300, [])
+    end, (line,) = start(500)
+    assert end == 300
+    assert line == (
+        "warning: the decay of the learning rate ends at step 300, training at step 500, with 10% "
+        "of the peak; a run keeps its schedule"
+    )
+    assert start(500, decay_steps=300)[0] == 300
+
+
+@pytest.mark.parametrize(
+    ("schedule", "end", "said"),
+    [
+        ({"decay_steps": 500}, 500, "with 41% of the peak; change schedule.decay_steps"),
+        ({"decay_steps": 200}, 200, "with 10% of the peak; change schedule.decay_steps"),
+        ({"warmup_steps": 600}, 601, "with 50% of the peak; change schedule.warmup_steps"),
+        ({"name": "warmup_stable_decay", "decay_start": 150}, 300, None),
+        ({"name": "constant"}, None, None),
+        ({"name": "noam", "warmup_steps": 4}, None, None),
+    ],
+)
+def test_decay_that_ends_elsewhere_is_said_before_the_first_step(start, schedule, end, said):
+    found, reports = start(300, **schedule)
+    assert found == end
+    assert [said in line for line in reports] == ([True] if said else [])
