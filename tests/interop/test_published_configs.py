@@ -40,7 +40,7 @@ REFUSED = {
 }
 READ = [name for name in CONFIGS if name not in REFUSED]
 
-# Fields that are named in a warning; no code of transformers 5.23 reads them of these models.
+# Fields that are named in a warning; no code of transformers 5.24 reads them of these models.
 _POOLER = (
     "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
     "pooler_size_per_head", "pooler_type",

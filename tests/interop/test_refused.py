@@ -22,8 +22,8 @@ REFUSED = [
     ("gpt2", dict(quantization_config={"bits": 4}), "quantization_config={'bits': 4} changes"),
     ("gpt2", dict(pruned_heads={"0": [1]}), "pruned_heads={'0': [1]} changes"),
     ("gpt2", dict(is_causal=False), "is_causal=False changes"),
-    ("gpt2", dict(new_option=4, transformers_version="5.24.1"),
-     "written by transformers 5.24.1 and has fields that are not known here and may change what "
+    ("gpt2", dict(new_option=4, transformers_version="5.25.1"),
+     "written by transformers 5.25.1 and has fields that are not known here and may change what "
      "the model computes: new_option; for those that do not, pass ignore=('new_option',)"),
     ("gpt2", dict(n_layer=...), "must have n_layer"),
     ("gpt2", dict(n_layer="3"), "n_layer must be int, got '3'"),
@@ -137,7 +137,7 @@ def test_field_that_no_code_reads_is_named_in_a_warning(tmp_path):
 
 
 def test_field_of_a_newer_file_can_be_ignored(tmp_path):
-    newer = {"author": "me", "purpose": 1, "transformers_version": "5.24.0.dev0"}
+    newer = {"author": "me", "purpose": 1, "transformers_version": "5.25.0.dev0"}
     write_changed(tmp_path, "gpt2", newer)
     with pytest.raises(ConfigError, match="may change what the model computes: purpose;"):
         load_huggingface(tmp_path, ignore=("author",))
