@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from flax import traverse_util
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import CheckpointError, ConfigError
@@ -18,6 +19,7 @@ from jaxformer.interop.chat_templates import HuggingFaceChatTemplate, load_chat_
 from jaxformer.interop.config_fields import ConfigFields, ProblemType
 from jaxformer.interop.families import FAMILIES, model_class
 from jaxformer.interop.family import Family, ModelKind
+from jaxformer.interop.layouts import Layout
 from jaxformer.interop.model_folders import CONFIG, Float, open_huggingface
 from jaxformer.interop.safetensors_files import require_no_weights, write_tensors
 from jaxformer.interop.saved_tokenizers import write_tokenizer
@@ -221,24 +223,29 @@ def _family_for(
             f"a model of kind {kind!r} is one of {', '.join(able)}, got model_type={model_type!r}; "
             "choose one of these"
         )
-    reasons = {}
+    leaves, reasons = traverse_util.flatten_dict(params, sep="/"), {}
     for name, family in able.items():
         if model_type not in (None, name):
             continue
         fields = family.write(config)
+        tensors = [
+            tensor
+            for tensor, layout in family.tensors.items()
+            if isinstance(layout, Layout) and leaves.keys() >= set(layout.leaves)
+        ]
         try:
-            names = tensors_of_params(family, config, params, config.param_dtype)
-            values = ConfigFields(fields, "config.json", tensors=names)
-            again = ModelConfig(**family.read(values, kind))
+            values = ConfigFields(fields, "config.json", tensors=tensors)
+            found = differences(config, ModelConfig(**family.read(values, kind)))
+            if not found:
+                tensors_of_params(family, config, params, config.param_dtype)
+                return family, fields
+            reasons[name] = [f"it could with {found[0]}", *found[1:]]
         except (ConfigError, CheckpointError) as error:
-            reasons[name] = str(error)
-            continue
-        if not (found := differences(config, again)):
-            return family, fields
-        reasons[name] = "; ".join(found)
-    nearest = min(reasons, key=lambda name: len(reasons[name].split("; ")))
+            reasons[name] = [str(error)]
+    nearest = min(reasons, key=lambda name: len(reasons[name]))
     raise ConfigError(
-        f"a {nearest} checkpoint cannot say what this model computes: {reasons[nearest]}"
+        f"model type {nearest} cannot represent this model: "
+        + ", ".join(reasons[nearest])
         + ("" if model_type else f"; nor can {', '.join(n for n in reasons if n != nearest)}")
     )
 
