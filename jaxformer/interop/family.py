@@ -49,3 +49,12 @@ class Family:
     copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
     auto_class: str = "AutoModelForCausalLM"
     note: str = ""
+
+    @property
+    def layouts(self) -> list[tuple[str, Layout]]:
+        """Names of all tensors, each with every layout that it may have."""
+        return [
+            (name, layout)
+            for name, layouts in self.tensors.items()
+            for layout in (layouts if isinstance(layouts, tuple) else (layouts,))
+        ]

@@ -19,7 +19,6 @@ from jaxformer.interop.chat_templates import HuggingFaceChatTemplate, load_chat_
 from jaxformer.interop.config_fields import ConfigFields, ProblemType
 from jaxformer.interop.families import FAMILIES, model_class
 from jaxformer.interop.family import Family, ModelKind
-from jaxformer.interop.layouts import Layout
 from jaxformer.interop.model_folders import CONFIG, Float, open_huggingface
 from jaxformer.interop.safetensors_files import require_no_weights, write_tensors
 from jaxformer.interop.saved_tokenizers import write_tokenizer
@@ -229,9 +228,7 @@ def _family_for(
             continue
         fields = family.write(config)
         tensors = [
-            tensor
-            for tensor, layout in family.tensors.items()
-            if isinstance(layout, Layout) and leaves.keys() >= set(layout.leaves)
+            tensor for tensor, layout in family.layouts if leaves.keys() >= set(layout.leaves)
         ]
         try:
             values = ConfigFields(fields, "config.json", tensors=tensors)

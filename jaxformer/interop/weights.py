@@ -125,11 +125,10 @@ def _groups(family: Family, config: ModelConfig, leaves: Mapping[str, Any]) -> l
     """Tensors of a model, those together that fill the same parameters."""
     groups: dict[tuple[str, ...], list[_Slot]] = {}
     found: set[str] = set()
-    for name, layouts in family.tensors.items():
-        for layout in layouts if isinstance(layouts, tuple) else (layouts,):
-            for slot in _slots(name, layout, config, leaves):
-                groups.setdefault(slot.leaves, []).append(slot)
-                found.update(slot.leaves)
+    for name, layout in family.layouts:
+        for slot in _slots(name, layout, config, leaves):
+            groups.setdefault(slot.leaves, []).append(slot)
+            found.update(slot.leaves)
     if unknown := leaves.keys() - found:
         raise CheckpointError(
             f"{family.model_type} has no tensors for parameters {_listed(unknown)}; choose the "

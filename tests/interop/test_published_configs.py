@@ -34,7 +34,6 @@ REFUSED = {
     "allenai/OLMo-7B-0424-hf": "clip_qkv=8.0 changes what the model computes",
     "tiiuae/falcon-rw-1b": "alibi=True changes what the model computes",
     "facebook/bart-large-mnli": f"{CLASSES}BartForConditionalGeneration, ",
-    "allenai/scibert_scivocab_uncased": f"{CLASSES}BertForMaskedLM, ",  # it names none
     "google/electra-small-discriminator": "embedding_size must be hidden_size, got 128 and 256",
     "google/electra-base-generator": "embedding_size must be hidden_size, got 768 and 256",
 }
@@ -104,6 +103,7 @@ def read(name):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         family, kind = family_of(values, "config.json")
+        kind = kind or "masked"  # SciBERT's file names no class, and has the heads of both tasks
         fields = ConfigFields(values, "config.json", tensors=tensors_of(name))
         config = ModelConfig(**family.read(fields, kind))
         fields.finish()
