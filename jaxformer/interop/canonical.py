@@ -22,22 +22,13 @@ _NOT_COMPARED = frozenset({
 
 
 def differences(config: ModelConfig, other: ModelConfig) -> list[str]:
-    """What two configs compute differently: values of the other, by key, and those of the config.
-
-    Example:
-        >>> config = ModelConfig(max_len=8, num_layers=2, d_model=4, num_heads=2)
-        >>> other = ModelConfig(max_len=8, num_layers=2, d_model=4, num_heads=2, d_ff=16)
-        >>> differences(config, other)
-        []
-        >>> differences(config, ModelConfig(**(vars(other) | {"activation": "relu"})))
-        ["model.activation = 'relu' (here 'gelu')"]
-    """
+    """What two configs compute differently: "model.norm = 'rms_norm' (here 'layer_norm')"."""
     one, two = _meaning(config), _meaning(other)
-    pairs = {key: (one[key], two[key]) for key in one if not _equal(one[key], two[key])}
     return [
         f"model.{name} = {theirs!r} (here {ours!r})"
-        for key, pair in pairs.items()
-        for name, (ours, theirs) in _of_first_layer(key, *pair).items()
+        for key in one
+        if not _equal(one[key], two[key])
+        for name, (ours, theirs) in _of_first_layer(key, one[key], two[key]).items()
     ]
 
 

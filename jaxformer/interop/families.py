@@ -94,21 +94,7 @@ def model_class(kind: ModelKind) -> Any:
 
 
 def family_of(values: Mapping[str, Any], where: str) -> tuple[Family, ModelKind | None]:
-    """Family of a `config.json`, and what its model computes; None where no class is named.
-
-    Args:
-        values: content of the file.
-        where: its path, for messages.
-
-    Raises:
-        ConfigError: the family, or the class of the model, is not supported.
-
-    Example:
-        >>> values = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
-        >>> family, kind = family_of(values, "config.json")
-        >>> family.model_type, kind
-        ('gpt2', 'decoder')
-    """
+    """Family of a `config.json`, and what its model computes; None where no class is named."""
     model_type = values.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ConfigError(
@@ -135,20 +121,7 @@ def family_of(values: Mapping[str, Any], where: str) -> tuple[Family, ModelKind 
 
 
 def kind_of_tensors(family: Family, tensors: Collection[str], where: str) -> ModelKind:
-    """What a model computes whose `config.json` names no class, told by the heads of its file.
-
-    Args:
-        family: of the model.
-        tensors: names of the tensors.
-        where: path of `config.json`, for messages.
-
-    Raises:
-        ConfigError: there is a head for classes, which could be those of rows or of tokens.
-
-    Example:
-        >>> kind_of_tensors(FAMILIES["bert"], ["embeddings.LayerNorm.weight"], "config.json")
-        'pooled'
-    """
+    """What a model computes whose `config.json` names no class, by the heads in its weights."""
     leaves = {leaf for name, one in family.layouts if name in tensors for leaf in one.leaves}
     if "class_kernel" in leaves:
         example = next(name for name, kind in family.classes.items() if "classifier" in kind)

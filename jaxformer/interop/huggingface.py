@@ -127,8 +127,9 @@ def load_huggingface(
     source, target = opened.read_tokenizers() or (None, None)
     special = opened.read_special_tokens(target)
     template = load_chat_template(opened.path)
-    family = opened.family.model_type
-    return HuggingFaceModel(opened.config, params, target, source, special, template, family)
+    return HuggingFaceModel(
+        opened.config, params, target, source, special, template, opened.family.model_type
+    )
 
 
 def save_huggingface(
