@@ -238,8 +238,8 @@ class Convert:
     """Checkpoint of a run to use; the one with the lowest validation loss when not given."""
 
     model_type: str | None = None
-    """Family to write, such as llama; the first that computes what the model does when not
-    given."""
+    """Family to write, such as llama; when not given, the one that the model was loaded from, or
+    else the first that computes what the model does."""
 
     dtype: Literal["float32", "bfloat16"] | None = None
     """Dtype of what is written; that of the parameters when not given."""

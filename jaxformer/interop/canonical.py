@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from jaxformer.config import ModelConfig
+from jaxformer.config import ModelConfig, config_differences
 from jaxformer.interop.layer_fields import layer_windows, positions_of_layers
 
 __all__ = ["differences"]
@@ -22,20 +22,24 @@ _NOT_COMPARED = frozenset({
 
 
 def differences(config: ModelConfig, other: ModelConfig) -> list[str]:
-    """What two configs compute differently, as "key=one rather than other".
-
-    Example:
-        >>> config = ModelConfig(max_len=8, num_layers=2, d_model=4, num_heads=2)
-        >>> other = ModelConfig(max_len=8, num_layers=2, d_model=4, num_heads=2, d_ff=16)
-        >>> differences(config, other)
-        []
-    """
+    """What two configs compute differently: "model.norm = 'rms_norm' (here 'layer_norm')"."""
     one, two = _meaning(config), _meaning(other)
     return [
-        f"{key}={one[key]!r} rather than {two[key]!r}"
+        f"model.{name} = {theirs!r} (here {ours!r})"
         for key in one
         if not _equal(one[key], two[key])
+        for name, (ours, theirs) in _of_first_layer(key, one[key], two[key]).items()
     ]
+
+
+def _of_first_layer(key: str, one: Any, other: Any) -> dict[str, tuple[Any, Any]]:
+    """The first layer that differs, for all, and of positions the kind or else the settings."""
+    if isinstance(one, list) and len(one) == len(other):
+        one, other = next(pair for pair in zip(one, other, strict=True) if pair[0] != pair[1])
+    kinds = getattr(one, "kind", None), getattr(other, "kind", None)
+    if kinds[0] != kinds[1]:
+        return {key: kinds}
+    return {key: (one, other)} if kinds[0] is None else config_differences(one, other, f"{key}.")
 
 
 def _meaning(config: ModelConfig) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -35,7 +35,7 @@ from jaxformer.models import (
     TokenClassifier,
 )
 
-__all__ = ["FAMILIES", "family_of", "model_class"]
+__all__ = ["FAMILIES", "family_of", "kind_of_tensors", "model_class"]
 
 # Class names that do not begin like those of the language models.
 _RENAMED = {"Gemma3": "Gemma3Text"}
@@ -93,22 +93,8 @@ def model_class(kind: ModelKind) -> Any:
     return _CLASSES[kind]
 
 
-def family_of(values: Mapping[str, Any], where: str) -> tuple[Family, ModelKind]:
-    """Family of a `config.json`, and what its model computes.
-
-    Args:
-        values: content of the file.
-        where: its path, for messages.
-
-    Raises:
-        ConfigError: the family, or the class of the model, is not supported.
-
-    Example:
-        >>> values = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
-        >>> family, kind = family_of(values, "config.json")
-        >>> family.model_type, kind
-        ('gpt2', 'decoder')
-    """
+def family_of(values: Mapping[str, Any], where: str) -> tuple[Family, ModelKind | None]:
+    """Family of a `config.json`, and what its model computes; None where no class is named."""
     model_type = values.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ConfigError(
@@ -118,14 +104,30 @@ def family_of(values: Mapping[str, Any], where: str) -> tuple[Family, ModelKind]
     family = FAMILIES[model_type]
     names = values.get("architectures")
     name = names[0] if isinstance(names, list) and len(names) == 1 else names
+    if names is None:
+        return family, None
     if not isinstance(name, str) or name not in family.classes:
         remedy = "other classes of transformers are not supported"
-        if names is None:
+        if "QuestionAnswering" in str(name):
             remedy = (
-                f'add the class of the weights, such as "architectures": ["{[*family.classes][0]}"]'
+                "there is no head for spans of answers here: take the model that it was fine-tuned "
+                "from, or one that writes its answers, such as Flan-T5 or a chat model"
             )
         raise ConfigError(
             f"{where}: architectures must be one of {', '.join(family.classes)}, got {names!r}; "
             + remedy
         )
     return family, family.classes[name]
+
+
+def kind_of_tensors(family: Family, tensors: Collection[str], where: str) -> ModelKind:
+    """What a model computes whose `config.json` names no class, by the heads in its weights."""
+    leaves = {leaf for name, one in family.layouts if name in tensors for leaf in one.leaves}
+    if "class_kernel" in leaves:
+        example = next(name for name, kind in family.classes.items() if "classifier" in kind)
+        raise ConfigError(
+            f"{where} must name the class of the weights, which have a head for classes, such as "
+            f'"architectures": ["{example}"], got none; add it'
+        )
+    first = next(iter(family.classes.values()))
+    return "pooled" if first == "masked" and "kernel" not in leaves else first

@@ -36,6 +36,7 @@ class Family:
             versions.
         copies: names of tied tensors that files may have, with the tensor that each must equal.
         auto_class: class of transformers that loads the model.
+        note: explanation for users who export a model without having chosen this family.
     """
 
     model_type: str
@@ -47,3 +48,13 @@ class Family:
     ignored: tuple[str, ...] = ()
     copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
     auto_class: str = "AutoModelForCausalLM"
+    note: str = ""
+
+    @property
+    def layouts(self) -> list[tuple[str, Layout]]:
+        """Names of all tensors, each with every layout that it may have."""
+        return [
+            (name, layout)
+            for name, layouts in self.tensors.items()
+            for layout in (layouts if isinstance(layouts, tuple) else (layouts,))
+        ]

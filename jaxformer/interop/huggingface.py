@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from flax import traverse_util
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import CheckpointError, ConfigError
@@ -42,6 +43,7 @@ class HuggingFaceModel(NamedTuple):
         unchecked_special_tokens: as `special_tokens`, which is what to generate text by, but also
             where the folder has settings of generation that are not supported.
         chat_template: that writes conversations; None where the folder has none.
+        model_type: family of the folder; `save_huggingface` writes it again if it is passed on.
     """
 
     config: ModelConfig
@@ -50,6 +52,7 @@ class HuggingFaceModel(NamedTuple):
     source_tokenizer: Tokenizer | None = None
     unchecked_special_tokens: SpecialTokens = SpecialTokens()
     chat_template: HuggingFaceChatTemplate | None = None
+    model_type: str | None = None
 
     @property
     def special_tokens(self) -> SpecialTokens:
@@ -124,7 +127,9 @@ def load_huggingface(
     source, target = opened.read_tokenizers() or (None, None)
     special = opened.read_special_tokens(target)
     template = load_chat_template(opened.path)
-    return HuggingFaceModel(opened.config, params, target, source, special, template)
+    return HuggingFaceModel(
+        opened.config, params, target, source, special, template, opened.family.model_type
+    )
 
 
 def save_huggingface(
@@ -134,6 +139,7 @@ def save_huggingface(
     special_tokens: SpecialTokens | None = None,
     chat_template: HuggingFaceChatTemplate | None = None,
     class_names: Sequence[str] | None = None, problem_type: ProblemType | None = None,
+    preferred_type: str | None = None,
 ) -> str:  # fmt: skip
     """Saves a model as a folder that transformers, and whatever reads its format, can load.
 
@@ -154,6 +160,8 @@ def save_huggingface(
         class_names: of a classifier, in the order of its scores.
         problem_type: how a classifier's logits are read; as transformers does without it when not
             given.
+        preferred_type: family that is tried first where model_type is not given, such as the one
+            that the model was loaded from before it was trained.
 
     Returns:
         The model_type.
@@ -163,7 +171,7 @@ def save_huggingface(
         StorageError: the folder has weights already, or a file cannot be written.
     """
     folder, kind = pathlib.Path(folder), _kind_of(config, params)
-    family, fields = _family_for(config, params, kind, model_type)
+    family, fields = _family_for(config, params, kind, model_type, preferred_type)
     name = next(name for name, each in family.classes.items() if each == kind)
     stored = np.dtype(jnp.dtype(dtype or config.param_dtype))
     special = special_tokens or SpecialTokens()
@@ -203,35 +211,39 @@ def save_huggingface(
 
 
 def _family_for(
-    config: ModelConfig, params: Any, kind: ModelKind, model_type: str | None
+    config: ModelConfig, params: Any, kind: ModelKind, model_type: str | None, preferred: str | None
 ) -> tuple[Family, dict[str, Any]]:
     """The family that is asked for, or the first that can say what the config says."""
     if model_type is not None and model_type not in FAMILIES:
         raise ConfigError(f"model_type must be one of {', '.join(FAMILIES)}, got {model_type!r}")
-    able = {name: each for name, each in FAMILIES.items() if kind in each.classes.values()}
+    ordered = sorted(FAMILIES.items(), key=lambda item: item[0] != preferred)
+    able = {name: each for name, each in ordered if kind in each.classes.values()}
     if model_type not in (None, *able):
         raise ConfigError(
             f"a model of kind {kind!r} is one of {', '.join(able)}, got model_type={model_type!r}; "
             "choose one of these"
         )
-    reasons = {}
+    leaves, reasons = traverse_util.flatten_dict(params, sep="/"), {}
     for name, family in able.items():
         if model_type not in (None, name):
             continue
         fields = family.write(config)
+        tensors = [
+            tensor for tensor, layout in family.layouts if leaves.keys() >= set(layout.leaves)
+        ]
         try:
-            names = tensors_of_params(family, config, params, config.param_dtype)
-            values = ConfigFields(fields, "config.json", tensors=names)
-            again = ModelConfig(**family.read(values, kind))
+            values = ConfigFields(fields, "config.json", tensors=tensors)
+            found = differences(config, ModelConfig(**family.read(values, kind)))
+            if not found:
+                tensors_of_params(family, config, params, config.param_dtype)
+                return family, fields
+            reasons[name] = [f"it could with {found[0]}", *found[1:]]
         except (ConfigError, CheckpointError) as error:
-            reasons[name] = str(error)
-            continue
-        if not (found := differences(config, again)):
-            return family, fields
-        reasons[name] = "; ".join(found)
-    nearest = min(reasons, key=lambda name: len(reasons[name].split("; ")))
+            reasons[name] = [str(error)]
+    nearest = min(reasons, key=lambda name: len(reasons[name]))
     raise ConfigError(
-        f"a {nearest} checkpoint cannot say what this model computes: {reasons[nearest]}"
+        f"model type {nearest} cannot represent this model: "
+        + ", ".join(reasons[nearest])
         + ("" if model_type else f"; nor can {', '.join(n for n in reasons if n != nearest)}")
     )
 

@@ -154,5 +154,8 @@ LLAMA_FAMILIES = (
         classes={"LlamaForCausalLM": "decoder", "LLaMAForCausalLM": "decoder"},  # oldest name
     ),
     decoder_family("mistral", "Mistral", _read_mistral, _write_mistral, LLAMA_TENSORS),
-    decoder_family("arcee", "Arcee", _read_arcee, _write_arcee, LLAMA_TENSORS),
+    dataclasses.replace(
+        decoder_family("arcee", "Arcee", _read_arcee, _write_arcee, LLAMA_TENSORS),
+        note="Llama with a squared ReLU in place of the gate; transformers reads it from 4.53 on",
+    ),
 )

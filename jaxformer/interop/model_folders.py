@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.interop.config_fields import ConfigFields, ProblemType
-from jaxformer.interop.families import family_of, model_class
+from jaxformer.interop.families import family_of, kind_of_tensors, model_class
 from jaxformer.interop.family import Family, ModelKind
 from jaxformer.interop.generation_fields import GENERATION_FIELDS, TOKEN_FIELDS
 from jaxformer.interop.generation_settings import read_special_tokens
@@ -178,8 +178,9 @@ def open_huggingface(
         if value is not None and value not in get_args(Float):
             raise ConfigError(f"{name} must be {' or '.join(get_args(Float))}, got {value!r}")
     values = read_json(folder / CONFIG)
-    family, kind = family_of(values, str(folder / CONFIG))
+    family, named = family_of(values, str(folder / CONFIG))
     tensors = open_tensors(folder, auto_class=family.auto_class)
+    kind = named or kind_of_tensors(family, tensors.names, str(folder / CONFIG))
     fields = ConfigFields(values, str(folder / CONFIG), ignore, tensors.names)
     arguments = _read_fields(family, fields, kind, str(folder / CONFIG))
     if max_len is not None and arguments["positions"] == "learned":

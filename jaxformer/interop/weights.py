@@ -51,22 +51,7 @@ class _Slot(NamedTuple):
 def read_params(
     family: Family, config: ModelConfig, shapes: Any, tensors: TensorFiles, shardings: Any = None
 ) -> Any:
-    """Reads the parameters of a model, one after the other.
-
-    Args:
-        family: of the checkpoint.
-        config: of the model.
-        shapes: parameters of the model, as `jax.eval_shape` has them, with the dtypes to have.
-        tensors: of the checkpoint.
-        shardings: nested dict of where each parameter is put; on the default device when None.
-
-    Returns:
-        The nested dict of parameters.
-
-    Raises:
-        CheckpointError: tensors are missing, surplus or of another shape; all are listed before
-            anything is read.
-    """
+    """Reads parameters of these shapes one by one, after names and shapes of all tensors."""
     leaves: dict[str, Any] = traverse_util.flatten_dict(shapes, sep="/")
     places = {} if shardings is None else traverse_util.flatten_dict(shardings, sep="/")
     groups = _groups(family, config, leaves)
@@ -97,17 +82,7 @@ def read_params(
 def tensors_of_params(
     family: Family, config: ModelConfig, params: Any, dtype: Any
 ) -> dict[str, LazyTensor]:
-    """Tensors of a checkpoint that hold the parameters of a model.
-
-    Args:
-        family: of the checkpoint.
-        config: of the model.
-        params: nested dict of parameters.
-        dtype: of the tensors.
-
-    Returns:
-        Tensors by name, each made of the parameters when it is written.
-    """
+    """Tensors of a checkpoint by name, each made of the parameters when it is written."""
     leaves: dict[str, Any] = traverse_util.flatten_dict(params, sep="/")
 
     def make(slot: _Slot) -> LazyTensor:
@@ -125,11 +100,10 @@ def _groups(family: Family, config: ModelConfig, leaves: Mapping[str, Any]) -> l
     """Tensors of a model, those together that fill the same parameters."""
     groups: dict[tuple[str, ...], list[_Slot]] = {}
     found: set[str] = set()
-    for name, layouts in family.tensors.items():
-        for layout in layouts if isinstance(layouts, tuple) else (layouts,):
-            for slot in _slots(name, layout, config, leaves):
-                groups.setdefault(slot.leaves, []).append(slot)
-                found.update(slot.leaves)
+    for name, layout in family.layouts:
+        for slot in _slots(name, layout, config, leaves):
+            groups.setdefault(slot.leaves, []).append(slot)
+            found.update(slot.leaves)
     if unknown := leaves.keys() - found:
         raise CheckpointError(
             f"{family.model_type} has no tensors for parameters {_listed(unknown)}; choose the "

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import optax
 
 from jaxformer.errors import ConfigError
+from jaxformer.interop import FAMILIES
 from jaxformer.interop.params_files import save_params
 from jaxformer.runs.data_summary import DataSummary
 from jaxformer.runs.exporting import export_run
@@ -41,8 +42,8 @@ def convert(
         source: run folder, Hugging Face folder, or id of a model at Hugging Face, OWNER/MODEL.
         target: folder or file to write; must not exist, or be an empty folder.
         step: step of the run's checkpoint; default: the one with the lowest validation loss.
-        model_type: Hugging Face model type to write, such as "llama"; default: the first that can
-            represent the model.
+        model_type: Hugging Face model type to write, such as "llama"; default: the one that the
+            model was loaded from, if it can represent the model, else the first that can.
         dtype: dtype of the written parameters, "float32" or "bfloat16"; default: unchanged.
         ignore: fields in the JSON files of a Hugging Face folder that you know to be irrelevant.
         source_language: for a Hugging Face folder of a multilingual translator, the source
@@ -84,7 +85,10 @@ def convert(
         )  # fmt: skip
     run = open_run(source, step, base=base)
     written = export_run(run, target, model_type=model_type, dtype=dtype)
-    return f"wrote a model of type {written} to {target}"
+    loaded, note = run.task.decoding.model_type, FAMILIES[written].note
+    if model_type is None and loaded not in (None, written):
+        note = f"{loaded}, which it was loaded as, cannot represent it any more"
+    return f"wrote a model of type {written} to {target}" + (f" ({note})" if note else "")
 
 
 def _import(source: pathlib.Path, target: pathlib.Path, **options: Any) -> str:

@@ -26,6 +26,7 @@ class DecodingTokens:
             comes from, which have no option here. A run with such settings refuses to generate,
             answer or translate, unless you ignore them. Samples and scores during training follow
             the run's own config.
+        model_type: model type of that folder; an export writes it again if it can.
     """
 
     start: int | None = None
@@ -38,3 +39,4 @@ class DecodingTokens:
     pad: int | None = None
     max_new_tokens: int | None = None
     unsupported: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+    model_type: str | None = None

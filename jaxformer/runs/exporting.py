@@ -35,7 +35,8 @@ def export_run(
     """
     return save_huggingface(
         folder, run.config.model, run.params, _tokenizer(run), model_type=model_type,
-        dtype=dtype, special_tokens=_special_tokens(run),
+        preferred_type=run.task.decoding.model_type, dtype=dtype,
+        special_tokens=_special_tokens(run),
         class_names=getattr(run.task, "classes", None),
         problem_type=getattr(run.task, "problem_type", None),
         chat_template=getattr(run.task, "chat_template", None),

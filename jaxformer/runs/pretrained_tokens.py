@@ -40,8 +40,11 @@ def required(tokenizers: Tokenizers | None, folder: pathlib.Path) -> Tokenizers:
 
 def decoding_of(opened: HuggingFaceFolder, special: SpecialTokens) -> DecodingTokens:
     """Tokens for decoding a model."""
+    family = opened.family.model_type
     if opened.kind not in ("decoder", "encoder_decoder"):
-        return DecodingTokens(stop=special.eos, bos=special.bos, pad=special.pad)
+        return DecodingTokens(
+            stop=special.eos, bos=special.bos, pad=special.pad, model_type=family
+        )  # fmt: skip
     translates, longest = opened.kind == "encoder_decoder", special.max_new_tokens
     if longest is None and translates and special.max_length is not None:
         longest = max(1, special.max_length - 1)  # max_length counts the start
@@ -56,6 +59,7 @@ def decoding_of(opened: HuggingFaceFolder, special: SpecialTokens) -> DecodingTo
         pad=special.pad,
         max_new_tokens=longest or (None if translates else _NEW_TOKENS),
         unsupported={**special.unsupported, **_without_option(special, translates)},
+        model_type=family,
     )
 
 

@@ -7,7 +7,7 @@ from jaxformer.training.fit import FitResult, fit
 from jaxformer.training.losses import LossFunction, classification_loss, language_model_loss
 from jaxformer.training.low_rank import combine_low_rank, low_rank_params, merge_low_rank
 from jaxformer.training.metrics import MetricsWriter, read_metrics
-from jaxformer.training.optimizers import decay_mask, make_optimizer, make_schedule
+from jaxformer.training.optimizers import decay_mask, layers_above, make_optimizer, make_schedule
 from jaxformer.training.parallel import (
     MeshRunner,
     PmapRunner,
@@ -35,6 +35,7 @@ __all__ = [
     "evaluate",
     "fit",
     "language_model_loss",
+    "layers_above",
     "low_rank_params",
     "make_eval_step",
     "make_optimizer",

@@ -1,12 +1,15 @@
 """Optimizers and learning-rate schedules, from optax."""
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+from flax import traverse_util
 
 from jaxformer.config import (
     AdafactorConfig,
@@ -20,7 +23,10 @@ from jaxformer.config import (
 from jaxformer.errors import ConfigError
 from jaxformer.modules.embedding import FROZEN_EMBEDDING
 
-__all__ = ["decay_mask", "make_optimizer", "make_schedule"]
+__all__ = ["decay_mask", "layers_above", "make_optimizer", "make_schedule"]
+
+_STACKED = re.compile(r"(.*)stack/(first_layers|layers)/")
+_OF_INPUT = re.compile(r"(embedding|positions)[^/]*/(?!output_)|token_type_embedding")
 
 
 def make_schedule(peak: float, config: ScheduleConfig) -> optax.Schedule:
@@ -95,6 +101,47 @@ def _is_kernel(path: tuple[Any, ...]) -> bool:
     names = [str(key.key) for key in path]
     of_kernel = len(names) > 1 and names[-2].endswith("kernel") and names[-1] in ("down", "up")
     return names[-1].endswith("kernel") or of_kernel
+
+
+def layers_above(params: Any) -> Any:
+    """Distance of each parameter from the output, in layers, to make factors of its updates of.
+
+    Args:
+        params: nested dict of a model of this library.
+
+    Returns:
+        The same structure of ints: of a stack `[L, 1, ...]`, L for its first layer to 1; 0 for what
+        follows it, and 1 + L, of the deeper stack if there are two, for embeddings and positions.
+
+    Raises:
+        ConfigError: there is no stack.
+
+    References:
+        Clark et al., "ELECTRA", 2020 (layer-wise learning-rate decay).
+
+    Example:
+        >>> params = {"stack": {"layers": {"scale": jnp.ones((2, 3))}}, "final_norm": jnp.ones(3)}
+        >>> rates = jax.tree.map(lambda above: 0.5**above, layers_above(params))
+        >>> jax.tree.map(lambda rate: rate.ravel().tolist(), rates)
+        {'final_norm': [1.0], 'stack': {'layers': {'scale': [0.25, 0.5]}}}
+    """
+    leaves = traverse_util.flatten_dict(params, sep="/")
+    stacked = {path: found for path in leaves if (found := _STACKED.search(path))}
+    if not stacked:
+        raise ConfigError(f"params must have a stack of layers, got {', '.join(leaves)}")
+    sizes = {found.groups(): leaves[path].shape[0] for path, found in stacked.items()}
+    deepest = max(sum(n for (half, _), n in sizes.items() if half == own) for own, _ in sizes)
+
+    def above(path: str, leaf: Any) -> np.ndarray:
+        if path not in stacked:
+            return np.array(1 + deepest if _OF_INPUT.search(path) else 0)
+        half, group = stacked[path].groups()
+        higher = sizes[half, "layers"] if group == "first_layers" else 0
+        counts = higher + np.arange(leaf.shape[0], 0, -1)
+        return counts.reshape(-1, *[1] * (leaf.ndim - 1))
+
+    labels = {path: above(path, leaf) for path, leaf in leaves.items()}
+    return traverse_util.unflatten_dict(labels, sep="/")
 
 
 def make_optimizer(

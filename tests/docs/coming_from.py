@@ -267,6 +267,7 @@ def combined_mask(names):
 EXPECTED["Flax", "attention"] = causal_self_attention
 EXPECTED["Flax", "attention-fn"] = causal_self_attention
 EXPECTED["Flax", "nnx"] = self_attention
+EXPECTED["Flax", "nnx-attention-fn"] = causal_self_attention
 EXPECTED["Flax", "layer-norm"] = lambda names: layer_norm(names, eps=1e-6)
 EXPECTED["Flax", "logits"] = lambda names: names["x"].astype(float) @ names["table"].T
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.config import ModelConfig, SinusoidalConfig
+from jaxformer.config import LayerConfig, ModelConfig, RotaryConfig, SinusoidalConfig, load_config
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
 from jaxformer.interop import (
     FAMILIES,
@@ -20,7 +20,7 @@ from jaxformer.interop import (
     save_params,
 )
 from jaxformer.interop.safetensors_files import LazyTensor, open_tensors, write_tensors
-from jaxformer.models import Decoder, Encoder
+from jaxformer.models import Decoder, Encoder, EncoderDecoder, SequenceClassifier
 from jaxformer.storage import write_whole
 from tests.interop.golden import read_golden
 
@@ -197,18 +197,28 @@ def shapes(config):
 @pytest.mark.parametrize(
     ("changes", "model_type", "words"),
     [
-        ({}, "gpt2", "gpt2 has no tensors for parameters stack/layers/feed_forward/gate_kernel;"),
+        (
+            {}, "gpt2",
+            "it could with model.norm = 'layer_norm' (here 'rms_norm'), model.activation = ",
+        ),
         ({"tied_embeddings": False}, "gpt", "model_type must be one of gpt2, opt"),
         (
             {"attention_sinks": True}, "llama",
-            "a llama checkpoint cannot say what this model computes: "
+            "model type llama cannot represent this model: it could with "
+            "model.attention_sinks = False (here True)"
         ),
-        ({"positions": SinusoidalConfig()}, "llama", "this model computes: positions="),
-        ({"logit_softcap": 3.0}, "llama", "logit_softcap=3.0 rather than None"),
-        ({"local_window_size": 3}, "llama", "local_window_size=[4, 4] rather than [None, None]"),
+        ({"logit_softcap": 3.0}, "llama", "it could with model.logit_softcap = None (here 3.0)"),
+        (
+            {"layers": (LayerConfig(), LayerConfig(local_window_size=3))}, "llama",
+            "it could with model.local_window_size = None (here 4)",
+        ),
+        (
+            {"positions": RotaryConfig(layout="interleaved")}, "llama",
+            "it could with model.positions.layout = 'half' (here 'interleaved')",
+        ),
         (
             {"positions": SinusoidalConfig(), "logit_softcap": 3.0}, "llama",
-            "logit_softcap=3.0 rather than None; positions=",
+            "model.logit_softcap = None (here 3.0), model.positions = 'rotary' (here 'sinusoidal')",
         ),
         ({"positions": SinusoidalConfig()}, None, "; nor can gpt2, "),
     ],
@@ -218,6 +228,37 @@ def test_what_a_family_cannot_say_is_not_written(changes, model_type, words, tmp
     with pytest.raises(ConfigError, match=re.escape(words)):
         save_huggingface(tmp_path / "new", config, shapes(config), model_type=model_type)
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "words"),
+    [
+        (
+            "multi30k_cpu", EncoderDecoder,
+            "model type t5 cannot represent this model: it could with model.positions = 'relative' "
+            "(here 'rotary'), model.attention_scale = 1.0 (here 0.1443",
+        ),
+        ("phrasebook_topics", SequenceClassifier, "model.embedding_norm = True (here False), mod"),
+    ],
+)  # fmt: skip
+def test_refusal_names_the_keys_in_the_way_and_the_values_that_would_do(
+    name, model, words, tmp_path
+):
+    config = dataclasses.replace(load_config(name).model, vocab_size=11)
+    if model is SequenceClassifier:
+        config = dataclasses.replace(config, num_classes=3)
+    tokens = [jnp.zeros((1, 2), int)] * (1 + (model is EncoderDecoder))
+    params = jax.eval_shape(model(config).init, jax.random.key(0), *tokens)["params"]
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        save_huggingface(tmp_path, config, params)
+
+
+def test_family_that_is_preferred_is_written_where_it_can(tmp_path):
+    params = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), shapes(SMALL))
+    for preferred, written in (("mistral", "mistral"), ("gpt2", "llama"), (None, "llama")):
+        folder = tmp_path / str(preferred)
+        found = save_huggingface(folder, SMALL, params, preferred_type=preferred)
+        assert found == load_huggingface(folder).model_type == written
 
 
 def test_kind_that_no_family_has_is_not_written(tmp_path):

@@ -3,11 +3,13 @@
 import json
 import re
 
+import jax
+import numpy as np
 import pytest
 
 from jaxformer.config import LinearScalingConfig, RotaryConfig
 from jaxformer.errors import ConfigError
-from jaxformer.interop import load_huggingface
+from jaxformer.interop import load_huggingface, open_huggingface
 from tests.interop.golden import read_golden
 
 UNSUPPORTED = "changes what the model computes and is not supported, only"
@@ -22,8 +24,8 @@ REFUSED = [
     ("gpt2", dict(quantization_config={"bits": 4}), "quantization_config={'bits': 4} changes"),
     ("gpt2", dict(pruned_heads={"0": [1]}), "pruned_heads={'0': [1]} changes"),
     ("gpt2", dict(is_causal=False), "is_causal=False changes"),
-    ("gpt2", dict(new_option=4, transformers_version="5.24.1"),
-     "written by transformers 5.24.1 and has fields that are not known here and may change what "
+    ("gpt2", dict(new_option=4, transformers_version="5.25.1"),
+     "written by transformers 5.25.1 and has fields that are not known here and may change what "
      "the model computes: new_option; for those that do not, pass ignore=('new_option',)"),
     ("gpt2", dict(n_layer=...), "must have n_layer"),
     ("gpt2", dict(n_layer="3"), "n_layer must be int, got '3'"),
@@ -37,8 +39,14 @@ REFUSED = [
     ("gpt2", dict(model_type=None), "model_type must be one of gpt2, opt"),
     ("gpt2", dict(architectures=["GPT2DoubleHeadsModel"]),
      "architectures must be one of GPT2LMHeadModel, GPT2ForSequenceClassification, got ['GPT2Dou"),
-    ("gpt2", dict(architectures=...),
-     "GPT2ForSequenceClassification, got None; add the class of the weights, such as"),
+    ("bert-classes", dict(architectures=...),
+     'must name the class of the weights, which have a head for classes, such as "architectures": '
+     '["BertForSequenceClassification"], got none; add it'),
+    ("roberta-classes", dict(architectures=...), "a head for classes, such as"),
+    ("llama-score", dict(architectures=...), '["LlamaForSequenceClassification"], got none'),
+    ("bert", dict(architectures=["BertForQuestionAnswering"]),
+     "got ['BertForQuestionAnswering']; there is no head for spans of answers here: take the model "
+     "that it was fine-tuned from, or one that writes its answers, such as Flan-T5"),
     ("opt-classes", dict(word_embed_proj_dim=22), f"word_embed_proj_dim=22 {UNSUPPORTED} 36"),
     ("opt", dict(word_embed_proj_dim=22, tie_word_embeddings=False),
      f"tie_word_embeddings=False {UNSUPPORTED} True"),
@@ -129,6 +137,25 @@ def test_field_without_an_option_is_refused_by_name(name, changes, words, tmp_pa
         load_huggingface(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("gpt2", "decoder"), ("bert-pretraining", "masked"), ("bert-pooled", "pooled"),
+        ("bert-older", "masked"), ("roberta-older", "masked"), ("modernbert", "masked"),
+        ("modernbert-pooled", "pooled"), ("distilbert", "masked"), ("electra-pooled", "pooled"),
+        ("bart", "encoder_decoder"),
+    ],
+)  # fmt: skip
+def test_file_that_names_no_class_is_what_its_tensors_are(name, kind, tmp_path):
+    write_changed(tmp_path, name, {})
+    expected = load_huggingface(tmp_path)
+    write_changed(tmp_path / "none", name, dict(architectures=...))
+    assert open_huggingface(tmp_path / "none").kind == kind
+    found = load_huggingface(tmp_path / "none")
+    assert found.config == expected.config
+    jax.tree.map(np.testing.assert_array_equal, found.params, expected.params)
+
+
 def test_field_that_no_code_reads_is_named_in_a_warning(tmp_path):
     write_changed(tmp_path, "gpt2", {"author": "me", "purpose": 1})
     with pytest.warns(UserWarning, match="config.json: ignored author, purpose, which the code"):
@@ -137,7 +164,7 @@ def test_field_that_no_code_reads_is_named_in_a_warning(tmp_path):
 
 
 def test_field_of_a_newer_file_can_be_ignored(tmp_path):
-    newer = {"author": "me", "purpose": 1, "transformers_version": "5.24.0.dev0"}
+    newer = {"author": "me", "purpose": 1, "transformers_version": "5.25.0.dev0"}
     write_changed(tmp_path, "gpt2", newer)
     with pytest.raises(ConfigError, match="may change what the model computes: purpose;"):
         load_huggingface(tmp_path, ignore=("author",))

@@ -14,11 +14,12 @@ from jaxformer.cli import main
 from jaxformer.config import BeamSearchConfig, LoraConfig, MeshConfig, SamplingConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.inference import generate, translate
-from jaxformer.interop import load_huggingface, open_huggingface
+from jaxformer.interop import load_huggingface, open_huggingface, save_huggingface
 from jaxformer.interop.hub import local_folder
 from jaxformer.interop.params_files import load_params
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 from jaxformer.runs.chat import ChatTask
+from jaxformer.runs.pretrained_tokens import decoding_of
 from tests.interop.golden import read_golden
 from tests.runs import pretrained_folders, tiny
 
@@ -566,6 +567,48 @@ def test_folder_to_run_to_folder_is_the_same(folders, tmp_path, name):
     assert old.read_bytes() == new.read_bytes()
     with pytest.raises(CheckpointError, match="choose another target"):
         runs.convert(folder, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("model_type", "activation", "note"),
+    [
+        ("mistral", "swiglu", ""),
+        ("arcee", "relu2", " (Llama with a squared ReLU in place of the gate; transformers reads it"
+         " from 4.53 on)"),
+    ],
+)  # fmt: skip
+def test_run_is_written_as_the_family_that_it_was_loaded_as(
+    folders, tmp_path, model_type, activation, note
+):
+    folder, config, params = folders("llama")
+    config = dataclasses.replace(config, activation=activation)
+    if activation == "relu2":
+        feed_forward = dict(params["stack"]["layers"]["feed_forward"])
+        del feed_forward["gate_kernel"]
+        layers = params["stack"]["layers"] | {"feed_forward": feed_forward}
+        params = params | {"stack": {"layers": layers}}
+    save_huggingface(tmp_path / "hf", config, params, model_type=model_type)
+    shutil.copy(folder / "tokenizer.json", tmp_path / "hf")
+    runs.convert(tmp_path / "hf", tmp_path / "run")
+    said = runs.convert(tmp_path / "run", tmp_path / "again")
+    assert said == f"wrote a model of type {model_type} to {tmp_path / 'again'}{note}"
+    old, new = (tmp_path / name / "model.safetensors" for name in ("hf", "again"))
+    assert old.read_bytes() == new.read_bytes()
+
+
+def test_family_that_cannot_say_what_a_run_computes_any_more_is_named(
+    folders, tmp_path, monkeypatch
+):
+    def other(*arguments):
+        return dataclasses.replace(decoding_of(*arguments), model_type="gpt2")
+
+    monkeypatch.setattr("jaxformer.runs.pretrained.decoding_of", other)
+    runs.convert(folders("llama")[0], tmp_path / "run")
+    said = runs.convert(tmp_path / "run", tmp_path / "again")
+    assert said == (
+        f"wrote a model of type llama to {tmp_path / 'again'} (gpt2, which it was loaded as, "
+        "cannot represent it any more)"
+    )
 
 
 def test_classes_keep_their_names_through_a_run(folders, tmp_path):
