@@ -2,10 +2,20 @@
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from jaxformer import __version__, stopping
-from jaxformer.cli.commands import Command, Configs, Convert, Generate, Predict, Translate, Verify
+from jaxformer.cli.commands import (
+    Configs,
+    Convert,
+    Evaluate,
+    Generate,
+    Predict,
+    Translate,
+    Verify,
+    all_commands,
+)
 from jaxformer.cli.configs import configs
 from jaxformer.cli.convert import convert
 from jaxformer.cli.inference import generate, predict, translate
@@ -22,7 +32,11 @@ from jaxformer.cli.verify import verify
 
 __all__ = ["main"]
 
-# Commands that take flags of a config beside their own, which `Command` does not know.
+_COMMANDS: dict[type, Callable[[Any], None]] = {
+    Configs: configs, Generate: generate, Translate: translate, Predict: predict,
+    Evaluate: evaluate, Convert: convert, Verify: verify, Plot: plot,
+}  # fmt: skip
+# Commands that take flags of a config beside their own, which `all_commands` does not know.
 _WITH_OVERRIDES = {"train": train, "prepare": prepare, "plan": plan, "inspect": inspect}
 
 
@@ -50,28 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             flush()
             return
         command = parse(
-            Command,
+            all_commands(brief=words in ([], ["-h"], ["--help"])),
             args=words,
             prog="jaxformer",
             description="The Transformer as a JAX library: train it, use it, look at it. "
-            "jaxformer --version prints the version.",
+            "jaxformer COMMAND --help says more; jaxformer --version prints the version.",
         )
-        if isinstance(command, Configs):
-            configs(command)
-        elif isinstance(command, Generate):
-            generate(command)
-        elif isinstance(command, Translate):
-            translate(command)
-        elif isinstance(command, Predict):
-            predict(command)
-        elif isinstance(command, Plot):
-            plot(command)
-        elif isinstance(command, Convert):
-            convert(command)
-        elif isinstance(command, Verify):
-            verify(command)
-        else:
-            evaluate(command)
+        _COMMANDS[type(command)](command)
         flush()  # here, where it is said that the output cannot be written
     except KeyboardInterrupt:
         print(file=sys.stderr)
