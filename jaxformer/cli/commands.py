@@ -62,11 +62,12 @@ class Inspect:
 
     The data is prepared as jaxformer train prepares it for a new run: lengths, words and bytes per
     token, what validation and training share, and rows of the batch, decoded. Keys of the config
-    can be overridden as in jaxformer train. No model is made, and no run folder.
+    can be overridden as in jaxformer train. No model is made, and no run folder. Of a run folder:
+    its config and data, its checkpoints, and what can be done next.
     """
 
-    config: _Config
-    """Config file, or the name of a ready config."""
+    config: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG|RUN")]
+    """Config file, name of a ready config, or run folder, such as runs/quickstart."""
 
     step: int = 0
     """Step of the batch, from 0: the one that training takes at that step on these devices."""
@@ -118,8 +119,8 @@ class Generate:
     run: RunFolder
     """Run folder, such as runs/quickstart; or a folder of Hugging Face."""
 
-    prompt: Annotated[str, tyro.conf.arg(metavar="PROMPT")]
-    """Text to continue."""
+    prompt: Annotated[str | None, tyro.conf.arg(metavar="PROMPT")] = None
+    """Text to continue; the first prompt of the run's own samples when not given."""
 
     chat: bool = False
     """Take the prompt as a message to answer, as the chat template of the model has it."""
