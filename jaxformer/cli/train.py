@@ -158,7 +158,7 @@ def _draw_loss_curve(run: "Run") -> str:
             {folder.name: read_metrics(folder)},
             unit=labels.unit,
             training_label=labels.training,
-            title=folder.name,
+            title=f"Loss of {folder.name}",
         )
         write_figure(figure, path)
     except ImportError:
