@@ -2,20 +2,11 @@
 
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from jaxformer import __version__, stopping
-from jaxformer.cli.commands import (
-    Configs,
-    Convert,
-    Evaluate,
-    Generate,
-    Predict,
-    Translate,
-    Verify,
-    all_commands,
-)
+from jaxformer.cli.commands import all_commands
 from jaxformer.cli.configs import configs
 from jaxformer.cli.convert import convert
 from jaxformer.cli.inference import generate, predict, translate
@@ -24,7 +15,6 @@ from jaxformer.cli.mistakes import exit_for_mistake
 from jaxformer.cli.parsing import parse
 from jaxformer.cli.plan import plan
 from jaxformer.cli.plot import plot
-from jaxformer.cli.plot_commands import Plot
 from jaxformer.cli.prepare import prepare
 from jaxformer.cli.terminal import drop_output, flush, open_missing_streams, show, warnings_as_lines
 from jaxformer.cli.train import evaluate, train
@@ -32,10 +22,7 @@ from jaxformer.cli.verify import verify
 
 __all__ = ["main"]
 
-_COMMANDS: dict[type, Callable[[Any], None]] = {
-    Configs: configs, Generate: generate, Translate: translate, Predict: predict,
-    Evaluate: evaluate, Convert: convert, Verify: verify, Plot: plot,
-}  # fmt: skip
+_COMMANDS: Any = (configs, generate, translate, predict, evaluate, convert, verify, plot)
 # Commands that take flags of a config beside their own, which `all_commands` does not know.
 _WITH_OVERRIDES = {"train": train, "prepare": prepare, "plan": plan, "inspect": inspect}
 
@@ -70,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             description="The Transformer as a JAX library: train it, use it, look at it. "
             "jaxformer COMMAND --help says more; jaxformer --version prints the version.",
         )
-        _COMMANDS[type(command)](command)
+        name = type(command).__name__.lower()
+        next(run for run in _COMMANDS if run.__name__ == name)(command)
         flush()  # here, where it is said that the output cannot be written
     except KeyboardInterrupt:
         print(file=sys.stderr)

@@ -66,16 +66,13 @@ def _show_run(folder: pathlib.Path) -> None:
     from jaxformer.training.checkpoint_index import CheckpointIndex
     from jaxformer.training.checkpoint_manifest import checkpoint_steps
 
-    config, summary = runs.read_run_config(folder), runs.load_summary(folder)
-    kind, checkpoints = runs.task_class(config), folder / runs.CHECKPOINTS
-    show_named("run", f"{folder}: {kind.kind}; settings other than the defaults:")
+    config, data = runs.read_run_config(folder), runs.load_summary(folder)
+    task, checkpoints = runs.task_class(config), folder / runs.CHECKPOINTS
+    show_named("run", f"{folder}: {task.kind}; settings other than the defaults:")
     for paragraph in changed_paragraphs(config):
         show(paragraph)
-    show_named(
-        "data",
-        f"{config.data.source}: {summary.train_tokens:,} tokens for training, "
-        f"{summary.validation_tokens:,} for validation",
-    )
+    tokens = f"{data.train_tokens:,} tokens for training, {data.validation_tokens:,} for validation"
+    show_named("data", f"{config.data.source}: {tokens}")
     saved = checkpoint_steps(checkpoints) if checkpoints.is_dir() else []
     step, steps = max(saved, default=0), config.training.steps
     show_named(
@@ -83,15 +80,14 @@ def _show_run(folder: pathlib.Path) -> None:
     )
     if saved and (best := (found := CheckpointIndex(checkpoints)).best_step) is not None:
         if (loss := found.loss(best)) is not None:
-            unit = kind.loss_labels(config).unit
+            unit = task.loss_labels(config).unit
             show_named("best", f"step {best:,}, validation loss {loss:.4f} nats per {unit}")
-    name = shlex.quote(str(folder))
-    uses = runs.uses(kind, name) if saved else {}
-    uses["draw its losses"] = f"jaxformer plot loss {name}"
-    more = "" if step < steps else f" --training.steps {2 * steps}"
-    uses["train on"] = f"jaxformer train {name}/config.toml --out {name}{more}"
-    for index, (what, how) in enumerate(uses.items()):
-        show_named("" if index else "next", f"to {what}: {how}")
+    name, more = shlex.quote(str(folder)), "" if step < steps else f" --training.steps {2 * steps}"
+    uses = runs.uses(task, name) if saved else []
+    uses += [f"to draw its losses: jaxformer plot loss {name}"]
+    uses += [f"to train on: jaxformer train {name}/config.toml --out {name}{more}"]
+    for index, use in enumerate(uses):
+        show_named("" if index else "next", use)
 
 
 def _show_data(report: "DataReport") -> None:

@@ -10,7 +10,7 @@ from jaxformer.cli.figures import cannot_draw, write_figure
 from jaxformer.cli.opening import open_for
 from jaxformer.cli.plot_commands import Plot, PlotAttention, PlotLoss, PlotPositions
 from jaxformer.cli.terminal import lasting_output, show
-from jaxformer.config import ExperimentConfig, config_differences
+from jaxformer.config import config_differences
 from jaxformer.storage import write_whole
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ def _plot_loss(command: PlotLoss) -> None:
     records = {name: read_metrics(folder) for name, folder in zip(names, command.runs, strict=True)}
     alike = len(set(labels)) == 1
     title = f"Loss of {names[0]}" if len(names) == 1 else "Losses of several runs"
-    if any(_has_other_text(configs[0], config) for config in configs):
+    changed = {key for one in configs for key in config_differences(configs[0], one)}
+    if any(key.startswith(("data.", "tokenizer.")) for key in changed - {"data.cache"}):
         title += "\ndata or tokenizers differ, so the losses do not compare"
     figure = viz.loss_curves(
         records,
@@ -107,11 +108,6 @@ def _plot_loss(command: PlotLoss) -> None:
         title=title,
     )
     _write(figure, command.output)
-
-
-def _has_other_text(one: ExperimentConfig, other: ExperimentConfig) -> bool:
-    changed = config_differences(one, other).keys() - {"data.cache"}
-    return any(key.startswith(("data.", "tokenizer.")) for key in changed)
 
 
 def _distinct_names(folders: Sequence[pathlib.Path]) -> list[str]:

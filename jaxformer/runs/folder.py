@@ -191,8 +191,9 @@ def _runs_like(folder: pathlib.Path) -> str:
             found |= {path.name: path for path in sorted(place.iterdir()) if is_run(path)}
     if near := difflib.get_close_matches(folder.name, found, n=1):
         return f"did you mean {found[near[0]]}?"
-    shown = ", ".join(map(str, list(found.values())[:_SHOWN]))
-    return f"the run folders there are {shown}" if found else "jaxformer train CONFIG makes one"
+    if found:
+        return f"the run folders there are {', '.join(map(str, list(found.values())[:_SHOWN]))}"
+    return "jaxformer train CONFIG makes one"
 
 
 def folder_damage(folder: pathlib.Path) -> str | None:

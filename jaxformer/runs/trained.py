@@ -47,19 +47,19 @@ _TASKS: dict[tuple[str, str], type[Task]] = {
 }
 
 
-# What can be done with a run, and by which command, by the method of its task.
+# What a run can be used for, by the method of its task.
 _USES = {
-    "generate": ("continue text", "jaxformer generate {}"),
-    "chat": ("answer", "jaxformer generate {} --chat --prompt MESSAGE"),
-    "translate": ("translate", "jaxformer translate {} TEXT"),
-    "fill_masks": ("fill in [MASK]", "jaxformer predict {} TEXT"),
-    "classify": ("label texts", "jaxformer predict {} TEXT"),
+    "generate": "to continue text: jaxformer generate {}",
+    "chat": "to have messages answered: jaxformer generate {} --chat --prompt MESSAGE",
+    "translate": "to translate: jaxformer translate {} TEXT",
+    "fill_masks": "to fill in [MASK]: jaxformer predict {} TEXT",
+    "classify": "to label texts: jaxformer predict {} TEXT",
 }
 
 
-def uses(task: Task | type[Task], folder: object) -> dict[str, str]:
-    """What can be done with a run of a task in a folder, and the command that does it."""
-    return {what: how.format(folder) for name, (what, how) in _USES.items() if hasattr(task, name)}
+def uses(task: Task | type[Task], folder: object) -> list[str]:
+    """What a run of a task in a folder can be used for, with the commands."""
+    return [use.format(folder) for name, use in _USES.items() if hasattr(task, name)]
 
 
 def task_class(config: ExperimentConfig) -> type[Task]:
@@ -102,15 +102,12 @@ class TrainedTask:
             user: what calls them, for the message; the methods when not given.
         """
         if not any(hasattr(self.task, name) for name in abilities):
-            able = [
-                task.kind.partition(",")[0]
-                for task in _TASKS.values()
-                if any(hasattr(task, name) for name in abilities)
-            ]
-            others = [f"to {what}: {how}" for what, how in uses(self.task, self.folder).items()]
+            tasks = [task for task in _TASKS.values() if any(hasattr(task, a) for a in abilities)]
+            kinds = [self.task.kind, *(task.kind for task in tasks)]
+            kind, *able = (kind.partition(",")[0] for kind in kinds)
+            needs = f"{user or ' or '.join(abilities)} needs {' or '.join(able)}"
             raise ConfigError(
-                f"{self.folder} is {self.task.kind.partition(',')[0]}; "
-                f"{user or ' or '.join(abilities)} needs {' or '.join(able)}; {'; '.join(others)}"
+                "; ".join([f"{self.folder} is {kind}", needs, *uses(self.task, self.folder)])
             )
 
     def _call(self, ability: str, *arguments: Any, **options: Any) -> Any:
