@@ -3,9 +3,10 @@
 import signal
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from jaxformer import __version__, stopping
-from jaxformer.cli.commands import Command, Configs, Convert, Generate, Predict, Translate, Verify
+from jaxformer.cli.commands import all_commands
 from jaxformer.cli.configs import configs
 from jaxformer.cli.convert import convert
 from jaxformer.cli.inference import generate, predict, translate
@@ -14,7 +15,6 @@ from jaxformer.cli.mistakes import exit_for_mistake
 from jaxformer.cli.parsing import parse
 from jaxformer.cli.plan import plan
 from jaxformer.cli.plot import plot
-from jaxformer.cli.plot_commands import Plot
 from jaxformer.cli.prepare import prepare
 from jaxformer.cli.terminal import drop_output, flush, open_missing_streams, show, warnings_as_lines
 from jaxformer.cli.train import evaluate, train
@@ -22,7 +22,8 @@ from jaxformer.cli.verify import verify
 
 __all__ = ["main"]
 
-# Commands that take flags of a config beside their own, which `Command` does not know.
+_COMMANDS: Any = (configs, generate, translate, predict, evaluate, convert, verify, plot)
+# Commands that take flags of a config beside their own, which `all_commands` does not know.
 _WITH_OVERRIDES = {"train": train, "prepare": prepare, "plan": plan, "inspect": inspect}
 
 
@@ -50,28 +51,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             flush()
             return
         command = parse(
-            Command,
+            all_commands(brief=words in ([], ["-h"], ["--help"])),
             args=words,
             prog="jaxformer",
             description="The Transformer as a JAX library: train it, use it, look at it. "
-            "jaxformer --version prints the version.",
+            "jaxformer COMMAND --help says more; jaxformer --version prints the version.",
         )
-        if isinstance(command, Configs):
-            configs(command)
-        elif isinstance(command, Generate):
-            generate(command)
-        elif isinstance(command, Translate):
-            translate(command)
-        elif isinstance(command, Predict):
-            predict(command)
-        elif isinstance(command, Plot):
-            plot(command)
-        elif isinstance(command, Convert):
-            convert(command)
-        elif isinstance(command, Verify):
-            verify(command)
-        else:
-            evaluate(command)
+        name = type(command).__name__.lower()
+        next(run for run in _COMMANDS if run.__name__ == name)(command)
         flush()  # here, where it is said that the output cannot be written
     except KeyboardInterrupt:
         print(file=sys.stderr)

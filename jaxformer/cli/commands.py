@@ -2,16 +2,15 @@
 
 import dataclasses
 import pathlib
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Union
 
 import tyro
 
-from jaxformer.cli.opening_flags import Opening
+from jaxformer.cli.opening_flags import Opening, RunFolder
 from jaxformer.cli.plot_commands import Plot
 from jaxformer.config import SamplingOptions, SearchOptions
 
 __all__ = [
-    "Command",
     "Configs",
     "Convert",
     "Evaluate",
@@ -23,49 +22,52 @@ __all__ = [
     "Train",
     "Translate",
     "Verify",
+    "all_commands",
 ]
+
+_Config = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG")]
+_Text = Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[TEXT]")]
 
 
 @dataclasses.dataclass(frozen=True)
 class Train:
-    """Train a model as a TOML config says, or resume its run.
+    """Train a model from a config, or resume its run.
 
-    Any key of the config can be overridden behind its path: jaxformer train CONFIG
-    --optimizer.learning-rate 3e-4. jaxformer train CONFIG --help lists them all, with the
-    config's values. With --init-from RUN, training starts from the weights of
-    another run, or of a folder of Hugging Face. A run with LoRA whose base has moved is resumed
-    with --base FOLDER, where it lies now.
+    Any key of the config can be overridden: jaxformer train CONFIG --optimizer.learning-rate 3e-4.
+    jaxformer train CONFIG --help lists them all, with the config's values.
     """
 
-    config: tyro.conf.Positional[str]
+    config: _Config
     """Config file, or the name of a ready config, such as quickstart; jaxformer configs lists
     them."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Prepare:
-    """Read, split and tokenize the data of a config, as jaxformer train does before its first step.
+    """Read, split and tokenize the data of a config.
 
-    Text of more than 64 MiB becomes token files, in memory that does not grow with it; what a run
+    jaxformer train does the same before its first step. Text of more than 64 MiB becomes token
+    files, in memory that does not grow with it; what a run
     that was stopped has done is kept. Any key of the config can be overridden behind its path:
     jaxformer prepare CONFIG --data.paths "corpus/*.jsonl.gz" --data.cache /data/tokens
     """
 
-    config: tyro.conf.Positional[str]
+    config: _Config
     """Config file, or the name of a ready config."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Inspect:
-    """Show what a model will see in training, before any: the data, and the batch of a step.
+    """Show the data and a batch of a config, or the state of a run.
 
     The data is prepared as jaxformer train prepares it for a new run: lengths, words and bytes per
     token, what validation and training share, and rows of the batch, decoded. Keys of the config
-    can be overridden as in jaxformer train. No model is made, and no run folder.
+    can be overridden as in jaxformer train. No model is made, and no run folder. Of a run folder:
+    its config and data, its checkpoints, and what can be done next.
     """
 
-    config: tyro.conf.Positional[str]
-    """Config file, or the name of a ready config."""
+    config: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG|RUN")]
+    """Config file, name of a ready config, or run folder, such as runs/quickstart."""
 
     step: int = 0
     """Step of the batch, from 0: the one that training takes at that step on these devices."""
@@ -76,17 +78,17 @@ class Inspect:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Plan a training run on accelerators that need not be there: memory, time, and what fits.
+    """Plan memory and time on accelerators you need not have.
 
     Nothing of the model is allocated, and no data is read. Keys of the config can be overridden
     as in jaxformer train. For TPUs the step is compiled by their compiler, which comes with
     jaxformer[tpu]. The status is 1 where the step does not fit, else 0.
     """
 
-    config: tyro.conf.Positional[str]
+    config: _Config
     """Config file, or the name of a ready config."""
 
-    accelerator: str
+    accelerator: Annotated[str, tyro.conf.arg(metavar="NAME")]
     """A100, H100, H200, B200, v4, v5e, v5p or v6e."""
 
     devices: int | None = None
@@ -101,24 +103,24 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Configs:
-    """List the ready configs, or print one, to be saved and changed."""
+    """List the ready configs, or print one to save and change."""
 
-    name: tyro.conf.Positional[str | None] = None
+    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]")] = None
     """Config to print, such as quickstart."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Generate:
-    """Continue a prompt with a trained run; the text streams to standard output.
+    """Continue a prompt with a trained language model.
 
     Tokens are sampled as the run's config says under [samples]; flags replace single settings.
     """
 
-    run: tyro.conf.Positional[pathlib.Path]
+    run: RunFolder
     """Run folder, such as runs/quickstart; or a folder of Hugging Face."""
 
-    prompt: str
-    """Text to continue."""
+    prompt: Annotated[str | None, tyro.conf.arg(metavar="PROMPT")] = None
+    """Text to continue; the first prompt of the run's own samples when not given."""
 
     chat: bool = False
     """Take the prompt as a message to answer, as the chat template of the model has it."""
@@ -139,7 +141,7 @@ class Generate:
 
 @dataclasses.dataclass(frozen=True)
 class Translate:
-    r"""Translate sentences with a trained encoder-decoder, by beam search or by sampling.
+    r"""Translate sentences with a trained encoder-decoder.
 
     Standard output has one translation for every line of input, in its order; a line that cannot
     be translated, such as an empty one, gives an empty line, and is named on standard error. With
@@ -151,10 +153,10 @@ class Translate:
     sentence; flags replace single settings.
     """
 
-    run: tyro.conf.Positional[pathlib.Path]
+    run: RunFolder
     """Run folder, such as runs/phrasebook_en_kn; or a folder of Hugging Face."""
 
-    text: tyro.conf.Positional[str | None] = None
+    text: _Text = None
     """Sentence to translate; when not given, each line of the file or of standard input is one."""
 
     file: pathlib.Path | None = None
@@ -175,7 +177,7 @@ class Translate:
 
 @dataclasses.dataclass(frozen=True)
 class Predict:
-    r"""Fill in [MASK] with a trained masked language model, or label texts with a classifier.
+    r"""Fill in [MASK] in texts, or label texts with a classifier.
 
     Each prediction is a line: of a classifier, the probability, a tab and the label; of a masked
     language model, the number of the mask, the probability and the token, with tabs between. A
@@ -185,10 +187,10 @@ class Predict:
     error. A line break that is predicted is written as \n.
     """
 
-    run: tyro.conf.Positional[pathlib.Path]
+    run: RunFolder
     """Run folder, such as runs/masked_python; or a folder of Hugging Face."""
 
-    text: tyro.conf.Positional[str | None] = None
+    text: _Text = None
     """Text to predict for; when not given, each line of the file or of standard input is one."""
 
     file: pathlib.Path | None = None
@@ -203,13 +205,13 @@ class Predict:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluate:
-    """Measure a trained run on its validation data, or on other data.
+    """Measure a trained run on its validation data, or other data.
 
     Of every run the loss; of a translator BLEU and chrF (with jaxformer[eval]) and the share of
     exact translations, of a classifier the accuracy.
     """
 
-    run: tyro.conf.Positional[pathlib.Path]
+    run: RunFolder
     """Run folder, such as runs/quickstart; or a folder of Hugging Face."""
 
     data: tuple[pathlib.Path, ...] = ()
@@ -221,17 +223,17 @@ class Evaluate:
 
 @dataclasses.dataclass(frozen=True)
 class Convert:
-    """Convert a run to a folder of Hugging Face, or such a folder to a run.
+    """Convert a run to a Hugging Face folder, or back.
 
     transformers, and what else reads its format, can load the folder that a run becomes, where a
     family there computes what the model does. Of a target that ends in .safetensors, the file gets
     the parameters alone, under their own paths, and a .toml beside it the model's config.
     """
 
-    source: tyro.conf.Positional[pathlib.Path]
+    source: Annotated[pathlib.Path, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
     """Run folder; or a folder of Hugging Face, or the id of a model there, OWNER/MODEL."""
 
-    target: tyro.conf.Positional[pathlib.Path]
+    target: Annotated[pathlib.Path, tyro.conf.Positional, tyro.conf.arg(metavar="TARGET")]
     """Folder to make, or file that ends in .safetensors."""
 
     step: int | None = None
@@ -261,27 +263,23 @@ class Convert:
 
 @dataclasses.dataclass(frozen=True)
 class Verify:
-    """Verify that no file of a run has changed since it was written, by SHA-256.
+    """Verify by SHA-256 that no file of a run has changed.
 
     Prints a line for the run folder and for each checkpoint: good, or what is wrong with it. The
     status is 1 where anything is damaged, else 0. Metrics, samples and figures are not compared.
     """
 
-    run: tyro.conf.Positional[pathlib.Path]
+    run: RunFolder
     """Run folder, such as runs/quickstart."""
 
 
-Command = (
-    Annotated[Configs, tyro.conf.subcommand("configs")]
-    | Annotated[Train, tyro.conf.subcommand("train")]
-    | Annotated[Prepare, tyro.conf.subcommand("prepare")]
-    | Annotated[Plan, tyro.conf.subcommand("plan")]
-    | Annotated[Inspect, tyro.conf.subcommand("inspect")]
-    | Annotated[Generate, tyro.conf.subcommand("generate")]
-    | Annotated[Translate, tyro.conf.subcommand("translate")]
-    | Annotated[Predict, tyro.conf.subcommand("predict")]
-    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
-    | Annotated[Convert, tyro.conf.subcommand("convert")]
-    | Annotated[Verify, tyro.conf.subcommand("verify")]
-    | Annotated[Plot, tyro.conf.subcommand("plot")]
-)
+def all_commands(*, brief: bool) -> Any:
+    """The commands for tyro; in brief, with the first line of what each says of itself."""
+    kinds: tuple[type, ...] = (Configs, Train, Prepare, Plan, Inspect, Generate, Translate, Predict,
+                               Evaluate, Convert, Verify, Plot)  # fmt: skip
+    says = {kind: str(kind.__doc__).partition("\n")[0] if brief else None for kind in kinds}
+    named = [
+        Annotated[kind, tyro.conf.subcommand(kind.__name__.lower(), description=says[kind])]
+        for kind in kinds
+    ]
+    return Union[*named]

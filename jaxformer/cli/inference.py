@@ -27,14 +27,17 @@ def generate(command: Generate) -> None:
 
     run = open_for(command, "chat" if command.chat else "generate")
     longest, seed, sampling = command.max_new_tokens, command.seed, command.sampling
+    prompt = command.prompt
+    if prompt is None:
+        prompt = next(iter(run.config.samples.prompts), "")
     if command.chat:
-        message = text.Message(role="user", content=command.prompt)
+        message = text.Message(role="user", content=prompt)
         pieces = run.chat_stream([message], max_new_tokens=longest, seed=seed, **sampling)
     else:
-        pieces = run.generate_stream(command.prompt, max_new_tokens=longest, seed=seed, **sampling)
+        pieces = run.generate_stream(prompt, max_new_tokens=longest, seed=seed, **sampling)
     first = next(pieces)  # raises for a mistake before the prompt is printed
     behind = "\n" if command.chat else run.task.behind_prompt
-    show(command.prompt + behind + first, end="", at_once=True)
+    show(prompt + behind + first, end="", at_once=True)
     for piece in pieces:
         show(piece, end="", at_once=True)
     show()

@@ -1,6 +1,8 @@
 """jaxformer inspect."""
 
+import pathlib
 import re
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,8 @@ from jaxformer.cli.overrides import (
 )
 from jaxformer.cli.parsing import parse
 from jaxformer.cli.terminal import for_terminal, show, show_named, width
+from jaxformer.cli.train import changed_paragraphs
+from jaxformer.errors import ConfigError
 
 if TYPE_CHECKING:
     from jaxformer.runs import BatchReport, DataReport, LengthHistogram, SharedTexts, TextFigures
@@ -26,14 +30,19 @@ _ESCAPES = str.maketrans({"\n": "\\n", "\t": "\\t"})
 
 
 def inspect(words: Sequence[str]) -> None:
-    """Prints what a model will see in training.
+    """Prints what a model will see in training, or the state of a run.
 
     Args:
-        words: config, flags of this command, and flags of the config.
+        words: config, flags of this command, and flags of the config; or a run folder alone.
     """
     command, overrides = parse(
         Inspect, args=list(words), prog="jaxformer inspect", return_unknown_args=True
     )
+    if (folder := pathlib.Path(command.config)).is_dir():
+        if len(words) > 1:
+            flags = " ".join(word for word in words if word != command.config)
+            raise ConfigError(f"flags of inspect are for a config, not for a run, got {flags}")
+        return _show_run(folder)
     loaded = load_with_start(command.config, overrides)
     config = override_config(loaded, overrides, prog=f"jaxformer train {command.config}")
     split_cpu_for(config)
@@ -49,6 +58,36 @@ def inspect(words: Sequence[str]) -> None:
     for index, shared in enumerate(report.shared):
         _show_shared("" if index else "shared", shared)
     _show_batch(report.batch)
+
+
+def _show_run(folder: pathlib.Path) -> None:
+    """Prints the config and data of a run, how far it is, and what can be done with it."""
+    from jaxformer import runs
+    from jaxformer.training.checkpoint_index import CheckpointIndex
+    from jaxformer.training.checkpoint_manifest import checkpoint_steps
+
+    config, data = runs.read_run_config(folder), runs.load_summary(folder)
+    task, checkpoints = runs.task_class(config), folder / runs.CHECKPOINTS
+    show_named("run", f"{folder}: {task.kind}; settings other than the defaults:")
+    for paragraph in changed_paragraphs(config):
+        show(paragraph)
+    tokens = f"{data.train_tokens:,} tokens for training, {data.validation_tokens:,} for validation"
+    show_named("data", f"{config.data.source}: {tokens}")
+    saved = checkpoint_steps(checkpoints) if checkpoints.is_dir() else []
+    step, steps = max(saved, default=0), config.training.steps
+    show_named(
+        "steps", f"{step:,} of {steps:,}; checkpoints: {', '.join(map(str, saved)) or 'none'}"
+    )
+    if saved and (best := (found := CheckpointIndex(checkpoints)).best_step) is not None:
+        if (loss := found.loss(best)) is not None:
+            unit = task.loss_labels(config).unit
+            show_named("best", f"step {best:,}, validation loss {loss:.4f} nats per {unit}")
+    name, more = shlex.quote(str(folder)), "" if step < steps else f" --training.steps {2 * steps}"
+    uses = runs.uses(task, name) if saved else []
+    uses += [f"to draw its losses: jaxformer plot loss {name}"]
+    uses += [f"to train on: jaxformer train {name}/config.toml --out {name}{more}"]
+    for index, use in enumerate(uses):
+        show_named("" if index else "next", use)
 
 
 def _show_data(report: "DataReport") -> None:

@@ -30,5 +30,5 @@ def open_for(
         target_language=opening.target_language,
     )  # fmt: skip
     if abilities:
-        run.require(*abilities)
+        run.require(*abilities, user=type(command).__name__.lower())
     return run

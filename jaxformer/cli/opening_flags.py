@@ -2,9 +2,13 @@
 
 import dataclasses
 import pathlib
-from typing import Literal
+from typing import Annotated, Literal
 
-__all__ = ["Opening", "ParamsMesh"]
+import tyro
+
+__all__ = ["Opening", "ParamsMesh", "RunFolder"]
+
+RunFolder = Annotated[pathlib.Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 
 
 @dataclasses.dataclass(frozen=True)

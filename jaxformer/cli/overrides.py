@@ -9,6 +9,7 @@ from typing import Any
 
 import tyro
 
+from jaxformer.cli.config_help import for_help
 from jaxformer.cli.hosts import LAUNCH_HELP
 from jaxformer.cli.parsing import parse
 from jaxformer.config import (
@@ -135,16 +136,17 @@ def override_config(
         arrays.setdefault(table, {})[name] = getattr(getattr(config, table), name)
         object.__setattr__(getattr(default, table), name, ())
     _refuse_unknown(default, rest, prog)
+    if {"-h", "--help"} & set(rest):
+        default = for_help(default)
     changed = parse(
-        ExperimentConfig,
+        type(default),
         default=default,
         args=rest,
         prog=prog,
         description=(
             "Overrides of the config; each shows its value there. Another kind, with the defaults "
             f"of its own: {', '.join(_kind_flags(config, ''))}. Its keys can be set as well; "
-            f"those without a default keep their value. {LAUNCH_HELP} To resume a run with LoRA "
-            "whose base has moved: --base FOLDER."
+            f"those without a default keep their value. {LAUNCH_HELP}"
         ),
         config=(tyro.conf.AvoidSubcommands,),
     )

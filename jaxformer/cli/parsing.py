@@ -1,6 +1,7 @@
 """Parsing of command lines by tyro, with one-line messages for mistakes."""
 
 import contextlib
+import dataclasses
 import io
 import itertools
 import os
@@ -14,7 +15,7 @@ import tyro
 
 from jaxformer import errors
 from jaxformer.cli.terminal import flush, show, width
-from jaxformer.config.checks import TYPE_NAMES, suggestion
+from jaxformer.config.checks import TYPE_NAMES, suggestion, union_members
 
 __all__ = ["parse", "pop_flags"]
 
@@ -24,23 +25,25 @@ _BOX = re.compile("[\u2500-\u257f]+")
 _UNKNOWN_COMMAND = re.compile(r"Unrecognized options: ([^\s,]+).* Available subcommands: (.*) For ")
 _WRONG_CHOICE = re.compile(r"(invalid choice '(.*)' for argument .* one of \((.*)\))\. For ")
 _WRONG_NUMBER = re.compile(r"Error parsing (\S+): .*(must be an? \w+, got .*) Argument helptext:")
-_NUMBERS = tyro.constructors.ConstructorRegistry()
+_VALUES = tyro.constructors.ConstructorRegistry()
 
 
-@_NUMBERS.primitive_rule
-def _number_rule(info: Any) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
-    """Integers and numbers, with messages of our own; an integer may be written as 1e3."""
-    kind = info.type
+@_VALUES.primitive_rule
+def _plain_rule(info: Any) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
+    """Texts and numbers, with names and messages of our own; an integer may be written as 1e3."""
+    kind, names = info.type, {int: "INT", float: "FLOAT", str: "TEXT"}
 
-    def number(words: list[str]) -> int | float:
+    def value_of(words: list[str]) -> int | float | str:
+        if kind is str:
+            return words[0]
         with contextlib.suppress(ValueError):
             value = float(words[0])
             if kind is float or value.is_integer():
                 return kind(value)
         raise ValueError(f"must be {TYPE_NAMES[kind]}, got {words[0]!r}")
 
-    return None if kind not in (int, float) else tyro.constructors.PrimitiveConstructorSpec(
-        1, kind.__name__.upper(), number, lambda value: isinstance(value, (int, kind)),
+    return None if kind not in names else tyro.constructors.PrimitiveConstructorSpec(
+        1, names[kind], value_of, lambda value: isinstance(value, (int, kind)),
         lambda value: [str(value)],
     )  # fmt: skip
 
@@ -50,7 +53,7 @@ def parse(kind: Any, **arguments: Any) -> Any:
     printed, said = _Printed(), io.StringIO()
     try:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said), _room():
-            return tyro.cli(kind, registry=_NUMBERS, **arguments)
+            return tyro.cli(kind, registry=_VALUES, **arguments)
     except SystemExit as stopped:
         if stopped.code:
             message = _without_box(said.getvalue())
@@ -102,6 +105,20 @@ def pop_flags(
         except ValueError:
             raise errors.ConfigError(f"{flag} must be an integer, got {value!r}") from None
     return values, rest
+
+
+@_VALUES.primitive_rule
+def _optional_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Any:
+    """Calls what may be None by its other type; None can still be given."""
+    members = union_members(info.type)
+    if members == (info.type,) or len(members) != 1 or dataclasses.is_dataclass(members[0]):
+        return None
+    made = tyro.constructors.PrimitiveTypeInfo.make(members[0], info.markers)
+    spec: Any = tyro.constructors.ConstructorRegistry.get_primitive_spec(made)
+    return dataclasses.replace(
+        spec, choices=spec.choices and (*spec.choices, "None"),
+        instance_from_str=lambda said: None if said == ["None"] else spec.instance_from_str(said),
+    )  # fmt: skip
 
 
 @contextlib.contextmanager

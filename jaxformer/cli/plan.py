@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = ["plan"]
 
+# A step starts hundreds of kernels, each of which takes the host microseconds.
+_SHORT_STEP = 5e-3  # seconds
+_TOO_SMALL = (
+    "for this estimate: starting the kernels of such a short step, which is left out here, takes "
+    "longer than their work; expect several times this time, and measure it"
+)
+
 
 def plan(words: Sequence[str]) -> None:
     """Prints a plan of the config's training; status 1 where it does not fit.
@@ -82,6 +89,7 @@ def _lines(made: "Plan", utilization: float) -> dict[str, str]:
         "collectives": _collectives(made),
         "bounds": ", ".join(f"{name} {_time(one)}" for name, one in made.seconds.items()),
         "speed": _speed(made, utilization),
+        **({"too small": _TOO_SMALL} if made.step_seconds(utilization) < _SHORT_STEP else {}),
         "training": f"{training.steps:,} steps, {training.steps * made.tokens:.3g} tokens, in "
         f"{_time(total)} at {utilization:.0%} of the peak, "
         f"{_time(training.steps * made.step_seconds(1.0))} at all of it",

@@ -10,6 +10,7 @@ from jaxformer.cli.figures import cannot_draw, write_figure
 from jaxformer.cli.opening import open_for
 from jaxformer.cli.plot_commands import Plot, PlotAttention, PlotLoss, PlotPositions
 from jaxformer.cli.terminal import lasting_output, show
+from jaxformer.config import config_differences
 from jaxformer.storage import write_whole
 
 if TYPE_CHECKING:
@@ -96,11 +97,15 @@ def _plot_loss(command: PlotLoss) -> None:
             )
     records = {name: read_metrics(folder) for name, folder in zip(names, command.runs, strict=True)}
     alike = len(set(labels)) == 1
+    title = f"Loss of {names[0]}" if len(names) == 1 else "Losses of several runs"
+    changed = {key for one in configs for key in config_differences(configs[0], one)}
+    if any(key.startswith(("data.", "tokenizer.")) for key in changed - {"data.cache"}):
+        title += "\ndata or tokenizers differ, so the losses do not compare"
     figure = viz.loss_curves(
         records,
         unit=unit,
         training_label=labels[0].training if alike else "training",
-        title=names[0] if len(names) == 1 else "",
+        title=title,
     )
     _write(figure, command.output)
 
@@ -127,13 +132,18 @@ def _plot_positions(command: PlotPositions) -> None:
         min(run.config.model.max_len, _DEFAULT_LENGTH) if command.length is None else command.length
     )
     found = runs.model_positions(run.config.model, run.params, length)
-    name = command.run.resolve().name
+    name, trained = command.run.resolve().name, run.config.model.max_len
+    shown = f"all {trained}" if length == trained else f"the first {length} of {trained}"
+    if length > trained:
+        shown = f"{length}, of which {trained} in training"
     for part, positions in found.items():
         output, of_part = command.output, ""
         if len(found) > 1:
             output = output.with_stem(f"{output.stem}_{part}")
             of_part = f", {part}"
-        _write(_draw(positions, f"{positions.kind} positions of {name}{of_part}"), output)
+        _write(
+            _draw(positions, f"{positions.kind} positions of {name}{of_part}\n({shown})"), output
+        )
 
 
 def _draw(positions: "Positions", title: str) -> "Figure":

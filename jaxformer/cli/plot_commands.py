@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from jaxformer.cli.opening_flags import Opening
+from jaxformer.cli.opening_flags import Opening, RunFolder
 
 __all__ = ["Plot", "PlotAttention", "PlotLoss", "PlotPositions"]
 
@@ -20,7 +20,9 @@ class PlotLoss:
     the run has them; the validation loss never has.
     """
 
-    runs: tyro.conf.Positional[tuple[pathlib.Path, ...]]
+    runs: Annotated[
+        tuple[pathlib.Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")
+    ]
     """Run folders, such as runs/quickstart."""
 
     output: pathlib.Path = pathlib.Path("loss.png")
@@ -37,7 +39,7 @@ class PlotPositions:
     _encoder or _decoder.
     """
 
-    run: tyro.conf.Positional[pathlib.Path]
+    run: RunFolder
     """Run folder, such as runs/quickstart; or a folder of Hugging Face."""
 
     output: pathlib.Path = pathlib.Path("positions.png")
@@ -57,7 +59,7 @@ class PlotAttention:
     The page is one HTML file, which any browser opens and which needs no network.
     """
 
-    run: tyro.conf.Positional[pathlib.Path]
+    run: RunFolder
     """Run folder, such as runs/phrasebook_en_kn; or a folder of Hugging Face."""
 
     text: str
@@ -74,9 +76,10 @@ class PlotAttention:
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """Draw the losses, positions or attention of runs into files, replacing existing ones.
+    """Draw losses, positions or attention of runs into files.
 
-    Pictures need matplotlib, which comes with jaxformer[viz]; the page of attention does not.
+    Existing files are replaced. Pictures need matplotlib, which comes with jaxformer[viz]; the page
+    of attention does not.
     """
 
     figure: tyro.conf.OmitSubcommandPrefixes[

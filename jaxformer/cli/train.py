@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from jaxformer.runs import Run, Task
     from jaxformer.training import FitResult
 
-__all__ = ["evaluate", "train"]
+__all__ = ["changed_paragraphs", "evaluate", "train"]
 
 
 def train(words: Sequence[str]) -> None:
@@ -80,13 +80,13 @@ def _print_start(task: "Task") -> None:
     """Prints what is trained, on what, and the settings that are not at their defaults."""
     config = task.config
     show(f"{task.kind}; settings other than the defaults (all are in {config.out}/config.toml):")
-    for paragraph in _changed_paragraphs(config):
+    for paragraph in changed_paragraphs(config):
         show(paragraph)
     for line in (*task.report, f"layers run as a {task.execution.name}: {task.execution.reason}"):
         show(line)
 
 
-def _changed_paragraphs(config: ExperimentConfig) -> list[str]:
+def changed_paragraphs(config: ExperimentConfig) -> list[str]:
     """The settings of each table that are not at their defaults, as wide as the terminal."""
     tables: dict[str, list[str]] = {}
     settings = changed_settings(dataclasses.replace(config, out=None))  # which is in all messages
@@ -158,7 +158,7 @@ def _draw_loss_curve(run: "Run") -> str:
             {folder.name: read_metrics(folder)},
             unit=labels.unit,
             training_label=labels.training,
-            title=folder.name,
+            title=f"Loss of {folder.name}",
         )
         write_figure(figure, path)
     except ImportError:

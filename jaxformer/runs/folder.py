@@ -1,6 +1,8 @@
 """The files of a run folder except its checkpoints: atomic writes, checked reads."""
 
+import contextlib
 import dataclasses
+import difflib
 import os
 import pathlib
 from collections.abc import Callable
@@ -41,6 +43,7 @@ __all__ = [
 CHECKPOINTS = "checkpoints"
 _CONFIG = "config.toml"
 VALIDATION = "validation.json"
+_SHOWN = 5  # runs in a message
 
 LAYOUT = 1
 """Version of the layout of run folders."""
@@ -174,12 +177,23 @@ def read_run_config(folder: pathlib.Path) -> ExperimentConfig:
     """
     if not is_run(folder):
         reason = "it has no config.toml" if folder.is_dir() else "there is no such folder"
-        raise CheckpointError(
-            f"{folder} is not a run folder: {reason}; jaxformer train CONFIG makes one"
-        )
+        raise CheckpointError(f"{folder} is not a run folder: {reason}; {_runs_like(folder)}")
     if (damage := folder_damage(folder)) is not None:
         raise CheckpointError(f"{folder} is damaged: {damage}")
     return load_config(folder / _CONFIG)
+
+
+def _runs_like(folder: pathlib.Path) -> str:
+    """End of a message: a run that may be meant, those that there are, or how to make one."""
+    found: dict[str, pathlib.Path] = {}
+    for place in (folder.parent / "runs", folder.parent):
+        with contextlib.suppress(OSError):
+            found |= {path.name: path for path in sorted(place.iterdir()) if is_run(path)}
+    if near := difflib.get_close_matches(folder.name, found, n=1):
+        return f"did you mean {found[near[0]]}?"
+    if found:
+        return f"the run folders there are {', '.join(map(str, list(found.values())[:_SHOWN]))}"
+    return "jaxformer train CONFIG makes one"
 
 
 def folder_damage(folder: pathlib.Path) -> str | None:

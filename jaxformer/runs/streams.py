@@ -170,15 +170,17 @@ class StreamTask(Task):
         )
 
     def default_prompts(self, documents: Sequence[str]) -> tuple[str, ...]:
-        """The starts of three lines, short enough for any context."""
+        """The starts of three lines, of whole words, short enough for any context."""
         lines = [line for line in "\n".join(documents).splitlines() if line.strip()]
         if not lines:  # as of token files without text at their start
             return ()
         prompts = []
         for place in range(_PROMPTS):
-            prompt = lines[place * len(lines) // _PROMPTS].strip()[:20]
-            while len(prompt) > 1 and self.tokenizer.encode(prompt).size > self.max_len // 2:
-                prompt = prompt[:-1]
+            prompt = lines[place * len(lines) // _PROMPTS].strip()[:200]
+            while len(prompt) > 20 or (
+                len(prompt) > 1 and self.tokenizer.encode(prompt).size > self.max_len // 2
+            ):
+                prompt = prompt.rpartition(" ")[0].rstrip() or prompt[:-1]
             prompts.append(prompt)
         return tuple(prompts)
 

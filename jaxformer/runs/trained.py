@@ -25,7 +25,7 @@ from jaxformer.runs.translation import TranslationTask
 from jaxformer.training import Evaluation, SingleRunner
 from jaxformer.training.parallel import Runner
 
-__all__ = ["Texts", "TrainedTask", "task_class"]
+__all__ = ["Texts", "TrainedTask", "task_class", "uses"]
 
 # Methods for several texts also take one. Not Sequence[str], because a type checker takes a str for
 # one.
@@ -45,6 +45,21 @@ _TASKS: dict[tuple[str, str], type[Task]] = {
     ("encoder", "labelled"): ClassificationTask,
     ("encoder_decoder", "pairs"): TranslationTask,
 }
+
+
+# What a run can be used for, by the method of its task.
+_USES = {
+    "generate": "to continue text: jaxformer generate {}",
+    "chat": "to have messages answered: jaxformer generate {} --chat --prompt MESSAGE",
+    "translate": "to translate: jaxformer translate {} TEXT",
+    "fill_masks": "to fill in [MASK]: jaxformer predict {} TEXT",
+    "classify": "to label texts: jaxformer predict {} TEXT",
+}
+
+
+def uses(task: Task | type[Task], folder: object) -> list[str]:
+    """What a run of a task in a folder can be used for, with the commands."""
+    return [use.format(folder) for name, use in _USES.items() if hasattr(task, name)]
 
 
 def task_class(config: ExperimentConfig) -> type[Task]:
@@ -79,18 +94,20 @@ class TrainedTask:
         """The experiment, completed with what the data decides."""
         return self.task.config
 
-    def require(self, *abilities: str) -> None:
+    def require(self, *abilities: str, user: str = "") -> None:
         """Raises ConfigError unless the task has one of these methods.
 
         Args:
             *abilities: names of methods, such as "generate" or "translate".
+            user: what calls them, for the message; the methods when not given.
         """
         if not any(hasattr(self.task, name) for name in abilities):
-            tasks = _TASKS.values()
-            able = [task.kind for task in tasks if any(hasattr(task, name) for name in abilities)]
+            tasks = [task for task in _TASKS.values() if any(hasattr(task, a) for a in abilities)]
+            kinds = [self.task.kind, *(task.kind for task in tasks)]
+            kind, *able = (kind.partition(",")[0] for kind in kinds)
+            needs = f"{user or ' or '.join(abilities)} needs {' or '.join(able)}"
             raise ConfigError(
-                f"{self.folder} holds {self.task.kind}, which has no {' or '.join(abilities)}; "
-                f"that is for {' or '.join(able)}"
+                "; ".join([f"{self.folder} is {kind}", needs, *uses(self.task, self.folder)])
             )
 
     def _call(self, ability: str, *arguments: Any, **options: Any) -> Any:

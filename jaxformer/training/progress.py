@@ -11,6 +11,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 
 __all__ = ["TrainingProgress"]
 
@@ -42,14 +43,15 @@ class TrainingProgress:
         self.console = console or Console(highlight=False, quiet=is_quiet)
         self._start, self._total, self._unit = start, total, unit
         self._began = time.monotonic()
+        whole = Column(no_wrap=True)  # where there is little room, the bar gives way
         self._progress = Progress(
-            TextColumn("training"),
             BarColumn(),
-            MofNCompleteColumn(),
+            MofNCompleteColumn(table_column=whole),
             TextColumn("{task.fields[status]}"),
-            TimeElapsedColumn(),
+            TextColumn("elapsed"),
+            TimeElapsedColumn(table_column=whole),
             TextColumn("left"),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(table_column=whole),
             console=self.console,
             disable=not self.console.is_terminal,
         )

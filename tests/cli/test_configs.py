@@ -32,7 +32,12 @@ def test_configs_are_listed_with_what_they_are_for(capsys, monkeypatch):
 @pytest.mark.parametrize("columns", [60, 200])
 def test_lists_and_helps_are_as_wide_as_the_terminal(capsys, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
-    for words in (["configs"], ["--help"], ["translate", "--help"], ["train", "reverse", "--help"]):
+    for words in (
+        ["configs"],
+        ["plot", "--help"],
+        ["translate", "--help"],
+        ["train", "reverse", "-h"],
+    ):
         try:
             main(words)
         except SystemExit as stopped:

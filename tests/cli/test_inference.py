@@ -235,25 +235,23 @@ def test_run_of_another_kind_is_refused_with_what_it_is(
         runs, "open_run", lambda path, *_, **__: decoder if path == tmp_path else open_run(path)
     )
     kinds = {
-        "an encoder-decoder, which translates": translator,
-        "a classifier, which labels texts": classifier,
-        "a masked language model, which fills in [MASK]": masked,
-        "a language model, which continues text": tmp_path,
+        "an encoder-decoder": (translator, "to translate: jaxformer translate {} TEXT"),
+        "a classifier": (classifier, "to label texts: jaxformer predict {} TEXT"),
+        "a masked language model": (masked, "to fill in [MASK]: jaxformer predict {} TEXT"),
+        "a language model": (tmp_path, "to continue text: jaxformer generate {}"),
     }
     translates, labels, fills, continues = kinds
     takes = {
-        ("generate", "--prompt", "one"): [continues, "a chat model, which answers"],
+        ("generate", "--prompt", "one"): [continues, "a chat model"],
         ("translate", "one"): [translates],
         ("predict", "one"): [fills, labels],
     }
-    abilities = {"generate": "generate", "translate": "translate"}
-    abilities["predict"] = "fill_masks or classify"
     for (command, *words), good in takes.items():
-        for kind, run in kinds.items():
+        for kind, (run, use) in kinds.items():
             if kind not in good:
                 error = one_line(capsys, command, run, *words)
-                assert f"{run} holds {kind}, which has no {abilities[command]}; that" in error
-                assert error.endswith("that is for " + " or ".join(good) + "\n")
+                needs = f"{command} needs {' or '.join(good)}"
+                assert f"{run} is {kind}; {needs}; {use.format(run)}\n" in error
 
 
 def test_predict_labels_every_line(classifier, tmp_path, capsys):

@@ -32,6 +32,14 @@ def test_plan_that_does_not_fit_has_status_1_and_says_what_does(plan_config, cap
     assert said.partition("\nfits ")[2].split()[:2] == ["--model.remat", "dots:"]
 
 
+def test_plan_says_where_a_step_is_too_short_to_be_estimated(plan_config, capsys):
+    plan = ["plan", plan_config, "--accelerator", "H100", "--model.vocab-size", 31]
+    warning = "too small    for this estimate: starting the kernels of such a short step"
+    assert warning in output(capsys, *plan).out
+    large = ["--model.d-model", 2048, "--model.max-len", 1024, "--model.num-layers", 8]
+    assert "too small" not in output(capsys, *plan, *large, "--model.remat", "full").out
+
+
 def test_mistakes_of_a_plan_are_one_line(plan_config, capsys):
     plan = ["plan", plan_config, "--model.vocab-size", 31]
     assert "H100" in one_line(capsys, *plan, "--accelerator", "H10")

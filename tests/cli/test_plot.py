@@ -12,7 +12,7 @@ import pytest
 
 from jaxformer import runs, viz
 from jaxformer.training import read_metrics
-from tests.cli.commands import one_line, output
+from tests.cli.commands import one_line, output, write_config
 from tests.runs import tiny
 
 TRAINING = "training (with dropout and label smoothing)"
@@ -72,7 +72,7 @@ def test_losses_are_those_that_the_run_recorded(translation_run, tmp_path, capsy
         ],
     }
     assert figure.axes[0].get_ylabel() == "loss (nats per token)"
-    assert figure.axes[0].get_title() == "run"
+    assert figure.axes[0].get_title() == "Loss of run"
 
 
 def test_runs_of_one_name_are_named_by_their_folders(translation_run, tmp_path, capsys, drawn):
@@ -87,6 +87,23 @@ def test_runs_of_one_name_are_named_by_their_folders(translation_run, tmp_path, 
     assert list(runs_drawn) == [f"{folder.parent.name}/run" for folder in folders]
     assert list(runs_drawn.values()) == [read_metrics(folder) for folder in folders]
     assert options["training_label"] == "training"  # as the two have different parts
+
+
+def test_figure_of_several_runs_says_where_their_losses_do_not_compare(tmp_path, capsys, drawn):
+    for name, data in (("one", "text"), ("same", "text"), ("other", "else")):
+        config = write_config(tmp_path, text=("text.txt", f"{data}.txt")).read_text()
+        tiny.put_config(tmp_path / name, config.replace("steps = 20", f"steps = {20 + len(name)}"))
+        (tmp_path / name / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n')
+    for names, title in (
+        (["one", "same"], "Losses of several runs"),
+        (
+            ["one", "same", "other"],
+            "Losses of several runs\ndata or tokenizers differ, so the losses do not compare",
+        ),
+    ):
+        folders = [tmp_path / name for name in names]
+        output(capsys, "plot", "loss", *folders, "--output", tmp_path / "loss.png")
+        assert drawn[-1][-1].axes[0].get_title() == title
 
 
 def test_run_under_way_needs_its_folder_only(
@@ -182,7 +199,9 @@ def test_rotary_positions_are_those_of_the_model(classification_run, tmp_path, c
     run = runs.open_run(folder)
     expected = runs.model_positions(run.config.model, run.params, 5)["model"]
     ((name, (cos, sin), options, _),) = drawn
-    assert name == "rotary_heatmaps" and options["title"] == "rotary positions of run"
+    shown = f"(the first 5 of {run.config.model.max_len})"
+    assert name == "rotary_heatmaps"
+    assert options["title"] == f"rotary positions of run\n{shown}"
     assert np.array_equal(cos, expected.cos) and np.array_equal(sin, expected.sin)
 
 
@@ -205,7 +224,7 @@ def test_encoder_and_decoder_have_files_of_their_own(
     assert {path.name for path in tmp_path.iterdir()} == set(said.out.split())
     for (name, (table,), options, figure), part in zip(drawn, tables, strict=True):
         assert name == "position_heatmap" and np.array_equal(table, tables[part])
-        assert options["title"] == f"learned positions of run, {part}"
+        assert options["title"] == f"learned positions of run, {part}\n(all 12)"
         # The scale is the table's own, which need not reach 1.
         assert figure.axes[0].images[0].get_clim() == (-tables[part].max(), tables[part].max())
     drawn.clear()
@@ -217,8 +236,10 @@ def test_encoder_and_decoder_have_files_of_their_own(
     output(capsys, "plot", "positions", masked_run[0])
     ((name, (bias, distances), options, _),) = drawn
     assert name == "position_bias_curves" and bias is biases[0] and distances is biases[1]
-    assert options["title"] == "alibi positions of run"
-    assert asked == [12, 12, 12]
+    assert options["title"] == "alibi positions of run\n(all 12)"
+    output(capsys, "plot", "positions", masked_run[0], "--length", 13)
+    assert drawn[1][2]["title"] == "alibi positions of run\n(13, of which 12 in training)"
+    assert asked == [12, 12, 12, 13]
 
 
 def test_help_of_plot_is_quick_about_it():

@@ -12,6 +12,7 @@ from jaxformer.cli import main
 from jaxformer.training import read_metrics
 from jaxformer.training.lock import run_lock
 from tests.cli.commands import TEXT, one_line, output, truncate, write_config
+from tests.runs import tiny
 from tests.training import saved
 
 
@@ -197,3 +198,46 @@ def test_links_in_a_run_folder_are_not_written_through(trained, run, tmp_path, c
     output(capsys, "train", trained[0] / "tiny.toml", "--out", run)
     assert (tmp_path / "precious").read_text() == "kept"
     assert not (run / "samples.txt").is_symlink() and not (run / "loss.png").is_symlink()
+
+
+def test_run_folder_that_is_not_there_is_answered_with_those_that_are(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("quickstart", "own"):
+        tiny.put_config(tmp_path / "runs" / name, "")
+    for wrong in ("runs/quickstrat", "quickstart"):
+        error = one_line(capsys, "generate", wrong)
+        assert "there is no such folder; did you mean runs/quickstart?" in error
+    error = one_line(capsys, "plot", "loss", "runs/zzz")
+    assert error.endswith("; the run folders there are runs/own, runs/quickstart\n")
+    error = one_line(capsys, "generate", tmp_path / "nowhere" / "zzz")
+    assert error.endswith("; jaxformer train CONFIG makes one\n")
+
+
+def test_inspect_of_a_run_says_how_far_it_is_and_what_to_do_next(trained, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
+    run = trained[0] / "run"
+    lines = [" ".join(line.split()) for line in output(capsys, "inspect", run).out.splitlines()]
+    best = min((one["validation_loss"], one["step"]) for one in tiny.metrics(trained[0])
+               if "validation_loss" in one)  # fmt: skip
+    for line in (
+        f"run {run}: a language model, which continues text; settings other than the defaults:",
+        "data files: 1,536 tokens for training, 384 for validation",
+        "steps 20 of 20; checkpoints: 10, 20",
+        f"best step {best[1]}, validation loss {best[0]:.4f} nats per token",
+        f"next to continue text: jaxformer generate {run}",
+        f"to train on: jaxformer train {run}/config.toml --out {run} --training.steps 40",
+    ):
+        assert line in lines
+    assert "not for a run, got --step 3" in one_line(capsys, "inspect", run, "--step", 3)
+
+
+def test_inspect_of_a_run_without_checkpoints_says_so(trained, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", "1000")
+    shutil.copytree(trained[0] / "run", tmp_path / "a b")
+    shutil.rmtree(tmp_path / "a b" / "checkpoints")
+    said = output(capsys, "inspect", tmp_path / "a b").out
+    assert "0 of 20; checkpoints: none" in said and "best " not in said
+    assert "generate" not in said and f"jaxformer plot loss '{tmp_path}/a b'" in said
+    assert said.endswith(f"--out '{tmp_path}/a b'\n")

@@ -10,7 +10,7 @@ from jaxformer.cli import main
 from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs import LanguageModelTask, open_run
-from tests.cli.commands import one_line
+from tests.cli.commands import one_line, output
 
 
 def test_evaluate_prints_the_loss_that_training_ended_with(trained, capsys):
@@ -117,6 +117,12 @@ def test_generate_fills_the_context_when_not_told_how_much(trained, capsys):
     main(["generate", str(trained[0] / "run"), "--prompt", "the c", "--top-k", "1"])
     out = capsys.readouterr().out
     assert len(out.removesuffix("\n")) == 32  # characters are tokens, and none is the last
+
+
+def test_generate_without_a_prompt_continues_the_first_of_the_runs_samples(trained, capsys):
+    flags = ["generate", trained[0] / "run", "--max-new-tokens", 12]
+    told, untold = (output(capsys, *flags, *more).out for more in (["--prompt", "the c"], []))
+    assert untold == told and told.startswith("the c")
 
 
 def test_empty_prompt_needs_documents_to_start(trained, capsys):

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from jaxformer import text
+from jaxformer import runs, text
 from jaxformer.errors import DataError
 from jaxformer.runs.stream_text import encode_text
 from jaxformer.training import SingleRunner
@@ -32,6 +32,26 @@ def test_bytes_of_text_are_those_that_are_predicted(
     validation = encode_text(documents, tokenizer, task.config.data)
     found = task.evaluation_data(validation, SingleRunner())
     assert found.validation_bytes == expected
+
+
+@pytest.mark.parametrize(
+    "line, max_len, prompt",
+    [
+        ("Return the first match of a pattern.", 64, "Return the first"),  # 20 letters: "mat"
+        ("Return the first one", 64, "Return the first one"),
+        ("Return the first one.", 64, "Return the first"),
+        ("ReturnTheFirstMatchOfAPattern", 64, "ReturnTheFirstMatchO"),  # no word ends before
+        ("Return the first match", 24, "Return the"),  # what half of the context holds
+        ("Return", 8, "Retu"),
+    ],
+)
+def test_prompts_from_the_validation_text_end_with_a_word(tmp_path, line, max_len, prompt):
+    config = tiny.config(
+        tmp_path, architecture="decoder", data={"source": "files", "paths": ("none.txt",)},
+        tokenizer={"kind": "byte"}, model={"max_len": max_len},
+    )  # fmt: skip
+    task = runs.LanguageModelTask(config=config, tokenizers=(text.byte_tokenizer(),))
+    assert task.default_prompts([f"  {line}\n"]) == (prompt,) * 3
 
 
 def test_sequence_longer_than_the_text_is_refused(tmp_path):

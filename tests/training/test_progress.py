@@ -1,4 +1,5 @@
 import io
+import re
 
 from rich.console import Console
 
@@ -23,6 +24,17 @@ def test_terminal_shows_bar_loss_speed_and_time_left():
     shown = out.getvalue()
     for part in ("20/40", "loss 2.500", "12,346 tokens/s", "left"):
         assert part in shown
+
+
+def test_bar_fits_a_terminal_of_80_columns_and_names_both_times():
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=80, color_system=None)
+    with TrainingProgress(0, 20_000, console, unit="masked token") as progress:
+        progress.update(2000, loss=2.5, per_second=12345.6)
+    shown = next(line for line in out.getvalue().splitlines() if "2000/20000" in line)
+    status = r"2000/20000 loss 2.500  12,346 masked tokens/s elapsed \d:\d\d:\d\d left [\d-]:..:.."
+    assert re.search(status, shown)
+    assert len(shown.rpartition("\x1b[2K")[2].rstrip()) <= 80
 
 
 def test_what_is_counted_has_its_name():

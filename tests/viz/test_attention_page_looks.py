@@ -75,8 +75,8 @@ def test_policy_lets_nothing_in_and_nothing_out(view):
 def test_names_say_what_pictures_show(view):
     assert view.cell(1, 2).accessible_name == "Layer 1, head 2"
     assert view.cell(1, HEADS).accessible_name == "Layer 1, all heads averaged"
-    assert view.one("#queries").accessible_name == "This token"
-    assert view.one("#keys").accessible_name == "Layer 0, head 0 looks at"
+    assert view.one("#queries").accessible_name == "This token (query)"
+    assert view.one("#keys").accessible_name == "Layer 0, head 0 looks at (keys)"
     name = view.one("#cells canvas").accessible_name
     assert name.startswith("Heat map of cross-attention, Layer 0, head 0: 5 tokens that look, 7")
     assert view.one("#status").aria_role == "status"

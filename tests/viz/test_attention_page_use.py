@@ -119,7 +119,7 @@ def test_everything_is_reached_by_the_keyboard_alone(view):
     assert reached == ["theme", "radio", "gridcell", "option", "weights", "region"]
     assert view.focused.accessible_name == "All tokens of this head"
     view.tab_back()
-    assert view.focused.accessible_name == "Layer 0, head 0 looks at"
+    assert view.focused.accessible_name == "Layer 0, head 0 looks at (keys)"
     view.tab_back()
     for keys, title, token in [
         ([Keys.ARROW_DOWN], "Layer 0, head 0", 3),

@@ -1,0 +1,64 @@
+"""What --help shows, and in which order."""
+
+import re
+
+import pytest
+
+from jaxformer.cli import main
+from jaxformer.cli.overrides import _flag_values, override_config
+from jaxformer.config import load_config
+
+
+def help_of(capsys, *words):
+    with pytest.raises(SystemExit) as stopped:
+        main([*words, "--help"])
+    assert not stopped.value.code
+    return capsys.readouterr().out
+
+
+@pytest.fixture(autouse=True)
+def columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def test_each_command_has_one_line_and_its_own_help_the_rest(capsys):
+    lines = help_of(capsys).partition("(required)")[2].splitlines()[1:]
+    box = [line.strip(" │") for line in lines if re.search(r"\w", line)]
+    assert len(box) == 12 and all(re.fullmatch(r"• [a-z]+ +[A-Z].*\.", line) for line in box)
+    assert "An empty line ends those of a text" in " ".join(help_of(capsys, "predict").split())
+
+
+def test_help_of_a_config_begins_with_what_is_used_most_and_has_every_flag_once(capsys):
+    config = load_config("quickstart")
+    shown = help_of(capsys, "train", "quickstart")
+    flags = re.findall(r"^[│ ]{2}--([a-z][a-z0-9.-]*)", shown, re.MULTILINE)
+    wanted = {key.replace("_", "-") for key, _ in _flag_values(config, "")}
+    tables = {"lora", "optimizer", "model.positions", "model.positions.scaling", "model.experts"}
+    assert sorted(wanted - tables | {"base"}) == sorted(flags)
+    assert flags[:14] == [
+        "out", "init-from", "seed", "base", "training.steps", "training.batch-size",
+        "training.batch-tokens", "training.devices", "optimizer.learning-rate", "model.max-len",
+        "model.num-layers", "model.d-model", "model.num-heads", "data.paths",
+    ]  # fmt: skip
+    assert "--training.steps INT" in shown and "(default: 500)" in shown
+    assert shown[: shown.index("--optimizer.learning-rate")].count("\n") < 45
+
+
+def test_values_have_names_and_none_is_understood_where_it_is_not_named(capsys):
+    helps = [help_of(capsys, *words) for words in (
+        ["train", "quickstart"], ["train"], ["generate"], ["translate"], ["convert"], ["plan"],
+        ["plot", "loss"],
+    )]  # fmt: skip
+    for shown, parts in zip(helps, (
+        ["--out OUT", "--init-from RUN", "--model.vocab-size INT", "--data.paths [TEXT [TEXT"],
+        ["[-h] CONFIG"], ["RUN", "--prompt PROMPT", "--dtype {float32,bfloat16}"],
+        ["RUN [TEXT]", "--file PATH"], ["SOURCE TARGET"], ["--accelerator NAME"], ["RUN [RUN ...]"],
+    ), strict=True):  # fmt: skip
+        assert "STR" not in shown and "{None" not in shown and "PATH PATH" not in shown
+        assert all(part in shown for part in parts)
+    words = ["--samples.top-k", "None", "--model.qk-norm-over", "head", "--data.cache", "None"]
+    changed = override_config(
+        load_config("quickstart"), [*words, "--samples.top-p", "0.5"], prog=""
+    )
+    assert changed.samples.top_k is None and changed.samples.top_p == 0.5
+    assert changed.model.qk_norm_over == "head" and changed.data.cache is None
