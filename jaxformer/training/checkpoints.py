@@ -14,7 +14,12 @@ from jaxformer.errors import CheckpointError, ConfigError, StorageError
 from jaxformer.storage import make_folder
 from jaxformer.training.checkpoint_arrays import load_arrays
 from jaxformer.training.checkpoint_index import CheckpointIndex
-from jaxformer.training.checkpoint_manifest import add_checkpoint_loss, write_checkpoint_manifest
+from jaxformer.training.checkpoint_manifest import (
+    Unlogged,
+    add_checkpoint_loss,
+    checkpoint_unlogged,
+    write_checkpoint_manifest,
+)
 from jaxformer.training.parallel import in_first_process, is_first_process
 from jaxformer.training.plain_path import PlainPath
 from jaxformer.training.state import TrainState
@@ -54,7 +59,7 @@ class Checkpoints:
     def __init__(self, folder: pathlib.Path, keep: int = 2, *, read_only: bool = False) -> None:
         self._folder, self._keep = folder, keep
         self._checkpointer: Any = None
-        self._saving: tuple[int, float | None] = (0, None)  # step and validation loss
+        self._saving: tuple[int, float | None, Unlogged] = (0, None, (0.0, []))  # as in `save`
         self._response: Any = None  # of the save in progress
         self._failed = False
         if folder.is_symlink():
@@ -86,8 +91,7 @@ class Checkpoints:
         )
 
     def _write_manifest(self) -> None:
-        step, validation_loss = self._saving
-        write_checkpoint_manifest(self._folder / f"{step}{_DRAFT}", step, validation_loss)
+        write_checkpoint_manifest(self._folder / f"{self._saving[0]}{_DRAFT}", *self._saving)
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -123,6 +127,10 @@ class Checkpoints:
         """Validation loss of a checkpoint, nats per token; None where it was not measured."""
         return self._index.loss(step)
 
+    def unlogged(self, step: int) -> Unlogged:
+        """Seconds and metrics of the steps before a checkpoint that no record of metrics has."""
+        return checkpoint_unlogged(self._folder / str(step))
+
     def step_to_resume(self, steps: int) -> int:
         """Step that a training of `steps` steps goes on from: that of the newest checkpoint, or 0.
 
@@ -154,7 +162,12 @@ class Checkpoints:
 
     # Saving.
 
-    def save(self, state: TrainState, validation_loss: float | None = None) -> None:
+    def save(
+        self,
+        state: TrainState,
+        validation_loss: float | None = None,
+        unlogged: Unlogged = (0.0, []),
+    ) -> None:
         """Starts saving a state in the background, after any earlier save.
 
         A step that is already saved is not saved again, unless it was without a validation loss
@@ -163,6 +176,8 @@ class Checkpoints:
         Args:
             state: the state; its step names the checkpoint.
             validation_loss: nats per token, by which the best checkpoint is chosen.
+            unlogged: seconds and metrics of the steps since the last record of metrics, which a
+                resumed run needs for its next one.
 
         Raises:
             StorageError: the disk has no room for it, or the earlier save has failed.
@@ -175,7 +190,7 @@ class Checkpoints:
         self._finish()
         items = _items(state)
         self._require_room(step, sum(leaf.nbytes for leaf in jax.tree.leaves(items)))
-        self._saving = step, validation_loss
+        self._saving = step, validation_loss, unlogged
         try:
             self._response = self._checkpointer.save_checkpointables_async(step, items, force=True)
         except Exception as error:  # Orbax and TensorStore raise many kinds

@@ -114,7 +114,7 @@ class Health:
             else:
                 self.print_line(
                     f"step {number + 1}: loss or gradient is not finite; skipped its batch, "
-                    f"{one['skipped_steps']} of at most {self.config.skip_bad_steps}"
+                    f"{int(one['skipped_steps'])} of at most {self.config.skip_bad_steps}"
                 )
         mean = norm = None
         if healthy.any():

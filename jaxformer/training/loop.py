@@ -60,10 +60,10 @@ class TrainingLoop:
     validation_loss: float | None = None
     """Of the state as it is; None where it was not measured."""
     last_metrics: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
-    unlogged: list[dict[str, jax.Array]] = dataclasses.field(default_factory=list)
+    unlogged: list[Mapping[str, Any]] = dataclasses.field(default_factory=list)
     """Metrics of the steps since the last log, still on the devices."""
     unlogged_since: float = 0.0
-    """Time at which the first of these steps began, in seconds."""
+    """Time at which the first of these steps began, in seconds, as if nothing came between."""
 
     def train(self) -> None:
         """Takes the remaining steps, or stops after the step in which a signal arrives.
@@ -93,6 +93,9 @@ class TrainingLoop:
         config = self.config
         parts = self.runner.num_local_shards * config.accumulate_steps
         self.unlogged_since = time.monotonic()
+        if self.step:
+            seconds, self.unlogged = self.checkpoints.unlogged(self.step)
+            self.unlogged_since -= seconds
         if self.step and self.is_evaluation_due():
             # A signal may have cut it off, and the best checkpoint is chosen by its loss.
             self.validation_loss = self.checkpoints.validation_loss(self.step)
@@ -112,14 +115,14 @@ class TrainingLoop:
             self.step += 1
             self.validation_loss = None
             stopped = self.must_stop()
-            last = self.step == config.steps or stopped
+            last = self.step == config.steps
             first = self.step == 1 and config.steps < config.log_every
             if self.step % config.log_every == 0 or first or last:
                 self.log()
             # Not after a signal, which may leave little time: it is made up for on resuming.
             if not stopped and self.is_evaluation_due():
                 self.evaluate()
-            if self.step % config.checkpoint_every == 0 or last:
+            if self.step % config.checkpoint_every == 0 or last or stopped:
                 self.save()
 
     def must_stop(self) -> bool:
@@ -171,7 +174,7 @@ class TrainingLoop:
 
     def evaluate(self) -> None:
         """Computes and records the validation loss and the scores, where there is such data."""
-        data = self.data
+        data, began = self.data, time.monotonic()
         if data.validation is None:
             return
         result = self.may_be_cut_short(
@@ -190,7 +193,7 @@ class TrainingLoop:
         self.metrics.write(self.step, **result.figures)
         self.progress.print(f"step {self.step}: validation loss {result}")
         self.evaluation, self.validation_loss = result, result.loss
-        self.unlogged_since = time.monotonic()  # so that this time does not count as training
+        self.unlogged_since += time.monotonic() - began  # this time does not count as training
 
     def _validation_batches(self) -> ValidationBatches:
         """The batches of the data, or of its parts, which are numbered through."""
@@ -211,7 +214,13 @@ class TrainingLoop:
     def save(self) -> None:
         """Saves the state, if it is finite, and the same on every device."""
         self.check()
-        self.checkpoints.save(self.state, validation_loss=self.validation_loss)
+        self._save()
+
+    def _save(self) -> None:
+        steps = jax.device_get(self.unlogged)
+        unlogged = [{name: float(one[name]) for name in one} for one in steps]
+        seconds = time.monotonic() - self.unlogged_since
+        self.checkpoints.save(self.state, self.validation_loss, (seconds, unlogged))
         self.last_saved = self.step
 
     def check(self) -> None:
@@ -222,9 +231,6 @@ class TrainingLoop:
     def save_checked(self) -> None:
         """Saves the state that `may_be_cut_short` has checked, and waits until that is done."""
         if self.step > self.last_saved:
-            self.checkpoints.save(self.state, validation_loss=self.validation_loss)
-            self.last_saved = self.step
+            self._save()
         self.checkpoints.wait()
         self.describe()
-        if self.unlogged:
-            self.log()

@@ -1,6 +1,7 @@
 """`fit` with a task of one's own: no config, no model of the library."""
 
 import concurrent.futures
+import dataclasses
 import signal
 
 import jax
@@ -11,6 +12,7 @@ import pytest
 
 from jaxformer.config import LoopConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError, StorageError
+from jaxformer.storage import read_manifest, write_manifest
 from jaxformer.training import (
     Checkpoints,
     PmapRunner,
@@ -214,6 +216,32 @@ def test_signal_while_another_shape_is_compiled_loses_no_step(tmp_path, monkeypa
     parts = train(tmp_path / "parts", steps=4, batches=batches)
     whole = train(tmp_path / "whole", steps=4, batches=batches)
     np.testing.assert_array_equal(parts.params["kernel"], whole.params["kernel"])
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_metrics_of_a_killed_run_are_those_of_an_uninterrupted_one(tmp_path, knows):
+    """The checkpoint lies between two records; one of an older version has no sums, and resumes."""
+
+    class Killed(dict):
+        def __missing__(self, step):
+            raise RuntimeError("killed")
+
+    loop = LoopConfig(steps=6, log_every=4, checkpoint_every=3)
+    batches = [batch(step) for step in range(6)]
+    with pytest.raises(RuntimeError, match="killed"):
+        train(tmp_path / "parts", batches=Killed(enumerate(batches[:5])), loop=loop)
+    if not knows:
+        manifest = tmp_path / "parts" / "checkpoints" / "3" / "manifest.json"
+        old = read_manifest(manifest)
+        about = {name: old.about[name] for name in old.about if name != "unlogged"}
+        write_manifest(manifest, dataclasses.replace(old, about=about))
+    found = []
+    for name in ("parts", "whole"):
+        train(tmp_path / name, batches=batches, loop=loop)
+        records = read_metrics(tmp_path / name)
+        found.append([{**one, "rows_per_second": None} for one in records])
+    assert [record["step"] for record in found[0]] == [4, 6]
+    assert (found[0] == found[1]) == knows
 
 
 def test_validation_that_a_signal_cuts_short_is_made_up_for(tmp_path):
