@@ -81,8 +81,11 @@ def say_stopped(number: int, note: str) -> None:
 
 
 @contextlib.contextmanager
-def finishing() -> Iterator[StopSignals]:
-    """Context for work that continues after the first signal until it can stop.
+def finishing(answer: str = "") -> Iterator[StopSignals]:
+    """Work that goes on after the first signal, until it comes to a place where it can stop.
+
+    Args:
+        answer: what to say at once when a signal comes.
 
     Example:
         >>> import signal
@@ -95,13 +98,17 @@ def finishing() -> Iterator[StopSignals]:
     if _process is not None and threading.current_thread() is threading.main_thread():
         signals = _process
         signals.finish_first()
+        signals.answer = answer
         try:
             yield signals
         finally:
+            signals.answer = ""
             signals.may_cut_short()
         return
     signals = StopSignals()
+    signals.answer = answer
     signals.catch()
+    signals.watch()
     try:
         yield signals
     finally:

@@ -39,21 +39,23 @@ class Stopped(BaseException):
 class StopSignals:
     """Handles SIGINT and SIGTERM: the first one cuts work short, or is only recorded.
 
-    Python runs signal handlers in the main thread, between two Python instructions: never while
-    that thread compiles. So a process that jaxformer owns (the command line) also has a watcher, a
-    thread that ends the process if the main thread does not return in time. A second signal ends
-    such a process at once. In any other process, the previous handlers get the second signal.
+    Python runs handlers of signals in the main thread, and only between two instructions of
+    Python: never while that thread compiles. So there is a watcher, a thread that answers a signal
+    at once. A process that is all jaxformer's, that of the command line, it also ends where the
+    main thread does not come out in time. A second signal ends such a process at once; in any
+    other, the handlers that were there before get it.
 
     Attributes:
-        received: the first signal; None before it.
-        has_raised: whether `Stopped` was raised and has not been handled yet.
-        note: text after "stopped by SIGTERM": what is saved, and how to resume.
-        exit_status: exit status after a signal; None if Python chooses it.
+        received: the first signal; None while there was none.
+        has_raised: whether it has cut work short by `Stopped`, and nothing was done about it yet.
+        note: what to say behind "stopped by SIGTERM": what is saved, and how to go on.
+        answer: what to say as soon as the first signal comes, whatever the main thread does.
+        exit_status: status that a process ends with after a signal; None where Python chooses it.
     """
 
     def __init__(self, *, owns_process: bool = False) -> None:
         self.received: signal.Signals | None = None
-        self.note = ""
+        self.note = self.answer = ""
         self.exit_status: int | None = None
         self._owns_process = owns_process
         self._raises = False  # whether a signal cuts short the main thread's work
@@ -66,6 +68,7 @@ class StopSignals:
         self._said = False
         self._changing = threading.Lock()
         self._previous: dict[signal.Signals, Any] = {}
+        self._wakeup: int | None = None  # descriptor by which the watcher hears of signals
 
     def cut_short(
         self, function: Callable[..., T], *args: Any, save: Callable[[], None] | None = None
@@ -150,12 +153,21 @@ class StopSignals:
             # None means a handler that was not installed from Python.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._previous = {}
+        if self._wakeup is not None:
+            signal.set_wakeup_fd(-1)
+            os.close(self._wakeup)  # which ends the watcher
+            self._wakeup = None
 
     def watch(self) -> None:
-        """Starts the watcher; nothing else may use `signal.set_wakeup_fd`."""
-        read, write = os.pipe()
-        os.set_blocking(write, False)
-        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        """Starts the watcher; not where others use `signal.set_wakeup_fd`, or in other threads."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if (before := signal.set_wakeup_fd(-1)) != -1:
+            signal.set_wakeup_fd(before)
+            return
+        read, self._wakeup = os.pipe()
+        os.set_blocking(self._wakeup, False)
+        signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
         threading.Thread(target=self._watch, args=(read,), daemon=True, name="signals").start()
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
@@ -170,6 +182,8 @@ class StopSignals:
             return
         self._received_at = now
         self.received = signal.Signals(number)
+        if self._wakeup is None:
+            self._say_answer(number)
         if self._leaving:
             end_process(number)
         if self._raises and _is_importing(frame):
@@ -185,16 +199,25 @@ class StopSignals:
         """Waits for signals, which C code writes to the pipe whatever the main thread does."""
         first, came = 0, 0.0
         while True:
-            if select.select([descriptor], [], [], _TICK if first else None)[0]:
-                for number in os.read(descriptor, 64):
+            waits = _TICK if first and self._owns_process else None
+            if select.select([descriptor], [], [], waits)[0]:
+                if not (numbers := os.read(descriptor, 64)):
+                    os.close(descriptor)
+                    return
+                for number in numbers:
                     if number not in _SIGNALS:
                         continue
                     if not first:
                         first, came = number, time.monotonic()
-                    elif time.monotonic() - came > _TWICE:
+                        self._say_answer(number)
+                    elif time.monotonic() - came > _TWICE and self._owns_process:
                         end_process(number)
-            if first and not self._taken_over:
+            if first and self._owns_process and not self._taken_over:
                 self._end_if_stuck(first, came)
+
+    def _say_answer(self, number: int) -> None:
+        if self.answer:
+            write_line(f"jaxformer: {signal.Signals(number).name}: {self.answer}")
 
     def _end_if_stuck(self, number: int, came: float) -> None:
         """Ends the process if the main thread did not return in time."""

@@ -26,6 +26,8 @@ from jaxformer.training.step import make_eval_step, make_train_step
 
 __all__ = ["FitResult", "fit"]
 
+_ANSWER = "stopping after this step; once more ends it now"
+
 
 class FitResult(NamedTuple):
     """Result of `fit`.
@@ -147,7 +149,7 @@ def fit(
             TrainingProgress(
                 start, loop.steps, unit=data.unit, is_quiet=not is_first_process()
             ) as progress,
-            stopping.finishing() as signals,
+            stopping.finishing(_ANSWER) as signals,
             stop_agreement(signals, is_shared=runner.num_hosts > 1) as agreement,
         ):
             if start:

@@ -1,5 +1,6 @@
 """The training loop: steps, metrics, validation, checkpoints, and stop signals."""
 
+import contextlib
 import contextvars
 import dataclasses
 import functools
@@ -102,10 +103,13 @@ class TrainingLoop:
             if self.validation_loss is None:
                 self.evaluate()
                 self.checkpoints.save(self.state, validation_loss=self.validation_loss)
-        stopped = self.must_stop()
+        stopped, started_at = self.must_stop(), self.step
         while self.step < config.steps and not stopped:
             self.checkpoints.raise_if_failed()
-            batch = batch_at(self.data.batches, self.step, parts)
+            # Of the first step a signal loses only the step itself, which may take minutes.
+            is_first = self.step == started_at
+            make = functools.partial(self.may_be_cut_short, batch_at) if is_first else batch_at
+            batch = make(self.data.batches, self.step, parts)
             if not self.train_step.is_compiled(batch):
                 self.may_be_cut_short(self.train_step.compile, self.state, batch)
             self.state, metrics = self.train_step(self.state, batch)
@@ -114,6 +118,9 @@ class TrainingLoop:
             self.last_metrics = metrics
             self.step += 1
             self.validation_loss = None
+            if is_first and self.runner.num_hosts == 1:
+                with contextlib.suppress(stopping.Stopped):  # came to its end, so that it is kept
+                    self.signals.cut_short(jax.block_until_ready, metrics)
             stopped = self.must_stop()
             last = self.step == config.steps
             first = self.step == 1 and config.steps < config.log_every

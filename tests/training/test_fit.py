@@ -218,6 +218,32 @@ def test_signal_while_another_shape_is_compiled_loses_no_step(tmp_path, monkeypa
     np.testing.assert_array_equal(parts.params["kernel"], whole.params["kernel"])
 
 
+@pytest.mark.parametrize("where", ["batch", "step"])
+def test_signal_in_the_first_step_cuts_it_short_where_it_can(tmp_path, monkeypatch, capfd, where):
+    """Its batch is not made to the end; a step that comes to its end is kept."""
+
+    class Interrupted:
+        def __getitem__(self, step):
+            if where == "batch":
+                signal.raise_signal(signal.SIGTERM)
+                raise AssertionError("made to the end")
+            return batch(step)
+
+    def block(metrics):
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError("waited to the end")
+
+    if where == "step":
+        monkeypatch.setattr(jax, "block_until_ready", block)
+    result = train(tmp_path, batches=Interrupted())
+    taken = int(where == "step")
+    assert (result.step, result.stop_signal) == (taken, signal.SIGTERM)
+    assert saved_steps(tmp_path) == [1] * taken and result.params["kernel"].shape == (3, 1)
+    assert capfd.readouterr().err == (
+        "jaxformer: SIGTERM: stopping after this step; once more ends it now\n"
+    )
+
+
 @pytest.mark.parametrize("knows", [True, False])
 def test_metrics_of_a_killed_run_are_those_of_an_uninterrupted_one(tmp_path, knows):
     """The checkpoint lies between two records; one of an older version has no sums, and resumes."""
