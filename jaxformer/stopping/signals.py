@@ -58,7 +58,8 @@ class StopSignals:
         self.note = self.answer = ""
         self.exit_status: int | None = None
         self._owns_process = owns_process
-        self._raises = False  # whether a signal cuts short the main thread's work
+        self._raises = False  # whether a signal cuts short what the main thread does
+        self._may_end = False  # whether the watcher ends it where it takes long
         self.has_raised = False
         self._leaving = False
         self._since = time.monotonic()  # when _raises or _leaving last changed
@@ -100,9 +101,17 @@ class StopSignals:
         finally:
             self.finish_first()
 
+    def wait(self, function: Callable[..., T], *args: Any) -> T:
+        """Calls a function that ends in time, or the watcher ends the process after a signal."""
+        self._since, self._may_end = time.monotonic(), True
+        try:
+            return function(*args)
+        finally:
+            self.finish_first()
+
     def finish_first(self) -> None:
-        """From here on, a signal is only recorded, in `received`."""
-        self._raises = self.has_raised = False
+        """From here on a signal is only noted, in `received`."""
+        self._raises = self._may_end = self.has_raised = False
         with self._changing:
             if not self._taken_over:
                 self._save = None
@@ -229,7 +238,7 @@ class StopSignals:
         if waited < _GRACE:
             return
         with self._changing:
-            if not self._raises:
+            if not (self._raises or self._may_end):
                 return
             self._taken_over = True
         # In a separate thread, so that a second signal still ends the process at once.

@@ -1,6 +1,5 @@
 """The training loop: steps, metrics, validation, checkpoints, and stop signals."""
 
-import contextlib
 import contextvars
 import dataclasses
 import functools
@@ -113,14 +112,15 @@ class TrainingLoop:
             if not self.train_step.is_compiled(batch):
                 self.may_be_cut_short(self.train_step.compile, self.state, batch)
             self.state, metrics = self.train_step(self.state, batch)
-            # Not read here: the host would wait for the device, and queue no further step.
+            if is_first and self.runner.num_hosts == 1:
+                self.signals.wait(jax.block_until_ready, metrics)
+            # Of the step before: one is queued, so that the device does not wait for the host. More
+            # would have to be waited for after a signal.
+            jax.block_until_ready(self.last_metrics)
             self.unlogged.append(metrics)
             self.last_metrics = metrics
             self.step += 1
             self.validation_loss = None
-            if is_first and self.runner.num_hosts == 1:
-                with contextlib.suppress(stopping.Stopped):  # came to its end, so that it is kept
-                    self.signals.cut_short(jax.block_until_ready, metrics)
             stopped = self.must_stop()
             last = self.step == config.steps
             first = self.step == 1 and config.steps < config.log_every

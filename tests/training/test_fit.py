@@ -3,6 +3,7 @@
 import concurrent.futures
 import dataclasses
 import signal
+import time
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import pytest
 
 from jaxformer.config import LoopConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError, StorageError
+from jaxformer.stopping import StopSignals
 from jaxformer.storage import read_manifest, write_manifest
 from jaxformer.training import (
     Checkpoints,
@@ -229,19 +231,47 @@ def test_signal_in_the_first_step_cuts_it_short_where_it_can(tmp_path, monkeypat
                 raise AssertionError("made to the end")
             return batch(step)
 
-    def block(metrics):
+    def wait(signals, function, metrics):
         signal.raise_signal(signal.SIGTERM)
-        raise AssertionError("waited to the end")
+        return function(metrics)
 
     if where == "step":
-        monkeypatch.setattr(jax, "block_until_ready", block)
+        monkeypatch.setattr(StopSignals, "wait", wait)
     result = train(tmp_path, batches=Interrupted())
     taken = int(where == "step")
     assert (result.step, result.stop_signal) == (taken, signal.SIGTERM)
     assert saved_steps(tmp_path) == [1] * taken and result.params["kernel"].shape == (3, 1)
-    assert capfd.readouterr().err == (
-        "jaxformer: SIGTERM: stopping after this step; once more ends it now\n"
-    )
+    said, until = "", time.monotonic() + 5  # a thread says it
+    while not said and time.monotonic() < until:
+        said += capfd.readouterr().err
+    assert said == "jaxformer: SIGTERM: stopping after this step; once more ends it now\n"
+
+
+def test_no_more_than_one_step_is_queued_which_a_signal_would_wait_for(tmp_path, monkeypatch):
+    call, events, taken = Program.__call__, [], []
+
+    def noted(program, *args):
+        result = call(program, *args)
+        taken.append(result[1])
+        events.append(f"step {len(taken)}")
+        return result
+
+    def block(metrics):
+        events.extend(f"wait {i}" for i, one in enumerate(taken, 1) if one is metrics)
+
+    monkeypatch.setattr(Program, "__call__", noted)
+    monkeypatch.setattr(jax, "block_until_ready", block)
+    train(tmp_path, steps=4)
+    assert events == [
+        "step 1",
+        "wait 1",
+        "step 2",
+        "wait 1",
+        "step 3",
+        "wait 2",
+        "step 4",
+        "wait 3",
+    ]
 
 
 @pytest.mark.parametrize("knows", [True, False])
