@@ -24,7 +24,7 @@ from jaxformer.training.parallel import in_first_process, is_first_process
 from jaxformer.training.plain_path import PlainPath
 from jaxformer.training.state import TrainState
 
-__all__ = ["Checkpoints"]
+__all__ = ["Checkpoints", "NoCheckpoints"]
 
 _DRAFT = ".orbax-checkpoint-tmp"  # what Orbax adds to the name of a checkpoint not yet complete
 _SLACK = 2**18  # bytes that a checkpoint may have besides its arrays
@@ -302,6 +302,25 @@ class Checkpoints:
     def _load(self, step: int, templates: dict[str, Any]) -> dict[str, Any]:
         name = str(step)
         return load_arrays(self._plain.path / name, templates, self._folder / name)
+
+
+class NoCheckpoints(Checkpoints):
+    """Checkpoints of a training without a folder: there are none, and saving does nothing."""
+
+    latest_step = best_step = None
+
+    def __init__(self) -> None:
+        self._response = None
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def step_to_resume(self, steps: int) -> int:
+        """Step 0."""
+        return 0
+
+    def save(self, *_: Any, **others: Any) -> None:
+        """Does nothing."""
 
 
 def _items(state: TrainState) -> dict[str, Any]:

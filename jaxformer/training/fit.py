@@ -11,7 +11,7 @@ import optax
 from jaxformer import stopping
 from jaxformer.config import LoopConfig
 from jaxformer.errors import ConfigError
-from jaxformer.training.checkpoints import Checkpoints
+from jaxformer.training.checkpoints import Checkpoints, NoCheckpoints
 from jaxformer.training.data import TrainingData, check_data
 from jaxformer.training.evaluation import Evaluation
 from jaxformer.training.health import Health
@@ -51,7 +51,7 @@ def fit(
     init_params: Any,
     optimizer: optax.GradientTransformation,
     data: TrainingData,
-    folder: str | pathlib.Path,
+    folder: str | pathlib.Path | None,
     loop: LoopConfig,
     *,
     runner: Runner | None = None,
@@ -74,7 +74,8 @@ def fit(
         optimizer: any optax transformation.
         data: training batches, and validation batches if there are any.
         folder: run folder, created if missing, for checkpoints/, metrics.jsonl, tensorboard/, and
-            spikes/ with the batches of steps whose loss was far above that of those before.
+            spikes/ with the batches of steps whose loss was far above that of those before. None
+            to write nothing: a training that cannot be resumed.
         loop: number of steps, intervals of metrics, validation and checkpoints, and how many steps
             that are not finite may be skipped.
         runner: where steps run, from `make_runner`; data-parallel over all devices when not given.
@@ -106,7 +107,6 @@ def fit(
             `loop.skip_bad_steps`; or the validation loss is not.
 
     Example:
-        >>> import tempfile
         >>> import numpy as np
         >>> def loss(params, batch, dropout_rng):
         ...     error = batch["x"] @ params - batch["y"]
@@ -115,7 +115,7 @@ def fit(
         >>> xs = rng.normal(size=(20, 8, 3)).astype(np.float32)
         >>> data = TrainingData([{"x": x, "y": x @ np.float32([1, 2, 3])} for x in xs], unit="row")
         >>> result = fit(
-        ...     loss, np.zeros(3, np.float32), optax.sgd(0.3), data, tempfile.mkdtemp(),
+        ...     loss, np.zeros(3, np.float32), optax.sgd(0.3), data, None,
         ...     LoopConfig(steps=20, log_every=20),
         ... )  # doctest: +ELLIPSIS
         step 20/20  loss ...
@@ -134,10 +134,12 @@ def fit(
         skip_bad_steps=loop.skip_bad_steps, axis_name=runner.axis_name, combine=combine,
     )  # fmt: skip
     eval_step = make_eval_step(validation_loss or loss, axis_name=runner.axis_name, combine=combine)
-    folder = pathlib.Path(folder)
+    path = None if folder is None else pathlib.Path(folder)
     with (
-        run_lock(folder) if is_first_process() else contextlib.nullcontext(),
-        Checkpoints(folder / "checkpoints", keep=loop.keep_checkpoints) as checkpoints,
+        run_lock(path) if path and is_first_process() else contextlib.nullcontext(),
+        Checkpoints(path / "checkpoints", loop.keep_checkpoints)
+        if path
+        else NoCheckpoints() as checkpoints,
     ):
         start = checkpoints.step_to_resume(loop.steps)
         state = _initial_state(init_params, optimizer, seed, runner, frozen)
@@ -145,7 +147,7 @@ def fit(
         if start:
             state = checkpoints.restore(state)  # the initial state says shapes and placement
         with (
-            MetricsWriter(folder, start, writes=is_first_process()) as metrics,
+            MetricsWriter(path, start, writes=is_first_process()) as metrics,
             TrainingProgress(
                 start, loop.steps, unit=data.unit, is_quiet=not is_first_process()
             ) as progress,
@@ -159,10 +161,10 @@ def fit(
                 train_step=runner.compile_train(train_step, frozen),
                 eval_step=runner.compile_eval(eval_step, frozen),
                 frozen=frozen, combine=combine,
-                folder=folder, checkpoints=checkpoints, metrics=metrics, progress=progress,
+                folder=path, checkpoints=checkpoints, metrics=metrics, progress=progress,
                 signals=signals, agreement=agreement, step=start, last_saved=start,
                 health=Health(
-                    loss=loss, seed=seed, data=data, runner=runner, config=loop, folder=folder,
+                    loss=loss, seed=seed, data=data, runner=runner, config=loop, folder=path,
                     print_line=progress.print, frozen=frozen, combine=combine,
                 ),
             )  # fmt: skip

@@ -64,7 +64,7 @@ class Health:
         data: the training data.
         runner: where steps run.
         config: the loop's.
-        folder: the run folder.
+        folder: the run folder, if there is one.
         print_line: prints a line for the user.
         frozen: parameters that are not trained, as the runner has them, if there are any.
         combine: as in `make_train_step`.
@@ -75,7 +75,7 @@ class Health:
     data: TrainingData
     runner: Runner
     config: LoopConfig
-    folder: pathlib.Path
+    folder: pathlib.Path | None
     print_line: Callable[[str], None]
     frozen: Any = None
     combine: Combine | None = None

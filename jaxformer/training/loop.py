@@ -42,7 +42,7 @@ class TrainingLoop:
     learning_rate: optax.Schedule | None
     train_step: Program
     eval_step: Program
-    folder: pathlib.Path
+    folder: pathlib.Path | None
     checkpoints: Checkpoints
     metrics: MetricsWriter
     progress: TrainingProgress
@@ -60,7 +60,7 @@ class TrainingLoop:
     validation_loss: float | None = None
     """Of the state as it is; None where it was not measured."""
     last_metrics: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
-    unlogged: list[Mapping[str, Any]] = dataclasses.field(default_factory=list)
+    unlogged: list[Any] = dataclasses.field(default_factory=list)
     """Metrics of the steps since the last log, still on the devices."""
     unlogged_since: float = 0.0
     """Time at which the first of these steps began, in seconds, as if nothing came between."""
@@ -157,7 +157,7 @@ class TrainingLoop:
 
     def describe(self) -> None:
         """Says what is saved, for the line of a process that a signal stops."""
-        self.signals.note = stopping.saved_note(self.checkpoints.latest_step, self.folder)
+        self.signals.note = stopping.saved_note(self.checkpoints.latest_step, self.folder or "")
 
     def log(self) -> None:
         """Records the mean loss and the speed of the steps since the last log."""

@@ -220,6 +220,15 @@ def test_signal_while_another_shape_is_compiled_loses_no_step(tmp_path, monkeypa
     np.testing.assert_array_equal(parts.params["kernel"], whole.params["kernel"])
 
 
+def test_without_a_folder_nothing_is_written_and_the_result_is_the_same(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    alone = train(None, validation=lambda: [batch(99)])
+    assert list(tmp_path.iterdir()) == []
+    saved = train(tmp_path / "run", validation=lambda: [batch(99)])
+    np.testing.assert_array_equal(alone.params["kernel"], saved.params["kernel"])
+    assert alone[::2] == saved[::2] and alone.stop_signal is None
+
+
 @pytest.mark.parametrize("where", ["batch", "step"])
 def test_signal_in_the_first_step_cuts_it_short_where_it_can(tmp_path, monkeypatch, capfd, where):
     """Its batch is not made to the end; a step that comes to its end is kept."""

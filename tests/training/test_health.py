@@ -306,6 +306,11 @@ def test_a_loss_that_jumps_and_stays_is_one_spike(tmp_path):
     assert len(lines) == 1 and lines[0].startswith("step 31: ")
 
 
+def test_a_spike_without_a_run_folder_is_a_line():
+    (line,) = spikes_at(None, [30])
+    assert line.endswith("the median was 1; its batch is not kept, as there is no run folder")
+
+
 def test_ten_batches_are_kept_at_most_and_the_next_are_said_to_be_dropped(tmp_path):
     lines = spikes_at(tmp_path, range(40, 520, 40))
     assert len(list((tmp_path / "spikes").iterdir())) == 10
