@@ -161,16 +161,6 @@ def test_process_that_does_not_come_out_of_c_is_ended_within_seconds():
     assert out == "ready\nnot flushed\n"
 
 
-def test_work_that_is_waited_for_is_not_cut_short_but_by_the_watcher():
-    """In a process of others it comes to its end."""
-    program = "with stopping.finishing() as signals:\n    signals.wait(stuck)"
-    status, seconds, _, error = run(program, signal.SIGTERM)
-    assert status == 143 and 1.5 < seconds < 5 and error.startswith("jaxformer: stopped by SIGTERM")
-    with stopping.finishing() as signals:
-        assert signals.wait(lambda: signal.raise_signal(signal.SIGTERM) or 3) == 3
-        assert signals.received == signal.SIGTERM
-
-
 def test_watcher_saves_before_it_ends_a_process_and_nothing_else_goes_on():
     program = """
 def save():

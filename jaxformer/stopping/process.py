@@ -95,7 +95,8 @@ def finishing(answer: str = "") -> Iterator[StopSignals]:
         >>> done.name
         'SIGTERM'
     """
-    if _process is not None and threading.current_thread() is threading.main_thread():
+    is_main = threading.current_thread() is threading.main_thread()
+    if _process is not None and is_main:
         signals = _process
         signals.finish_first()
         signals.answer = answer
@@ -108,7 +109,8 @@ def finishing(answer: str = "") -> Iterator[StopSignals]:
     signals = StopSignals()
     signals.answer = answer
     signals.catch()
-    signals.watch()
+    if is_main:
+        signals.watch()
     try:
         yield signals
     finally:

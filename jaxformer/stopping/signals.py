@@ -50,6 +50,7 @@ class StopSignals:
         has_raised: whether it has cut work short by `Stopped`, and nothing was done about it yet.
         note: what to say behind "stopped by SIGTERM": what is saved, and how to go on.
         answer: what to say as soon as the first signal comes, whatever the main thread does.
+        owns_process: whether the process is all jaxformer's.
         exit_status: status that a process ends with after a signal; None where Python chooses it.
     """
 
@@ -57,9 +58,8 @@ class StopSignals:
         self.received: signal.Signals | None = None
         self.note = self.answer = ""
         self.exit_status: int | None = None
-        self._owns_process = owns_process
+        self.owns_process = owns_process
         self._raises = False  # whether a signal cuts short what the main thread does
-        self._may_end = False  # whether the watcher ends it where it takes long
         self.has_raised = False
         self._leaving = False
         self._since = time.monotonic()  # when _raises or _leaving last changed
@@ -69,7 +69,7 @@ class StopSignals:
         self._said = False
         self._changing = threading.Lock()
         self._previous: dict[signal.Signals, Any] = {}
-        self._wakeup: int | None = None  # descriptor by which the watcher hears of signals
+        self._wakeup: tuple[int, int] | None = None  # the watcher's pipe, and that of others
 
     def cut_short(
         self, function: Callable[..., T], *args: Any, save: Callable[[], None] | None = None
@@ -101,17 +101,9 @@ class StopSignals:
         finally:
             self.finish_first()
 
-    def wait(self, function: Callable[..., T], *args: Any) -> T:
-        """Calls a function that ends in time, or the watcher ends the process after a signal."""
-        self._since, self._may_end = time.monotonic(), True
-        try:
-            return function(*args)
-        finally:
-            self.finish_first()
-
     def finish_first(self) -> None:
         """From here on a signal is only noted, in `received`."""
-        self._raises = self._may_end = self.has_raised = False
+        self._raises = self.has_raised = False
         with self._changing:
             if not self._taken_over:
                 self._save = None
@@ -122,7 +114,7 @@ class StopSignals:
     def may_cut_short(self) -> None:
         """From here on, a signal raises `Stopped`, if jaxformer owns the process."""
         self._since = time.monotonic()
-        self._raises = self._owns_process
+        self._raises = self.owns_process
 
     def leave(self) -> None:
         """From here on, a signal ends the process at once, without an exception."""
@@ -163,20 +155,15 @@ class StopSignals:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._previous = {}
         if self._wakeup is not None:
-            signal.set_wakeup_fd(-1)
-            os.close(self._wakeup)  # which ends the watcher
+            signal.set_wakeup_fd(self._wakeup[1])
+            os.close(self._wakeup[0])  # which ends the watcher
             self._wakeup = None
 
     def watch(self) -> None:
-        """Starts the watcher; not where others use `signal.set_wakeup_fd`, or in other threads."""
-        if threading.current_thread() is not threading.main_thread():
-            return
-        if (before := signal.set_wakeup_fd(-1)) != -1:
-            signal.set_wakeup_fd(before)
-            return
-        read, self._wakeup = os.pipe()
-        os.set_blocking(self._wakeup, False)
-        signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
+        """Starts the watcher; only in the main thread."""
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        self._wakeup = write, signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         threading.Thread(target=self._watch, args=(read,), daemon=True, name="signals").start()
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
@@ -184,15 +171,13 @@ class StopSignals:
         if self.received is not None:
             if now - self._received_at < _TWICE:
                 return
-            if self._owns_process:
+            if self.owns_process:
                 end_process(number)
             self.restore()
             signal.raise_signal(number)
             return
         self._received_at = now
         self.received = signal.Signals(number)
-        if self._wakeup is None:
-            self._say_answer(number)
         if self._leaving:
             end_process(number)
         if self._raises and _is_importing(frame):
@@ -208,8 +193,7 @@ class StopSignals:
         """Waits for signals, which C code writes to the pipe whatever the main thread does."""
         first, came = 0, 0.0
         while True:
-            waits = _TICK if first and self._owns_process else None
-            if select.select([descriptor], [], [], waits)[0]:
+            if select.select([descriptor], [], [], _TICK if first else None)[0]:
                 if not (numbers := os.read(descriptor, 64)):
                     os.close(descriptor)
                     return
@@ -218,15 +202,12 @@ class StopSignals:
                         continue
                     if not first:
                         first, came = number, time.monotonic()
-                        self._say_answer(number)
-                    elif time.monotonic() - came > _TWICE and self._owns_process:
+                        if self.answer:
+                            write_line(f"jaxformer: {signal.Signals(number).name}: {self.answer}")
+                    elif time.monotonic() - came > _TWICE and self.owns_process:
                         end_process(number)
-            if first and self._owns_process and not self._taken_over:
+            if first and self.owns_process and not self._taken_over:
                 self._end_if_stuck(first, came)
-
-    def _say_answer(self, number: int) -> None:
-        if self.answer:
-            write_line(f"jaxformer: {signal.Signals(number).name}: {self.answer}")
 
     def _end_if_stuck(self, number: int, came: float) -> None:
         """Ends the process if the main thread did not return in time."""
@@ -238,7 +219,7 @@ class StopSignals:
         if waited < _GRACE:
             return
         with self._changing:
-            if not (self._raises or self._may_end):
+            if not self._raises:
                 return
             self._taken_over = True
         # In a separate thread, so that a second signal still ends the process at once.

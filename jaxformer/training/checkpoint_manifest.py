@@ -113,16 +113,9 @@ def checkpoint_loss(folder: pathlib.Path) -> float | None:
 
 
 def checkpoint_unlogged(folder: pathlib.Path) -> Unlogged:
-    """Metrics of the steps before a checkpoint that no record has; none in older checkpoints.
-
-    Raises:
-        CheckpointError: the manifest is missing, damaged, or that of another step.
-    """
-    try:
-        seconds, steps = _read(folder).about.get("unlogged", (0.0, []))
-        return float(seconds), [{name: float(one[name]) for name in one} for one in steps]
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{folder / _MANIFEST} has damaged metrics: {error}") from None
+    """Metrics of the steps before a checkpoint that no record has; none in older checkpoints."""
+    seconds, steps = _read(folder).about.get("unlogged", (0.0, []))
+    return seconds, steps
 
 
 def checkpoint_damage(folder: pathlib.Path) -> str | None:

@@ -163,11 +163,9 @@ class Checkpoints:
     # Saving.
 
     def save(
-        self,
-        state: TrainState,
-        validation_loss: float | None = None,
+        self, state: TrainState, validation_loss: float | None = None,
         unlogged: Unlogged = (0.0, []),
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Starts saving a state in the background, after any earlier save.
 
         A step that is already saved is not saved again, unless it was without a validation loss
@@ -307,17 +305,12 @@ class Checkpoints:
 class NoCheckpoints(Checkpoints):
     """Checkpoints of a training without a folder: there are none, and saving does nothing."""
 
-    latest_step = best_step = None
+    latest_step = None
 
     def __init__(self) -> None:
         self._response = None
 
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def step_to_resume(self, steps: int) -> int:
-        """Step 0."""
-        return 0
+    def _close(self) -> None: ...
 
     def save(self, *_: Any, **others: Any) -> None:
         """Does nothing."""

@@ -141,7 +141,7 @@ def fit(
         if path
         else NoCheckpoints() as checkpoints,
     ):
-        start = checkpoints.step_to_resume(loop.steps)
+        start = checkpoints.step_to_resume(loop.steps) if path else 0
         state = _initial_state(init_params, optimizer, seed, runner, frozen)
         frozen = runner.place_frozen(frozen)
         if start:

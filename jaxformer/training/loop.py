@@ -78,6 +78,8 @@ class TrainingLoop:
                 self.take_steps()
             except stopping.Stopped:
                 self.signals.finish_first()
+                if self.signals.owns_process and self.step == self.last_saved:
+                    raise  # there is nothing to save, and the state may still be computed
                 self.save_checked()
             finally:
                 self.checkpoints.wait()
@@ -112,8 +114,8 @@ class TrainingLoop:
             if not self.train_step.is_compiled(batch):
                 self.may_be_cut_short(self.train_step.compile, self.state, batch)
             self.state, metrics = self.train_step(self.state, batch)
-            if is_first and self.runner.num_hosts == 1:
-                self.signals.wait(jax.block_until_ready, metrics)
+            if is_first and self.runner.num_hosts == 1 and self.signals.owns_process:
+                self.signals.cut_short(jax.block_until_ready, metrics)
             # Of the step before: one is queued, so that the device does not wait for the host. More
             # would have to be waited for after a signal.
             jax.block_until_ready(self.last_metrics)

@@ -11,9 +11,9 @@ import numpy as np
 import optax
 import pytest
 
+from jaxformer import stopping
 from jaxformer.config import LoopConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError, StorageError
-from jaxformer.stopping import StopSignals
 from jaxformer.storage import read_manifest, write_manifest
 from jaxformer.training import (
     Checkpoints,
@@ -230,8 +230,10 @@ def test_without_a_folder_nothing_is_written_and_the_result_is_the_same(tmp_path
 
 
 @pytest.mark.parametrize("where", ["batch", "step"])
-def test_signal_in_the_first_step_cuts_it_short_where_it_can(tmp_path, monkeypatch, capfd, where):
-    """Its batch is not made to the end; a step that comes to its end is kept."""
+def test_signal_in_the_first_step_cuts_its_batch_short_and_keeps_the_step(
+    tmp_path, monkeypatch, capfd, where
+):
+    """In a process of others, whose parameters the step has taken."""
 
     class Interrupted:
         def __getitem__(self, step):
@@ -240,12 +242,13 @@ def test_signal_in_the_first_step_cuts_it_short_where_it_can(tmp_path, monkeypat
                 raise AssertionError("made to the end")
             return batch(step)
 
-    def wait(signals, function, metrics):
-        signal.raise_signal(signal.SIGTERM)
-        return function(metrics)
+    def block(metrics):
+        if not stopped:
+            stopped.append(signal.raise_signal(signal.SIGTERM))
 
+    stopped = []
     if where == "step":
-        monkeypatch.setattr(StopSignals, "wait", wait)
+        monkeypatch.setattr(jax, "block_until_ready", block)
     result = train(tmp_path, batches=Interrupted())
     taken = int(where == "step")
     assert (result.step, result.stop_signal) == (taken, signal.SIGTERM)
@@ -254,6 +257,21 @@ def test_signal_in_the_first_step_cuts_it_short_where_it_can(tmp_path, monkeypat
     while not said and time.monotonic() < until:
         said += capfd.readouterr().err
     assert said == "jaxformer: SIGTERM: stopping after this step; once more ends it now\n"
+
+
+def test_command_does_not_wait_for_a_first_step_after_a_signal(tmp_path, monkeypatch):
+    """It ends as before training, since nothing is lost but this step."""
+    signals = stopping.StopSignals(owns_process=True)
+    monkeypatch.setattr(stopping.process, "_process", signals)
+    monkeypatch.setattr(jax, "block_until_ready", lambda _: signal.raise_signal(signal.SIGTERM))
+    signals.catch()
+    try:
+        with pytest.raises(stopping.Stopped):
+            train(tmp_path)
+    finally:
+        signals.restore()
+    assert saved_steps(tmp_path) == []
+    assert signals.note == "before it took a step; the same command goes on"
 
 
 def test_no_more_than_one_step_is_queued_which_a_signal_would_wait_for(tmp_path, monkeypatch):
