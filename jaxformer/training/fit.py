@@ -3,6 +3,7 @@
 import contextlib
 import pathlib
 import signal
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +12,7 @@ import optax
 from jaxformer import stopping
 from jaxformer.config import LoopConfig
 from jaxformer.errors import ConfigError
+from jaxformer.training.callbacks import Callback
 from jaxformer.training.checkpoints import Checkpoints, NoCheckpoints
 from jaxformer.training.data import TrainingData, check_data
 from jaxformer.training.evaluation import Evaluation
@@ -60,6 +62,7 @@ def fit(
     seed: int = 0,
     frozen: Any = None,
     combine: Combine | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> FitResult:
     """Trains up to `loop.steps`; resumes from the newest checkpoint in the folder if there is one.
 
@@ -88,6 +91,11 @@ def fit(
         combine: with frozen, function of (params, frozen) to the parameters that losses and scores
             take. It should only put the two together, as `combine_low_rank` does, since it is
             also called outside of compiled programs.
+        callbacks: called with each record of `metrics.jsonl`, as (step, metrics), in the first
+            process of a job. One that returns True stops the training after this step, or on
+            several hosts soon after it; the step is saved. Before the first step a callback that
+            has a method `resume`, as `EarlyStopping` does, gets the records of the steps before,
+            each with its "step"; that may return True, too.
 
     Returns:
         The parameters, and how training ended. On SIGINT or SIGTERM the step in progress is
@@ -160,7 +168,7 @@ def fit(
                 config=loop, data=data, runner=runner, learning_rate=learning_rate, state=state,
                 train_step=runner.compile_train(train_step, frozen),
                 eval_step=runner.compile_eval(eval_step, frozen),
-                frozen=frozen, combine=combine,
+                frozen=frozen, combine=combine, callbacks=callbacks,
                 folder=path, checkpoints=checkpoints, metrics=metrics, progress=progress,
                 signals=signals, agreement=agreement, step=start, last_saved=start,
                 health=Health(

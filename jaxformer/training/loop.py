@@ -8,22 +8,24 @@ import math
 import pathlib
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
+import numpy as np
 import optax
 
 from jaxformer import stopping
 from jaxformer.config import LoopConfig
 from jaxformer.errors import StorageError
+from jaxformer.training.callbacks import Callback
 from jaxformer.training.checkpoints import Checkpoints
 from jaxformer.training.data import TrainingData, ValidationBatches, batch_at, check_rows
 from jaxformer.training.evaluation import Evaluation, evaluate
 from jaxformer.training.health import Health, diverged
 from jaxformer.training.losses import Combine
 from jaxformer.training.metrics import MetricsWriter
-from jaxformer.training.parallel import Program, Runner, StopAgreement
+from jaxformer.training.parallel import Program, Runner, StopAgreement, is_first_process
 from jaxformer.training.progress import TrainingProgress
 from jaxformer.training.state import TrainState
 
@@ -54,6 +56,7 @@ class TrainingLoop:
     last_saved: int
     stop_signal: signal.Signals | None = None
     """After which this stops, and with it all hosts."""
+    callbacks: Sequence[Callback] = ()
     frozen: Any = None
     combine: Combine | None = None
     evaluation: Evaluation | None = None
@@ -94,6 +97,9 @@ class TrainingLoop:
         """Takes the remaining steps; `Stopped` where a signal cuts a compilation or the like."""
         config = self.config
         parts = self.runner.num_local_shards * config.accumulate_steps
+        self.ask(
+            lambda callback: hasattr(callback, "resume") and callback.resume(self.metrics.records)
+        )
         self.unlogged_since = time.monotonic()
         if self.step:
             seconds, self.unlogged = self.checkpoints.unlogged(self.step)
@@ -131,13 +137,15 @@ class TrainingLoop:
             # Not after a signal, which may leave little time: it is made up for on resuming.
             if not stopped and self.is_evaluation_due():
                 self.evaluate()
+            stopped = stopped or self.must_stop()
             if self.step % config.checkpoint_every == 0 or last or stopped:
                 self.save()
 
     def must_stop(self) -> bool:
         """Whether to stop here; asked at the same places by all hosts, with the same answer."""
-        self.stop_signal = self.agreement.reached()
-        return self.stop_signal is not None
+        reached = self.agreement.reached()
+        self.stop_signal = signal.Signals(reached) if reached else None
+        return reached is not None
 
     def is_evaluation_due(self) -> bool:
         """Whether the validation loss is measured after this step."""
@@ -177,9 +185,21 @@ class TrainingLoop:
         if self.config.skip_bad_steps:
             values["skipped_steps"] = recent.skipped_steps
         values[f"{self.data.unit.replace(' ', '_')}s_per_second"] = per_second
-        self.metrics.write(self.step, **values)
+        self.record(values)
         loss = math.nan if recent.loss is None else recent.loss
         self.progress.update(self.step, loss=loss, per_second=per_second)
+
+    def record(self, values: dict[str, float]) -> None:
+        """Writes metrics, and in the first process of a job hands them to the callbacks."""
+        self.metrics.write(self.step, **values)
+        self.ask(lambda callback: callback(self.step, values))
+
+    def ask(self, question: Callable[[Callback], Any]) -> None:
+        """Stops the training where a callback answers True; all of them are asked."""
+        for callback in self.callbacks if is_first_process() else ():
+            if isinstance(answer := question(callback), bool | np.bool_) and answer:
+                self.progress.print(f"stopped at step {self.step} by {callback}")
+                self.agreement.request()
 
     def evaluate(self) -> None:
         """Computes and records the validation loss and the scores, where there is such data."""
@@ -199,7 +219,7 @@ class TrainingLoop:
                 params = self.combine(params, self.runner.on_one_host(self.frozen))
             scores = self.may_be_cut_short(data.scores, params)
             result = result._replace(scores={**result.scores, **scores})
-        self.metrics.write(self.step, **result.figures)
+        self.record(result.figures)
         self.progress.print(f"step {self.step}: validation loss {result}")
         self.evaluation, self.validation_loss = result, result.loss
         self.unlogged_since += time.monotonic() - began  # this time does not count as training
@@ -216,8 +236,7 @@ class TrainingLoop:
         for batch in batches:
             check_rows(f"validation batch {next(numbers)}", batch, self.runner.num_local_shards)
             yield batch
-            if self.runner.num_hosts > 1 and self.must_stop():
-                assert self.stop_signal is not None
+            if self.runner.num_hosts > 1 and self.must_stop() and self.stop_signal is not None:
                 raise stopping.Stopped(self.stop_signal)
 
     def save(self) -> None:

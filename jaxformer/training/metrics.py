@@ -43,6 +43,7 @@ class MetricsWriter:
     ) -> None:
         self._open = contextlib.ExitStack()
         self._file: Any = None
+        self.records: list[dict[str, Any]] = []  # of the steps before
         if writes and folder is not None:
             self._start(folder, start_step)
 
@@ -52,9 +53,8 @@ class MetricsWriter:
             with open_to_append(folder / _SUPERSEDED) as file:
                 append(file, _lines(later))
         # Replaced in one step, so that a crash loses no record.
-        write_whole(
-            folder / _FILE, _lines([record for record in records if record["step"] <= start_step])
-        )
+        self.records = [record for record in records if record["step"] <= start_step]
+        write_whole(folder / _FILE, _lines(self.records))
         self._tensorboard = TensorBoardWriter(
             folder / "tensorboard", purge_step=start_step + 1 if start_step else None
         )

@@ -289,16 +289,7 @@ def test_no_more_than_one_step_is_queued_which_a_signal_would_wait_for(tmp_path,
     monkeypatch.setattr(Program, "__call__", noted)
     monkeypatch.setattr(jax, "block_until_ready", block)
     train(tmp_path, steps=4)
-    assert events == [
-        "step 1",
-        "wait 1",
-        "step 2",
-        "wait 1",
-        "step 3",
-        "wait 2",
-        "step 4",
-        "wait 3",
-    ]
+    assert " ".join(events) == "step 1 step 2 wait 1 step 3 wait 2 step 4 wait 3"
 
 
 @pytest.mark.parametrize("knows", [True, False])
