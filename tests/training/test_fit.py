@@ -274,6 +274,25 @@ def test_command_does_not_wait_for_a_first_step_after_a_signal(tmp_path, monkeyp
     assert signals.note == "before it took a step; the same command goes on"
 
 
+def test_folder_of_another_optimizer_is_named_as_such(tmp_path):
+    """Also where one of the two has no state, such as SGD, which is resumed like others."""
+    optimizers = {"sgd": optax.sgd(0.3), "adam": optax.adam(0.3)}
+    for name, optimizer in optimizers.items():
+        train(tmp_path / name, steps=1, optimizer=optimizer)
+    assert train(tmp_path / "sgd", steps=2, optimizer=optimizers["sgd"]).step == 2
+    count = "((), 'int32')"
+    for name, other, step, what in (
+        ("adam", "sgd", 1, f"0/count is {count}, the model expects nothing"),
+        ("sgd", "adam", 2, f"0/count is missing, the model expects {count}"),
+    ):
+        with pytest.raises(CheckpointError) as raised:
+            train(tmp_path / name, steps=3, optimizer=optimizers[other])
+        assert str(raised.value) == (
+            f"{tmp_path}/{name}/checkpoints/{step}, opt_state: {what}; it belongs to another "
+            "optimizer: pass the one that the run was trained with, or choose another folder"
+        )
+
+
 def test_no_more_than_one_step_is_queued_which_a_signal_would_wait_for(tmp_path, monkeypatch):
     call, events, taken = Program.__call__, [], []
 
