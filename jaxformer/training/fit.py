@@ -173,7 +173,8 @@ def fit(
                 signals=signals, agreement=agreement, step=start, last_saved=start,
                 health=Health(
                     loss=loss, seed=seed, data=data, runner=runner, config=loop, folder=path,
-                    print_line=progress.print, frozen=frozen, combine=combine,
+                    print_line=progress.print, learning_rate=learning_rate, frozen=frozen,
+                    combine=combine,
                 ),
             )  # fmt: skip
             run.train()

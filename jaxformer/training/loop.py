@@ -212,7 +212,7 @@ class TrainingLoop:
         )  # fmt: skip
         if result.bad_batch is not None:
             where = f"the first validation batch with such a loss is {result.bad_batch}, from 0"
-            raise diverged("validation loss", self.step, self.last_saved, where)
+            raise diverged("validation loss", self.step, self.last_saved, where, self.learning_rate)
         if data.scores is not None:
             params = self.runner.on_one_host(self.state.params)
             if self.combine is not None:
