@@ -82,10 +82,10 @@ def say_stopped(number: int, note: str) -> None:
 
 @contextlib.contextmanager
 def finishing(answer: str = "") -> Iterator[StopSignals]:
-    """Work that goes on after the first signal, until it comes to a place where it can stop.
+    """Context for work that continues after the first signal until it can stop.
 
     Args:
-        answer: what to say at once when a signal comes.
+        answer: text to write when the signal arrives.
 
     Example:
         >>> import signal

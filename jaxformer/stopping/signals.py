@@ -39,19 +39,19 @@ class Stopped(BaseException):
 class StopSignals:
     """Handles SIGINT and SIGTERM: the first one cuts work short, or is only recorded.
 
-    Python runs handlers of signals in the main thread, and only between two instructions of
-    Python: never while that thread compiles. So there is a watcher, a thread that answers a signal
-    at once. A process that is all jaxformer's, that of the command line, it also ends where the
-    main thread does not come out in time. A second signal ends such a process at once; in any
-    other, the handlers that were there before get it.
+    Python runs signal handlers in the main thread, between two Python instructions: never while
+    that thread compiles. So a watcher, a thread, answers a signal at once. If jaxformer owns the
+    process (the command line), the watcher also ends it if the main thread does not return in time,
+    and a second signal ends it at once. In any other process, the previous handlers get the second
+    signal.
 
     Attributes:
-        received: the first signal; None while there was none.
-        has_raised: whether it has cut work short by `Stopped`, and nothing was done about it yet.
-        note: what to say behind "stopped by SIGTERM": what is saved, and how to go on.
-        answer: what to say as soon as the first signal comes, whatever the main thread does.
-        owns_process: whether the process is all jaxformer's.
-        exit_status: status that a process ends with after a signal; None where Python chooses it.
+        received: the first signal; None before it.
+        has_raised: whether `Stopped` was raised and has not been handled yet.
+        note: text after "stopped by SIGTERM": what is saved, and how to resume.
+        answer: text to write when the first signal arrives.
+        owns_process: whether jaxformer owns the process.
+        exit_status: exit status after a signal; None if Python chooses it.
     """
 
     def __init__(self, *, owns_process: bool = False) -> None:
@@ -59,7 +59,7 @@ class StopSignals:
         self.note = self.answer = ""
         self.exit_status: int | None = None
         self.owns_process = owns_process
-        self._raises = False  # whether a signal cuts short what the main thread does
+        self._raises = False  # whether a signal cuts short the main thread's work
         self.has_raised = False
         self._leaving = False
         self._since = time.monotonic()  # when _raises or _leaving last changed
@@ -69,7 +69,7 @@ class StopSignals:
         self._said = False
         self._changing = threading.Lock()
         self._previous: dict[signal.Signals, Any] = {}
-        self._wakeup: tuple[int, int] | None = None  # the watcher's pipe, and that of others
+        self._wakeup: tuple[int, int] | None = None  # pipe of the watcher, and previous descriptor
 
     def cut_short(
         self, function: Callable[..., T], *args: Any, save: Callable[[], None] | None = None
@@ -102,7 +102,7 @@ class StopSignals:
             self.finish_first()
 
     def finish_first(self) -> None:
-        """From here on a signal is only noted, in `received`."""
+        """From here on, a signal is only recorded, in `received`."""
         self._raises = self.has_raised = False
         with self._changing:
             if not self._taken_over:
@@ -156,11 +156,11 @@ class StopSignals:
         self._previous = {}
         if self._wakeup is not None:
             signal.set_wakeup_fd(self._wakeup[1])
-            os.close(self._wakeup[0])  # which ends the watcher
+            os.close(self._wakeup[0])  # ends the watcher
             self._wakeup = None
 
     def watch(self) -> None:
-        """Starts the watcher; only in the main thread."""
+        """Starts the watcher; call it in the main thread."""
         read, write = os.pipe()
         os.set_blocking(write, False)
         self._wakeup = write, signal.set_wakeup_fd(write, warn_on_full_buffer=False)

@@ -271,7 +271,7 @@ def test_command_does_not_wait_for_a_first_step_after_a_signal(tmp_path, monkeyp
     finally:
         signals.restore()
     assert saved_steps(tmp_path) == []
-    assert signals.note == "before it took a step; the same command goes on"
+    assert signals.note == stopping.saved_note()
 
 
 def test_folder_of_another_optimizer_is_named_as_such(tmp_path):
