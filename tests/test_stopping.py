@@ -65,6 +65,29 @@ def test_line_of_a_signal_is_written_once(monkeypatch, capfd):
     )
 
 
+def test_signal_is_answered_at_once_while_python_waits_for_c():
+    """Also in a program of others, whose SIGTERM is not ended by a watcher."""
+    program = """
+import hashlib, time
+from jaxformer import stopping
+with stopping.finishing("stopping soon") as signals:
+    print("ready", flush=True)
+    began = time.monotonic()
+    while time.monotonic() < began + 2:
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 3_000_000)  # no handler of Python runs
+    print(signals.received.name)
+"""
+    words, pipe = [sys.executable, "-c", program], subprocess.PIPE
+    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) as process:
+        process.stdout.readline()
+        time.sleep(0.1)
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr.readline() == "jaxformer: SIGTERM: stopping soon\n"
+        assert time.monotonic() - began < 0.5
+        assert process.communicate() == ("SIGTERM\n", "") and process.returncode == 0
+
+
 def test_second_signal_goes_to_the_handlers_that_were_there_before():
     """But not one that comes with the first, as `timeout` sends it to process and group."""
     got = []

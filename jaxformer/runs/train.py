@@ -6,7 +6,7 @@ import os
 import pathlib
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -33,6 +33,7 @@ from jaxformer.training import (
     make_runner,
     make_schedule,
 )
+from jaxformer.training.callbacks import Callback
 from jaxformer.training.lock import LOCK, run_lock
 from jaxformer.training.parallel import (
     Runner,
@@ -75,6 +76,7 @@ def train_run(
     task: type[Task] | None = None,
     on_start: Callable[[Task], None] | None = None,
     base: str | os.PathLike[str] | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> FitResult:
     """Trains in the run folder `config.out`, which it makes, or resumes, and locks meanwhile.
 
@@ -89,6 +91,7 @@ def train_run(
             decides is filled in, and whose report says what became of the data.
         base: of a run with LoRA that is resumed, where the run or folder lies now whose weights it
             has matrices beside; where they were when it began when not given.
+        callbacks: as in `fit`.
 
     Returns:
         How it ended.
@@ -119,7 +122,7 @@ def train_run(
                 files.require_free(folder)
 
         in_first_process("take the run folder", take)
-        return _train(config, folder, task, on_start, base)
+        return _train(config, folder, task, on_start, base, callbacks)
 
 
 def training_runner(config: ExperimentConfig) -> Runner:
@@ -150,6 +153,7 @@ def _train(
     task: type[Task] | None,
     on_start: Callable[[Task], None] | None,
     base: str | os.PathLike[str] | None,
+    callbacks: Sequence[Callback],
 ) -> FitResult:
     """Does `train_run` in a folder that is locked, and a run folder or free."""
     training = config.training
@@ -219,6 +223,7 @@ def _train(
         seed=config.seed,
         frozen=None if adapted is None else adapted.frozen,
         combine=None if adapted is None else adapted.combine,
+        callbacks=callbacks,
     )
 
 

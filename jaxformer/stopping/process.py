@@ -81,8 +81,11 @@ def say_stopped(number: int, note: str) -> None:
 
 
 @contextlib.contextmanager
-def finishing() -> Iterator[StopSignals]:
+def finishing(answer: str = "") -> Iterator[StopSignals]:
     """Context for work that continues after the first signal until it can stop.
+
+    Args:
+        answer: text to write when the signal arrives.
 
     Example:
         >>> import signal
@@ -92,16 +95,22 @@ def finishing() -> Iterator[StopSignals]:
         >>> done.name
         'SIGTERM'
     """
-    if _process is not None and threading.current_thread() is threading.main_thread():
+    is_main = threading.current_thread() is threading.main_thread()
+    if _process is not None and is_main:
         signals = _process
         signals.finish_first()
+        signals.answer = answer
         try:
             yield signals
         finally:
+            signals.answer = ""
             signals.may_cut_short()
         return
     signals = StopSignals()
+    signals.answer = answer
     signals.catch()
+    if is_main:
+        signals.watch()
     try:
         yield signals
     finally:

@@ -40,22 +40,25 @@ class StopSignals:
     """Handles SIGINT and SIGTERM: the first one cuts work short, or is only recorded.
 
     Python runs signal handlers in the main thread, between two Python instructions: never while
-    that thread compiles. So a process that jaxformer owns (the command line) also has a watcher, a
-    thread that ends the process if the main thread does not return in time. A second signal ends
-    such a process at once. In any other process, the previous handlers get the second signal.
+    that thread compiles. So a watcher, a thread, answers a signal at once. If jaxformer owns the
+    process (the command line), the watcher also ends it if the main thread does not return in time,
+    and a second signal ends it at once. In any other process, the previous handlers get the second
+    signal.
 
     Attributes:
         received: the first signal; None before it.
         has_raised: whether `Stopped` was raised and has not been handled yet.
         note: text after "stopped by SIGTERM": what is saved, and how to resume.
+        answer: text to write when the first signal arrives.
+        owns_process: whether jaxformer owns the process.
         exit_status: exit status after a signal; None if Python chooses it.
     """
 
     def __init__(self, *, owns_process: bool = False) -> None:
         self.received: signal.Signals | None = None
-        self.note = ""
+        self.note = self.answer = ""
         self.exit_status: int | None = None
-        self._owns_process = owns_process
+        self.owns_process = owns_process
         self._raises = False  # whether a signal cuts short the main thread's work
         self.has_raised = False
         self._leaving = False
@@ -66,6 +69,7 @@ class StopSignals:
         self._said = False
         self._changing = threading.Lock()
         self._previous: dict[signal.Signals, Any] = {}
+        self._wakeup: tuple[int, int] | None = None  # pipe of the watcher, and previous descriptor
 
     def cut_short(
         self, function: Callable[..., T], *args: Any, save: Callable[[], None] | None = None
@@ -110,7 +114,7 @@ class StopSignals:
     def may_cut_short(self) -> None:
         """From here on, a signal raises `Stopped`, if jaxformer owns the process."""
         self._since = time.monotonic()
-        self._raises = self._owns_process
+        self._raises = self.owns_process
 
     def leave(self) -> None:
         """From here on, a signal ends the process at once, without an exception."""
@@ -150,12 +154,16 @@ class StopSignals:
             # None means a handler that was not installed from Python.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._previous = {}
+        if self._wakeup is not None:
+            signal.set_wakeup_fd(self._wakeup[1])
+            os.close(self._wakeup[0])  # ends the watcher
+            self._wakeup = None
 
     def watch(self) -> None:
-        """Starts the watcher; nothing else may use `signal.set_wakeup_fd`."""
+        """Starts the watcher; call it in the main thread."""
         read, write = os.pipe()
         os.set_blocking(write, False)
-        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        self._wakeup = write, signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         threading.Thread(target=self._watch, args=(read,), daemon=True, name="signals").start()
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
@@ -163,7 +171,7 @@ class StopSignals:
         if self.received is not None:
             if now - self._received_at < _TWICE:
                 return
-            if self._owns_process:
+            if self.owns_process:
                 end_process(number)
             self.restore()
             signal.raise_signal(number)
@@ -186,14 +194,19 @@ class StopSignals:
         first, came = 0, 0.0
         while True:
             if select.select([descriptor], [], [], _TICK if first else None)[0]:
-                for number in os.read(descriptor, 64):
+                if not (numbers := os.read(descriptor, 64)):
+                    os.close(descriptor)
+                    return
+                for number in numbers:
                     if number not in _SIGNALS:
                         continue
                     if not first:
                         first, came = number, time.monotonic()
-                    elif time.monotonic() - came > _TWICE:
+                        if self.answer:
+                            write_line(f"jaxformer: {signal.Signals(number).name}: {self.answer}")
+                    elif time.monotonic() - came > _TWICE and self.owns_process:
                         end_process(number)
-            if first and not self._taken_over:
+            if first and self.owns_process and not self._taken_over:
                 self._end_if_stuck(first, came)
 
     def _end_if_stuck(self, number: int, came: float) -> None:

@@ -1,5 +1,6 @@
 """Training: losses, state, pure steps, runners, checkpoints, and the loop over all of them."""
 
+from jaxformer.training.callbacks import EarlyStopping
 from jaxformer.training.checkpoints import Checkpoints
 from jaxformer.training.data import TrainingData
 from jaxformer.training.evaluation import Evaluation, evaluate
@@ -20,6 +21,7 @@ from jaxformer.training.step import make_eval_step, make_train_step
 
 __all__ = [
     "Checkpoints",
+    "EarlyStopping",
     "Evaluation",
     "FitResult",
     "LossFunction",

@@ -48,7 +48,7 @@ def _load(path: pathlib.Path, templates: dict[str, Any], where: pathlib.Path) ->
     except Exception as error:  # Orbax and TensorStore raise many kinds
         raise _unreadable(where, error) from error
     for name, template in templates.items():
-        if not jax.tree.leaves(trees[name]):
+        if name != "opt_state" and not jax.tree.leaves(trees[name]):  # SGD has no state
             raise _unreadable(where, f"{name} is empty")
         _check_same_shapes(f"{where}, {name}", trees[name], template)
     try:
@@ -85,13 +85,15 @@ def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
 
 def _check_same_shapes(where: str, stored: Any, template: Any) -> None:
     """Compares shapes and dtypes, because Orbax casts and reshapes silently."""
-    old, new = _leaves(stored), _leaves(template)
+    old, new, whole = _leaves(stored), _leaves(template), "configuration"
+    if where.endswith(" opt_state"):
+        whole = "optimizer: pass the one that the run was trained with, or choose another folder"
     for name in sorted(old.keys() | new.keys()):
         before, after = (_described(leaves.get(name)) for leaves in (old, new))
         if before != after:
             raise CheckpointError(
                 f"{where}: {name} is {before or 'missing'}, the model expects "
-                f"{after or 'nothing'}; it belongs to another configuration"
+                f"{after or 'nothing'}; it belongs to another {whole}"
             )
         _check_chunks(f"{where}: {name}", old[name])
 

@@ -23,6 +23,7 @@ __all__ = [
     "checkpoint_fingerprint",
     "checkpoint_loss",
     "checkpoint_steps",
+    "checkpoint_unlogged",
     "write_checkpoint_manifest",
 ]
 
@@ -42,13 +43,17 @@ _ITEMS = ("params", "opt_state", "meta")
 _HANDLER = re.compile(r"orbax\.checkpoint\.[\w.]*PyTreeHandler")
 
 
+Unlogged = tuple[float, list[dict[str, float]]]
+"""Seconds of training and metrics of the steps since the last record of metrics."""
+
+
 def checkpoint_steps(folder: pathlib.Path) -> list[int]:
     """Steps of the checkpoints in a folder, whole or damaged, in order."""
     return sorted(int(name) for name in os.listdir(folder) if _STEP.fullmatch(name))
 
 
 def write_checkpoint_manifest(
-    folder: pathlib.Path, step: int, validation_loss: float | None
+    folder: pathlib.Path, step: int, validation_loss: float | None, unlogged: Unlogged
 ) -> None:
     """Writes the manifest of a checkpoint that is otherwise complete, and puts all of it on disk.
 
@@ -56,6 +61,7 @@ def write_checkpoint_manifest(
         folder: of the checkpoint, before it has its final name.
         step: number of optimizer steps taken.
         validation_loss: nats per token; None where it was not measured.
+        unlogged: of the steps since the last record of metrics.
 
     Raises:
         StorageError: the manifest cannot be written.
@@ -66,6 +72,7 @@ def write_checkpoint_manifest(
         "jaxformer": __version__,
         "step": step,
         "validation_loss": validation_loss,
+        "unlogged": unlogged,
     }
     manifest = Manifest.of(folder, about, ignore=_CHANGED_LATER, sync=True)
     write_manifest(folder / _MANIFEST, manifest)
@@ -103,6 +110,12 @@ def checkpoint_loss(folder: pathlib.Path) -> float | None:
     """
     loss = _read(folder).about["validation_loss"]
     return None if loss is None else float(loss)
+
+
+def checkpoint_unlogged(folder: pathlib.Path) -> Unlogged:
+    """Metrics of the steps before a checkpoint that no record has; none in older checkpoints."""
+    seconds, steps = _read(folder).about.get("unlogged", (0.0, []))
+    return seconds, steps
 
 
 def checkpoint_damage(folder: pathlib.Path) -> str | None:

@@ -14,12 +14,17 @@ from jaxformer.errors import CheckpointError, ConfigError, StorageError
 from jaxformer.storage import make_folder
 from jaxformer.training.checkpoint_arrays import load_arrays
 from jaxformer.training.checkpoint_index import CheckpointIndex
-from jaxformer.training.checkpoint_manifest import add_checkpoint_loss, write_checkpoint_manifest
+from jaxformer.training.checkpoint_manifest import (
+    Unlogged,
+    add_checkpoint_loss,
+    checkpoint_unlogged,
+    write_checkpoint_manifest,
+)
 from jaxformer.training.parallel import in_first_process, is_first_process
 from jaxformer.training.plain_path import PlainPath
 from jaxformer.training.state import TrainState
 
-__all__ = ["Checkpoints"]
+__all__ = ["Checkpoints", "NoCheckpoints"]
 
 _DRAFT = ".orbax-checkpoint-tmp"  # what Orbax adds to the name of a checkpoint not yet complete
 _SLACK = 2**18  # bytes that a checkpoint may have besides its arrays
@@ -54,7 +59,7 @@ class Checkpoints:
     def __init__(self, folder: pathlib.Path, keep: int = 2, *, read_only: bool = False) -> None:
         self._folder, self._keep = folder, keep
         self._checkpointer: Any = None
-        self._saving: tuple[int, float | None] = (0, None)  # step and validation loss
+        self._saving: tuple[int, float | None, Unlogged] = (0, None, (0.0, []))  # as in `save`
         self._response: Any = None  # of the save in progress
         self._failed = False
         if folder.is_symlink():
@@ -86,8 +91,7 @@ class Checkpoints:
         )
 
     def _write_manifest(self) -> None:
-        step, validation_loss = self._saving
-        write_checkpoint_manifest(self._folder / f"{step}{_DRAFT}", step, validation_loss)
+        write_checkpoint_manifest(self._folder / f"{self._saving[0]}{_DRAFT}", *self._saving)
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -123,6 +127,10 @@ class Checkpoints:
         """Validation loss of a checkpoint, nats per token; None where it was not measured."""
         return self._index.loss(step)
 
+    def unlogged(self, step: int) -> Unlogged:
+        """Seconds and metrics of the steps before a checkpoint that no record of metrics has."""
+        return checkpoint_unlogged(self._folder / str(step))
+
     def step_to_resume(self, steps: int) -> int:
         """Step that a training of `steps` steps goes on from: that of the newest checkpoint, or 0.
 
@@ -154,7 +162,10 @@ class Checkpoints:
 
     # Saving.
 
-    def save(self, state: TrainState, validation_loss: float | None = None) -> None:
+    def save(
+        self, state: TrainState, validation_loss: float | None = None,
+        unlogged: Unlogged = (0.0, []),
+    ) -> None:  # fmt: skip
         """Starts saving a state in the background, after any earlier save.
 
         A step that is already saved is not saved again, unless it was without a validation loss
@@ -163,6 +174,8 @@ class Checkpoints:
         Args:
             state: the state; its step names the checkpoint.
             validation_loss: nats per token, by which the best checkpoint is chosen.
+            unlogged: seconds and metrics of the steps since the last record of metrics, which a
+                resumed run needs for its next one.
 
         Raises:
             StorageError: the disk has no room for it, or the earlier save has failed.
@@ -175,7 +188,7 @@ class Checkpoints:
         self._finish()
         items = _items(state)
         self._require_room(step, sum(leaf.nbytes for leaf in jax.tree.leaves(items)))
-        self._saving = step, validation_loss
+        self._saving = step, validation_loss, unlogged
         try:
             self._response = self._checkpointer.save_checkpointables_async(step, items, force=True)
         except Exception as error:  # Orbax and TensorStore raise many kinds
@@ -287,6 +300,20 @@ class Checkpoints:
     def _load(self, step: int, templates: dict[str, Any]) -> dict[str, Any]:
         name = str(step)
         return load_arrays(self._plain.path / name, templates, self._folder / name)
+
+
+class NoCheckpoints(Checkpoints):
+    """Checkpoints of a training without a folder: there are none, and saving does nothing."""
+
+    latest_step = None
+
+    def __init__(self) -> None:
+        self._response = None
+
+    def _close(self) -> None: ...
+
+    def save(self, *_: Any, **others: Any) -> None:
+        """Does nothing."""
 
 
 def _items(state: TrainState) -> dict[str, Any]:

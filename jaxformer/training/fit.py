@@ -3,6 +3,7 @@
 import contextlib
 import pathlib
 import signal
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,8 @@ import optax
 from jaxformer import stopping
 from jaxformer.config import LoopConfig
 from jaxformer.errors import ConfigError
-from jaxformer.training.checkpoints import Checkpoints
+from jaxformer.training.callbacks import Callback
+from jaxformer.training.checkpoints import Checkpoints, NoCheckpoints
 from jaxformer.training.data import TrainingData, check_data
 from jaxformer.training.evaluation import Evaluation
 from jaxformer.training.health import Health
@@ -25,6 +27,8 @@ from jaxformer.training.state import TrainState, check_optimizer
 from jaxformer.training.step import make_eval_step, make_train_step
 
 __all__ = ["FitResult", "fit"]
+
+_ANSWER = "stopping after this step; once more ends it now"
 
 
 class FitResult(NamedTuple):
@@ -49,7 +53,7 @@ def fit(
     init_params: Any,
     optimizer: optax.GradientTransformation,
     data: TrainingData,
-    folder: str | pathlib.Path,
+    folder: str | pathlib.Path | None,
     loop: LoopConfig,
     *,
     runner: Runner | None = None,
@@ -58,6 +62,7 @@ def fit(
     seed: int = 0,
     frozen: Any = None,
     combine: Combine | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> FitResult:
     """Trains up to `loop.steps`; resumes from the newest checkpoint in the folder if there is one.
 
@@ -72,7 +77,8 @@ def fit(
         optimizer: any optax transformation.
         data: training batches, and validation batches if there are any.
         folder: run folder, created if missing, for checkpoints/, metrics.jsonl, tensorboard/, and
-            spikes/ with the batches of steps whose loss was far above that of those before.
+            spikes/ with the batches of steps whose loss was far above that of those before. None
+            to write nothing: a training that cannot be resumed.
         loop: number of steps, intervals of metrics, validation and checkpoints, and how many steps
             that are not finite may be skipped.
         runner: where steps run, from `make_runner`; data-parallel over all devices when not given.
@@ -85,6 +91,11 @@ def fit(
         combine: with frozen, function of (params, frozen) to the parameters that losses and scores
             take. It should only put the two together, as `combine_low_rank` does, since it is
             also called outside of compiled programs.
+        callbacks: called with each record of `metrics.jsonl`, as (step, metrics), in the first
+            process of a job. One that returns True stops the training after this step, or on
+            several hosts soon after it; the step is saved. Before the first step a callback that
+            has a method `resume`, as `EarlyStopping` does, gets the records of the steps before,
+            each with its "step"; that may return True, too.
 
     Returns:
         The parameters, and how training ended. On SIGINT or SIGTERM the step in progress is
@@ -104,7 +115,6 @@ def fit(
             `loop.skip_bad_steps`; or the validation loss is not.
 
     Example:
-        >>> import tempfile
         >>> import numpy as np
         >>> def loss(params, batch, dropout_rng):
         ...     error = batch["x"] @ params - batch["y"]
@@ -113,7 +123,7 @@ def fit(
         >>> xs = rng.normal(size=(20, 8, 3)).astype(np.float32)
         >>> data = TrainingData([{"x": x, "y": x @ np.float32([1, 2, 3])} for x in xs], unit="row")
         >>> result = fit(
-        ...     loss, np.zeros(3, np.float32), optax.sgd(0.3), data, tempfile.mkdtemp(),
+        ...     loss, np.zeros(3, np.float32), optax.sgd(0.3), data, None,
         ...     LoopConfig(steps=20, log_every=20),
         ... )  # doctest: +ELLIPSIS
         step 20/20  loss ...
@@ -132,22 +142,24 @@ def fit(
         skip_bad_steps=loop.skip_bad_steps, axis_name=runner.axis_name, combine=combine,
     )  # fmt: skip
     eval_step = make_eval_step(validation_loss or loss, axis_name=runner.axis_name, combine=combine)
-    folder = pathlib.Path(folder)
+    path = None if folder is None else pathlib.Path(folder)
     with (
-        run_lock(folder) if is_first_process() else contextlib.nullcontext(),
-        Checkpoints(folder / "checkpoints", keep=loop.keep_checkpoints) as checkpoints,
+        run_lock(path) if path and is_first_process() else contextlib.nullcontext(),
+        Checkpoints(path / "checkpoints", loop.keep_checkpoints)
+        if path
+        else NoCheckpoints() as checkpoints,
     ):
-        start = checkpoints.step_to_resume(loop.steps)
+        start = checkpoints.step_to_resume(loop.steps) if path else 0
         state = _initial_state(init_params, optimizer, seed, runner, frozen)
         frozen = runner.place_frozen(frozen)
         if start:
             state = checkpoints.restore(state)  # the initial state says shapes and placement
         with (
-            MetricsWriter(folder, start, writes=is_first_process()) as metrics,
+            MetricsWriter(path, start, writes=is_first_process()) as metrics,
             TrainingProgress(
                 start, loop.steps, unit=data.unit, is_quiet=not is_first_process()
             ) as progress,
-            stopping.finishing() as signals,
+            stopping.finishing(_ANSWER) as signals,
             stop_agreement(signals, is_shared=runner.num_hosts > 1) as agreement,
         ):
             if start:
@@ -156,12 +168,13 @@ def fit(
                 config=loop, data=data, runner=runner, learning_rate=learning_rate, state=state,
                 train_step=runner.compile_train(train_step, frozen),
                 eval_step=runner.compile_eval(eval_step, frozen),
-                frozen=frozen, combine=combine,
-                folder=folder, checkpoints=checkpoints, metrics=metrics, progress=progress,
+                frozen=frozen, combine=combine, callbacks=callbacks,
+                folder=path, checkpoints=checkpoints, metrics=metrics, progress=progress,
                 signals=signals, agreement=agreement, step=start, last_saved=start,
                 health=Health(
-                    loss=loss, seed=seed, data=data, runner=runner, config=loop, folder=folder,
-                    print_line=progress.print, frozen=frozen, combine=combine,
+                    loss=loss, seed=seed, data=data, runner=runner, config=loop, folder=path,
+                    print_line=progress.print, learning_rate=learning_rate, frozen=frozen,
+                    combine=combine,
                 ),
             )  # fmt: skip
             run.train()

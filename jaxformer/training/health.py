@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import optax
 
 from jaxformer.config import LoopConfig
 from jaxformer.errors import TrainingError
@@ -19,7 +20,9 @@ from jaxformer.training.spikes import LossSpikes
 __all__ = ["Health", "RecentSteps", "diverged"]
 
 
-def diverged(what: str, step: int, last_saved: int, where: str) -> TrainingError:
+def diverged(
+    what: str, step: int, last_saved: int, where: str, learning_rate: optax.Schedule | None
+) -> TrainingError:
     """Makes the TrainingError of a run that is stopped by a number that is not finite.
 
     Args:
@@ -27,14 +30,16 @@ def diverged(what: str, step: int, last_saved: int, where: str) -> TrainingError
         step: number of steps taken, the bad one included.
         last_saved: step of the newest checkpoint.
         where: what is known about where it comes from.
+        learning_rate: the schedule, if it is known.
 
     Returns:
         The error, to be raised.
     """
+    rate = "" if learning_rate is None else f", {float(learning_rate(step - 1)):.4g} at this step"
     return TrainingError(
         f"{what} is not finite at step {step}; the run is saved up to step {last_saved}; {where}; "
-        "lower the learning rate or the norm that gradients are clipped to, and choose another "
-        "folder"
+        f"unless the data is bad, the likeliest cause is the learning rate{rate}: lower it, or the "
+        "norm that gradients are clipped to, and choose another folder"
     )
 
 
@@ -64,8 +69,9 @@ class Health:
         data: the training data.
         runner: where steps run.
         config: the loop's.
-        folder: the run folder.
+        folder: the run folder, if there is one.
         print_line: prints a line for the user.
+        learning_rate: the schedule, to name the rate of a bad step.
         frozen: parameters that are not trained, as the runner has them, if there are any.
         combine: as in `make_train_step`.
     """
@@ -75,8 +81,9 @@ class Health:
     data: TrainingData
     runner: Runner
     config: LoopConfig
-    folder: pathlib.Path
+    folder: pathlib.Path | None
     print_line: Callable[[str], None]
+    learning_rate: optax.Schedule | None = None
     frozen: Any = None
     combine: Combine | None = None
 
@@ -114,7 +121,7 @@ class Health:
             else:
                 self.print_line(
                     f"step {number + 1}: loss or gradient is not finite; skipped its batch, "
-                    f"{one['skipped_steps']} of at most {self.config.skip_bad_steps}"
+                    f"{int(one['skipped_steps'])} of at most {self.config.skip_bad_steps}"
                 )
         mean = norm = None
         if healthy.any():
@@ -136,7 +143,7 @@ class Health:
             where = "; ".join(dict.fromkeys(gather_texts("diagnosis", where)))
         if skipped:
             where += f"; {skipped} such steps before it were skipped"
-        raise diverged("loss or gradient", bad + 1, last_saved, where)
+        raise diverged("loss or gradient", bad + 1, last_saved, where, self.learning_rate)
 
     def _diagnosis(self, step: int, params: Any) -> str:
         """Where the bad numbers of a step come from, as far as that can be told."""

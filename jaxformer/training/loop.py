@@ -8,22 +8,24 @@ import math
 import pathlib
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
+import numpy as np
 import optax
 
 from jaxformer import stopping
 from jaxformer.config import LoopConfig
 from jaxformer.errors import StorageError
+from jaxformer.training.callbacks import Callback
 from jaxformer.training.checkpoints import Checkpoints
 from jaxformer.training.data import TrainingData, ValidationBatches, batch_at, check_rows
 from jaxformer.training.evaluation import Evaluation, evaluate
 from jaxformer.training.health import Health, diverged
 from jaxformer.training.losses import Combine
 from jaxformer.training.metrics import MetricsWriter
-from jaxformer.training.parallel import Program, Runner, StopAgreement
+from jaxformer.training.parallel import Program, Runner, StopAgreement, is_first_process
 from jaxformer.training.progress import TrainingProgress
 from jaxformer.training.state import TrainState
 
@@ -42,7 +44,7 @@ class TrainingLoop:
     learning_rate: optax.Schedule | None
     train_step: Program
     eval_step: Program
-    folder: pathlib.Path
+    folder: pathlib.Path | None
     checkpoints: Checkpoints
     metrics: MetricsWriter
     progress: TrainingProgress
@@ -54,16 +56,17 @@ class TrainingLoop:
     last_saved: int
     stop_signal: signal.Signals | None = None
     """After which this stops, and with it all hosts."""
+    callbacks: Sequence[Callback] = ()
     frozen: Any = None
     combine: Combine | None = None
     evaluation: Evaluation | None = None
     validation_loss: float | None = None
     """Of the state as it is; None where it was not measured."""
     last_metrics: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
-    unlogged: list[dict[str, jax.Array]] = dataclasses.field(default_factory=list)
+    unlogged: list[Any] = dataclasses.field(default_factory=list)
     """Metrics of the steps since the last log, still on the devices."""
     unlogged_since: float = 0.0
-    """Time at which the first of these steps began, in seconds."""
+    """Time at which the first of these steps began, in seconds, as if nothing came between."""
 
     def train(self) -> None:
         """Takes the remaining steps, or stops after the step in which a signal arrives.
@@ -78,6 +81,8 @@ class TrainingLoop:
                 self.take_steps()
             except stopping.Stopped:
                 self.signals.finish_first()
+                if self.signals.owns_process and self.step == self.last_saved:
+                    raise  # there is nothing to save, and the state may still be computed
                 self.save_checked()
             finally:
                 self.checkpoints.wait()
@@ -92,40 +97,55 @@ class TrainingLoop:
         """Takes the remaining steps; `Stopped` where a signal cuts a compilation or the like."""
         config = self.config
         parts = self.runner.num_local_shards * config.accumulate_steps
+        self.ask(
+            lambda callback: hasattr(callback, "resume") and callback.resume(self.metrics.records)
+        )
         self.unlogged_since = time.monotonic()
+        if self.step:
+            seconds, self.unlogged = self.checkpoints.unlogged(self.step)
+            self.unlogged_since -= seconds
         if self.step and self.is_evaluation_due():
             # A signal may have cut it off, and the best checkpoint is chosen by its loss.
             self.validation_loss = self.checkpoints.validation_loss(self.step)
             if self.validation_loss is None:
                 self.evaluate()
                 self.checkpoints.save(self.state, validation_loss=self.validation_loss)
-        stopped = self.must_stop()
+        stopped, started_at = self.must_stop(), self.step
         while self.step < config.steps and not stopped:
             self.checkpoints.raise_if_failed()
-            batch = batch_at(self.data.batches, self.step, parts)
+            # Of the first step a signal loses only the step itself, which may take minutes.
+            is_first = self.step == started_at
+            make = functools.partial(self.may_be_cut_short, batch_at) if is_first else batch_at
+            batch = make(self.data.batches, self.step, parts)
             if not self.train_step.is_compiled(batch):
                 self.may_be_cut_short(self.train_step.compile, self.state, batch)
             self.state, metrics = self.train_step(self.state, batch)
-            # Not read here: the host would wait for the device, and queue no further step.
+            if is_first and self.runner.num_hosts == 1 and self.signals.owns_process:
+                self.signals.cut_short(jax.block_until_ready, metrics)
+            # Of the step before: one is queued, so that the device does not wait for the host. More
+            # would have to be waited for after a signal.
+            jax.block_until_ready(self.last_metrics)
             self.unlogged.append(metrics)
             self.last_metrics = metrics
             self.step += 1
             self.validation_loss = None
             stopped = self.must_stop()
-            last = self.step == config.steps or stopped
+            last = self.step == config.steps
             first = self.step == 1 and config.steps < config.log_every
             if self.step % config.log_every == 0 or first or last:
                 self.log()
             # Not after a signal, which may leave little time: it is made up for on resuming.
             if not stopped and self.is_evaluation_due():
                 self.evaluate()
-            if self.step % config.checkpoint_every == 0 or last:
+            stopped = stopped or self.must_stop()
+            if self.step % config.checkpoint_every == 0 or last or stopped:
                 self.save()
 
     def must_stop(self) -> bool:
         """Whether to stop here; asked at the same places by all hosts, with the same answer."""
-        self.stop_signal = self.agreement.reached()
-        return self.stop_signal is not None
+        reached = self.agreement.reached()
+        self.stop_signal = signal.Signals(reached) if reached else None
+        return reached is not None
 
     def is_evaluation_due(self) -> bool:
         """Whether the validation loss is measured after this step."""
@@ -147,7 +167,7 @@ class TrainingLoop:
 
     def describe(self) -> None:
         """Says what is saved, for the line of a process that a signal stops."""
-        self.signals.note = stopping.saved_note(self.checkpoints.latest_step, self.folder)
+        self.signals.note = stopping.saved_note(self.checkpoints.latest_step, self.folder or "")
 
     def log(self) -> None:
         """Records the mean loss and the speed of the steps since the last log."""
@@ -165,13 +185,25 @@ class TrainingLoop:
         if self.config.skip_bad_steps:
             values["skipped_steps"] = recent.skipped_steps
         values[f"{self.data.unit.replace(' ', '_')}s_per_second"] = per_second
-        self.metrics.write(self.step, **values)
+        self.record(values)
         loss = math.nan if recent.loss is None else recent.loss
         self.progress.update(self.step, loss=loss, per_second=per_second)
 
+    def record(self, values: dict[str, float]) -> None:
+        """Writes metrics, and in the first process of a job hands them to the callbacks."""
+        self.metrics.write(self.step, **values)
+        self.ask(lambda callback: callback(self.step, values))
+
+    def ask(self, question: Callable[[Callback], Any]) -> None:
+        """Stops the training where a callback answers True; all of them are asked."""
+        for callback in self.callbacks if is_first_process() else ():
+            if isinstance(answer := question(callback), bool | np.bool_) and answer:
+                self.progress.print(f"stopped at step {self.step} by {callback}")
+                self.agreement.request()
+
     def evaluate(self) -> None:
         """Computes and records the validation loss and the scores, where there is such data."""
-        data = self.data
+        data, began = self.data, time.monotonic()
         if data.validation is None:
             return
         result = self.may_be_cut_short(
@@ -180,17 +212,17 @@ class TrainingLoop:
         )  # fmt: skip
         if result.bad_batch is not None:
             where = f"the first validation batch with such a loss is {result.bad_batch}, from 0"
-            raise diverged("validation loss", self.step, self.last_saved, where)
+            raise diverged("validation loss", self.step, self.last_saved, where, self.learning_rate)
         if data.scores is not None:
             params = self.runner.on_one_host(self.state.params)
             if self.combine is not None:
                 params = self.combine(params, self.runner.on_one_host(self.frozen))
             scores = self.may_be_cut_short(data.scores, params)
             result = result._replace(scores={**result.scores, **scores})
-        self.metrics.write(self.step, **result.figures)
+        self.record(result.figures)
         self.progress.print(f"step {self.step}: validation loss {result}")
         self.evaluation, self.validation_loss = result, result.loss
-        self.unlogged_since = time.monotonic()  # so that this time does not count as training
+        self.unlogged_since += time.monotonic() - began  # this time does not count as training
 
     def _validation_batches(self) -> ValidationBatches:
         """The batches of the data, or of its parts, which are numbered through."""
@@ -204,14 +236,19 @@ class TrainingLoop:
         for batch in batches:
             check_rows(f"validation batch {next(numbers)}", batch, self.runner.num_local_shards)
             yield batch
-            if self.runner.num_hosts > 1 and self.must_stop():
-                assert self.stop_signal is not None
+            if self.runner.num_hosts > 1 and self.must_stop() and self.stop_signal is not None:
                 raise stopping.Stopped(self.stop_signal)
 
     def save(self) -> None:
         """Saves the state, if it is finite, and the same on every device."""
         self.check()
-        self.checkpoints.save(self.state, validation_loss=self.validation_loss)
+        self._save()
+
+    def _save(self) -> None:
+        steps = jax.device_get(self.unlogged)
+        unlogged = [{name: float(one[name]) for name in one} for one in steps]
+        seconds = time.monotonic() - self.unlogged_since
+        self.checkpoints.save(self.state, self.validation_loss, (seconds, unlogged))
         self.last_saved = self.step
 
     def check(self) -> None:
@@ -222,9 +259,6 @@ class TrainingLoop:
     def save_checked(self) -> None:
         """Saves the state that `may_be_cut_short` has checked, and waits until that is done."""
         if self.step > self.last_saved:
-            self.checkpoints.save(self.state, validation_loss=self.validation_loss)
-            self.last_saved = self.step
+            self._save()
         self.checkpoints.wait()
         self.describe()
-        if self.unlogged:
-            self.log()

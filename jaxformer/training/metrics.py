@@ -20,7 +20,7 @@ class MetricsWriter:
     """Appends records to `metrics.jsonl` and to `tensorboard/` in a run folder.
 
     Args:
-        folder: the run folder.
+        folder: the run folder; None to write nothing.
         start_step: step that a run resumes from; records of later steps, which will be written
             again, move to `metrics.superseded.jsonl`.
         writes: whether this process writes; the others of a job only call.
@@ -38,10 +38,13 @@ class MetricsWriter:
         [{'step': 10, 'loss': 2.5}]
     """
 
-    def __init__(self, folder: pathlib.Path, start_step: int = 0, *, writes: bool = True) -> None:
+    def __init__(
+        self, folder: pathlib.Path | None, start_step: int = 0, *, writes: bool = True
+    ) -> None:
         self._open = contextlib.ExitStack()
         self._file: Any = None
-        if writes:
+        self.records: list[dict[str, Any]] = []  # of the steps before
+        if writes and folder is not None:
             self._start(folder, start_step)
 
     def _start(self, folder: pathlib.Path, start_step: int) -> None:
@@ -50,9 +53,8 @@ class MetricsWriter:
             with open_to_append(folder / _SUPERSEDED) as file:
                 append(file, _lines(later))
         # Replaced in one step, so that a crash loses no record.
-        write_whole(
-            folder / _FILE, _lines([record for record in records if record["step"] <= start_step])
-        )
+        self.records = [record for record in records if record["step"] <= start_step]
+        write_whole(folder / _FILE, _lines(self.records))
         self._tensorboard = TensorBoardWriter(
             folder / "tensorboard", purge_step=start_step + 1 if start_step else None
         )

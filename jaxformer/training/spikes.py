@@ -43,7 +43,7 @@ class LossSpikes:
     ends a run: a batch that cannot be written is a line.
 
     Args:
-        folder: the run folder.
+        folder: the run folder; None to keep no batch.
         batch_at: this host's batch of a step, counted from 0.
         print_line: prints a line for the user.
         host: which host this is.
@@ -62,12 +62,13 @@ class LossSpikes:
 
     def __init__(
         self,
-        folder: pathlib.Path,
+        folder: pathlib.Path | None,
         batch_at: Callable[[int], Any],
         print_line: Callable[[str], None],
         host: Host = Host(),
     ) -> None:
-        self._folder, self._batch_at = folder / "spikes", batch_at
+        self._folder = None if folder is None else folder / "spikes"
+        self._batch_at = batch_at
         self._print, self._host = print_line, host
         self._losses: collections.deque[float] = collections.deque(maxlen=_WINDOW)
         self._in_spike = False
@@ -91,6 +92,8 @@ class LossSpikes:
 
     def _keep(self, step: int, loss: float, median: float) -> str:
         """Writes the batch of a spike, unless there are enough; says what became of it."""
+        if self._folder is None:
+            return "is not kept, as there is no run folder"
         try:
             host = "" if self._host.count == 1 else f"-host-{self._host.index}"
             if len(list(self._folder.glob(f"*{host}.npz"))) >= _MOST_FILES:

@@ -9,7 +9,9 @@ import pathlib
 import re
 import shlex
 import shutil
+import sys
 import tomllib
+import unittest.mock
 
 import jax
 import numpy as np
@@ -120,6 +122,8 @@ def trained(tmp_path_factory):
 def test_python_cells_run_and_print_what_follows_them(page, capsys, trained, monkeypatch):
     """All of a page in one namespace, as a reader would run them."""
     content, namespace = read(page), {"__name__": "__main__"}
+    for name in ("mlflow", "wandb"):  # which the library does not need
+        monkeypatch.setitem(sys.modules, name, unittest.mock.Mock())
     monkeypatch.chdir(trained)
     # The rank promotion that tests forbid is a reader's default.
     with jax.numpy_rank_promotion("allow"):

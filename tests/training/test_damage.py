@@ -171,8 +171,8 @@ def test_manifest_is_complete_before_a_checkpoint_gets_its_name(tmp_path, monkey
     """Orbax changes nothing after the manifest is written but its own two files."""
     seen = []
 
-    def write(folder, step, validation_loss):
-        checkpoint_manifest.write_checkpoint_manifest(folder, step, validation_loss)
+    def write(folder, *about):
+        checkpoint_manifest.write_checkpoint_manifest(folder, *about)
         seen.append((folder, sorted(os.listdir(tmp_path)), saved.contents(folder)))
 
     (tmp_path / "5.orbax-checkpoint-tmp").mkdir()  # of a killed process

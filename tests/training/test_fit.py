@@ -1,7 +1,9 @@
 """`fit` with a task of one's own: no config, no model of the library."""
 
 import concurrent.futures
+import dataclasses
 import signal
+import time
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +11,10 @@ import numpy as np
 import optax
 import pytest
 
+from jaxformer import stopping
 from jaxformer.config import LoopConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError, StorageError
+from jaxformer.storage import read_manifest, write_manifest
 from jaxformer.training import (
     Checkpoints,
     PmapRunner,
@@ -214,6 +218,123 @@ def test_signal_while_another_shape_is_compiled_loses_no_step(tmp_path, monkeypa
     parts = train(tmp_path / "parts", steps=4, batches=batches)
     whole = train(tmp_path / "whole", steps=4, batches=batches)
     np.testing.assert_array_equal(parts.params["kernel"], whole.params["kernel"])
+
+
+def test_without_a_folder_nothing_is_written_and_the_result_is_the_same(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    alone = train(None, validation=lambda: [batch(99)])
+    assert list(tmp_path.iterdir()) == []
+    saved = train(tmp_path / "run", validation=lambda: [batch(99)])
+    np.testing.assert_array_equal(alone.params["kernel"], saved.params["kernel"])
+    assert alone[::2] == saved[::2] and alone.stop_signal is None
+
+
+@pytest.mark.parametrize("where", ["batch", "step"])
+def test_signal_in_the_first_step_cuts_its_batch_short_and_keeps_the_step(
+    tmp_path, monkeypatch, capfd, where
+):
+    """In a process of others, whose parameters the step has taken."""
+
+    class Interrupted:
+        def __getitem__(self, step):
+            if where == "batch":
+                signal.raise_signal(signal.SIGTERM)
+                raise AssertionError("made to the end")
+            return batch(step)
+
+    def block(metrics):
+        if not stopped:
+            stopped.append(signal.raise_signal(signal.SIGTERM))
+
+    stopped = []
+    if where == "step":
+        monkeypatch.setattr(jax, "block_until_ready", block)
+    result = train(tmp_path, batches=Interrupted())
+    taken = int(where == "step")
+    assert (result.step, result.stop_signal) == (taken, signal.SIGTERM)
+    assert saved_steps(tmp_path) == [1] * taken and result.params["kernel"].shape == (3, 1)
+    said, until = "", time.monotonic() + 5  # a thread says it
+    while not said and time.monotonic() < until:
+        said += capfd.readouterr().err
+    assert said == "jaxformer: SIGTERM: stopping after this step; once more ends it now\n"
+
+
+def test_command_does_not_wait_for_a_first_step_after_a_signal(tmp_path, monkeypatch):
+    """It ends as before training, since nothing is lost but this step."""
+    signals = stopping.StopSignals(owns_process=True)
+    monkeypatch.setattr(stopping.process, "_process", signals)
+    monkeypatch.setattr(jax, "block_until_ready", lambda _: signal.raise_signal(signal.SIGTERM))
+    signals.catch()
+    try:
+        with pytest.raises(stopping.Stopped):
+            train(tmp_path)
+    finally:
+        signals.restore()
+    assert saved_steps(tmp_path) == []
+    assert signals.note == stopping.saved_note()
+
+
+def test_folder_of_another_optimizer_is_named_as_such(tmp_path):
+    """Also where one of the two has no state, such as SGD, which is resumed like others."""
+    optimizers = {"sgd": optax.sgd(0.3), "adam": optax.adam(0.3)}
+    for name, optimizer in optimizers.items():
+        train(tmp_path / name, steps=1, optimizer=optimizer)
+    assert train(tmp_path / "sgd", steps=2, optimizer=optimizers["sgd"]).step == 2
+    count = "((), 'int32')"
+    for name, other, step, what in (
+        ("adam", "sgd", 1, f"0/count is {count}, the model expects nothing"),
+        ("sgd", "adam", 2, f"0/count is missing, the model expects {count}"),
+    ):
+        with pytest.raises(CheckpointError) as raised:
+            train(tmp_path / name, steps=3, optimizer=optimizers[other])
+        assert str(raised.value) == (
+            f"{tmp_path}/{name}/checkpoints/{step}, opt_state: {what}; it belongs to another "
+            "optimizer: pass the one that the run was trained with, or choose another folder"
+        )
+
+
+def test_no_more_than_one_step_is_queued_which_a_signal_would_wait_for(tmp_path, monkeypatch):
+    call, events, taken = Program.__call__, [], []
+
+    def noted(program, *args):
+        result = call(program, *args)
+        taken.append(result[1])
+        events.append(f"step {len(taken)}")
+        return result
+
+    def block(metrics):
+        events.extend(f"wait {i}" for i, one in enumerate(taken, 1) if one is metrics)
+
+    monkeypatch.setattr(Program, "__call__", noted)
+    monkeypatch.setattr(jax, "block_until_ready", block)
+    train(tmp_path, steps=4)
+    assert " ".join(events) == "step 1 step 2 wait 1 step 3 wait 2 step 4 wait 3"
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_metrics_of_a_killed_run_are_those_of_an_uninterrupted_one(tmp_path, knows):
+    """The checkpoint lies between two records; one of an older version has no sums, and resumes."""
+
+    class Killed(dict):
+        def __missing__(self, step):
+            raise RuntimeError("killed")
+
+    loop = LoopConfig(steps=6, log_every=4, checkpoint_every=3)
+    batches = [batch(step) for step in range(6)]
+    with pytest.raises(RuntimeError, match="killed"):
+        train(tmp_path / "parts", batches=Killed(enumerate(batches[:5])), loop=loop)
+    if not knows:
+        manifest = tmp_path / "parts" / "checkpoints" / "3" / "manifest.json"
+        old = read_manifest(manifest)
+        about = {name: old.about[name] for name in old.about if name != "unlogged"}
+        write_manifest(manifest, dataclasses.replace(old, about=about))
+    found = []
+    for name in ("parts", "whole"):
+        train(tmp_path / name, batches=batches, loop=loop)
+        records = read_metrics(tmp_path / name)
+        found.append([{**one, "rows_per_second": None} for one in records])
+    assert [record["step"] for record in found[0]] == [4, 6]
+    assert (found[0] == found[1]) == knows
 
 
 def test_validation_that_a_signal_cuts_short_is_made_up_for(tmp_path):

@@ -79,10 +79,16 @@ def test_a_bad_step_names_its_rows_and_the_first_leaf(tmp_path, devices, capsys)
         train(tmp_path, {2: (5,)}, devices=devices)
     assert str(raised.value) == (
         "loss or gradient is not finite at step 3; the run is saved up to step 2; alone, row 5 of "
-        "the 8 of its batch does this; the first gradient affected is that of first; lower the "
-        "learning rate or the norm that gradients are clipped to, and choose another folder"
+        "the 8 of its batch does this; the first gradient affected is that of first; unless the "
+        "data is bad, the likeliest cause is the learning rate: lower it, or the norm that "
+        "gradients are clipped to, and choose another folder"
     )
     assert "step 3: loss or gradient is not finite; computing it again" in capsys.readouterr().out
+
+
+def test_learning_rate_that_is_too_high_is_named_with_its_value(tmp_path):
+    with pytest.raises(TrainingError, match=r"likeliest cause is the learning rate, 7000 at this"):
+        train(tmp_path, {2: (5,)}, learning_rate=lambda step: 1000.0 * (step + 5))
 
 
 def examine(loss_function, params, rows, devices=1, accumulate_steps=1, **options):
@@ -159,7 +165,7 @@ def test_a_loss_that_takes_no_single_row_still_ends_in_the_message(tmp_path):
             raise RuntimeError("needs negatives\nin the batch")
         return loss(params, batch, rng)
 
-    with pytest.raises(TrainingError, match=r"one by one \(needs negatives\); lower the"):
+    with pytest.raises(TrainingError, match=r"one by one \(needs negatives\); unless the"):
         train(tmp_path, {0: (5,)}, loss=of_many)
 
 
@@ -238,7 +244,7 @@ def test_a_bad_validation_loss_names_its_batch(tmp_path):
     with pytest.raises(
         TrainingError,
         match=r"validation loss is not finite at step 2; the run is saved up to step 0; the first "
-        r"validation batch with such a loss is 2, from 0; lower",
+        r"validation batch with such a loss is 2, from 0; unless",
     ):
         train(tmp_path, {}, validation=lambda: batches)
 
@@ -304,6 +310,11 @@ def spikes_at(folder, numbers, batch_at=lambda step: {"x": np.ones(3)}, host=Hos
 def test_a_loss_that_jumps_and_stays_is_one_spike(tmp_path):
     lines = spikes_at(tmp_path, range(30, 50))
     assert len(lines) == 1 and lines[0].startswith("step 31: ")
+
+
+def test_a_spike_without_a_run_folder_is_a_line():
+    (line,) = spikes_at(None, [30])
+    assert line.endswith("the median was 1; its batch is not kept, as there is no run folder")
 
 
 def test_ten_batches_are_kept_at_most_and_the_next_are_said_to_be_dropped(tmp_path):

@@ -38,23 +38,27 @@ def store(monkeypatch):
     return made
 
 
-@pytest.mark.parametrize("ahead", [0, 1])
-def test_all_stop_at_the_first_place_that_none_has_passed(store, ahead):
+@pytest.mark.parametrize(("ahead", "number"), [(0, 15), (1, 15), (1, 0)])
+def test_all_stop_at_the_first_place_that_none_has_passed(store, ahead, number):
+    """After a signal of one process, or where its callback asks for it."""
     signals = [StopSignals(), StopSignals()]
     both = [StopAgreement(signals[process], process, 2, "key") for process in range(2)]
     asked = [[both[process].reached() for _ in range(3 + 2 * (process == ahead))]
              for process in range(2)]  # fmt: skip
     assert not any(map(any, asked))
-    signals[0].received = 15
+    if number:
+        signals[0].received = number
+    else:
+        both[0].request()
     for one in both:
         one._thread.join(10)
     places = []
     for process in range(2):
         place = len(asked[process]) + 1
-        while both[process].reached() is None:
+        while (reached := both[process].reached()) is None:
             place += 1
-        places.append(place)
-    assert places == [6, 6]
+        places.append((place, reached))
+    assert places == [(6, number)] * 2
     for one in both:
         one.close()
 

@@ -121,8 +121,10 @@ def test_run_stopped_by_a_signal_is_saved_and_goes_on_bitwise(tmp_path, uninterr
     result = train(tmp_path, 5, Batches(interrupt))
     assert result.stop_signal == signal.SIGTERM and result.step == 3
     assert signal.getsignal(signal.SIGTERM) is before
+    assert [record["step"] for record in read_metrics(tmp_path)] == [2, 2]
     train(tmp_path, 5)
     jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path), final_state(uninterrupted))
+    assert without_time(read_metrics(tmp_path)) == without_time(read_metrics(uninterrupted))
 
 
 def test_metrics_hold_training_and_validation_records(uninterrupted):

@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import signal
 import threading
 from collections.abc import Iterator
 
@@ -39,19 +38,28 @@ class StopAgreement:
         self._asking = threading.Lock()
         self._closed = threading.Event()
         self._count, self._told = 0, False
-        self._signal: signal.Signals | None = None
+        self._requested = False
+        self._number = 0
         self._stop_at: int | None = None
         self._thread = threading.Thread(target=self._watch, daemon=True, name="stop agreement")
         if num_processes > 1:
             self._thread.start()
 
-    def reached(self) -> signal.Signals | None:
-        """The signal to stop after; None to go on."""
+    def request(self) -> None:
+        """Asks all processes to stop as after a signal, though there was none."""
+        self._requested = True
+
+    def reached(self) -> int | None:
+        """The signal to stop after, or 0 for a stop that was requested; None to go on."""
         if self._num_processes == 1:
-            return self._signals.received
+            return self._asked()
         with self._asking:
             self._count += 1
-            return None if self._stop_at is None or self._count < self._stop_at else self._signal
+            return None if self._stop_at is None or self._count < self._stop_at else self._number
+
+    def _asked(self) -> int | None:
+        """What this process knows of alone."""
+        return 0 if self._requested and not self._signals.received else self._signals.received
 
     def close(self) -> None:
         """Ends the agreement: this process asks no more."""
@@ -72,23 +80,23 @@ class StopAgreement:
         # Where the store is gone, so is its process, and that ends this one, too.
         with contextlib.suppress(jax.errors.JaxRuntimeError):
             while not self._closed.wait(_TICK):
-                received = self._signals.received
+                received = self._asked()
                 if received is not None and not asked:
                     asked = True
                     key = f"{self._key}/asked/{self._process}"
                     store().key_value_set(key, str(int(received)))
                 number = try_get(f"{self._key}/asked")
                 if number is not None:
-                    self._agree(signal.Signals(int(number)))
+                    self._agree(int(number))
                     return
 
-    def _agree(self, number: signal.Signals) -> None:
+    def _agree(self, number: int) -> None:
         with self._asking:
             self._tell()
             while not self._closed.is_set():
                 counts = store().key_value_dir_get(f"{self._key}/counts/")
                 if len(counts) == self._num_processes:
-                    self._signal = number
+                    self._number = number
                     self._stop_at = max(int(count) for _, count in counts) + 1
                     return
                 self._closed.wait(_TICK / 10)

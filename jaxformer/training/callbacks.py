@@ -1,0 +1,62 @@
+"""Callbacks of a training: functions of its metrics that may stop it, and early stopping."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jaxformer.errors import ConfigError
+
+__all__ = ["Callback", "EarlyStopping"]
+
+Callback = Callable[[int, Mapping[str, float]], bool | None]
+"""Function of the number of steps taken and of metrics by name; True stops the training."""
+
+
+@dataclasses.dataclass(kw_only=True)
+class EarlyStopping:
+    """Stops a training when a metric of its validations no longer gets better.
+
+    Args:
+        patience: validations in a row without a new best value after which it stops.
+        metric: name of the metric, as in `metrics.jsonl`.
+        min_delta: by how much a new best value must be better.
+        higher_is_better: whether the best value is the highest, as of an accuracy.
+
+    Raises:
+        ConfigError: patience is not positive; or, at a validation, there is no such metric.
+
+    Example:
+        >>> stop = EarlyStopping(patience=2)
+        >>> [stop(10, {"validation_loss": loss}) for loss in (3.0, 2.0, 2.5, 2.0)]
+        [False, False, False, True]
+    """
+
+    patience: int
+    metric: str = "validation_loss"
+    min_delta: float = 0.0
+    higher_is_better: bool = False
+
+    def __post_init__(self) -> None:
+        if self.patience < 1:
+            raise ConfigError(f"patience must be at least 1 validation, got {self.patience}")
+        self.resume(())
+
+    def resume(self, records: Sequence[Mapping[str, Any]]) -> bool:
+        """Starts from the recorded metrics of a run; tells whether they have stopped it."""
+        self._best, self._since = math.inf, 0
+        for record in records:
+            self(record["step"], record)
+        return self._since >= self.patience
+
+    def __call__(self, step: int, metrics: Mapping[str, float]) -> bool:
+        """Whether to stop after these metrics; those of training steps do not count."""
+        if "validation_loss" not in metrics:
+            return False
+        if self.metric not in metrics:
+            raise ConfigError(f"metric must be one of {sorted(metrics)}, got {self.metric!r}")
+        value = -metrics[self.metric] if self.higher_is_better else metrics[self.metric]
+        self._since += 1
+        if value < self._best - self.min_delta:
+            self._best, self._since = value, 0
+        return self._since >= self.patience
