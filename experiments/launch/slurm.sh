@@ -16,7 +16,7 @@
 set -euo pipefail
 
 ENVIRONMENT="$HOME/venv"                    # CHANGE: virtual environment with jaxformer[cuda13]
-CONFIG="quickstart"                         # CHANGE: config, or name of a ready one
+CONFIG="quickstart"                         # CHANGE: config, or name of a built-in one
 OUT="/shared/$USER/runs/quickstart"         # CHANGE: run folder, on a disk that all nodes share
 
 # shellcheck disable=SC1091

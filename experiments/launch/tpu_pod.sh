@@ -7,7 +7,7 @@ set -euo pipefail
 TPU="my-tpu"                                # CHANGE: name of the TPU VM
 ZONE="us-central2-b"                        # CHANGE: its zone
 PROJECT="my-project"                        # CHANGE: its project
-CONFIG="quickstart"                         # CHANGE: config, or name of a ready one
+CONFIG="quickstart"                         # CHANGE: config, or name of a built-in one
 OUT="/mnt/shared/runs/quickstart"           # CHANGE: run folder, on a disk that all hosts mount
 PYTHON="python3"                            # CHANGE: Python of the hosts, 3.11 or newer
 INSTALL="$PYTHON -m pip install --quiet 'jaxformer[tpu]'"  # CHANGE: how jaxformer comes there

@@ -38,7 +38,7 @@ class Train:
     """
 
     config: _Config
-    """Config file, or the name of a ready config, such as quickstart; jaxformer configs lists
+    """Config file, or the name of a built-in config, such as quickstart; jaxformer configs lists
     them."""
 
 
@@ -53,7 +53,7 @@ class Prepare:
     """
 
     config: _Config
-    """Config file, or the name of a ready config."""
+    """Config file, or the name of a built-in config."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Inspect:
     """
 
     config: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG|RUN")]
-    """Config file, name of a ready config, or run folder, such as runs/quickstart."""
+    """Config file, name of a built-in config, or run folder, such as runs/quickstart."""
 
     step: int = 0
     """Step of the batch, from 0: the one that training takes at that step on these devices."""
@@ -86,7 +86,7 @@ class Plan:
     """
 
     config: _Config
-    """Config file, or the name of a ready config."""
+    """Config file, or the name of a built-in config."""
 
     accelerator: Annotated[str, tyro.conf.arg(metavar="NAME")]
     """A100, H100, H200, B200, v4, v5e, v5p or v6e."""
@@ -103,7 +103,7 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Configs:
-    """List the ready configs, or print one to save and change."""
+    """List the built-in configs, or print one to save and change."""
 
     name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]")] = None
     """Config to print, such as quickstart."""

@@ -13,12 +13,12 @@ __all__ = ["configs"]
 
 
 def configs(command: Configs) -> None:
-    """Lists the ready configs with what they are for, or prints the text of one."""
+    """Lists the built-in configs with what they are for, or prints the text of one."""
     texts = {name: path.read_text(encoding="utf-8") for name, path in ready_configs().items()}
     if command.name is not None:
         if command.name not in texts:
             raise ConfigError(
-                f"there is no ready config {command.name!r}{ready_hint(command.name)}"
+                f"there is no built-in config {command.name!r}{ready_hint(command.name)}"
             )
         show(texts[command.name], end="")
         return

@@ -119,14 +119,15 @@ def assert_scaled_dot_product(
     output = run(shaped(attention), *inputs)
     mistakes = {
         "the scores are not scaled; multiply them by 1 / sqrt(head_dim)": (1.0, -1, grouped),
-        "the scores are scaled by 1 / head_dim, not by its square root": (
+        "the scores are scaled by 1 / head_dim, should be by 1 / sqrt(head_dim)": (
             1 / sizes.head_dim, -1, grouped
         ),
-        "the scores are scaled by 1 / sqrt(num_heads * head_dim), the width of the model, not of "
-        "a head": ((sizes.num_heads * sizes.head_dim) ** -0.5, -1, grouped),
-        "the softmax runs over the queries; it must run over the keys": (scale, 2, grouped),
-        "the softmax runs over the heads; it must run over the keys": (scale, 1, grouped),
-        "query head n reads key head n % K, not n // (N / K); repeat key heads, do not tile them": (
+        "the scores are scaled by 1 / sqrt(num_heads * head_dim), should be by "
+        "1 / sqrt(head_dim)": ((sizes.num_heads * sizes.head_dim) ** -0.5, -1, grouped),
+        "the softmax runs over the queries, should run over the keys": (scale, 2, grouped),
+        "the softmax runs over the heads, should run over the keys": (scale, 1, grouped),
+        "query head n uses key head n % K, should use n // (N / K); repeat the key heads instead "
+        "of tiling them": (
             scale, -1, heads % sizes.kv_heads
         ),
     }  # fmt: skip
@@ -142,7 +143,7 @@ def assert_scaled_dot_product(
         name="output",
         axes="B T N H",
         tolerance=tolerance,
-        cause=f"{causes[0]} (that gives exactly this output)"
+        cause=f"{causes[0]} (this mistake gives exactly the output found)"
         if causes
         else "another scale (pass scale=...), or axes of heads and time mixed up in a reshape",
     )

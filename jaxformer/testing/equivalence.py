@@ -100,7 +100,7 @@ def _cached_cause(
     allowed = tolerance * max(1.0, float(np.abs(expected).max()))
     wrong = ~(np.abs(got - expected) <= allowed)
     first = int(np.argmax(wrong.any(axis=tuple(a for a in range(wrong.ndim) if a != 1))))
-    where = f"first wrong at position {first}: "
+    where = f"the first wrong output is at position {first}: "
     if first >= sizes[0]:
         return where + (
             "positions or causal mask rows do not continue from the cached tokens, keys and values "

@@ -174,7 +174,7 @@ def check_causal_influence(
     fail(
         rule,
         where=f"output at position {output}, {name} at position {source}; "
-        f"{int((leaks | blind).sum())} pairs in all",
+        f"{int((leaks | blind).sum())} such pairs in total",
         got=f"{unit} = {found[output, source]:.3g}",
         expected=(f"at most {tolerance:.2g}" if tolerance else "exactly 0")
         if leaks.any()
@@ -185,6 +185,7 @@ def check_causal_influence(
     )
 
 
+INVERTED = 'the mask is inverted: True is read as "hide", should be read as "attend"'
 NOT_LOW_ENOUGH = (
     "the mask lowers the scores, but not far enough: use -inf, or jnp.where with a number such as "
     "-1e30"
@@ -206,20 +207,20 @@ def _cause(leaks: np.ndarray, blind: np.ndarray, distance: np.ndarray) -> str:
         # The softmax over one key is constant, so the first query may have no gradient.
         rows = slice(0 if leaks[0].any() else 1, None)
         if (leaks == (distance == 1))[rows].all():
-            return "the mask is one position off: a query sees s <= t, not s <= t + 1"
+            return "the mask is off by one: it is s <= t + 1, should be s <= t (query t, key s)"
         if blind[distance < 0].any() and not blind[distance == 0].any():
-            return "the mask is transposed: the query's axis is the one before the key's"
+            return "the mask is transposed: its last axes are (key, query), should be (query, key)"
         if (leaks == (distance > 0))[rows].all():
             # The last query then sees nothing, and softmax implementations differ on that.
             if (blind == (distance <= 0))[:-1].all():
-                return "the mask is inverted: True must mean attend"
+                return INVERTED
             return (
                 "every later position is visible: nothing is masked, or an operation spans the "
-                "whole time axis (a mean, a normalisation, a softmax over the queries)"
+                "whole time axis (a mean, a normalization, a softmax over the queries)"
             )
         return "a mask, window, convolution or reshape that reaches beyond the query's position"
     if blind[distance == 0].any() and not blind[distance < 0].any():
-        return "a query does not see its own position: the mask is s <= t, not s < t"
+        return "the mask is off by one: it is s < t, should be s <= t (query t, key s)"
     return (
         "earlier positions are out of reach (a window, a mask along the wrong axis, a stopped "
         "gradient), or everything computed there is 0"

@@ -22,7 +22,13 @@ from jaxformer.testing.attention_inputs import (
     tolerance_of,
 )
 from jaxformer.testing.failures import check_close, compiled, fail, fetch, first_index, named_index
-from jaxformer.testing.influence import NOT_LOW_ENOUGH, check_causal_influence, faint, influence
+from jaxformer.testing.influence import (
+    INVERTED,
+    NOT_LOW_ENOUGH,
+    check_causal_influence,
+    faint,
+    influence,
+)
 
 __all__ = [
     "assert_causal", "assert_fully_masked_rows_are_zero", "assert_mask_respected",
@@ -81,7 +87,7 @@ def _check_mask(attention: Attention, sizes: AttentionSizes) -> None:
     if (reads & ~own_row).any():
         cause = "rows of the batch are mixed: a reshape or a reduction runs over the batch axis"
     elif (reads & ~own_head).any():
-        cause = "heads are mixed: query head n reads key head n // (N / K) and no other"
+        cause = "heads are mixed: query head n should use key head n // (N / K) and no other"
     elif (reads == (own_row & own_head)).all():
         shown, hidden = (
             found[own_row & own_head & (mask[row, 0, t, s] == m)] for m in (True, False)
@@ -92,7 +98,7 @@ def _check_mask(attention: Attention, sizes: AttentionSizes) -> None:
             else ("the mask is not used, or only multiplied into the scores, which hides nothing")
         )
     elif (reads == (own_row & own_head & ~mask[row, 0, t, s])).all():
-        cause = "the mask is inverted: True must mean attend"
+        cause = INVERTED
     elif batch_axis_is(head, sizes.num_heads) or batch_axis_is(kv_head, sizes.kv_heads):
         cause = (
             "the mask's batch axis is paired with heads: it lost its head axis before it was "
@@ -211,7 +217,7 @@ def assert_padding_ignored(
             cause="0 * NaN is NaN: set hidden keys and values to 0 with jnp.where before they are "
             "multiplied"
             if np.isnan(fill)
-            else "weights that are zeroed after the softmax but not renormalised, a mask that is "
+            else "weights that are zeroed after the softmax but not renormalized, a mask that is "
             "not low enough (use -inf or jnp.where), or a sum over all keys outside the softmax",
         )
 
@@ -259,10 +265,13 @@ def assert_fully_masked_rows_are_zero(
         cause = "fully masked scores still give weights"
     else:
         cause = (
-            "the output is zeroed after the softmax, but the gradient still flows through it, "
-            "where 0 * inf is NaN: mask the scores too"
+            "the output is set to 0 after the softmax, but the gradient still flows through the "
+            "softmax, where 0 * NaN is NaN"
         )
-    cause += "; zero the weights of such rows with jnp.where before and after the softmax"
+    cause += (
+        "; use jnp.where twice: before the softmax, to replace the scores of such rows by a finite "
+        "number, and after it, to set their weights to 0"
+    )
     for name, array in results.items():
         is_output = name == "output"
         wrong = ~(array == 0) & (rows if is_output else True)

@@ -121,7 +121,7 @@ def assert_padding_invariant(
         name="output",
         axes=axes,
         tolerance=tolerance,
-        cause="the mask does not reach every layer, or a mean, sum or normalisation over time "
+        cause="the mask does not reach every layer, or a mean, sum or normalization over time "
         "includes the padding",
     )
 

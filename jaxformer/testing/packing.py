@@ -153,7 +153,7 @@ def _check_separate(
     if (leaks == other).all() or (leaks == (other & (key < query))).all():
         cause = (
             "attention does not use the segment ids (causal order and restarting positions do not "
-            "hide other documents), or a mean or normalisation runs over the whole row; "
+            "separate documents), or a mean or normalization is computed over the whole row; "
             "mask with segment_ids[:, None, :, None] == segment_ids[:, None, None, :]"
         )
     else:
@@ -164,7 +164,8 @@ def _check_separate(
     fail(
         rule,
         where=f"{named_index('output', 'B T', (row, t))} of document {ids[row, t]}, "
-        f"{named_index('input', 'B T', (row, s))} of {source}; {int(leaks.sum())} pairs in all",
+        f"{named_index('input', 'B T', (row, s))} of {source}; "
+        f"{int(leaks.sum())} such pairs in total",
         got=f"{unit} = {found[index]:.3g}",
         expected=f"at most {tolerance:.2g}" if tolerance else "exactly 0",
         cause=cause,

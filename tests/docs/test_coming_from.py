@@ -34,7 +34,7 @@ HEADS_FIRST = {"sdpa", "mask", "bias", "causal", "causal-last", "grouped", "drop
 
 @pytest.fixture(scope="module")
 def ours():
-    """What the cells before a table define, by section."""
+    """What the code blocks define, by section."""
     namespace, found = {}, {}
     with jax.numpy_rank_promotion("allow"):
         for section, part in SECTIONS.items():
@@ -46,7 +46,7 @@ def ours():
 
 @pytest.fixture(scope="module")
 def theirs(ours):
-    """A function of a section to what its cell of the other library defines, made once."""
+    """A function of a section to what its code for the other library defines, made once."""
     found = {}
 
     def namespace(section):

@@ -61,7 +61,7 @@ def train(folder, name, architecture, source, lines, **changes):
     suffix = "jsonl" if source == "conversations" else "txt"
     data = {"source": source, "paths": (tiny.write(folder / f"{name}.{suffix}", lines),)}
     data |= {"validation_fraction": 0.2}
-    place = folder / "trained" / name  # not the name alone, which stands for a ready config
+    place = folder / "trained" / name  # not the name alone, which stands for a built-in config
     place.mkdir(parents=True)
     tiny.train(
         tiny.config(

@@ -1,4 +1,4 @@
-"""What docs/paper.md calls the paper's base model is the ready config."""
+"""What docs/paper.md calls the paper's base model is the built-in config."""
 
 import pathlib
 

@@ -69,13 +69,16 @@ def test_dtype_check_looks_at_the_dtypes_that_it_is_given():
     ("broken", "cause"),
     [
         (lambda q, k, v: attention(q, k, v, scale=1.0), "the scores are not scaled; .*exactly"),
-        (lambda q, k, v: attention(q, k, v, scale=1 / 16), "by 1 / head_dim, not by its square"),
-        (lambda q, k, v: attention(q, k, v, scale=96**-0.5), "the width of the model"),
+        (lambda q, k, v: attention(q, k, v, scale=1 / 16), "by 1 / head_dim, should be by"),
+        (
+            lambda q, k, v: attention(q, k, v, scale=96**-0.5),
+            r"by 1 / sqrt\(num_heads \* head_dim\), should",
+        ),
         (lambda q, k, v: attention(q, k, v, axis=2), "the softmax runs over the queries"),
         (lambda q, k, v: attention(q, k, v, axis=1), "the softmax runs over the heads"),
         (
             lambda q, k, v: attention(q, jnp.tile(k, (1, 1, 3, 1)), jnp.tile(v, (1, 1, 3, 1))),
-            "query head n reads key head n % K",
+            "query head n uses key head n % K, should",
         ),
         (lambda q, k, v: attention(q, k, v) + v.mean() * 0.01, "another scale"),
     ],

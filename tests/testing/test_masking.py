@@ -73,12 +73,12 @@ def heads_mixed(query, key, value, mask):
     ("broken", "cause", "sizes"),
     [
         (mask_ignored, "is False\n.*= 0.*\n.*exactly 0\n.*the mask is not used", AttentionSizes()),
-        (mask_inverted, "the mask is inverted: True must", AttentionSizes()),
+        (mask_inverted, 'inverted: True is read as "hide", should', AttentionSizes()),
         (mask_without_its_head_axis, r"paired with heads: .*mask\[:, None\]", AttentionSizes()),
         (mask_paired_with_key_heads, "paired with heads", GROUPED),
         (mask_times_scores, "or only multiplied into the scores", AttentionSizes()),
         (rows_mixed, "rows of the batch are mixed", AttentionSizes()),
-        (heads_mixed, "heads are mixed: query head n reads", GROUPED),
+        (heads_mixed, "heads are mixed: query head n should", GROUPED),
     ],
 )
 def test_mask_check_names_the_mistake(broken, cause, sizes):
@@ -96,17 +96,18 @@ def causal_by(rule):
     return broken
 
 
-def normalised_over_time(query, key, value, is_causal):
+def normalized_over_time(query, key, value, is_causal):
     return attention(query - query.mean(1, keepdims=True), key, value, is_causal=True)
 
 
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (causal_by(lambda t, s: s <= t + 1), r"position 0, value at position 1; 6 pairs in all\n"
-         r".*got: +\|d output / d input\| = \S+\n.*exactly 0\n.*one position off"),
-        (causal_by(lambda t, s: s < t), r"got: .* = 0\n.*more than 0\n.*not s < t"),
-        (normalised_over_time, r"query at position(.*\n)*.*a mean, a normalisation"),
+        (causal_by(lambda t, s: s <= t + 1), r"position 0, value at position 1; 6 such pairs "
+         r"in total\n.*got: +\|d output / d input\| = \S+\n.*exactly 0\n"
+         r".*off by one: it is s <= t \+ 1, should"),
+        (causal_by(lambda t, s: s < t), r"got: .* = 0\n.*more than 0\n.*is s < t, should"),
+        (normalized_over_time, r"query at position(.*\n)*.*a mean, a normalization"),
     ],
 )  # fmt: skip
 def test_causal_check_names_the_mistake(broken, message):
@@ -135,7 +136,7 @@ def test_causal_check_tells_patterns_apart(rule, cause):
         check_causal_influence("rule", pattern, name="x", reach=None)
 
 
-def not_renormalised(query, key, value, mask):
+def not_renormalized(query, key, value, mask):
     return softmax_attention(query, key, value, mask, lambda s, m: s, lambda w, m: w * m)
 
 
@@ -143,9 +144,9 @@ def not_low_enough(query, key, value, mask):
     return softmax_attention(query, key, value, mask, lambda s, m: s + jnp.where(m, 0, -50))
 
 
-@pytest.mark.parametrize("broken", [not_renormalised, not_low_enough, mask_ignored])
+@pytest.mark.parametrize("broken", [not_renormalized, not_low_enough, mask_ignored])
 def test_padding_check_catches(broken):
-    with pytest.raises(AssertionError, match=r"100.0, .*\n.*output\[(.*\n)*.*not renormalised"):
+    with pytest.raises(AssertionError, match=r"100.0, .*\n.*output\[(.*\n)*.*not renormalized"):
         assert_padding_ignored(broken)
 
 
@@ -182,7 +183,7 @@ def zeroed_too_late(query, key, value, mask):
         (infinitely_low, r"got: +nan\n.*exactly 0\n.*0 / 0"),
         (mask_ignored, "still give weights"),
         (zeroed_too_late, r"gradient of the value\[b=0, s=0(.*\n)*"
-         r".*0 \* inf is NaN"),
+         r".*0 \* NaN is NaN"),
     ],
 )  # fmt: skip
 def test_empty_row_check_names_the_mistake(broken, message):

@@ -52,7 +52,7 @@ def next_token_seen(x):
     return running_mean(x) + jnp.roll(x, -1, axis=1).at[:, -1].set(0)
 
 
-def normalised_over_time(x):
+def normalized_over_time(x):
     return running_mean(x) - x.mean(axis=1, keepdims=True)
 
 
@@ -67,9 +67,9 @@ def leaks_by_gradient_only(x):
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (next_token_seen, "output at position 0, input at position 1; 6 pairs in all\n.*relative "
-         "change .*\n.*at most 1e-05\n.*one position off"),
-        (normalised_over_time, "every later position is visible: .*a mean, a normalisation"),
+        (next_token_seen, "output at position 0, input at position 1; 6 such pairs in total\n"
+         ".*relative change .*\n.*at most 1e-05\n.*off by one: it is s <= t . 1, should"),
+        (normalized_over_time, "every later position is visible: .*a mean, a normalization"),
         (leaks_without_gradient, "position 0, input at position 2"),
     ],
 )  # fmt: skip
@@ -125,7 +125,7 @@ def test_plain_functions_are_padding_invariant():
     ("broken", "per_token", "message"),
     [
         (lambda x, mask: x.mean(1), False,
-         r"the contents of the padding\n.*output\[b=1, (.*\n)*.*normalisation over time"),
+         r"the contents of the padding\n.*output\[b=1, (.*\n)*.*normalization over time"),
         (lambda x, mask: x - x.mean(1, keepdims=True), True,
          r"the contents of the padding\n.*output\[b=1, t=[0-3], "),
         (lambda x, mask: (x * mask[..., None]).mean(1), False,

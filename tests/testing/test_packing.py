@@ -77,7 +77,7 @@ def test_packing_check_catches_attention_across_documents_whatever_the_positions
     assert message.startswith(
         "packing: the outputs of a document must not depend on other documents or padding of its "
         "row\n  where:        output[b=0, t=3] of document 2, input[b=0, t=0] of document 1; 9 "
-        "pairs in all\n  got:          relative change of the output"
+        "such pairs in total\n  got:          relative change of the output"
     )
     assert "likely cause: attention does not use the segment ids (causal" in message
 
@@ -94,7 +94,7 @@ def shifted(x, ids, positions):
     return x + 0.5 * jnp.roll(x, 1, axis=1).at[:, 0].set(0)
 
 
-def normalised_over_the_row(x, ids, positions):
+def normalized_over_the_row(x, ids, positions):
     return x - x.mean(axis=1, keepdims=True)
 
 
@@ -113,10 +113,10 @@ def leaks_by_gradient_only(x, ids, positions):
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (shifted, r"output\[b=0, t=3\] .*input\[b=0, t=2\] of document 1; 1 pairs"
+        (shifted, r"output\[b=0, t=3\] .*input\[b=0, t=2\] of document 1; 1 such pairs"
          r"(.*\n)*.*one document influences the next"),
-        (normalised_over_the_row, "a mean or normalisation runs over the whole row"),
-        (padding_seen, r"input\[b=0, t=6\] of the padding; 18 pairs"),
+        (normalized_over_the_row, "a mean or normalization is computed over the whole row"),
+        (padding_seen, r"input\[b=0, t=6\] of the padding; 18 such pairs"),
         (divided_by_the_row, "depends on the length of the row: a mean or scale"),
         (leaks_by_gradient_only, r"\|d output / d input\| = .*e-09\n.*exactly 0\n"),
     ],
