@@ -63,11 +63,14 @@ def inspect(words: Sequence[str]) -> None:
 def _show_run(folder: pathlib.Path) -> None:
     """Prints the config and data of a run, how far it is, and what can be done with it."""
     from jaxformer import runs
+    from jaxformer.runs.data_summary import load_summary
+    from jaxformer.runs.folder import CHECKPOINTS
+    from jaxformer.runs.trained import uses_of
     from jaxformer.training.checkpoint_index import CheckpointIndex
     from jaxformer.training.checkpoint_manifest import checkpoint_steps
 
-    config, data = runs.read_run_config(folder), runs.load_summary(folder)
-    task, checkpoints = runs.task_class(config), folder / runs.CHECKPOINTS
+    config, data = runs.read_run_config(folder), load_summary(folder)
+    task, checkpoints = runs.task_class(config), folder / CHECKPOINTS
     show_named("run", f"{folder}: {task.kind}; settings other than the defaults:")
     for paragraph in changed_paragraphs(config):
         show(paragraph)
@@ -83,7 +86,7 @@ def _show_run(folder: pathlib.Path) -> None:
             unit = task.loss_labels(config).unit
             show_named("best", f"step {best:,}, validation loss {loss:.4f} nats per {unit}")
     name, more = shlex.quote(str(folder)), "" if step < steps else f" --training.steps {2 * steps}"
-    uses = runs.uses(task, name) if saved else []
+    uses = uses_of(task, name) if saved else []
     uses += [f"to draw its losses: jaxformer plot loss {name}"]
     uses += [f"to train on: jaxformer train {name}/config.toml --out {name}{more}"]
     for index, use in enumerate(uses):

@@ -4,9 +4,8 @@ from jaxformer.runs.classification import ClassificationTask, ClassScore
 from jaxformer.runs.conditional import Translation
 from jaxformer.runs.conversation import ConversationTask
 from jaxformer.runs.convert import convert
-from jaxformer.runs.data_summary import load_summary
 from jaxformer.runs.data_view import DataView, TextColumn
-from jaxformer.runs.folder import CHECKPOINTS, read_run_config
+from jaxformer.runs.folder import read_run_config
 from jaxformer.runs.inspection import BatchReport, DataReport, inspect_data
 from jaxformer.runs.language_model import LanguageModelTask
 from jaxformer.runs.masked import Fill, MaskedTask
@@ -26,12 +25,11 @@ from jaxformer.runs.task import Task
 from jaxformer.runs.task_values import LogLikelihood, LossLabels, Split
 from jaxformer.runs.text_figures import LengthHistogram, SharedTexts, TextFigures
 from jaxformer.runs.train import prepare_task, train_run
-from jaxformer.runs.trained import task_class, uses
+from jaxformer.runs.trained import task_class
 from jaxformer.runs.translation import TranslationTask
 from jaxformer.runs.verify import Verified, verify_run
 
 __all__ = [
-    "CHECKPOINTS",
     "BatchReport",
     "ClassScore",
     "ClassificationTask",
@@ -62,13 +60,11 @@ __all__ = [
     "complete_tables",
     "convert",
     "inspect_data",
-    "load_summary",
     "model_positions",
     "open_run",
     "prepare_task",
     "read_run_config",
     "task_class",
     "train_run",
-    "uses",
     "verify_run",
 ]

@@ -25,7 +25,7 @@ from jaxformer.runs.translation import TranslationTask
 from jaxformer.training import Evaluation, SingleRunner
 from jaxformer.training.parallel import Runner
 
-__all__ = ["Texts", "TrainedTask", "task_class", "uses"]
+__all__ = ["Texts", "TrainedTask", "task_class", "uses_of"]
 
 # Methods for several texts also take one. Not Sequence[str], because a type checker takes a str for
 # one.
@@ -57,7 +57,7 @@ _USES = {
 }
 
 
-def uses(task: Task | type[Task], folder: object) -> list[str]:
+def uses_of(task: Task | type[Task], folder: object) -> list[str]:
     """What a run of a task in a folder can be used for, with the commands."""
     return [use.format(folder) for name, use in _USES.items() if hasattr(task, name)]
 
@@ -107,7 +107,7 @@ class TrainedTask:
             kind, *able = (kind.partition(",")[0] for kind in kinds)
             needs = f"{user or ' or '.join(abilities)} needs {' or '.join(able)}"
             raise ConfigError(
-                "; ".join([f"{self.folder} is {kind}", needs, *uses(self.task, self.folder)])
+                "; ".join([f"{self.folder} is {kind}", needs, *uses_of(self.task, self.folder)])
             )
 
     def _call(self, ability: str, *arguments: Any, **options: Any) -> Any:

@@ -85,4 +85,4 @@ def test_help_of_inspect_needs_no_jax():
         "assert not {'jax', 'numpy'} & set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "--step INT" in done.stdout and "before any" in done.stdout
+    assert "--step INT" in done.stdout and "the data and a batch" in done.stdout

@@ -135,7 +135,7 @@ def test_sample_shows_classes_by_probability(run, validation):
 @pytest.mark.parametrize(
     ("text", "num_best", "message"),
     [
-        ("  ", 1, "must have 1 to max_len=12 tokens, got 0 for '  '; write one"),
+        ("  ", 1, "must have 1 to max_len=12 tokens, got 0 for '  '; write some text"),
         ("cat " * 13, 1, r"got 13 for 'cat cat cat cat cat \.\.\.'; shorten it"),
         ("cat", 0, "num_best must be positive, got 0"),
     ],
