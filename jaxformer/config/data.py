@@ -73,7 +73,7 @@ class SyntheticConfig:
         min_len: length of the shortest sequences, in symbols.
         max_len: length of the longest sequences, in symbols.
         num_pairs: number of training sequences.
-        num_validation: number of validation sequences, none of which is trained on.
+        num_validation: number of validation sequences, none of which is in the training data.
     """
 
     num_symbols: int = 20
@@ -105,45 +105,50 @@ class DataConfig:
     """Data source, validation split, and how text is cut into sequences of tokens.
 
     Args:
-        source: text for a decoder, or for an encoder that predicts masked tokens: "python", the
-            documentation that ships with Python; "files", from paths; or "tokens", text that is
-            tokenized already, from paths. Conversations for a decoder that answers:
-            "conversations", from paths; or "phrasebook", questions for its translations. Pairs for
-            an encoder-decoder: "pairs", from paths; "phrasebook", the English-Kannada one in this
-            package; or the synthetic "copy", "reverse" and "sort". Labelled texts for an encoder
-            that classifies: "labelled", from paths; or "phrasebook", with its topics.
-        paths: "files": files or glob patterns: of text, UTF-8, each file one document; of JSON
-            Lines (.jsonl), each line one; or of Parquet or Arrow (.parquet, .arrow), each row one;
-            or the folder of a Hugging Face dataset, as save_to_disk writes it. "tokens": files of
-            token ids, one after the other: .bin as nanoGPT or llm.c write them, or .npy with
-            integers of one axis. "conversations": JSON Lines or Parquet files, each line or row of
-            which has messages, objects with role and content; those of the role assistant are
-            answers. "pairs": a file of source, tab, target; or a file of sources and one of
-            targets, line by line. "labelled": files of text, tab, label. Names of text files that
-            end in .gz or .zst are unpacked.
-        field: "files": key of the text in a line of JSON, or column of it in a Parquet file.
-        errors: "files" and "conversations": "strict" ends at what cannot be read, such as a line
-            that is not UTF-8; "skip" leaves it out, counts it, and names the first.
-        validation_fraction: share of the data for validation, from the end of a fixed random
-            order: of the characters of "files" and "python", of the rows of "pairs", "labelled" and
-            "conversations"; of "tokens" the last. Not used when validation_paths are given. Of more
-            than 64 MiB, documents and rows are drawn by their hash; of text files, parts of
-            128 KiB.
-        validation_paths: files with validation data.
-        template: how conversations become tokens: "chatml", with the special tokens
-            `<|im_start|>` and `<|im_end|>` around each message; or "plain", with headlines of
-            ordinary text, for a tokenizer that has no such tokens.
-        packing: "windows" cuts the stream of all documents into windows; "documents" does too, but
-            tokens attend to their own document only, in which positions restart at 0.
-        cache: folder for tokens, which another run on the same text finds there, and for what was
-            found in files of tokens;
-            $XDG_CACHE_HOME/jaxformer, or else ~/.cache/jaxformer, when not given.
-        mask_rate: share of the tokens that an encoder has to predict.
-        num_buckets: number of lengths that batches of pairs and labelled texts are padded to; each
-            is compiled once, so fewer start sooner, and more pad less.
-        synthetic: settings of the synthetic tasks.
-        mixture: "files": several sources in place of paths, each with a share of the sequences and
-            epochs of its own.
+        source: kind of data. Text, for a decoder or for an encoder that predicts masked tokens:
+            "python", the documentation that ships with Python; "files", text from paths; or
+            "tokens", token ids from paths. Conversations, for a decoder that answers:
+            "conversations", from paths; or "phrasebook", questions about the translations in the
+            English-Kannada phrasebook of this package. Pairs, for an encoder-decoder: "pairs", from
+            paths; "phrasebook", its translations; or the synthetic tasks "copy", "reverse" and
+            "sort". Labeled texts, for an encoder that classifies: "labelled", from paths; or
+            "phrasebook", its phrases and their topics.
+        paths: files or glob patterns of the data. "files": UTF-8 text, one document per file; JSON
+            Lines (.jsonl), one per line; Parquet or Arrow (.parquet, .arrow), one per row; or the
+            folder of a Hugging Face dataset from save_to_disk. "tokens": token ids one after the
+            other, in .bin files of nanoGPT or llm.c, or in one-dimensional .npy arrays of integers.
+            "conversations": JSON Lines or Parquet, where each line or row has messages, objects
+            with role and content; messages of the role assistant are answers. "pairs": one file of
+            source, tab, target per line; or a file of sources and one of targets, line by line.
+            "labelled": text, tab, label per line. Text files whose names end in .gz or .zst are
+            decompressed.
+        field: name, for "files", of the JSON key, or the Parquet or Arrow column, that holds the
+            text.
+        errors: what happens to a record of "files" or "conversations" that cannot be read, such as
+            a line that is not UTF-8: "strict" stops with an error; "skip" leaves it out, and
+            reports how many were left out and the first of them.
+        validation_fraction: fraction of the data used for validation, between 0 and 1; not used
+            with validation_paths. It is taken from the end of a fixed random order: for "files" and
+            "python" by characters, for "pairs", "labelled" and "conversations" by rows; for
+            "tokens", the last tokens. With more than 64 MiB of data, it is chosen by hash:
+            documents, rows, or parts of 128 KiB of text files.
+        validation_paths: files or glob patterns of validation data, in the formats of paths; if
+            empty, validation_fraction of the data is used.
+        template: how conversations become tokens: "chatml", with the special tokens `<|im_start|>`
+            and `<|im_end|>` around each message; or "plain", with headings of ordinary text, for a
+            tokenizer without these tokens.
+        packing: how text is cut into sequences: "windows" cuts the stream of all documents into
+            sequences of max_len tokens; "documents" does so too, but tokens attend only to their
+            own document, and positions restart at 0 in each.
+        cache: folder where tokenized text and the results of scanning files are kept, for later
+            runs on the same data; $XDG_CACHE_HOME/jaxformer, or else ~/.cache/jaxformer, if not
+            set.
+        mask_rate: fraction of the tokens that an encoder has to predict, between 0 and 1.
+        num_buckets: number of lengths that batches of pairs and labeled texts are padded to, 1 to
+            8. Training compiles once per length: fewer start sooner, more have less padding.
+        synthetic: settings of the synthetic tasks "copy", "reverse" and "sort".
+        mixture: several sources in place of paths, for "files", each with its own weight and its
+            own epochs.
     """
 
     source: SourceName = "files"

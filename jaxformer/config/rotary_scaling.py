@@ -19,11 +19,11 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LinearScalingConfig:
-    """Position interpolation: every rotary frequency is divided by the same factor.
+    """Position interpolation: divides every rotary frequency by the same factor.
 
     Args:
-        kind: "linear".
-        factor: new length over the one that the model was first trained on, at least 1.
+        kind: selects this scaling.
+        factor: ratio of the new length to the one that the model was first trained on, at least 1.
 
     References:
         Chen et al., "Extending Context Window of Large Language Models via Positional
@@ -39,13 +39,15 @@ class LinearScalingConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Llama3ScalingConfig:
-    """Llama 3.1: divides low rotary frequencies, keeps high ones, and blends between.
+    """Llama 3.1: divides low rotary frequencies, keeps high ones, and interpolates in between.
 
     Args:
-        kind: "llama3".
+        kind: selects this scaling.
         factor: divisor of low frequencies, at least 1; 8 in Llama 3.1.
-        low_freq_factor: frequencies of at most so many turns in original_max_len are low; 1 there.
-        high_freq_factor: frequencies of at least so many turns are high; 4 there.
+        low_freq_factor: number of turns within original_max_len tokens up to which a frequency is
+            low; 1 in Llama 3.1.
+        high_freq_factor: number of turns within original_max_len tokens from which a frequency is
+            high; 4 in Llama 3.1.
         original_max_len: length that the model was first trained on, in tokens.
 
     References:
@@ -71,21 +73,24 @@ class Llama3ScalingConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class YarnScalingConfig:
-    """YaRN: blends rotary frequencies by feature pair, and multiplies cosine and sine.
+    """YaRN: divides low rotary frequencies, keeps high ones, and scales attention scores.
 
     Args:
-        kind: "yarn".
+        kind: selects this scaling.
         factor: divisor of low frequencies, at least 1.
         original_max_len: length that the model was first trained on, in tokens.
-        beta_fast: frequencies of at least so many turns in that length are kept.
-        beta_slow: frequencies of at most so many turns are divided by the whole factor.
-        attention_factor: multiplies cosine and sine, and so scores by its square; when not given,
-            0.1 * ln(factor) + 1, or the value that mscale and mscale_all_dim determine.
-        truncate: whether the blend starts and ends at whole pairs, as in the authors' code; false
-            for models trained without, such as gpt-oss.
-        mscale: with mscale_all_dim, the attention factor is (0.1 * mscale * ln(factor) + 1) /
-            (0.1 * mscale_all_dim * ln(factor) + 1), as in DeepSeek-V2.
-        mscale_all_dim: see mscale.
+        beta_fast: number of turns within original_max_len tokens from which a frequency is high,
+            and kept.
+        beta_slow: number of turns within original_max_len tokens up to which a frequency is low,
+            and divided by factor. Frequencies between beta_slow and beta_fast are interpolated.
+        attention_factor: factor of cosine and sine, and so of attention scores by its square; if
+            not set, 0.1 * ln(factor) + 1, or the ratio that mscale and mscale_all_dim determine.
+        truncate: whether the interpolated range starts and ends at whole feature pairs, as in the
+            authors' code; false for models trained without this, such as gpt-oss.
+        mscale: numerator, used with mscale_all_dim, of the attention factor (0.1 * mscale *
+            ln(factor) + 1) / (0.1 * mscale_all_dim * ln(factor) + 1), as in DeepSeek-V2.
+        mscale_all_dim: denominator, used with mscale, of the attention factor (0.1 * mscale *
+            ln(factor) + 1) / (0.1 * mscale_all_dim * ln(factor) + 1).
 
     References:
         Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023.
@@ -125,7 +130,7 @@ class YarnScalingConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LongropeScalingConfig:
-    """LongRoPE: divides every rotary frequency by a factor of its own, for long texts by another.
+    """LongRoPE: divides each rotary frequency by its own factor; long texts have a second set.
 
     Which factors a call takes is decided by the most tokens that its rows have room for: T, the
     length of the rows with their padding, or the capacity of the cache, if there is one. With room
@@ -139,14 +144,16 @@ class LongropeScalingConfig:
     generated beyond it: here the long factors hold from their first token on.
 
     Args:
-        kind: "longrope".
-        factor: new length over original_max_len, at least 1.
+        kind: selects this scaling.
+        factor: ratio of the new length to original_max_len, at least 1.
         original_max_len: length that the model was first trained on, in tokens.
-        short_factor: divisor of each frequency, the highest frequency first, where rows have room
-            for at most original_max_len tokens; rotary_dim / 2 numbers.
-        long_factor: likewise, where they have room for more.
-        attention_factor: multiplies cosine and sine, and so scores by its square; when not given,
-            sqrt(1 + ln(factor) / ln(original_max_len)).
+        short_factor: divisors of the frequencies, highest frequency first, if the padded rows or,
+            with a cache, its capacity are at most original_max_len tokens; rotary_dim / 2 numbers.
+        long_factor: divisors of the frequencies, highest frequency first, if the padded rows or,
+            with a cache, its capacity are more than original_max_len tokens; rotary_dim / 2
+            numbers.
+        attention_factor: factor of cosine and sine, and so of attention scores by its square; if
+            not set, sqrt(1 + ln(factor) / ln(original_max_len)).
 
     References:
         Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", 2024,

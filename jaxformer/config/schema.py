@@ -56,22 +56,23 @@ def source_of_paths(architecture: str, *, in_rows: bool) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingConfig(LoopConfig):
-    """Training: the options of `LoopConfig`, and batches, label smoothing and devices.
+    """Length of training, intervals, batches, label smoothing and devices.
 
     Args:
-        batch_size: sequences per optimizer step, over all devices and hosts, for text that is cut
-            into sequences of one length.
-        batch_tokens: tokens per optimizer step, padding included, for sequences of unequal length:
-            pairs, by the longer side, and labelled texts. A batch has batch_tokens // length rows.
-        label_smoothing: share of the target that is spread evenly over the vocabulary, or the
-            classes; not used in validation.
-        runner: where steps run. "pmap" is data-parallel over every device, each of which has all
-            parameters; "mesh" splits what `[mesh]` says over them; "single" uses one device. "auto"
-            is "mesh" where `[mesh]` is not as it is by default, or where there are several hosts,
-            else "pmap".
-        devices: number of local devices to use; all when not given.
-        cpu_devices: number of virtual devices to split this machine's CPU into, to try data
-            parallelism without accelerators.
+        batch_size: number of sequences per optimizer step, over all devices and hosts, for text and
+            conversations, whose sequences have one length; a multiple of accumulate_steps.
+        batch_tokens: largest number of tokens per optimizer step, including padding, over all
+            devices and hosts, for sequences of unequal length: pairs and labeled texts. A batch
+            padded to length L has batch_tokens // L rows; for pairs, the longer side counts.
+        label_smoothing: fraction of the target probability that is spread evenly over the
+            vocabulary, or the classes; at least 0 and less than 1. Not used in validation.
+        runner: how training uses the devices: "pmap" splits only the rows of a batch, so every
+            device holds all parameters; "mesh" splits parameters, rows and tokens as `[mesh]` says;
+            "single" uses one device. "auto" is "mesh" if a key of `[mesh]` differs from its default
+            or there are several hosts, and "pmap" otherwise.
+        devices: number of this host's devices to use; all if not set.
+        cpu_devices: number of virtual devices that this machine's CPU is split into, to try
+            parallel training without accelerators; at most 1,024; one device if not set.
     """
 
     batch_size: int | None = dataclasses.field(default=None, metadata={"unless": "batch_tokens"})
@@ -108,25 +109,26 @@ class TrainingConfig(LoopConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentConfig:
-    """Everything that determines a training run.
+    """Complete configuration of a training run.
 
     Args:
-        out: run folder; "runs/NAME" for configs/NAME.toml when not given.
-        init_from: run folder that a new run starts from: it takes over the weights of the lowest
-            validation loss, or of a step, "FOLDER@STEP", and the tokenizers. The optimizer's state
-            is new. Also a folder of Hugging Face, or the id of a model there, OWNER/MODEL.
-        lora: low-rank adaptation of these weights, which then stay as they are; without it, all
-            are trained.
-        seed: seed of the initial parameters, the data order, dropout and samples.
-        model: the Transformer.
+        out: run folder; "runs/NAME" for a config file NAME.toml if not set.
+        init_from: start of a new run: a run folder, a Hugging Face folder, or a model on the
+            Hugging Face Hub, "OWNER/MODEL". From a run folder, the new run takes the tokenizers and
+            the weights with the lowest validation loss or, with "FOLDER@STEP", those of that step.
+            The optimizer state starts new.
+        lora: low-rank adaptation (LoRA) of the weights from init_from, which are frozen; if not
+            set, all weights are trained.
+        seed: seed of the initial parameters, the order of the data, dropout and the samples.
+        model: architecture and sizes of the Transformer.
         data: data source and validation split.
-        tokenizer: the tokenizer.
-        optimizer: the optimizer; AdamW where a TOML table does not name it.
-        schedule: the learning-rate schedule.
-        training: length, batches, devices and intervals.
-        mesh: how parameters, rows and tokens are split over devices, for the runner "mesh".
-        samples: samples at the end of training.
-        translation: beam search of an encoder-decoder.
+        tokenizer: how text becomes token ids.
+        optimizer: optimizer and its settings; "adamw" if the table has no `name`.
+        schedule: learning-rate schedule: warmup and decay.
+        training: number of steps, batch size, intervals and devices.
+        mesh: how the runner "mesh" splits parameters, rows and tokens over devices.
+        samples: samples written at the end of training.
+        translation: beam search of an encoder-decoder, and its metrics during training.
     """
 
     out: str | None = None
