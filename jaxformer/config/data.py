@@ -86,18 +86,14 @@ class SyntheticConfig:
         require_types(self)
         require_positive(self, *(field.name for field in dataclasses.fields(self)))
         require(
-            self.min_len <= self.max_len,
-            "min_len must be at most max_len",
-            min_len=self.min_len,
+            self.min_len <= self.max_len, "min_len must be at most max_len", min_len=self.min_len,
             max_len=self.max_len,
-        )
+        )  # fmt: skip
         require(
             (self.num_pairs + self.num_validation) * self.max_len <= _MAX_SYMBOLS,
             f"(num_pairs + num_validation) * max_len must be at most {_MAX_SYMBOLS:,} symbols",
-            num_pairs=self.num_pairs,
-            num_validation=self.num_validation,
-            max_len=self.max_len,
-        )
+            num_pairs=self.num_pairs, num_validation=self.num_validation, max_len=self.max_len,
+        )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -153,11 +153,9 @@ class BeamSearchConfig:
             length_penalty=self.length_penalty,
         )
         require(
-            self.num_best <= self.beam_size,
-            "num_best must be at most beam_size",
-            num_best=self.num_best,
-            beam_size=self.beam_size,
-        )
+            self.num_best <= self.beam_size, "num_best must be at most beam_size",
+            num_best=self.num_best, beam_size=self.beam_size,
+        )  # fmt: skip
 
 
 class SearchOptions(TypedDict, total=False):

@@ -21,13 +21,7 @@ _MAX_PARTS = 100
 _PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
 _LONG_KEY = re.compile(rf"(?<![\w-]){_PART}(?:\.[ \t]*+{_PART}){{{_MAX_PARTS}}}")
 
-__all__ = [
-    "changed_settings",
-    "config_differences",
-    "config_to_toml",
-    "load_config",
-    "toml_value",
-]
+__all__ = ["changed_settings", "config_differences", "config_to_toml", "load_config", "toml_value"]
 
 
 def load_config(

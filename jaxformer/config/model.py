@@ -237,11 +237,9 @@ class ModelConfig:
                 "change one of them, or set head_dim"
             )
         require(
-            self.num_heads % self.kv_heads == 0,
-            "num_heads must be a multiple of num_kv_heads",
-            num_heads=self.num_heads,
-            num_kv_heads=self.kv_heads,
-        )
+            self.num_heads % self.kv_heads == 0, "num_heads must be a multiple of num_kv_heads",
+            num_heads=self.num_heads, num_kv_heads=self.kv_heads,
+        )  # fmt: skip
         check_model(self)
 
     @property

@@ -146,11 +146,9 @@ def _check_positions(model: "ModelConfig", positions: PositionsConfig) -> None:
     if isinstance(positions, RotaryConfig):
         if positions.rotary_dim is not None:
             require(
-                positions.rotary_dim <= model.key_dim,
-                "rotary_dim must be at most head_dim",
-                rotary_dim=positions.rotary_dim,
-                head_dim=model.key_dim,
-            )
+                positions.rotary_dim <= model.key_dim, "rotary_dim must be at most head_dim",
+                rotary_dim=positions.rotary_dim, head_dim=model.key_dim,
+            )  # fmt: skip
         elif model.key_dim % 2:
             raise ConfigError(
                 f"rotary positions need an even head_dim, got head_dim={model.key_dim}; "

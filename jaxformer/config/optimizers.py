@@ -283,9 +283,8 @@ class ScheduleConfig:
             require(
                 self.decay_steps > self.warmup_steps,
                 "decay_steps must be larger than warmup_steps, which it includes",
-                decay_steps=self.decay_steps,
-                warmup_steps=self.warmup_steps,
-            )
+                decay_steps=self.decay_steps, warmup_steps=self.warmup_steps,
+            )  # fmt: skip
             require(
                 self.decay_start is None
                 or self.warmup_steps <= self.decay_start < self.decay_steps,

@@ -7,12 +7,7 @@ attention "scores". Rules that hold for only some of the three ask for it.
 import dataclasses
 from typing import ClassVar, Literal
 
-from jaxformer.config.checks import (
-    require,
-    require_at_least_zero,
-    require_positive,
-    require_types,
-)
+from jaxformer.config.checks import require, require_at_least_zero, require_positive, require_types
 from jaxformer.config.kinds import resolve_kinds
 from jaxformer.config.rotary_scaling import RotaryScalingConfig, YarnScalingConfig
 

@@ -66,9 +66,8 @@ class Llama3ScalingConfig:
         require(
             self.low_freq_factor < self.high_freq_factor,
             "low_freq_factor must be less than high_freq_factor",
-            low_freq_factor=self.low_freq_factor,
-            high_freq_factor=self.high_freq_factor,
-        )
+            low_freq_factor=self.low_freq_factor, high_freq_factor=self.high_freq_factor,
+        )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,11 +113,9 @@ class YarnScalingConfig:
             "mscale_all_dim",
         )  # fmt: skip
         require(
-            self.beta_slow < self.beta_fast,
-            "beta_slow must be less than beta_fast",
-            beta_slow=self.beta_slow,
-            beta_fast=self.beta_fast,
-        )
+            self.beta_slow < self.beta_fast, "beta_slow must be less than beta_fast",
+            beta_slow=self.beta_slow, beta_fast=self.beta_fast,
+        )  # fmt: skip
         names = ("attention_factor", "mscale", "mscale_all_dim")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if tuple(given) not in ((), names[:1], names[1:]):

@@ -101,10 +101,9 @@ class TrainingConfig(LoopConfig):
         if self.batch_size is not None:
             require(
                 self.batch_size % self.accumulate_steps == 0,
-                "batch_size must be a multiple of accumulate_steps",
-                batch_size=self.batch_size,
+                "batch_size must be a multiple of accumulate_steps", batch_size=self.batch_size,
                 accumulate_steps=self.accumulate_steps,
-            )
+            )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

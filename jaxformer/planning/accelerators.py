@@ -76,6 +76,9 @@ def _tpu(
     )  # fmt: skip
 
 
+# Half the published figures, which assume sparsity; eight network adapters of 400 Gbit/s.
+_HOPPER = {"bfloat16": 989.5, "tf32": 494.5, "nvlink": 900.0, "network": 50.0}
+
 ACCELERATORS = {
     accelerator.name: accelerator
     for accelerator in (
@@ -84,27 +87,10 @@ ACCELERATORS = {
         _gpu(
             "A100", bfloat16=312, tf32=156, memory=81_920, bandwidth=2.039, nvlink=600, network=25
         ),
-        # NVIDIA H100 Tensor Core GPU datasheet (2023), H100 SXM; halves of its figures, which are
-        # with sparsity. DGX H100 datasheet: eight adapters of 400 Gbit/s.
-        _gpu(
-            "H100",
-            bfloat16=989.5,
-            tf32=494.5,
-            memory=81_559,
-            bandwidth=3.35,
-            nvlink=900,
-            network=50,
-        ),
-        # NVIDIA H200 Tensor Core GPU datasheet (2024), H200 SXM; halves, as above.
-        _gpu(
-            "H200",
-            bfloat16=989.5,
-            tf32=494.5,
-            memory=143_771,
-            bandwidth=4.8,
-            nvlink=900,
-            network=50,
-        ),
+        # NVIDIA H100 Tensor Core GPU datasheet (2023), H100 SXM; DGX H100 datasheet.
+        _gpu("H100", memory=81_559, bandwidth=3.35, **_HOPPER),
+        # NVIDIA H200 Tensor Core GPU datasheet (2024), H200 SXM.
+        _gpu("H200", memory=143_771, bandwidth=4.8, **_HOPPER),
         # NVIDIA HGX B200 (Blackwell architecture brief and DGX B200 datasheet, 2024), dense;
         # bandwidth 64 TB/s for eight, of which the driver shows 7.7 TB/s each. DGX B200: eight
         # adapters of 400 Gbit/s.
