@@ -17,12 +17,12 @@ class Source(NamedTuple):
     """Properties of a data source: what it yields, and which settings it reads.
 
     Args:
-        yields: a "stream" of text, "conversations", "pairs" of texts, or "labelled" texts; where
-            there are several, the model's architecture decides.
+        yields: a "stream" of text, "conversations", "pairs" of texts, or "labelled" texts; if there
+            are several, the model's architecture decides.
         paths: keys of `DataConfig` that name its files.
-        splits: whether it gives validation_fraction of itself; if not, it has a split of its own.
-        synthetic: whether it generates sequences of symbols, by data.synthetic.
-        mixes: whether its files may be those of several sources, by data.mixture.
+        splits: whether validation_fraction splits it; if not, it has its own split.
+        synthetic: whether it generates sequences of symbols, as data.synthetic says.
+        mixes: whether data.mixture may name its files, of several sources.
         has_text: whether a tokenizer can be trained on it; if not, its files hold token ids.
     """
 
@@ -182,8 +182,8 @@ class DataConfig:
             require(0 < value < 1, f"{name} must be between 0 and 1", **{name: value})
         if self.validation_fraction != type(self).validation_fraction and not source.splits:
             raise ConfigError(
-                f"data.validation_fraction is not for data.source {self.source!r}, which says "
-                "itself what is for validation, got validation_fraction="
+                f"data.validation_fraction is not for data.source {self.source!r}, which has "
+                "its own validation data, got validation_fraction="
                 f"{self.validation_fraction}; remove it"
             )
         require(
@@ -216,7 +216,7 @@ class DataConfig:
             self._check_mixture()
 
     def _check_mixture(self) -> None:
-        """Checks that the mixture is what the source reads, and has a name for each of its own."""
+        """Checks that the source reads a mixture, and that its sources have different names."""
         mixing = _listed(key for key, other in SOURCES.items() if other.mixes)
         if not SOURCES[self.source].mixes:
             raise ConfigError(
@@ -230,17 +230,17 @@ class DataConfig:
         names = [source.name for source in self.mixture]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ConfigError(
-                f"sources of data.mixture must have names of their own, got {repeated[0]!r} "
+                f"sources of data.mixture must have different names, got {repeated[0]!r} "
                 f"{names.count(repeated[0])} times; rename one"
             )
         for name, remedy in (
             ("paths", "make them a source of the mixture"),
             ("validation_paths", "validation_fraction is taken from each source"),
-            ("field", "each source has a field of its own"),
+            ("field", "each source has its own field"),
         ):
             if (value := getattr(self, name)) != getattr(type(self), name):
                 raise ConfigError(
-                    f"data.{name} cannot be set beside data.mixture, got {name}={value!r}; "
+                    f"data.{name} cannot be set together with data.mixture, got {name}={value!r}; "
                     f"remove it: {remedy}"
                 )
 

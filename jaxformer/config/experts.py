@@ -12,7 +12,7 @@ from jaxformer.errors import ConfigError
 
 __all__ = ["ExpertsConfig"]
 
-# Far more than any layer has, and few enough that shapes can be counted.
+# Far more than any layer has, and small enough to compute shapes with.
 _MAX_EXPERTS = 2**20
 _MAX_WIDTH = 2**24
 

@@ -47,7 +47,7 @@ class LayerConfig:
             raise ConfigError(
                 f"{self.positions.kind} positions are added to the embeddings once, so they cannot "
                 f"differ by layer, got positions of kind {self.positions.kind!r}; set "
-                f"model.positions instead, or take {', '.join(others)} or {last}"
+                f"model.positions instead, or use {', '.join(others)} or {last}"
             )
 
 
@@ -66,7 +66,7 @@ def check_layers(
         norm_position: norm_position of the model.
 
     Raises:
-        ConfigError: an entry is no `LayerConfig`, there are too many, or they contradict another.
+        ConfigError: an entry is not a `LayerConfig`, there are too many, or two of them disagree.
     """
     for name, entries in (("first_layers", first), ("layers", pattern)):
         if not isinstance(entries, tuple) or any(type(e) is not LayerConfig for e in entries):

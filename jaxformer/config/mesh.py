@@ -9,7 +9,7 @@ from jaxformer.errors import ConfigError
 __all__ = ["MESH_AXES", "MeshConfig", "MeshRule"]
 
 MESH_AXES = ("data", "fsdp", "sequence", "tensor")
-"""Axes of a mesh, from those whose devices may be far apart to those that talk most."""
+"""Axes of a mesh, in the order of communication between their devices, least first."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class MeshRule:
             question mark as in "tensor?", not split.
 
     Raises:
-        ConfigError: path is empty, or axes has another word, or an axis twice.
+        ConfigError: path is empty, or axes has an unknown axis, or an axis twice.
 
     Example:
         >>> MeshRule(path="*/query_kernel", axes=("fsdp", "tensor")).axes
@@ -43,7 +43,7 @@ class MeshRule:
         for name in names:
             if name not in MESH_AXES:
                 raise ConfigError(
-                    f"axes of the mesh rule for {self.path!r} must be of {', '.join(MESH_AXES)}, "
+                    f"axes of the mesh rule for {self.path!r} must be in {', '.join(MESH_AXES)}, "
                     f"or '' for a dimension that is not split, got {name!r}"
                 )
         if len(set(names)) < len(names):

@@ -1,4 +1,4 @@
-"""Config of a source of a mixture: its files, and its share of what is trained on."""
+"""Config of one source of a mixture."""
 
 import dataclasses
 import math
@@ -53,5 +53,5 @@ class MixtureSourceConfig:
         if not 0 < self.weight < math.inf:
             raise ConfigError(
                 f"{where} must have a weight that is positive and finite, got weight="
-                f"{self.weight!r}; leave out a source that is not wanted"
+                f"{self.weight!r}; to leave the source out, remove its table"
             )

@@ -24,7 +24,7 @@ __all__ = ["ModelConfig"]
 Float = Literal["float32", "bfloat16"]
 BiasedPart = Literal["qkv", "attention_output", "feed_forward", "norm"]
 
-# Far more than any model has, and few enough that shapes and layers can be counted.
+# Far more than any model has, and small enough to compute shapes with.
 _MAX_LAYERS = 10_000
 _MAX_WIDTH = 2**24
 
@@ -268,7 +268,7 @@ class ModelConfig:
         return self.activation in ("swiglu", "geglu", "geglu_tanh")
 
     def has_bias(self, part: BiasedPart) -> bool:
-        """Whether a part of the layers has biases, `use_bias` filled in where it is not said."""
+        """Whether a part of the layers has biases, the default `use_bias` filled in."""
         own: bool | None = getattr(self, f"{part}_bias")
         return self.use_bias if own is None else own
 
@@ -301,7 +301,7 @@ class ModelConfig:
 
     @property
     def target_embedding(self) -> "ModelConfig":
-        """Config of the decoder's embedding; pretrained vectors are for the source's own table."""
+        """Config of the decoder's embedding; pretrained vectors go into a separate source table."""
         if self.source_vocab_size is None:
             return self
         return dataclasses.replace(self, embedding_dim=None, frozen_embeddings=False)
@@ -317,12 +317,12 @@ class ModelConfig:
             vocab_size=self.vocab_size if own is None else own,
             num_encoder_layers=None,
             source_vocab_size=None,
-            tied_embeddings=self.tied_embeddings and own is None,  # of its own table nothing is
+            tied_embeddings=self.tied_embeddings and own is None,  # a separate table is not
         )
 
 
 def _dtype_name(dtype: Any) -> Any:
-    """Name of a dtype that is given as NumPy or JAX have it; anything else as it is."""
+    """Name of a NumPy or JAX dtype; any other value unchanged."""
     if isinstance(dtype, str):
         return dtype
     return getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype)

@@ -97,8 +97,8 @@ class SgdConfig:
 class LionConfig:
     """Lion: updates by the sign of a running mean of gradients, with decoupled weight decay.
 
-    Its steps have the same size in every parameter, so it needs a learning rate 3 to 10 times less
-    than AdamW's, and a weight decay as many times more.
+    Its steps have the same size in every parameter, so it needs a learning rate 3 to 10 times lower
+    than AdamW's, and a weight decay higher by the same factor.
 
     Args:
         name: selects this optimizer.
@@ -133,8 +133,8 @@ class LionConfig:
 class AdafactorConfig:
     """Adafactor: stores the second moments of a matrix as one row and one column.
 
-    It needs next to no memory for its state. The kernels of all layers are one parameter each
-    (a stack), so its limits and scales are those of all layers together.
+    Its state needs very little memory. The kernels of all layers are one parameter (a stack), so
+    its limits and scales apply to all layers together.
 
     Args:
         name: selects this optimizer.
@@ -261,12 +261,13 @@ class ScheduleConfig:
         )
         if self.name == "noam" and self.warmup_steps == 0:
             raise ConfigError(
-                "schedule.name 'noam' needs schedule.warmup_steps, got 0; the paper has 4000"
+                "schedule.name 'noam' needs schedule.warmup_steps, got 0; its paper uses 4000"
             )
         if (self.decay_start is None) == (self.name == "warmup_stable_decay"):
             raise ConfigError(
-                "decay_start, the step at which the decay begins, belongs to a warmup_stable_decay "
-                f"schedule, got decay_start={self.decay_start} and name={self.name!r}"
+                "decay_start, the step at which the decay begins, is for the schedule "
+                f"'warmup_stable_decay', which needs it, got decay_start={self.decay_start} and "
+                f"name={self.name!r}"
             )
         if self.name in ("constant", "noam"):
             if self.final_scale != type(self).final_scale:
@@ -295,7 +296,7 @@ class ScheduleConfig:
             )
 
     def ending_at(self, step: int) -> "ScheduleConfig":
-        """The schedule with decay_steps filled in: a step, which is later than the warmup."""
+        """The schedule with decay_steps filled in: a step, or a later one just after the warmup."""
         if self.decay_steps is not None or self.name in ("constant", "noam"):
             return self
         first = 1 + max(self.warmup_steps, self.decay_start or 0)

@@ -1,7 +1,7 @@
 """Configs of position schemes, one class for each.
 
-Each says by `acts_on` what it changes: "embeddings", the "heads" of queries and keys, or the
-attention "scores". Rules that hold for only some of the three ask for it.
+`acts_on` says what a scheme changes: "embeddings", the "heads" of queries and keys, attention
+"scores", or "nothing".
 """
 
 import dataclasses
@@ -178,8 +178,8 @@ class RelativeConfig:
         )
         require(
             self.max_distance > self.num_buckets // 2,
-            "max_distance must be more than num_buckets // 2, the distances with a bucket of "
-            "their own",
+            "max_distance must be more than num_buckets // 2, the distances that each have "
+            "their own bucket",
             max_distance=self.max_distance,
             num_buckets=self.num_buckets,
         )

@@ -129,16 +129,15 @@ class YarnScalingConfig:
 class LongropeScalingConfig:
     """LongRoPE: divides each rotary frequency by its own factor; long texts have a second set.
 
-    Which factors a call takes is decided by the most tokens that its rows have room for: T, the
-    length of the rows with their padding, or the capacity of the cache, if there is one. With room
-    for at most original_max_len tokens they are the short ones, and else the long ones, for all
-    rows and positions alike. So a cache gives what one pass over as many tokens as it has room for
-    gives, and `max_len` of at most original_max_len keeps a model to the short factors. Where every
-    layer has a window that is smaller than the cache, the room with a cache is max_len.
+    The set is chosen per call, for all rows and positions, by the capacity of the cache or, without
+    one, by the padded length T: short_factor up to original_max_len tokens, long_factor beyond. So
+    a cache gives what one pass over as many tokens as its capacity gives, and a model whose max_len
+    is at most original_max_len always uses short_factor. If every layer has a window that is
+    smaller than the cache, max_len counts as the capacity.
 
-    transformers chooses by the length of the text so far, and computes the cache anew where that
-    grows beyond original_max_len. The two differ for texts that begin within that length and are
-    generated beyond it: here the long factors hold from their first token on.
+    transformers chooses by the length of the text so far, and computes the cache anew when the text
+    grows beyond original_max_len. The two differ for texts that grow beyond it during generation:
+    here, long_factor applies from their first token.
 
     Args:
         kind: selects this scaling.
@@ -154,7 +153,7 @@ class LongropeScalingConfig:
 
     References:
         Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", 2024,
-        without its first tokens that are not stretched, as in the Phi models; Abdin et al.,
+        except that the first tokens are stretched too, as in the Phi models; Abdin et al.,
         "Phi-3 Technical Report", 2024.
     """
 
@@ -182,7 +181,7 @@ class LongropeScalingConfig:
                 )
         if len(self.short_factor) != len(self.long_factor):
             raise ConfigError(
-                "short_factor and long_factor must be of one length, got "
+                "short_factor and long_factor must have the same length, got "
                 f"{len(self.short_factor)} and {len(self.long_factor)} numbers"
             )
 

@@ -35,11 +35,11 @@ _TRAINED_ON: dict[str, set[Yields]] = {
 
 
 def source_of_paths(architecture: str, *, in_rows: bool) -> str:
-    """Data source that reads files for an architecture: text, pairs, or labelled texts.
+    """Data source that reads files for an architecture: text, pairs, or labeled texts.
 
     Args:
-        architecture: of the model.
-        in_rows: whether the data is rows of text; decides where the architecture has both kinds.
+        architecture: architecture of the model.
+        in_rows: whether the data is rows, if both kinds can train the architecture.
 
     Example:
         >>> source_of_paths("encoder_decoder", in_rows=True)
@@ -95,7 +95,7 @@ class TrainingConfig(LoopConfig):
         if (self.batch_size is None) == (self.batch_tokens is None):
             raise ConfigError(
                 "training needs one of batch_size (sequences of one length) and batch_tokens "
-                f"(pairs and labelled texts), got batch_size={self.batch_size} and "
+                f"(pairs and labeled texts), got batch_size={self.batch_size} and "
                 f"batch_tokens={self.batch_tokens}"
             )
         if self.batch_size is not None:
@@ -151,8 +151,8 @@ class ExperimentConfig:
         require(0 <= self.seed < 2**31, "seed must be in 0 .. 2**31 - 1", seed=self.seed)
         if self.lora is not None and self.init_from is None:
             raise ConfigError(
-                "lora trains matrices beside the weights of another run, got no init_from; set it "
-                "to the folder of that run, or leave lora out"
+                "lora adapts the weights of another run or model, got no init_from; set it to the "
+                "folder of that run, or remove lora"
             )
         self._check_data()
         self._check_unused_settings()
@@ -160,7 +160,7 @@ class ExperimentConfig:
 
     @property
     def data_kind(self) -> Yields:
-        """Data of the source that trains this architecture: the first kind that it yields."""
+        """Kind of data that the source yields for this architecture."""
         trained_on = _TRAINED_ON[self.model.architecture]
         return next(kind for kind in SOURCES[self.data.source].yields if kind in trained_on)
 
@@ -185,7 +185,7 @@ class ExperimentConfig:
                 f"data.source {source!r} needs training.{wanted}, got none: its sequences have "
                 + ("one length" if self.has_one_length else "unequal lengths")
             )
-        tokenizers = ("byte", "file", "pretrained")  # those that are not trained on text
+        tokenizers = ("byte", "file", "pretrained")  # not trained on text
         if not SOURCES[source].has_text and self.tokenizer.kind not in tokenizers:
             # A run to start from has the tokenizer, whatever it was trained on.
             if self.init_from is None:
@@ -196,17 +196,17 @@ class ExperimentConfig:
                 )
         if self.model.pooling == "none":
             raise ConfigError(
-                "model.pooling 'none' is of a model that classifies each token, for which there is "
-                "no data; choose 'mean' or 'first'"
+                "model.pooling 'none' is for a model that classifies each token, which no "
+                "data source trains; choose 'mean' or 'first'"
             )
         if self.data_kind != "labelled" and self.model.num_classes is not None:
             raise ConfigError(
-                f"model.num_classes is for labelled texts, got data.source={source!r} and "
+                f"model.num_classes is for labeled texts, got data.source={source!r} and "
                 f"num_classes={self.model.num_classes}; remove it"
             )
 
     def _check_mesh(self) -> None:
-        """Checks that the mesh has an effect, and divides what it splits of the model."""
+        """Checks that the mesh has an effect, and that its axes divide what they split."""
         mesh, runner, model = self.mesh, self.training.runner, self.model
         if mesh != MeshConfig() and runner in ("pmap", "single"):
             raise ConfigError(
@@ -245,7 +245,7 @@ class ExperimentConfig:
             "translation": (
                 self.translation != TranslationConfig(), architecture != "encoder_decoder"
             ),
-            "samples, but for its prompts,": (
+            "samples, except for its prompts,": (
                 self.samples != SamplesConfig(prompts=self.samples.prompts),
                 architecture != "decoder",
             ),
@@ -258,12 +258,12 @@ class ExperimentConfig:
                 )
         if self.model.frozen_embeddings and self.tokenizer.word_vectors is None:
             raise ConfigError(
-                "model.frozen_embeddings keeps pretrained vectors, got none; set "
+                "model.frozen_embeddings needs pretrained vectors, got none; set "
                 "tokenizer.word_vectors, or remove it"
             )
         if self.model.source_vocab_size is not None and self.tokenizer.joint:
             raise ConfigError(
-                "model.source_vocab_size is for vocabularies that are not joint, got "
+                "model.source_vocab_size is for separate vocabularies, got "
                 f"{self.model.source_vocab_size} and tokenizer.joint=True; remove it, or set "
                 "tokenizer.joint = false"
             )

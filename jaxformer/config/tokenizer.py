@@ -63,8 +63,8 @@ class TokenizerConfig:
                 )
         if self.kind == "file" and not self.joint:
             raise ConfigError(
-                "a tokenizer of kind 'file' is that of source and target, got joint=False; remove "
-                "joint"
+                "a tokenizer of kind 'file' is shared by source and target, got joint=False; "
+                "remove joint"
             )
         if self.word_vectors is not None and self.kind != "word":
             raise ConfigError(
@@ -74,5 +74,5 @@ class TokenizerConfig:
 
     @property
     def most_tokens(self) -> int | None:
-        """Largest number of ids of a tokenizer that is trained, the default filled in."""
+        """Largest number of ids of a tokenizer that is trained, with the default filled in."""
         return 2048 if self.kind == "bpe" and self.vocab_size is None else self.vocab_size
