@@ -104,11 +104,12 @@ class DataConfig:
         source: kind of data. Text, for a decoder or for an encoder that predicts masked tokens:
             "python", the documentation that ships with Python; "files", text from paths; or
             "tokens", token ids from paths. Conversations, for a decoder that answers:
-            "conversations", from paths; or "phrasebook", questions about the translations in the
-            English-Kannada phrasebook of this package. Pairs, for an encoder-decoder: "pairs", from
-            paths; "phrasebook", its translations; or the synthetic tasks "copy", "reverse" and
-            "sort". Labeled texts, for an encoder that classifies: "labelled", from paths; or
-            "phrasebook", its phrases and their topics.
+            "conversations", from paths; or "phrasebook", questions about translations. Pairs, for
+            an encoder-decoder: "pairs", from paths; "phrasebook", translations; or the synthetic
+            tasks "copy", "reverse" and "sort". Labeled texts, for an encoder that classifies:
+            "labelled", from paths; or "phrasebook", phrases and their topics. The phrasebook is the
+            English-Kannada one in this package. A config file with paths and no source means
+            "files", "pairs" or "labelled", whichever trains its model.
         paths: files or glob patterns of the data. "files": UTF-8 text, one document per file; JSON
             Lines (.jsonl), one per line; Parquet or Arrow (.parquet, .arrow), one per row; or the
             folder of a Hugging Face dataset from save_to_disk. "tokens": token ids one after the
@@ -139,7 +140,7 @@ class DataConfig:
         cache: folder where tokenized text and the results of scanning files are kept, for later
             runs on the same data; $XDG_CACHE_HOME/jaxformer, or else ~/.cache/jaxformer, if not
             set.
-        mask_rate: fraction of the tokens that an encoder has to predict, between 0 and 1.
+        mask_rate: fraction of the tokens of a text that an encoder has to predict, between 0 and 1.
         num_buckets: number of lengths that batches of pairs and labeled texts are padded to, 1 to
             8. Training compiles once per length: fewer start sooner, more have less padding.
         synthetic: settings of the synthetic tasks "copy", "reverse" and "sort".

@@ -28,20 +28,20 @@ class SamplingConfig:
     """Sampling of the next token from the logits; settings apply in the order listed.
 
     Args:
-        repetition_penalty: divisor of positive logits, and factor of negative ones, of tokens
-            already in the text (Keskar et al., CTRL, 2019); 1 = no penalty.
+        repetition_penalty: penalty on tokens already in the text: divides their positive logits,
+            and multiplies their negative ones (Keskar et al., CTRL, 2019); 1 = no penalty.
         no_repeat_ngram_size: size of n-grams that may occur at most once in a text, including its
             prompt (Paulus et al., 2018); 0 = no limit.
-        min_length: minimum number of tokens of a text, including its prompt, before its end; not
-            used if min_new_tokens is set.
-        min_new_tokens: minimum number of tokens of a continuation before its end; takes precedence
-            over min_length.
+        min_length: minimum number of tokens, including the prompt, before a text may end; not used
+            if min_new_tokens is set.
+        min_new_tokens: minimum number of new tokens before a text may end; takes precedence over
+            min_length.
         temperature: divisor of the logits; 0 takes the most likely token (greedy).
         top_k: number of most likely tokens to choose from; all if not set.
-        top_p: probability, more than 0 and at most 1, that the smallest set of most likely tokens
-            to choose from must reach; all tokens if not set.
-        min_p: lowest probability, from 0 to 1 and relative to the most likely token, of the tokens
-            to choose from; all tokens if not set.
+        top_p: total probability, more than 0 and at most 1, that the tokens to choose from must
+            reach: the fewest, most likely first; all tokens if not set.
+        min_p: lowest probability of the tokens to choose from, as a fraction, from 0 to 1, of the
+            highest probability; all tokens if not set.
     """
 
     repetition_penalty: float = 1.0
@@ -69,20 +69,20 @@ class SamplingOptions(TypedDict, total=False):
     """Sampling of the next token; settings that are not given take the run's values.
 
     Args:
-        repetition_penalty: divisor of positive logits, and factor of negative ones, of tokens
-            already in the text; 1 = no penalty.
+        repetition_penalty: penalty on tokens already in the text: divides their positive logits,
+            and multiplies their negative ones; 1 = no penalty.
         no_repeat_ngram_size: size of n-grams that may occur at most once in a text, including its
             prompt; 0 = no limit.
-        min_length: minimum number of tokens of a text, including its prompt, before its end; not
-            used if min_new_tokens is set.
-        min_new_tokens: minimum number of tokens of a continuation before its end; takes precedence
-            over min_length.
+        min_length: minimum number of tokens, including the prompt, before a text may end; not used
+            if min_new_tokens is set.
+        min_new_tokens: minimum number of new tokens before a text may end; takes precedence over
+            min_length.
         temperature: divisor of the logits; 0 takes the most likely token (greedy).
         top_k: number of most likely tokens to choose from; None for all.
-        top_p: probability that the smallest set of most likely tokens to choose from must reach;
-            None for all tokens.
-        min_p: lowest probability, relative to the most likely token, of the tokens to choose from;
-            None for all tokens.
+        top_p: total probability that the tokens to choose from must reach: the fewest, most likely
+            first; None for all tokens.
+        min_p: lowest probability of the tokens to choose from, as a fraction of the highest; None
+            for all tokens.
     """
 
     repetition_penalty: float
@@ -122,9 +122,9 @@ class BeamSearchConfig:
         beam_size: number of running hypotheses; 1 = greedy.
         length_penalty: exponent of the length that divides the log-probability of a hypothesis,
             from -10 to 10; positive favors long ones.
-        early_stopping: when a search that has beam_size finished hypotheses stops: at once (true);
-            when the most probable running one, scored at its present length, is no better than the
-            worst of them (false); or when no running one can become better ("never").
+        early_stopping: when to stop a search that has beam_size finished hypotheses: at once
+            (true); when the most probable running one, scored at its present length, is no better
+            than the worst finished one (false); or when no running one can become better ("never").
         no_repeat_ngram_size: size of n-grams that may occur at most once in a hypothesis, including
             its start token; 0 = no limit.
         min_new_tokens: minimum number of tokens of a hypothesis before its end token.
@@ -165,9 +165,9 @@ class SearchOptions(TypedDict, total=False):
         beam_size: number of running hypotheses; 1 = greedy.
         length_penalty: exponent of the length that divides the log-probability of a hypothesis;
             positive favors long ones.
-        early_stopping: when a search that has beam_size finished hypotheses stops: at once (True);
-            when the most probable running one, scored at its present length, is no better than the
-            worst of them (False); or when no running one can become better ("never").
+        early_stopping: when to stop a search that has beam_size finished hypotheses: at once
+            (True); when the most probable running one, scored at its present length, is no better
+            than the worst finished one (False); or when no running one can become better ("never").
         no_repeat_ngram_size: size of n-grams that may occur at most once in a translation,
             including its start token; 0 = no limit.
         min_new_tokens: minimum number of tokens of a translation before its end.

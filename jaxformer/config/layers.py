@@ -19,9 +19,10 @@ class LayerConfig:
     Args:
         positions: position scheme of this layer's attention: "none", "rotary", "alibi" or
             "relative". In Python, a string such as "alibi" stands for that kind with its defaults.
-        local_window_size: attention window of this layer: number of earlier tokens that a token
-            attends to besides itself (in an encoder, and of later ones). A layer cannot remove the
-            model's window; if only some layers have one, set it for these and not for the model.
+        local_window_size: attention window of this layer: number of earlier tokens, and in an
+            encoder also of later ones, that a token attends to besides itself. A layer cannot
+            remove the model's window; if only some layers have one, set it for these and not for
+            the model.
         attention: name of an attention function that is passed to the model in Python; if not set,
             or "dot_product", `dot_product_attention` of jaxformer.
         attention_norm: whether the layer has a norm before attention; false in the first layer of

@@ -14,8 +14,8 @@ class LoopConfig:
     Args:
         steps: total number of optimizer steps, including those before a resume.
         accumulate_steps: number of micro-batches that each optimizer step is split into, to save
-            memory. The result is the same, except that with batch_tokens the rows of a batch are
-            rounded down to a multiple of accumulate_steps.
+            memory. The result is the same, except that with batch_tokens it affects how many rows a
+            batch has.
         log_every: number of steps between records of metrics. The last step is always recorded, and
             so is the first if there are fewer than log_every steps.
         eval_every: number of steps between validations; the last step always has one.

@@ -67,8 +67,8 @@ class MeshConfig:
         sequence: number of devices along the axis that splits the tokens of a sequence.
         optimizer_state: where the optimizer state is kept between updates: on the "device", or in
             the memory of its "host", from which each step copies it to the device and back.
-        rules: rules that come before the built-in ones; the first rule that matches a parameter
-            applies.
+        rules: rules for splitting parameters, before the built-in ones; the first rule that matches
+            a parameter applies.
 
     Raises:
         ConfigError: a number is not positive.

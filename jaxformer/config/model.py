@@ -44,9 +44,8 @@ class ModelConfig:
         source_vocab_size: number of source token ids of an encoder-decoder whose encoder has its
             own vocabulary (tokenizer.joint = false) and embedding table; the source tokenizer's if
             not set.
-        num_classes: number of classes of a model that classifies, 1 for a single score per text;
-            that of the labels if not set and the data is labeled texts, or else the model predicts
-            tokens.
+        num_classes: number of classes of a classifier, 1 for a single score per text. If not set,
+            labeled texts determine it, and with other data the model predicts tokens.
         pooling: how a classifier reduces the hidden states of a sequence to one vector: their
             "mean", the "first", as in BERT, or the "last", as in GPT (Radford et al., 2018); "none"
             for an encoder that classifies each token.
@@ -64,12 +63,12 @@ class ModelConfig:
             by rotating queries and keys ("rotary", the default), as a fixed ("alibi") or learned
             ("relative") bias on attention scores, or not at all ("none"). Each kind has its own
             settings. In Python, a string such as "alibi" stands for that kind with its defaults.
-        layers: overrides for single layers: a pattern that repeats over the depth, in an
-            encoder-decoder over that of both stacks; the last repeat may be incomplete.
+        layers: overrides for single layers: a pattern that repeats over the depth of each stack;
+            the last repeat may be incomplete.
         first_layers: overrides for the first layers; the pattern in layers starts after them.
-        local_window_size: attention window: number of earlier tokens that a token attends to
-            besides itself (in an encoder, and of later ones), 0 or more; all if not set. Mistral 7B
-            (Jiang et al., 2023) counts the token itself, so its window W is W - 1 here.
+        local_window_size: attention window: number of earlier tokens, and in an encoder also of
+            later ones, that a token attends to besides itself, 0 or more; all if not set. Mistral
+            7B (Jiang et al., 2023) counts the token itself, so its window W is W - 1 here.
         attention_scale: factor of the attention scores; 1 / sqrt(head_dim) if not set. It is 1 in
             T5 (Raffel et al., 2020), whose initial weights make up for it.
         attention_softcap: soft cap c of the attention scores, which become c * tanh(score / c), as
@@ -113,7 +112,7 @@ class ModelConfig:
         use_bias: whether projections and layer norms have biases, unless qkv_bias,
             attention_output_bias, feed_forward_bias or norm_bias is set.
         qkv_bias: whether the query, key and value projections have biases; use_bias if not set. In
-            Qwen 2 (Qwen Team, 2024), only these have.
+            Qwen 2 (Qwen Team, 2024), nothing else has biases.
         attention_output_bias: whether the output projection of attention has a bias; use_bias if
             not set.
         feed_forward_bias: whether the projections of the feed-forward layers have biases; use_bias
@@ -124,14 +123,14 @@ class ModelConfig:
         head_bias: whether the projection in the head of an encoder, before masked tokens are
             predicted or after pooling, has a bias, as in BERT.
         embedding_dim: width of the embedding table; if not set, that of tokenizer.word_vectors, or
-            else d_model. From any other width a learned projection leads to d_model, and in a
-            decoder with tied embeddings another one back before the logits, as in OPT-350M (Zhang
-            et al., 2022). With source_vocab_size, it is the width of the source's table.
-        frozen_embeddings: whether the embedding table, with source_vocab_size that of the source,
-            is not trained; needs tokenizer.word_vectors.
+            else d_model. A learned projection to d_model follows a table of another width; a
+            decoder with tied embeddings has a second one, before the logits, as in OPT-350M (Zhang
+            et al., 2022). With source_vocab_size, this is the width of the source's table.
+        frozen_embeddings: whether the embedding table is not trained; needs tokenizer.word_vectors.
+            With source_vocab_size, this is the source's table.
         tied_embeddings: whether the output projection is the embedding table.
         scale_embeddings: whether embeddings are multiplied by sqrt(d_model).
-        embedding_scale: factor of the embeddings, as in Granite, in place of scale_embeddings; 1 if
+        embedding_scale: factor of the embeddings, in place of scale_embeddings, as in Granite; 1 if
             neither is set.
         embedding_norm: whether a norm follows the sum of embeddings and positions, as in BERT and
             BART (Lewis et al., 2020).

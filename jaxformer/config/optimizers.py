@@ -229,15 +229,16 @@ class ScheduleConfig:
         name: learning rate after the warmup: "cosine" and "linear" decay from the peak to
             final_scale times the peak; "constant" stays at the peak; "warmup_stable_decay" stays
             there until decay_start, and then decays linearly; "noam" decays with the inverse square
-            root of the step, without end. In Vaswani et al. (2017), its peak
-            optimizer.learning_rate is (model.d_model * warmup_steps) ** -0.5.
+            root of the step, as peak * sqrt(warmup_steps / step), without end. For "noam" as in
+            Vaswani et al. (2017), set optimizer.learning_rate to (model.d_model * warmup_steps) **
+            -0.5.
         warmup_steps: number of steps of linear warmup from 0 to the peak; "noam" needs at least 1.
         decay_start: step at which the decay of "warmup_stable_decay" begins. A run that was stopped
             earlier can be resumed with a later step; the decay then ends at decay_steps or, if not
             set, at training.steps.
         decay_steps: step at which the decay of "cosine", "linear" and "warmup_stable_decay" ends,
-            counted from the start of the warmup; training.steps if not set. A resumed run keeps its
-            value, and after that step the final rate.
+            counted from the start of the warmup; training.steps if not set. A resumed run keeps
+            this step; later steps have the final rate.
         final_scale: learning rate after the decay, as a fraction of the peak, from 0 to 1.
 
     References:

@@ -93,14 +93,14 @@ class RotaryConfig:
 
     Args:
         kind: selects this position scheme.
-        base: base of the frequencies base ** (-2i / R) of the feature pairs i, in radians per
-            token, where R is rotary_dim.
-        layout: features that form pair i of R rotated ones: i and i + R/2 ("half", as in GPT-NeoX
-            and Llama) or 2i and 2i + 1 ("interleaved", as in Su et al., 2021).
+        base: base of the frequencies: the features of pair i rotate by base ** (-2i / R) radians
+            per token, where R is rotary_dim.
+        layout: features that form the rotated pair i: i and i + R/2 ("half", as in GPT-NeoX and
+            Llama) or 2i and 2i + 1 ("interleaved", as in Su et al., 2021), where R is rotary_dim.
         rotary_dim: number of features of each head, counted from the first, that are rotated, as in
             GPT-NeoX (Black et al., 2022); even; all of head_dim if not set.
-        scaling: change of the rotary frequencies for texts longer than the model was first trained
-            on; no change if not set.
+        scaling: change of the rotary frequencies for texts that are longer than those the model was
+            first trained on; no change if not set.
 
     References:
         Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021.
@@ -149,12 +149,11 @@ class RelativeConfig:
 
     Args:
         kind: selects this position scheme.
-        num_buckets: number of buckets, with one bias per head each; at least 2. Where attention is
-            not causal, half of them are for keys after the query; an even number of at least 4.
+        num_buckets: number of buckets, each with one bias per head; at least 2. In an encoder, half
+            of them are for keys after the query, so it must be even and at least 4.
         max_distance: distance in tokens; all distances of at least this one share the last bucket.
-        table: index of the table of biases: layers of `ModelConfig.layers` with one index share
-            their biases, and those with different indices do not, as in UMT5 (Chung et al.,
-            "UniMax", 2023).
+        table: index of the table of biases: layers with the same index share their biases, and
+            those with different indices do not, as in UMT5 (Chung et al., "UniMax", 2023).
 
     References:
         Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text

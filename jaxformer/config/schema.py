@@ -60,10 +60,12 @@ class TrainingConfig(LoopConfig):
 
     Args:
         batch_size: number of sequences per optimizer step, over all devices and hosts, for text and
-            conversations, whose sequences have one length; a multiple of accumulate_steps.
+            conversations, whose sequences have one length; a multiple of accumulate_steps times the
+            devices that split the rows.
         batch_tokens: largest number of tokens per optimizer step, including padding, over all
-            devices and hosts, for sequences of unequal length: pairs and labeled texts. A batch
-            padded to length L has batch_tokens // L rows; for pairs, the longer side counts.
+            devices and hosts, for sequences of unequal length: pairs, by the longer side, and
+            labeled texts. A batch padded to length L has batch_tokens // L rows, rounded down to a
+            multiple of accumulate_steps times the devices that split the rows.
         label_smoothing: fraction of the target probability that is spread evenly over the
             vocabulary, or the classes; at least 0 and less than 1. Not used in validation.
         runner: how training uses the devices: "pmap" splits only the rows of a batch, so every
@@ -72,7 +74,7 @@ class TrainingConfig(LoopConfig):
             or there are several hosts, and "pmap" otherwise.
         devices: number of this host's devices to use; all if not set.
         cpu_devices: number of virtual devices that this machine's CPU is split into, to try
-            parallel training without accelerators; at most 1,024; one device if not set.
+            parallel training without accelerators; at most 1,024; not split if not set.
     """
 
     batch_size: int | None = dataclasses.field(default=None, metadata={"unless": "batch_tokens"})

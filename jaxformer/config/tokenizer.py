@@ -14,8 +14,9 @@ class TokenizerConfig:
     """Tokenizer: how text becomes token ids.
 
     Args:
-        kind: kind of tokenizer: "byte"; "character", "word" or byte-level "bpe", made from the
-            training text; "file", an existing file; or "pretrained", the tokenizer of init_from.
+        kind: kind of tokenizer: "byte", one id per byte; "character", "word" or byte-level "bpe",
+            made from the training text; "file", an existing file; or "pretrained", the tokenizer of
+            init_from.
         path: path, for "file", of a tokenizer.json in the format of the Hugging Face `tokenizers`
             library.
         end_of_text: end-of-text token, for "file", such as "</s>"; `<|endoftext|>`, as in GPT-2, if
