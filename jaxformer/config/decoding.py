@@ -12,13 +12,9 @@ from jaxformer.config.checks import (
 )
 
 __all__ = [
-    "BeamSearchConfig",
-    "SamplesConfig",
-    "SamplingConfig",
-    "SamplingOptions",
-    "SearchOptions",
+    "BeamSearchConfig", "SamplesConfig", "SamplingConfig", "SamplingOptions", "SearchOptions",
     "TranslationConfig",
-]
+]  # fmt: skip
 
 _MAX_BEAMS = 10_000  # with more than a hundred, translations hardly change
 

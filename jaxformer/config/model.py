@@ -33,6 +33,8 @@ _MAX_WIDTH = 2**24
 class ModelConfig:
     """Architecture and sizes of a Transformer.
 
+    It is hashable, so that Flax modules can hold it.
+
     Args:
         architecture: kind of model: "decoder", a causal language model; "encoder", bidirectional;
             or "encoder_decoder", from a source sequence to a target sequence.

@@ -14,14 +14,9 @@ from jaxformer.config.checks import (
 from jaxformer.errors import ConfigError
 
 __all__ = [
-    "AdafactorConfig",
-    "AdamWConfig",
-    "LionConfig",
-    "MuonConfig",
-    "OptimizerConfig",
-    "ScheduleConfig",
-    "SgdConfig",
-]
+    "AdafactorConfig", "AdamWConfig", "LionConfig", "MuonConfig", "OptimizerConfig",
+    "ScheduleConfig", "SgdConfig",
+]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,14 +12,9 @@ from jaxformer.config.kinds import resolve_kinds
 from jaxformer.config.rotary_scaling import RotaryScalingConfig, YarnScalingConfig
 
 __all__ = [
-    "AlibiConfig",
-    "LearnedConfig",
-    "NoPositionsConfig",
-    "PositionsConfig",
-    "RelativeConfig",
-    "RotaryConfig",
-    "SinusoidalConfig",
-]
+    "AlibiConfig", "LearnedConfig", "NoPositionsConfig", "PositionsConfig", "RelativeConfig",
+    "RotaryConfig", "SinusoidalConfig",
+]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

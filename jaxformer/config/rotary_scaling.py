@@ -9,12 +9,9 @@ from jaxformer.config.checks import require, require_positive, require_types
 from jaxformer.errors import ConfigError
 
 __all__ = [
-    "LinearScalingConfig",
-    "Llama3ScalingConfig",
-    "LongropeScalingConfig",
-    "RotaryScalingConfig",
+    "LinearScalingConfig", "Llama3ScalingConfig", "LongropeScalingConfig", "RotaryScalingConfig",
     "YarnScalingConfig",
-]
+]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

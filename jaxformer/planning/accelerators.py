@@ -1,4 +1,4 @@
-"""Accelerators that a plan can be made for, with the figures of their makers."""
+"""Accelerators to plan for, with the figures of their makers."""
 
 import dataclasses
 from typing import Literal
@@ -14,21 +14,20 @@ _MIB, _GIB = 2**20, 2**30
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Accelerator:
-    """One device as its maker describes it: a GPU, or a chip of a TPU.
+    """One device, a GPU or a TPU chip, as its maker describes it.
 
     Args:
-        name: what a plan calls it by, such as "H100".
+        name: name in plans, such as "H100".
         platform: "cuda" or "tpu".
-        bfloat16: FLOP/s of dense bfloat16 products, without sparsity.
-        float32: FLOP/s of float32 products as JAX multiplies by default: TF32 on an NVIDIA GPU; on
-            a TPU one pass of bfloat16.
-        memory: bytes.
+        bfloat16: FLOP/s of dense bfloat16 matrix products, without sparsity.
+        float32: FLOP/s of float32 matrix products at JAX's default precision: TF32 on an NVIDIA
+            GPU, one pass of bfloat16 on a TPU.
+        memory: bytes of device memory.
         memory_bandwidth: bytes per second.
-        interconnect: bytes per second that a device sends to others of its host, or of its slice,
-            in one direction.
-        network: bytes per second that a device sends to other hosts, in one direction; a slice of
-            a TPU has its interconnect between hosts, too.
-        devices_per_host: devices that a host has at most.
+        interconnect: bytes per second, in one direction, between devices of a host or a TPU slice.
+        network: bytes per second, in one direction, between hosts; the interconnect of a TPU slice
+            reaches across hosts.
+        devices_per_host: largest number of devices of a host.
     """
 
     name: str
@@ -43,10 +42,7 @@ class Accelerator:
 
     @property
     def usable_memory(self) -> int:
-        """Bytes that JAX allocates from: of a GPU three quarters, unless it is told otherwise.
-
-        XLA_PYTHON_CLIENT_MEM_FRACTION tells it.
-        """
+        """Bytes that JAX can allocate: by default three quarters of a GPU, all of a TPU."""
         return self.memory * 3 // 4 if self.platform == "cuda" else self.memory
 
 
@@ -56,7 +52,7 @@ def _gpu(
 ) -> Accelerator:  # fmt: skip
     """An NVIDIA GPU on a board of eight; `nvlink` is the sum of both directions, as published.
 
-    `memory` is in MiB as nvidia-smi shows it: what is sold as 80 GB is nearly 80 GiB.
+    `memory` is in MiB, from nvidia-smi: what is sold as 80 GB is nearly 80 GiB.
     """
     return Accelerator(
         name=name, platform="cuda", bfloat16=bfloat16 * _TFLOPS, float32=tf32 * _TFLOPS,
@@ -113,10 +109,10 @@ ACCELERATORS = {
 
 
 def find_accelerator(name: str) -> Accelerator:
-    """Accelerator of a name, in capitals or not.
+    """Accelerator of a name, ignoring case.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: there is no such accelerator.
 
     Example:
         >>> find_accelerator("h100").memory
