@@ -60,12 +60,10 @@ class TrainingConfig(LoopConfig):
 
     Args:
         batch_size: number of sequences per optimizer step, over all devices and hosts, for text and
-            conversations, whose sequences have one length; a multiple of accumulate_steps times the
-            devices that split the rows.
+            conversations; a multiple of accumulate_steps times the devices that split the rows.
         batch_tokens: largest number of tokens per optimizer step, including padding, over all
-            devices and hosts, for sequences of unequal length: pairs, by the longer side, and
-            labeled texts. A batch padded to length L has batch_tokens // L rows, rounded down to a
-            multiple of accumulate_steps times the devices that split the rows.
+            devices and hosts, for pairs and labeled texts. A batch padded to length L, for pairs
+            that of the longer side, has at most batch_tokens // L rows.
         label_smoothing: fraction of the target probability that is spread evenly over the
             vocabulary, or the classes; at least 0 and less than 1. Not used in validation.
         runner: how training uses the devices: "pmap" splits only the rows of a batch, so every
