@@ -78,12 +78,12 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _found(path: pathlib.Path) -> pathlib.Path:
-    """The path if it exists, or else the ready config of that name."""
+    """The path if it exists, or else the built-in config of that name."""
     return path if path.exists() else ready_configs().get(str(path), path)
 
 
 def _nearby(path: pathlib.Path) -> str:
-    """End of a message on a missing file: the configs in its folder, or the ready configs."""
+    """End of a message on a missing file: the configs in its folder, or the built-in configs."""
     if not path.suffix:
         return ready_hint(path.stem)
     beside = sorted(p.name for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
