@@ -142,7 +142,8 @@ class DataConfig:
             set.
         mask_rate: fraction of the tokens of a text that an encoder has to predict, between 0 and 1.
         num_buckets: number of lengths that batches of pairs and labeled texts are padded to, 1 to
-            8. Training compiles once per length: fewer start sooner, more have less padding.
+            8. Training compiles once per length: fewer lengths start sooner, more lengths have less
+            padding.
         synthetic: settings of the synthetic tasks "copy", "reverse" and "sort".
         mixture: several sources in place of paths, for "files", each with its own weight and its
             own epochs.

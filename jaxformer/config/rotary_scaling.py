@@ -76,7 +76,8 @@ class YarnScalingConfig:
         factor: divisor of low frequencies, at least 1.
         original_max_len: length that the model was first trained on, in tokens.
         beta_fast: smallest number of turns of a high frequency within original_max_len tokens.
-        beta_slow: largest number of turns of a low frequency within original_max_len tokens.
+        beta_slow: largest number of turns of a low frequency within original_max_len tokens;
+            frequencies between low and high ones are interpolated.
         attention_factor: factor of cosine and sine, and so of attention scores by its square; if
             not set, 0.1 * ln(factor) + 1, or the ratio that mscale and mscale_all_dim determine.
         truncate: whether the interpolated range starts and ends at whole feature pairs, as in the

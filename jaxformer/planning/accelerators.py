@@ -72,7 +72,7 @@ def _tpu(
     )  # fmt: skip
 
 
-# Half the published figures, which assume sparsity; eight network adapters of 400 Gbit/s.
+# FLOP/s are half the published ones, which assume sparsity; eight adapters of 400 Gbit/s.
 _HOPPER = {"bfloat16": 989.5, "tf32": 494.5, "nvlink": 900.0, "network": 50.0}
 
 ACCELERATORS = {
