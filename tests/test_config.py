@@ -346,11 +346,11 @@ def test_mixture_is_read_and_written(load):
         ),
         ("weight = 3", "", r"missing key data.mixture\[0\].weight \(a number\)"),
         ("weight = 3", "wieght = 3", r"unknown key data.mixture\[0\].wieght.*mean 'weight'"),
-        ('"code"', '"encyclopedia"', r"\[data\] .* names of their own, got 'encyclopedia' 2 times"),
+        ('"code"', '"encyclopedia"', r"\[data\] .* different names, got 'encyclopedia' 2 times"),
         (
             "[data]",
             '[data]\npaths = ["a"]',
-            r"\[data\] data.paths cannot be set beside data.mixture",
+            r"\[data\] data.paths cannot be set together with data.mixture",
         ),
     ],
 )

@@ -72,19 +72,19 @@ def part(**changes):
         ),
         (
             lambda: DataConfig(mixture=(part(), part(weight=2.0))),
-            ["data.mixture must have names of their own", "'web' 2 times", "rename one"],
+            ["data.mixture must have different names", "'web' 2 times", "rename one"],
         ),
         (
             lambda: DataConfig(paths=("a.txt",), mixture=(part(),)),
-            ["data.paths cannot be set beside data.mixture", "paths=('a.txt',)", "remove it"],
+            ["data.paths cannot be set together with data.mixture", "paths=('a.txt',)"],
         ),
         (
             lambda: DataConfig(validation_paths=("a.txt",), mixture=(part(),)),
-            ["data.validation_paths cannot be set beside data.mixture", "from each source"],
+            ["data.validation_paths cannot be set together with data.mixture", "from each source"],
         ),
         (
             lambda: DataConfig(field="body", mixture=(part(),)),
-            ["data.field cannot be set beside data.mixture", "field='body'"],
+            ["data.field cannot be set together with data.mixture", "field='body'"],
         ),
         (
             lambda: DataConfig(source="python", mixture=(part(),)),
@@ -329,17 +329,17 @@ def part(**changes):
             lambda: small(
                 model=model(num_classes=2), data=DataConfig(source="conversations", paths=("a",))
             ),
-            ["num_classes is for labelled texts", "='conversations' and num_classes=2"],
+            ["num_classes is for labeled texts", "='conversations' and num_classes=2"],
         ),
         (
             lambda: small(
                 **LABELLED | {"model": model(architecture="encoder", num_classes=2, pooling="none")}
             ),
-            ["pooling 'none' is of a model that classifies each token", "'mean' or 'first'"],
+            ["pooling 'none' is for a model that classifies each token", "'mean' or 'first'"],
         ),
         (
             lambda: small(model=model(architecture="encoder", num_classes=2)),
-            ["num_classes is for labelled texts", "data.source='files' and num_classes=2"],
+            ["num_classes is for labeled texts", "data.source='files' and num_classes=2"],
         ),
         (
             lambda: small(
@@ -370,7 +370,7 @@ def part(**changes):
         *(
             (
                 lambda kind=kind: small(**kind, samples=SamplesConfig(top_k=2)),
-                ["samples, but for its prompts, has no effect"],
+                ["samples, except for its prompts, has no effect"],
             )
             for kind in (LABELLED, PAIRS)
         ),
@@ -378,7 +378,7 @@ def part(**changes):
             lambda: small(
                 **PAIRS | {"model": model(architecture="encoder_decoder", source_vocab_size=9)}
             ),
-            ["source_vocab_size is for vocabularies that are not joint, got 9", "joint = false"],
+            ["source_vocab_size is for separate vocabularies, got 9", "joint = false"],
         ),
         (lambda: small(seed=-1), ["seed must be in 0 .. 2**31 - 1, got seed=-1"]),
         (lambda: small(seed=2**31), ["seed must be at most 2,147,483,647, got seed=2147483648"]),

@@ -67,11 +67,11 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
         ),
         (
             lambda: model(architecture="encoder", num_classes=2, output_bias=True),
-            ["output_bias is of logits of tokens", "num_classes=2"],
+            ["output_bias is for the logits of tokens", "num_classes=2"],
         ),
         (
             lambda: model(architecture="encoder", num_classes=2, head_bias=True),
-            ["head_bias of a classifier is that of its pooler", "set pooler"],
+            ["head_bias of a classifier is the bias of its pooler", "set pooler"],
         ),
         (
             lambda: model(residual="parallel", norm_position="post"),
@@ -103,7 +103,7 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
         (lambda: model(embedding_scale=-1.0), ["embedding_scale must be positive"]),
         (
             lambda: model(scale_embeddings=True, embedding_scale=2.0),
-            ["embeddings have one factor", "embedding_scale=2.0; remove one of them"],
+            ["embeddings have only one factor", "embedding_scale=2.0; remove one of them"],
         ),
         (lambda: model(attention_sinks=True, **CUDNN), ["'cudnn' has no sinks"]),
         (
@@ -162,7 +162,11 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
         (lambda: model(attention_implementation="flash"), ["must be one of auto, dense, chunked"]),
         (
             lambda: model(attention_implementation="cudnn"),
-            ["'cudnn' computes in bfloat16", "dtype='float32'", "such as to 'auto'"],
+            [
+                "'cudnn' computes in bfloat16",
+                "dtype='float32'",
+                "or set attention_implementation to 'auto'",
+            ],
         ),
         (
             lambda: model(**CUDNN, attention_softcap=5.0),
@@ -224,11 +228,11 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
             ["long_factor must be a tuple of", "(1.0, '2')"],
         ),
         (lambda: longrope(long_factor=(1.0, NAN)), ["positive numbers, one for each", "nan"]),
-        (lambda: longrope(long_factor=(1.0,)), ["must be of one length, got 2 and 1 numbers"]),
+        (lambda: longrope(long_factor=(1.0,)), ["must have the same length, got 2 and 1 numbers"]),
         (lambda: longrope(attention_factor=-1.0), ["attention_factor must be positive"]),
         (
             lambda: model(positions=RotaryConfig(rotary_dim=2, scaling=LONGROPE)),
-            ["a number for each frequency, half as many", "numbers=2 and features=2"],
+            ["one number for each frequency, half as many", "numbers=2 and features=2"],
         ),
         *(
             (

@@ -10,12 +10,7 @@ from jaxformer.config.decoding import (
     TranslationConfig,
 )
 from jaxformer.config.experts import ExpertsConfig
-from jaxformer.config.files import (
-    changed_settings,
-    config_differences,
-    config_to_toml,
-    load_config,
-)
+from jaxformer.config.files import changed_settings, config_differences, config_to_toml, load_config
 from jaxformer.config.layers import LayerConfig
 from jaxformer.config.loop import LoopConfig
 from jaxformer.config.lora import LoraConfig

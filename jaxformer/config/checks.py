@@ -14,19 +14,10 @@ from typing import Any, Literal
 from jaxformer.errors import ConfigError
 
 __all__ = [
-    "TYPE_NAMES",
-    "field_types",
-    "own_mistakes",
-    "require",
-    "require_at_least_zero",
-    "require_at_most",
-    "require_paths",
-    "require_types",
-    "require_positive",
-    "require_shares",
-    "suggestion",
-    "union_members",
-]
+    "TYPE_NAMES", "field_types", "own_mistakes", "require", "require_at_least_zero",
+    "require_at_most", "require_paths", "require_types", "require_positive", "require_shares",
+    "suggestion", "union_members",
+]  # fmt: skip
 
 
 TYPE_NAMES = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
@@ -40,7 +31,7 @@ _CLASSES = {int: numbers.Integral, float: numbers.Real, str: str, bool: bool}
 
 own_mistakes: contextvars.ContextVar[dict[str, str] | None]
 own_mistakes = contextvars.ContextVar("own_mistakes", default=None)
-"""Where set: notes, by name, what is wrong with fields by themselves, in place of raising it."""
+"""If set, collects the mistakes of single fields, by name, instead of raising them."""
 
 
 def _refuse(name: str, rule: str) -> None:
@@ -66,27 +57,27 @@ def require(condition: bool, rule: str, **values: object) -> None:
 
 
 def require_positive(config: object, *names: str) -> None:
-    """Checks that the named fields, where set, are above zero and finite."""
+    """Checks that the named fields, if set, are positive and finite."""
     _require_each(config, names, lambda value: 0 < value < math.inf, "be positive")
 
 
 def require_at_least_zero(config: object, *names: str) -> None:
-    """Checks that the named fields, where set, are zero or more, and finite."""
+    """Checks that the named fields, if set, are zero or more, and finite."""
     _require_each(config, names, lambda value: 0 <= value < math.inf, "be zero or more")
 
 
 def require_at_most(config: object, most: int, *names: str) -> None:
-    """Checks that the named fields, where set, are no larger than can be meant, or counted."""
+    """Checks that the named fields, if set, are at most a limit."""
     _require_each(config, names, lambda value: value <= most, f"be at most {most:,}")
 
 
 def require_paths(config: object, *names: str) -> None:
-    """Checks that the named paths, or tuples of paths, where set, can be paths at all."""
+    """Checks that the named paths, or tuples of paths, if set, have no NUL characters."""
     for name in names:
         value = getattr(config, name)
         for path in value if isinstance(value, tuple) else (value,):
             if isinstance(path, str) and "\0" in path:
-                _refuse(name, f"have no NUL, got {name}={path!r}")
+                _refuse(name, f"have no NUL characters, got {name}={path!r}")
 
 
 def require_shares(config: object, *names: str) -> None:
@@ -95,10 +86,9 @@ def require_shares(config: object, *names: str) -> None:
 
 
 def require_types(config: object) -> None:
-    """Checks every field whose type is a number, string, bool or Literal, which Python does not.
+    """Checks the types of fields that are numbers, strings, bools or Literals.
 
-    Numbers of NumPy become Python's, which a file can hold. Tuples and other configs have checks
-    of their own.
+    NumPy numbers become Python numbers, which TOML can hold. Other fields are checked elsewhere.
     """
     for name, hint in field_types(type(config)).items():
         value, members = getattr(config, name), union_members(hint)
@@ -133,15 +123,15 @@ def _choices(members: tuple[Any, ...]) -> Iterator[object]:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """End of a message: the known word most like an unknown one, in any case, if any is."""
-    spelt = {one.lower(): one for one in known}
-    near = difflib.get_close_matches(word.lower(), spelt, n=1)
-    return f"; did you mean {spelt[near[0]]!r}?" if near else ""
+    """End of a message: the most similar known word, ignoring case; empty if none is similar."""
+    spelled = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(word.lower(), spelled, n=1)
+    return f"; did you mean {spelled[near[0]]!r}?" if near else ""
 
 
 def field_types(config: type) -> Mapping[str, Any]:
     """Resolved types of the fields of a config's class, by name."""
-    # A function of its own, as mypy refuses a class as the argument of a cached one.
+    # Not cached itself, because mypy rejects a class as the argument of a cached function.
     return _resolved_types(config)
 
 

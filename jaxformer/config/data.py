@@ -17,12 +17,12 @@ class Source(NamedTuple):
     """Properties of a data source: what it yields, and which settings it reads.
 
     Args:
-        yields: a "stream" of text, "conversations", "pairs" of texts, or "labelled" texts; where
-            there are several, the model's architecture decides.
+        yields: a "stream" of text, "conversations", "pairs" of texts, or "labelled" texts; if there
+            are several, the model's architecture decides.
         paths: keys of `DataConfig` that name its files.
-        splits: whether it gives validation_fraction of itself; if not, it has a split of its own.
-        synthetic: whether it generates sequences of symbols, by data.synthetic.
-        mixes: whether its files may be those of several sources, by data.mixture.
+        splits: whether validation_fraction splits it; if not, it has its own split.
+        synthetic: whether it generates sequences of symbols, as data.synthetic says.
+        mixes: whether data.mixture may name its files, of several sources.
         has_text: whether a tokenizer can be trained on it; if not, its files hold token ids.
     """
 
@@ -73,7 +73,7 @@ class SyntheticConfig:
         min_len: length of the shortest sequences, in symbols.
         max_len: length of the longest sequences, in symbols.
         num_pairs: number of training sequences.
-        num_validation: number of validation sequences, none of which is trained on.
+        num_validation: number of validation sequences, none of which is in the training data.
     """
 
     num_symbols: int = 20
@@ -86,18 +86,14 @@ class SyntheticConfig:
         require_types(self)
         require_positive(self, *(field.name for field in dataclasses.fields(self)))
         require(
-            self.min_len <= self.max_len,
-            "min_len must be at most max_len",
-            min_len=self.min_len,
+            self.min_len <= self.max_len, "min_len must be at most max_len", min_len=self.min_len,
             max_len=self.max_len,
-        )
+        )  # fmt: skip
         require(
             (self.num_pairs + self.num_validation) * self.max_len <= _MAX_SYMBOLS,
             f"(num_pairs + num_validation) * max_len must be at most {_MAX_SYMBOLS:,} symbols",
-            num_pairs=self.num_pairs,
-            num_validation=self.num_validation,
-            max_len=self.max_len,
-        )
+            num_pairs=self.num_pairs, num_validation=self.num_validation, max_len=self.max_len,
+        )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,45 +101,52 @@ class DataConfig:
     """Data source, validation split, and how text is cut into sequences of tokens.
 
     Args:
-        source: text for a decoder, or for an encoder that predicts masked tokens: "python", the
-            documentation that ships with Python; "files", from paths; or "tokens", text that is
-            tokenized already, from paths. Conversations for a decoder that answers:
-            "conversations", from paths; or "phrasebook", questions for its translations. Pairs for
-            an encoder-decoder: "pairs", from paths; "phrasebook", the English-Kannada one in this
-            package; or the synthetic "copy", "reverse" and "sort". Labelled texts for an encoder
-            that classifies: "labelled", from paths; or "phrasebook", with its topics.
-        paths: "files": files or glob patterns: of text, UTF-8, each file one document; of JSON
-            Lines (.jsonl), each line one; or of Parquet or Arrow (.parquet, .arrow), each row one;
-            or the folder of a Hugging Face dataset, as save_to_disk writes it. "tokens": files of
-            token ids, one after the other: .bin as nanoGPT or llm.c write them, or .npy with
-            integers of one axis. "conversations": JSON Lines or Parquet files, each line or row of
-            which has messages, objects with role and content; those of the role assistant are
-            answers. "pairs": a file of source, tab, target; or a file of sources and one of
-            targets, line by line. "labelled": files of text, tab, label. Names of text files that
-            end in .gz or .zst are unpacked.
-        field: "files": key of the text in a line of JSON, or column of it in a Parquet file.
-        errors: "files" and "conversations": "strict" ends at what cannot be read, such as a line
-            that is not UTF-8; "skip" leaves it out, counts it, and names the first.
-        validation_fraction: share of the data for validation, from the end of a fixed random
-            order: of the characters of "files" and "python", of the rows of "pairs", "labelled" and
-            "conversations"; of "tokens" the last. Not used when validation_paths are given. Of more
-            than 64 MiB, documents and rows are drawn by their hash; of text files, parts of
-            128 KiB.
-        validation_paths: files with validation data.
-        template: how conversations become tokens: "chatml", with the special tokens
-            `<|im_start|>` and `<|im_end|>` around each message; or "plain", with headlines of
-            ordinary text, for a tokenizer that has no such tokens.
-        packing: "windows" cuts the stream of all documents into windows; "documents" does too, but
-            tokens attend to their own document only, in which positions restart at 0.
-        cache: folder for tokens, which another run on the same text finds there, and for what was
-            found in files of tokens;
-            $XDG_CACHE_HOME/jaxformer, or else ~/.cache/jaxformer, when not given.
-        mask_rate: share of the tokens that an encoder has to predict.
-        num_buckets: number of lengths that batches of pairs and labelled texts are padded to; each
-            is compiled once, so fewer start sooner, and more pad less.
-        synthetic: settings of the synthetic tasks.
-        mixture: "files": several sources in place of paths, each with a share of the sequences and
-            epochs of its own.
+        source: kind of data. Text, for a decoder or for an encoder that predicts masked tokens:
+            "python", the documentation that ships with Python; "files", text from paths; or
+            "tokens", token ids from paths. Conversations, for a decoder that answers:
+            "conversations", from paths; or "phrasebook", questions about translations. Pairs, for
+            an encoder-decoder: "pairs", from paths; "phrasebook", translations; or the synthetic
+            tasks "copy", "reverse" and "sort". Labeled texts, for an encoder that classifies:
+            "labelled", from paths; or "phrasebook", phrases and their topics. The phrasebook is the
+            English-Kannada one in this package. A config file with paths and no source means
+            "files", "pairs" or "labelled", whichever trains its model.
+        paths: files or glob patterns of the data. "files": UTF-8 text, one document per file; JSON
+            Lines (.jsonl), one per line; Parquet or Arrow (.parquet, .arrow), one per row; or the
+            folder of a Hugging Face dataset from save_to_disk. "tokens": token ids one after the
+            other, in .bin files of nanoGPT or llm.c, or in one-dimensional .npy arrays of integers.
+            "conversations": JSON Lines or Parquet, where each line or row has messages, objects
+            with role and content; messages of the role assistant are answers. "pairs": one file of
+            source, tab, target per line; or a file of sources and one of targets, line by line.
+            "labelled": text, tab, label per line. Text files whose names end in .gz or .zst are
+            decompressed.
+        field: name, for "files", of the JSON key, or the Parquet or Arrow column, that holds the
+            text.
+        errors: what happens to a record of "files" or "conversations" that cannot be read, such as
+            a line that is not UTF-8: "strict" stops with an error; "skip" leaves it out, and
+            reports how many were left out and the first of them.
+        validation_fraction: fraction of the data used for validation, between 0 and 1; not used
+            with validation_paths. It is taken from the end of a fixed random order: for "files" and
+            "python" by characters, for "pairs", "labelled" and "conversations" by rows; for
+            "tokens", the last tokens. With more than 64 MiB of data, it is chosen by hash:
+            documents, rows, or parts of 128 KiB of text files.
+        validation_paths: files or glob patterns of validation data, in the formats of paths; if
+            empty, validation_fraction of the data is used.
+        template: how conversations become tokens: "chatml", with the special tokens `<|im_start|>`
+            and `<|im_end|>` around each message; or "plain", with headings of ordinary text, for a
+            tokenizer without these tokens.
+        packing: how text is cut into sequences: "windows" cuts the stream of all documents into
+            sequences of max_len tokens; "documents" does so too, but tokens attend only to their
+            own document, and positions restart at 0 in each.
+        cache: folder where tokenized text and the results of scanning files are kept, for later
+            runs on the same data; $XDG_CACHE_HOME/jaxformer, or else ~/.cache/jaxformer, if not
+            set.
+        mask_rate: fraction of the tokens of a text that an encoder has to predict, between 0 and 1.
+        num_buckets: number of lengths that batches of pairs and labeled texts are padded to, 1 to
+            8. Training compiles once per length: fewer lengths start sooner, more lengths have less
+            padding.
+        synthetic: settings of the synthetic tasks "copy", "reverse" and "sort".
+        mixture: several sources in place of paths, for "files", each with its own weight and its
+            own epochs.
     """
 
     source: SourceName = "files"
@@ -181,8 +184,8 @@ class DataConfig:
             require(0 < value < 1, f"{name} must be between 0 and 1", **{name: value})
         if self.validation_fraction != type(self).validation_fraction and not source.splits:
             raise ConfigError(
-                f"data.validation_fraction is not for data.source {self.source!r}, which says "
-                "itself what is for validation, got validation_fraction="
+                f"data.validation_fraction is not for data.source {self.source!r}, which has "
+                "its own validation data, got validation_fraction="
                 f"{self.validation_fraction}; remove it"
             )
         require(
@@ -215,7 +218,7 @@ class DataConfig:
             self._check_mixture()
 
     def _check_mixture(self) -> None:
-        """Checks that the mixture is what the source reads, and has a name for each of its own."""
+        """Checks that the source reads a mixture, and that its sources have different names."""
         mixing = _listed(key for key, other in SOURCES.items() if other.mixes)
         if not SOURCES[self.source].mixes:
             raise ConfigError(
@@ -229,17 +232,17 @@ class DataConfig:
         names = [source.name for source in self.mixture]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ConfigError(
-                f"sources of data.mixture must have names of their own, got {repeated[0]!r} "
+                f"sources of data.mixture must have different names, got {repeated[0]!r} "
                 f"{names.count(repeated[0])} times; rename one"
             )
         for name, remedy in (
             ("paths", "make them a source of the mixture"),
             ("validation_paths", "validation_fraction is taken from each source"),
-            ("field", "each source has a field of its own"),
+            ("field", "each source has its own field"),
         ):
             if (value := getattr(self, name)) != getattr(type(self), name):
                 raise ConfigError(
-                    f"data.{name} cannot be set beside data.mixture, got {name}={value!r}; "
+                    f"data.{name} cannot be set together with data.mixture, got {name}={value!r}; "
                     f"remove it: {remedy}"
                 )
 

@@ -12,32 +12,32 @@ from jaxformer.config.checks import (
 )
 
 __all__ = [
-    "BeamSearchConfig",
-    "SamplesConfig",
-    "SamplingConfig",
-    "SamplingOptions",
-    "SearchOptions",
+    "BeamSearchConfig", "SamplesConfig", "SamplingConfig", "SamplingOptions", "SearchOptions",
     "TranslationConfig",
-]
+]  # fmt: skip
 
 _MAX_BEAMS = 10_000  # with more than a hundred, translations hardly change
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingConfig:
-    """Sampling of the next token from the logits; filters apply in the order listed.
+    """Sampling of the next token from the logits; settings apply in the order listed.
 
     Args:
-        repetition_penalty: divides positive and multiplies negative logits of tokens already in
-            the row (Keskar et al., CTRL, 2019); 1 changes nothing.
-        no_repeat_ngram_size: n of the n-grams that a row, its prompt included, has at most once
-            (Paulus et al., 2018); 0 lets all repeat.
-        min_length: tokens of a row, its prompt included, before its stop token.
-        min_new_tokens: tokens of a continuation before its stop token; it wins over min_length.
-        temperature: divides the logits; 0 takes the likeliest token (greedy).
-        top_k: keep the k likeliest tokens.
-        top_p: keep the fewest likeliest tokens whose probabilities sum to top_p.
-        min_p: keep the tokens at least min_p times as likely as the likeliest one.
+        repetition_penalty: penalty on tokens already in the text: divides their positive logits,
+            and multiplies their negative ones (Keskar et al., CTRL, 2019); 1 = no penalty.
+        no_repeat_ngram_size: size of n-grams that may occur at most once in a text, including its
+            prompt (Paulus et al., 2018); 0 = no limit.
+        min_length: minimum number of tokens, including the prompt, before a text may end; not used
+            if min_new_tokens is set.
+        min_new_tokens: minimum number of new tokens before a text may end; takes precedence over
+            min_length.
+        temperature: divisor of the logits; 0 takes the most likely token (greedy).
+        top_k: number of most likely tokens to choose from; all if not set.
+        top_p: total probability, more than 0 and at most 1, that the tokens to choose from must
+            reach: the fewest, most likely first; all tokens if not set.
+        min_p: lowest probability of the tokens to choose from, as a fraction, from 0 to 1, of the
+            highest probability; all tokens if not set.
     """
 
     repetition_penalty: float = 1.0
@@ -62,19 +62,23 @@ class SamplingConfig:
 
 
 class SamplingOptions(TypedDict, total=False):
-    """Sampling of the next token; a setting that is not given is the run's own.
+    """Sampling of the next token; settings that are not given take the run's values.
 
     Args:
-        repetition_penalty: divides positive and multiplies negative logits of tokens already in
-            the text; 1 changes nothing.
-        no_repeat_ngram_size: n of the n-grams that a text, its prompt included, has at most once;
-            0 lets all repeat.
-        min_length: tokens of a text, its prompt included, before its end.
-        min_new_tokens: tokens of a continuation before its end; it wins over min_length.
-        temperature: divides the logits; 0 takes the likeliest token (greedy).
-        top_k: keep the k likeliest tokens; None keeps all.
-        top_p: keep the fewest likeliest tokens whose probabilities sum to top_p; None keeps all.
-        min_p: keep the tokens at least min_p times as likely as the likeliest one; None keeps all.
+        repetition_penalty: penalty on tokens already in the text: divides their positive logits,
+            and multiplies their negative ones; 1 = no penalty.
+        no_repeat_ngram_size: size of n-grams that may occur at most once in a text, including its
+            prompt; 0 = no limit.
+        min_length: minimum number of tokens, including the prompt, before a text may end; not used
+            if min_new_tokens is set.
+        min_new_tokens: minimum number of new tokens before a text may end; takes precedence over
+            min_length.
+        temperature: divisor of the logits; 0 takes the most likely token (greedy).
+        top_k: number of most likely tokens to choose from; None for all.
+        top_p: total probability that the tokens to choose from must reach: the fewest, most likely
+            first; None for all tokens.
+        min_p: lowest probability of the tokens to choose from, as a fraction of the highest; None
+            for all tokens.
     """
 
     repetition_penalty: float
@@ -89,12 +93,13 @@ class SamplingOptions(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplesConfig(SamplingConfig):
-    """Samples at the end of training: continuations, translations or predictions.
+    """Samples written at the end of training: continuations, translations or predictions.
 
     Args:
-        prompts: texts to continue, to translate, to fill in where they have [MASK], or to
-            classify; taken from the validation text when not given.
-        max_new_tokens: length of the longest continuation; what fits the context when not given.
+        prompts: texts to continue, translate, fill in at [MASK], or classify; from the validation
+            data if empty.
+        max_new_tokens: largest number of tokens of a continuation; what fits in the context if not
+            set.
     """
 
     prompts: tuple[str, ...] = ()
@@ -107,17 +112,18 @@ class SamplesConfig(SamplingConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BeamSearchConfig:
-    """Beam search.
+    """Beam search: keeps several hypotheses, and returns the best.
 
     Args:
-        beam_size: number of running hypotheses; 1 is greedy.
-        length_penalty: exponent of the length that a hypothesis' log-probability is divided by.
-        early_stopping: when a search with beam_size finished hypotheses ends: at once (true), when
-            the likeliest running one scores no better at its present length (false), or when no
-            running one can become better ("never").
-        no_repeat_ngram_size: n of the n-grams that a hypothesis, the start token included, has at
-            most once; 0 lets all repeat.
-        min_new_tokens: tokens of a hypothesis before its end token.
+        beam_size: number of running hypotheses; 1 = greedy.
+        length_penalty: exponent of the length that divides the log-probability of a hypothesis,
+            from -10 to 10; positive favors long ones.
+        early_stopping: when to stop a search that has beam_size finished hypotheses: at once
+            (true); when the most probable running one, scored at its present length, is no better
+            than the worst finished one (false); or when no running one can become better ("never").
+        no_repeat_ngram_size: size of n-grams that may occur at most once in a hypothesis, including
+            its start token; 0 = no limit.
+        min_new_tokens: minimum number of tokens of a hypothesis before its end token.
         num_best: number of hypotheses to return, best first; at most beam_size.
 
     References:
@@ -143,25 +149,24 @@ class BeamSearchConfig:
             length_penalty=self.length_penalty,
         )
         require(
-            self.num_best <= self.beam_size,
-            "num_best must be at most beam_size",
-            num_best=self.num_best,
-            beam_size=self.beam_size,
-        )
+            self.num_best <= self.beam_size, "num_best must be at most beam_size",
+            num_best=self.num_best, beam_size=self.beam_size,
+        )  # fmt: skip
 
 
 class SearchOptions(TypedDict, total=False):
-    """Beam search; a setting that is not given is the run's own.
+    """Beam search; settings that are not given take the run's values.
 
     Args:
-        beam_size: number of running hypotheses; 1 is greedy.
-        length_penalty: exponent of the length that a hypothesis' log-probability is divided by.
-        early_stopping: when a search with beam_size finished hypotheses ends: at once (True), when
-            the likeliest running one scores no better at its present length (False), or when no
-            running one can become better ("never").
-        no_repeat_ngram_size: n of the n-grams that a translation, the start token included, has at
-            most once; 0 lets all repeat.
-        min_new_tokens: tokens of a translation before its end.
+        beam_size: number of running hypotheses; 1 = greedy.
+        length_penalty: exponent of the length that divides the log-probability of a hypothesis;
+            positive favors long ones.
+        early_stopping: when to stop a search that has beam_size finished hypotheses: at once
+            (True); when the most probable running one, scored at its present length, is no better
+            than the worst finished one (False); or when no running one can become better ("never").
+        no_repeat_ngram_size: size of n-grams that may occur at most once in a translation,
+            including its start token; 0 = no limit.
+        min_new_tokens: minimum number of tokens of a translation before its end.
         num_best: number of translations of each sentence, best first; at most beam_size.
     """
 
@@ -178,8 +183,8 @@ class TranslationConfig(BeamSearchConfig):
     """Translation by beam search, and its metrics during training.
 
     Args:
-        metrics_pairs: number of validation pairs, from the first, that are translated greedily at
-            every evaluation during training, for BLEU and chrF (needs jaxformer[eval]); 0 = none.
+        metrics_pairs: number of validation pairs, counted from the first, that are translated
+            greedily at every validation to measure BLEU and chrF (needs jaxformer[eval]); 0 = none.
     """
 
     metrics_pairs: int = 0

@@ -12,28 +12,28 @@ from jaxformer.errors import ConfigError
 
 __all__ = ["ExpertsConfig"]
 
-# Far more than any layer has, and few enough that shapes can be counted.
+# Far more than any layer has, and small enough to compute shapes with.
 _MAX_EXPERTS = 2**20
 _MAX_WIDTH = 2**24
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExpertsConfig:
-    """Feed-forward layers of several networks, of which a router chooses a few for each token.
+    """Mixture of experts: feed-forward layers whose router chooses a few networks per token.
 
     Args:
-        num_experts: number of networks in a layer.
-        num_experts_per_token: how many of them a token takes.
-        d_ff: hidden width of one expert; the model's d_ff when not given.
+        num_experts: number of experts, the networks of a layer.
+        num_experts_per_token: number of experts that a token is sent to, at most num_experts.
+        d_ff: hidden width of each expert; the model's d_ff if not set.
         normalize_weights: whether the weights of a token's experts are scaled to sum to 1, as in
-            Mixtral (Jiang et al., 2024); they are the router's probabilities otherwise. A single
-            expert per token has the normalized weight 1, through which the router learns nothing:
-            for that set it to false, as in Switch Transformers.
-        load_balancing_weight: of the loss that spreads tokens evenly over the experts, which is
-            added to the training loss for every layer (Fedus et al., "Switch Transformers", 2021);
-            0 for none.
-        router_z_weight: of the loss that keeps the router's logits small, likewise (Zoph et al.,
-            "ST-MoE", 2022); 0 for none.
+            Mixtral (Jiang et al., 2024); if false, they are the router's probabilities. With one
+            expert per token, set it to false, as in Switch Transformers: the scaled weight is
+            always 1, and the router learns nothing from it.
+        load_balancing_weight: weight of the loss that spreads tokens evenly over the experts, added
+            to the training loss for every layer (Fedus et al., "Switch Transformers", 2021); 0 =
+            none.
+        router_z_weight: weight of the loss that keeps the router's logits small, added to the
+            training loss for every layer (Zoph et al., "ST-MoE", 2022); 0 = none.
         router_bias: whether the router has a bias, as in gpt-oss (OpenAI, 2025).
 
     Example:

@@ -21,13 +21,7 @@ _MAX_PARTS = 100
 _PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
 _LONG_KEY = re.compile(rf"(?<![\w-]){_PART}(?:\.[ \t]*+{_PART}){{{_MAX_PARTS}}}")
 
-__all__ = [
-    "changed_settings",
-    "config_differences",
-    "config_to_toml",
-    "load_config",
-    "toml_value",
-]
+__all__ = ["changed_settings", "config_differences", "config_to_toml", "load_config", "toml_value"]
 
 
 def load_config(
@@ -37,16 +31,16 @@ def load_config(
 ) -> ExperimentConfig:
     """Reads an experiment config from a TOML file; unknown keys are errors.
 
-    Where data.paths are given and no data.source, they are files of what the model is trained on:
-    text, pairs, or labelled texts.
+    data.paths without data.source are files of the data that trains the model: text, pairs, or
+    labeled texts.
 
     Args:
-        path: TOML file, or the name of one of `ready_configs`, which a file of that name hides.
-        complete: function of the file's contents to what is read in their place, such as one that
-            fills in what the file may leave out.
+        path: TOML file, or if there is none, the name of one of `ready_configs`.
+        complete: function from the file's contents to the contents to read, such as one that fills
+            in what the file may leave out.
 
     Returns:
-        The config; `out` is filled in with "runs/" and the file's stem where the file has none.
+        The config; `out` is "runs/" and the file's stem if the file does not set it.
 
     Raises:
         ConfigError: the file cannot be read, or a key in it is unknown, missing, of the wrong
@@ -77,19 +71,19 @@ def load_config(
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    """Values of a TOML text. The time that tomllib takes is the square of a key's parts."""
+    """Values of a TOML text. tomllib takes time quadratic in the parts of a key."""
     if found := _LONG_KEY.search(text):
         raise ValueError(f"a key has at most {_MAX_PARTS} parts, got more in {found[0][:40]}...")
     return tomllib.loads(text)
 
 
 def _found(path: pathlib.Path) -> pathlib.Path:
-    """A path that is there, or else the ready config of that name."""
+    """The path if it exists, or else the built-in config of that name."""
     return path if path.exists() else ready_configs().get(str(path), path)
 
 
 def _nearby(path: pathlib.Path) -> str:
-    """End of a message on a missing file: what is beside it, or the ready configs for a name."""
+    """End of a message on a missing file: the configs in its folder, or the built-in configs."""
     if not path.suffix:
         return ready_hint(path.stem)
     beside = sorted(p.name for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
@@ -175,7 +169,7 @@ def changed_settings(config: Any, prefix: str = "") -> dict[str, str]:
             if kinds is not None and type(value) is not default_kind(field):
                 changed[f"{key}.{kinds.key}"] = toml_value(getattr(value, kinds.key))
             inner = changed_settings(value, f"{key}.")
-            if not inner and field.default is None:  # the table itself is what has changed
+            if not inner and field.default is None:  # the table itself has been added
                 inner = dict(_settings(value, f"{key}."))
             changed |= inner
     return changed

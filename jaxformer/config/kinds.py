@@ -53,7 +53,7 @@ class Kinds(NamedTuple):
 
 @functools.cache
 def kinds_of(hint: Any) -> Kinds | None:
-    """Kinds of a field's type, where it is a tagged union; None for every other type.
+    """Kinds of a field's type if it is a tagged union; None for every other type.
 
     Example:
         >>> from jaxformer.config import ModelConfig

@@ -14,17 +14,19 @@ __all__ = ["LayerConfig", "check_layers"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerConfig:
-    """Overrides for one layer; a key that is not given is the model's.
+    """Overrides for one layer; keys that are not set take the model's value.
 
     Args:
-        positions: position scheme of this layer's attention, of kind none, rotary, alibi or
-            relative. In Python a string is shorthand for that kind with its defaults.
-        local_window_size: attention window of this layer, as in `ModelConfig`. A layer cannot
-            remove the window of its model: for layers with and without, set it in entries only.
-        attention: name of an attention function that is passed to the model;
-            `dot_product_attention` of this library when not given, or "dot_product".
-        attention_norm: false leaves out the norm before attention, as in the first layer of
-            ModernBERT (Warner et al., 2024); for `first_layers` and norm_position "pre" only.
+        positions: position scheme of this layer's attention: "none", "rotary", "alibi" or
+            "relative". In Python, a string such as "alibi" stands for that kind with its defaults.
+        local_window_size: attention window of this layer: number of earlier tokens, and in an
+            encoder also of later ones, that a token attends to besides itself. A layer cannot
+            remove the model's window; if only some layers have one, set it for these and not for
+            the model.
+        attention: name of an attention function that is passed to the model in Python; if not set,
+            or "dot_product", `dot_product_attention` of jaxformer.
+        attention_norm: whether the layer has a norm before attention; false in the first layer of
+            ModernBERT (Warner et al., 2024). Only in first_layers with norm_position "pre".
 
     Example:
         >>> LayerConfig(positions="alibi").positions
@@ -46,7 +48,7 @@ class LayerConfig:
             raise ConfigError(
                 f"{self.positions.kind} positions are added to the embeddings once, so they cannot "
                 f"differ by layer, got positions of kind {self.positions.kind!r}; set "
-                f"model.positions instead, or take {', '.join(others)} or {last}"
+                f"model.positions instead, or use {', '.join(others)} or {last}"
             )
 
 
@@ -65,7 +67,7 @@ def check_layers(
         norm_position: norm_position of the model.
 
     Raises:
-        ConfigError: an entry is no `LayerConfig`, there are too many, or they contradict another.
+        ConfigError: an entry is not a `LayerConfig`, there are too many, or two of them disagree.
     """
     for name, entries in (("first_layers", first), ("layers", pattern)):
         if not isinstance(entries, tuple) or any(type(e) is not LayerConfig for e in entries):

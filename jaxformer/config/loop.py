@@ -12,17 +12,18 @@ class LoopConfig:
     """Number of training steps, and intervals of metrics, validation and checkpoints.
 
     Args:
-        steps: optimizer steps in all, those before a resume included.
-        accumulate_steps: micro-batches per optimizer step, to save memory. The result does not
-            depend on them; only with training.batch_tokens they affect the rows of a batch.
-        log_every: steps between two records of metrics. The last step has one, too, and the first
-            where there are fewer steps.
-        eval_every: steps between two validations.
-        checkpoint_every: steps between two checkpoints; the last step always has one.
-        keep_checkpoints: number of latest checkpoints to keep, beside the best.
-        skip_bad_steps: how many steps of the run, those before a resume included, may have a loss
-            or gradient that is not finite. They are skipped: counted, but their batch changes
-            nothing. The next one ends the run.
+        steps: total number of optimizer steps, including those before a resume.
+        accumulate_steps: number of micro-batches that each optimizer step is split into, to save
+            memory. The result is the same, except that with batch_tokens it affects how many rows a
+            batch has.
+        log_every: number of steps between records of metrics. The last step is always recorded, and
+            so is the first if there are fewer than log_every steps.
+        eval_every: number of steps between validations; the last step always has one.
+        checkpoint_every: number of steps between checkpoints; the last step is always saved.
+        keep_checkpoints: number of newest checkpoints to keep, in addition to the best.
+        skip_bad_steps: number of steps, including those before a resume, whose loss or gradient may
+            be infinite or NaN. Such a step counts, but its batch changes nothing. One more than
+            this number ends the run.
 
     Raises:
         ConfigError: a number is not a positive integer, or skip_bad_steps a negative one.

@@ -9,15 +9,16 @@ __all__ = ["LoraConfig"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoraConfig:
-    """Low-rank adaptation: matrices beside kernels, trained while the weights stay (LoRA).
+    """Low-rank adaptation (LoRA): trains pairs of narrow matrices, and freezes the weights.
 
     Args:
-        rank: R, width of the matrices. Beside a kernel `[D, F]` there are one `[D, R]` and one
-            `[R, F]`, whose product is added to it.
-        alpha: numerator of the scale of the products, alpha / R.
-        targets: patterns of the paths of the kernels that get matrices, such as `*query_kernel`:
-            `*` stands for anything, `?` for one character. The path of a kernel has the names of
-            its modules and its own, between slashes, as in `stack/layers/attention/query_kernel`.
+        rank: R, width of the matrices: a kernel `[D, F]` gets a pair `[D, R]` and `[R, F]`, whose
+            product is added to it.
+        alpha: numerator of alpha / rank, which the product of each pair is multiplied by.
+        targets: patterns for the paths of the kernels that get matrices, such as `*query_kernel`:
+            `*` matches anything, `?` one character. A path is the names of the enclosing modules
+            and the kernel's own name, separated by slashes, as in
+            `stack/layers/attention/query_kernel`.
 
     Raises:
         ConfigError: a number is not positive, or there is no target, or an empty one.

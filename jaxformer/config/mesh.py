@@ -9,24 +9,24 @@ from jaxformer.errors import ConfigError
 __all__ = ["MESH_AXES", "MeshConfig", "MeshRule"]
 
 MESH_AXES = ("data", "fsdp", "sequence", "tensor")
-"""Axes of a mesh, from those whose devices may be far apart to those that talk most."""
+"""Axes of a mesh, in the order of communication between their devices, least first."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeshRule:
-    """How parameters of some names are split over the axes of a mesh.
+    """How parameters whose paths match a pattern are split over the axes of a mesh.
 
     Args:
-        path: pattern of the parameter's path, such as `*/query_kernel`: `*` stands for anything,
-            `?` for one character. The path of a parameter has the names of its modules and its
-            own, between slashes, as in `stack/layers/attention/query_kernel`.
-        axes: axis of the mesh that each of the last dimensions is split over: "data", "fsdp",
-            "sequence" or "tensor", or "" for none. Dimensions before these, such as that of the
-            layers, are not split. With a question mark, as in "tensor?", a dimension that the
-            axis does not divide is not split; without, it is an error.
+        path: pattern for the paths of parameters, such as `*/query_kernel`: `*` matches anything,
+            `?` one character. A path is the names of the enclosing modules and the parameter's own
+            name, separated by slashes, as in `stack/layers/attention/query_kernel`.
+        axes: mesh axis that each of the last dimensions of the parameter is split over: "data",
+            "fsdp", "sequence" or "tensor", or "" for none. Earlier dimensions, such as that of the
+            layers, are not split. A dimension that the axis does not divide is an error or, with a
+            question mark as in "tensor?", not split.
 
     Raises:
-        ConfigError: path is empty, or axes has another word, or an axis twice.
+        ConfigError: path is empty, or axes has an unknown axis, or an axis twice.
 
     Example:
         >>> MeshRule(path="*/query_kernel", axes=("fsdp", "tensor")).axes
@@ -43,7 +43,7 @@ class MeshRule:
         for name in names:
             if name not in MESH_AXES:
                 raise ConfigError(
-                    f"axes of the mesh rule for {self.path!r} must be of {', '.join(MESH_AXES)}, "
+                    f"axes of the mesh rule for {self.path!r} must be in {', '.join(MESH_AXES)}, "
                     f"or '' for a dimension that is not split, got {name!r}"
                 )
         if len(set(names)) < len(names):
@@ -55,20 +55,20 @@ class MeshRule:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeshConfig:
-    """Mesh of devices: how many there are along each axis, and what is split over which.
+    """Mesh of devices: number of devices along each axis, and what each axis splits.
 
     Args:
-        data: devices along the axis over which only the rows of a batch are split; all that the
-            other axes leave when not given.
-        fsdp: devices along the axis over which the rows of a batch are split, and the parameters
-            and the optimizer's state as well ("fully sharded data parallel").
-        tensor: devices along the axis over which attention heads, the inner width of feed-forward
-            layers and the vocabulary are split.
-        sequence: devices along the axis over which the tokens of a sequence are split.
-        optimizer_state: where the optimizer's state is between its updates: on the "device", or in
-            the memory of its "host", from which each step fetches it and to which it returns.
-        rules: rules that come before those of the library; of all rules that match a parameter
-            the first places it.
+        data: number of devices along the axis that splits only the rows of a batch; if not set, all
+            devices that the other axes leave.
+        fsdp: number of devices along the axis that splits the rows of a batch, the parameters and
+            the optimizer state (fully sharded data parallelism).
+        tensor: number of devices along the axis that splits attention heads, the hidden width of
+            feed-forward layers and the vocabulary (tensor parallelism).
+        sequence: number of devices along the axis that splits the tokens of a sequence.
+        optimizer_state: where the optimizer state is kept between updates: on the "device", or in
+            the memory of its "host", from which each step copies it to the device and back.
+        rules: rules for splitting parameters, before the built-in ones; the first rule that matches
+            a parameter applies.
 
     Raises:
         ConfigError: a number is not positive.

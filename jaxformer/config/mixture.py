@@ -1,4 +1,4 @@
-"""Config of a source of a mixture: its files, and its share of what is trained on."""
+"""Config of one source of a mixture."""
 
 import dataclasses
 import math
@@ -13,13 +13,14 @@ _MAX_NAME = 60  # characters, in tables and names of metrics
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MixtureSourceConfig:
-    """A source of a mixture.
+    """One source of a mixture: its files and their weight.
 
     Args:
-        name: what it is called in reports and metrics.
-        paths: its files or glob patterns, as data.paths.
-        weight: its share of the sequences that are trained on, by the sum of all weights.
-        field: key of the text in JSON Lines, or column of it in Parquet.
+        name: name of the source in reports and metrics, 1 to 60 printable characters.
+        paths: files or glob patterns of the source, in the formats of data.paths for "files".
+        weight: weight of the source; its share of the training sequences is its weight divided by
+            the sum of all weights.
+        field: name of the JSON key, or the Parquet or Arrow column, that holds the text.
 
     Raises:
         ConfigError: the name is empty, too long or not printable, there is no path, or the weight
@@ -52,5 +53,5 @@ class MixtureSourceConfig:
         if not 0 < self.weight < math.inf:
             raise ConfigError(
                 f"{where} must have a weight that is positive and finite, got weight="
-                f"{self.weight!r}; leave out a source that is not wanted"
+                f"{self.weight!r}; to leave the source out, remove its table"
             )

@@ -24,123 +24,133 @@ __all__ = ["ModelConfig"]
 Float = Literal["float32", "bfloat16"]
 BiasedPart = Literal["qkv", "attention_output", "feed_forward", "norm"]
 
-# Far more than any model has, and few enough that shapes and layers can be counted.
+# Far more than any model has, and small enough to compute shapes with.
 _MAX_LAYERS = 10_000
 _MAX_WIDTH = 2**24
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Architecture and sizes of a Transformer; hashable, so that Flax modules can hold it.
+    """Architecture and sizes of a Transformer.
+
+    It is hashable, so that Flax modules can hold it.
 
     Args:
-        architecture: "decoder", a causal language model; "encoder", bidirectional; or
-            "encoder_decoder", from one sequence to another.
-        vocab_size: number of token ids; the tokenizer's when not given.
-        max_len: longest sequence in tokens; also the training window.
-        num_layers: number of blocks; those of the decoder, where there is an encoder as well.
-        num_encoder_layers: number of encoder blocks in an encoder-decoder; num_layers when not
-            given.
-        source_vocab_size: number of source token ids in an encoder-decoder whose encoder has a
-            vocabulary, and so an embedding table, of its own; both share one when not given.
-        num_classes: number of classes of an encoder or decoder that classifies, 1 where it gives
-            each text a score; when not given, it predicts tokens.
-        pooling: what one vector of a row is made of, as to classify it: the "mean" of the hidden
-            states of its tokens, the "first" of them, as in BERT, or the "last", as in GPT
-            (Radford et al., 2018); "none" of an encoder that classifies each token.
-        pooler: activation of a projection between pooling and classes: "tanh", as in BERT, "relu",
-            as in DistilBERT (Sanh et al., 2019), "gelu", as in ELECTRA (Clark et al., 2020), or
-            "gelu_norm", a GELU and a norm, as in ModernBERT (Warner et al., 2024); no projection
-            when not given.
+        architecture: kind of model: "decoder", a causal language model; "encoder", bidirectional;
+            or "encoder_decoder", from a source sequence to a target sequence.
+        vocab_size: number of token ids; the tokenizer's if not set.
+        max_len: length of the longest sequence, in tokens; also that of the sequences that text is
+            cut into for training.
+        num_layers: number of blocks; in an encoder-decoder, of decoder blocks.
+        num_encoder_layers: number of encoder blocks of an encoder-decoder; num_layers if not set.
+        source_vocab_size: number of source token ids of an encoder-decoder whose encoder has its
+            own vocabulary (tokenizer.joint = false) and embedding table; the source tokenizer's if
+            not set.
+        num_classes: number of classes of a classifier, 1 for a single score per text. If not set,
+            labeled texts determine it, and with other data the model predicts tokens.
+        pooling: how a classifier reduces the hidden states of a sequence to one vector: their
+            "mean", the "first", as in BERT, or the "last", as in GPT (Radford et al., 2018); "none"
+            for an encoder that classifies each token.
+        pooler: activation of the projection between pooling and classes: "tanh", as in BERT,
+            "relu", as in DistilBERT (Sanh et al., 2019), "gelu", as in ELECTRA (Clark et al.,
+            2020), or "gelu_norm", a GELU followed by a norm, as in ModernBERT (Warner et al.,
+            2024); no projection if not set.
         d_model: width of the residual stream.
-        num_heads: query heads.
-        num_kv_heads: key/value heads, a divisor of num_heads; num_heads when not given.
-        head_dim: width of a query and key head; d_model / num_heads when not given.
-        value_head_dim: width of a value head; head_dim when not given.
-        d_ff: hidden width of the feed-forward layer; 4 * d_model when not given.
-        positions: how a token's position enters the model: added to the embeddings (sinusoidal,
-            learned), by rotating queries and keys (rotary), or as a bias on the attention scores,
-            fixed (alibi) or learned (relative); each kind is a config with settings of its own.
-            In Python a string is shorthand for that kind with its defaults, and is replaced by
-            its config.
-        layers: overrides for single layers, a pattern that repeats over the depth; the last repeat
-            may be incomplete. In an encoder-decoder both stacks have it.
-        first_layers: overrides for the first layers, after which the pattern starts.
-        local_window_size: attention window: how many earlier tokens a token attends to besides
-            itself, 0 for none of them; all when not given. A window of W in Mistral 7B (Jiang et
-            al., 2023), which counts the token itself, is W - 1 here.
-        attention_scale: factor of the attention scores; 1 / sqrt(head_dim) when not given. It is
-            1 in T5 (Raffel et al., 2020), whose initial weights make up for it.
-        attention_softcap: c in c * tanh(x / c) of the attention scores, as in Gemma 2 (Gemma
-            Team, 2024); no cap when not given.
-        attention_sinks: whether each head of the self-attention has a learned score that takes
-            part in the softmax and has no value, so that a head may attend to nothing, as in
-            gpt-oss (OpenAI, 2025; Miller, "Attention Is Off By One", 2023).
-        logit_scale: factor of the logits, before bias and cap; 1 when not given. It is
+        num_heads: number of query heads.
+        num_kv_heads: number of key/value heads, a divisor of num_heads; num_heads if not set.
+        head_dim: width of each query and key head; d_model / num_heads if not set.
+        value_head_dim: width of each value head; head_dim if not set.
+        d_ff: hidden width of the feed-forward layers; 4 * d_model if not set.
+        positions: how positions enter the model: added to the embeddings ("sinusoidal", "learned"),
+            by rotating queries and keys ("rotary", the default), as a fixed ("alibi") or learned
+            ("relative") bias on attention scores, or not at all ("none"). Each kind has its own
+            settings. In Python, a string such as "alibi" stands for that kind with its defaults.
+        layers: overrides for single layers: a pattern that repeats over the depth of each stack;
+            the last repeat may be incomplete.
+        first_layers: overrides for the first layers; the pattern in layers starts after them.
+        local_window_size: attention window: number of earlier tokens, and in an encoder also of
+            later ones, that a token attends to besides itself, 0 or more; all if not set. Mistral
+            7B (Jiang et al., 2023) counts the token itself, so its window W is W - 1 here.
+        attention_scale: factor of the attention scores; 1 / sqrt(head_dim) if not set. It is 1 in
+            T5 (Raffel et al., 2020), whose initial weights make up for it.
+        attention_softcap: soft cap c of the attention scores, which become c * tanh(score / c), as
+            in Gemma 2 (Gemma Team, 2024); no cap if not set.
+        attention_sinks: whether each head of self-attention has a learned score without a value
+            that takes part in the softmax, so that the head may attend to nothing, as in gpt-oss
+            (OpenAI, 2025; Miller, "Attention Is Off By One", 2023).
+        logit_scale: factor of the logits, before output_bias and logit_softcap; 1 if not set. It is
             1 / sqrt(d_model) in T5, whose output projection is the embedding table.
-        logit_softcap: c in c * tanh(x / c) of the logits; no cap when not given.
-        qk_norm: whether queries and keys are RMS-normalized, with a learned scale, before they are
-            rotated, as in Qwen 3 (Qwen Team, 2025).
-        qk_norm_over: what qk_norm normalizes: each "head" by itself, or "all_heads" at once, as in
-            OLMo 2 (OLMo Team, 2024).
-        attention_implementation: how attention is computed: "dense" holds all weights in memory,
-            "chunked" a part of them, "cudnn" is a GPU kernel, and "auto" chooses the best that
-            supports the options. Calls with a cache always use "auto".
-        norm: kind of normalization.
-        norm_position: before each sublayer ("pre"), after its residual sum ("post"), before it
-            and on its output ("sandwich"), or on its output only ("output", as in OLMo 2).
-        norm_eps: added to the variance.
-        norm_scale: whether norms have a learned scale, but for those of qk_norm, which always do;
+        logit_softcap: soft cap c of the logits, which become c * tanh(logit / c); no cap if not
+            set.
+        qk_norm: whether queries and keys are RMS-normalized, with a learned scale, before rotary
+            positions, as in Qwen 3 (Qwen Team, 2025).
+        qk_norm_over: what qk_norm normalizes: each "head" separately, or "all_heads" together, as
+            in OLMo 2 (OLMo Team, 2024).
+        attention_implementation: how attention is computed: "dense" holds all attention weights in
+            memory, "chunked" a part of them at a time; "cudnn" is a kernel for NVIDIA GPUs; "auto"
+            chooses the best that supports the options, and is always used with a cache.
+        norm: kind of normalization layer.
+        norm_position: where the norms are: before each sublayer ("pre"), after its residual sum
+            ("post"), before it and on its output ("sandwich"), or only on its output ("output", as
+            in OLMo 2).
+        norm_eps: number added to the variance in norms, to avoid division by zero.
+        norm_scale: whether norms, except those of qk_norm, which always do, have a learned scale;
             false in OLMo (Groeneveld et al., 2024), whose layer norms have no bias either.
-        zero_centered_norm: whether scales of norms are stored minus 1, as in Gemma (Gemma Team,
+        zero_centered_norm: whether the scales of norms are stored minus 1, as in Gemma (Gemma Team,
             2024), so that bfloat16 keeps more digits of a scale near 1.
-        residual: whether the feed-forward layer takes the sum of input and attention
-            ("sequential"), or the same input as the attention, so that both are added at once:
-            with a norm for each ("parallel", as in GPT-NeoX, Black et al., 2022), or one for both
-            ("parallel_one_norm", as in GPT-J, Wang and Komatsuzaki, 2021, and Falcon 7B,
-            Almazrouei et al., 2023).
-        residual_scale: factor of each sublayer's output in its residual sum, as in Granite (IBM,
-            2024).
-        activation: of the feed-forward layer; relu2 is the square of relu (So et al., "Primer",
-            2021); swiglu, geglu, and geglu_tanh, which is geglu with the GELU of gelu_tanh, add a
-            gate projection (Shazeer, "GLU Variants Improve Transformer", 2020).
-        experts: makes the feed-forward layers mixtures of experts; one network each when not given.
-        use_bias: whether projections and layer norms have biases, where none of the next four says
-            otherwise.
-        qkv_bias: whether queries, keys and values have biases, as alone in Qwen 2 (Qwen Team,
-            2024); use_bias when not given.
-        attention_output_bias: whether the output projection of attention has one; likewise.
-        feed_forward_bias: whether the projections of the feed-forward layer have biases; likewise.
-        norm_bias: whether layer norms have biases; likewise.
-        output_bias: whether each token has a learned bias on its logit, as in BERT (Devlin et al.,
+        residual: input of the feed-forward layer: the sum of the block's input and attention output
+            ("sequential"), or the block's input, so that both outputs are added at once: with a
+            norm for each ("parallel", as in GPT-NeoX, Black et al., 2022), or one for both
+            ("parallel_one_norm", as in GPT-J, Wang and Komatsuzaki, 2021, and Falcon 7B, Almazrouei
+            et al., 2023).
+        residual_scale: factor of each sublayer's output before it is added to the residual stream,
+            as in Granite (IBM, 2024).
+        activation: activation of the feed-forward layers. "relu2" is the square of ReLU (So et al.,
+            "Primer", 2021). "swiglu", "geglu" and "geglu_tanh" add a gate projection (Shazeer, "GLU
+            Variants Improve Transformer", 2020). "gelu_tanh" and "geglu_tanh" use the tanh
+            approximation of GELU.
+        experts: mixture of experts in the feed-forward layers; if not set, each is a single
+            network.
+        use_bias: whether projections and layer norms have biases, unless qkv_bias,
+            attention_output_bias, feed_forward_bias or norm_bias is set.
+        qkv_bias: whether the query, key and value projections have biases; use_bias if not set. In
+            Qwen 2 (Qwen Team, 2024), nothing else has biases.
+        attention_output_bias: whether the output projection of attention has a bias; use_bias if
+            not set.
+        feed_forward_bias: whether the projections of the feed-forward layers have biases; use_bias
+            if not set.
+        norm_bias: whether layer norms have biases; use_bias if not set.
+        output_bias: whether the logits have a learned bias per token id, as in BERT (Devlin et al.,
             2019) and Marian (Junczys-Dowmunt et al., 2018).
-        head_bias: of an encoder: whether the projection of its head, before masked tokens are
+        head_bias: whether the projection in the head of an encoder, before masked tokens are
             predicted or after pooling, has a bias, as in BERT.
-        embedding_dim: width of the embedding table, where it is not d_model, such as that of
-            pretrained vectors; a learned projection follows it. In a decoder whose embeddings are
-            tied, another one is before the logits, as in OPT-350M (Zhang et al., 2022).
-        frozen_embeddings: whether the embedding table is not trained. This and embedding_dim apply
-            to the source's table, where it has one of its own.
+        embedding_dim: width of the embedding table; if not set, that of tokenizer.word_vectors, or
+            else d_model. A learned projection to d_model follows a table of another width; a
+            decoder with tied embeddings has a second one, before the logits, as in OPT-350M (Zhang
+            et al., 2022). With source_vocab_size, this is the width of the source's table.
+        frozen_embeddings: whether the embedding table is not trained; needs tokenizer.word_vectors.
+            With source_vocab_size, this is the source's table.
         tied_embeddings: whether the output projection is the embedding table.
         scale_embeddings: whether embeddings are multiplied by sqrt(d_model).
-        embedding_scale: factor of the embeddings, where it is neither that nor 1, as in Granite.
-        embedding_norm: whether there is a norm after the embeddings and their positions, as in BERT
-            and BART (Lewis et al., 2020).
-        num_token_types: number of token types, which each have a learned vector that is added to
-            the embeddings, such as 2 for the first and second sentence of BERT; none when not
-            given.
-        init_std: standard deviation of initial weights; those of projections into the residual
-            stream are divided by the root of their number, 2 a layer, or 3 in a decoder with
-            cross-attention (Radford et al., GPT-2, 2019).
-        dropout_rate: dropout rate of embeddings, attention weights and sublayer outputs.
-        dtype: dtype of the computation, also as `jnp.bfloat16`; float64 parameters are computed
-            with in float64.
-        param_dtype: dtype of the parameters.
-        remat: what the backward pass recomputes: nothing ("none"), all but matrix products
-            ("dots"), or all ("full").
+        embedding_scale: factor of the embeddings, in place of scale_embeddings, as in Granite; 1 if
+            neither is set.
+        embedding_norm: whether a norm follows the sum of embeddings and positions, as in BERT and
+            BART (Lewis et al., 2020).
+        num_token_types: number of token types, such as 2 for the first and second sentence of BERT;
+            each has a learned vector that is added to the embeddings; none if not set.
+        init_std: standard deviation of the initial weights; for projections into the residual
+            stream, it is divided by the square root of their number, 2 per layer, or 3 in a decoder
+            with cross-attention (Radford et al., GPT-2, 2019).
+        dropout_rate: dropout rate of embeddings, attention weights and sublayer outputs, at least 0
+            and less than 1.
+        dtype: dtype of the computation; in Python also `jnp.bfloat16`. With float64 parameters, it
+            is float64.
+        param_dtype: dtype of the parameters; in Python also `jnp.bfloat16`.
+        remat: what the backward pass recomputes to save memory (rematerialization): nothing
+            ("none"), all but matrix products ("dots"), or everything ("full").
         layer_execution: how the layers run: as one compiled "scan", whose compile time does not
-            grow with the depth, or as a "loop", which XLA optimizes across layers; "auto" chooses.
-            The result is the same.
+            grow with the depth, or as a "loop", which XLA optimizes across layers; "auto" chooses
+            the loop on a CPU for up to 12 layers. The result is the same.
     """
 
     architecture: Literal["encoder", "decoder", "encoder_decoder"] = "decoder"
@@ -228,11 +238,9 @@ class ModelConfig:
                 "change one of them, or set head_dim"
             )
         require(
-            self.num_heads % self.kv_heads == 0,
-            "num_heads must be a multiple of num_kv_heads",
-            num_heads=self.num_heads,
-            num_kv_heads=self.kv_heads,
-        )
+            self.num_heads % self.kv_heads == 0, "num_heads must be a multiple of num_kv_heads",
+            num_heads=self.num_heads, num_kv_heads=self.kv_heads,
+        )  # fmt: skip
         check_model(self)
 
     @property
@@ -261,7 +269,7 @@ class ModelConfig:
         return self.activation in ("swiglu", "geglu", "geglu_tanh")
 
     def has_bias(self, part: BiasedPart) -> bool:
-        """Whether a part of the layers has biases, `use_bias` filled in where it is not said."""
+        """Whether a part of the layers has biases, the default `use_bias` filled in."""
         own: bool | None = getattr(self, f"{part}_bias")
         return self.use_bias if own is None else own
 
@@ -294,7 +302,7 @@ class ModelConfig:
 
     @property
     def target_embedding(self) -> "ModelConfig":
-        """Config of the decoder's embedding; pretrained vectors are for the source's own table."""
+        """Config of the decoder's embedding; pretrained vectors go into a separate source table."""
         if self.source_vocab_size is None:
             return self
         return dataclasses.replace(self, embedding_dim=None, frozen_embeddings=False)
@@ -310,12 +318,12 @@ class ModelConfig:
             vocab_size=self.vocab_size if own is None else own,
             num_encoder_layers=None,
             source_vocab_size=None,
-            tied_embeddings=self.tied_embeddings and own is None,  # of its own table nothing is
+            tied_embeddings=self.tied_embeddings and own is None,  # a separate table is not
         )
 
 
 def _dtype_name(dtype: Any) -> Any:
-    """Name of a dtype that is given as NumPy or JAX have it; anything else as it is."""
+    """Name of a NumPy or JAX dtype; any other value unchanged."""
     if isinstance(dtype, str):
         return dtype
     return getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_model"]
 
-# Keys that only some architectures have, and what they are where they are not set.
+# Keys of only some architectures: their defaults, and the architectures.
 _ONLY_FOR = {
     "num_encoder_layers": (None, ("encoder_decoder",)),
     "source_vocab_size": (None, ("encoder_decoder",)),
@@ -22,13 +22,13 @@ _ONLY_FOR = {
     "pooler": (None, ("encoder",)),
     "head_bias": (False, ("encoder",)),
     "num_token_types": (None, ("encoder", "decoder")),
-    # What cross-attention would be added to is no published design.
+    # No published design has cross-attention in parallel with other sublayers.
     "residual": ("sequential", ("encoder", "decoder")),
 }
 
 
 def check_model(model: "ModelConfig") -> None:
-    """Checks what the keys of a model's config say together.
+    """Checks that the keys of a model's config agree.
 
     Raises:
         ConfigError: two of them contradict each other.
@@ -66,30 +66,30 @@ def _check_architecture(model: "ModelConfig") -> None:
         return
     if model.output_bias:
         raise ConfigError(
-            "output_bias is of logits of tokens, which a classifier does not make, got "
+            "output_bias is for the logits of tokens, which a classifier does not have, got "
             f"output_bias=True and num_classes={model.num_classes}; remove one of them"
         )
     if model.head_bias and model.pooler is None:
         raise ConfigError(
-            "head_bias of a classifier is that of its pooler, got head_bias=True and no pooler; "
-            "set pooler, or remove head_bias"
+            "head_bias of a classifier is the bias of its pooler, got head_bias=True and no "
+            "pooler; set pooler, or remove head_bias"
         )
 
 
 def _check_embeddings(model: "ModelConfig") -> None:
     if model.scale_embeddings and model.embedding_scale is not None:
         raise ConfigError(
-            "embeddings have one factor, got scale_embeddings=True, which is sqrt(d_model), and "
-            f"embedding_scale={model.embedding_scale}; remove one of them"
+            "embeddings have only one factor, got scale_embeddings=True, for sqrt(d_model), "
+            f"and embedding_scale={model.embedding_scale}; remove one of them"
         )
     if model.table_dim == model.d_model or not model.tied_embeddings:
         return
-    # A decoder has a projection back to the table. A classifier has no logits of tokens, and an
-    # own table of the source is never the output.
+    # A decoder projects back to the width of the table. A classifier has no logits of tokens, and
+    # a separate table of the source is never the output.
     is_scored = model.num_classes is None and model.source_vocab_size is None
     if is_scored and model.architecture != "decoder":
         raise ConfigError(
-            "tied embeddings must be as wide as the model, but in a decoder, got embedding_dim="
+            "tied embeddings must be as wide as the model, except in a decoder, got embedding_dim="
             f"{model.embedding_dim} and d_model={model.d_model}; set tied_embeddings = false"
         )
 
@@ -131,8 +131,8 @@ def _check_layers(model: "ModelConfig") -> None:
                 raise ConfigError(
                     f"{model.positions.kind} positions are added to the embeddings, which all "
                     f"layers share, got positions={model.positions.kind!r} and a layer with "
-                    f"positions={entry.positions.kind!r}; give every layer positions of its "
-                    "own and set model.positions = 'none', or remove those of the layer"
+                    f"positions={entry.positions.kind!r}; give every layer its own "
+                    "positions and set model.positions = 'none', or remove those of the layer"
                 )
 
 
@@ -146,11 +146,9 @@ def _check_positions(model: "ModelConfig", positions: PositionsConfig) -> None:
     if isinstance(positions, RotaryConfig):
         if positions.rotary_dim is not None:
             require(
-                positions.rotary_dim <= model.key_dim,
-                "rotary_dim must be at most head_dim",
-                rotary_dim=positions.rotary_dim,
-                head_dim=model.key_dim,
-            )
+                positions.rotary_dim <= model.key_dim, "rotary_dim must be at most head_dim",
+                rotary_dim=positions.rotary_dim, head_dim=model.key_dim,
+            )  # fmt: skip
         elif model.key_dim % 2:
             raise ConfigError(
                 f"rotary positions need an even head_dim, got head_dim={model.key_dim}; "
@@ -163,8 +161,8 @@ def _check_positions(model: "ModelConfig", positions: PositionsConfig) -> None:
             )
             require(
                 2 * count == width,
-                "short_factor and long_factor must have a number for each frequency, half as many "
-                "as features that are rotated",
+                "short_factor and long_factor must have one number for each frequency, half as "
+                "many as rotated features",
                 numbers=count,
                 features=width,
             )
@@ -172,7 +170,7 @@ def _check_positions(model: "ModelConfig", positions: PositionsConfig) -> None:
         require(
             positions.num_buckets >= 4 and positions.num_buckets % 2 == 0,
             "num_buckets of relative positions of an encoder must be even, and at least 4: "
-            "half are for keys after the query",
+            "half of them are for keys after the query",
             num_buckets=positions.num_buckets,
         )
 
@@ -194,6 +192,6 @@ def _check_implementation(model: "ModelConfig", positions: tuple[PositionsConfig
     for got, (rule, applies) in impossible.items():
         if applies:
             raise ConfigError(
-                f"attention_implementation 'cudnn' {rule}, got {got}; change one of the two, "
-                "such as to 'auto'"
+                f"attention_implementation 'cudnn' {rule}, got {got}; change this setting, "
+                "or set attention_implementation to 'auto'"
             )

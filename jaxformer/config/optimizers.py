@@ -14,14 +14,9 @@ from jaxformer.config.checks import (
 from jaxformer.errors import ConfigError
 
 __all__ = [
-    "AdafactorConfig",
-    "AdamWConfig",
-    "LionConfig",
-    "MuonConfig",
-    "OptimizerConfig",
-    "ScheduleConfig",
-    "SgdConfig",
-]
+    "AdafactorConfig", "AdamWConfig", "LionConfig", "MuonConfig", "OptimizerConfig",
+    "ScheduleConfig", "SgdConfig",
+]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,13 +24,15 @@ class AdamWConfig:
     """AdamW: Adam with decoupled weight decay.
 
     Args:
-        name: "adamw".
-        learning_rate: the schedule's peak.
-        beta1: decay of the gradient's running mean.
-        beta2: decay of the squared gradient's running mean.
-        eps: added to the denominator.
-        weight_decay: of kernels and embeddings; biases and norm scales are never decayed.
-        clip_norm: gradients with a larger global norm are scaled down to it; 0 = no clipping.
+        name: selects this optimizer.
+        learning_rate: peak of the learning-rate schedule.
+        beta1: decay rate of the running mean of gradients, at least 0 and less than 1.
+        beta2: decay rate of the running mean of squared gradients, at least 0 and less than 1.
+        eps: number added to the denominator of an update, to avoid division by zero.
+        weight_decay: decoupled weight decay of kernels and embeddings, scaled by the learning rate;
+            biases and norm scales never decay.
+        clip_norm: largest global norm of the gradients; larger ones are scaled down to it; 0 = no
+            clipping.
 
     References:
         Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019.
@@ -58,14 +55,15 @@ class AdamWConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SgdConfig:
-    """Stochastic gradient descent with momentum, and without weight decay.
+    """Stochastic gradient descent with momentum, without weight decay.
 
     Args:
-        name: "sgd".
-        learning_rate: the schedule's peak.
-        momentum: decay of the running sum of gradients; 0 = no momentum.
-        nesterov: whether momentum is Nesterov's, with the gradient a step ahead.
-        clip_norm: gradients with a larger global norm are scaled down to it; 0 = no clipping.
+        name: selects this optimizer.
+        learning_rate: peak of the learning-rate schedule.
+        momentum: decay rate of the running sum of gradients, less than 1; 0 = no momentum.
+        nesterov: whether to use Nesterov momentum.
+        clip_norm: largest global norm of the gradients; larger ones are scaled down to it; 0 = no
+            clipping.
 
     References:
         Sutskever et al., "On the importance of initialization and momentum in deep learning",
@@ -92,18 +90,21 @@ class SgdConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LionConfig:
-    """Lion: steps by the sign of a running mean of gradients, with decoupled weight decay.
+    """Lion: updates by the sign of a running mean of gradients, with decoupled weight decay.
 
-    Its steps have the same size in every parameter, so it needs a learning rate 3 to 10 times less
-    than AdamW's, and a weight decay as many times more.
+    Its steps have the same size in every parameter, so it needs a learning rate 3 to 10 times lower
+    than AdamW's, and a weight decay higher by the same factor.
 
     Args:
-        name: "lion".
-        learning_rate: the schedule's peak.
-        beta1: weight of the running mean, against the new gradient, in the sign of a step.
-        beta2: decay of the gradient's running mean.
-        weight_decay: of kernels and embeddings; biases and norm scales are never decayed.
-        clip_norm: gradients with a larger global norm are scaled down to it; 0 = no clipping.
+        name: selects this optimizer.
+        learning_rate: peak of the learning-rate schedule.
+        beta1: weight of the running mean in its average with the new gradient, whose sign is the
+            update; at least 0 and less than 1.
+        beta2: decay rate of the running mean of gradients, at least 0 and less than 1.
+        weight_decay: decoupled weight decay of kernels and embeddings, scaled by the learning rate;
+            biases and norm scales never decay.
+        clip_norm: largest global norm of the gradients; larger ones are scaled down to it; 0 = no
+            clipping.
 
     References:
         Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023.
@@ -125,22 +126,25 @@ class LionConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdafactorConfig:
-    """Adafactor: second moments of matrices as the product of a row and a column.
+    """Adafactor: stores the second moments of a matrix as one row and one column.
 
-    It needs next to no memory for its state. The kernels of all layers are one parameter each
-    (a stack), so its limits and scales are those of all layers together.
+    Its state needs very little memory. The kernels of all layers are one parameter (a stack), so
+    its limits and scales apply to all layers together.
 
     Args:
-        name: "adafactor".
-        learning_rate: the schedule's peak; relative to the root mean square of each parameter,
-            with relative_steps.
-        relative_steps: whether a step is multiplied by the root mean square of its parameter.
-        decay_rate: c in 1 - step ** -c, the decay of the running mean of squared gradients.
-        momentum: decay of the running mean of steps; 0 = no momentum, and no memory for it.
-        clip_threshold: the root mean square of a step, before the learning rate, is at most this.
-        weight_decay: share of kernels and embeddings that every step takes off, whatever the
+        name: selects this optimizer.
+        learning_rate: peak of the learning-rate schedule; with relative_steps, relative to the root
+            mean square of each parameter.
+        relative_steps: whether each update is multiplied by the root mean square of its parameter.
+        decay_rate: exponent c of 1 - step ** -c, the decay rate of the running mean of squared
+            gradients.
+        momentum: decay rate of the running mean of updates, less than 1; 0 = no momentum, which
+            needs no memory for it.
+        clip_threshold: largest root mean square of an update, before the learning rate; at least 1.
+        weight_decay: fraction by which each step shrinks kernels and embeddings, independent of the
             learning rate.
-        clip_norm: gradients with a larger global norm are scaled down to it; 0 = no clipping.
+        clip_norm: largest global norm of the gradients; larger ones are scaled down to it; 0 = no
+            clipping.
 
     References:
         Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost", 2018.
@@ -169,20 +173,23 @@ class AdafactorConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MuonConfig:
-    """Muon: steps of kernels are momentum that is made orthogonal; AdamW for all else.
+    """Muon: updates kernels by orthogonalized momentum, and all other parameters by AdamW.
 
     Args:
-        name: "muon".
-        learning_rate: the schedule's peak, of both.
-        beta: decay of the running mean of gradients of kernels.
-        nesterov: whether momentum is Nesterov's, with the gradient a step ahead, of both.
-        update_rms: root mean square of a kernel's step before the learning rate; with 0.2 the
-            learning rates of AdamW fit. 0 = the root of its output width over its input width, at
-            least 1, as Jordan has it.
-        adam_beta1: decay of the gradient's running mean, of all else.
-        adam_beta2: decay of the squared gradient's running mean, of all else.
-        weight_decay: of kernels alone.
-        clip_norm: gradients with a larger global norm are scaled down to it; 0 = no clipping.
+        name: selects this optimizer.
+        learning_rate: peak of the learning-rate schedule, for kernels and all other parameters.
+        beta: decay rate of the running mean of the gradients of kernels.
+        nesterov: whether to use Nesterov momentum, for kernels and all other parameters.
+        update_rms: root mean square of a kernel's update, before the learning rate; with 0.2,
+            learning rates tuned for AdamW are suitable. 0 scales updates by sqrt(max(1, output
+            width / input width)) instead, as in Jordan et al. (2024).
+        adam_beta1: decay rate of the running mean of gradients, for parameters other than kernels.
+        adam_beta2: decay rate of the running mean of squared gradients, for parameters other than
+            kernels.
+        weight_decay: decoupled weight decay of kernels, scaled by the learning rate; other
+            parameters never decay.
+        clip_norm: largest global norm of the gradients; larger ones are scaled down to it; 0 = no
+            clipping.
 
     References:
         Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024; Liu et al.,
@@ -211,20 +218,23 @@ OptimizerConfig = AdamWConfig | SgdConfig | LionConfig | AdafactorConfig | MuonC
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScheduleConfig:
-    """Learning-rate schedule: warmup and decay.
+    """Learning-rate schedule: a linear warmup, then a constant rate or a decay.
 
     Args:
-        name: shape of the decay after the warmup; "noam" falls with the root of the step, without
-            end, from optimizer.learning_rate at the end of the warmup. The paper's learning rate
-            there is (model.d_model * warmup_steps) ** -0.5. "warmup_stable_decay" stays at the
-            peak until decay_start, and then falls linearly.
-        warmup_steps: steps of linear warmup from 0.
+        name: learning rate after the warmup: "cosine" and "linear" decay from the peak to
+            final_scale times the peak; "constant" stays at the peak; "warmup_stable_decay" stays
+            there until decay_start, and then decays linearly; "noam" decays with the inverse square
+            root of the step, as peak * sqrt(warmup_steps / step), without end. For "noam" as in
+            Vaswani et al. (2017), set optimizer.learning_rate to (model.d_model * warmup_steps) **
+            -0.5.
+        warmup_steps: number of steps of linear warmup from 0 to the peak; "noam" needs at least 1.
         decay_start: step at which the decay of "warmup_stable_decay" begins. A run that was stopped
-            before it can be given a later one.
+            earlier can be resumed with a later step; the decay then ends at decay_steps or, if not
+            set, at training.steps.
         decay_steps: step at which the decay of "cosine", "linear" and "warmup_stable_decay" ends,
-            counted from the start of the warmup; training.steps when not given. A run keeps the
-            step that it began with: trained for longer, it stays at the final rate.
-        final_scale: learning rate after the decay, as a share of the peak.
+            counted from the start of the warmup; training.steps if not set. A resumed run keeps
+            this step; later steps have the final rate.
+        final_scale: learning rate after the decay, as a fraction of the peak, from 0 to 1.
 
     References:
         Hu et al., "MiniCPM: Unveiling the Potential of Small Language Models with Scalable Training
@@ -247,12 +257,13 @@ class ScheduleConfig:
         )
         if self.name == "noam" and self.warmup_steps == 0:
             raise ConfigError(
-                "schedule.name 'noam' needs schedule.warmup_steps, got 0; the paper has 4000"
+                "schedule.name 'noam' needs schedule.warmup_steps, got 0; its paper uses 4000"
             )
         if (self.decay_start is None) == (self.name == "warmup_stable_decay"):
             raise ConfigError(
-                "decay_start, the step at which the decay begins, belongs to a warmup_stable_decay "
-                f"schedule, got decay_start={self.decay_start} and name={self.name!r}"
+                "decay_start, the step at which the decay begins, is for the schedule "
+                f"'warmup_stable_decay', which needs it, got decay_start={self.decay_start} and "
+                f"name={self.name!r}"
             )
         if self.name in ("constant", "noam"):
             if self.final_scale != type(self).final_scale:
@@ -269,9 +280,8 @@ class ScheduleConfig:
             require(
                 self.decay_steps > self.warmup_steps,
                 "decay_steps must be larger than warmup_steps, which it includes",
-                decay_steps=self.decay_steps,
-                warmup_steps=self.warmup_steps,
-            )
+                decay_steps=self.decay_steps, warmup_steps=self.warmup_steps,
+            )  # fmt: skip
             require(
                 self.decay_start is None
                 or self.warmup_steps <= self.decay_start < self.decay_steps,
@@ -282,7 +292,7 @@ class ScheduleConfig:
             )
 
     def ending_at(self, step: int) -> "ScheduleConfig":
-        """The schedule with decay_steps filled in: a step, which is later than the warmup."""
+        """The schedule with decay_steps filled in: a step, or a later one just after the warmup."""
         if self.decay_steps is not None or self.name in ("constant", "noam"):
             return self
         first = 1 + max(self.warmup_steps, self.decay_start or 0)

@@ -1,38 +1,28 @@
 """Configs of position schemes, one class for each.
 
-Each says by `acts_on` what it changes: "embeddings", the "heads" of queries and keys, or the
-attention "scores". Rules that hold for only some of the three ask for it.
+`acts_on` says what a scheme changes: "embeddings", the "heads" of queries and keys, attention
+"scores", or "nothing".
 """
 
 import dataclasses
 from typing import ClassVar, Literal
 
-from jaxformer.config.checks import (
-    require,
-    require_at_least_zero,
-    require_positive,
-    require_types,
-)
+from jaxformer.config.checks import require, require_at_least_zero, require_positive, require_types
 from jaxformer.config.kinds import resolve_kinds
 from jaxformer.config.rotary_scaling import RotaryScalingConfig, YarnScalingConfig
 
 __all__ = [
-    "AlibiConfig",
-    "LearnedConfig",
-    "NoPositionsConfig",
-    "PositionsConfig",
-    "RelativeConfig",
-    "RotaryConfig",
-    "SinusoidalConfig",
-]
+    "AlibiConfig", "LearnedConfig", "NoPositionsConfig", "PositionsConfig", "RelativeConfig",
+    "RotaryConfig", "SinusoidalConfig",
+]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoPositionsConfig:
-    """No position encoding; a causal mask alone tells the order of tokens.
+    """No position encoding: only a causal mask conveys the order of tokens.
 
     Args:
-        kind: "none".
+        kind: selects this position scheme.
 
     References:
         Kazemnejad et al., "The Impact of Positional Encoding on Length Generalization in
@@ -51,12 +41,12 @@ class SinusoidalConfig:
     """Sines and cosines of the position, added to the embeddings.
 
     Args:
-        kind: "sinusoidal".
-        base: wavelengths grow from 2 pi to almost 2 pi * base tokens.
-        layout: order of the features: sine and cosine in turn ("interleaved", as in the paper), or
-            all sines and then all cosines ("half", as in Marian).
-        offset: position that the first token is encoded as; 2 in M2M-100 (Fan et al., "Beyond
-            English-Centric Multilingual Machine Translation", 2020).
+        kind: selects this position scheme.
+        base: base of the wavelengths, which grow from 2 pi to almost 2 pi * base tokens.
+        layout: order of the features: sine and cosine in turn ("interleaved", as in Vaswani et al.,
+            2017), or all sines and then all cosines ("half", as in Marian).
+        offset: position that the first token is encoded as, 0 or more; 2 in M2M-100 (Fan et al.,
+            "Beyond English-Centric Multilingual Machine Translation", 2020).
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017, section 3.5.
@@ -76,10 +66,10 @@ class SinusoidalConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LearnedConfig:
-    """A learned vector for each of max_len positions, added to the embeddings.
+    """A learned vector for each of the max_len positions, added to the embeddings.
 
     Args:
-        kind: "learned".
+        kind: selects this position scheme.
 
     References:
         Gehring et al., "Convolutional Sequence to Sequence Learning", 2017.
@@ -94,17 +84,18 @@ class LearnedConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RotaryConfig:
-    """Rotary positions: queries and keys are rotated by an angle that grows with the position.
+    """Rotary positions (RoPE): rotate queries and keys by angles that grow with the position.
 
     Args:
-        kind: "rotary".
-        base: base of the frequencies.
-        layout: features that form a rotated pair: i and i + H/2 ("half", as in GPT-NeoX and
-            Llama) or 2i and 2i + 1 ("interleaved", as in the paper).
-        rotary_dim: how many features of a head are rotated, the first ones, as in GPT-NeoX (Black
-            et al., 2022); all when not given.
-        scaling: how positions are stretched beyond the length that the model was first trained
-            on: of kind linear, llama3, yarn or longrope; not at all when not given.
+        kind: selects this position scheme.
+        base: base of the frequencies: the features of pair i rotate by base ** (-2i / R) radians
+            per token, where R is rotary_dim.
+        layout: features that form the rotated pair i: i and i + R/2 ("half", as in GPT-NeoX and
+            Llama) or 2i and 2i + 1 ("interleaved", as in Su et al., 2021), where R is rotary_dim.
+        rotary_dim: number of features of each head, counted from the first, that are rotated, as in
+            GPT-NeoX (Black et al., 2022); even; all of head_dim if not set.
+        scaling: change of the rotary frequencies for texts that are longer than those the model was
+            first trained on; no change if not set.
 
     References:
         Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021.
@@ -130,10 +121,10 @@ class RotaryConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AlibiConfig:
-    """ALiBi: a bias on the attention scores that falls with the distance, head by head.
+    """ALiBi: a penalty on attention scores, linear in the distance, with a fixed slope per head.
 
     Args:
-        kind: "alibi".
+        kind: selects this position scheme.
 
     References:
         Press et al., "Train Short, Test Long: Attention with Linear Biases Enables Input Length
@@ -149,15 +140,15 @@ class AlibiConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RelativeConfig:
-    """A learned bias on the attention scores for each bucket of distances and each head.
+    """Relative positions: a learned bias on attention scores per head and bucket of distances.
 
     Args:
-        kind: "relative".
-        num_buckets: number of biases of each head; where attention is not causal, half of them are
-            for keys after the query.
-        max_distance: distance in tokens from which on all share the last bucket.
-        table: number of the table of biases: layers of `ModelConfig.layers` whose numbers differ
-            have biases of their own, as in UMT5 (Chung et al., "UniMax", 2023).
+        kind: selects this position scheme.
+        num_buckets: number of buckets, each with one bias per head; at least 2. In an encoder, half
+            of them are for keys after the query, so it must be even and at least 4.
+        max_distance: distance in tokens; all distances of at least this one share the last bucket.
+        table: index of the table of biases: layers with the same index share their biases, and
+            those with different indices do not, as in UMT5 (Chung et al., "UniMax", 2023).
 
     References:
         Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
@@ -181,8 +172,8 @@ class RelativeConfig:
         )
         require(
             self.max_distance > self.num_buckets // 2,
-            "max_distance must be more than num_buckets // 2, the distances with a bucket of "
-            "their own",
+            "max_distance must be more than num_buckets // 2, the distances that each have "
+            "their own bucket",
             max_distance=self.max_distance,
             num_buckets=self.num_buckets,
         )

@@ -71,10 +71,10 @@ def _read(kind: type[T], values: Mapping[str, Any], prefix: str) -> T:
             mistakes += error.args
     wrong: dict[str, str] = {}
     token = own_mistakes.set(wrong)
-    try:  # also where keys are missing, for which anything stands
+    try:  # also if keys are missing, with 1 in their place
         made = kind(**dict.fromkeys(required_keys(kind), 1) | arguments)
     except Exception as error:
-        if not mistakes and not wrong:  # of which it might be a consequence
+        if not mistakes and not wrong:  # else it may follow from them
             if not isinstance(error, ConfigError):
                 raise
             wrong, arguments = {"": str(error)}, {"": None}

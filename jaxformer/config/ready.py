@@ -22,6 +22,6 @@ def ready_configs() -> dict[str, pathlib.Path]:
 
 
 def ready_hint(name: str) -> str:
-    """End of a message on an unknown name: the ready configs, and the one that is most like it."""
+    """End of a message on an unknown name: the built-in configs, and the most similar one."""
     ready = ready_configs()
     return f"; the built-in ones are {', '.join(ready)}{suggestion(name, ready)}"

@@ -9,21 +9,18 @@ from jaxformer.config.checks import require, require_positive, require_types
 from jaxformer.errors import ConfigError
 
 __all__ = [
-    "LinearScalingConfig",
-    "Llama3ScalingConfig",
-    "LongropeScalingConfig",
-    "RotaryScalingConfig",
+    "LinearScalingConfig", "Llama3ScalingConfig", "LongropeScalingConfig", "RotaryScalingConfig",
     "YarnScalingConfig",
-]
+]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LinearScalingConfig:
-    """Position interpolation: every rotary frequency is divided by the same factor.
+    """Position interpolation: divides every rotary frequency by the same factor.
 
     Args:
-        kind: "linear".
-        factor: new length over the one that the model was first trained on, at least 1.
+        kind: selects this scaling.
+        factor: ratio of the new length to the one that the model was first trained on, at least 1.
 
     References:
         Chen et al., "Extending Context Window of Large Language Models via Positional
@@ -39,13 +36,15 @@ class LinearScalingConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Llama3ScalingConfig:
-    """Llama 3.1: divides low rotary frequencies, keeps high ones, and blends between.
+    """Llama 3.1: divides low rotary frequencies, keeps high ones, and interpolates in between.
 
     Args:
-        kind: "llama3".
+        kind: selects this scaling.
         factor: divisor of low frequencies, at least 1; 8 in Llama 3.1.
-        low_freq_factor: frequencies of at most so many turns in original_max_len are low; 1 there.
-        high_freq_factor: frequencies of at least so many turns are high; 4 there.
+        low_freq_factor: largest number of turns of a low frequency within original_max_len tokens;
+            1 in Llama 3.1.
+        high_freq_factor: smallest number of turns of a high frequency within original_max_len
+            tokens; 4 in Llama 3.1.
         original_max_len: length that the model was first trained on, in tokens.
 
     References:
@@ -64,28 +63,29 @@ class Llama3ScalingConfig:
         require(
             self.low_freq_factor < self.high_freq_factor,
             "low_freq_factor must be less than high_freq_factor",
-            low_freq_factor=self.low_freq_factor,
-            high_freq_factor=self.high_freq_factor,
-        )
+            low_freq_factor=self.low_freq_factor, high_freq_factor=self.high_freq_factor,
+        )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class YarnScalingConfig:
-    """YaRN: blends rotary frequencies by feature pair, and multiplies cosine and sine.
+    """YaRN: divides low rotary frequencies, keeps high ones, and scales attention scores.
 
     Args:
-        kind: "yarn".
+        kind: selects this scaling.
         factor: divisor of low frequencies, at least 1.
         original_max_len: length that the model was first trained on, in tokens.
-        beta_fast: frequencies of at least so many turns in that length are kept.
-        beta_slow: frequencies of at most so many turns are divided by the whole factor.
-        attention_factor: multiplies cosine and sine, and so scores by its square; when not given,
-            0.1 * ln(factor) + 1, or the value that mscale and mscale_all_dim determine.
-        truncate: whether the blend starts and ends at whole pairs, as in the authors' code; false
-            for models trained without, such as gpt-oss.
-        mscale: with mscale_all_dim, the attention factor is (0.1 * mscale * ln(factor) + 1) /
-            (0.1 * mscale_all_dim * ln(factor) + 1), as in DeepSeek-V2.
-        mscale_all_dim: see mscale.
+        beta_fast: smallest number of turns of a high frequency within original_max_len tokens.
+        beta_slow: largest number of turns of a low frequency within original_max_len tokens;
+            frequencies between low and high ones are interpolated.
+        attention_factor: factor of cosine and sine, and so of attention scores by its square; if
+            not set, 0.1 * ln(factor) + 1, or the ratio that mscale and mscale_all_dim determine.
+        truncate: whether the interpolated range starts and ends at whole feature pairs, as in the
+            authors' code; false for models trained without this, such as gpt-oss.
+        mscale: part of the attention factor (0.1 * mscale * ln(factor) + 1) / (0.1 * mscale_all_dim
+            * ln(factor) + 1), as in DeepSeek-V2; needs mscale_all_dim.
+        mscale_all_dim: part of the attention factor (0.1 * mscale * ln(factor) + 1) / (0.1 *
+            mscale_all_dim * ln(factor) + 1); needs mscale.
 
     References:
         Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023.
@@ -109,11 +109,9 @@ class YarnScalingConfig:
             "mscale_all_dim",
         )  # fmt: skip
         require(
-            self.beta_slow < self.beta_fast,
-            "beta_slow must be less than beta_fast",
-            beta_slow=self.beta_slow,
-            beta_fast=self.beta_fast,
-        )
+            self.beta_slow < self.beta_fast, "beta_slow must be less than beta_fast",
+            beta_slow=self.beta_slow, beta_fast=self.beta_fast,
+        )  # fmt: skip
         names = ("attention_factor", "mscale", "mscale_all_dim")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if tuple(given) not in ((), names[:1], names[1:]):
@@ -125,32 +123,32 @@ class YarnScalingConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LongropeScalingConfig:
-    """LongRoPE: divides every rotary frequency by a factor of its own, for long texts by another.
+    """LongRoPE: divides each rotary frequency by its own factor; long texts have a second set.
 
-    Which factors a call takes is decided by the most tokens that its rows have room for: T, the
-    length of the rows with their padding, or the capacity of the cache, if there is one. With room
-    for at most original_max_len tokens they are the short ones, and else the long ones, for all
-    rows and positions alike. So a cache gives what one pass over as many tokens as it has room for
-    gives, and `max_len` of at most original_max_len keeps a model to the short factors. Where every
-    layer has a window that is smaller than the cache, the room with a cache is max_len.
+    The set is chosen per call, for all rows and positions, by the capacity of the cache or, without
+    one, by the padded length T: short_factor up to original_max_len tokens, long_factor beyond. So
+    a cache gives what one pass over as many tokens as its capacity gives, and a model whose max_len
+    is at most original_max_len always uses short_factor. If every layer has a window that is
+    smaller than the cache, max_len counts as the capacity.
 
-    transformers chooses by the length of the text so far, and computes the cache anew where that
-    grows beyond original_max_len. The two differ for texts that begin within that length and are
-    generated beyond it: here the long factors hold from their first token on.
+    transformers chooses by the length of the text so far, and computes the cache anew when the text
+    grows beyond original_max_len. The two differ for texts that grow beyond it during generation:
+    here, long_factor applies from their first token.
 
     Args:
-        kind: "longrope".
-        factor: new length over original_max_len, at least 1.
+        kind: selects this scaling.
+        factor: ratio of the new length to original_max_len, at least 1.
         original_max_len: length that the model was first trained on, in tokens.
-        short_factor: divisor of each frequency, the highest frequency first, where rows have room
-            for at most original_max_len tokens; rotary_dim / 2 numbers.
-        long_factor: likewise, where they have room for more.
-        attention_factor: multiplies cosine and sine, and so scores by its square; when not given,
-            sqrt(1 + ln(factor) / ln(original_max_len)).
+        short_factor: divisors of the frequencies, highest frequency first, for padded rows or, with
+            a cache, a capacity of at most original_max_len tokens; rotary_dim / 2 numbers.
+        long_factor: divisors of the frequencies, highest frequency first, for padded rows or, with
+            a cache, a capacity of more than original_max_len tokens; rotary_dim / 2 numbers.
+        attention_factor: factor of cosine and sine, and so of attention scores by its square; if
+            not set, sqrt(1 + ln(factor) / ln(original_max_len)).
 
     References:
         Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", 2024,
-        without its first tokens that are not stretched, as in the Phi models; Abdin et al.,
+        except that the first tokens are stretched too, as in the Phi models; Abdin et al.,
         "Phi-3 Technical Report", 2024.
     """
 
@@ -178,7 +176,7 @@ class LongropeScalingConfig:
                 )
         if len(self.short_factor) != len(self.long_factor):
             raise ConfigError(
-                "short_factor and long_factor must be of one length, got "
+                "short_factor and long_factor must have the same length, got "
                 f"{len(self.short_factor)} and {len(self.long_factor)} numbers"
             )
 

@@ -35,11 +35,11 @@ _TRAINED_ON: dict[str, set[Yields]] = {
 
 
 def source_of_paths(architecture: str, *, in_rows: bool) -> str:
-    """Data source that reads files for an architecture: text, pairs, or labelled texts.
+    """Data source that reads files for an architecture: text, pairs, or labeled texts.
 
     Args:
-        architecture: of the model.
-        in_rows: whether the data is rows of text; decides where the architecture has both kinds.
+        architecture: architecture of the model.
+        in_rows: whether the data is rows, if both kinds can train the architecture.
 
     Example:
         >>> source_of_paths("encoder_decoder", in_rows=True)
@@ -56,22 +56,23 @@ def source_of_paths(architecture: str, *, in_rows: bool) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingConfig(LoopConfig):
-    """Training: the options of `LoopConfig`, and batches, label smoothing and devices.
+    """Length of training, intervals, batches, label smoothing and devices.
 
     Args:
-        batch_size: sequences per optimizer step, over all devices and hosts, for text that is cut
-            into sequences of one length.
-        batch_tokens: tokens per optimizer step, padding included, for sequences of unequal length:
-            pairs, by the longer side, and labelled texts. A batch has batch_tokens // length rows.
-        label_smoothing: share of the target that is spread evenly over the vocabulary, or the
-            classes; not used in validation.
-        runner: where steps run. "pmap" is data-parallel over every device, each of which has all
-            parameters; "mesh" splits what `[mesh]` says over them; "single" uses one device. "auto"
-            is "mesh" where `[mesh]` is not as it is by default, or where there are several hosts,
-            else "pmap".
-        devices: number of local devices to use; all when not given.
-        cpu_devices: number of virtual devices to split this machine's CPU into, to try data
-            parallelism without accelerators.
+        batch_size: number of sequences per optimizer step, over all devices and hosts, for text and
+            conversations; a multiple of accumulate_steps times the devices that split the rows.
+        batch_tokens: largest number of tokens per optimizer step, including padding, over all
+            devices and hosts, for pairs (by the longer side) and labeled texts. A batch of length L
+            has at most batch_tokens // L rows.
+        label_smoothing: fraction of the target probability that is spread evenly over the
+            vocabulary, or the classes; at least 0 and less than 1. Not used in validation.
+        runner: how training uses the devices: "pmap" splits only the rows of a batch, so every
+            device holds all parameters; "mesh" splits parameters, rows and tokens as `[mesh]` says;
+            "single" uses one device. "auto" is "mesh" if a key of `[mesh]` differs from its default
+            or there are several hosts, and "pmap" otherwise.
+        devices: number of this host's devices to use; all if not set.
+        cpu_devices: number of virtual devices that this machine's CPU is split into, to try
+            parallel training without accelerators; at most 1,024; not split if not set.
     """
 
     batch_size: int | None = dataclasses.field(default=None, metadata={"unless": "batch_tokens"})
@@ -94,39 +95,39 @@ class TrainingConfig(LoopConfig):
         if (self.batch_size is None) == (self.batch_tokens is None):
             raise ConfigError(
                 "training needs one of batch_size (sequences of one length) and batch_tokens "
-                f"(pairs and labelled texts), got batch_size={self.batch_size} and "
+                f"(pairs and labeled texts), got batch_size={self.batch_size} and "
                 f"batch_tokens={self.batch_tokens}"
             )
         if self.batch_size is not None:
             require(
                 self.batch_size % self.accumulate_steps == 0,
-                "batch_size must be a multiple of accumulate_steps",
-                batch_size=self.batch_size,
+                "batch_size must be a multiple of accumulate_steps", batch_size=self.batch_size,
                 accumulate_steps=self.accumulate_steps,
-            )
+            )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentConfig:
-    """Everything that determines a training run.
+    """Complete configuration of a training run.
 
     Args:
-        out: run folder; "runs/NAME" for configs/NAME.toml when not given.
-        init_from: run folder that a new run starts from: it takes over the weights of the lowest
-            validation loss, or of a step, "FOLDER@STEP", and the tokenizers. The optimizer's state
-            is new. Also a folder of Hugging Face, or the id of a model there, OWNER/MODEL.
-        lora: low-rank adaptation of these weights, which then stay as they are; without it, all
-            are trained.
-        seed: seed of the initial parameters, the data order, dropout and samples.
-        model: the Transformer.
+        out: run folder; "runs/NAME" for a config file NAME.toml if not set.
+        init_from: start of a new run: a run folder, a Hugging Face folder, or a model on the
+            Hugging Face Hub, "OWNER/MODEL". From a run folder, the new run takes the tokenizers and
+            the weights with the lowest validation loss or, with "FOLDER@STEP", those of that step.
+            The optimizer state starts new.
+        lora: low-rank adaptation (LoRA) of the weights from init_from, which are frozen; if not
+            set, all weights are trained.
+        seed: seed of the initial parameters, the order of the data, dropout and the samples.
+        model: architecture and sizes of the Transformer.
         data: data source and validation split.
-        tokenizer: the tokenizer.
-        optimizer: the optimizer; AdamW where a TOML table does not name it.
-        schedule: the learning-rate schedule.
-        training: length, batches, devices and intervals.
-        mesh: how parameters, rows and tokens are split over devices, for the runner "mesh".
-        samples: samples at the end of training.
-        translation: beam search of an encoder-decoder.
+        tokenizer: how text becomes token ids.
+        optimizer: optimizer and its settings; "adamw" if the table has no `name`.
+        schedule: learning-rate schedule: warmup and decay.
+        training: number of steps, batch size, intervals and devices.
+        mesh: how the runner "mesh" splits parameters, rows and tokens over devices.
+        samples: samples written at the end of training.
+        translation: beam search of an encoder-decoder, and its metrics during training.
     """
 
     out: str | None = None
@@ -150,8 +151,8 @@ class ExperimentConfig:
         require(0 <= self.seed < 2**31, "seed must be in 0 .. 2**31 - 1", seed=self.seed)
         if self.lora is not None and self.init_from is None:
             raise ConfigError(
-                "lora trains matrices beside the weights of another run, got no init_from; set it "
-                "to the folder of that run, or leave lora out"
+                "lora adapts the weights of another run or model, got no init_from; set it to the "
+                "folder of that run, or remove lora"
             )
         self._check_data()
         self._check_unused_settings()
@@ -159,7 +160,7 @@ class ExperimentConfig:
 
     @property
     def data_kind(self) -> Yields:
-        """Data of the source that trains this architecture: the first kind that it yields."""
+        """Kind of data that the source yields for this architecture."""
         trained_on = _TRAINED_ON[self.model.architecture]
         return next(kind for kind in SOURCES[self.data.source].yields if kind in trained_on)
 
@@ -184,7 +185,7 @@ class ExperimentConfig:
                 f"data.source {source!r} needs training.{wanted}, got none: its sequences have "
                 + ("one length" if self.has_one_length else "unequal lengths")
             )
-        tokenizers = ("byte", "file", "pretrained")  # those that are not trained on text
+        tokenizers = ("byte", "file", "pretrained")  # not trained on text
         if not SOURCES[source].has_text and self.tokenizer.kind not in tokenizers:
             # A run to start from has the tokenizer, whatever it was trained on.
             if self.init_from is None:
@@ -195,17 +196,17 @@ class ExperimentConfig:
                 )
         if self.model.pooling == "none":
             raise ConfigError(
-                "model.pooling 'none' is of a model that classifies each token, for which there is "
-                "no data; choose 'mean' or 'first'"
+                "model.pooling 'none' is for a model that classifies each token, which no "
+                "data source trains; choose 'mean' or 'first'"
             )
         if self.data_kind != "labelled" and self.model.num_classes is not None:
             raise ConfigError(
-                f"model.num_classes is for labelled texts, got data.source={source!r} and "
+                f"model.num_classes is for labeled texts, got data.source={source!r} and "
                 f"num_classes={self.model.num_classes}; remove it"
             )
 
     def _check_mesh(self) -> None:
-        """Checks that the mesh has an effect, and divides what it splits of the model."""
+        """Checks that the mesh has an effect, and that its axes divide what they split."""
         mesh, runner, model = self.mesh, self.training.runner, self.model
         if mesh != MeshConfig() and runner in ("pmap", "single"):
             raise ConfigError(
@@ -244,7 +245,7 @@ class ExperimentConfig:
             "translation": (
                 self.translation != TranslationConfig(), architecture != "encoder_decoder"
             ),
-            "samples, but for its prompts,": (
+            "samples, except for its prompts,": (
                 self.samples != SamplesConfig(prompts=self.samples.prompts),
                 architecture != "decoder",
             ),
@@ -257,12 +258,12 @@ class ExperimentConfig:
                 )
         if self.model.frozen_embeddings and self.tokenizer.word_vectors is None:
             raise ConfigError(
-                "model.frozen_embeddings keeps pretrained vectors, got none; set "
+                "model.frozen_embeddings needs pretrained vectors, got none; set "
                 "tokenizer.word_vectors, or remove it"
             )
         if self.model.source_vocab_size is not None and self.tokenizer.joint:
             raise ConfigError(
-                "model.source_vocab_size is for vocabularies that are not joint, got "
+                "model.source_vocab_size is for separate vocabularies, got "
                 f"{self.model.source_vocab_size} and tokenizer.joint=True; remove it, or set "
                 "tokenizer.joint = false"
             )

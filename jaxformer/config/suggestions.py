@@ -1,4 +1,4 @@
-"""Keys that a user may have meant by one that no config has, in a file or as a flag."""
+"""Suggestions for an unknown key, in a file or as a flag."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 __all__ = ["suggested_keys"]
 
-# Words of other programs and papers, and the keys that they are called here.
+# Names in other programs and papers, and the keys here.
 _CALLED_HERE = {
     "lr": "learning_rate",
     "wd": "weight_decay",
@@ -55,17 +55,17 @@ _CALLED_HERE = {
     "gpus": "training.devices",
 }
 
-# Sizes of a batch: a config sets one of them, by the kind of its data.
+# Sizes of a batch: a config sets one of them, depending on its data.
 _ALTERNATIVES = {"batch_size": "batch_tokens", "batch_tokens": "batch_size"}
 
 _MOST = 3
 
 
 def suggested_keys(wrong: str, values: Mapping[str, Any]) -> Sequence[str]:
-    """Keys of a config that an unknown one may mean, the likeliest first; none where none is like.
+    """Keys of a config that an unknown key may mean, most likely first; empty if none is similar.
 
-    A key is found by what other programs call it, by its last part, by a word of it, or by its
-    spelling. Those that the config sets come first.
+    A key is found by its name in other programs, its last part, a word in it, or its spelling. Keys
+    that the config sets come first.
 
     Args:
         wrong: the unknown key, such as "lr" or "model.num_head".
@@ -90,7 +90,7 @@ def suggested_keys(wrong: str, values: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _alternative(key: str, values: Mapping[str, Any]) -> str:
-    """The key that a config sets in place of one that it does not."""
+    """The alternative to a key that is not set, if the config sets it; else the key."""
     table, dot, leaf = key.rpartition(".")
     other = f"{table}{dot}{_ALTERNATIVES.get(leaf)}"
     return other if values[key] is None and values.get(other) is not None else key

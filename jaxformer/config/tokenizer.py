@@ -14,19 +14,21 @@ class TokenizerConfig:
     """Tokenizer: how text becomes token ids.
 
     Args:
-        kind: "character", "byte", "word" or byte-level "bpe"; "file", one that is there already; or
-            "pretrained", that of the model that a run starts from.
-        path: for "file": a tokenizer.json, in the format of the `tokenizers` library, as models on
-            Hugging Face have it.
-        end_of_text: for "file": the token of it that ends a text, such as "</s>"; when not given,
-            `<|endoftext|>`, which GPT-2's has.
-        vocab_size: largest number of ids, special tokens included; of "bpe" 2,048 when not given.
-            A "word" tokenizer keeps the most frequent words, or all when not given.
-        joint: whether source and target of a translation share one vocabulary; if not, each has
-            one of vocab_size.
-        word_vectors: for "word": text file of pretrained vectors, in the format of word2vec or
-            GloVe, that initialize the embeddings of its words; those of the source, where it has a
-            vocabulary of its own.
+        kind: kind of tokenizer: "byte", one id per byte; "character", "word" or byte-level "bpe",
+            made from the training text; "file", an existing file; or "pretrained", the tokenizer of
+            init_from.
+        path: path, for "file", of a tokenizer.json in the format of the Hugging Face `tokenizers`
+            library.
+        end_of_text: end-of-text token, for "file", such as "</s>"; `<|endoftext|>`, as in GPT-2, if
+            not set.
+        vocab_size: largest number of token ids, including special tokens, for "bpe" (at least 257)
+            and "word", which keeps the most frequent words; if not set, 2,048 for "bpe" and no
+            limit for "word".
+        joint: whether source and target of a translation share one vocabulary; if false, each has
+            its own, of at most vocab_size ids.
+        word_vectors: text file, for "word", of pretrained vectors in the format of word2vec or
+            GloVe, which initialize the embeddings of their words; with joint = false, those of the
+            source.
     """
 
     kind: Literal["character", "byte", "word", "bpe", "file", "pretrained"] = "bpe"
@@ -62,8 +64,8 @@ class TokenizerConfig:
                 )
         if self.kind == "file" and not self.joint:
             raise ConfigError(
-                "a tokenizer of kind 'file' is that of source and target, got joint=False; remove "
-                "joint"
+                "a tokenizer of kind 'file' is shared by source and target, got joint=False; "
+                "remove joint"
             )
         if self.word_vectors is not None and self.kind != "word":
             raise ConfigError(
@@ -73,5 +75,5 @@ class TokenizerConfig:
 
     @property
     def most_tokens(self) -> int | None:
-        """Largest number of ids of a tokenizer that is trained, the default filled in."""
+        """Largest number of ids of a tokenizer that is trained, with the default filled in."""
         return 2048 if self.kind == "bpe" and self.vocab_size is None else self.vocab_size

@@ -1,4 +1,4 @@
-"""Plans of training runs, made without the accelerators, the data, or memory for the model."""
+"""Plans of training runs: memory and time, without accelerators, data, or the model in memory."""
 
 from jaxformer.planning.accelerators import ACCELERATORS, Accelerator, find_accelerator
 from jaxformer.planning.collectives import Collective

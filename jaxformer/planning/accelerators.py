@@ -1,4 +1,4 @@
-"""Accelerators that a plan can be made for, with the figures of their makers."""
+"""Accelerators to plan for, with the figures of their makers."""
 
 import dataclasses
 from typing import Literal
@@ -14,21 +14,20 @@ _MIB, _GIB = 2**20, 2**30
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Accelerator:
-    """One device as its maker describes it: a GPU, or a chip of a TPU.
+    """One device, a GPU or a TPU chip, as its maker describes it.
 
     Args:
-        name: what a plan calls it by, such as "H100".
+        name: name in plans, such as "H100".
         platform: "cuda" or "tpu".
-        bfloat16: FLOP/s of dense bfloat16 products, without sparsity.
-        float32: FLOP/s of float32 products as JAX multiplies by default: TF32 on an NVIDIA GPU; on
-            a TPU one pass of bfloat16.
-        memory: bytes.
+        bfloat16: FLOP/s of dense bfloat16 matrix products, without sparsity.
+        float32: FLOP/s of float32 matrix products at JAX's default precision: TF32 on an NVIDIA
+            GPU, one pass of bfloat16 on a TPU.
+        memory: bytes of device memory.
         memory_bandwidth: bytes per second.
-        interconnect: bytes per second that a device sends to others of its host, or of its slice,
-            in one direction.
-        network: bytes per second that a device sends to other hosts, in one direction; a slice of
-            a TPU has its interconnect between hosts, too.
-        devices_per_host: devices that a host has at most.
+        interconnect: bytes per second, in one direction, between devices of a host or a TPU slice.
+        network: bytes per second, in one direction, between hosts; the interconnect of a TPU slice
+            reaches across hosts.
+        devices_per_host: largest number of devices of a host.
     """
 
     name: str
@@ -43,10 +42,7 @@ class Accelerator:
 
     @property
     def usable_memory(self) -> int:
-        """Bytes that JAX allocates from: of a GPU three quarters, unless it is told otherwise.
-
-        XLA_PYTHON_CLIENT_MEM_FRACTION tells it.
-        """
+        """Bytes that JAX can allocate: by default three quarters of a GPU, all of a TPU."""
         return self.memory * 3 // 4 if self.platform == "cuda" else self.memory
 
 
@@ -56,7 +52,7 @@ def _gpu(
 ) -> Accelerator:  # fmt: skip
     """An NVIDIA GPU on a board of eight; `nvlink` is the sum of both directions, as published.
 
-    `memory` is in MiB as nvidia-smi shows it: what is sold as 80 GB is nearly 80 GiB.
+    `memory` is in MiB, from nvidia-smi: what is sold as 80 GB is nearly 80 GiB.
     """
     return Accelerator(
         name=name, platform="cuda", bfloat16=bfloat16 * _TFLOPS, float32=tf32 * _TFLOPS,
@@ -76,6 +72,9 @@ def _tpu(
     )  # fmt: skip
 
 
+# FLOP/s are half the published ones, which assume sparsity; eight adapters of 400 Gbit/s.
+_HOPPER = {"bfloat16": 989.5, "tf32": 494.5, "nvlink": 900.0, "network": 50.0}
+
 ACCELERATORS = {
     accelerator.name: accelerator
     for accelerator in (
@@ -84,27 +83,10 @@ ACCELERATORS = {
         _gpu(
             "A100", bfloat16=312, tf32=156, memory=81_920, bandwidth=2.039, nvlink=600, network=25
         ),
-        # NVIDIA H100 Tensor Core GPU datasheet (2023), H100 SXM; halves of its figures, which are
-        # with sparsity. DGX H100 datasheet: eight adapters of 400 Gbit/s.
-        _gpu(
-            "H100",
-            bfloat16=989.5,
-            tf32=494.5,
-            memory=81_559,
-            bandwidth=3.35,
-            nvlink=900,
-            network=50,
-        ),
-        # NVIDIA H200 Tensor Core GPU datasheet (2024), H200 SXM; halves, as above.
-        _gpu(
-            "H200",
-            bfloat16=989.5,
-            tf32=494.5,
-            memory=143_771,
-            bandwidth=4.8,
-            nvlink=900,
-            network=50,
-        ),
+        # NVIDIA H100 Tensor Core GPU datasheet (2023), H100 SXM; DGX H100 datasheet.
+        _gpu("H100", memory=81_559, bandwidth=3.35, **_HOPPER),
+        # NVIDIA H200 Tensor Core GPU datasheet (2024), H200 SXM.
+        _gpu("H200", memory=143_771, bandwidth=4.8, **_HOPPER),
         # NVIDIA HGX B200 (Blackwell architecture brief and DGX B200 datasheet, 2024), dense;
         # bandwidth 64 TB/s for eight, of which the driver shows 7.7 TB/s each. DGX B200: eight
         # adapters of 400 Gbit/s.
@@ -127,10 +109,10 @@ ACCELERATORS = {
 
 
 def find_accelerator(name: str) -> Accelerator:
-    """Accelerator of a name, in capitals or not.
+    """Accelerator of a name, ignoring case.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: there is no such accelerator.
 
     Example:
         >>> find_accelerator("h100").memory

@@ -1,4 +1,4 @@
-"""Collectives of a compiled step: how often each is run, and with how many bytes."""
+"""Collectives of a compiled step: how often each runs, and with how many bytes."""
 
 import collections
 import math
@@ -22,14 +22,14 @@ _CHANNEL = re.compile(r"channel_id=(\d+)")
 
 
 class Collective(NamedTuple):
-    """Collectives of one kind over groups of one size, of a step.
+    """Collectives of one kind in a step, over groups of one size.
 
     Args:
-        kind: such as "all-reduce".
-        group: devices in a group.
-        times: how often one is run in a step.
-        num_bytes: bytes of all their results on a device.
-        on_a_host: devices of a group that share a host; all of it when not given.
+        kind: kind of collective, such as "all-reduce".
+        group: number of devices in a group.
+        times: number of runs in a step.
+        num_bytes: bytes of all results on a device.
+        on_a_host: number of devices of a group that share a host; all when not given.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class Collective(NamedTuple):
 
     @property
     def traffic(self) -> float:
-        """Bytes that a device sends at least, as by rings."""
+        """Least number of bytes that a device sends, with ring algorithms."""
         others = (self.group - 1) / self.group
         factor = {
             "all-reduce": 2 * others,
@@ -51,17 +51,17 @@ class Collective(NamedTuple):
 
 
 def read_collectives(hlo: str, num_devices: int) -> list[Collective]:
-    """Collectives of a compiled program, those in loops as often as the loops run.
+    """Collectives of a compiled program; a collective in a loop counts once per iteration.
 
-    Of a collective whose pieces are fused with other computations each piece has it, and the same
-    channel; it counts once. A reduce-scatter is an all-reduce within a fusion of that name.
+    A collective that is fused in several pieces appears in each, with the same channel, and counts
+    once. A reduce-scatter is an all-reduce in a fusion of that name.
 
     Args:
         hlo: text of the optimized program.
-        num_devices: devices of the program, which are one group where it says nothing else.
+        num_devices: number of devices of the program, one group unless it names groups.
 
     Returns:
-        One for each kind and size of groups, the most bytes first.
+        One for each kind and group size, most bytes first.
     """
     bodies = _computations(hlo)
     entry = next((name for name, lines in bodies.items() if lines[0].startswith("ENTRY")), None)
@@ -73,7 +73,7 @@ def read_collectives(hlo: str, num_devices: int) -> list[Collective]:
 
 
 def total_by_kind(collectives: Iterable[Collective]) -> list[Collective]:
-    """Sums of those of one kind and size of groups, the most bytes first."""
+    """Collectives summed by kind and group size, most bytes first."""
     totals: dict[tuple[str, int, int | None], list[int]] = collections.defaultdict(lambda: [0, 0])
     for one in collectives:
         total = totals[one.kind, one.group, one.on_a_host]
@@ -87,7 +87,7 @@ def total_by_kind(collectives: Iterable[Collective]) -> list[Collective]:
 
 
 def _computations(hlo: str) -> dict[str, list[str]]:
-    """Lines of each computation, its head among them."""
+    """Lines of each computation, including its header."""
     bodies: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in hlo.splitlines():
@@ -113,7 +113,7 @@ def _collectives_of(
                 loop["body"], bodies, num_devices, times=times * trips, seen=seen
             )
         elif found := _COLLECTIVE.search(line):
-            # Outside fusions a channel says nothing: all collectives of shard_map have channel 1.
+            # Outside fusions, channels are no identity: shard_map gives all collectives channel 1.
             channel = _CHANNEL.search(line) if fused else None
             if channel is None or channel[1] not in seen:
                 seen.update([channel[1]] if channel else [])
@@ -133,7 +133,7 @@ def _collectives_of(
 
 
 def _trip_count(line: str, condition: Iterable[str]) -> int:
-    """How often a loop runs: as it says, or up to the one constant that its condition has."""
+    """Number of iterations of a loop: its known trip count, or the constant of its condition."""
     if known := _TRIPS.search(line):
         return int(known[1])
     constants = [int(one[1]) for text in condition if (one := _CONSTANT.search(text))]
@@ -141,7 +141,7 @@ def _trip_count(line: str, condition: Iterable[str]) -> int:
 
 
 def _num_bytes(result: str, *, of_start: bool) -> int:
-    """Bytes of a result; that of a start has its operand before it, in a tuple."""
+    """Bytes of a result; a start returns a tuple of its operand and its result."""
     sizes = [_size(kind, dimensions) for kind, dimensions in _SHAPE.findall(result)]
     return max(sizes, default=0) if of_start else sum(sizes)
 
@@ -153,7 +153,7 @@ def _size(kind: str, dimensions: str) -> int:
 
 
 def _group_size(rest: str, num_devices: int) -> int:
-    """Devices in a group, in any of the ways in which HLO writes them."""
+    """Number of devices in a group, in any notation of HLO."""
     if pairs := re.search(r"source_target_pairs=\{(\{[\d,{}]*\})\}", rest):
         return _ring_size(dict(re.findall(r"\{(\d+),(\d+)\}", pairs[1])))
     if mesh := re.search(r"replica_groups=mesh\[(.*?)\] ?\{(.*?)\}", rest):
@@ -167,7 +167,7 @@ def _group_size(rest: str, num_devices: int) -> int:
 
 
 def _ring_size(targets: Mapping[str, str]) -> int:
-    """Devices in a ring, or a chain, of senders and receivers."""
+    """Number of devices in a ring or chain of senders and receivers."""
     first = next(iter(targets.keys() - targets.values()), next(iter(targets)))
     size, device = 1, targets[first]
     while device != first:

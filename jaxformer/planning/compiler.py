@@ -1,4 +1,4 @@
-"""The TPU's compiler, which runs on a machine without a TPU, on the real training step."""
+"""Compiles the real training step with the TPU compiler, on a machine without a TPU."""
 
 import importlib.util
 import os
@@ -28,34 +28,33 @@ from jaxformer.training.parallel import (
 
 __all__ = ["CompiledStep", "compile_step", "topology_devices"]
 
-# What libtpu reads when it is loaded: that there is no server to ask about the machine, who the
-# workers are, and that it need not log what it does not find.
+# Read by libtpu when it is loaded: no metadata server, the workers, and no logs of what is missing.
 _ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # a lock file is for processes that use the chips
     "TPU_WORKER_HOSTNAMES": "localhost",
-    "TPU_ACCELERATOR_TYPE": "v5litepod-4",  # of this machine, not of the plan; any will do
+    "TPU_ACCELERATOR_TYPE": "v5litepod-4",  # of this machine; any value works
     "TPU_STDERR_LOG_LEVEL": "3",
     "TPU_MIN_LOG_LEVEL": "3",
 }
 
 
-# The two cores of a v4 chip are one device there by default ("megacore"), and here if so told.
+# On a TPU v4, the two cores of a chip are one device by default ("megacore").
 _CHIP_CONFIGS = {"v4": {"chip_config_name": "megacore"}}
 
 
 class CompiledStep(NamedTuple):
-    """What the compiler says of a training step, in bytes on each device.
+    """A compiled training step: its memory, in bytes on each device, and its collectives.
 
     Args:
-        seconds: of compiling.
-        arguments: parameters, state of the optimizer, and the batch.
-        results: that are not in the place of an argument.
+        seconds: compile time.
+        arguments: parameters, optimizer state, and the batch.
+        results: results that do not reuse the memory of an argument.
         temporaries: gradients, activations and buffers.
         program: the code.
-        host: in the memory of its host; not part of the total.
-        collectives: that the program runs in a step.
-        failure: why it cannot be compiled, such as too little memory; None where it was.
+        host: bytes in the memory of the host; not part of the total.
+        collectives: collectives of a step.
+        failure: why compiling failed, such as too little memory; None if it succeeded.
     """
 
     seconds: float
@@ -69,23 +68,23 @@ class CompiledStep(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Bytes of the device in all."""
+        """Total bytes on the device."""
         return self.arguments + self.results + self.temporaries + self.program
 
 
 def topology_devices(accelerator: Accelerator, topology: str) -> Sequence[jax.Device]:
-    """Devices of a slice of a TPU, as the compiler knows them; none of them need be there.
+    """Devices of a TPU slice, for the compiler; they need not be present.
 
     Args:
         accelerator: a TPU.
-        topology: chips in each direction, such as "4x4".
+        topology: number of chips in each direction, such as "4x4".
 
     Raises:
         ConfigError: the compiler is not installed, or there is no such slice.
     """
     if importlib.util.find_spec("libtpu") is None:
         raise ConfigError(
-            f"a plan for the TPU {accelerator.name} is made by its compiler, which is missing; "
+            f"a plan for the TPU {accelerator.name} needs its compiler, which is not installed; "
             'pip install "jaxformer[tpu]"'
         )
     for name, value in _ENVIRONMENT.items():
@@ -97,7 +96,7 @@ def topology_devices(accelerator: Accelerator, topology: str) -> Sequence[jax.De
         return topologies.get_topology_desc(
             platform="tpu", topology_name=name, **_CHIP_CONFIGS.get(accelerator.name, {})
         ).devices
-    except (RuntimeError, ValueError) as error:  # RuntimeError: that of XLA
+    except (RuntimeError, ValueError) as error:  # XLA raises RuntimeError
         said = " ".join(str(error).split())
         raise ConfigError(
             f"topology must be the chips of a slice, such as 2x2, or 2x2x1 for v4 and v5p, got "
@@ -106,11 +105,11 @@ def topology_devices(accelerator: Accelerator, topology: str) -> Sequence[jax.De
 
 
 def compile_step(task: Task, devices: Sequence[jax.Device]) -> CompiledStep:
-    """Compiles the training step of a task for devices, of which none need be there.
+    """Compiles the training step of a task for devices that need not be present.
 
     Args:
         task: a planned task.
-        devices: those of `topology_devices`.
+        devices: devices from `topology_devices`.
 
     Raises:
         ConfigError: the batch or the mesh does not divide over the devices.
@@ -149,7 +148,7 @@ def compile_step(task: Task, devices: Sequence[jax.Device]) -> CompiledStep:
 
 
 def _runner(task: Task, devices: Sequence[jax.Device]) -> Runner:
-    """The runner that training would have there."""
+    """The runner that training would use on the devices."""
     config = task.config
     kind = runner_kind(config.training.runner, config.mesh, num_hosts(devices))
     if kind == "single":
@@ -158,7 +157,7 @@ def _runner(task: Task, devices: Sequence[jax.Device]) -> Runner:
 
 
 def _account(message: str) -> str:
-    """The compiler's account of what does not fit, without its list of buffers."""
+    """The compiler's message on what does not fit, without its list of buffers."""
     text = " ".join(message.split())
     said = re.search(r"Ran out of memory.*?(?=\. That was not|Total hbm usage|Largest|$)", text)
     return said[0].strip() if said else text[:300]

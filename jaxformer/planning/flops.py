@@ -11,12 +11,12 @@ class Flops(NamedTuple):
     """FLOPs of matrix products, two for each multiplication and addition.
 
     Args:
-        projections: of attention: queries, keys, values and output.
-        attention: scores, and sums of values, of all pairs of a query and a key, or of those in a
-            layer's window. Pairs that a causal mask hides count as well: dense attention computes
-            them, chunked and kernel attention leave most of them out.
-        feed_forward: of the feed-forward layers.
-        output: logits, and what else is computed once and not in each layer.
+        projections: projections of attention to queries, keys, values and output.
+        attention: scores and sums of values, for all pairs of a query and a key, or those in a
+            layer's window. Pairs that a causal mask hides count too: dense attention computes them,
+            chunked and kernel attention skip most of them.
+        feed_forward: feed-forward layers.
+        output: logits, and other products that are computed once and not in each layer.
     """
 
     projections: float
@@ -43,8 +43,8 @@ def forward_flops(model: ModelConfig, length: int, source_length: int | None = N
 
     Args:
         model: the model; vocab_size, and for a classifier num_classes, must be set.
-        length: tokens of the row; of an encoder-decoder, of the target.
-        source_length: tokens of the source of an encoder-decoder; as many when not given.
+        length: number of tokens of the row; in an encoder-decoder, of the target.
+        source_length: number of source tokens of an encoder-decoder; as the target when not given.
 
     Example:
         >>> model = ModelConfig(vocab_size=5, max_len=8, num_layers=2, d_model=4, num_heads=2)
@@ -64,19 +64,19 @@ def step_flops(
     model: ModelConfig, rows: int, length: int, source_length: int | None = None, *,
     frozen: bool = False,
 ) -> Flops:  # fmt: skip
-    """FLOPs of a training step: forward pass, backward pass, and what remat computes again.
+    """FLOPs of a training step: forward pass, backward pass, and recomputation by remat.
 
-    The backward pass has two products for each one of the forward pass. "full" remat computes the
-    layers again, but for the last product of each, whose result no gradient needs where no norm
-    follows it; "dots" computes only the products within attention again.
+    The backward pass has two products for each one of the forward pass. "full" remat recomputes the
+    layers, except the last product of each if no norm follows it, since no gradient needs its
+    result; "dots" recomputes only the products within attention.
 
     Args:
         model: as in `forward_flops`.
-        rows: of the batch, over all devices and micro-batches.
+        rows: number of rows of the batch, over all devices and micro-batches.
         length: as in `forward_flops`.
         source_length: as in `forward_flops`.
-        frozen: whether the weights are, as with LoRA: then the backward pass has one product for
-            each with them. Those with the matrices of LoRA are few, and do not count.
+        frozen: whether the weights are frozen, as with LoRA: the backward pass then has one product
+            for each product with them. The small products of LoRA's matrices do not count.
     """
     forward = forward_flops(model, length, source_length)
     kernels = _feed_forward_kernels(model)
@@ -95,7 +95,7 @@ def step_flops(
 
 
 def _layers(model: ModelConfig, length: int) -> Flops:
-    """Layers of one stack, cross-attention aside."""
+    """Layers of one stack, without cross-attention."""
     flops = _feed_forward(model, length).times(model.num_layers)
     sides = 2 if model.architecture == "encoder" else 1
     for layer in model.layer_overrides:
@@ -110,7 +110,7 @@ def _layers(model: ModelConfig, length: int) -> Flops:
 def _attention(model: ModelConfig, queries: int, keys: int) -> Flops:
     heads, width = model.num_heads, model.d_model
     both = model.key_dim + model.value_dim
-    of_query = queries * width * heads * both  # the query's projection, and that of the output
+    of_query = queries * width * heads * both  # projections of query and output
     of_key = keys * width * model.kv_heads * both
     pairs = heads * queries * keys * both
     return Flops(2.0 * (of_query + of_key), 2.0 * pairs, 0.0, 0.0)
@@ -134,10 +134,10 @@ def _output(model: ModelConfig, length: int, source_length: int | None) -> float
     width, embedded = model.d_model, length
     if model.architecture == "encoder_decoder":
         source = length if source_length is None else source_length
-        own = model.source_vocab_size is not None  # then the narrow table is the source's alone
+        own = model.source_vocab_size is not None  # then only the source has a narrow table
         embedded = source if own else length + source
     scored = width
-    if model.architecture == "decoder" and model.tied_embeddings:  # a narrow table is led back to
+    if model.architecture == "decoder" and model.tied_embeddings:  # projects back to a narrow table
         scored, embedded = model.table_dim, 2 * length
     products = 0 if model.table_dim == width else embedded * model.table_dim * width
     if model.architecture == "encoder" and model.num_classes is not None:

@@ -1,4 +1,4 @@
-"""Bytes that a training step needs on each device: what is known, and what is estimated."""
+"""Bytes that a training step needs on each device, exact or estimated."""
 
 import collections
 import dataclasses
@@ -23,13 +23,13 @@ class MemoryNeeds(NamedTuple):
     """Bytes on each device.
 
     Args:
-        parameters: exactly.
-        gradients: of those that are trained, exactly; twice where micro-batches add to their sum.
-        optimizer: state of the optimizer, exactly.
-        activations: estimated, see `memory_needs`.
-        optimizer_on_host: whether the state of the optimizer is on the device for its update alone,
-            when there are no activations.
-        frozen: of the parameters, those that are not trained.
+        parameters: parameters, exact.
+        gradients: gradients of trained parameters, exact; twice if micro-batches are summed.
+        optimizer: optimizer state, exact.
+        activations: activations, estimated as `memory_needs` says.
+        optimizer_on_host: whether the optimizer state is on the device only for its update, when
+            there are no activations.
+        frozen: the part of the parameters that is not trained.
     """
 
     parameters: int
@@ -46,12 +46,12 @@ class MemoryNeeds(NamedTuple):
 
     @property
     def state(self) -> int:
-        """What stays between steps."""
+        """Bytes that stay between steps."""
         return self.parameters + self.optimizer
 
     @property
     def total(self) -> int:
-        """The most at a time."""
+        """Largest number of bytes at a time."""
         held = (self.optimizer, self.activations)
         of_step = max(held) if self.optimizer_on_host else sum(held)
         return self.parameters + self.gradients + of_step
@@ -66,7 +66,7 @@ def state_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNee
     """
     task = planned_task(config)
     state, (_, frozen), rules = state_shapes(task), split_shapes(task), config.mesh.rules
-    others = () if frozen is None else (frozen,)  # which the rules may be for
+    others = () if frozen is None else (frozen,)  # which rules may match, too
     trained = bytes_per_device(state.params, rules, sizes, *others)
     kept = 0 if frozen is None else bytes_per_device(frozen, rules, sizes, state.params)
     return MemoryNeeds(
@@ -82,10 +82,10 @@ def state_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNee
 def memory_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNeeds:
     """Bytes that a step needs on each device of a mesh.
 
-    Activations are what JAX keeps of a micro-batch from the forward for the backward pass, found by
-    tracing both with the device's share of rows, heads and widths; and with remat, what one layer
-    keeps without it, since the backward pass has a layer's at a time. XLA may keep less, because it
-    computes what is cheap again. Automatic attention counts as the most that it keeps anywhere.
+    Activations are what the forward pass of a micro-batch keeps for the backward pass, found by
+    tracing both with the device's share of rows, heads and widths; with remat, also what one layer
+    keeps without it, since the backward pass recomputes one layer at a time. XLA may keep less,
+    because it recomputes cheap operations. Automatic attention counts as what keeps the most.
 
     Args:
         config: the experiment.
@@ -106,7 +106,7 @@ def memory_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNe
 
 
 def _part_of_model(model: ModelConfig, parts: int) -> ModelConfig:
-    """The model that each of some devices computes, which heads and widths are split over."""
+    """The part of a model that one device computes, if heads and widths are split."""
     if parts == 1:
         return model
     vocab_size = model.vocab_size
@@ -123,7 +123,7 @@ def _part_of_model(model: ModelConfig, parts: int) -> ModelConfig:
 
 
 def _kept_by_layer(config: ExperimentConfig, rows: int) -> int:
-    """Bytes that one layer keeps: the difference that a second one makes."""
+    """Bytes that one layer keeps: the difference between two layers and one."""
     one, two = (
         dataclasses.replace(
             config, model=dataclasses.replace(config.model, num_layers=n, num_encoder_layers=None)
@@ -137,7 +137,7 @@ def _kept_by_layer(config: ExperimentConfig, rows: int) -> int:
 
 @functools.lru_cache(maxsize=256)
 def _kept(config: ExperimentConfig, rows: int) -> int:
-    """Bytes kept between the passes of a micro-batch, but for the parameters."""
+    """Bytes kept between the passes of a micro-batch, without the parameters."""
     task = planned_task(config)
     loss = with_frozen(task.loss(config.training.label_smoothing), combine_of(config.lora))
     batch = batch_shapes(config, rows)
@@ -149,9 +149,9 @@ def _kept(config: ExperimentConfig, rows: int) -> int:
     rng = jax.eval_shape(lambda: jax.random.key(0))
     params, frozen = split_shapes(task)
     jaxpr = jax.make_jaxpr(residuals)(params, frozen, batch, rng).jaxpr
-    kept: dict[int, Any] = {id(var): var.aval for var in jaxpr.outvars}  # the same twice is once
+    kept: dict[int, Any] = {id(var): var.aval for var in jaxpr.outvars}  # without duplicates
     shapes = collections.Counter((aval.shape, aval.dtype) for aval in kept.values())
-    # Remat keeps its inputs under other names, of which parameters are there anyway.
+    # Remat keeps its inputs under other names; those that are parameters exist anyway.
     shapes.subtract((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves((params, frozen)))
     return sum(
         max(count, 0) * math.prod(shape) * dtype.itemsize

@@ -1,4 +1,4 @@
-"""A plan of a training run on accelerators that need not be there: memory, time, and what fits."""
+"""Plan of a training run on accelerators that need not be present: memory, time, what fits."""
 
 import dataclasses
 import itertools
@@ -24,16 +24,16 @@ from jaxformer.training.parallel import ROW_AXES, axis_sizes
 __all__ = ["Place", "Plan", "make_plan", "nearest_that_fits"]
 
 _REMATS = ("none", "dots", "full")
-_MOST_COMPILED = 4  # settings; each takes the compiler about a minute
+_MOST_COMPILED = 4  # settings; compiling each takes about a minute
 
 
 class Place(NamedTuple):
-    """Where a step would run.
+    """Devices that a step is planned for.
 
     Args:
-        accelerator: of which there are num_devices.
-        num_devices: devices.
-        devices: of a TPU, as its compiler knows them; None of GPUs.
+        accelerator: kind of device.
+        num_devices: number of devices.
+        devices: the TPU compiler's devices; None for GPUs.
     """
 
     accelerator: Accelerator
@@ -43,19 +43,19 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a training run needs, and how long it takes at least.
+    """Memory that a training run needs, and the least time that a step takes.
 
     Args:
-        task: what is trained, the vocabulary filled in.
+        task: the task, with the vocabulary filled in.
         place: accelerator, and number of devices.
-        sizes: devices along each axis of the mesh.
-        rows: of a batch.
-        num_params: numbers in the parameters.
-        needs: bytes on each device, the activations estimated.
-        flops: of the matrix products of a step, on all devices.
-        collectives: of a step, as the compiler has put them in, or as they are expected.
-        compiled: what the compiler says of the step; None without one.
-        seconds: that a step takes by "compute", "memory" and "interconnect", each at its peak.
+        sizes: number of devices along each axis of the mesh.
+        rows: number of rows in a batch.
+        num_params: number of parameters.
+        needs: bytes on each device; activations are estimated.
+        flops: FLOPs of the matrix products of a step, on all devices.
+        collectives: collectives of a step, from the compiled program, or else as expected.
+        compiled: the compiled step; None without a compiler.
+        seconds: least seconds per step for "compute", "memory" and "interconnect", at peak rates.
     """
 
     task: Task
@@ -71,12 +71,12 @@ class Plan:
 
     @property
     def config(self) -> ExperimentConfig:
-        """The experiment, the vocabulary filled in."""
+        """The experiment, with the vocabulary filled in."""
         return self.task.config
 
     @property
     def available(self) -> int:
-        """Bytes of a device that JAX allocates from."""
+        """Bytes that JAX can allocate on a device."""
         return self.place.accelerator.usable_memory
 
     @property
@@ -88,11 +88,11 @@ class Plan:
 
     @property
     def tokens(self) -> int:
-        """Positions of a batch, padding included; of an encoder-decoder those of the targets."""
+        """Positions of a batch, including padding; in an encoder-decoder, of the targets."""
         return self.rows * self.config.model.max_len
 
     def step_seconds(self, utilization: float) -> float:
-        """Time of a step where products run at a share of the peak, and no bound is beaten."""
+        """Seconds per step, if matrix products run at a fraction of the peak: its largest bound."""
         return max(self.seconds["compute"] / utilization, *self.seconds.values())
 
 
@@ -105,19 +105,18 @@ def make_plan(
 ) -> Plan:
     """Plans a training run; nothing of the model is allocated, and no data is read.
 
-    The step is compiled for a TPU by its compiler, of which memory and collectives are then exact.
-    Where JAX has not started, it should start on the CPU (`jax_platforms`), since a plan needs no
-    accelerator.
+    For TPUs, their compiler compiles the step, so that memory and collectives are exact. A plan
+    needs no accelerator; if JAX has not started, let it start on the CPU (`jax_platforms`).
 
     Args:
         config: the experiment.
         accelerator: one of `ACCELERATORS`.
-        num_devices: GPUs; as many as the mesh needs when not given.
-        topology: chips of a TPU in each direction, such as "4x4".
+        num_devices: number of GPUs; as many as the mesh needs when not given.
+        topology: number of TPU chips in each direction, such as "4x4".
 
     Raises:
-        ConfigError: the config, the number of devices and the batch contradict each other, the data
-            must be read to know the model, or the compiler is missing.
+        ConfigError: the config does not fit the number of devices or the batch, the model depends
+            on the data, or the compiler is missing.
     """
     return _plan(config, _place(config, accelerator, num_devices, topology))
 
@@ -129,7 +128,7 @@ def _place(
         if topology is None or count is not None:
             raise ConfigError(
                 f"a plan for TPUs needs their topology, got accelerator {accelerator.name} and "
-                + ("devices" if count is not None else "none")
+                + ("devices" if count is not None else "no topology")
                 + "; give --topology 2x2, or 2x2x1 for v4 and v5p"
             )
         devices = topology_devices(accelerator, topology)
@@ -182,17 +181,16 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
 
 
 def nearest_that_fits(plan: Plan) -> tuple[Plan, dict[str, Any]] | None:
-    """First setting that fits, of more remat, then more micro-batches, then more of fsdp.
+    """First setting that fits: with more remat, then more micro-batches, then a larger fsdp axis.
 
-    Each is computed as the plan was; a number of micro-batches is left out where not even full
-    remat fits. Of settings for a TPU only such as are estimated to fit are compiled, and at most
-    four.
+    Only settings that are estimated to fit are planned, and at most four, since each is compiled
+    for a TPU.
 
     Args:
-        plan: one that does not fit.
+        plan: a plan that does not fit.
 
     Returns:
-        The plan that fits, and its settings that differ, by key; None where none was found.
+        The plan that fits, and its changed settings by key; None if none was found.
     """
     for changes in itertools.islice(_estimated_to_fit(plan), _MOST_COMPILED):
         candidate = _plan(_with(plan.config, changes), plan.place)
@@ -214,7 +212,7 @@ def _estimated_to_fit(plan: Plan) -> Iterator[dict[str, Any]]:
         while (sizes["data"] * sizes["fsdp"]) % (2 * parts[-1]) == 0:
             parts.append(2 * parts[-1])
     for part in parts:
-        # Where the least does not fit, the rest need not be traced.
+        # If the smallest does not fit, the others need not be traced.
         if not _is_estimated_to_fit(plan, _changes(plan, part, counts[-1], policies[-1])):
             continue
         for count in counts:
@@ -234,7 +232,7 @@ def _changes(plan: Plan, fsdp: int, accumulate_steps: int, remat: str) -> dict[s
         "training.accumulate_steps": (config.training.accumulate_steps, accumulate_steps),
         "mesh.fsdp": (plan.sizes["fsdp"], fsdp),
     }
-    if config.mesh.data is not None:  # else it is what the other axes leave
+    if config.mesh.data is not None:  # else it takes the devices that the other axes leave
         data = plan.sizes["data"] * plan.sizes["fsdp"] // fsdp
         settings["mesh.data"] = (config.mesh.data, data)
     return {key: new for key, (old, new) in settings.items() if new != old}
@@ -247,7 +245,7 @@ def _is_estimated_to_fit(plan: Plan, changes: Mapping[str, Any]) -> bool:
         if state_needs(changed, sizes).total > plan.available:  # before anything is traced
             return False
         return memory_needs(changed, sizes).total <= plan.available
-    except ConfigError:  # what the change does not divide
+    except ConfigError:  # sizes that do not divide
         return False
 
 

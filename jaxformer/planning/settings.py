@@ -1,4 +1,4 @@
-"""What a plan knows of an experiment without reading its data: the model, and its batches."""
+"""Model and batches of an experiment, without reading its data."""
 
 import dataclasses
 from typing import Any
@@ -15,16 +15,16 @@ __all__ = ["batch_rows", "batch_shapes", "planned_task"]
 
 
 def planned_task(config: ExperimentConfig) -> Task:
-    """Task of a config, whose vocabulary is that of the config, and which has no data.
+    """Task of a config, without data.
 
-    A tokenizer that is trained has at most the tokens of tokenizer.vocab_size. Chunked attention
-    stands for the kernel of a GPU, which keeps as little, and cannot be traced without one.
+    The vocabulary is the config's, or the largest that the tokenizer can have. Chunked attention
+    stands in for the GPU kernel, which keeps as little memory, but needs a GPU to be traced.
 
     Args:
         config: the experiment.
 
     Raises:
-        ConfigError: only the data says what belongs into the config.
+        ConfigError: a size of the model depends on the data.
     """
     model = config.model
     sizes: dict[str, Any] = {"vocab_size": _known(config, "vocab_size")}
@@ -52,7 +52,7 @@ def _known(config: ExperimentConfig, key: str) -> int:
     tokenizer = config.tokenizer
     if tokenizer.most_tokens is not None:
         return tokenizer.most_tokens
-    if tokenizer.kind == "byte" or tokenizer.path is not None:  # which is trained on nothing
+    if tokenizer.kind == "byte" or tokenizer.path is not None:  # not trained
         added = task_class(config).added_tokens(config)
         return train_tokenizer(tokenizer, (), (), None, added).vocab_size
     flag = f"--model.{key.replace('_', '-')}"
@@ -60,27 +60,25 @@ def _known(config: ExperimentConfig, key: str) -> int:
 
 
 def _only_data_says(what: str, flag: str) -> ConfigError:
-    return ConfigError(
-        f"a plan reads no data, which alone says {what}; give it with a flag, such as {flag}"
-    )
+    return ConfigError(f"a plan reads no data, so it needs {what} from a flag; for example, {flag}")
 
 
 def batch_rows(config: ExperimentConfig, num_shards: int) -> int:
-    """Rows of a batch over all devices; of those of unequal length, the one of the longest.
+    """Rows of a batch over all devices; for rows of unequal length, of a batch of the longest.
 
     Args:
         config: the experiment.
-        num_shards: parts that the rows are split into.
+        num_shards: number of parts that the rows are split into.
 
     Raises:
-        ConfigError: the rows do not divide over the parts and micro-batches, or there are too few.
+        ConfigError: the rows cannot be divided into parts and micro-batches, or are too few.
     """
     training, length = config.training, config.model.max_len
     parts = num_shards * training.accumulate_steps
     if training.batch_size is not None:
         if training.batch_size % parts:
             raise ConfigError(
-                "training.batch_size must be a multiple of the devices that rows are split over * "
+                "training.batch_size must be a multiple of the devices that split the rows * "
                 f"accumulate_steps = {num_shards} * {training.accumulate_steps}, got "
                 f"{training.batch_size}; change one of them"
             )

@@ -1,4 +1,4 @@
-"""Bytes that a step moves, at least, through memory and between devices, where no compiler says."""
+"""Least number of bytes that a step moves through memory and between devices, if not compiled."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -16,10 +16,10 @@ __all__ = ["expected_collectives", "memory_traffic", "seconds_of"]
 
 
 def memory_traffic(needs: MemoryNeeds, accumulate_steps: int) -> int:
-    """Bytes that a device reads and writes at least.
+    """Least number of bytes that a device reads and writes.
 
-    Parameters are read in both passes of each micro-batch, and what the backward pass needs is
-    written and read; gradients are written and read, and so is the state of what is trained.
+    Parameters are read in both passes of each micro-batch, and activations are written and read;
+    gradients are written and read, and so are trained parameters and the optimizer state.
     """
     of_micro_batch = 2 * needs.parameters + 2 * needs.activations
     of_state = needs.trained + needs.optimizer
@@ -30,21 +30,21 @@ def expected_collectives(
     config: ExperimentConfig, needs: MemoryNeeds, sizes: Mapping[str, int], rows: int, *,
     devices_per_host: int,
 ) -> list[Collective]:  # fmt: skip
-    """Collectives of a step as a mesh needs them: what a program of a GPU should have.
+    """Collectives that a step on a mesh needs: what a GPU program should have.
 
-    Gradients are summed over "data" and "sequence"; with "fsdp" parameters are gathered in both
-    passes, and gradients summed into parts. Over "tensor" the outputs of attention and of the
-    feed-forward layer are summed, and their gradients. Over "sequence" keys and values go round as
-    in ring attention, in both passes, and their float32 gradients in the backward pass; those of
-    cross-attention are gathered. All but data-parallel steps by pmap do so in every micro-batch,
-    in the dtype of the computation.
+    Gradients are summed over "data" and "sequence". Over "fsdp", parameters are gathered in both
+    passes, and gradients reduce-scattered. Over "tensor", the outputs of attention and feed-forward
+    layers are summed, and their gradients. Over "sequence", keys and values circulate as in ring
+    attention, in both passes, and their float32 gradients in the backward pass; those of
+    cross-attention are gathered. This happens in every micro-batch, in the dtype of the
+    computation; with pmap, once per step, in that of the parameters.
 
     Args:
-        config: the experiment, as of a planned task.
-        needs: of a device.
+        config: config of a planned task.
+        needs: bytes on each device.
         sizes: number of devices along each axis of the mesh, in its order.
-        rows: of a batch.
-        devices_per_host: devices that share a host.
+        rows: number of rows of a batch.
+        devices_per_host: number of devices that share a host.
     """
     model, steps = config.model, config.training.accumulate_steps
     hosts = -(-math.prod(sizes.values()) // devices_per_host)
@@ -72,7 +72,7 @@ def expected_collectives(
         over(("fsdp",), "all-gather", 2 * steps, narrow * sizes["fsdp"]),
         over(("fsdp",), "reduce-scatter", steps, gradients),
         over(("tensor",), "all-reduce", sums, hidden),
-        # Each of the parts is sent as often as there are parts.
+        # Each part is sent once per part.
         over(("sequence",), "collective-permute", depth * steps, keys * (2 + 4 // width)),
         over(("sequence",), "all-gather", crosses * steps, keys),
         over(("sequence",), "reduce-scatter", crosses * steps, keys // parts),
@@ -81,7 +81,7 @@ def expected_collectives(
 
 
 def _on_a_host(sizes: Mapping[str, int], axes: tuple[str, ...], devices_per_host: int) -> int:
-    """Devices of a group over some axes of a mesh that are on one host."""
+    """Number of devices on one host, of a group over some axes of a mesh."""
     devices = np.arange(math.prod(sizes.values())).reshape(tuple(sizes.values()))
     group = devices[tuple(slice(None) if axis in axes else 0 for axis in sizes)]
     hosts = group.ravel() // devices_per_host
@@ -89,14 +89,14 @@ def _on_a_host(sizes: Mapping[str, int], axes: tuple[str, ...], devices_per_host
 
 
 def seconds_of(collectives: Iterable[Collective], accelerator: Accelerator) -> float:
-    """Time of collectives, if nothing else is done meanwhile and all links are used.
+    """Seconds of collectives that do not overlap with computation, and use all links.
 
-    A group on several hosts is as fast as the adapters of its devices on one of them together, and
-    at most as fast as the links within a host.
+    A group on several hosts is as fast as the network adapters of its devices on one host together,
+    and at most as fast as the links within a host.
 
     Args:
-        collectives: of a step.
-        accelerator: whose links there are.
+        collectives: collectives of a step.
+        accelerator: the accelerator, for the speed of its links.
     """
     seconds = []
     for one in collectives:

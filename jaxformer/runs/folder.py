@@ -262,13 +262,16 @@ def _read_manifest(folder: pathlib.Path) -> Manifest:
     return manifest
 
 
-def check_same_run(folder: pathlib.Path, config: ExperimentConfig, summary: DataSummary) -> None:
+def check_same_run(
+    folder: pathlib.Path, config: ExperimentConfig, summary: DataSummary, trained: int
+) -> None:
     """Refuses to resume a run with another config or data.
 
     Args:
         folder: run folder.
         config: the requested config, with model.vocab_size filled in.
         summary: summary of the data that the config gives now.
+        trained: step to resume at.
 
     Raises:
         CheckpointError: they differ; the message says how.
@@ -277,10 +280,14 @@ def check_same_run(folder: pathlib.Path, config: ExperimentConfig, summary: Data
         "train in another folder, --out NEW: from scratch, or from its weights with --init-from "
         f"{folder}"
     )
+    old = read_run_config(folder)
+    starts = [one.schedule.decay_start for one in (old, config)]
+    is_ahead = all(start is not None and trained <= start for start in starts)
+    may_change = (*_MAY_CHANGE, *(["schedule.decay_"] if is_ahead else []))
     forbidden = [
         f"{key}: {before!r} there, {after!r} now"
-        for key, (before, after) in config_differences(read_run_config(folder), config).items()
-        if not key.startswith(_MAY_CHANGE)
+        for key, (before, after) in config_differences(old, config).items()
+        if not key.startswith(may_change)
     ]
     if forbidden:
         raise CheckpointError(

@@ -139,10 +139,11 @@ def with_start(
         CheckpointError: the run or the checkpoint is missing.
     """
     before = None if resumed is None else read_run_config(resumed)
-    # A run that goes on keeps its schedule, whatever its number of steps is now.
-    end = config.training.steps if before is None else before.schedule.decay_steps
-    end = end or config.training.steps
-    config = dataclasses.replace(config, schedule=config.schedule.ending_at(end))
+    end = None  # a resumed run keeps the end of its decay, unless the start is moved
+    if before is not None and before.schedule.decay_start == config.schedule.decay_start:
+        end = before.schedule.decay_steps
+    schedule = config.schedule.ending_at(end or config.training.steps)
+    config = dataclasses.replace(config, schedule=schedule)
     if config.init_from is None:
         return config
     folder, step = folder_and_step(config.init_from)

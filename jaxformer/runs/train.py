@@ -179,7 +179,7 @@ def _train(
     shapes = data.batches.shapes if isinstance(data.batches, BucketedBatches) else ()
     summary = dataclasses.replace(made.summary, shapes=shapes)
     if resumes:
-        files.check_same_run(folder, config, summary)
+        files.check_same_run(folder, config, summary, trained)
     init_params: Any = made.init_params
     adapted = None
     if config.lora is not None:

@@ -97,7 +97,7 @@ def test_file_without_a_tokenizer_is_one_line(tmp_path, content, message):
         ({"kind": "byte"}, "path is for the tokenizer kind 'file', got kind='byte'"),
         ({"kind": "byte", "path": None, "end_of_text": "a"}, "end_of_text is for the tokenizer"),
         ({"vocab_size": 300}, "vocab_size is for word and bpe tokenizers, got kind='file'"),
-        ({"joint": False}, "a tokenizer of kind 'file' is that of source and target"),
+        ({"joint": False}, "a tokenizer of kind 'file' is shared by source and target"),
     ],
 )
 def test_settings_that_do_not_fit_a_file_are_refused(tmp_path, tokenizer, message):
