@@ -20,9 +20,9 @@ def on_any_text(config, folder):
         path, line = folder / "text.tsv", "{}\t{}"
     else:
         return config
-    lines = [line.format(*[f"{part} {i}" for part in (TEXT, "a")]) for i in range(40)]
+    lines = [line.format(*[f"{part} {i}" for part in (TEXT, "a")]) for i in range(100)]
     if config.data.source == "labelled":
-        lines = [f"{TEXT} {i}\t{'ab'[i % 2]}" for i in range(40)]
+        lines = [f"{TEXT} {i}\t{'ab'[i % 2]}" for i in range(100)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     data = dataclasses.replace(
         config.data, source="files" if path.suffix == ".txt" else config.data.source,

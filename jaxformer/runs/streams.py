@@ -111,9 +111,9 @@ class StreamTask(Task):
         for name, one in [("", train)] if isinstance(train, StreamText) else train.items():
             if (size := one.stream.tokens.size) <= self.max_len:
                 raise DataError(
-                    f"{f'source {name!r} of data.mixture' if name else 'the text'} must have more "
-                    f"than model.max_len = {self.max_len:,} tokens for training, which are a "
-                    f"sequence, got {size:,}; lower model.max_len, or add text"
+                    f"{f'source {name!r} of data.mixture' if name else 'the training text'} must "
+                    f"be longer than one sequence, model.max_len = {self.max_len:,} tokens, got "
+                    f"{size:,}; lower model.max_len, or add text"
                 )
         summary = DataSummary(
             fingerprint=_fingerprint(data, train, validation),

@@ -62,8 +62,8 @@ def test_sequence_longer_than_the_text_is_refused(tmp_path):
             tmp_path, {"paths": (path,)}, tokenizer={"kind": "byte"}, model={"max_len": max_len}
         )
         message = (
-            f"the text must have more than model.max_len = {max_len:,} tokens for training, which "
-            r"are a sequence, got 1,\d+; lower model.max_len, or add text"
+            f"the training text must be longer than one sequence, model.max_len = {max_len:,} "
+            r"tokens, got 1,\d+; lower model.max_len, or add text"
         )
         with pytest.raises(DataError, match=message):
             tiny.prepare(config)

@@ -180,8 +180,8 @@ def write_files(folder):
         ("line.txt", "source 'more' of data.mixture: a stream must have at least 2 tokens, got 1"),
         (
             "short.txt",
-            "source 'more' of data.mixture must have more than model.max_len = 12 tokens for "
-            "training, which are a sequence, got 6; lower model.max_len, or add text",
+            "source 'more' of data.mixture must be longer than one sequence, model.max_len = 12 "
+            "tokens, got 6; lower model.max_len, or add text",
         ),
         ("web.jsonl", "a file must be in one source of data.mixture, got .* in 'web' and 'more'"),
         ("../*/code/3.py", "a file must be in one source .* got .*3.py' in 'code' and 'more'"),
