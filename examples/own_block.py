@@ -2,8 +2,9 @@
 
     python examples/own_block.py
 
-What a block, or a feed-forward layer in `modules.Block`, sows into "losses" is added to the loss in
-training. Wang and Komatsuzaki, "GPT-J", 2021; Fedus et al., "Switch Transformers", 2022, eq. 4.
+If a block (or a feed-forward layer in `modules.Block`) sows values into the collection "losses",
+they are added to the training loss. Wang and Komatsuzaki, "GPT-J", 2021; Fedus et al., "Switch
+Transformers", 2022, eq. 4.
 """
 
 import functools
