@@ -288,7 +288,7 @@ def test_a_spike_is_written_with_its_batch(tmp_path, capsys):
     fit(loss, start(), optimizer, data, tmp_path, loop, runner=SingleRunner())
     assert [path.name for path in (tmp_path / "spikes").iterdir()] == ["step-27.npz"]
     assert re.search(
-        r"step 27: a loss of \S+e\+0\d is a spike, the median was \S+; its batch is in "
+        r"step 27: the loss spiked to \S+e\+0\d, from a median of \S+; its batch is in "
         r"spikes/step-27.npz\n", capsys.readouterr().out,
     )  # fmt: skip
     with np.load(tmp_path / "spikes" / "step-27.npz", allow_pickle=False) as kept:
