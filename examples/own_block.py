@@ -2,9 +2,8 @@
 
     python examples/own_block.py
 
-If a block (or a feed-forward layer in `modules.Block`) sows values into the collection "losses",
-they are added to the training loss. Wang and Komatsuzaki, "GPT-J", 2021; Fedus et al., "Switch
-Transformers", 2022, eq. 4.
+Values that a block or its feed-forward layer sows into "losses" are added to the training loss.
+Wang and Komatsuzaki, "GPT-J", 2021; Fedus et al., "Switch Transformers", 2022, equation 4.
 """
 
 import functools
