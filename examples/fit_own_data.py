@@ -2,8 +2,8 @@
 
     python examples/fit_own_data.py
 
-A decoder learns to count in steps of 1 to 3, modulo 20. The run is in runs/fit_own_data: run it a
-second time, and it goes on where it stopped. `STEPS` may be raised in between.
+A decoder learns to count in steps of 1 to 3, modulo 20. The run folder is runs/fit_own_data. If you
+run the script again, training continues where it stopped. You may increase `STEPS` in between.
 """
 
 import jax
@@ -26,7 +26,7 @@ model = Decoder(
 
 
 class Counting:
-    """Any batch by its step: what a resumed run asks for again."""
+    """Batches indexed by step, so that a resumed run gets the same batch again."""
 
     def __getitem__(self, step):
         rng = np.random.default_rng(step)
@@ -36,7 +36,7 @@ class Counting:
 
 
 def loss(params, batch, dropout_rng):
-    """Two sums over the batch: the loss, and what to divide it by."""
+    """Two sums over the batch: the loss, and the number of labels, by which it is divided."""
     logits = model.apply({"params": params}, batch["tokens"]).logits[:, 1:]  # the step is known
     each = optax.softmax_cross_entropy_with_integer_labels(logits, batch["labels"][:, 1:])
     return each.sum(), each.size

@@ -21,7 +21,7 @@ tokens = np.random.default_rng(0).integers(0, config.vocab_size, (1, config.max_
 
 
 def compile_scan(depth):
-    """How long it takes, in seconds, and how many lines of HLO there are."""
+    """Compile time in seconds, and the number of lines of HLO."""
     model = Decoder(dataclasses.replace(config, num_layers=depth))
     variables = jax.eval_shape(model.init, jax.random.key(0), tokens)
     start = time.perf_counter()
@@ -43,4 +43,4 @@ print(f"{FEW} layers, scanned and looped: logits up to {abs(first).max():.2f} di
 print(f"{DEPTHS[0]} layers compile in {seconds:.1f} s to {lines:,} lines of HLO")
 print(f"{DEPTHS[1]} layers compile in {seconds_of_twice:.1f} s to {lines_of_twice:,} lines")
 if gap > 1e-4 or lines_of_twice > 1.3 * lines:
-    raise SystemExit("a scan should be what a loop is, and compile few layers of any number")
+    raise SystemExit("scan and loop should agree, and a deeper scan should not compile more HLO")

@@ -2,10 +2,10 @@
 
     python examples/own_attention.py
 
-They get query, key, value and, by name, what a model uses beside: causal order, windows, lengths,
-documents, a cache. `attention_mask` makes one mask of all of it. Katharopoulos et al.,
-"Transformers are RNNs", 2020; Xiao et al., "Efficient Streaming Language Models with Attention
-Sinks", 2023 (a score of 0 in the softmax).
+They are called with query, key and value and, as keyword arguments, whatever else the model uses:
+causal order, windows, lengths, documents, a cache. `attention_mask` combines all of these into one
+mask. The sink is an additional score of 0 in the softmax. Katharopoulos et al., "Transformers are
+RNNs", 2020; Xiao et al., "Efficient Streaming Language Models with Attention Sinks", 2023.
 """
 
 import dataclasses

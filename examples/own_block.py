@@ -2,8 +2,8 @@
 
     python examples/own_block.py
 
-What a block, or a feed-forward layer in `modules.Block`, sows into "losses" is added to the loss in
-training. Wang and Komatsuzaki, "GPT-J", 2021; Fedus et al., "Switch Transformers", 2022, eq. 4.
+Values that a block or its feed-forward layer sows into "losses" are added to the training loss.
+Wang and Komatsuzaki, "GPT-J", 2021; Fedus et al., "Switch Transformers", 2022, equation 4.
 """
 
 import functools

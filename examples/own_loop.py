@@ -3,7 +3,7 @@
     python examples/own_loop.py
 
 A byte-level decoder learns the text of this file. The same step is compiled by `jax.jit` for one
-device and by `jax.pmap` for all of them, two virtual ones on a CPU; the losses are the same.
+device and by `jax.pmap` for all devices (on a CPU, two virtual ones). The losses are the same.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(3e-3))
 
 
 def batches():
-    """Any iterator of arrays; here of windows of this file, with the byte after each."""
+    """Rows of bytes of this file and, for each byte, the next one; any iterator will do."""
     text, rng = (
         np.frombuffer(pathlib.Path(__file__).read_bytes(), np.uint8),
         np.random.default_rng(0),
@@ -46,7 +46,7 @@ def loss_sum(params, tokens, labels):
 
 
 def train_step(params, opt_state, tokens, labels, axis_name=None):
-    """Sums over the rows of one device, then over all devices, then one update for all."""
+    """Sums loss and gradients over the rows of a device, then over all devices; then updates."""
     sums = *jax.value_and_grad(loss_sum)(params, tokens, labels), jnp.float32(labels.size)
     loss, grads, count = sums if axis_name is None else jax.lax.psum(sums, axis_name)
     grads = jax.tree.map(lambda grad: grad / count, grads)

@@ -1,10 +1,11 @@
-"""A mask of your own: a prefix language model, which reads its prompt both ways.
+"""A mask of your own: a prefix language model, which attends to its prompt in both directions.
 
     python examples/own_mask.py
 
-Prompts of 3 to 7 symbols are answered by their reversal (Raffel et al., T5, 2020, figure 4, has
-the mask). `causal=False` takes the causal order out of the model, and the mask puts it back for
-the answer; in generation the cache does so.
+The model answers a prompt of 3 to 7 symbols with its reversal. The mask is that of Raffel et al.
+(T5), 2020, figure 4. `causal=False` turns off the model's causal mask, and the mask of this example
+restores it for the answer. Generation needs no mask, because the cache holds only
+earlier tokens.
 """
 
 import jax
@@ -59,6 +60,6 @@ for step in range(STEPS):
     if step % 50 == 0 or step == STEPS - 1:
         print(f"step {step}: loss {metrics['loss']:.4f}")
 right, causally = (accuracy(m, state.params) for m in (model, Decoder(config)))
-print(f"right: {right:.0%}; with the prompt read from left to right only: {causally:.0%}")
+print(f"correct: {right:.0%}; with causal attention in the prompt, too: {causally:.0%}")
 if right < 0.8 or causally > 0.5:
-    raise SystemExit("generation should read the prompt as training did, and be right")
+    raise SystemExit("generation should attend to the prompt as training did, and be correct")

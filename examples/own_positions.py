@@ -2,9 +2,10 @@
 
     python examples/own_positions.py
 
-A `Positions` has three parts, of which a scheme overrides what it uses: `encoding` (added to the
-embeddings), `rotation` (of queries and keys) and `bias` (on the scores). Trained on short texts and
-measured on longer ones, beside rotary positions. Chi et al., "KERPLE", 2022, equation 4.
+`Positions` has three methods; a scheme overrides those that it needs: `encoding` (added to the
+embeddings), `rotation` (of queries and keys) and `bias` (on the scores). The model is trained on
+short texts, evaluated on longer ones, and compared with rotary positions. Chi et al., "KERPLE",
+2022, equation 4.
 """
 
 import inspect
@@ -24,7 +25,7 @@ STEPS, ROWS, SHORT, LONG, HEADS = 150, 16, 32, 256, 4
 
 
 class LogDistance(Positions):
-    """-r1 * log(1 + r2 * distance), with r1 and r2 of each head learned and positive."""
+    """-r1 * log(1 + r2 * distance); each head has its own r1 and r2, learned and positive."""
 
     num_heads: int
 
@@ -39,7 +40,7 @@ class LogDistance(Positions):
 
 
 def windows(length, rows, seed):
-    """Bytes of a module of Python's, and the byte after each."""
+    """Rows of bytes of one of Python's own modules and, for each byte, the next one."""
     text = np.frombuffer(inspect.getsource(inspect).encode(), np.uint8).astype(np.int32)
     starts = np.random.default_rng(seed).integers(0, text.size - length, (rows, 1))
     rows = text[starts + np.arange(length + 1)]
@@ -62,5 +63,5 @@ for name, scheme in [("log-distance", LogDistance(num_heads=HEADS)), ("rotary", 
     short, long = (float(total / count) for total, count in sums)
     lost.append(long - short)
     print(f"{name}: {short:.3f} nats per byte at {SHORT} bytes, {long:.3f} at {LONG}")
-if lost[0] > min(0.2, lost[1] / 2):  # it lost -0.01 to 0.15, by Python's text; rotary 0.25 to 0.39
+if lost[0] > min(0.2, lost[1] / 2):  # depends on the text: -0.01 to 0.15; rotary 0.25 to 0.39
     raise SystemExit("a bias by the logarithm of the distance should hold at longer lengths")

@@ -1,8 +1,9 @@
-"""A task and a data source of your own: name the kind of every word (token tagging).
+"""A task and a data source of your own: predict a tag for every word (token tagging).
 
     python examples/own_task.py
 
-It is trained in runs/own_task, evaluated, resumed and opened by what the built-in tasks use.
+A task holds the model, loss and data of a run. This one is trained (in runs/own_task), evaluated,
+resumed and opened by the same functions as the built-in tasks.
 """
 
 import numpy as np
@@ -28,7 +29,7 @@ class Tagger(nn.Module):
 
 
 class Tagging(TableTask):
-    kind, unit, table = "a tagger, which names the kinds of words", "word", Labelled
+    kind, unit, table = "a tagger, which predicts a tag for every word", "word", Labelled
     model = property(lambda self: Tagger(self.config.model))
 
     @classmethod

@@ -1,9 +1,10 @@
-"""What a trained run says of texts: log-likelihoods, hidden states, and the loss on other files.
+"""What a trained run can tell you about texts: log-likelihoods, hidden states, losses.
 
     python examples/scores_and_embeddings.py
 
-A small byte model of one of Python's own packages is trained in runs/scores, or reused where it is
-there already. `open_run` takes any run folder, such as those of `jaxformer train`.
+A small byte-level model of one of Python's own packages is trained in runs/scores, or reused if it
+already exists. It is also evaluated on another package. `open_run` opens any run folder, such as
+those of `jaxformer train`.
 """
 
 import inspect
@@ -39,7 +40,7 @@ for text, score in zip(texts, scores, strict=True):
 whole, start = run.log_likelihood(["return self", "return"])
 (behind,) = run.log_likelihood([" self"], prompts=["return"])
 gap = abs(whole.log_likelihood - start.log_likelihood - behind.log_likelihood)
-print(f"{behind.log_likelihood:.2f} nats for self behind return, the difference to {gap:.0e}")
+print(f"{behind.log_likelihood:.2f} nats for self after return, the difference to within {gap:.0e}")
 
 names = ["self.doc", "self.msg", "12345678"]
 means = np.stack([states.mean(axis=0) for states in run.hidden_states(names)])  # [3, D]
@@ -47,4 +48,4 @@ means /= np.linalg.norm(means, axis=1, keepdims=True)
 near, far = means[1:] @ means[0]
 print(f"cosine of {names[0]} and {names[1]}: {near:.3f}; of {names[0]} and {names[2]}: {far:.3f}")
 if own.loss > other.loss or scores[0] < scores[1] or gap > 1e-3 or near < far:
-    raise SystemExit("what was trained on should be likelier, and what looks alike be near")
+    raise SystemExit("the training text should be likelier, and similar names closer")

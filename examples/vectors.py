@@ -1,9 +1,10 @@
-"""A model of vectors in place of tokens: regression in context, by a Transformer on `[B, T, D]`.
+"""A model of vectors instead of tokens: in-context regression, by a Transformer on `[B, T, D]`.
 
     python examples/vectors.py
 
-Each row is a task of its own: pairs (x, y) with y = x * w, and at last an x alone, whose y the
-model must predict. A projection reads the pairs into the model's width, another one reads y out.
+Each row is a task of its own: pairs (x, y) with y = x * w, followed by a single x, whose y the
+model must predict. One projection maps the pairs to the model's width; another one maps the output
+to y.
 """
 
 import jax
@@ -18,7 +19,7 @@ STEPS, ROWS, PAIRS, WIDTH = 300, 64, 8, 48
 
 
 class InContextRegression(nn.Module):
-    """Predicts y `[B]` of the last of the pairs `[B, T, 2]`, whose own y is hidden as 0."""
+    """Predicts y `[B]` of the last of the pairs `[B, T, 2]`, in which it is replaced by 0."""
 
     config: ModelConfig
 
@@ -30,7 +31,7 @@ class InContextRegression(nn.Module):
 
 
 def draw(key):
-    """Rows of pairs with a slope each, and the y that is hidden."""
+    """Rows of pairs, each row with its own slope, and the y that the model must predict."""
     x_key, slope_key = jax.random.split(key)
     x = jax.random.normal(x_key, (ROWS, PAIRS))
     y = x * jax.random.normal(slope_key, (ROWS, 1))
@@ -62,4 +63,4 @@ for key in jax.random.split(jax.random.key(1), STEPS):
 first, last = losses[0], sum(losses[-20:]) / 20
 print(f"squared error: {first:.3f} -> {last:.3f}; the variance of y is 1")
 if last > 0.3:
-    raise SystemExit("the model should have learnt to fit a line in its context")
+    raise SystemExit("the model should have learned to fit a line in its context")

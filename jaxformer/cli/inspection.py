@@ -171,7 +171,7 @@ def _show_batch(batch: "BatchReport") -> None:
     if batch.predicted is not None:
         count, total = batch.predicted
         share = f"{count:,} of {total:,} labels ({_share(count, total)})"
-        show_named("loss", f"{share} count, each is a {batch.unit}")
+        show_named("loss", f"{share} are counted; each label is one {batch.unit}")
     if batch.documents_per_row is not None:
         show_named("packing", f"{_number(batch.documents_per_row)} documents in a row, on average")
     if batch.rows and batch.marks:

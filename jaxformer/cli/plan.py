@@ -75,11 +75,12 @@ def _lines(made: "Plan", utilization: float) -> dict[str, str]:
     total = training.steps * made.step_seconds(utilization)
     return {
         "devices": f"{place.num_devices} x {place.accelerator.name}; mesh {mesh}",
-        "model": f"{made.task.kind}; {made.num_params:,} parameters with {model.vocab_size:,} "
-        f"tokens; {model.dtype}, remat {model.remat}",
+        "model": f"{made.task.kind}; {made.num_params:,} parameters; "
+        f"vocabulary {model.vocab_size:,}; {model.dtype}, remat {model.remat}",
         "step": f"{made.rows:,} rows of {model.max_len:,} tokens; micro-batches: "
-        f"{training.accumulate_steps}; {flops.total:.4g} FLOPs of matrix products, of these "
-        f"attention {flops.attention / flops.total:.0%}, logits {flops.output / flops.total:.0%}",
+        f"{training.accumulate_steps}; {flops.total:.4g} FLOPs of matrix products "
+        f"(attention {flops.attention / flops.total:.0%}, "
+        f"logits {flops.output / flops.total:.0%})",
         "exactly": _parts(
             parameters=made.needs.parameters,
             gradients=made.needs.gradients,
@@ -91,8 +92,8 @@ def _lines(made: "Plan", utilization: float) -> dict[str, str]:
         "speed": _speed(made, utilization),
         **({"too small": _TOO_SMALL} if made.step_seconds(utilization) < _SHORT_STEP else {}),
         "training": f"{training.steps:,} steps, {training.steps * made.tokens:.3g} tokens, in "
-        f"{_time(total)} at {utilization:.0%} of the peak, "
-        f"{_time(training.steps * made.step_seconds(1.0))} at all of it",
+        f"{_time(total)} at {utilization:.0%} of the peak "
+        f"({_time(training.steps * made.step_seconds(1.0))} at 100%)",
     }
 
 
@@ -103,11 +104,11 @@ def _memory_lines(made: "Plan") -> dict[str, str]:
         total, memory = readable_bytes(needs.total), readable_bytes(made.place.accelerator.memory)
         return {
             "estimated": _parts(activations=needs.activations),
-            "memory": f"{total} of the {available} that JAX takes of {memory}, on each device: "
-            + ("fits" if made.fits else "does not fit"),
+            "memory": f"{total} per device: {'fits' if made.fits else 'does not fit'}; "
+            f"JAX reserves {available} of the {memory}",
         }
     if compiled.failure is not None:
-        return {"memory": f"does not fit, says the compiler: {compiled.failure}"}
+        return {"memory": f"does not fit; the compiler reports: {compiled.failure}"}
     parts = _parts(
         arguments=compiled.arguments,
         results=compiled.results,

@@ -11,7 +11,7 @@ __all__ = ["CAUSAL_MARKS", "MASKED_MARKS", "causal_text", "masked_text", "plain_
 
 _END = "‖"
 
-CAUSAL_MARKS = f"‹text› is read but not predicted, all else is; {_END} ends a document"
+CAUSAL_MARKS = f"‹text› is context only, the rest is predicted; {_END} ends a document"
 MASKED_MARKS = (
     "«MASK=word» is a masked token and its answer, «other=word» a token that was replaced, "
     f"«word=word» one left as it is; only these are predicted; {_END} ends a document"

@@ -55,7 +55,7 @@ class LossSpikes:
         >>> for step in range(30):
         ...     spikes.compare(step, 2.0 + step % 3 / 10)
         >>> spikes.compare(30, 9.0)
-        step 31: a loss of 9 is a spike, the median was 2.1; its batch is in spikes/step-31.npz
+        step 31: the loss spiked to 9, from a median of 2.1; its batch is in spikes/step-31.npz
         >>> sorted(np.load(folder / "spikes" / "step-31.npz"))
         ['batch/x', 'loss', 'median']
     """
@@ -86,7 +86,7 @@ class LossSpikes:
         if median is not None and starts:
             became = self._keep(step, loss, median)
             self._print(
-                f"step {step + 1}: a loss of {loss:.4g} is a spike, the median was {median:.4g}; "
+                f"step {step + 1}: the loss spiked to {loss:.4g}, from a median of {median:.4g}; "
                 f"its batch {became}"
             )
 

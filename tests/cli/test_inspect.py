@@ -25,7 +25,7 @@ def test_inspect_prints_figures_and_rows_and_makes_no_run_folder(inspected, caps
     assert "             8 of 8 validation lines of 40 characters or more" in said
     assert "             - the cat sat on the mat; the dog sat on the log." in lines
     assert "tokens       100% of the 512 positions are tokens, 0% padding" in lines
-    assert "loss         512 of 512 labels (100%) count, each is a token" in lines
+    assert "loss         512 of 512 labels (100%) are counted; each label is one token" in lines
     assert lines[lines.index("row 1") - 2] == "row 0" and "row 2" not in lines
     row = lines[lines.index("row 0") + 1]
     plain = row.strip().replace("‹", "").replace("›", "").replace("\\n", "\n")

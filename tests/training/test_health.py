@@ -288,7 +288,7 @@ def test_a_spike_is_written_with_its_batch(tmp_path, capsys):
     fit(loss, start(), optimizer, data, tmp_path, loop, runner=SingleRunner())
     assert [path.name for path in (tmp_path / "spikes").iterdir()] == ["step-27.npz"]
     assert re.search(
-        r"step 27: a loss of \S+e\+0\d is a spike, the median was \S+; its batch is in "
+        r"step 27: the loss spiked to \S+e\+0\d, from a median of \S+; its batch is in "
         r"spikes/step-27.npz\n", capsys.readouterr().out,
     )  # fmt: skip
     with np.load(tmp_path / "spikes" / "step-27.npz", allow_pickle=False) as kept:
@@ -314,7 +314,7 @@ def test_a_loss_that_jumps_and_stays_is_one_spike(tmp_path):
 
 def test_a_spike_without_a_run_folder_is_a_line():
     (line,) = spikes_at(None, [30])
-    assert line.endswith("the median was 1; its batch is not kept, as there is no run folder")
+    assert line.endswith("from a median of 1; its batch is not kept, as there is no run folder")
 
 
 def test_ten_batches_are_kept_at_most_and_the_next_are_said_to_be_dropped(tmp_path):
