@@ -87,7 +87,7 @@ class Vocabulary:
         return found if found in self._special else None
 
     def token_name(self, token_id: int) -> str:
-        """Name of a token in the vocabulary, such as "<|endoftext|>".
+        """Name of a token in the vocabulary, such as `<|endoftext|>`.
 
         Example:
             >>> from jaxformer.text import byte_tokenizer
