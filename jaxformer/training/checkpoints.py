@@ -33,11 +33,10 @@ _SLACK = 2**18  # bytes that a checkpoint may have besides its arrays
 class Checkpoints:
     """The checkpoints in one folder, each with "params", "opt_state" and "meta", and a manifest.
 
-    One of a state with an average of the parameters has "average", too.
-
-    A checkpoint whose files are not those of its manifest is never loaded, and counts neither as
-    the newest nor as the best. Opened to save, every checkpoint is verified, and damaged ones are
-    renamed to STEP.damaged, with a warning; opened to read, those that are asked for.
+    If the state has an average of the parameters, there is "average", too. A checkpoint
+    whose files are not those of its manifest is never loaded, and counts neither as the newest nor
+    as the best. Opened to save, every checkpoint is verified, and damaged ones are renamed to
+    STEP.damaged, with a warning; opened to read, those that are asked for.
 
     Args:
         folder: folder of the checkpoints; created if missing.

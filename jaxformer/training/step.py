@@ -129,21 +129,19 @@ def make_train_step(
         healthy = finite & goes_on
         skipped = ~finite & goes_on & (state.skipped_steps < skip_bad_steps)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        params, average = optax.apply_updates(state.params, updates), state.average
-        if average_decay is not None:
-            # At first the mean of the parameters so far, so that the initial ones leave no trace.
-            taken = state.step + 1 - state.skipped_steps
-            share = jnp.maximum(jnp.float32(1 - average_decay), jnp.float32(1) / taken)
-            # In this form a parameter that never changes is its own average, to the bit.
-            average = jax.tree.map(lambda old, new: old + share * (new - old), average, params)
         new = TrainState(
             step=state.step + 1,
-            params=params,
+            params=optax.apply_updates(state.params, updates),
             opt_state=opt_state,
             bad_step=state.bad_step,
             skipped_steps=state.skipped_steps,
-            average=average,
         )
+        if average_decay is not None:
+            # At first the mean of the parameters so far, so that the initial ones leave no trace.
+            share = jnp.maximum(1 - average_decay, 1 / jnp.float32(new.step - state.skipped_steps))
+            # In this form a parameter that never changes is its own average, to the bit.
+            average = jax.tree.map(lambda x, y: x + share * (y - x), state.average, new.params)
+            new = new._replace(average=average)
         new = jax.tree.map(lambda after, before: jnp.where(healthy, after, before), new, state)
         new = new._replace(
             step=new.step + skipped,

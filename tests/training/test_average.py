@@ -139,9 +139,10 @@ def test_mesh_splits_the_average_as_the_parameters_and_has_that_of_pmap(trained)
         )
         program = runner.compile_train(step)
         state = runner.create(lambda p: TrainState.create(p, OPTIMIZER, averages=True), start())
-        for one in range(6):
-            state, _ = program(state, batch(one))
-        assert program._function._cache_size() == 1
+        state, _ = program(state, batch(0))
+        with jax.no_tracing():  # the second step is the same program
+            for one in range(1, 6):
+                state, _ = program(state, batch(one))
         for name, leaf in state.params.items():
             assert state.average[name].sharding == leaf.sharding
         found.append(state)
