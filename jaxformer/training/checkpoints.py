@@ -280,12 +280,12 @@ class Checkpoints:
                 one of the two has an average.
         """
         step = self.require_step() if self.latest_step is None else self.latest_step
-        averages = template.average is not None
-        if self._has_average(step) != averages:
-            has, sets = ("no", "sets") if averages else ("an", "does not set")
+        has, wants = self._has_average(step), template.average is not None
+        if has != wants:
             raise CheckpointError(
-                f"{self._folder / str(step)} has {has} average of the parameters, and this "
-                f"training {sets} average_decay; resume it as it began, or choose another folder"
+                f"{self._folder / str(step)} has {'an' if has else 'no'} average of the "
+                f"parameters, and this training {'sets' if wants else 'does not set'} "
+                "average_decay; resume it as it began, or choose another folder"
             )
         loaded = self._load(step, _items(template))
         return TrainState(**loaded.pop("meta"), **loaded)
