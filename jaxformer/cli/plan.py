@@ -85,6 +85,7 @@ def _lines(made: "Plan", utilization: float) -> dict[str, str]:
             parameters=made.needs.parameters,
             gradients=made.needs.gradients,
             optimizer=made.needs.optimizer,
+            **({"average": made.needs.average} if made.needs.average else {}),
         ),
         **_memory_lines(made),
         "collectives": _collectives(made),

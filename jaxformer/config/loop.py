@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from jaxformer.config.checks import require, require_positive, require_types
+from jaxformer.config.checks import require, require_positive, require_shares, require_types
 
 __all__ = ["LoopConfig"]
 
@@ -24,9 +24,13 @@ class LoopConfig:
         skip_bad_steps: number of steps, including those before a resume, whose loss or gradient may
             be infinite or NaN. Such a step counts, but its batch changes nothing. One more than
             this number ends the run.
+        average_decay: decay per step of an exponential moving average of the parameters, usually
+            0.999. Validation, samples and the opened run then use the average. For the first
+            1 / (1 - average_decay) steps it is the plain mean. Default: no average.
 
     Raises:
-        ConfigError: a number is not a positive integer, or skip_bad_steps a negative one.
+        ConfigError: a number is not a positive integer, skip_bad_steps a negative one, or
+            average_decay not in [0, 1).
 
     Example:
         >>> LoopConfig(steps=1000).checkpoint_every
@@ -40,6 +44,7 @@ class LoopConfig:
     checkpoint_every: int = 200
     keep_checkpoints: int = 2
     skip_bad_steps: int = 0
+    average_decay: float | None = None
 
     def __post_init__(self) -> None:
         require_types(self)
@@ -52,3 +57,4 @@ class LoopConfig:
             "skip_bad_steps must be zero or more, and less than 2**31",
             skip_bad_steps=self.skip_bad_steps,
         )
+        require_shares(self, "average_decay")

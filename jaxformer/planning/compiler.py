@@ -121,7 +121,8 @@ def compile_step(task: Task, devices: Sequence[jax.Device]) -> CompiledStep:
         task.loss(config.training.label_smoothing),
         make_optimizer(config.optimizer, config.schedule),
         seed=config.seed, accumulate_steps=config.training.accumulate_steps,
-        skip_bad_steps=config.training.skip_bad_steps, axis_name=runner.axis_name,
+        skip_bad_steps=config.training.skip_bad_steps,
+        average_decay=config.training.average_decay, axis_name=runner.axis_name,
         combine=combine_of(config.lora),
     )  # fmt: skip
     _, frozen = split_shapes(task)

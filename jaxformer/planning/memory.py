@@ -30,6 +30,7 @@ class MemoryNeeds(NamedTuple):
         optimizer_on_host: whether the optimizer state is on the device only for its update, when
             there are no activations.
         frozen: the part of the parameters that is not trained.
+        average: moving average of the trained parameters, exact.
     """
 
     parameters: int
@@ -38,6 +39,7 @@ class MemoryNeeds(NamedTuple):
     activations: int
     optimizer_on_host: bool = False
     frozen: int = 0
+    average: int = 0
 
     @property
     def trained(self) -> int:
@@ -47,14 +49,14 @@ class MemoryNeeds(NamedTuple):
     @property
     def state(self) -> int:
         """Bytes that stay between steps."""
-        return self.parameters + self.optimizer
+        return self.parameters + self.optimizer + self.average
 
     @property
     def total(self) -> int:
         """Largest number of bytes at a time."""
         held = (self.optimizer, self.activations)
         of_step = max(held) if self.optimizer_on_host else sum(held)
-        return self.parameters + self.gradients + of_step
+        return self.parameters + self.average + self.gradients + of_step
 
 
 def state_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNeeds:
@@ -69,13 +71,15 @@ def state_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNee
     others = () if frozen is None else (frozen,)  # which rules may match, too
     trained = bytes_per_device(state.params, rules, sizes, *others)
     kept = 0 if frozen is None else bytes_per_device(frozen, rules, sizes, state.params)
+    average = bytes_per_device(state.average, rules, sizes, state.params, *others)
     return MemoryNeeds(
         parameters=trained + kept,
         gradients=trained * min(config.training.accumulate_steps, 2),
-        optimizer=bytes_per_device(state, rules, sizes, *others) - trained,
+        optimizer=bytes_per_device(state, rules, sizes, *others) - trained - average,
         activations=0,
         optimizer_on_host=config.mesh.optimizer_state == "host",
         frozen=kept,
+        average=average,
     )
 
 

@@ -22,7 +22,7 @@ def memory_traffic(needs: MemoryNeeds, accumulate_steps: int) -> int:
     gradients are written and read, and so are trained parameters and the optimizer state.
     """
     of_micro_batch = 2 * needs.parameters + 2 * needs.activations
-    of_state = needs.trained + needs.optimizer
+    of_state = needs.trained + needs.optimizer + needs.average
     return accumulate_steps * of_micro_batch + 2 * needs.gradients + 2 * of_state
 
 

@@ -57,7 +57,9 @@ def state_shapes(task: Task) -> TrainState:
     """
     optimizer = make_optimizer(task.config.optimizer, task.config.schedule)
     trained, _ = split_shapes(task)
-    return jax.eval_shape(lambda params: TrainState.create(params, optimizer), trained)
+    averages = task.config.training.average_decay is not None
+    create = functools.partial(TrainState.create, optimizer=optimizer, averages=averages)
+    return jax.eval_shape(create, trained)
 
 
 def require_training_memory(task: Task, runner: Runner) -> None:

@@ -169,9 +169,10 @@ def _check_orbax(folder: pathlib.Path) -> None:
         values: Any = json.loads(read_whole(folder / _ORBAX, limit=_MAX_HEADER))
         times = [values.pop(name) for name in _TIMES]
         handlers = values.pop("item_handlers")
+        items = {*_ITEMS, *(["average"] if (folder / "average").is_dir() else [])}
         is_whole = (
             all(type(time) is int and 0 <= time < 2**62 for time in times)
-            and handlers.keys() == set(_ITEMS)
+            and handlers.keys() == items
             and len(set(handlers.values())) == 1  # so that one of them cannot change unnoticed
             and all(_HANDLER.fullmatch(handler) for handler in handlers.values())
             and not any(values.values())

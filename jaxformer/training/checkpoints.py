@@ -22,7 +22,7 @@ from jaxformer.training.checkpoint_manifest import (
 )
 from jaxformer.training.parallel import in_first_process, is_first_process
 from jaxformer.training.plain_path import PlainPath
-from jaxformer.training.state import TrainState
+from jaxformer.training.state import TrainState, average_dtype
 
 __all__ = ["Checkpoints", "NoCheckpoints"]
 
@@ -33,9 +33,10 @@ _SLACK = 2**18  # bytes that a checkpoint may have besides its arrays
 class Checkpoints:
     """The checkpoints in one folder, each with "params", "opt_state" and "meta", and a manifest.
 
-    A checkpoint whose files are not those of its manifest is never loaded, and counts neither as
-    the newest nor as the best. Opened to save, every checkpoint is verified, and damaged ones are
-    renamed to STEP.damaged, with a warning; opened to read, those that are asked for.
+    If the state has an average of the parameters, there is "average", too. A checkpoint
+    whose files are not those of its manifest is never loaded, and counts neither as the newest nor
+    as the best. Opened to save, every checkpoint is verified, and damaged ones are renamed to
+    STEP.damaged, with a warning; opened to read, those that are asked for.
 
     Args:
         folder: folder of the checkpoints; created if missing.
@@ -275,14 +276,22 @@ class Checkpoints:
             The state.
 
         Raises:
-            CheckpointError: there is none, or its shapes or dtypes are not the template's.
+            CheckpointError: there is none, or its shapes or dtypes are not the template's, or only
+                one of the two has an average.
         """
-        step = self.latest_step
-        loaded = self._load(self.require_step() if step is None else step, _items(template))
+        step = self.require_step() if self.latest_step is None else self.latest_step
+        has, wants = self._has_average(step), template.average is not None
+        if has != wants:
+            raise CheckpointError(
+                f"{self._folder / str(step)} has {'an' if has else 'no'} average of the "
+                f"parameters, and this training {'sets' if wants else 'does not set'} "
+                "average_decay; resume it as it began, or choose another folder"
+            )
+        loaded = self._load(step, _items(template))
         return TrainState(**loaded.pop("meta"), **loaded)
 
     def restore_params(self, template: Any, step: int | None = None) -> Any:
-        """Restores parameters without the optimizer state.
+        """Restores parameters without the optimizer state; their average, where there is one.
 
         Args:
             template: parameters, or their `jax.ShapeDtypeStruct`s with shardings.
@@ -295,7 +304,18 @@ class Checkpoints:
             CheckpointError: there is none, or it is damaged, or removed while it is read, or its
                 shapes or dtypes are not the template's.
         """
-        return self._load(self.require_step(step), {"params": template})["params"]
+        step = self.require_step(step)
+        if not self._has_average(step):
+            return self._load(step, {"params": template})["params"]
+        wide = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, average_dtype(x.dtype), sharding=x.sharding),
+            template,
+        )
+        average = self._load(step, {"average": wide})["average"]
+        return jax.tree.map(lambda x, like: x.astype(like.dtype), average, template)
+
+    def _has_average(self, step: int) -> bool:
+        return (self._folder / str(step) / "average").is_dir()
 
     def _load(self, step: int, templates: dict[str, Any]) -> dict[str, Any]:
         name = str(step)
@@ -324,6 +344,7 @@ def _items(state: TrainState) -> dict[str, Any]:
         "meta": {
             "step": state.step, "bad_step": state.bad_step, "skipped_steps": state.skipped_steps,
         },
+        **({} if state.average is None else {"average": state.average}),
     }  # fmt: skip
 
 

@@ -36,8 +36,8 @@ class FitResult(NamedTuple):
 
     Args:
         step: number of optimizer steps taken in all.
-        params: parameters after that step, without the frozen ones; on one device, or where a mesh
-            splits them, on its devices.
+        params: parameters after that step, without the frozen ones; with `average_decay` their
+            average. On one device, or where a mesh splits them, on its devices.
         evaluation: latest validation of this call; None where there was none.
         stop_signal: SIGINT or SIGTERM if that stopped the training, else None.
     """
@@ -139,7 +139,8 @@ def fit(
         runner = make_runner()
     train_step = make_train_step(
         loss, optimizer, seed=seed, accumulate_steps=loop.accumulate_steps,
-        skip_bad_steps=loop.skip_bad_steps, axis_name=runner.axis_name, combine=combine,
+        skip_bad_steps=loop.skip_bad_steps, average_decay=loop.average_decay,
+        axis_name=runner.axis_name, combine=combine,
     )  # fmt: skip
     eval_step = make_eval_step(validation_loss or loss, axis_name=runner.axis_name, combine=combine)
     path = None if folder is None else pathlib.Path(folder)
@@ -150,7 +151,7 @@ def fit(
         else NoCheckpoints() as checkpoints,
     ):
         start = checkpoints.step_to_resume(loop.steps) if path else 0
-        state = _initial_state(init_params, optimizer, seed, runner, frozen)
+        state = _initial_state(init_params, optimizer, seed, runner, frozen, loop)
         frozen = runner.place_frozen(frozen)
         if start:
             state = checkpoints.restore(state)  # the initial state says shapes and placement
@@ -178,7 +179,7 @@ def fit(
                 ),
             )  # fmt: skip
             run.train()
-            params = run.state.params
+            params = run.state.evaluated
             if runner.has_all_params:  # here, because all hosts take part, so that none may stop
                 params = runner.on_one_host(params)
     stop_signal = run.stop_signal or signals.received
@@ -187,13 +188,13 @@ def fit(
 
 def _initial_state(
     init_params: Any, optimizer: optax.GradientTransformation, seed: int, runner: Runner,
-    frozen: Any,
+    frozen: Any, loop: LoopConfig,
 ) -> TrainState:  # fmt: skip
     """State before the first step; compiled as a whole, since eagerly each leaf is a program."""
 
     def create(start: Any) -> TrainState:
         params = init_params(start) if callable(init_params) else start
-        return TrainState.create(params, optimizer)
+        return TrainState.create(params, optimizer, averages=loop.average_decay is not None)
 
     start = jax.random.key(seed) if callable(init_params) else init_params
     return runner.create(create, start, frozen)

@@ -207,14 +207,14 @@ class TrainingLoop:
         if data.validation is None:
             return
         result = self.may_be_cut_short(
-            evaluate, self.eval_step, self.state.params, self._validation_batches(),
+            evaluate, self.eval_step, self.state.evaluated, self._validation_batches(),
             data.validation_bytes, data.unit,
         )  # fmt: skip
         if result.bad_batch is not None:
             where = f"the first validation batch with such a loss is {result.bad_batch}, from 0"
             raise diverged("validation loss", self.step, self.last_saved, where, self.learning_rate)
         if data.scores is not None:
-            params = self.runner.on_one_host(self.state.params)
+            params = self.runner.on_one_host(self.state.evaluated)
             if self.combine is not None:
                 params = self.combine(params, self.runner.on_one_host(self.frozen))
             scores = self.may_be_cut_short(data.scores, params)
@@ -255,6 +255,8 @@ class TrainingLoop:
         """Raises TrainingError where the state is not finite, or not the same on every device."""
         self.health.check(self.last_metrics, self.state.params, self.last_saved)
         self.runner.check_replicas(self.state.params)
+        if self.state.average is not None:
+            self.runner.check_replicas(self.state.average)
 
     def save_checked(self) -> None:
         """Saves the state that `may_be_cut_short` has checked, and waits until that is done."""

@@ -8,7 +8,7 @@ import optax
 
 from jaxformer.errors import ConfigError
 
-__all__ = ["TrainState", "check_optimizer"]
+__all__ = ["TrainState", "average_dtype", "check_optimizer"]
 
 
 class TrainState(NamedTuple):
@@ -22,6 +22,7 @@ class TrainState(NamedTuple):
             on the rest of the state does not change, until the host notices.
         skipped_steps: int32, how many steps before were not finite either, and were skipped: they
             are among those taken, but changed neither parameters nor optimizer state.
+        average: moving average of the parameters, in float32 or better; None where there is none.
 
     Example:
         >>> state = TrainState.create({"kernel": jnp.ones(3)}, optax.sgd(0.1))
@@ -34,22 +35,46 @@ class TrainState(NamedTuple):
     opt_state: optax.OptState
     bad_step: jax.Array
     skipped_steps: jax.Array
+    average: Any = None
 
     @classmethod
-    def create(cls, params: Any, optimizer: optax.GradientTransformation) -> "TrainState":
+    def create(
+        cls, params: Any, optimizer: optax.GradientTransformation, *, averages: bool = False
+    ) -> "TrainState":
         """State before the first step.
+
+        Args:
+            params: initial parameters.
+            optimizer: optax transformation.
+            averages: whether the state has an average of the parameters.
 
         Raises:
             ConfigError: the optimizer is not an optax transformation.
         """
         check_optimizer(optimizer)
+        average = None
+        if averages:  # a copy, because steps donate both
+            average = jax.tree.map(lambda x: jnp.array(x, average_dtype(x.dtype)), params)
         return cls(
             step=jnp.zeros((), jnp.int32),
             params=params,
             opt_state=optimizer.init(params),
             bad_step=jnp.full((), -1, jnp.int32),
             skipped_steps=jnp.zeros((), jnp.int32),
+            average=average,
         )
+
+    @property
+    def evaluated(self) -> Any:
+        """Parameters to validate and use: their average, where there is one."""
+        if self.average is None:
+            return self.params
+        return jax.tree.map(lambda x, like: x.astype(like.dtype), self.average, self.params)
+
+
+def average_dtype(dtype: Any) -> Any:
+    """Dtype of the average of a parameter: bfloat16 would round small updates away."""
+    return jnp.promote_types(dtype, jnp.float32)
 
 
 def check_optimizer(optimizer: Any) -> None:

@@ -22,6 +22,7 @@ def make_train_step(
     seed: int,
     accumulate_steps: int = 1,
     skip_bad_steps: int = 0,
+    average_decay: float | None = None,
     axis_name: str | None = None,
     combine: Combine | None = None,
 ) -> Callable[..., tuple[TrainState, dict[str, jax.Array]]]:
@@ -38,6 +39,7 @@ def make_train_step(
         skip_bad_steps: how many steps whose loss or gradient is not finite are skipped: they are
             counted, and change neither parameters nor optimizer state. From the next one on the
             state does not change at all.
+        average_decay: as in `LoopConfig`, for a state that has an average.
         axis_name: name of the axis of devices that share the batch; None for no collective.
         combine: function of (params, frozen) to the parameters that the loss is a function of,
             where some of them are frozen; None where all are trained.
@@ -49,7 +51,8 @@ def make_train_step(
 
     Raises:
         ConfigError: the optimizer is not an optax transformation; or, when the step is traced, the
-            loss does not return two numbers.
+            loss does not return two numbers, or of average_decay and an average in the state there
+            is only one.
         ShapeError: when the step is traced, accumulate_steps does not divide the rows of a batch.
 
     Example:
@@ -104,6 +107,11 @@ def make_train_step(
     def train_step(
         state: TrainState, batch: Batch, frozen: Any = None
     ) -> tuple[TrainState, dict[str, jax.Array]]:
+        if (average_decay is None) != (state.average is None):
+            raise ConfigError(
+                "average_decay needs a state with an average, and such a state needs it, got "
+                f"average_decay={average_decay}; see averages of TrainState.create"
+            )
         device = None if axis_name is None else jax.lax.axis_index(axis_name)
         rng = dropout_rng(seed, state.step, device)
         loss, weight, grads = sums_of(state.params, batch, rng, frozen)
@@ -128,6 +136,12 @@ def make_train_step(
             bad_step=state.bad_step,
             skipped_steps=state.skipped_steps,
         )
+        if average_decay is not None:
+            # At first the mean of the parameters so far, so that the initial ones leave no trace.
+            share = jnp.maximum(1 - average_decay, 1 / jnp.float32(new.step - state.skipped_steps))
+            # In this form a parameter that never changes is its own average, to the bit.
+            average = jax.tree.map(lambda x, y: x + share * (y - x), state.average, new.params)
+            new = new._replace(average=average)
         new = jax.tree.map(lambda after, before: jnp.where(healthy, after, before), new, state)
         new = new._replace(
             step=new.step + skipped,

@@ -15,6 +15,7 @@ from jaxformer.config import (
 )
 from jaxformer.errors import ConfigError
 from jaxformer.planning import memory_needs
+from jaxformer.planning.memory import state_needs
 from jaxformer.planning.settings import batch_rows, batch_shapes, planned_task
 from jaxformer.training import MeshRunner, TrainState, make_optimizer
 from tests.small_config import assert_refused, model, small
@@ -45,6 +46,18 @@ def test_state_has_the_bytes_of_arrays_on_a_mesh():
     assert needs.parameters == needs.gradients == on_one_device(state.params)
     assert needs.optimizer == on_one_device(state) - on_one_device(state.params)
     assert needs.optimizer > 2 * needs.parameters
+
+
+def test_average_takes_as_much_as_the_parameters_and_stays_on_the_device():
+    whole, mesh = state_needs(config(), SIZES), config().mesh
+    training = dataclasses.replace(config().training, average_decay=0.999)
+    mesh = dataclasses.replace(mesh, optimizer_state="host")
+    needs = state_needs(dataclasses.replace(config(), training=training, mesh=mesh), SIZES)
+    assert needs.average == needs.parameters == whole.parameters
+    assert needs.optimizer == whole.optimizer
+    assert (needs.total, needs.state) == (
+        whole.total + needs.average, whole.state + needs.average
+    )  # fmt: skip
 
 
 def test_frozen_weights_have_neither_gradients_nor_a_state_of_the_optimizer():

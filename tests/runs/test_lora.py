@@ -132,6 +132,29 @@ def test_resumed_run_is_the_same_to_the_bit(source, adapted, tmp_path):
         runs.train_run(tiny.change(made, lora={"rank": 3}))
 
 
+def test_average_of_the_matrices_is_what_is_validated_opened_and_started_from(
+    source, adapted, tmp_path
+):
+    made = adapting(tmp_path, source, training={"average_decay": 0.75})
+    result, run = runs.train_run(made), runs.open_run(made.out, 4)
+    query = run.params["stack"]["layers"]["attention"]["query_kernel"]
+    base, own = (
+        params["stack"]["layers"]["attention"]["query_kernel"]
+        for params in (runs.open_run(source).params, result.params)
+    )
+    np.testing.assert_allclose(query, base + 3.0 * own["down"] @ own["up"], rtol=0, atol=1e-6)
+    raw = runs.open_run(adapted[0].out, 4).params["stack"]["layers"]["attention"]["query_kernel"]
+    assert float(np.abs(query - raw).max()) > 1e-4
+    assert run.evaluate().loss == pytest.approx(result.evaluation.loss, rel=1e-5)
+    later = config(tmp_path / "later", OTHER * 2, init_from=f"{made.out}@4")
+    task = runs.LanguageModelTask.prepare(
+        with_start(later, runs.LanguageModelTask, None), pathlib.Path(made.out)
+    )
+    assert_same(start_params(task, SingleRunner())[0], run.params)
+    with pytest.raises(CheckpointError, match="training.average_decay: 0.75 there, None now"):
+        runs.train_run(tiny.change(made, training={"average_decay": None}))
+
+
 def test_base_that_is_split_over_devices_is_trained_beside_as_any(source, adapted, tmp_path):
     _, result, _ = adapted
     made = dataclasses.replace(adapting(tmp_path, source), mesh=MeshConfig(fsdp=2))

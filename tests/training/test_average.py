@@ -1,0 +1,216 @@
+"""The moving average of the parameters: what it is, and where it takes their place."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxformer.config import LoopConfig, MeshConfig, MeshRule
+from jaxformer.errors import CheckpointError, ConfigError, TrainingError
+from jaxformer.training import (
+    Checkpoints,
+    MeshRunner,
+    PmapRunner,
+    SingleRunner,
+    TrainingData,
+    TrainState,
+    fit,
+    make_train_step,
+)
+from jaxformer.training.checkpoint_manifest import checkpoint_damage
+from tests.training import saved
+
+DECAY = 0.75  # a plain mean of four steps, and then no more
+OPTIMIZER = optax.adam(0.3)
+FROZEN = {"kernel": np.float32([[1.0], [0.0], [-1.0], [2.0]])}
+
+
+def batch(step):
+    x = np.random.default_rng(step).normal(size=(8, 4)).astype(np.float32)
+    return {"x": x, "y": x.sum(1, keepdims=True)}
+
+
+def loss(params, batch, dropout_rng):
+    error = batch["x"] @ params["kernel"].astype(jnp.float32) - batch["y"]
+    return (error**2).sum(), jnp.float32(error.size)
+
+
+def start():
+    return {"kernel": jnp.zeros((4, 1)), "constant": jnp.full(2, 0.1, "float32")}
+
+
+def train(folder, steps, *, decay=DECAY, **options):
+    data = TrainingData([batch(step) for step in range(6)], validation=lambda: [batch(99)])
+    loop = LoopConfig(steps=steps, eval_every=3, checkpoint_every=3, average_decay=decay)
+    return fit(loss, start(), OPTIMIZER, data, folder, loop, **{"runner": SingleRunner()} | options)
+
+
+def restored(folder, averages=True):
+    template = SingleRunner().place(TrainState.create(start(), OPTIMIZER, averages=averages))
+    with Checkpoints(folder / "checkpoints", read_only=True) as checkpoints:
+        return jax.device_get(checkpoints.restore(template))
+
+
+def validation_loss(params):
+    total, count = loss(params, batch(99), None)
+    return float(total / count)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder and the result of six steps."""
+    folder = tmp_path_factory.mktemp("trained")
+    return folder, train(folder, 6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_average_is_the_recursion_over_the_parameters_and_skips_bad_steps(dtype):
+    step = make_train_step(loss, OPTIMIZER, seed=0, skip_bad_steps=1, average_decay=DECAY)
+    program = SingleRunner().compile_train(step)
+    params = jax.tree.map(lambda leaf: leaf.astype(dtype), start())
+    constant = np.float32(params["constant"])
+    state = SingleRunner().place(TrainState.create(params, OPTIMIZER, averages=True))
+    batches, expected, taken = [batch(step) for step in range(9)], np.zeros((4, 1)), 0
+    batches[2] = {"x": batches[2]["x"], "y": np.full((8, 1), np.nan, np.float32)}
+    for index, one in enumerate(batches):
+        before = jax.device_get(state.average)
+        state, _ = program(state, one)
+        if index == 2:
+            jax.tree.map(np.testing.assert_array_equal, state.average, before)
+            continue
+        taken += 1
+        share = max(1 - DECAY, 1 / taken)
+        expected += share * (np.float64(state.params["kernel"]) - expected)
+    assert state.average["kernel"].dtype == np.float32
+    # XLA may average parameters that it has not rounded to bfloat16 yet.
+    rtol = {"float32": 1e-6, "bfloat16": 2**-8}[dtype]
+    np.testing.assert_allclose(state.average["kernel"], expected, rtol=rtol)
+    np.testing.assert_array_equal(state.average["constant"], constant)
+    assert float(jnp.abs(state.average["kernel"] - state.params["kernel"]).max()) > 1e-2
+    assert state.evaluated["kernel"].dtype == dtype
+
+
+def test_resumed_training_is_bitwise_the_uninterrupted_one(tmp_path, trained):
+    folder, whole = trained
+    train(tmp_path, 4)
+    result = train(tmp_path, 6)
+    jax.tree.map(np.testing.assert_array_equal, restored(tmp_path), restored(folder))
+    jax.tree.map(np.testing.assert_array_equal, result.params, whole.params)
+    assert result.evaluation == whole.evaluation
+
+
+def test_validation_result_and_checkpoint_have_the_average(trained):
+    folder, result = trained
+    state = restored(folder)
+    with Checkpoints(folder / "checkpoints", read_only=True) as checkpoints:
+        opened = checkpoints.restore_params(SingleRunner().template(start()), 6)
+        narrow = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), start())
+        rounded = checkpoints.restore_params(SingleRunner().template(narrow), 6)
+    for params in (opened, result.params):
+        jax.tree.map(np.testing.assert_array_equal, params, state.average)
+    assert rounded["kernel"].dtype == "bfloat16"
+    assert result.evaluation.loss == pytest.approx(validation_loss(state.average), rel=1e-5)
+    assert result.evaluation.loss != pytest.approx(validation_loss(state.params), rel=1e-2)
+
+
+def test_scores_and_result_combine_the_average_with_what_is_frozen():
+    seen = []
+    data = TrainingData(
+        [batch(step) for step in range(3)], validation=lambda: [batch(99)],
+        scores=lambda params: seen.append(params) or {},
+    )  # fmt: skip
+    result = fit(
+        loss, {"kernel": start()["kernel"]}, OPTIMIZER, data, None,
+        LoopConfig(steps=3, average_decay=DECAY), runner=SingleRunner(), frozen=FROZEN,
+        combine=lambda own, frozen: jax.tree.map(jnp.add, own, frozen),
+    )  # fmt: skip
+    np.testing.assert_array_equal(seen[0]["kernel"], result.params["kernel"] + FROZEN["kernel"])
+    assert result.evaluation.loss == pytest.approx(validation_loss(seen[0]), rel=1e-5)
+
+
+def test_mesh_splits_the_average_as_the_parameters_and_has_that_of_pmap(trained):
+    rules = (MeshRule(path="kernel", axes=("fsdp", "")),)
+    mesh = MeshRunner(MeshConfig(data=1, fsdp=2, rules=rules), jax.devices()[:2])
+    found = []
+    for runner in (mesh, PmapRunner(jax.devices()[:2])):
+        step = make_train_step(
+            loss, OPTIMIZER, seed=0, average_decay=DECAY, axis_name=runner.axis_name
+        )
+        program = runner.compile_train(step)
+        state = runner.create(lambda p: TrainState.create(p, OPTIMIZER, averages=True), start())
+        state, _ = program(state, batch(0))
+        with jax.no_tracing():  # the second step is the same program
+            for one in range(1, 6):
+                state, _ = program(state, batch(one))
+        for name, leaf in state.params.items():
+            assert state.average[name].sharding == leaf.sharding
+        found.append(state)
+    assert found[0].average["kernel"].addressable_data(0).shape == (2, 1)
+    np.testing.assert_allclose(found[0].average["kernel"], found[1].average["kernel"], rtol=1e-5)
+    np.testing.assert_allclose(found[1].average["kernel"], trained[1].params["kernel"], rtol=1e-5)
+
+
+def test_average_that_differs_by_device_is_not_saved(tmp_path, monkeypatch):
+    """Only the average has: its check is one of its own."""
+    runner, checked = SingleRunner(), []
+
+    def check(tree):
+        checked.append(tree)
+        if len(checked) == 2:
+            raise TrainingError("drifted")
+
+    monkeypatch.setattr(runner, "check_replicas", check)
+    with pytest.raises(TrainingError, match="drifted"):
+        train(tmp_path, 1, runner=runner)
+    assert float(jnp.abs(checked[0]["kernel"]).max()) > 0
+    assert checked[1] is not checked[0]
+
+
+def averaged(step):
+    state = saved.state(step)
+    return state._replace(average=jax.tree.map(lambda leaf: leaf + 1, state.params))
+
+
+@pytest.mark.parametrize(
+    ("make", "other", "match"),
+    [
+        (saved.state, averaged, "3 has no average of the parameters, and this training sets"),
+        (averaged, saved.state, "3 has an average of the parameters, and this .* does not set"),
+    ],
+)
+def test_checkpoint_and_training_must_both_have_an_average(tmp_path, make, other, match):
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(make(3))
+        checkpoints.wait()
+        saved.assert_same(checkpoints.restore(make(0)), make(3))
+        with pytest.raises(CheckpointError, match=match):
+            checkpoints.restore(other(0))
+
+
+def test_damage_of_the_average_is_found(tmp_path):
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(averaged(3))
+        checkpoints.wait()
+    assert checkpoint_damage(tmp_path / "3") is None
+    (file,) = (tmp_path / "3" / "average" / "d").iterdir()
+    saved.flip(file)
+    assert "average" in checkpoint_damage(tmp_path / "3")
+    metadata = tmp_path / "3" / "_CHECKPOINT_METADATA"
+    saved.flip(file)
+    metadata.write_text(metadata.read_text().replace('"average"', '"everage"'))
+    assert "_CHECKPOINT_METADATA is damaged" in checkpoint_damage(tmp_path / "3")
+
+
+@pytest.mark.parametrize("decay", [-0.1, 1, float("nan")])
+def test_decay_that_is_no_share_is_refused(decay):
+    with pytest.raises(ConfigError, match=r"average_decay must be in \[0, 1\), got average_decay="):
+        LoopConfig(steps=1, average_decay=decay)
+
+
+@pytest.mark.parametrize(("decay", "averages"), [(0.5, False), (None, True)])
+def test_step_and_state_must_both_have_an_average(decay, averages):
+    step = make_train_step(loss, OPTIMIZER, seed=0, average_decay=decay)
+    state = TrainState.create(start(), OPTIMIZER, averages=averages)
+    with pytest.raises(ConfigError, match=f"got average_decay={decay}; see averages"):
+        jax.eval_shape(step, state, batch(0))
