@@ -110,7 +110,7 @@ def broken_figure(monkeypatch):
 
 def test_figure_that_cannot_be_drawn_is_said_in_a_line(trained, broken_figure):
     said = TRAIN._draw_loss_curve(open_run(trained[0] / "run"))
-    assert said.startswith("not drawn, because matplotlib cannot be used: no such backend; see MPL")
+    assert said.startswith("not drawn, because matplotlib does not work: no such backend; see MPL")
     assert "\n" not in said
 
 
@@ -143,7 +143,7 @@ def test_neither_figure_nor_samples_cost_a_run(trained, capsys, monkeypatch, bro
 def test_output_of_a_plot_must_be_a_regular_file(trained, tmp_path, capsys):
     os.mkfifo(tmp_path / "fifo.html")
     words = ("plot", "attention", trained[0] / "run", "--text", "the c", "--output")
-    assert "is no regular file" in one_line(capsys, *words, tmp_path / "fifo.html")
+    assert "is not a regular file" in one_line(capsys, *words, tmp_path / "fifo.html")
 
 
 @pytest.mark.slow
