@@ -26,21 +26,16 @@ __all__ = [
 ]
 
 _Config = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG")]
-_EACH_LINE = "(default: each line of --file or of standard input)"
-_Text = Annotated[
-    str | None,
-    tyro.conf.Positional,
-    tyro.conf.arg(metavar="[TEXT]", help_behavior_hint=_EACH_LINE),
-]
+_EACH_LINE = by_default("each line of --file or of standard input", "[TEXT]")
+_Text = Annotated[str | None, tyro.conf.Positional, _EACH_LINE]
 
 
 @dataclasses.dataclass(frozen=True)
 class Train:
     """Train a model from a config, or resume its run.
 
-    Flags override keys of the config. To list all of them: jaxformer train CONFIG --help
-
-    jaxformer train CONFIG --optimizer.learning-rate 3e-4
+    Flags override keys of the config, for example --optimizer.learning-rate 3e-4. To list all keys:
+    jaxformer train CONFIG --help
     """
 
     config: _Config
@@ -53,7 +48,7 @@ class Prepare:
 
     jaxformer train also does this before its first step. Text of more than 64 MiB is written to
     token files; memory use stays bounded. If you stop the command and start it again, it continues
-    where it stopped. Flags override keys of the config:
+    where it stopped. Flags override keys of the config, for example:
 
     jaxformer prepare CONFIG --data.paths "corpus/*.jsonl.gz" --data.cache /data/tokens
     """
@@ -68,8 +63,7 @@ class Inspect:
 
     For a config, this prepares the data as jaxformer train does for a new run. It shows lengths,
     tokens per word, bytes per token, texts that validation and training share, and decoded rows of
-    a batch. It creates no model and no run folder. Flags override keys of the config, as in
-    jaxformer train.
+    a batch. It creates no model and no run folder. Flags override keys, as in jaxformer train.
 
     For a run folder, this shows its config, data and checkpoints, and what you can do next.
     """
@@ -78,7 +72,7 @@ class Inspect:
     """Config file, name of a built-in config, or run folder, such as runs/quickstart."""
 
     step: int = 0
-    """Training step whose batch to show, from 0; it is the batch for the devices here."""
+    """Training step whose batch is shown, from 0, as on the devices of this machine."""
 
     rows: int = 3
     """Number of rows of the batch to show."""
@@ -113,11 +107,7 @@ class Plan:
 class Configs:
     """List the built-in configs, or print one to save and change."""
 
-    name: Annotated[
-        str | None,
-        tyro.conf.Positional,
-        tyro.conf.arg(metavar="[NAME]", help_behavior_hint="(default: list all)"),
-    ] = None
+    name: Annotated[str | None, tyro.conf.Positional, by_default("list all", "[NAME]")] = None
     """Config to print, such as quickstart."""
 
 
@@ -131,17 +121,14 @@ class Generate:
     run: RunFolder
     """Run folder, such as runs/quickstart, or Hugging Face folder."""
 
-    prompt: Annotated[str | None, by_default("the first prompt of [samples]", metavar="PROMPT")] = (
-        None
-    )
+    prompt: Annotated[str | None, by_default("the first prompt in [samples]", "PROMPT")] = None
     """Text to continue."""
 
     chat: bool = False
     """Treat the prompt as a message and answer it, using the model's chat template."""
 
     max_new_tokens: Annotated[
-        int | None,
-        by_default("what fits in the context; for a Hugging Face folder its own limit, else 256"),
+        int | None, by_default("what fits in the context; Hugging Face folder: its limit, or 256")
     ] = None
     """Maximum length of the continuation, in tokens."""
 
@@ -255,8 +242,7 @@ class Convert:
     reading: Annotated[ModelSource, tyro.conf.arg(name="")] = ModelSource()
 
     model_type: Annotated[
-        str | None,
-        by_default("the one that the model was loaded from, else the first that can represent it"),
+        str | None, by_default("the one it was loaded from, else the first that can represent it")
     ] = None
     """Hugging Face model type to write, such as llama."""
 

@@ -39,12 +39,12 @@ def inspect(words: Sequence[str]) -> None:
         Inspect, args=list(words), prog="jaxformer inspect", return_unknown_args=True
     )
     folder = pathlib.Path(command.config)
-    if folder.is_dir() or _misspells_run(folder):
+    # A missing path next to run folders is taken for a misspelled one of them.
+    is_wrong = len(folder.parts) > 1 and folder.suffix != ".toml" and not folder.exists()
+    if folder.is_dir() or (is_wrong and any(folder.parent.glob("*/config.toml"))):
         if len(words) > 1:
             flags = " ".join(word for word in words if word != command.config)
-            raise ConfigError(
-                f"inspect takes flags for a config only, not for a run; remove {flags}"
-            )
+            raise ConfigError(f"inspect takes no flags for a run folder; remove {flags}")
         return _show_run(folder)
     loaded = load_with_start(command.config, overrides)
     config = override_config(loaded, overrides, prog=f"jaxformer train {command.config}")
@@ -61,15 +61,6 @@ def inspect(words: Sequence[str]) -> None:
     for index, shared in enumerate(report.shared):
         _show_shared("" if index else "shared", shared)
     _show_batch(report.batch)
-
-
-def _misspells_run(path: pathlib.Path) -> bool:
-    """Whether a missing path is next to run folders, so that it is not meant as a config."""
-    if path.exists() or path.suffix == ".toml" or len(path.parts) == 1:
-        return False
-    from jaxformer.runs.folder import is_run
-
-    return any(map(is_run, path.parent.glob("*")))
 
 
 def _show_run(folder: pathlib.Path) -> None:

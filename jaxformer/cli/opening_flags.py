@@ -52,9 +52,7 @@ class ModelSource:
 class Opening(ModelSource):
     """How to open a run or a Hugging Face folder."""
 
-    dtype: Annotated[
-        Literal["float32", "bfloat16"] | None, by_default("the dtype of its files")
-    ] = None
+    dtype: Annotated[Literal["float32", "bfloat16"] | None, by_default("as in its files")] = None
     """For a Hugging Face folder: dtype of parameters and computation."""
 
     max_len: Annotated[int | None, by_default("as in its config")] = None

@@ -132,9 +132,7 @@ def _report(folder: pathlib.Path, result: "FitResult", base: pathlib.Path | None
     try:
         write_whole(run.folder / "samples.txt", "".join(samples))
     except StorageError as error:
-        raise StorageError(
-            f"{error}; the run is trained and its checkpoints are complete"
-        ) from None
+        raise StorageError(f"{error}; the run is trained, its checkpoints are complete") from None
     show(f"run folder: {run.folder}")
 
 

@@ -64,6 +64,8 @@ def test_values_have_names_and_none_is_understood_where_it_is_not_named(capsys):
     ), strict=True):  # fmt: skip
         assert "STR" not in shown and "{None" not in shown and "PATH PATH" not in shown
         assert all(part in shown for part in parts)
+    for shown in helps[1:]:  # of their own options, which say what None means
+        assert "(default: None)" not in shown and "(default: )" not in shown
     words = ["--samples.top-k", "None", "--model.qk-norm-over", "head", "--data.cache", "None"]
     changed = override_config(
         load_config("quickstart"), [*words, "--samples.top-p", "0.5"], prog=""

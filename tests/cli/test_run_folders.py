@@ -234,7 +234,9 @@ def test_inspect_of_a_run_says_how_far_it_is_and_what_to_do_next(trained, capsys
         f"to train further: jaxformer train {run}/config.toml --out {run} --training.steps 40",
     ):
         assert line in lines
-    assert "not for a run; remove --step 3" in one_line(capsys, "inspect", run, "--step", 3)
+    assert "no flags for a run folder; remove --step 3" in one_line(
+        capsys, "inspect", run, "--step", 3
+    )
 
 
 def test_inspect_of_a_run_without_checkpoints_says_so(trained, capsys, monkeypatch, tmp_path):

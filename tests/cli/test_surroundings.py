@@ -110,7 +110,7 @@ def broken_figure(monkeypatch):
 
 def test_figure_that_cannot_be_drawn_is_said_in_a_line(trained, broken_figure):
     said = TRAIN._draw_loss_curve(open_run(trained[0] / "run"))
-    assert said.startswith("not drawn, because matplotlib does not work: no such backend; check MPL")
+    assert said.startswith("not drawn, because matplotlib does not work: no such backend; check")
     assert "\n" not in said
 
 

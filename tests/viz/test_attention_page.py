@@ -229,7 +229,7 @@ def changed(index, value):
         (
             [one_map(following=["b"])],
             ShapeError,
-            "next_tokens of 'cross-attention' must have one token for each of the 2 query tokens, got 1",
+            "next_tokens of 'cross-attention' must have one token for each of the 2 query tokens",
         ),
         ([one_map(changed((1, 2, 1, 2), np.nan))], DataError, "'cross-attention' must be finite"),
         ([one_map(changed((1, 2, 1), [0.9, 0.6, -0.5]))], DataError, r"in \[0, 1\], got -0.5 .. "),
