@@ -23,7 +23,7 @@ from jaxformer.cli.verify import verify
 __all__ = ["main"]
 
 _COMMANDS: Any = (configs, generate, translate, predict, evaluate, convert, verify, plot)
-# Commands that take flags of a config beside their own, which `all_commands` does not know.
+# Commands that also take the keys of a config as flags, which `all_commands` does not know.
 _WITH_OVERRIDES = {"train": train, "prepare": prepare, "plan": plan, "inspect": inspect}
 
 
@@ -32,12 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; returns only after a success.
 
     Args:
-        arguments: words after the program's name; those of the process when not given.
+        arguments: words after the program's name; default: those of this process.
 
     Raises:
-        SystemExit: with status 2 for a user's mistake, and 1 for what the machine could not do,
-            such as writing to a full disk, which get one line on standard error; with 128 + its
-            number for a signal.
+        SystemExit: with status 2 for a user's mistake, or 1 for a failure of the machine, such as a
+            full disk; both print one line on standard error. With 128 + its number for a signal.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     open_missing_streams()
@@ -54,19 +53,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
             all_commands(brief=words in ([], ["-h"], ["--help"])),
             args=words,
             prog="jaxformer",
-            description="The Transformer as a JAX library: train it, use it, look at it. "
-            "jaxformer COMMAND --help says more; jaxformer --version prints the version.",
+            description="Train, use and inspect Transformers in JAX. For the options of a command: "
+            "jaxformer COMMAND --help. For the version: jaxformer --version",
         )
         name = type(command).__name__.lower()
         next(run for run in _COMMANDS if run.__name__ == name)(command)
-        flush()  # here, where it is said that the output cannot be written
+        flush()  # here, so that a failure to write is reported
     except KeyboardInterrupt:
         print(file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:
-        drop_output(sys.stdout)  # whose reader, such as `head`, has closed it
+        drop_output(sys.stdout)  # its reader, such as `head`, has closed it
         sys.exit(128 + signal.SIGPIPE)
     except (ValueError, OSError, MemoryError, RuntimeError, AssertionError) as error:
         if stopping.is_cut_short():
-            raise  # the process says what has stopped it
+            raise  # the process reports the signal
         exit_for_mistake(error)

@@ -1,4 +1,4 @@
-"""The commands and their options, as tyro reads them."""
+"""The commands and their options, declared for tyro."""
 
 import dataclasses
 import pathlib
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Union
 
 import tyro
 
-from jaxformer.cli.opening_flags import Opening, RunFolder
+from jaxformer.cli.opening_flags import ModelSource, Opening, RunFolder, by_default
 from jaxformer.cli.plot_commands import Plot
 from jaxformer.config import SamplingOptions, SearchOptions
 
@@ -26,29 +26,30 @@ __all__ = [
 ]
 
 _Config = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG")]
-_Text = Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[TEXT]")]
+_EACH_LINE = by_default("each line of --file or of standard input", "[TEXT]")
+_Text = Annotated[str | None, tyro.conf.Positional, _EACH_LINE]
 
 
 @dataclasses.dataclass(frozen=True)
 class Train:
     """Train a model from a config, or resume its run.
 
-    Any key of the config can be overridden: jaxformer train CONFIG --optimizer.learning-rate 3e-4.
-    jaxformer train CONFIG --help lists them all, with the config's values.
+    Flags override keys of the config, for example --optimizer.learning-rate 3e-4. To list all keys:
+    jaxformer train CONFIG --help
     """
 
     config: _Config
-    """Config file, or the name of a built-in config, such as quickstart; jaxformer configs lists
-    them."""
+    """Config file, or the name of a built-in config. To list those: jaxformer configs"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Prepare:
     """Read, split and tokenize the data of a config.
 
-    jaxformer train does the same before its first step. Text of more than 64 MiB becomes token
-    files, in memory that does not grow with it; what a run
-    that was stopped has done is kept. Any key of the config can be overridden behind its path:
+    jaxformer train also does this before its first step. Text of more than 64 MiB is written to
+    token files; memory use stays bounded. If you stop the command and start it again, it continues
+    where it stopped. Flags override keys of the config, for example:
+
     jaxformer prepare CONFIG --data.paths "corpus/*.jsonl.gz" --data.cache /data/tokens
     """
 
@@ -60,29 +61,30 @@ class Prepare:
 class Inspect:
     """Show the data and a batch of a config, or the state of a run.
 
-    The data is prepared as jaxformer train prepares it for a new run: lengths, words and bytes per
-    token, what validation and training share, and rows of the batch, decoded. Keys of the config
-    can be overridden as in jaxformer train. No model is made, and no run folder. Of a run folder:
-    its config and data, its checkpoints, and what can be done next.
+    For a config, this prepares the data as jaxformer train does for a new run. It shows lengths,
+    tokens per word, bytes per token, texts that validation and training share, and decoded rows of
+    a batch. It creates no model and no run folder. Flags override keys, as in jaxformer train.
+
+    For a run folder, this shows its config, data and checkpoints, and what you can do next.
     """
 
     config: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG|RUN")]
     """Config file, name of a built-in config, or run folder, such as runs/quickstart."""
 
     step: int = 0
-    """Step of the batch, from 0: the one that training takes at that step on these devices."""
+    """Training step whose batch is shown, from 0, as on the devices of this machine."""
 
     rows: int = 3
-    """How many rows of the batch to show."""
+    """Number of rows of the batch to show."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Plan memory and time on accelerators you need not have.
+    """Estimate training memory and time on devices you need not have.
 
-    Nothing of the model is allocated, and no data is read. Keys of the config can be overridden
-    as in jaxformer train. For TPUs the step is compiled by their compiler, which comes with
-    jaxformer[tpu]. The status is 1 where the step does not fit, else 0.
+    This allocates no model and reads no data. For TPUs, the TPU compiler compiles the step; install
+    jaxformer[tpu]. Flags override keys of the config, as in jaxformer train. The exit status is 0
+    if the step fits in memory, else 1.
     """
 
     config: _Config
@@ -91,21 +93,21 @@ class Plan:
     accelerator: Annotated[str, tyro.conf.arg(metavar="NAME")]
     """A100, H100, H200, B200, v4, v5e, v5p or v6e."""
 
-    devices: int | None = None
-    """Number of GPUs; as many as the mesh of the config needs when not given."""
+    devices: Annotated[int | None, by_default("as many as the config's mesh needs")] = None
+    """Number of GPUs."""
 
-    topology: str | None = None
-    """Chips of a TPU slice in each direction, such as 4x4, or 2x2x1 for v4 and v5p."""
+    topology: Annotated[str | None, by_default("none; required for TPUs")] = None
+    """Shape of the TPU slice in chips, such as 4x4, or 2x2x1 for v4 and v5p."""
 
     utilization: float = 0.4
-    """Share of the peak FLOP/s that is reached, for the time that training takes."""
+    """Fraction of the peak FLOP/s to assume for the training time."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Configs:
     """List the built-in configs, or print one to save and change."""
 
-    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]")] = None
+    name: Annotated[str | None, tyro.conf.Positional, by_default("list all", "[NAME]")] = None
     """Config to print, such as quickstart."""
 
 
@@ -113,28 +115,29 @@ class Configs:
 class Generate:
     """Continue a prompt with a trained language model.
 
-    Tokens are sampled as the run's config says under [samples]; flags replace single settings.
+    Sampling uses the settings under [samples] in the run's config. Flags override single settings.
     """
 
     run: RunFolder
-    """Run folder, such as runs/quickstart; or a folder of Hugging Face."""
+    """Run folder, such as runs/quickstart, or Hugging Face folder."""
 
-    prompt: Annotated[str | None, tyro.conf.arg(metavar="PROMPT")] = None
-    """Text to continue; the first prompt of the run's own samples when not given."""
+    prompt: Annotated[str | None, by_default("the first prompt in [samples]", "PROMPT")] = None
+    """Text to continue."""
 
     chat: bool = False
-    """Take the prompt as a message to answer, as the chat template of the model has it."""
+    """Treat the prompt as a message and answer it, using the model's chat template."""
 
-    max_new_tokens: int | None = None
-    """Length of the longest continuation, in tokens; when not given what fits the context, or of a
-    folder of Hugging Face what it says, else 256."""
+    max_new_tokens: Annotated[
+        int | None, by_default("what fits in the context; Hugging Face folder: its limit, or 256")
+    ] = None
+    """Maximum length of the continuation, in tokens."""
 
     sampling: tyro.conf.OmitArgPrefixes[SamplingOptions] = dataclasses.field(
         default_factory=SamplingOptions
     )
 
     seed: int = 0
-    """Seed of the random draws."""
+    """Random seed."""
 
     opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
 
@@ -143,34 +146,34 @@ class Generate:
 class Translate:
     r"""Translate sentences with a trained encoder-decoder.
 
-    Standard output has one translation for every line of input, in its order; a line that cannot
-    be translated, such as an empty one, gives an empty line, and is named on standard error. With
-    --num-best above 1, each translation is a line of its score, a tab and the text, and an empty
-    line ends those of a sentence. A line break within a translation is written as \n.
-    Words that were never seen in training are named on standard error.
+    Standard output gets one translation per input line, in order. If a line cannot be translated,
+    for example because it is empty, its output line is empty and standard error names it. If
+    --num-best is above 1, each output line is a score, a tab and a translation; an empty line ends
+    each sentence. A line break inside a translation is written as \n. Standard error names words
+    that the model never saw in training.
 
-    Beam search is as the run's config says under [translation], but for one translation of each
-    sentence; flags replace single settings.
+    Beam search uses the settings under [translation] in the run's config, but returns one
+    translation per sentence. Flags override single settings.
     """
 
     run: RunFolder
-    """Run folder, such as runs/phrasebook_en_kn; or a folder of Hugging Face."""
+    """Run folder, such as runs/phrasebook_en_kn, or Hugging Face folder."""
 
     text: _Text = None
-    """Sentence to translate; when not given, each line of the file or of standard input is one."""
+    """Sentence to translate."""
 
-    file: pathlib.Path | None = None
-    """Text file with a sentence in each line, UTF-8, also .gz."""
+    file: Annotated[pathlib.Path | None, by_default("none")] = None
+    """UTF-8 text file with one sentence per line; may be compressed (.gz)."""
 
     search: tyro.conf.OmitArgPrefixes[SearchOptions] = dataclasses.field(
         default_factory=SearchOptions
     )
 
     temperature: float = 0.0
-    """Above 0, tokens are sampled, from logits divided by this, instead of beam search."""
+    """Above 0: sample tokens at this temperature instead of using beam search."""
 
     seed: int = 0
-    """Seed of the random draws."""
+    """Random seed for sampling."""
 
     opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
 
@@ -179,44 +182,44 @@ class Translate:
 class Predict:
     r"""Fill in [MASK] in texts, or label texts with a classifier.
 
-    Each prediction is a line: of a classifier, the probability, a tab and the label; of a masked
-    language model, the number of the mask, the probability and the token, with tabs between. A
-    model that scores texts, such as a reranker, prints its scores, which are logits and no
-    probabilities, in place of probabilities. An empty line ends those of a text. A line of input
-    that cannot be used, such as an empty one, gives an empty line alone, and is named on standard
-    error. A line break that is predicted is written as \n.
+    Each prediction is one line of tab-separated fields. A classifier prints the probability and the
+    label. A masked language model prints the number of the mask, the probability and the token. A
+    model that scores texts, such as a reranker, prints scores (logits) instead of probabilities. An
+    empty line ends the predictions of each text. If an input line cannot be used, for example
+    because it is empty, its output is an empty line and standard error names it. A predicted line
+    break is written as \n.
     """
 
     run: RunFolder
-    """Run folder, such as runs/masked_python; or a folder of Hugging Face."""
+    """Run folder, such as runs/masked_python, or Hugging Face folder."""
 
     text: _Text = None
-    """Text to predict for; when not given, each line of the file or of standard input is one."""
+    """Text to predict for."""
 
-    file: pathlib.Path | None = None
-    """Text file with a text in each line, UTF-8, also .gz."""
+    file: Annotated[pathlib.Path | None, by_default("none")] = None
+    """UTF-8 text file with one text per line; may be compressed (.gz)."""
 
     num_best: int = 3
-    """How many predictions to print for each mask or text, the likeliest first. Scores, as of a
-    reranker, are all printed."""
+    """Number of predictions to print for each mask or text, most likely first.
+    A model that scores texts prints all scores."""
 
     opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluate:
-    """Measure a trained run on its validation data, or other data.
+    """Measure a trained run on its validation data, or on other data.
 
-    Of every run the loss; of a translator BLEU and chrF (with jaxformer[eval]) and the share of
-    exact translations, of a classifier the accuracy.
+    Prints the loss. For a translator, also prints BLEU and chrF (install jaxformer[eval]) and the
+    share of exact translations; for a classifier, the accuracy.
     """
 
     run: RunFolder
-    """Run folder, such as runs/quickstart; or a folder of Hugging Face."""
+    """Run folder, such as runs/quickstart, or Hugging Face folder."""
 
-    data: tuple[pathlib.Path, ...] = ()
-    """Files to measure it on instead, read as its training data was: text files, a TSV file of
-    pairs or an aligned file of each language, or TSV files of text, tab, label."""
+    data: Annotated[tuple[pathlib.Path, ...], by_default("the validation data")] = ()
+    """Files to measure on, in the format of the training data.
+    Text files; TSV files of pairs, or an aligned file per language; TSV files of text and label."""
 
     opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
 
@@ -225,48 +228,37 @@ class Evaluate:
 class Convert:
     """Convert a run to a Hugging Face folder, or back.
 
-    transformers, and what else reads its format, can load the folder that a run becomes, where a
-    family there computes what the model does. Of a target that ends in .safetensors, the file gets
-    the parameters alone, under their own paths, and a .toml beside it the model's config.
+    If a Hugging Face model type can represent the model, transformers can load the folder, and so
+    can other programs that read its format. If the target ends in .safetensors, only the parameters
+    are written, under jaxformer's own paths, with the model's config in a TOML file next to them.
     """
 
     source: Annotated[pathlib.Path, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
-    """Run folder; or a folder of Hugging Face, or the id of a model there, OWNER/MODEL."""
+    """Run folder, Hugging Face folder, or id of a model at Hugging Face, OWNER/MODEL."""
 
     target: Annotated[pathlib.Path, tyro.conf.Positional, tyro.conf.arg(metavar="TARGET")]
-    """Folder to make, or file that ends in .safetensors."""
+    """Folder to create, or file that ends in .safetensors."""
 
-    step: int | None = None
-    """Checkpoint of a run to use; the one with the lowest validation loss when not given."""
+    reading: Annotated[ModelSource, tyro.conf.arg(name="")] = ModelSource()
 
-    model_type: str | None = None
-    """Family to write, such as llama; when not given, the one that the model was loaded from, or
-    else the first that computes what the model does."""
+    model_type: Annotated[
+        str | None, by_default("the one it was loaded from, else the first that can represent it")
+    ] = None
+    """Hugging Face model type to write, such as llama."""
 
-    dtype: Literal["float32", "bfloat16"] | None = None
-    """Dtype of what is written; that of the parameters when not given."""
+    dtype: Annotated[Literal["float32", "bfloat16"] | None, by_default("unchanged")] = None
+    """Dtype of the written parameters."""
 
-    ignore: tuple[str, ...] = ()
-    """Of a folder of Hugging Face: fields of its JSON files that are known not to matter."""
-
-    source_language: str | None = None
-    """Of a folder of Hugging Face whose model translates several languages: the one that is read,
-    such as eng_Latn or en."""
-
-    target_language: str | None = None
-    """Likewise the one that is written, such as kan_Knda or kn."""
-
-    base: pathlib.Path | None = None
-    """Of a run with LoRA, where the run or folder lies now whose weights it has matrices beside;
-    where it was in training when not given."""
+    ignore: Annotated[tuple[str, ...], by_default("none")] = ()
+    """For a Hugging Face folder: fields of its JSON files that you know to be irrelevant."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Verify:
     """Verify by SHA-256 that no file of a run has changed.
 
-    Prints a line for the run folder and for each checkpoint: good, or what is wrong with it. The
-    status is 1 where anything is damaged, else 0. Metrics, samples and figures are not compared.
+    Prints one line for the run folder and one for each checkpoint: "good", or what is damaged. The
+    exit status is 1 if anything is damaged, else 0. Metrics, samples and figures are not checked.
     """
 
     run: RunFolder
@@ -274,7 +266,7 @@ class Verify:
 
 
 def all_commands(*, brief: bool) -> Any:
-    """The commands for tyro; in brief, with the first line of what each says of itself."""
+    """The commands, for tyro; if brief, each is described by the first line of its docstring."""
     kinds: tuple[type, ...] = (Configs, Train, Prepare, Plan, Inspect, Generate, Translate, Predict,
                                Evaluate, Convert, Verify, Plot)  # fmt: skip
     says = {kind: str(kind.__doc__).partition("\n")[0] if brief else None for kind in kinds}

@@ -1,4 +1,4 @@
-"""Help of the options of a config: those that are used most first, then the others by table."""
+"""Help of the options of a config: the most used ones first, then the others by table."""
 
 import dataclasses
 import pathlib
@@ -17,20 +17,21 @@ _OFTEN = {
     "model": ("max_len", "num_layers", "d_model", "num_heads"),
     "data": ("paths",),
 }
-_BASE = "of a run with LoRA: the run or folder that it started from, where that has moved."
+_BASE = "for a LoRA run: current path of its base model, if it has moved."
 
 
-def for_help(config: Any) -> Any:
-    """Unchecked copy of a config whose help in tyro begins with the options that are used most.
+def for_help(config: Any, *, with_base: bool) -> Any:
+    """Unchecked copy of a config; its help in tyro begins with the most used options.
 
-    These are in tables without a name, whose options tyro puts into its first group.
+    These options are in tables without a name, which tyro puts into its first group.
     """
     arg, parts = tyro.conf.arg, {}
     hints: dict[str, Any] = {
         "out": Annotated[str | None, arg(metavar="OUT")],
         "init_from": Annotated[str | None, arg(metavar="RUN")],
-        "base": Annotated[pathlib.Path | None, arg(metavar="RUN", help=_BASE)],
     }
+    if with_base:  # a flag of jaxformer train, not a key
+        hints["base"] = Annotated[pathlib.Path | None, arg(metavar="RUN", help=_BASE)]
     for table, often in _OFTEN.items():
         for group, is_top in ((f"often_{table}", True), (table, False)):
             of_table = {}
@@ -44,7 +45,7 @@ def for_help(config: Any) -> Any:
 
 
 def _with_types(config: Any, hints: Mapping[str, Any], **values: Any) -> Any:
-    """Copy of a config with other types of some fields, and with new fields and values."""
+    """Copy of a config with some field types replaced, and with new fields and values."""
     kind = type(config)
     made: Any = dataclasses.make_dataclass(
         kind.__name__, [(name, hint, None) for name, hint in hints.items()], bases=(kind,),

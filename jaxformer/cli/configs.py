@@ -1,4 +1,4 @@
-"""jaxformer configs: the configs that come with the package."""
+"""jaxformer configs: list and print the built-in configs."""
 
 import re
 import textwrap
@@ -13,7 +13,7 @@ __all__ = ["configs"]
 
 
 def configs(command: Configs) -> None:
-    """Lists the built-in configs with what they are for, or prints the text of one."""
+    """Lists the built-in configs with their purpose, or prints the text of one."""
     texts = {name: path.read_text(encoding="utf-8") for name, path in ready_configs().items()}
     if command.name is not None:
         if command.name not in texts:
@@ -29,7 +29,7 @@ def configs(command: Configs) -> None:
 
 
 def _purpose(text: str) -> str:
-    """First sentence of the comment at the head of a config, and how long training takes."""
+    """First sentence of the comment at the top of a config, and its training time."""
     head = re.sub(r"\n# ?", " ", text.partition("\n\n")[0].removeprefix("# "))
     sentence = re.split(r"(?<=\.)\s", head)[0]
     time = re.search(r"Time:\s+(.*?)[.;](?:\s|$)", head)

@@ -7,13 +7,12 @@ __all__ = ["convert"]
 
 
 def convert(command: Convert) -> None:
-    """Converts between a run and a folder of Hugging Face, or writes a file of parameters."""
+    """Converts between a run and a Hugging Face folder, or writes a file of parameters."""
     from jaxformer import runs
 
     show(
         runs.convert(
-            command.source, command.target, step=command.step, model_type=command.model_type,
-            dtype=command.dtype, ignore=command.ignore, source_language=command.source_language,
-            target_language=command.target_language, base=command.base,
+            command.source, command.target, model_type=command.model_type, dtype=command.dtype,
+            ignore=command.ignore, **vars(command.reading),
         )
     )  # fmt: skip

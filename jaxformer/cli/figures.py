@@ -1,4 +1,4 @@
-"""Writing figures into files, and saying why one cannot be drawn."""
+"""Writing figures to files, and explaining why one cannot be drawn."""
 
 import io
 import pathlib
@@ -13,7 +13,7 @@ __all__ = ["cannot_draw", "write_figure"]
 
 
 def write_figure(figure: "Figure", path: pathlib.Path) -> None:
-    """Writes a figure in the format of the file's name, whole or not at all.
+    """Writes a figure in the format of the file's suffix, completely or not at all.
 
     Raises:
         StorageError: the file cannot be written.
@@ -24,9 +24,9 @@ def write_figure(figure: "Figure", path: pathlib.Path) -> None:
 
 
 def cannot_draw(error: Exception) -> str:
-    """End of a message: what matplotlib, which raises anything, has said, and a remedy."""
+    """End of a message: the error from matplotlib, which can be of any class, and a remedy."""
     said = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return (
-        f"because matplotlib cannot be used: {said}; see MPLBACKEND and MPLCONFIGDIR, if they are "
-        'set, or install it anew: pip install "jaxformer[viz]"'
+        f"because matplotlib does not work: {said}; check MPLBACKEND and MPLCONFIGDIR if they are "
+        'set, or reinstall it: pip install "jaxformer[viz]"'
     )

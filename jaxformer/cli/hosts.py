@@ -1,4 +1,4 @@
-"""Flags of the launch on several hosts, and how their processes end together."""
+"""Flags for a launch on several hosts; their processes end together."""
 
 import atexit
 import contextlib
@@ -15,33 +15,33 @@ if TYPE_CHECKING:
 
 __all__ = ["LAUNCH_FLAGS", "LAUNCH_HELP", "several_hosts"]
 
-# Of the launch, and so no keys of a config, which is the same in all processes. Names and types
-# are those of `jaxformer.training.parallel.Launch`.
+# Not keys of the config, because the config is the same in all processes. Names and types are
+# those of `jaxformer.training.parallel.Launch`.
 LAUNCH_FLAGS: dict[str, type] = {
     "--coordinator": str, "--num-processes": int, "--process-id": int, "--start-timeout": int,
     "--host-timeout": int,
 }  # fmt: skip
 
 LAUNCH_HELP = (
-    "On several hosts, where SLURM, Kubernetes or a TPU pod does not say so by itself: "
-    "--coordinator HOST:PORT of the first process, --num-processes N and --process-id I, and for "
-    "all launches --start-timeout and --host-timeout in seconds (docs/devices.md)."
+    "On several hosts: SLURM, Kubernetes and TPU pods are detected. Elsewhere, give each process "
+    "--coordinator HOST:PORT (of the first process), --num-processes N and --process-id I. "
+    "--start-timeout and --host-timeout (seconds) work everywhere (docs/devices.md)."
 )
 
 
 @contextlib.contextmanager
 def several_hosts(launch: dict[str, Any], folder: pathlib.Path) -> Iterator[bool]:
-    """Work that all processes of a job do, and end together; alone where there is no job.
+    """Context for work that all processes of a job do and end together; works without a job, too.
 
     Args:
         launch: arguments of `Launch`.
-        folder: run folder, to say what is saved.
+        folder: run folder, named in messages about what is saved.
 
     Yields:
         Whether this is the process that prints.
 
     Raises:
-        ConfigError: the other processes cannot be found, or do not come in time.
+        ConfigError: the other processes cannot be found, or do not start in time.
     """
     from jaxformer.training.parallel import HostWatch, Launch, is_first_process, start_hosts
 
@@ -50,13 +50,13 @@ def several_hosts(launch: dict[str, Any], folder: pathlib.Path) -> Iterator[bool
         yield True
         return
     watch = HostWatch(launched.host_timeout, lambda: _saved(folder))
-    # Before JAX's own, which would wait for processes that have failed, or wait for this one.
+    # Runs before JAX's exit handler, which would wait for failed processes, or for this one.
     atexit.register(watch.leave)
     try:
         yield is_first_process()
         watch.finish()
-    except SystemExit:  # after a signal, for which all have stopped
-        with stopping.finishing():  # a process that waits for the others is not stuck
+    except SystemExit:  # after a signal, which has stopped all processes
+        with stopping.finishing():  # waiting for the other processes is not being stuck
             watch.finish()
         raise
     except BaseException as error:
@@ -65,15 +65,15 @@ def several_hosts(launch: dict[str, Any], folder: pathlib.Path) -> Iterator[bool
 
 
 def _fail(watch: "HostWatch", error: BaseException) -> None:
-    """Tells the other processes of an error, unless it only comes from the end of one of them."""
+    """Tells the other processes of an error, unless the end of one of them caused it."""
     if isinstance(error, stopping.Stopped):
         watch.fail(128 + error.signal, f"stopped by {error.signal.name}")
         return
     known = None
     if isinstance(error, Exception):
-        with contextlib.suppress(Exception):  # what the command line does not know, it raises again
+        with contextlib.suppress(Exception):  # `message_and_status` re-raises unexpected errors
             known = message_and_status(error)
-    # A save, too, fails where the connection to another process breaks.
+    # A broken connection to another process also makes a save fail.
     broken = re.search("[Cc]onnection|peer", known[0]) if known else isinstance(error, RuntimeError)
     if broken and not stopping.is_cut_short():
         watch.wait_for_verdict()
@@ -90,6 +90,6 @@ def _saved(folder: pathlib.Path) -> str:
     if not steps:
         return "no step of the run is saved"
     return (
-        f"the run is saved up to step {steps[-1]} in {folder}; the same command on all hosts goes "
-        "on from there"
+        f"the run is saved up to step {steps[-1]} in {folder}; to resume it, repeat the command "
+        "on all hosts"
     )

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = ["generate", "predict", "translate"]
 
-_MAX_SHOWN_MISTAKES = 10  # lines of input that cannot be used and are named
-_MAX_INPUT = 2**28  # bytes; some million sentences
-_CHUNK = 64  # lines between two moves of the progress bar
+_MAX_SHOWN_MISTAKES = 10  # unusable input lines that are named
+_MAX_INPUT = 2**28  # bytes; a few million sentences
+_CHUNK = 64  # lines per update of the progress bar
 
 
 def generate(command: Generate) -> None:
-    """Prints a prompt, and streams its continuation, or the answer to it."""
+    """Prints a prompt, then streams its continuation or the answer to it."""
     from jaxformer import text
 
     run = open_for(command, "chat" if command.chat else "generate")
@@ -35,7 +35,7 @@ def generate(command: Generate) -> None:
         pieces = run.chat_stream([message], max_new_tokens=longest, seed=seed, **sampling)
     else:
         pieces = run.generate_stream(prompt, max_new_tokens=longest, seed=seed, **sampling)
-    first = next(pieces)  # raises for a mistake before the prompt is printed
+    first = next(pieces)  # raises for a mistake, before the prompt is printed
     behind = "\n" if command.chat else run.task.behind_prompt
     show(prompt + behind + first, end="", at_once=True)
     for piece in pieces:
@@ -49,15 +49,15 @@ def translate(command: Translate) -> None:
     if command.temperature == 0:
         if command.seed != 0:
             raise errors.ConfigError(
-                f"--seed={command.seed} is of draws; give a --temperature, or leave it out"
+                f"--seed={command.seed} only affects sampling; give a --temperature, or remove it"
             )
         _translate_by_search(run, command)
         return
     if command.search:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in command.search)
         raise errors.ConfigError(
-            f"--temperature={command.temperature:g} draws one translation; leave out {flags}, or "
-            "the temperature"
+            f"--temperature={command.temperature:g} samples instead of using beam search; remove "
+            f"{flags}, or the temperature"
         )
     _translate_by_draws(run, command)
 
@@ -66,7 +66,7 @@ def _translate_by_search(run: "Run", command: Translate) -> None:
     from jaxformer.runs.options import with_options
 
     search: SearchOptions = {"num_best": 1, **command.search}
-    with_options(BeamSearchConfig, run.config.translation, search)  # before lines are read
+    with_options(BeamSearchConfig, run.config.translation, search)  # checks before reading lines
     lines = _Lines(command.text, command.file, "translated", run.encode)
     results = run.translate_stream(lines.good, **search)
     unfinished = 0
@@ -81,8 +81,8 @@ def _translate_by_search(run: "Run", command: Translate) -> None:
     lines.print_in_order((index, format_best(best)) for index, best in results)
     if unfinished:
         show(
-            f"jaxformer: {unfinished:,} of {len(lines.good):,} translations did not come to "
-            f"an end within {getattr(run.task, 'max_new_tokens', run.config.model.max_len)} tokens",
+            f"jaxformer: {unfinished:,} of {len(lines.good):,} translations did not end "
+            f"within {getattr(run.task, 'max_new_tokens', run.config.model.max_len)} tokens",
             error=True,
         )
 
@@ -91,7 +91,7 @@ def _translate_by_draws(run: "Run", command: Translate) -> None:
     from jaxformer.runs.options import with_options
 
     temperature = command.temperature
-    with_options(SamplingConfig, run.config.samples, {"temperature": temperature})  # likewise
+    with_options(SamplingConfig, run.config.samples, {"temperature": temperature})  # as above
     lines = _Lines(command.text, command.file, "translated", run.encode)
     drawn = run.sample_translations_stream(lines.good, seed=command.seed, temperature=temperature)
     lines.print_in_order((index, _on_one_line(one)) for index, one in drawn)
@@ -102,7 +102,7 @@ def predict(command: Predict) -> None:
     run = open_for(command, "fill_masks", "classify")
     if command.num_best < 1:
         raise errors.ConfigError(f"--num-best must be positive, got {command.num_best}")
-    task: Any = run.task  # of which one that gives scores has their names, too
+    task: Any = run.task  # if it gives scores, it also has their names
     gives_scores = getattr(task, "gives_scores", False)
     lines = _Lines(command.text, command.file, "predicted for", run.task.check_prompt)
 
@@ -133,11 +133,11 @@ def predict(command: Predict) -> None:
 class _Lines:
     """Input of a command: one text, or the lines of a file or of standard input.
 
-    Lines that cannot be used are named on standard error; `good` are the others.
+    Unusable lines are named on standard error; `good` has the others.
 
     Args:
-        text: text argument; if it cannot be used, that is an error.
-        file: file whose lines are read where there is no text; standard input when not given.
+        text: text argument; it is an error if it cannot be used.
+        file: file to read lines from if there is no text; default: standard input.
         done: participle for messages, such as "translated".
         check: raises DataError for a text that cannot be used.
     """
@@ -146,7 +146,7 @@ class _Lines:
         self, text: str | None, file: pathlib.Path | None, done: str, check: Callable[[str], Any]
     ) -> None:
         if text is not None and file is not None:
-            raise errors.ConfigError("give a text or --file, got both")
+            raise errors.ConfigError("give a text or --file, not both")
         self.good: list[str] = []
         self._places: list[int] = []
         self._from_file = text is None
@@ -159,7 +159,7 @@ class _Lines:
             except errors.DataError as error:
                 if text is not None:
                     raise
-                bad.append(f"line {index + 1} is not {done}: {error}")
+                bad.append(f"line {index + 1} was not {done}: {error}")
             else:
                 self.good.append(line)
                 self._places.append(index)
@@ -167,13 +167,14 @@ class _Lines:
             show(f"jaxformer: {message}", error=True)
         if bad:
             hidden = len(bad) - _MAX_SHOWN_MISTAKES
-            more = f" ({hidden} more than those above)" if hidden > 0 else ""
+            more = f" ({hidden} not shown above)" if hidden > 0 else ""
             show(
-                f"jaxformer: {len(bad):,} of {self._count:,} lines are not {done}{more}", error=True
+                f"jaxformer: {len(bad):,} of {self._count:,} lines were not {done}{more}",
+                error=True,
             )
 
     def print_in_order(self, results: Iterable[tuple[int, str]]) -> None:
-        """Prints the result of each line in the order of the input; an empty line without one."""
+        """Prints the result of each line in input order; an empty line if there is none."""
         blocks = [""] * self._count
         for index, block in self._with_progress(results):
             blocks[self._places[index]] = block
@@ -204,7 +205,7 @@ def _read_lines(file: pathlib.Path | None) -> list[str]:
     data = sys.stdin.buffer.read(_MAX_INPUT + 1)
     _require_input_size(len(data), "standard input")
     try:
-        text = data.decode()  # UTF-8 in every locale, as for a file
+        text = data.decode()  # UTF-8 in every locale, as for files
     except UnicodeDecodeError as error:
         raise errors.DataError(f"standard input must be UTF-8: {error}") from None
     lines = text.removeprefix("\ufeff").split("\n")
@@ -214,8 +215,7 @@ def _read_lines(file: pathlib.Path | None) -> list[str]:
 def _require_input_size(size: int, name: str) -> None:
     if size > _MAX_INPUT:
         raise errors.DataError(
-            f"lines must be at most {_MAX_INPUT:,} bytes together, got more from {name}; give them "
-            "in several parts"
+            f"input must be at most {_MAX_INPUT:,} bytes, got more from {name}; split it into parts"
         )
 
 

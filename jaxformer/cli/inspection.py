@@ -24,24 +24,27 @@ if TYPE_CHECKING:
 __all__ = ["inspect"]
 
 _MARGIN = 2  # columns before bars and rows
-_MOST_LINES = 8  # of a row's text
-_EXAMPLE = 60  # characters that are shown of a shared text
+_MOST_LINES = 8  # of the text of a row
+_EXAMPLE = 60  # characters shown of a shared text
 _ESCAPES = str.maketrans({"\n": "\\n", "\t": "\\t"})
 
 
 def inspect(words: Sequence[str]) -> None:
-    """Prints what a model will see in training, or the state of a run.
+    """Prints the data that a model will be trained on, or the state of a run.
 
     Args:
-        words: config, flags of this command, and flags of the config; or a run folder alone.
+        words: config, flags of this command, and flags of the config; or only a run folder.
     """
     command, overrides = parse(
         Inspect, args=list(words), prog="jaxformer inspect", return_unknown_args=True
     )
-    if (folder := pathlib.Path(command.config)).is_dir():
+    folder = pathlib.Path(command.config)
+    # A missing path next to run folders is taken for a misspelled one of them.
+    is_wrong = len(folder.parts) > 1 and folder.suffix != ".toml" and not folder.exists()
+    if folder.is_dir() or (is_wrong and any(folder.parent.glob("*/config.toml"))):
         if len(words) > 1:
             flags = " ".join(word for word in words if word != command.config)
-            raise ConfigError(f"flags of inspect are for a config, not for a run, got {flags}")
+            raise ConfigError(f"inspect takes no flags for a run folder; remove {flags}")
         return _show_run(folder)
     loaded = load_with_start(command.config, overrides)
     config = override_config(loaded, overrides, prog=f"jaxformer train {command.config}")
@@ -61,7 +64,7 @@ def inspect(words: Sequence[str]) -> None:
 
 
 def _show_run(folder: pathlib.Path) -> None:
-    """Prints the config and data of a run, how far it is, and what can be done with it."""
+    """Prints the config, data and progress of a run, and commands to run next."""
     from jaxformer import runs
     from jaxformer.runs.data_summary import load_summary
     from jaxformer.runs.folder import CHECKPOINTS
@@ -87,15 +90,15 @@ def _show_run(folder: pathlib.Path) -> None:
             show_named("best", f"step {best:,}, validation loss {loss:.4f} nats per {unit}")
     name, more = shlex.quote(str(folder)), "" if step < steps else f" --training.steps {2 * steps}"
     uses = uses_of(task, name) if saved else []
-    uses += [f"to draw its losses: jaxformer plot loss {name}"]
-    uses += [f"to train on: jaxformer train {name}/config.toml --out {name}{more}"]
+    uses += [f"to draw the loss: jaxformer plot loss {name}"]
+    uses += [f"to train further: jaxformer train {name}/config.toml --out {name}{more}"]
     for index, use in enumerate(uses):
         show_named("" if index else "next", use)
 
 
 def _show_data(report: "DataReport") -> None:
-    """Prints what is trained on, how often, and how its words become tokens."""
-    # Of texts in columns, the last is what is predicted, and its tokens are counted.
+    """Prints the sizes of the data, the epochs, and figures of the tokenization."""
+    # With several columns, only the tokens of the last one, which is predicted, are counted.
     columns = [one.name for one in report.lengths]
     of_last = f" of the {columns[-1]}" if len(columns) > 1 else ""
     for name, count, tokens in (
@@ -118,7 +121,7 @@ def _show_data(report: "DataReport") -> None:
 
 
 def _figures(text: "TextFigures") -> str:
-    """Tokens per word, bytes per token and unknown words of some texts."""
+    """Tokens per word, bytes per token, and share of unknown tokens of some texts."""
     parts = [f"{text.tokens / text.words:.2f} tokens per word"] if text.words else []
     if text.tokens:
         parts.append(f"{text.num_bytes / text.tokens:.2f} bytes per token")
@@ -129,7 +132,7 @@ def _figures(text: "TextFigures") -> str:
 
 
 def _show_lengths(lengths: "LengthHistogram") -> None:
-    """Prints a histogram, with bars of text."""
+    """Prints a histogram with text bars."""
     if lengths.shortest == lengths.longest:
         return show_named("lengths", f"training {lengths.name}: {lengths.longest:,} tokens each")
     show_named(
@@ -143,12 +146,12 @@ def _show_lengths(lengths: "LengthHistogram") -> None:
     room = max(1, width() - _MARGIN - before - after - 4)
     highest = max(count for *_, count in lengths.bins)
     for label, count, (*_, size) in zip(labels, counts, lengths.bins, strict=True):
-        bar = "#" * -(-room * size // highest)  # at least one for any text
+        bar = "#" * -(-room * size // highest)  # at least one if there is any text
         show(f"{'':{_MARGIN}}{label:>{before}}  {count:>{after}}  {bar}".rstrip())
 
 
 def _show_shared(name: str, shared: "SharedTexts") -> None:
-    """Prints how many validation texts are training texts, too, with a few of them."""
+    """Prints how many validation texts are also training texts, and a few of them."""
     share = f" ({_share(shared.shared, shared.total)})" if shared.shared else ""
     show_named(
         name,
@@ -162,7 +165,7 @@ def _show_shared(name: str, shared: "SharedTexts") -> None:
 
 
 def _show_batch(batch: "BatchReport") -> None:
-    """Prints the arrays of a batch, what is in them, and a few rows."""
+    """Prints the arrays of a batch, what they contain, and a few rows."""
     arrays = "; ".join(f"{name} {what}" for name, what in batch.arrays.items())
     show_named("batch", f"of step {batch.step:,}: {arrays}")
     for name, (real, total) in batch.tokens.items():
@@ -173,7 +176,7 @@ def _show_batch(batch: "BatchReport") -> None:
         share = f"{count:,} of {total:,} labels ({_share(count, total)})"
         show_named("loss", f"{share} are counted; each label is one {batch.unit}")
     if batch.documents_per_row is not None:
-        show_named("packing", f"{_number(batch.documents_per_row)} documents in a row, on average")
+        show_named("packing", f"{_number(batch.documents_per_row)} documents per row on average")
     if batch.rows and batch.marks:
         show_named("marks", batch.marks)
     for index, row in enumerate(batch.rows):
@@ -183,7 +186,7 @@ def _show_batch(batch: "BatchReport") -> None:
 
 
 def _show_text(text: str) -> None:
-    """Prints a text of a row, without the middle of a long one."""
+    """Prints one text of a row; leaves out the middle of a long one."""
     lines = _wrapped(_escaped(text), width() - _MARGIN - 1)
     if len(lines) > _MOST_LINES:
         left_out = f"... {len(lines) - _MOST_LINES + 1:,} more lines ..."
@@ -193,12 +196,12 @@ def _show_text(text: str) -> None:
 
 
 def _escaped(text: str) -> str:
-    r"""A text in one line: line breaks as \n, other control characters as codes."""
+    r"""A text on one line: line breaks as \n, other control characters as codes."""
     return for_terminal(text.translate(_ESCAPES))
 
 
 def _wrapped(text: str, columns: int) -> list[str]:
-    """Cuts a text into lines, behind spaces where there are any, and loses none of them."""
+    """Breaks a text into lines, after spaces if possible, and keeps all spaces."""
     lines = [""]
     for word in re.findall(rf"[^ ]{{1,{columns}}} ?| ", text):
         if len(lines[-1]) + len(word.rstrip() or word) > columns:
@@ -208,7 +211,7 @@ def _wrapped(text: str, columns: int) -> list[str]:
 
 
 def _share(part: int, whole: int) -> str:
-    """A share in percent, which is 0% or 100% only where it is exactly that."""
+    """A share in percent; 0% and 100% are only shown if they are exact."""
     percent = 100 * part / max(1, whole)
     if 0 < percent < 0.01:
         return "<0.01%"
@@ -216,5 +219,5 @@ def _share(part: int, whole: int) -> str:
 
 
 def _number(value: float) -> str:
-    """A number with one decimal, where it is not whole or large."""
+    """A number to three digits; without decimals if it is whole or large."""
     return f"{value:,.0f}" if value == int(value) or value >= 1000 else f"{value:,.3g}"

@@ -1,4 +1,4 @@
-"""How the command line ends with an error: one line, and a status."""
+"""Errors of the command line: one line and an exit status."""
 
 import contextlib
 import errno
@@ -14,15 +14,15 @@ __all__ = ["exit_for_mistake", "message_and_status"]
 
 _MISTAKE, _MACHINE = 2, 1  # exit statuses
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE)
-_LONGEST = 2000  # characters of a message, whose values can be of any length
+_LONGEST = 2000  # characters of a message; its values can have any length
 
 
 def exit_for_mistake(error: Exception) -> NoReturn:
-    """Prints an error in one line on standard error, and exits.
+    """Prints an error as one line on standard error, and exits.
 
     Raises:
-        SystemExit: with status 2 for a user's mistake, 1 for what the machine could not do.
-        Exception: the error itself, where it is neither.
+        SystemExit: with status 2 for a user's mistake, 1 for a failure of the machine.
+        Exception: the error itself, if it is neither.
     """
     message, status = message_and_status(error)
     message = " ".join(message.split())
@@ -37,7 +37,7 @@ def exit_for_mistake(error: Exception) -> NoReturn:
 
 
 def message_and_status(error: Exception) -> tuple[str, int]:
-    """What is said of an error, and the exit status; raises it again where it is a defect."""
+    """Message and exit status of an expected error; re-raises others."""
     if isinstance(error, UnicodeEncodeError):
         return (
             f"standard output cannot show {error.object[error.start]!a} in its encoding, "
@@ -52,16 +52,16 @@ def message_and_status(error: Exception) -> tuple[str, int]:
     if isinstance(error, MemoryError) or str(error).startswith("RESOURCE_EXHAUSTED"):
         said = (str(error).splitlines() or [""])[0]
         return (
-            f"the memory does not suffice{f' ({said})' if said else ''}; make the model, the "
-            "batch, the text or the search smaller"
+            f"out of memory{f' ({said})' if said else ''}; use a smaller model, batch, text or "
+            "search"
         ), _MACHINE
     frames = traceback.extract_tb(error.__traceback__)
-    if any(frame.filename.endswith("xla_bridge.py") for frame in frames):  # as JAX starts
-        said = (str(error).splitlines() or ["it has no such platform"])[0]
+    if any(frame.filename.endswith("xla_bridge.py") for frame in frames):  # while JAX starts
+        said = (str(error).splitlines() or ["no such platform"])[0]
         return (
             f"JAX cannot start with JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: {said}; "
-            "install what the platform needs, such as jaxformer[tpu] or jaxformer[cuda13], or "
-            "unset JAX_PLATFORMS"
+            "install the platform, such as jaxformer[tpu] or jaxformer[cuda13], or unset "
+            "JAX_PLATFORMS"
         ), _MISTAKE
     raise error
 
@@ -72,4 +72,4 @@ def _of_system(error: OSError) -> str:
     with contextlib.suppress(FileNotFoundError):
         os.getcwd()
         return error.strerror or str(error)
-    return "the working folder has been deleted; change into one that is there"
+    return "the working directory was deleted; change to one that exists"

@@ -1,4 +1,4 @@
-"""Opening the run that a command is about."""
+"""Opening the run that a command uses."""
 
 from typing import TYPE_CHECKING
 
@@ -16,19 +16,14 @@ def open_for(
     command: Generate | Translate | Predict | Evaluate | PlotPositions | PlotAttention,
     *abilities: str,
 ) -> "Run":
-    """Opens the run of a command, whose task must have one of these methods, if any are given."""
+    """Opens the run of a command; if abilities are given, its task must have one of them."""
     from jaxformer import runs
 
-    fsdp, tensor = command.opening.mesh.fsdp, command.opening.mesh.tensor
-    mesh = None
+    opening = command.opening
+    fsdp, tensor, mesh = opening.mesh.fsdp, opening.mesh.tensor, None
     if not (fsdp is None and tensor is None):
         mesh = MeshConfig(fsdp=1 if fsdp is None else fsdp, tensor=1 if tensor is None else tensor)
-    opening = command.opening
-    run = runs.open_run(
-        command.run, opening.step, mesh=mesh, dtype=opening.dtype, max_len=opening.max_len,
-        ignore=opening.ignore, base=opening.base, source_language=opening.source_language,
-        target_language=opening.target_language,
-    )  # fmt: skip
+    run = runs.open_run(command.run, **{**vars(opening), "mesh": mesh})
     if abilities:
         run.require(*abilities, user=type(command).__name__.lower())
     return run

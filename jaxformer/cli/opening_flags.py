@@ -1,57 +1,65 @@
-"""Flags of how a run, or a folder of Hugging Face, is opened."""
+"""Flags of the commands that open a run or a Hugging Face folder."""
 
 import dataclasses
 import pathlib
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
-__all__ = ["Opening", "ParamsMesh", "RunFolder"]
+__all__ = ["ModelSource", "Opening", "ParamsMesh", "RunFolder", "by_default"]
 
 RunFolder = Annotated[pathlib.Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 
 
+def by_default(what: str, metavar: str | None = None) -> Any:
+    """Makes the help of an option say what its default, such as None, means."""
+    return tyro.conf.arg(help_behavior_hint=f"(default: {what})", metavar=metavar)
+
+
 @dataclasses.dataclass(frozen=True)
 class ParamsMesh:
-    """Devices that the parameters are split over, as in training.
+    """Devices of this host to split the parameters over.
 
-    When not given, one device has them all, where there is room.
+    By default, one device holds all parameters if they fit; otherwise they are split as in
+    training, or over all devices.
     """
 
-    fsdp: int | None = None
-    """Devices over which the parameters are split by their rows."""
+    fsdp: Annotated[int | None, by_default("automatic")] = None
+    """Devices that split the parameters by rows."""
 
-    tensor: int | None = None
-    """Devices over which the attention heads, feed-forward layers and vocabulary are split."""
+    tensor: Annotated[int | None, by_default("automatic")] = None
+    """Devices that split the attention heads, feed-forward layers and vocabulary."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Opening:
-    """How a run, or a folder of Hugging Face, is opened."""
+class ModelSource:
+    """Which weights to read from a run, and which languages from a Hugging Face folder."""
 
-    step: int | None = None
-    """Checkpoint of a run to use; the one with the lowest validation loss when not given."""
+    step: Annotated[int | None, by_default("the one with the lowest validation loss")] = None
+    """Checkpoint of the run to use."""
 
-    dtype: Literal["float32", "bfloat16"] | None = None
-    """Of a folder of Hugging Face: dtype of parameters and computation; that of its files when not
-    given."""
+    source_language: Annotated[str | None, by_default("the folder's")] = None
+    """For a multilingual Hugging Face translator: source language, such as eng_Latn or en."""
 
-    max_len: int | None = None
-    """Of a folder of Hugging Face: longest text in tokens; what its config says when not given."""
+    target_language: Annotated[str | None, by_default("the folder's")] = None
+    """For a multilingual Hugging Face translator: target language, such as kan_Knda or kn."""
 
-    ignore: tuple[str, ...] = ()
-    """Of a folder of Hugging Face: fields of its JSON files that are known not to matter. Of a run
-    whose model comes from one: settings of generation there that are not supported, likewise."""
+    base: Annotated[pathlib.Path | None, by_default("its path during training")] = None
+    """For a LoRA run: current path of its base model."""
 
-    source_language: str | None = None
-    """Of a folder of Hugging Face whose model translates several languages: the one that is read,
-    such as eng_Latn or en."""
 
-    target_language: str | None = None
-    """Likewise the one that is written, such as kan_Knda or kn."""
+@dataclasses.dataclass(frozen=True)
+class Opening(ModelSource):
+    """How to open a run or a Hugging Face folder."""
 
-    base: pathlib.Path | None = None
-    """Of a run with LoRA, where the run or folder lies now whose weights it has matrices beside;
-    where it was in training when not given."""
+    dtype: Annotated[Literal["float32", "bfloat16"] | None, by_default("as in its files")] = None
+    """For a Hugging Face folder: dtype of parameters and computation."""
+
+    max_len: Annotated[int | None, by_default("as in its config")] = None
+    """For a Hugging Face folder: longest text, in tokens."""
+
+    ignore: Annotated[tuple[str, ...], by_default("none")] = ()
+    """For a Hugging Face folder: fields of its JSON files that you know to be irrelevant.
+    For a run made from one: unsupported generation settings that you know to be irrelevant."""
 
     mesh: ParamsMesh = ParamsMesh()

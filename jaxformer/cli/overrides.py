@@ -1,4 +1,4 @@
-"""Overrides of config values on the command line, and of the kinds of tagged unions."""
+"""Command-line overrides of config values, including the kinds of tagged unions."""
 
 import copy
 import dataclasses
@@ -34,16 +34,16 @@ __all__ = [
     "split_cpu_for",
 ]
 
-# Keys of what a config says of its own data, and of no other.
+# Keys that only make sense for the data of the config itself.
 _OF_OWN_DATA = ("data.source", "data.mixture", "data.validation_paths", "samples.prompts")
 
 
 def config_path(kind: type, words: Sequence[str], *, prog: str) -> tuple[str, list[str]]:
-    """Takes the config from the words of a command that has no flags of its own.
+    """Splits the words of a command without flags of its own into config and flags.
 
     Args:
-        kind: the command, which has a config.
-        words: the config, and flags of the config, `--help` among them.
+        kind: the command.
+        words: the config, then its flags; may include `--help`.
         prog: name of the command, for the help.
 
     Returns:
@@ -55,15 +55,15 @@ def config_path(kind: type, words: Sequence[str], *, prog: str) -> tuple[str, li
 
 
 def load_with_start(path: str, words: Sequence[str]) -> ExperimentConfig:
-    """Reads a config, which may leave out what the run or folder that it starts from says.
+    """Reads a config; what it leaves out is taken from the run or folder that it starts from.
 
     Args:
-        path: of the config.
-        words: flags and values of the command line, `--init-from` and `--out` perhaps among them.
+        path: path of the config.
+        words: flags and values of the command line; may include `--init-from` and `--out`.
 
     Raises:
         ConfigError: as in `load_config`.
-        CheckpointError: there is no such run or folder to start from, or it is damaged.
+        CheckpointError: the run or folder to start from does not exist or is damaged.
     """
 
     def complete(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -81,7 +81,7 @@ def load_with_start(path: str, words: Sequence[str]) -> ExperimentConfig:
 
 
 def _flag_value(words: Sequence[str], name: str) -> str | None:
-    """Value of a flag, such as `--init-from x` or `--init-from=x`; None where it is not given."""
+    """Value of a flag, such as `--init-from x` or `--init-from=x`; None if it is not given."""
     for index, word in enumerate(words):
         flag, equals, value = word.partition("=")
         if word.startswith("--") and _key(flag) == name:
@@ -90,7 +90,7 @@ def _flag_value(words: Sequence[str], name: str) -> str | None:
 
 
 def split_cpu_for(config: ExperimentConfig) -> None:
-    """Splits the CPU into as many devices as a config asks for, before JAX starts."""
+    """Splits the CPU into the number of devices in a config; call it before JAX starts."""
     if config.training.cpu_devices is not None:
         from jaxformer.training.parallel import split_cpu
 
@@ -98,25 +98,26 @@ def split_cpu_for(config: ExperimentConfig) -> None:
 
 
 def override_config(
-    config: ExperimentConfig, words: Sequence[str], *, prog: str
+    config: ExperimentConfig, words: Sequence[str], *, prog: str, launches: bool = False
 ) -> ExperimentConfig:
-    """Overrides a config by flags such as `--model.d-model 64` and `--model.positions alibi`.
+    """Overrides a config with flags such as `--model.d-model 64` and `--model.positions alibi`.
 
     A flag that names another kind (`--model.positions alibi`, `--optimizer.name lion`) selects that
-    kind with its defaults; keys that a kind has no default for, such as learning_rate, keep their
-    value. Flags for the keys of the new kind may stand before or after it. With `--data.paths`,
-    what the config says of its own data is left out.
+    kind with its defaults; keys without a default, such as learning_rate, keep their value. Flags
+    for keys of the new kind may come before or after it. `--data.paths` resets the keys that
+    describe the config's own data.
 
     Args:
         config: the config to override.
         words: flags and values of the command line.
         prog: name of the command, for the help.
+        launches: whether the help also shows the flags of `jaxformer train` that are not keys.
 
     Returns:
         The checked config.
 
     Raises:
-        ConfigError: a flag is unknown, or its value of the wrong type or impossible.
+        ConfigError: a flag is unknown, or its value has the wrong type or is impossible.
 
     Example:
         >>> from jaxformer.config import load_config
@@ -130,23 +131,23 @@ def override_config(
     config = _for_other_data(config, words)
     rest = list(words)
     default = _with_chosen_kinds(config, "", rest)
-    # tyro would give every table of an array flags of its own.
+    # tyro would give each table of an array its own flags.
     arrays: dict[str, dict[str, Any]] = {}
     for table, name in _array_keys():
         arrays.setdefault(table, {})[name] = getattr(getattr(config, table), name)
         object.__setattr__(getattr(default, table), name, ())
     _refuse_unknown(default, rest, prog)
     if {"-h", "--help"} & set(rest):
-        default = for_help(default)
+        default = for_help(default, with_base=launches)
     changed = parse(
         type(default),
         default=default,
         args=rest,
         prog=prog,
         description=(
-            "Overrides of the config; each shows its value there. Another kind, with the defaults "
-            f"of its own: {', '.join(_kind_flags(config, ''))}. Its keys can be set as well; "
-            f"those without a default keep their value. {LAUNCH_HELP}"
+            "Options that override the config, with its values as defaults. To select another "
+            f"kind, with its own defaults: {', '.join(_kind_flags(config, ''))}. You can also set "
+            f"its keys; keys without a default keep their value. {LAUNCH_HELP if launches else ''}"
         ),
         config=(tyro.conf.AvoidSubcommands,),
     )
@@ -162,23 +163,23 @@ def override_config(
 def implied_settings(
     before: ExperimentConfig, after: ExperimentConfig, words: Sequence[str]
 ) -> list[str]:
-    """Lines that say what `override_config` has changed because of the flag `--data.paths`.
+    """Lines that name the settings that `override_config` changed because of `--data.paths`.
 
     Args:
         before: the config.
-        after: what `override_config` has made of it.
+        after: the result of `override_config`.
         words: flags and values of the command line.
     """
     given = _given_keys(words)
     return [
-        f"{key} = {toml_value(new)}, not {toml_value(old)}, because data.paths are given"
+        f"{key} = {toml_value(new)}, not {toml_value(old)}, because data.paths is given"
         for key, (old, new) in config_differences(before, after).items()
         if key in _OF_OWN_DATA and key not in given
     ]
 
 
 def _for_other_data(config: ExperimentConfig, words: Sequence[str]) -> ExperimentConfig:
-    """A config without what it says of its own data, where a flag names other files."""
+    """If a flag names other files, the config without the keys that describe its own data."""
     if "data.paths" not in _given_keys(words):
         return config
     data, samples = config.data, config.samples
@@ -195,7 +196,7 @@ def _for_other_data(config: ExperimentConfig, words: Sequence[str]) -> Experimen
 
 
 def _array_keys() -> list[tuple[str, str]]:
-    """Table and name of each key of an experiment that is an array of tables."""
+    """Table and name of each key of an `ExperimentConfig` that is an array of tables."""
     return [
         (table, name)
         for table, kind in field_types(ExperimentConfig).items()
@@ -206,12 +207,12 @@ def _array_keys() -> list[tuple[str, str]]:
 
 
 def _given_keys(words: Sequence[str]) -> set[str]:
-    """Dotted keys of the flags among some words."""
+    """Dotted keys of the flags in a list of words."""
     return {_key(word.partition("=")[0]) for word in words if word.startswith("--")}
 
 
 def _refuse_unknown(config: Any, words: Sequence[str], prog: str) -> None:
-    """Refuses flags that no config has, and says which one may be meant."""
+    """Refuses flags that are not keys, and suggests similar ones."""
     values = dict(_flag_values(config, ""))
     for word in words:
         flag = word.partition("=")[0]
@@ -221,8 +222,8 @@ def _refuse_unknown(config: Any, words: Sequence[str], prog: str) -> None:
         table, dot, leaf = key.rpartition(".")
         if key not in values and f"{table}{dot}{leaf.removeprefix('no_')}" not in values:
             near = [f"--{one.replace('_', '-')}" for one in suggested_keys(key, values)]
-            meant = f"perhaps you meant {' or '.join(near)}; " if near else ""
-            raise ConfigError(f"there is no option {flag}; {meant}{prog} --help lists all")
+            meant = f"did you mean {' or '.join(near)}? " if near else ""
+            raise ConfigError(f"there is no option {flag}; {meant}{prog} --help lists all options")
 
 
 def _flag_values(config: Any, prefix: str) -> Iterator[tuple[str, Any]]:
@@ -242,12 +243,12 @@ def _refuse_arrays(words: Sequence[str]) -> None:
             if word.startswith("--") and _key(word).startswith(key):
                 raise ConfigError(
                     f"{key} is an array of tables, which flags cannot change, got {word}; write "
-                    f"[[{key}]] into a TOML file"
+                    f"[[{key}]] in the config file"
                 )
 
 
 def _kind_flags(config: Any, prefix: str) -> Iterator[str]:
-    """Flags that select a kind, with the kinds, for the help."""
+    """For the help: flags that select a kind, with the kinds."""
     for name, hint in field_types(type(config)).items():
         key, value, kinds = prefix + name, getattr(config, name), kinds_of(hint)
         if kinds is not None:
@@ -260,7 +261,7 @@ def _kind_flags(config: Any, prefix: str) -> Iterator[str]:
 def _with_chosen_kinds(config: Any, prefix: str, words: list[str]) -> Any:
     """Copies a config with the selected kinds, and removes their flags from the words.
 
-    The copy, from which tyro takes its defaults, is not checked: keys may be missing in it.
+    tyro takes its defaults from the copy, which is not checked: keys may be missing.
     """
     copied = copy.copy(config)
     for name, hint in field_types(type(config)).items():
@@ -294,7 +295,7 @@ def _pop_flags(words: list[str], keys: tuple[str, str]) -> list[tuple[str, str]]
 
 
 def _refuse_keys_of_others(key: str, kinds: Kinds, value: Any, words: list[str]) -> None:
-    """Refuses flags of keys that only other kinds have; tyro would call them unknown."""
+    """Refuses flags for keys of other kinds; tyro would call them unknown."""
     own = {} if value is None else field_types(type(value))
     for word in words:
         flag = word.partition("=")[0]
@@ -324,14 +325,14 @@ def _of_kind(flag: str, kinds: Kinds, kind: str, current: Any) -> Any:
 
 
 def _optional_table(hint: Any) -> type | None:
-    """Config class of a key that is a table or nothing, such as model.experts."""
+    """Config class of a key that is an optional table, such as model.experts."""
     members = union_members(hint)
     is_table = len(members) == 1 and dataclasses.is_dataclass(members[0])
     return typing.cast(type, members[0]) if is_table and members != (hint,) else None
 
 
 def _unchecked(config: type, current: Any = None) -> Any:
-    """Config of the defaults of a class, and the current value of keys that either must have."""
+    """Config with the defaults of a class, and current values for keys that either requires."""
     made: Any = object.__new__(config)
     kept = [*required_keys(config), *(required_keys(type(current)) if current else ())]
     for field in dataclasses.fields(config):

@@ -1,4 +1,4 @@
-"""Parsing of command lines by tyro, with one-line messages for mistakes."""
+"""Command-line parsing with tyro, and one-line messages for mistakes."""
 
 import contextlib
 import dataclasses
@@ -19,9 +19,9 @@ from jaxformer.config.checks import TYPE_NAMES, suggestion, union_members
 
 __all__ = ["parse", "pop_flags"]
 
-_STYLE = re.compile(r"\x1b\[[\d;]*m")  # of a terminal
+_STYLE = re.compile(r"\x1b\[[\d;]*m")  # terminal colors
 _BOX = re.compile("[\u2500-\u257f]+")
-# Messages of tyro's.
+# Messages of tyro.
 _UNKNOWN_COMMAND = re.compile(r"Unrecognized options: ([^\s,]+).* Available subcommands: (.*) For ")
 _WRONG_CHOICE = re.compile(r"(invalid choice '(.*)' for argument .* one of \((.*)\))\. For ")
 _WRONG_NUMBER = re.compile(r"Error parsing (\S+): .*(must be an? \w+, got .*) Argument helptext:")
@@ -30,7 +30,7 @@ _VALUES = tyro.constructors.ConstructorRegistry()
 
 @_VALUES.primitive_rule
 def _plain_rule(info: Any) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
-    """Texts and numbers, with names and messages of our own; an integer may be written as 1e3."""
+    """Texts and numbers, with our own names and messages; integers may be written as 1e3."""
     kind, names = info.type, {int: "INT", float: "FLOAT", str: "TEXT"}
 
     def value_of(words: list[str]) -> int | float | str:
@@ -49,7 +49,7 @@ def _plain_rule(info: Any) -> tyro.constructors.PrimitiveConstructorSpec[Any] | 
 
 
 def parse(kind: Any, **arguments: Any) -> Any:
-    """Parses words with tyro; raises ConfigError of one line where tyro prints a box."""
+    """Parses words with tyro; raises a one-line ConfigError where tyro prints an error box."""
     printed, said = _Printed(), io.StringIO()
     try:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said), _room():
@@ -67,17 +67,17 @@ def parse(kind: Any, **arguments: Any) -> Any:
 def pop_flags(
     words: Sequence[str], kinds: Mapping[str, Callable[[str], Any]]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Takes flags that are no keys of a config out of the words of a command line.
+    """Removes flags that are not keys of a config from the words of a command line.
 
     Args:
         words: flags and values.
-        kinds: by flag, what makes its value of a word: `int`, `str` or `pathlib.Path`.
+        kinds: for each flag, the function from word to value: `int`, `str` or `pathlib.Path`.
 
     Returns:
-        The values of those that are given, by name, and the other words.
+        Values of the given flags, by name, and the other words.
 
     Raises:
-        ConfigError: a flag has no value, or one of the wrong type, or is given twice.
+        ConfigError: a flag has no value or a value of the wrong type, or is given twice.
 
     Example:
         >>> pop_flags(["--process-id", "1", "--training.steps", "5"], {"--process-id": int})
@@ -109,7 +109,7 @@ def pop_flags(
 
 @_VALUES.primitive_rule
 def _optional_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Any:
-    """Calls what may be None by its other type; None can still be given."""
+    """Names an optional value by its other type; None can still be given."""
     members = union_members(info.type)
     if members == (info.type,) or len(members) != 1 or dataclasses.is_dataclass(members[0]):
         return None
@@ -123,7 +123,7 @@ def _optional_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Any:
 
 @contextlib.contextmanager
 def _room() -> Iterator[None]:
-    """Lets tyro believe in as many columns as `width` says: for one column it has no end."""
+    """Makes tyro use the columns of `width`; with one column it would never end."""
     before = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = str(width())
     try:
@@ -135,7 +135,7 @@ def _room() -> Iterator[None]:
 
 
 class _Printed(io.TextIOWrapper):
-    """What tyro prints, with the colours and boxes that standard output can show."""
+    """Captures what tyro prints, with the colors and boxes that standard output can show."""
 
     def __init__(self) -> None:
         encoding = getattr(sys.stdout, "encoding", None)
@@ -150,24 +150,24 @@ class _Printed(io.TextIOWrapper):
         return self._is_terminal
 
     def text(self) -> str:
-        """All of it."""
+        """All the text printed so far."""
         self.seek(0)
         return self.read()
 
 
 def _wrapped(line: str) -> str:
-    """A line as wide as the terminal, which tyro makes of what it puts into boxes only."""
+    """Wraps a line to the terminal width; tyro only wraps what is in boxes."""
     plain, columns = _STYLE.sub("", line), width()
     if len(plain) <= columns or _BOX.search(line):
         return line
-    # The list of all commands is one word.
+    # The list of all commands is a single word.
     plain = re.sub(rf"\S{{{columns + 1},}}", lambda word: word[0].replace(",", ", "), plain)
     return textwrap.fill(plain, columns, break_long_words=False, break_on_hyphens=False)
 
 
 def _without_box(box: str) -> str:
-    """Message of an error box of tyro, as one line."""
-    plain = _STYLE.sub("", box)  # colours, where standard output is a terminal
+    """Message in an error box of tyro, as one line."""
+    plain = _STYLE.sub("", box)
     lines = [re.sub(r"-{3,}", " ", _BOX.sub(" ", line)) for line in plain.splitlines()]
     return " ".join(" ".join(lines[1:] or lines).split())  # the first is the frame's title
 
@@ -175,7 +175,7 @@ def _without_box(box: str) -> str:
 def _with_suggestion(
     message: str, *, prog: str = "jaxformer", args: Sequence[str] = (), **_: Any
 ) -> str:
-    """A message of tyro's about a wrong command, choice or number, with what may be meant."""
+    """Rewrites a message of tyro about a wrong command, choice or number; adds a suggestion."""
     if found := _UNKNOWN_COMMAND.match(message):
         wrong, known = found[1], found[2].split(", ")
         program = " ".join([prog, *itertools.takewhile(lambda word: word != wrong, args)])

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 __all__ = ["plan"]
 
-# A step starts hundreds of kernels, each of which takes the host microseconds.
+# A step starts hundreds of kernels; each start takes the host microseconds.
 _SHORT_STEP = 5e-3  # seconds
 _TOO_SMALL = (
-    "for this estimate: starting the kernels of such a short step, which is left out here, takes "
-    "longer than their work; expect several times this time, and measure it"
+    "for this estimate: in such a short step, starting the kernels takes longer than their work, "
+    "and the estimate leaves that out; expect several times this time, and measure it"
 )
 
 
 def plan(words: Sequence[str]) -> None:
-    """Prints a plan of the config's training; status 1 where it does not fit.
+    """Prints a plan of the config's training; exit status 1 if it does not fit.
 
     Args:
         words: config, flags of this command, and flags of the config.
@@ -43,7 +43,7 @@ def plan(words: Sequence[str]) -> None:
     config = override_config(loaded, overrides, prog=f"jaxformer train {command.config}")
     import jax
 
-    jax.config.update("jax_platforms", "cpu")  # before JAX starts: a plan needs no accelerator
+    jax.config.update("jax_platforms", "cpu")  # set before JAX starts; no accelerator is needed
     from jaxformer import planning
 
     accelerator = planning.find_accelerator(command.accelerator)
@@ -56,7 +56,7 @@ def plan(words: Sequence[str]) -> None:
         return
     found = planning.nearest_that_fits(made)
     if found is None:
-        text = "none with more remat, more micro-batches or more fsdp; take more devices"
+        text = "nothing, even with more remat, micro-batches or fsdp; use more devices"
         show_named("fits", text)
     else:
         fitting, changes = found
@@ -69,7 +69,7 @@ def plan(words: Sequence[str]) -> None:
 
 
 def _lines(made: "Plan", utilization: float) -> dict[str, str]:
-    """Texts of a plan's lines, by name."""
+    """The lines of a plan: text by name."""
     place, model, training, flops = made.place, made.config.model, made.config.training, made.flops
     mesh = ", ".join(f"{axis} {size}" for axis, size in made.sizes.items())
     total = training.steps * made.step_seconds(utilization)
@@ -99,7 +99,7 @@ def _lines(made: "Plan", utilization: float) -> dict[str, str]:
 
 
 def _memory_lines(made: "Plan") -> dict[str, str]:
-    """What a device needs, and whether that fits."""
+    """Memory that a device needs, and whether it fits."""
     needs, compiled, available = made.needs, made.compiled, readable_bytes(made.available)
     if compiled is None:
         total, memory = readable_bytes(needs.total), readable_bytes(made.place.accelerator.memory)
@@ -149,7 +149,7 @@ def _speed(made: "Plan", utilization: float) -> str:
 
 
 def _time(seconds: float) -> str:
-    """A time in the largest unit of which it is at least one."""
+    """A time in the largest unit in which it is at least 1."""
     for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes"), (1, "s")):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"

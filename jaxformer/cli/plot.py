@@ -1,4 +1,4 @@
-"""jaxformer plot: figures of runs, written into files."""
+"""jaxformer plot: figures of runs, written to files."""
 
 import os
 import pathlib
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["plot"]
 
-_DEFAULT_LENGTH = 64  # positions that are drawn, at most, without --length
+_DEFAULT_LENGTH = 64  # most positions drawn without --length
 
 
 def plot(command: Plot) -> None:
@@ -40,10 +40,10 @@ def _plot(command: Plot) -> None:
         import matplotlib.figure  # noqa: F401
     except ImportError:
         raise errors.ConfigError(
-            'plot needs matplotlib, which is missing; pip install "jaxformer[viz]"'
+            'plot needs matplotlib, which is not installed; pip install "jaxformer[viz]"'
         ) from None
-    except Exception as error:  # such as a ValueError for MPLBACKEND
-        raise errors.ConfigError(f"there is no plot, {cannot_draw(error)}") from None
+    except Exception as error:  # such as a ValueError about MPLBACKEND
+        raise errors.ConfigError(f"cannot plot, {cannot_draw(error)}") from None
     if isinstance(figure, PlotLoss):
         _plot_loss(figure)
     else:
@@ -51,20 +51,20 @@ def _plot(command: Plot) -> None:
 
 
 def _check_output(output: pathlib.Path, suffixes: Sequence[str]) -> None:
-    """Refuses an output that cannot be written, before anything is computed for it."""
+    """Refuses an output that cannot be written, before anything is computed."""
     if output.suffix.lower() not in suffixes:
         raise errors.ConfigError(f"--output must end in {', '.join(suffixes)}, got {output}")
     if not output.parent.is_dir():
-        raise errors.ConfigError(f"--output {output} is in a folder that does not exist; make it")
+        raise errors.ConfigError(f"--output {output} is in a folder that does not exist; create it")
     if output.is_dir():
-        raise errors.ConfigError(f"--output {output} is a folder; give a file")
+        raise errors.ConfigError(f"--output {output} is a folder; give a file name")
     if output.exists() and not output.is_file():
-        raise errors.ConfigError(f"--output {output} is no regular file; choose another file")
-    # A file is replaced as a whole, for which its folder must be writable.
+        raise errors.ConfigError(f"--output {output} is not a regular file; choose another file")
+    # Replacing a file needs a writable folder.
     if not os.access(output.parent, os.W_OK) or (
         output.exists() and not os.access(output, os.W_OK)
     ):
-        raise errors.ConfigError(f"--output {output} may not be written; choose another file")
+        raise errors.ConfigError(f"--output {output} is not writable; choose another file")
 
 
 def _write(figure: "Figure", output: pathlib.Path) -> None:
@@ -73,12 +73,12 @@ def _write(figure: "Figure", output: pathlib.Path) -> None:
 
 
 def _behind_links(output: pathlib.Path) -> pathlib.Path:
-    """File that an output is: the user's own link to it stays."""
+    """Resolves links, so that a user's link to the output is kept."""
     return pathlib.Path(os.path.realpath(output))
 
 
 def _plot_loss(command: PlotLoss) -> None:
-    """Draws the recorded losses of run folders, which need not have checkpoints yet."""
+    """Draws the recorded losses of run folders; they need no checkpoint yet."""
     from jaxformer import runs, viz
     from jaxformer.training import read_metrics
 
@@ -91,16 +91,15 @@ def _plot_loss(command: PlotLoss) -> None:
     for folder, label in zip(command.runs, labels, strict=True):
         if label.unit != unit:
             raise errors.ConfigError(
-                "the losses of one figure must be of the same unit, got nats per "
-                f"{unit} of {command.runs[0]} and nats per {label.unit} of {folder}; plot them "
-                "apart"
+                f"losses in one figure must have the same unit, got nats per {unit} for "
+                f"{command.runs[0]} and nats per {label.unit} for {folder}; plot them separately"
             )
     records = {name: read_metrics(folder) for name, folder in zip(names, command.runs, strict=True)}
     alike = len(set(labels)) == 1
     title = f"Loss of {names[0]}" if len(names) == 1 else "Losses of several runs"
     changed = {key for one in configs for key in config_differences(configs[0], one)}
     if any(key.startswith(("data.", "tokenizer.")) for key in changed - {"data.cache"}):
-        title += "\ndata or tokenizers differ, so the losses do not compare"
+        title += "\nnot comparable: data or tokenizers differ"
     figure = viz.loss_curves(
         records,
         unit=unit,
@@ -111,11 +110,11 @@ def _plot_loss(command: PlotLoss) -> None:
 
 
 def _distinct_names(folders: Sequence[pathlib.Path]) -> list[str]:
-    """Shortest names of folders, from the ends of their paths, that are all different."""
+    """Shortest distinct names of folders, taken from the ends of their paths."""
     whole = [folder.resolve() for folder in folders]
     for folder, path in zip(folders, whole, strict=True):
         if whole.count(path) > 1:
-            raise errors.ConfigError(f"every run must be another one, got {folder} twice")
+            raise errors.ConfigError(f"runs must be different, got {folder} twice")
     depths = range(1, max(len(path.parts) for path in whole) + 1)
     return next(
         names
@@ -135,7 +134,7 @@ def _plot_positions(command: PlotPositions) -> None:
     name, trained = command.run.resolve().name, run.config.model.max_len
     shown = f"all {trained}" if length == trained else f"the first {length} of {trained}"
     if length > trained:
-        shown = f"{length}, of which {trained} in training"
+        shown = f"{length}, of which {trained} were trained"
     for part, positions in found.items():
         output, of_part = command.output, ""
         if len(found) > 1:
@@ -155,7 +154,7 @@ def _draw(positions: "Positions", title: str) -> "Figure":
         return viz.rotary_heatmaps(positions.cos, positions.sin, title=title)
     if isinstance(positions, runs.PositionBiases):
         return viz.position_bias_curves(positions.bias, positions.distances, title=title)
-    # Learned numbers can be far smaller than 1, the default limit.
+    # Learned values can be much smaller than 1, the default limit.
     largest = float(np.abs(positions.table).max()) or None
     limit = largest if positions.kind == "learned" else None
     return viz.position_heatmap(positions.table, limit=limit, title=title)

@@ -6,80 +6,81 @@ from typing import Annotated
 
 import tyro
 
-from jaxformer.cli.opening_flags import Opening, RunFolder
+from jaxformer.cli.opening_flags import Opening, RunFolder, by_default
 
 __all__ = ["Plot", "PlotAttention", "PlotLoss", "PlotPositions"]
 
 
 @dataclasses.dataclass(frozen=True)
 class PlotLoss:
-    """Draw training and validation loss over the steps, of one run or of several together.
+    """Draw the training and validation loss of one or more runs, by step.
 
-    A run that is still being trained is drawn as far as it is. Losses compare between runs of the
-    same data and tokenizer only. The training loss has dropout and label smoothing in it, where
-    the run has them; the validation loss never has.
+    A run that is still training is drawn up to its current step. Losses are only comparable
+    between runs with the same data and tokenizer. The training loss includes dropout and label
+    smoothing, if the run uses them; the validation loss does not.
     """
 
     runs: Annotated[
-        tuple[pathlib.Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")
+        tuple[pathlib.Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint="(required)"),
     ]
     """Run folders, such as runs/quickstart."""
 
     output: pathlib.Path = pathlib.Path("loss.png")
-    """File to write, .png, .svg or .pdf."""
+    """File to write: .png, .svg or .pdf."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PlotPositions:
     """Draw the position encodings, rotations or biases of a trained model.
 
-    Sinusoidal and learned positions are drawn as a heat map of their table, rotary ones as heat
-    maps of the cosines and sines, alibi and relative ones as a curve of the bias for each head.
-    Where encoder and decoder have different positions, each has a file, whose name ends in
-    _encoder or _decoder.
+    Sinusoidal and learned positions become a heat map of their table. Rotary positions become heat
+    maps of the cosines and sines. ALiBi and relative positions become a curve of the bias for each
+    head. If encoder and decoder differ in positions, each gets its own file, with the suffix
+    "_encoder" or "_decoder".
     """
 
     run: RunFolder
-    """Run folder, such as runs/quickstart; or a folder of Hugging Face."""
+    """Run folder, such as runs/quickstart, or Hugging Face folder."""
 
     output: pathlib.Path = pathlib.Path("positions.png")
-    """File to write, .png, .svg or .pdf."""
+    """File to write: .png, .svg or .pdf."""
 
-    length: int | None = None
-    """How many positions, or distances, to draw; the model's max_len, at most 64, when not
-    given."""
+    length: Annotated[int | None, by_default("the model's max_len, at most 64")] = None
+    """Number of positions, or of distances, to draw."""
 
     opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
 
 
 @dataclasses.dataclass(frozen=True)
 class PlotAttention:
-    """Write a page of the attention weights of a text, in every layer and head.
+    """Write an HTML page of the attention weights for a text, in every layer and head.
 
-    The page is one HTML file, which any browser opens and which needs no network.
+    The page is a single file. It opens in any browser and needs no network.
     """
 
     run: RunFolder
-    """Run folder, such as runs/phrasebook_en_kn; or a folder of Hugging Face."""
+    """Run folder, such as runs/phrasebook_en_kn, or Hugging Face folder."""
 
     text: str
-    """Text whose attention is shown; of an encoder-decoder, the source."""
+    """Text to show the attention for; for an encoder-decoder, the source text."""
 
-    target: str | None = None
-    """Translation of the text, for an encoder-decoder; the model's best one when not given."""
+    target: Annotated[str | None, by_default("the model's best translation")] = None
+    """For an encoder-decoder: translation of the text."""
 
     output: pathlib.Path = pathlib.Path("attention.html")
-    """File to write, .html."""
+    """HTML file to write."""
 
     opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
 
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """Draw losses, positions or attention of runs into files.
+    """Draw the losses, positions or attention of runs into files.
 
-    Existing files are replaced. Pictures need matplotlib, which comes with jaxformer[viz]; the page
-    of attention does not.
+    An existing file is replaced. Pictures need matplotlib (install jaxformer[viz]); the attention
+    page does not.
     """
 
     figure: tyro.conf.OmitSubcommandPrefixes[

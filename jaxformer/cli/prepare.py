@@ -10,10 +10,10 @@ __all__ = ["prepare"]
 
 
 def prepare(words: Sequence[str]) -> None:
-    """Prepares the data of a config with its overrides, and says what became of it.
+    """Prepares the data of a config with its overrides, and reports the result.
 
     Args:
-        words: config, and flags of the config.
+        words: config, and its flags.
     """
     path, overrides = config_path(Prepare, words, prog="jaxformer prepare")
     loaded = load_with_start(path, overrides)

@@ -1,4 +1,4 @@
-"""Printing to a terminal, pipe or file, whichever is there, and as long as it is there."""
+"""Printing to a terminal, pipe or file, even if it is closed meanwhile."""
 
 import contextlib
 import errno
@@ -26,15 +26,15 @@ __all__ = [
     "width",
 ]
 
-# What could move the cursor, change colours or a window's title, or turn the direction of text:
-# C0 but for newline and tab, DEL, C1, and the marks, embeddings, overrides and isolates of bidi.
+# Characters that could move the cursor, change colors or the window title, or reverse text: C0
+# except newline and tab, DEL, C1, and the bidi marks, embeddings, overrides and isolates.
 _CONTROLS = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _LEAST_WIDTH = 20  # columns
-_INDENT = 13  # columns of the names of lines
+_INDENT = 13  # columns for the name of a line
 
 
 def for_terminal(text: str) -> str:
-    r"""Writes control characters as their codes, such as \x1b, which a terminal does not obey.
+    r"""Replaces control characters with their codes, such as \x1b, so that they have no effect.
 
     Example:
         >>> print(for_terminal("red: \x1b[31m"))
@@ -47,17 +47,16 @@ def show(
     text: str = "", *, end: str = "\n", error: bool = False, at_once: bool = False,
     styled: bool = False,
 ) -> None:  # fmt: skip
-    """Prints text of any origin: without control characters, which only a file may be given.
+    """Prints untrusted text; a terminal gets its control characters as codes, a file as they are.
 
-    Errors are without them in files, too: logs are shown on terminals.
+    Errors have them as codes in files, too, because logs are shown on terminals.
 
     Args:
-        text: what to print.
-        end: printed after it.
-        error: whether it is for standard error, not standard output. It is lost where that is
-            gone, since there is nowhere left to say so.
-        at_once: whether to flush, so that a piece of a line is shown.
-        styled: whether the control characters are this program's own, such as colours.
+        text: text to print.
+        end: printed after the text.
+        error: whether to print to standard error. If that is closed, the text is lost.
+        at_once: whether to flush, so that part of a line is shown.
+        styled: whether the control characters are this program's own, such as colors.
 
     Raises:
         BrokenPipeError: the reader of standard output is gone.
@@ -78,7 +77,7 @@ def show(
 
 
 def show_named(name: str, text: str) -> None:
-    """Prints a paragraph as wide as the terminal, behind its name."""
+    """Prints a name, then a paragraph wrapped to the terminal width."""
     show(
         textwrap.fill(
             f"{name:<{_INDENT}}{text}", width(), subsequent_indent=" " * min(_INDENT, width() // 2),
@@ -88,7 +87,7 @@ def show_named(name: str, text: str) -> None:
 
 
 def flush() -> None:
-    """Writes out what `show` has printed; raises what `show` does."""
+    """Flushes what `show` has printed; raises the same errors."""
     if sys.stdout is not None:
         with _as_storage_error():
             sys.stdout.flush()
@@ -107,15 +106,14 @@ def _as_storage_error() -> Iterator[None]:
 
 
 def width() -> int:
-    """Columns of the terminal, or of COLUMNS; at least as many as a word has."""
+    """Columns of the terminal, or COLUMNS; at least enough for a word."""
     return max(_LEAST_WIDTH, shutil.get_terminal_size().columns)
 
 
 def open_missing_streams() -> None:
-    """Puts /dev/null in place of standard streams that are closed.
+    """Opens /dev/null in place of closed standard streams.
 
-    Otherwise the next file that is opened has their number, and what libraries write there goes
-    into it.
+    Otherwise the next file to be opened gets their number, and libraries write into it.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
@@ -130,9 +128,9 @@ def open_missing_streams() -> None:
 
 
 def drop_output(stream: TextIO) -> None:
-    """Sends what a standard stream still holds, and is yet to get, to /dev/null.
+    """Sends the buffered and future output of a standard stream to /dev/null.
 
-    Python would fail at exit, with a status of its own, where it cannot write that.
+    Otherwise Python would fail to write it at exit, with an exit status of its own.
     """
     with contextlib.suppress(OSError, AttributeError, io.UnsupportedOperation):
         opened = os.open(os.devnull, os.O_WRONLY)
@@ -141,11 +139,11 @@ def drop_output(stream: TextIO) -> None:
 
 
 class _Lasting:
-    """A standard stream that goes on without its reader or its disk.
+    """A standard stream that keeps working without its reader or its disk.
 
     Attributes:
-        failure: why it could not be written, in words; None where all went well, or the reader of
-            a pipe or the terminal has gone, as readers may.
+        failure: why it could not be written; None if all was written, or if only the reader of
+            the pipe or the terminal is gone.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -164,26 +162,26 @@ class _Lasting:
         return len(text)
 
     def flush(self) -> None:
-        """Flushes, or drops what was not written."""
+        """Flushes, or drops the rest."""
         try:
             self._stream.flush()
         except OSError as error:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        if error.errno not in (errno.EPIPE, errno.EIO):  # EIO: of a terminal that was closed
+        if error.errno not in (errno.EPIPE, errno.EIO):  # EIO: a closed terminal
             self.failure = error.strerror or str(error)
         drop_output(sys.stdout)
 
 
 @contextlib.contextmanager
 def lasting_output() -> Iterator[None]:
-    """Lets a long command go on when its standard output is gone, which it then need not say.
+    """Lets a long command continue if its standard output is closed.
 
     Characters that the encoding of standard output lacks are printed as their codes.
 
     Raises:
-        StorageError: at the end, where the output could not be written, as on a full disk.
+        StorageError: at the end, if the output could not be written, as on a full disk.
     """
     stream = sys.stdout
     if isinstance(stream, io.TextIOWrapper):
@@ -197,15 +195,15 @@ def lasting_output() -> Iterator[None]:
         sys.stdout = stream
     if lasting.failure is not None:
         raise errors.StorageError(
-            f"the command is done, but standard output could not be written: {lasting.failure}"
+            f"the command finished, but standard output could not be written: {lasting.failure}"
         )
 
 
 @contextlib.contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Prints each warning as a line on standard error, without the place in the code.
+    """Prints each warning as one line on standard error, without its source location.
 
-    Those of this package are printed every time; Python's filters hold for the others.
+    Warnings of this package are always printed; Python's filters apply to the others.
     """
 
     def line(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -33,20 +33,20 @@ __all__ = ["changed_paragraphs", "evaluate", "train"]
 
 
 def train(words: Sequence[str]) -> None:
-    """Trains, or resumes, the run of a config with its overrides, and reports on the result.
+    """Trains or resumes the run of a config with its overrides, and reports the result.
 
-    On several hosts all call this, and the first one reports. No training ends because of what is
-    said about it: it goes on where standard output is gone.
+    On several hosts, all call this, and the first one reports. Training continues even if standard
+    output is closed.
 
     Args:
-        words: config, flags of the config, of the launch on several hosts, and `--base`.
+        words: config, its flags, flags for a launch on several hosts, and `--base`.
     """
     with lasting_output():
         path, overrides = config_path(Train, words, prog="jaxformer train")
         launch, overrides = pop_flags(overrides, LAUNCH_FLAGS)
         own, overrides = pop_flags(overrides, {"--base": pathlib.Path})
         loaded = load_with_start(path, overrides)
-        config = override_config(loaded, overrides, prog=f"jaxformer train {path}")
+        config = override_config(loaded, overrides, prog=f"jaxformer train {path}", launches=True)
         implied = implied_settings(loaded, config, overrides)
         _train(config, launch, implied, own.get("base"))
 
@@ -68,16 +68,16 @@ def _train(
         on_start = _print_start if is_first else None
         result = runs.train_run(config, on_start=on_start, base=base)
         if result.stop_signal is not None:
-            flush()  # so that the line is the last one
+            flush()  # so that this line is the last one
             say_stopped(result.stop_signal, for_terminal(saved_note(result.step, folder)))
             sys.exit(128 + result.stop_signal)
-        result = result._replace(params=None)  # so that there is room for those of the best step
+        result = result._replace(params=None)  # makes room for those of the best step
         if is_first:
             _report(folder, result, base)
 
 
 def _print_start(task: "Task") -> None:
-    """Prints what is trained, on what, and the settings that are not at their defaults."""
+    """Prints the task, its data, and the settings that differ from their defaults."""
     config = task.config
     show(f"{task.kind}; settings other than the defaults (all are in {config.out}/config.toml):")
     for paragraph in changed_paragraphs(config):
@@ -87,12 +87,12 @@ def _print_start(task: "Task") -> None:
 
 
 def changed_paragraphs(config: ExperimentConfig) -> list[str]:
-    """The settings of each table that are not at their defaults, as wide as the terminal."""
+    """The non-default settings of each table, wrapped to the terminal width."""
     tables: dict[str, list[str]] = {}
-    settings = changed_settings(dataclasses.replace(config, out=None))  # which is in all messages
+    settings = changed_settings(dataclasses.replace(config, out=None))  # messages name `out` anyway
     for key, value in settings.items():
         table, dot, name = key.partition(".") if "." in key else ("", "", key)
-        setting = f"{name} = {value}".replace(" ", "\0")  # a line does not end within it
+        setting = f"{name} = {value}".replace(" ", "\0")  # no line break inside a setting
         tables.setdefault(f"[{table}] " if dot else "", []).append(setting)
     return [
         textwrap.fill(
@@ -112,14 +112,14 @@ def _report(folder: pathlib.Path, result: "FitResult", base: pathlib.Path | None
     show()
     try:
         run = runs.open_run(folder, base=base)
-    except ConfigError as error:  # the devices of one host have no room for it
-        show(f"neither samples nor a loss curve, because {error}")
+    except ConfigError as error:  # it does not fit on the devices of one host
+        show(f"no samples and no loss curve, because {error}")
         show(f"run folder: {folder}")
         return
     if result.evaluation is None or run.step != result.step:
-        show(f"the best checkpoint is that of step {run.step}, of {result.step}")
+        show(f"the best checkpoint is from step {run.step} of {result.step}")
         _print_evaluation(run)
-    elif hasattr(run.task, "translate"):  # by beam search, which training itself does not do
+    elif hasattr(run.task, "translate"):  # by beam search, which training does not use
         found = run.evaluate()
         scores = ", ".join(f"{name} {value:.4g}" for name, value in found.scores.items())
         show("\n".join([f"translations at step {run.step}: {scores}", *found.details]))
@@ -132,7 +132,7 @@ def _report(folder: pathlib.Path, result: "FitResult", base: pathlib.Path | None
     try:
         write_whole(run.folder / "samples.txt", "".join(samples))
     except StorageError as error:
-        raise StorageError(f"{error}; the run is trained, its checkpoints are whole") from None
+        raise StorageError(f"{error}; the run is trained, its checkpoints are complete") from None
     show(f"run folder: {run.folder}")
 
 
@@ -146,7 +146,7 @@ def _print_evaluation(run: "Run", data: Sequence[pathlib.Path] = ()) -> None:
 
 
 def _draw_loss_curve(run: "Run") -> str:
-    """Draws the loss curve; returns the path of the file, or why there is none."""
+    """Draws the loss curve; returns the path of the file, or the reason why there is none."""
     from jaxformer.training import read_metrics
 
     folder, labels = run.folder, run.task.loss_labels(run.config)
@@ -162,10 +162,10 @@ def _draw_loss_curve(run: "Run") -> str:
         )
         write_figure(figure, path)
     except ImportError:
-        return 'not drawn, because matplotlib is missing; pip install "jaxformer[viz]"'
+        return 'not drawn, because matplotlib is not installed; pip install "jaxformer[viz]"'
     except (DataError, StorageError) as error:
         return f"not drawn: {error}"
-    # Whatever is wrong with the fonts or settings of matplotlib, the run is trained.
+    # The run is trained, whatever is wrong with the fonts or settings of matplotlib.
     except Exception as error:
         return f"not drawn, {cannot_draw(error)}"
     return str(path)

@@ -9,7 +9,7 @@ __all__ = ["verify"]
 
 
 def verify(command: Verify) -> None:
-    """Prints a line for a run folder and each of its checkpoints; status 1 if one is damaged."""
+    """Prints a line for a run folder and each checkpoint; exit status 1 if one is damaged."""
     from jaxformer import runs
 
     found = runs.verify_run(command.run)

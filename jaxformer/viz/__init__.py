@@ -1,4 +1,4 @@
-"""Figures of runs and models, by matplotlib, and an HTML page of attention."""
+"""Figures of runs and models, drawn with matplotlib, and an HTML page of attention."""
 
 from jaxformer.viz.attention import attention_heatmaps
 from jaxformer.viz.attention_page import AttentionPage, attention_page

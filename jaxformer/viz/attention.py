@@ -1,4 +1,4 @@
-"""Heat maps of attention weights and scores, of every head and layer."""
+"""Heat maps of attention weights and scores, for every head and layer."""
 
 import textwrap
 import unicodedata
@@ -20,13 +20,13 @@ __all__ = ["attention_heatmaps"]
 
 _AXES = {2: "T S", 3: "N T S", 4: "L N T S"}
 _RULE = "[T, S], [heads, T, S] or [layers, heads, T, S]"
-_MAX_COLUMNS = 4  # panels of one layer side by side, before they wrap
-_MAX_WIDTH = 20.0  # inches of all panels side by side, where no numbers need more
+_MAX_COLUMNS = 4  # panels of one layer side by side before they wrap
+_MAX_WIDTH = 20.0  # inches of all panels side by side, unless numbers need more
 _LABEL_POINTS = 8
 _LABEL_SPACING = 0.13  # inches from one token's label to the next
-_LETTER_WIDTH = 0.08  # inches, of a letter of a token
-_BAR_LETTER_LENGTH = 0.1  # inches of the colour bar, for a letter of its label
-_ROUNDING = 1e-5  # by which a rounded weight may be more than 1
+_LETTER_WIDTH = 0.08  # inches, of a letter in a token label
+_BAR_LETTER_LENGTH = 0.1  # inches of the color bar for a letter of its label
+_ROUNDING = 1e-5  # a rounded weight may exceed 1 by this much
 
 
 def attention_heatmaps(
@@ -40,37 +40,36 @@ def attention_heatmaps(
     annotate: bool | None = None,
     title: str = "",
 ) -> "Figure":
-    r"""Heat maps of the attention weights or scores of one or more heads, on one colour scale.
+    r"""Heat maps of the attention weights or scores of one or more heads, on one color scale.
 
-    The colours of weights, which lie between 0 and 1, go from 0 to the largest weight. Those of
-    scores go from minus the largest absolute score to plus it, with white for 0. A score of -inf
-    is masked, and hatched. When `scores` is not given, numbers are taken for scores if one is
-    negative or more than 1, else for weights.
+    For weights, which are between 0 and 1, colors range from 0 to the largest weight. For scores,
+    they range from minus to plus the largest absolute score, with white for 0. A score of -inf is
+    masked, and drawn hatched. By default, the numbers are scores if one is negative or greater than
+    1, else weights.
 
-    Tokens are drawn in the installed fonts, whatever their script. A character that no font has is
-    written as its code, such as \u0c95, with a warning. From version 3.11 on, matplotlib joins the
-    letters of scripts such as Kannada; before, it draws them apart. Where there is no room for all
-    tokens, only every second, third ... one is written.
+    Tokens of any script are drawn with the installed fonts. A character that no font has is written
+    as its code, such as \u0c95, with a warning. matplotlib 3.11 and later join the letters of
+    scripts such as Kannada; earlier versions draw them separately. If there is no room for all
+    tokens, only every second, third, ... token is labeled.
 
     Args:
-        weights: float `[T, S]` of one head; `[N, T, S]` of N heads, a panel each; `[L, N, T, S]`
-            of L layers, a row each.
+        weights: float `[T, S]` for one head; `[N, T, S]` for N heads, one panel each;
+            `[L, N, T, S]` for L layers, one row each.
         query_tokens: T tokens.
-        key_tokens: S tokens; the query's when not given.
-        label: label of the colour bar.
-        scores: True for scores, False for weights, None to tell by the numbers.
-        names: N names of heads; "head 0" and so on when not given, and none for `[T, S]`.
-        annotate: whether to write the numbers into the cells; None for at most 400 cells in all.
+        key_tokens: S tokens; default: the query tokens.
+        label: label of the color bar.
+        scores: True for scores, False for weights, None to decide from the numbers.
+        names: N names of heads; default: "head 0" and so on, or none for `[T, S]`.
+        annotate: whether to write numbers in the cells; None: only if there are at most 400 cells.
         title: title of the figure.
 
     Returns:
         The figure; save it with `figure.savefig(path)`.
 
     Raises:
-        ShapeError: weights have other axes, tokens or names are not as many as they should be, or
-            there are too many cells for numbers.
-        DataError: a number is neither finite nor -inf, or, with scores=False, not between 0 and
-            1.
+        ShapeError: weights have other axes, the number of tokens or names is wrong, or there are
+            too many cells for numbers.
+        DataError: a number is neither finite nor -inf, or is not between 0 and 1 with scores=False.
         ImportError: matplotlib is not installed.
 
     Example:
@@ -90,14 +89,16 @@ def attention_heatmaps(
     array = checked("weights", numeric, _AXES[ndim], masked=True, remedy=f"give {_RULE}")
     sizes = {"T": len(query_tokens), "S": len(keys)}
     check_axes(
-        "weights", array, _AXES[ndim], sizes, remedy="a row for each query, a column for each key"
+        "weights", array, _AXES[ndim], sizes, remedy="pass one row per query and one column per key"
     )
     heads = array[(None,) * (4 - ndim)]
     num_layers, num_heads = heads.shape[:2]
     if names is None:
         names = [f"head {i}" for i in range(num_heads)] if ndim > 2 else [""]
     if len(names) != num_heads:
-        raise ShapeError(f"names must be of {num_heads} heads, got {len(names)}")
+        raise ShapeError(
+            f"names must have one name for each of {num_heads} heads, got {len(names)}"
+        )
 
     scale = _scale(array, scores)
     numbers = wants_numbers(array, annotate)
@@ -150,14 +151,14 @@ def attention_heatmaps(
 
 
 def _scale(array: np.ndarray, scores: bool | None) -> dict[str, Any]:
-    """Colour map, and the values of its first and last colour."""
+    """Color map, and the values of its first and last color."""
     finite = array[np.isfinite(array)]
     largest = float(np.abs(finite).max(initial=0.0)) or 1.0
     can_be_weights = array.min() >= 0 and largest <= 1 + _ROUNDING
     if scores is False and not can_be_weights:
         raise DataError(
-            f"weights must be between 0 and 1 where scores=False, got {array.min():.6g} .. "
-            f"{array.max():.6g}; give scores=True to draw scores"
+            f"weights must be between 0 and 1 with scores=False, got {array.min():.6g} .. "
+            f"{array.max():.6g}; pass scores=True to draw scores"
         )
     if can_be_weights and not scores:
         return {"low": 0.0, "high": largest, "colours": "viridis"}

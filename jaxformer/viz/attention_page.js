@@ -1,14 +1,14 @@
 
 "use strict";
-// What the page shows. State goes one way: a person changes it by `show`, in the file that follows
-// this one in the page, attention_page_use.js, and `render` writes all of it to the page.
+// What the page shows. State flows one way: the user changes it through `show`, defined in the next
+// file of the page, attention_page_use.js, and `render` writes all of it to the page.
 
 const $ = (id) => document.getElementById(id);
 const maps = JSON.parse($("data").textContent).map((map) => ({ ...map, weights: unpack(map) }));
 
-// What is shown, counted from 0 as in the arrays. A head behind the last is all heads averaged.
+// What is shown, counted from 0 as in the arrays. The head after the last averages all heads.
 let state = { map: 0, layer: 0, head: 0, token: 0 };
-let pointedAt = null; // The token that the pointer is over, if any: shown, but not chosen.
+let pointedAt = null; // The token under the pointer, if any: shown, but not chosen.
 
 const RAMPS = {
   light: ["#ffffff", "#d6e6f7", "#8fbbe6", "#3f80c8", "#123f86", "#071f47"],
@@ -17,7 +17,7 @@ const RAMPS = {
 
 // --- Data ---
 
-/** Reads weights of 16 bits, the low byte first, as in the memory of all that runs a browser. */
+/** Reads little-endian 16-bit weights; every machine that runs a browser is little-endian. */
 function unpack(map) {
   const bytes = Uint8Array.from(atob(map.weights), (letter) => letter.charCodeAt(0));
   return Float32Array.from(new Uint16Array(bytes.buffer), (steps) => steps / 65535);
@@ -35,7 +35,7 @@ function weightsOf(map, layer, head) {
 
 const percent = (weight) => `${(100 * weight).toFixed(1)}\u202f%`;
 
-/** Quotes a token, the start of a long one, so that sentences stay short. */
+/** Quotes a token; of a long one, only the start, so that sentences stay short. */
 function quote(token) {
   const letters = [...token];
   return `“${letters.length > 18 ? `${letters.slice(0, 16).join("")}…` : token}”`;
@@ -45,12 +45,12 @@ const count = (number, one, many) => `${number} ${number === 1 ? one : many}`;
 const headName = (map, head) => (head === map.heads ? "all heads averaged" : `head ${head}`);
 const clamp = (value, size) => Math.max(0, Math.min(size - 1, value));
 
-// --- Colours ---
+// --- Colors ---
 
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 const theme = () => document.documentElement.dataset.theme ?? (prefersDark.matches ? "dark" : "light");
 
-/** Makes 256 colours; a weight's is that of its square root, so that small ones can be told apart. */
+/** Makes 256 colors, indexed by the square root of a weight, so that small weights differ visibly. */
 function makeRamp() {
   const stops = RAMPS[theme()].map((hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)));
   return Array.from({ length: 256 }, (_, i) => {
@@ -75,7 +75,7 @@ function paint(canvas, weights, rows, columns) {
   canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
-// --- Building what stays while the map does ---
+// --- Building the parts that depend only on the map ---
 
 function make(name, properties = {}, ...children) {
   const element = document.createElement(name);
@@ -87,11 +87,11 @@ function make(name, properties = {}, ...children) {
   return element;
 }
 
-/** A token keeps its own direction of writing, and shows all of itself where it is cut off. */
+/** A token keeps its own writing direction; its title has the full text if it is cut off. */
 const makeToken = (name, token, properties = {}) =>
   make(name, { title: token, ...properties }, make("bdi", {}, token));
 
-/** A query, and of a decoder the token that comes next: "cat → sat". */
+/** A query; for a decoder, with the next token: "cat → sat". */
 function makeQuery(map, index, properties) {
   const token = map.queries[index];
   if (!map.next) return makeToken("li", token, properties);
@@ -148,7 +148,7 @@ function buildTokens(map) {
   $("lines").style.height = `calc(${rows} * var(--row))`;
 }
 
-/** The width of the widest of some tokens, in em; turned labels do not take their room themselves. */
+/** The width of the widest token, in em; rotated labels do not reserve their own space. */
 function longest(tokens) {
   const pen = document.createElement("canvas").getContext("2d");
   pen.font = `100px ${getComputedStyle(document.body).fontFamily}`;
@@ -196,7 +196,7 @@ function render() {
   renderHeat(map, matrix, query, name);
 }
 
-/** Scrolls the list to the chosen token, if it must, and the list alone: the page stays. */
+/** Scrolls the list to the chosen token if needed; the page itself does not scroll. */
 function revealToken() {
   const list = document.querySelector(".sides");
   const token = $("queries").children[state.token].getBoundingClientRect();
@@ -204,7 +204,7 @@ function revealToken() {
   list.scrollTop += Math.min(0, token.top - seen.top) + Math.max(0, token.bottom - seen.bottom);
 }
 
-/** Marks one of several as selected; it alone is reached by Tab, the others by the arrows. */
+/** Marks one element as selected; Tab reaches only that one, arrow keys reach the others. */
 function choose(elements, chosen) {
   [...elements].forEach((element, index) => {
     element.ariaSelected = String(index === chosen);

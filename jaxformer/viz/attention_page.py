@@ -18,17 +18,17 @@ from jaxformer.models import AttentionMap
 
 __all__ = ["AttentionPage", "attention_page"]
 
-_MAX_CODE = 2**16 - 1  # weights are stored as 16-bit integers, of which this stands for 1
-_SUM_TOLERANCE = 0.01  # weights in bfloat16 do not sum to 1 more exactly
-_BYTES = re.compile(r"(⟨[0-9A-F]{2}(?: [0-9A-F]{2})*⟩)")  # as a tokenizer shows parts of characters
+_MAX_CODE = 2**16 - 1  # weights are stored as 16-bit integers; this one means 1
+_SUM_TOLERANCE = 0.01  # bfloat16 weights sum to 1 only this accurately
+_BYTES = re.compile(r"(⟨[0-9A-F]{2}(?: [0-9A-F]{2})*⟩)")  # how tokenizers show parts of characters
 _SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"}
 _DIRECTIONS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 
 
 class AttentionPage(str):
-    """HTML of an attention page, which a notebook shows as the result of a cell.
+    """HTML of an attention page; a notebook displays it as the result of a cell.
 
-    It is a str in all else: `path.write_text(page, encoding="utf-8")` saves it.
+    Otherwise it is a str: `path.write_text(page, encoding="utf-8")` saves it.
 
     Example:
         >>> AttentionPage("<!doctype html>")
@@ -38,11 +38,11 @@ class AttentionPage(str):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        """Its size alone: a notebook would keep the whole page a second time, as text."""
+        """Only the size; otherwise a notebook would also store the whole page as text."""
         return f"<attention page of {len(self):,} characters>"
 
     def _repr_html_(self) -> str:
-        """A frame, sandboxed: neither style nor script of page and notebook meet."""
+        """A sandboxed frame, so that page and notebook share no styles or scripts."""
         return (
             f'<iframe srcdoc="{html.escape(self)}" sandbox="allow-scripts" title="Attention" '
             'style="width: 100%; height: 48rem; border: 0"></iframe>'
@@ -52,26 +52,27 @@ class AttentionPage(str):
 def attention_page(maps: Sequence[AttentionMap], *, title: str = "Attention") -> AttentionPage:
     """Interactive HTML page of attention weights, by layer, head and token.
 
-    It opens on the clearest head of the first map, the one with the largest mutual information of
-    query and key: high where each query looks at few keys, and at others than the other queries;
-    low where all look at the same, such as the first token. A token's weight on itself does not
-    count. Of a decoder, each token is shown with the one that comes next, which it predicts.
+    The page opens on the clearest head of the first map: the one with the largest mutual
+    information of query and key. It is high if each query attends to few keys, and different
+    queries to different keys. It is low if all attend to the same key, such as the first token. The
+    weight of a token on itself does not count. For a decoder, each token is shown with the next
+    token, which it predicts.
 
-    The page is self-contained: it needs no server, and its Content-Security-Policy forbids the
-    network. Weights are stored in steps of 1/65535, two bytes each before base64. Spaces, line
-    breaks and other invisible characters are shown by signs, and a combining mark on a dotted
+    The page is self-contained: it needs no server, and its Content-Security-Policy forbids network
+    access. Weights are stored in steps of 1/65535, two bytes each before base64. Spaces, line
+    breaks and other invisible characters are shown as symbols, and combining marks on a dotted
     circle.
 
     Args:
-        maps: at least one; the page opens on the first.
+        maps: at least one map; the page opens on the first.
         title: title of the page.
 
     Returns:
         HTML, which a notebook displays; save it as UTF-8 in a file that ends in .html.
 
     Raises:
-        ShapeError: weights are not `[L, N, T, S]` of the tokens, an axis has size 0, or there are
-            not as many next tokens as query tokens.
+        ShapeError: the weights of a map are not `[L, N, T, S]` for its tokens, an axis has size 0,
+            or the number of next tokens differs from that of query tokens.
         DataError: there is no map; or weights are not finite, not in [0, 1], or sum to neither 1
             nor 0 over the keys.
 
@@ -105,18 +106,18 @@ def attention_page(maps: Sequence[AttentionMap], *, title: str = "Attention") ->
 
 
 def _page_data(attention_map: AttentionMap) -> dict[str, Any]:
-    """Checks a map, and returns it in the form that the script reads."""
+    """Checks a map, and returns it in the format that the script reads."""
     name, weights, queries, keys, following = attention_map
     weights, what = np.asarray(weights), f"the weights of {name!r}"
     tokens = {"T": len(queries), "S": len(keys)}
-    remedy = "pass one text of the batch, and a token for every query and key"
+    remedy = "pass one text of the batch, and one token per query and key"
     sizes = check_axes(what, weights, "L N T S", tokens, remedy=remedy)
     if 0 in sizes.values():
         raise ShapeError(f"{what} must have no axis of size 0, got shape {weights.shape}")
     if following is not None and len(following) != len(queries):
         raise ShapeError(
-            f"next_tokens of {name!r} must be one for each of the {len(queries)} query tokens, got "
-            f"{len(following)}; leave them out where nothing is predicted"
+            f"next_tokens of {name!r} must have one token for each of the {len(queries)} query "
+            f"tokens, got {len(following)}; leave them out if nothing is predicted"
         )
     weights = weights.astype(np.float64)
     if not np.isfinite(weights).all():
@@ -124,7 +125,7 @@ def _page_data(attention_map: AttentionMap) -> dict[str, Any]:
     low, high = weights.min(), weights.max()
     if low < 0 or high > 1 + 1e-6:
         raise DataError(
-            f"{what} must be in [0, 1], got {low:.4g} .. {high:.4g}; pass what the softmax returns"
+            f"{what} must be in [0, 1], got {low:.4g} .. {high:.4g}; pass the result of the softmax"
         )
     sums = weights.sum(axis=-1)
     wrong = np.minimum(abs(sums - 1), sums) > _SUM_TOLERANCE
@@ -132,7 +133,7 @@ def _page_data(attention_map: AttentionMap) -> dict[str, Any]:
         layer, head, query = np.argwhere(wrong)[0]
         raise DataError(
             f"{what} must sum to 1, or to 0, over the keys, got {sums[layer, head, query]:.4g} in "
-            f"layer {layer}, head {head}, query {query}; cut padding off queries and keys alike"
+            f"layer {layer}, head {head}, query {query}; remove padding from both queries and keys"
         )
     return {
         "name": name,
@@ -147,15 +148,15 @@ def _page_data(attention_map: AttentionMap) -> dict[str, Any]:
 
 
 def _clearest_head(weights: np.ndarray, *, own_keys: bool) -> tuple[int, int]:
-    """Layer and head with the largest mutual information of query and key; of equals the first.
+    """Layer and head with the largest mutual information of query and key; the first if tied.
 
-    With `p(q, k) = weights[q, k] / T`, `p(q)` and `p(k)` its sums over the other, and `p` over
-    both, that is `sum p(q, k) log(p p(q, k) / (p(q) p(k)))`.
+    With `p(q, k) = weights[q, k] / T`, its sums `p(q)` over k, `p(k)` over q, and `p` over both,
+    it is `sum p(q, k) log(p p(q, k) / (p(q) p(k)))`.
 
     Args:
         weights: float64 `[L, N, T, S]`.
-        own_keys: whether queries and keys are the same tokens; weights of a token on itself,
-            which say nothing of it, are then left out, so that `p` is less than 1.
+        own_keys: whether queries and keys are the same tokens; if so, the weight of a token on
+            itself is left out, because it says nothing about the head. `p` is then less than 1.
     """
     joint = weights / weights.shape[-2]
     if own_keys:
@@ -167,13 +168,13 @@ def _clearest_head(weights: np.ndarray, *, own_keys: bool) -> tuple[int, int]:
     of_query, of_key = joint.sum(-1, keepdims=True), joint.sum(-2, keepdims=True)
     total = joint.sum(axis=(-2, -1), keepdims=True)
     information = plogp(joint) + plogp(total) - plogp(of_query) - plogp(of_key)
-    # Rounded, so that heads which differ by rounding errors alone are equals.
+    # Rounded, so that heads that differ only by rounding errors are tied.
     layer, head = np.unravel_index(information.round(9).argmax(), information.shape)
     return int(layer), int(head)
 
 
 def _visible(token: str) -> str:
-    """Makes a token visible: invisible characters as signs, no effect on the text around it."""
+    """Makes a token visible: symbols for invisible characters, no effect on nearby text."""
     parts = _BYTES.split(token)
     parts[::2] = ["".join(map(_sign, part)) for part in parts[::2]]
     shown = "".join(parts)
@@ -183,7 +184,7 @@ def _visible(token: str) -> str:
 
 
 def _sign(letter: str) -> str:
-    """Sign of a space or line break; code of a control, separator or direction character."""
+    """Symbol of a space or line break; code of a control, separator or direction character."""
     if letter in _SIGNS:
         return _SIGNS[letter]
     invisible = unicodedata.category(letter) in ("Cc", "Cs", "Zs", "Zl", "Zp")

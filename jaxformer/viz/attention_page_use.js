@@ -1,20 +1,20 @@
 
-// What a person does: choosing by mouse, keys and links. It comes behind attention_page.js.
+// User input: choosing with mouse, keys and links. Comes after attention_page.js.
 
-// The frame of a notebook has no address of its own, and may not change the notebook's.
+// A notebook frame has no address of its own and may not change the notebook's.
 const linkable = location.protocol !== "about:";
 let linking;
 
-/** Changes what is shown; what the new map does not have is replaced by the nearest that it has. */
+/** Changes what is shown; indices that the new map lacks move to its nearest ones. */
 function show(change) {
   state = { ...state, ...change };
-  pointedAt = null; // A pointer that rests does not hide what the keys choose.
+  pointedAt = null; // A resting pointer must not hide what the keys choose.
   const map = maps[state.map];
   state.layer = clamp(state.layer, map.layers);
   state.head = clamp(state.head, map.heads + 1);
   state.token = clamp(state.token, map.queries.length);
   render();
-  clearTimeout(linking); // Browsers refuse many changes of the address in a short time.
+  clearTimeout(linking); // Browsers refuse frequent changes of the address.
   if (linkable) linking = setTimeout(() => history.replaceState(null, "", toHash()), 150);
 }
 
@@ -28,7 +28,7 @@ function toHash() {
   return `#map=${state.map}&layer=${state.layer}&head=${head}&token=${state.token}`;
 }
 
-/** Reads a link; what it does not say, or says wrongly, is what a new page shows. */
+/** Reads a link; missing or invalid parts get the defaults of a new page. */
 function fromHash() {
   const link = new URLSearchParams(location.hash.slice(1));
   const read = (key, size, otherwise) => {
@@ -42,12 +42,12 @@ function fromHash() {
     map: index,
     layer: read("layer", map.layers, layer),
     head: link.get("head") === "all" ? map.heads : read("head", map.heads, head),
-    // The first of a causal decoder sees itself alone, and a late one of a long text is far down.
+    // In a causal decoder, the first token sees only itself; late tokens of a long text are far down.
     token: read("token", map.queries.length, Math.min(6, Math.floor(map.queries.length / 2))),
   };
 }
 
-/** Binds keys within an element: what each changes, as a function of the state. */
+/** Binds keys within an element: for each key, a function that returns the change. */
 function bindKeys(element, changes) {
   element.addEventListener("keydown", (event) => {
     const change = changes[event.key];
@@ -77,7 +77,7 @@ bindKeys($("queries"), {
   PageDown: () => ({ layer: state.layer + 1 }),
 });
 
-/** Finds the query and the key of the cell that an event is over. */
+/** Finds the query and the key of the cell under an event. */
 function cellOf(event) {
   const map = maps[state.map];
   const box = $("cells").getBoundingClientRect();
@@ -100,7 +100,7 @@ $("cells").addEventListener("click", (event) => show({ token: cellOf(event).quer
 
 function recolour() {
   ramp = makeRamp();
-  $("theme").textContent = theme() === "dark" ? "Light colours" : "Dark colours";
+  $("theme").textContent = theme() === "dark" ? "Light colors" : "Dark colors";
   paint($("ramp"), Float32Array.from({ length: 256 }, (_, i) => (i / 255) ** 2), 1, 256);
   paintOverview(maps[state.map]);
   render();

@@ -1,4 +1,4 @@
-"""Heat maps of cells, which figures of positions and of attention are made of."""
+"""Heat-map cells, shared by the figures of positions and of attention."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 __all__ = ["CELL_HEIGHT", "bar_aspect", "draw_cells", "number_width", "wants_numbers"]
 
-CELL_HEIGHT = 0.2  # inches of a cell with a number
+CELL_HEIGHT = 0.2  # inches, of a cell with a number
 
-_AUTO_NUMBERS_MAX_CELLS = 400  # up to this size cells get numbers by default
-_NUMBERS_MAX_SIDE = 200  # rows or columns with numbers; more would make a picture of meters
-_CRISP_MAX_SIDE = 400  # with more rows or columns several share a pixel, which shows their mean
+_AUTO_NUMBERS_MAX_CELLS = 400  # with up to this many cells, they get numbers by default
+_NUMBERS_MAX_SIDE = 200  # rows or columns with numbers; more would make a huge picture
+_CRISP_MAX_SIDE = 400  # with more rows or columns, a pixel shows the mean of several cells
 _NUMBER_POINTS = 7
-_DIGIT_WIDTH = 0.062  # inches, at that size
+_DIGIT_WIDTH = 0.062  # inches, at that font size
 _MASKED = {"facecolor": "#F4F4F4", "edgecolor": "#9A9A9A", "hatch": "//////", "linewidth": 0.0}
 
 
 def wants_numbers(values: np.ndarray, annotate: bool | None) -> bool:
-    """Whether the cells `[..., rows, columns]` of a figure get numbers; by size for None.
+    """Whether the cells `[..., rows, columns]` of a figure get numbers; None decides by size.
 
     Raises:
         ShapeError: there are too many rows or columns for numbers.
@@ -35,14 +35,14 @@ def wants_numbers(values: np.ndarray, annotate: bool | None) -> bool:
     rows, columns = values.shape[-2:]
     if annotate and max(rows, columns) > _NUMBERS_MAX_SIDE:
         raise ShapeError(
-            f"annotate=True writes numbers into at most {_NUMBERS_MAX_SIDE} rows and columns, got "
-            f"{rows} rows and {columns} columns; leave it out, or draw a part"
+            f"annotate=True supports at most {_NUMBERS_MAX_SIDE} rows and columns, got {rows} rows "
+            f"and {columns} columns; leave it out, or draw a part"
         )
     return values.size <= _AUTO_NUMBERS_MAX_CELLS if annotate is None else annotate
 
 
 def number_width(values: np.ndarray) -> float:
-    """Width in inches of a cell with the longest of some numbers; -inf is masked.
+    """Width in inches of a cell with the longest of the numbers; -inf is masked.
 
     Example:
         >>> round(number_width(np.array([0.5, 1.0])), 2)
@@ -54,18 +54,18 @@ def number_width(values: np.ndarray) -> float:
 def draw_cells(
     axes: "Axes", values: np.ndarray, *, low: float, high: float, colours: str, numbers: bool
 ) -> Any:
-    """Draws a table as cells, row 0 at the top; masked ones are hatched in grey.
+    """Draws a table as cells, row 0 at the top; masked cells are hatched in gray.
 
     Args:
         axes: axes to draw on.
         values: float `[rows, columns]`; -inf is masked.
-        low: value of the first colour.
-        high: value of the last colour.
-        colours: name of the colour map.
-        numbers: whether to write the values into the cells.
+        low: value of the first color.
+        high: value of the last color.
+        colours: name of the color map.
+        numbers: whether to write the values in the cells.
 
     Returns:
-        The image, for a colour bar.
+        The image, for a color bar.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -76,7 +76,7 @@ def draw_cells(
     """
     masked = np.isneginf(values)
     if masked.any():
-        axes.patch.set(**_MASKED)  # the background, where cells have no colour
+        axes.patch.set(**_MASKED)  # the background; masked cells have no color
     crisp = max(values.shape) <= _CRISP_MAX_SIDE
     image = axes.imshow(
         np.ma.array(values, mask=masked), vmin=low, vmax=high, cmap=colours, aspect="auto",
@@ -84,7 +84,7 @@ def draw_cells(
     )  # fmt: skip
     if numbers:
         written = _numbers(values)
-        # Luminance of the cells (Rec. 709), for a text that stands out against it.
+        # Luminance of the cells (Rec. 709), for numbers in a contrasting color.
         shades = image.to_rgba(values)[..., :3] @ np.array([0.2126, 0.7152, 0.0722])
         for row, column in np.argwhere(~masked):
             axes.text(
@@ -95,7 +95,7 @@ def draw_cells(
 
 
 def bar_aspect(height: float) -> float:
-    """Aspect of a colour bar 0.16 inches wide, beside cells of a height in inches.
+    """Aspect ratio of a color bar 0.16 inches wide, next to cells of a height in inches.
 
     Example:
         >>> bar_aspect(3.2)
@@ -105,7 +105,7 @@ def bar_aspect(height: float) -> float:
 
 
 def _numbers(values: np.ndarray) -> np.ndarray:
-    """Numbers as text: three digits of the largest, and at least hundredths if it is below 10."""
+    """Numbers as text: three digits for the largest, and at least hundredths if it is below 10."""
     shown = np.where(np.isneginf(values), 0.0, values).astype(np.float64)
     largest = np.abs(shown).max()
     if largest and not 1e-3 <= largest < 1e5:
@@ -113,5 +113,5 @@ def _numbers(values: np.ndarray) -> np.ndarray:
     digits = max(0, 2 - math.floor(math.log10(largest))) if largest >= 1 else 2
     if 0 < largest < 0.1:
         digits = 1 - math.floor(math.log10(largest))
-    # Adding 0 makes a negative zero positive.
+    # Adding 0 makes negative zero positive.
     return np.vectorize(f"{{:.{digits}f}}".format, otypes=[object])(shown.round(digits) + 0.0)

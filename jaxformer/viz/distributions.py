@@ -20,8 +20,8 @@ def distributions(
     """Overlaid histograms, as densities, with the mean and standard deviation of each.
 
     Args:
-        values: arrays of any shape, by name; their histograms have the same bins.
-        bins: number of bins between the smallest and the largest of all numbers.
+        values: arrays of any shape, by name; all histograms share the same bins.
+        bins: number of bins between the smallest and the largest number.
         xlabel: name of the quantity.
         title: title of the figure.
 
@@ -30,7 +30,7 @@ def distributions(
 
     Raises:
         DataError: there is nothing to draw, or a number is not finite.
-        ShapeError: values are empty, or no array of numbers, such as lists of several lengths.
+        ShapeError: values are empty or not an array of numbers, such as lists of unequal length.
         ConfigError: bins is not positive.
         ImportError: matplotlib is not installed.
 
@@ -42,7 +42,7 @@ def distributions(
     from jaxformer.viz.figure import Figure
 
     if not values:
-        raise DataError("distributions are of at least one name and its values, got none")
+        raise DataError("distributions need at least one name and its values, got none")
     if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
         raise ConfigError(f"bins must be a positive int, got {bins!r}")
     numbers = {}
@@ -70,7 +70,7 @@ def distributions(
     axes.set_title(lettering.title(title))
     axes.grid(alpha=0.3)
     axes.set_ylim(0, None)
-    # Below the axes, where it hides no histogram.
+    # Below the axes, so that it hides no histogram.
     figure.legend(shapes, labels, loc="outside lower center", fontsize=9)
     figure.set_figheight(3.6 + 0.2 * len(labels))
     lettering.apply(figure)

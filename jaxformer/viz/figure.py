@@ -1,4 +1,4 @@
-"""The figure that is drawn on: matplotlib's, which notebooks show as it is."""
+"""A matplotlib figure that notebooks display without further setup."""
 
 import io
 
@@ -8,10 +8,10 @@ __all__ = ["Figure"]
 
 
 class Figure(matplotlib.figure.Figure):
-    """A matplotlib figure that a notebook shows on the last line of a cell.
+    """A matplotlib figure that a notebook displays if it is the last line of a cell.
 
-    Jupyter shows matplotlib's own only once a backend of notebooks is loaded, and nothing here
-    loads one.
+    Jupyter displays plain matplotlib figures only after a notebook backend is loaded, which this
+    library does not do.
 
     Example:
         >>> Figure(figsize=(1, 1))._repr_png_()[1:4]

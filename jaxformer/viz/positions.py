@@ -31,11 +31,11 @@ def position_heatmap(
     """Heat map of a table of positions, position 0 at the top.
 
     Args:
-        table: float `[T, D]`, a row for each position.
-        annotate: whether to write the numbers into the cells; None for at most 400 cells.
-        limit: the colours go from -limit to limit; when not given, to 1 or the largest absolute
-            number, whichever is more. Numbers beyond a limit have the last colour, and the colour
-            bar ends in arrows.
+        table: float `[T, D]`, one row per position.
+        annotate: whether to write numbers in the cells; None: only if there are at most 400 cells.
+        limit: colors range from -limit to limit; default: 1 or the largest absolute number,
+            whichever is larger. Numbers beyond the limit get the last color, and the color bar
+            ends in arrows.
         title: title of the figure.
 
     Returns:
@@ -68,9 +68,9 @@ def rotary_heatmaps(
     """Heat maps of the cosines and sines of rotary positions.
 
     Args:
-        cos: float `[T, P]` of P pairs of features, as from `functional.rotary_tables`.
+        cos: float `[T, P]` for P pairs of features, as from `functional.rotary_tables`.
         sin: float `[T, P]`.
-        annotate: whether to write the numbers into the cells; None for at most 400 cells.
+        annotate: whether to write numbers in the cells; None: only if there are at most 400 cells.
         title: title of the figure.
 
     Returns:
@@ -87,7 +87,7 @@ def rotary_heatmaps(
         ['cosine of the angle', 'sine of the angle']
     """
     cosine, sine = checked("cos", cos, "T P"), checked("sin", sin, "T P")
-    check_axes("sin", sine, "T P", dict(zip("TP", cosine.shape, strict=True)), remedy="as of cos")
+    check_axes("sin", sine, "T P", dict(zip("TP", cosine.shape, strict=True)), remedy="as in cos")
     largest = max(1.0, float(np.abs([cosine, sine]).max()))
     return _heatmaps(
         {"cosine of the angle": cosine, "sine of the angle": sine}, annotate, title,
@@ -102,17 +102,17 @@ def cosine_distance_heatmap(
     """Heat map of the cosine distances between positions: 1 - cosine similarity of their rows.
 
     Args:
-        table: float `[T, D]`, a row for each position.
-        annotate: whether to write the numbers into the cells; None for at most 400 cells.
+        table: float `[T, D]`, one row per position.
+        annotate: whether to write numbers in the cells; None: only if there are at most 400 cells.
         title: title of the figure.
 
     Returns:
-        The figure, whose colours go from 0 to 1 or the largest distance, whichever is more; save
-        it with `figure.savefig(path)`.
+        The figure; save it with `figure.savefig(path)`. Its colors range from 0 to 1 or the largest
+        distance, whichever is larger.
 
     Raises:
         ShapeError: the table has other axes, or too many rows for numbers.
-        DataError: a row is of zeros, which has no direction, or a number is not finite.
+        DataError: a row is all zeros, so it has no direction, or a number is not finite.
         ImportError: matplotlib is not installed.
 
     Example:
@@ -124,11 +124,11 @@ def cosine_distance_heatmap(
     lengths = np.linalg.norm(rows, axis=-1)
     if not lengths.all():
         raise DataError(
-            f"row {int(np.argmin(lengths))} of table must not be zero, which has no direction; "
-            "leave it out"
+            f"row {int(np.argmin(lengths))} of table must not be all zeros, because it then has no "
+            "direction; leave it out"
         )
     directions = rows / lengths[:, None]
-    # Rounding can make the similarity of a row with itself more than 1.
+    # Rounding can make the similarity of a row to itself greater than 1.
     distances = np.maximum(1 - directions @ directions.T, 0.0)
     return _heatmaps(
         {"": distances}, annotate, title, low=0.0, high=max(1.0, float(distances.max())),
@@ -140,7 +140,7 @@ def _heatmaps(
     tables: dict[str, np.ndarray], annotate: bool | None, title: str, *, low: float, high: float,
     colours: str, labels: tuple[str, str, str],
 ) -> "Figure":  # fmt: skip
-    """Heat maps of the same shape side by side; labels of the x axis, y axis and colour bar."""
+    """Heat maps of equal shape side by side; labels are for the x axis, y axis and color bar."""
     from matplotlib.ticker import MaxNLocator
 
     from jaxformer.viz.figure import Figure
@@ -175,19 +175,19 @@ def _heatmaps(
 
 
 def position_curves(table: Any, positions: Sequence[int], *, title: str = "") -> "Figure":
-    """Curves of rows of a table of positions: its even dimensions, its odd ones, and all.
+    """Curves of rows of a position table: even dimensions, odd dimensions, and all.
 
     Args:
-        table: float `[T, D]`, a row for each position.
-        positions: row numbers. The first 28 curves have different styles.
+        table: float `[T, D]`, one row per position.
+        positions: row numbers; the first 28 curves have different styles.
         title: title of the figure.
 
     Returns:
-        The figure, of three panels; save it with `figure.savefig(path)`.
+        The figure, with three panels; save it with `figure.savefig(path)`.
 
     Raises:
-        ShapeError: the table has other axes, or less than 2 dimensions.
-        DataError: there are no positions, one is no row number, or a number is not finite.
+        ShapeError: the table has other axes, or fewer than 2 dimensions.
+        DataError: there are no positions, one is not a row number, or a number is not finite.
         ImportError: matplotlib is not installed.
 
     Example:
@@ -202,10 +202,10 @@ def position_curves(table: Any, positions: Sequence[int], *, title: str = "") ->
     array = checked("table", table, "T D")
     length, width = array.shape
     if width < 2:
-        raise ShapeError("table must have an even and an odd dimension at least, got [T, D=1]")
+        raise ShapeError("table must have at least an even and an odd dimension, got [T, D=1]")
     rows = [_row(position, length) for position in positions]
     if not rows:
-        raise DataError(f"positions must be some of the table's rows 0 .. {length - 1}, got none")
+        raise DataError(f"positions must be rows of the table, 0 .. {length - 1}, got none")
     lettering = Lettering.of([title])
     figure = Figure(figsize=(7, 6.5), dpi=DPI, layout="constrained")
     dimensions = {
@@ -238,8 +238,7 @@ def _row(position: Any, length: int) -> int:
         row = -1
     if isinstance(position, bool) or not 0 <= row < length:
         raise DataError(
-            f"positions must be some of the table's rows 0 .. {length - 1}, integers, got "
-            f"{position!r}"
+            f"positions must be rows of the table, integers 0 .. {length - 1}, got {position!r}"
         )
     return row
 
@@ -247,7 +246,7 @@ def _row(position: Any, length: int) -> int:
 def position_bias_curves(
     bias_by_head: Any, distances: Sequence[int] | Any, *, title: str = ""
 ) -> "Figure":
-    """Curves of the position bias on the attention scores of each head, by distance.
+    """Curves of the position bias that each head adds to its attention scores, by distance.
 
     Args:
         bias_by_head: float `[N, K]`.
@@ -274,12 +273,12 @@ def position_bias_curves(
     biases = checked("bias_by_head", bias_by_head, "N K")
     steps = checked("distances", distances, "K")
     check_axes(
-        "distances", steps, "K", {"K": biases.shape[1]}, remedy="one for each bias of a head"
+        "distances", steps, "K", {"K": biases.shape[1]}, remedy="pass one for each bias of a head"
     )
     lettering = Lettering.of([title])
     figure = Figure(figsize=(6.5, 4), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
-    spacing = -(-steps.size // 12)  # of markers, so that they do not hide the lines
+    spacing = -(-steps.size // 12)  # between markers, so that they do not hide the lines
     for head, bias in enumerate(biases):
         axes.plot(
             steps, bias, label=f"head {head}", linewidth=1.2, markersize=3.5,

@@ -1,4 +1,4 @@
-"""Shared by all figures: line styles, fonts that can draw any token, and checked numbers."""
+"""Line styles, fonts for tokens of any script, and checked numbers, for all figures."""
 
 import functools
 import pathlib
@@ -27,15 +27,15 @@ __all__ = [
 
 DPI = 150
 
-# The palette of Okabe and Ito ("Color Universal Design", 2008), without its yellow, which is lost
-# on white paper.
+# The palette of Okabe and Ito ("Color Universal Design", 2008), without its yellow, which is hard
+# to see on white paper.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _LINES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 def line_style(index: int) -> dict[str, Any]:
-    """Colour, line style and marker of a curve, as arguments of `axes.plot`; 28 differ.
+    """Color, line style and marker of a curve, as arguments of `axes.plot`; 28 are distinct.
 
     Example:
         >>> line_style(0)["linestyle"], line_style(7)["linestyle"]
@@ -49,7 +49,7 @@ def line_style(index: int) -> dict[str, Any]:
 
 
 def small_legend(count: int) -> dict[str, Any]:
-    """Font size and columns of a legend of `count` entries, as arguments of `legend`.
+    """Font size and columns of a legend with `count` entries, as arguments of `legend`.
 
     Example:
         >>> small_legend(30)["ncols"]
@@ -59,21 +59,21 @@ def small_legend(count: int) -> dict[str, Any]:
 
 
 def as_numbers(argument: str, value: Any) -> np.ndarray:
-    """Converts an argument, an array, number or nested lists, to float32; inf and NaN may occur.
+    """Converts an array, number or nested lists to float32; inf and NaN may occur.
 
     Raises:
-        ShapeError: it is no array of numbers, such as lists of several lengths.
+        ShapeError: it is not an array of numbers, such as lists of unequal length.
 
     Example:
         >>> as_numbers("table", [[1, 2, 3]]).shape
         (1, 3)
     """
     try:
-        with np.errstate(over="ignore"):  # what float32 cannot hold becomes inf
+        with np.errstate(over="ignore"):  # values too large for float32 become inf
             return np.asarray(value, np.float32)
     except (TypeError, ValueError):
         raise ShapeError(
-            f"{argument} must be an array of numbers, whose rows are of one length, got "
+            f"{argument} must be an array of numbers with rows of equal length, got "
             f"{type(value).__name__}"
         ) from None
 
@@ -81,17 +81,17 @@ def as_numbers(argument: str, value: Any) -> np.ndarray:
 def checked(
     argument: str, value: Any, axes: str, *, masked: bool = False, remedy: str = ""
 ) -> np.ndarray:
-    """Converts an argument to float32, and checks that it can be drawn.
+    """Converts an argument to float32 and checks that it can be drawn.
 
     Args:
         argument: name in the public signature.
-        value: array of NumPy or JAX, or nested lists.
-        axes: letters of the axes, such as "T D"; none of them may be empty.
+        value: NumPy or JAX array, or nested lists.
+        axes: letters of the axes, such as "T D"; no axis may be empty.
         masked: whether -inf is allowed.
-        remedy: end of the message about other axes.
+        remedy: end of the message about wrong axes.
 
     Raises:
-        ShapeError: it is no array of numbers with these axes.
+        ShapeError: it is not an array of numbers with these axes.
         DataError: a number is not finite.
 
     Example:
@@ -113,10 +113,10 @@ def checked(
 
 
 class Lettering(NamedTuple):
-    r"""Fonts that together can draw all texts of a figure, whatever their scripts.
+    r"""Fonts that together can draw all texts of a figure, in any script.
 
-    Characters that matplotlib's default font lacks are taken from other installed fonts. One that
-    no font has is written as its code, such as \u0c95, with a warning.
+    If matplotlib's default font lacks a character, another installed font draws it. A character
+    that no font has is written as its code, such as \u0c95, with a warning.
 
     Args:
         families: font families, the default first.
@@ -133,7 +133,7 @@ class Lettering(NamedTuple):
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Lettering":
-        """Finds the fonts for some texts; warns if a character is in none."""
+        """Finds fonts for some texts; warns if no font has a character."""
         needed = frozenset(c for c in "".join(texts) if _is_drawn(c) and c != " ")
         families, missing = _families(needed)
         if missing:
@@ -142,13 +142,13 @@ class Lettering(NamedTuple):
             )
             warnings.warn(
                 f"no installed font has {len(missing)} of the figure's characters, such as {some}; "
-                "they are written as codes; install a font of the script, such as one of Noto Sans",
+                "they are written as codes; install a font for the script, such as Noto Sans",
                 stacklevel=3,
             )
         return cls(families, missing)
 
     def token(self, text: str) -> str:
-        """One line that can be drawn, with codes for other characters; spaces alone are quoted."""
+        """One drawable line, with codes for other characters; a text of only spaces is quoted."""
         if text and not text.strip(" "):
             return repr(text)
         return "".join(
@@ -156,11 +156,11 @@ class Lettering(NamedTuple):
         )
 
     def title(self, text: str) -> str:
-        """Text that can be drawn, as by `token`, but with its line breaks."""
+        """Drawable text, as from `token`, but with line breaks."""
         return "\n".join(self.token(line) if line.strip() else "" for line in text.split("\n"))
 
     def apply(self, figure: "Figure") -> None:
-        """Sets the fonts of all texts of a figure, without formulas between dollar signs."""
+        """Sets the fonts of all texts of a figure, and turns off formulas between dollar signs."""
         from matplotlib.text import Text
 
         for text in figure.findobj(Text):
@@ -170,13 +170,13 @@ class Lettering(NamedTuple):
 
 
 def _is_drawn(character: str) -> bool:
-    """Whether a character is drawn as it is; so are the joiners U+200C and U+200D of letters."""
+    """Whether a character is drawn as it is; so are the letter joiners U+200C and U+200D."""
     return character.isprintable() or character in "\u200c\u200d"
 
 
 @functools.cache
 def _families(needed: frozenset[str]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Font families that have some characters, and the characters that none has."""
+    """Font families that cover some characters, and the characters that no font has."""
     from matplotlib import font_manager
 
     default = font_manager.FontProperties().get_family()
@@ -184,12 +184,12 @@ def _families(needed: frozenset[str]) -> tuple[tuple[str, ...], frozenset[str]]:
     families = list(default)
     if not missing:
         return tuple(families), missing
-    # matplotlib's own list can be older than the fonts that are installed.
+    # matplotlib's own list can be older than the installed fonts.
     listed = {font.fname: font for font in font_manager.fontManager.ttflist}
     paths = {*listed, *font_manager.findSystemFonts()}
     for path in sorted(paths, key=functools.partial(_suitability, _scripts(missing))):
         found = missing & _characters(path)
-        if not found or "LastResort" in pathlib.Path(path).name:  # it has boxes for all characters
+        if not found or "LastResort" in pathlib.Path(path).name:  # draws a box for every character
             continue
         if path not in listed:
             font_manager.fontManager.addfont(path)
@@ -206,7 +206,7 @@ def _scripts(characters: Iterable[str]) -> frozenset[str]:
 
 
 def _suitability(scripts: frozenset[str], path: str) -> tuple[bool, bool, bool, str]:
-    """Sort key of a font: fonts named after a script first, then upright sans-serif ones."""
+    """Sort key of a font: first fonts named after a script, then upright sans-serif fonts."""
     name = pathlib.Path(path).stem.lower()
     named = any(script in name for script in scripts)
     plain = not any(word in name for word in ("bold", "italic", "oblique", "light", "black"))
@@ -225,12 +225,12 @@ def _characters(path: str) -> frozenset[str]:
 
 
 def cells_to_mark(count: int, room: float, needed: float) -> Sequence[int]:
-    """Indices of the cells of an axis that get a label: all, or every second, third ... one.
+    """Indices of the cells of an axis that get a label: all, or every second, third, ... cell.
 
     Args:
         count: number of cells.
         room: length of the axis, in inches.
-        needed: room for one label, in inches.
+        needed: length of one label, in inches.
 
     Example:
         >>> list(cells_to_mark(5, 1.0, 0.4))

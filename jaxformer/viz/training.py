@@ -24,18 +24,18 @@ def loss_curves(
 ) -> "Figure":
     """Curves of the training and validation loss of runs, by step.
 
-    With several runs, each has a colour, with a thin line for the training loss and markers for
-    the validation loss. With one run, the two losses have a colour each. A curve has a gap where
-    its loss is inf or NaN.
+    With several runs, each run has its own color, a thin line for the training loss and markers for
+    the validation loss. With one run, each loss has its own color. A curve has a gap where its loss
+    is inf or NaN.
 
-    The training loss includes label smoothing and dropout, which the validation loss does not, so
-    it can be the larger one. `training_label` can say so.
+    Unlike the validation loss, the training loss includes label smoothing and dropout, so it can be
+    larger. `training_label` can say so.
 
     Args:
-        runs: records of each run, by its name: dicts with "step", an int, and "loss" or
+        runs: records of each run, by name: dicts with "step", an int, and "loss" or
             "validation_loss", in nats, as from `training.read_metrics`. Records with neither loss
-            are left out.
-        unit: what one label is, such as "token" or "text".
+            are ignored.
+        unit: unit of one label, such as "token" or "text".
         training_label: label of the training loss in the legend, such as "training (with label
             smoothing and dropout)"; with several runs, the run's name comes first.
         title: title of the figure.
@@ -44,8 +44,8 @@ def loss_curves(
         The figure; save it with `figure.savefig(path)`.
 
     Raises:
-        DataError: there is no run; a run has no finite loss; or a record with a loss has no step,
-            a step that is no int, or a loss that is no number.
+        DataError: there is no run; a run has no finite loss; or a record has a loss but no step, a
+            step that is not an int, or a loss that is not a number.
         ImportError: matplotlib is not installed.
 
     Example:
@@ -56,7 +56,7 @@ def loss_curves(
     from jaxformer.viz.figure import Figure
 
     if not runs:
-        raise DataError("loss curves are of at least one run, got none")
+        raise DataError("loss curves need at least one run, got none")
     lettering = Lettering.of([title, unit, training_label, *runs])
     figure = Figure(figsize=(6, 4), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
@@ -69,7 +69,7 @@ def loss_curves(
             raise DataError(
                 f"loss curves need records with a finite loss, got {len(records)} of {name!r} "
                 f"without {'one' if count else 'any'}; leave it out"
-                + ("" if count else ", or wait for its first ones")
+                + ("" if count else ", or wait for its first losses")
             )
         alone = len(runs) == 1
         prefix = "" if alone else f"{lettering.token(name)}, "
@@ -79,7 +79,7 @@ def loss_curves(
             if points[key]:
                 steps, losses = zip(*points[key], strict=True)
                 labels.append(f"{prefix}{kind}")
-                if len(steps) == 1 and not style["marker"]:  # a line of one point cannot be seen
+                if len(steps) == 1 and not style["marker"]:  # a line of one point is invisible
                     style = {**style, "marker": "o", "markersize": 3.0}
                 curves += axes.plot(steps, losses, label=labels[-1], **style)
     axes.set_xlabel("optimizer step")
@@ -88,7 +88,7 @@ def loss_curves(
     axes.grid(alpha=0.3)
     if len(curves) <= 8:
         axes.legend(curves, labels, **small_legend(len(curves)))
-    else:  # below the axes, where they hide no curve
+    else:  # below the axes, so that it hides no curve
         figure.legend(curves, labels, loc="outside lower center", fontsize=8, ncols=2)
         figure.set_figheight(4 + 0.085 * len(curves))
     lettering.apply(figure)
@@ -96,7 +96,7 @@ def loss_curves(
 
 
 def _points(name: str, records: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float]]:
-    """Steps and losses of the records of a run that have this loss, which may be inf or NaN."""
+    """Steps and losses of the records that have this loss, which may be inf or NaN."""
     points = []
     for index, record in enumerate(records):
         if key not in record:
@@ -110,8 +110,8 @@ def _points(name: str, records: Sequence[Mapping[str, Any]], key: str) -> list[t
             )
         if isinstance(loss, bool) or not isinstance(loss, numbers.Real):
             raise DataError(
-                f"{key} must be a number, got {loss!r} at step {step} of {name!r}; leave the "
-                "loss out of a record that has none"
+                f"{key} must be a number, got {loss!r} at step {step} of {name!r}; remove the key "
+                "if the record has no loss"
             )
         points.append((int(step), float(loss)))
     return points

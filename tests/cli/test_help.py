@@ -25,7 +25,9 @@ def test_each_command_has_one_line_and_its_own_help_the_rest(capsys):
     lines = help_of(capsys).partition("(required)")[2].splitlines()[1:]
     box = [line.strip(" │") for line in lines if re.search(r"\w", line)]
     assert len(box) == 12 and all(re.fullmatch(r"• [a-z]+ +[A-Z].*\.", line) for line in box)
-    assert "An empty line ends those of a text" in " ".join(help_of(capsys, "predict").split())
+    assert "An empty line ends the predictions of each text" in " ".join(
+        help_of(capsys, "predict").split()
+    )
 
 
 def test_help_of_a_config_begins_with_what_is_used_most_and_has_every_flag_once(capsys):
@@ -42,6 +44,12 @@ def test_help_of_a_config_begins_with_what_is_used_most_and_has_every_flag_once(
     ]  # fmt: skip
     assert "--training.steps INT" in shown and "(default: 500)" in shown
     assert shown[: shown.index("--optimizer.learning-rate")].count("\n") < 45
+    assert "--coordinator" in shown
+
+
+def test_help_of_prepare_has_no_flags_of_training_alone(capsys):
+    shown = help_of(capsys, "prepare", "quickstart")
+    assert "--data.paths" in shown and "--base" not in shown and "--coordinator" not in shown
 
 
 def test_values_have_names_and_none_is_understood_where_it_is_not_named(capsys):
@@ -56,6 +64,8 @@ def test_values_have_names_and_none_is_understood_where_it_is_not_named(capsys):
     ), strict=True):  # fmt: skip
         assert "STR" not in shown and "{None" not in shown and "PATH PATH" not in shown
         assert all(part in shown for part in parts)
+    for shown in helps[1:]:  # of their own options, which say what None means
+        assert "(default: None)" not in shown and "(default: )" not in shown
     words = ["--samples.top-k", "None", "--model.qk-norm-over", "head", "--data.cache", "None"]
     changed = override_config(
         load_config("quickstart"), [*words, "--samples.top-p", "0.5"], prog=""

@@ -102,10 +102,10 @@ def test_every_line_has_its_translation_in_its_place(
         *("" if best is None else best[0].text for best in translations_of(translator)), "",
     ]  # fmt: skip
     first, second, last = said.err.splitlines()
-    assert first.startswith("jaxformer: line 2 is not translated: a sentence to translate must")
+    assert first.startswith("jaxformer: line 2 was not translated: a sentence to translate must")
     assert first.endswith("got ''; write one")
-    assert second.startswith("jaxformer: line 4 is not translated: ") and "got 13" in second
-    assert last == "jaxformer: 2 of 6 lines are not translated"
+    assert second.startswith("jaxformer: line 4 was not translated: ") and "got 13" in second
+    assert last == "jaxformer: 2 of 6 lines were not translated"
 
 
 def test_only_the_first_bad_lines_are_named(translator, capsys, monkeypatch):
@@ -113,8 +113,8 @@ def test_only_the_first_bad_lines_are_named(translator, capsys, monkeypatch):
     said = output(capsys, "translate", translator)
     assert said.out == "\n" * 13
     assert [line.split(":")[1] for line in said.err.splitlines()] == [
-        *(f" line {i} is not translated" for i in range(1, 11)),
-        " 13 of 13 lines are not translated (3 more than those above)",
+        *(f" line {i} was not translated" for i in range(1, 11)),
+        " 13 of 13 lines were not translated (3 not shown above)",
     ]
 
 
@@ -190,18 +190,19 @@ def test_temperature_draws_with_the_seed(translator, tmp_path, capsys, monkeypat
         (["one two", "--num-best", 0], "num_best must be positive, got num_best=0"),
         (["one two", "--beam-size", 0], "beam_size must be positive, got beam_size=0"),
         (["one two", "--beam-size", 2, "--num-best", 3], "got num_best=3 and beam_size=2"),
-        (["one two", "--file", "a.txt"], "give a text or --file, got both"),
+        (["one two", "--file", "a.txt"], "give a text or --file, not both"),
         (["--file", "absent.txt"], "absent.txt"),
         ([""], "must have text, got ''"),
         (["one " * 12], "at most max_len=12 tokens"),
         (["one two", "--temperature", -1], "temperature must be zero or more"),
-        (["one two", "--temperature", 0.5, "--num-best", 2], "--temperature=0.5 draws one"),
+        (["one two", "--temperature", 0.5, "--num-best", 2], "--temperature=0.5 samples instead"),
         (
             ["one two", "--temperature", 0.5, "--num-best", 1, "--beam-size", 2],
-            "draws one translation; leave out --beam-size and --num-best, or the temperature",
+            "samples instead of using beam search; remove --beam-size and --num-best, or the "
+            "temperature",
         ),
         (["one two", "--temperature", 0.5, "--seed", -1], "seed must be an integer in 0 .. 2**31"),
-        (["one two", "--seed", 1], "--seed=1 is of draws; give a --temperature"),
+        (["one two", "--seed", 1], "--seed=1 only affects sampling; give a --temperature"),
         (["one two", "--step", 7], "no checkpoint of step 7"),
     ],
 )
@@ -263,8 +264,8 @@ def test_predict_labels_every_line(classifier, tmp_path, capsys):
         for best in run.classify(["cat cat no 1", "moon no 2"], 2)
     )
     assert said.out == f"{one}\n\n{two}\n"
-    assert "line 2 is not predicted for: a text must have" in said.err
-    assert "1 of 3 lines are not predicted for" in said.err
+    assert "line 2 was not predicted for: a text must have" in said.err
+    assert "1 of 3 lines were not predicted for" in said.err
 
 
 def test_predict_fills_every_mask(masked, capsys, monkeypatch):
@@ -278,7 +279,7 @@ def test_predict_fills_every_mask(masked, capsys, monkeypatch):
         )
         + "\n\n"
     )
-    assert "line 2 is not predicted for: a text must have [MASK]" in said.err
+    assert "line 2 was not predicted for: a text must have [MASK]" in said.err
     assert "must have [MASK]" in one_line(capsys, "predict", masked, "one two")
 
 

@@ -34,7 +34,7 @@ def test_plan_that_does_not_fit_has_status_1_and_says_what_does(plan_config, cap
 
 def test_plan_says_where_a_step_is_too_short_to_be_estimated(plan_config, capsys):
     plan = ["plan", plan_config, "--accelerator", "H100", "--model.vocab-size", 31]
-    warning = "too small    for this estimate: starting the kernels of such a short step"
+    warning = "too small    for this estimate: in such a short step, starting the kernels"
     assert warning in output(capsys, *plan).out
     large = ["--model.d-model", 2048, "--model.max-len", 1024, "--model.num-layers", 8]
     assert "too small" not in output(capsys, *plan, *large, "--model.remat", "full").out

@@ -49,7 +49,7 @@ def lines(figure):
 def test_output_that_may_not_be_written_is_refused(translation_run, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)
     words = ("plot", "loss", translation_run[0], "--output", tmp_path / "loss.png")
-    assert "may not be written; choose another file" in one_line(capsys, *words)
+    assert "is not writable; choose another file" in one_line(capsys, *words)
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".PNG"])
@@ -98,7 +98,7 @@ def test_figure_of_several_runs_says_where_their_losses_do_not_compare(tmp_path,
         (["one", "same"], "Losses of several runs"),
         (
             ["one", "same", "other"],
-            "Losses of several runs\ndata or tokenizers differ, so the losses do not compare",
+            "Losses of several runs\nnot comparable: data or tokenizers differ",
         ),
     ):
         folders = [tmp_path / name for name in names]
@@ -165,8 +165,8 @@ def test_mistakes_of_plot_get_one_line(
         (["loss"], "plot loss needs a run folder"),
         (["loss", "absent"], "absent is not a run folder: there is no such folder"),
         (["loss", tmp_path], "is not a run folder: it has no config.toml"),
-        (["loss", run, link], f"every run must be another one, got {run} twice"),
-        (["loss", run, texts], f"got nats per token of {run} and nats per text of {texts}"),
+        (["loss", run, link], f"runs must be different, got {run} twice"),
+        (["loss", run, texts], f"got nats per token for {run} and nats per text for {texts}"),
         (["loss", run, "--output", "a.gif"], "--output must end in .png, .svg, .pdf, got a.gif"),
         (["loss", run, "--output", "a"], "--output must end in .png, .svg, .pdf, got a"),
         (["loss", run, "--output", "no/a.png"], "no/a.png is in a folder that does not exist"),
@@ -238,7 +238,7 @@ def test_encoder_and_decoder_have_files_of_their_own(
     assert name == "position_bias_curves" and bias is biases[0] and distances is biases[1]
     assert options["title"] == "alibi positions of run\n(all 12)"
     output(capsys, "plot", "positions", masked_run[0], "--length", 13)
-    assert drawn[1][2]["title"] == "alibi positions of run\n(13, of which 12 in training)"
+    assert drawn[1][2]["title"] == "alibi positions of run\n(13, of which 12 were trained)"
     assert asked == [12, 12, 12, 13]
 
 

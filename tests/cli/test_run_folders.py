@@ -209,6 +209,10 @@ def test_run_folder_that_is_not_there_is_answered_with_those_that_are(
     for wrong in ("runs/quickstrat", "quickstart"):
         error = one_line(capsys, "generate", wrong)
         assert "there is no such folder; did you mean runs/quickstart?" in error
+    error = one_line(capsys, "inspect", "runs/quickstrat")
+    assert "there is no such folder; did you mean runs/quickstart?" in error
+    for config in ("runs/quickstrat.toml", "elsewhere/quickstrat", "quickstrat"):
+        assert "there is no such config file" in one_line(capsys, "inspect", config)
     error = one_line(capsys, "plot", "loss", "runs/zzz")
     assert error.endswith("; the run folders there are runs/own, runs/quickstart\n")
     error = one_line(capsys, "generate", tmp_path / "nowhere" / "zzz")
@@ -227,10 +231,12 @@ def test_inspect_of_a_run_says_how_far_it_is_and_what_to_do_next(trained, capsys
         "steps 20 of 20; checkpoints: 10, 20",
         f"best step {best[1]}, validation loss {best[0]:.4f} nats per token",
         f"next to continue text: jaxformer generate {run}",
-        f"to train on: jaxformer train {run}/config.toml --out {run} --training.steps 40",
+        f"to train further: jaxformer train {run}/config.toml --out {run} --training.steps 40",
     ):
         assert line in lines
-    assert "not for a run, got --step 3" in one_line(capsys, "inspect", run, "--step", 3)
+    assert "no flags for a run folder; remove --step 3" in one_line(
+        capsys, "inspect", run, "--step", 3
+    )
 
 
 def test_inspect_of_a_run_without_checkpoints_says_so(trained, capsys, monkeypatch, tmp_path):

@@ -62,7 +62,7 @@ ASCII = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONC
             "mkdir gone; cd gone; rmdir ../gone; jaxformer train no.toml",
             {}, 2, "no.toml: there is no such config file",
         ),
-        ("jaxformer plot loss no_run", {"MPLBACKEND": "no_backend"}, 2, "see MPLBACKEND"),
+        ("jaxformer plot loss no_run", {"MPLBACKEND": "no_backend"}, 2, "check MPLBACKEND"),
     ],
 )  # fmt: skip
 def test_command_lives_with_its_surroundings(tmp_path, line, environment, status, said):
@@ -110,7 +110,7 @@ def broken_figure(monkeypatch):
 
 def test_figure_that_cannot_be_drawn_is_said_in_a_line(trained, broken_figure):
     said = TRAIN._draw_loss_curve(open_run(trained[0] / "run"))
-    assert said.startswith("not drawn, because matplotlib cannot be used: no such backend; see MPL")
+    assert said.startswith("not drawn, because matplotlib does not work: no such backend; check")
     assert "\n" not in said
 
 
@@ -136,14 +136,14 @@ def test_neither_figure_nor_samples_cost_a_run(trained, capsys, monkeypatch, bro
         main(["train", str(trained[0] / "tiny.toml")])
     said = capsys.readouterr()
     assert stopped.value.code == 1 and said.err.count("\n") == 1
-    assert "samples.txt cannot be written" in said.err and "checkpoints are whole" in said.err
+    assert "samples.txt cannot be written" in said.err and "checkpoints are complete" in said.err
     assert "loss curve: not drawn" in said.out and "--- 'the d'\nthe d" in said.out
 
 
 def test_output_of_a_plot_must_be_a_regular_file(trained, tmp_path, capsys):
     os.mkfifo(tmp_path / "fifo.html")
     words = ("plot", "attention", trained[0] / "run", "--text", "the c", "--output")
-    assert "is no regular file" in one_line(capsys, *words, tmp_path / "fifo.html")
+    assert "is not a regular file" in one_line(capsys, *words, tmp_path / "fifo.html")
 
 
 @pytest.mark.slow

@@ -150,7 +150,7 @@ def test_caller_says_what_are_scores():
         assert image.get_clim() == limits and image.get_cmap().name == colours
     for wrong, got in ((-0.5, r"-0.5 \.\. 0.75"), (1.5, r"0.25 \.\. 1.5"), (-np.inf, "-inf")):
         values[0, 0] = wrong
-        with pytest.raises(DataError, match=f"where scores=False, got {got}.*give scores=True"):
+        with pytest.raises(DataError, match=f"with scores=False, got {got}.*pass scores=True"):
             attention_heatmaps(values, ["a", "b"], scores=False)
         attention_heatmaps(values, ["a", "b"], scores=True)
         values[0, 0] = 0
@@ -186,7 +186,7 @@ def test_many_tokens_are_named_as_far_as_there_is_room():
         (ShapeError, r"weights must be \[T=3, S=3\], got shape \(3, 5\)", (weights(), QUERIES)),
         (ShapeError, r"weights must be \[N, T=3, S=5\], got shape \(2, 5, 3\)",
          (np.zeros((2, 5, 3)), QUERIES, KEYS)),
-        (ShapeError, "weights must be an array of numbers, whose rows are of one length, got list",
+        (ShapeError, "weights must be an array of numbers with rows of equal length, got list",
          ([[1], [2, 3]], QUERIES)),
         (ShapeError, "weights must have no empty axis", (np.zeros((0, 3, 3)), QUERIES)),
         (DataError, r"finite, or -inf where masked, got nan at \[0, 1\]",
@@ -200,7 +200,7 @@ def test_attention_heatmaps_refuse(error, message, arguments):
 
 
 def test_names_must_be_of_all_heads():
-    with pytest.raises(ShapeError, match="names must be of 2 heads, got 1"):
+    with pytest.raises(ShapeError, match="names must have one name for each of 2 heads, got 1"):
         attention_heatmaps(weights(2), QUERIES, KEYS, names=["first"])
 
 

@@ -229,7 +229,7 @@ def changed(index, value):
         (
             [one_map(following=["b"])],
             ShapeError,
-            "next_tokens of 'cross-attention' must be one for each of the 2 query tokens, got 1",
+            "next_tokens of 'cross-attention' must have one token for each of the 2 query tokens",
         ),
         ([one_map(changed((1, 2, 1, 2), np.nan))], DataError, "'cross-attention' must be finite"),
         ([one_map(changed((1, 2, 1), [0.9, 0.6, -0.5]))], DataError, r"in \[0, 1\], got -0.5 .. "),
@@ -250,6 +250,6 @@ def test_what_cannot_be_shown_is_refused(maps, error, message):
 
 def test_axes_and_colours_of_the_heat_map_are_named():
     page = " ".join(attention_page([one_map()]).split())
-    assert "Rows are queries, the tokens that look; columns are keys, which they look at." in page
+    assert "Rows are queries (tokens that look); columns are keys (tokens looked at)." in page
     assert '<h3>Attention weight</h3> <canvas id="ramp"' in page
     assert "This token (query)</h3>" in page and "looks at (keys)</h3>" in page

@@ -163,17 +163,17 @@ def test_all_text_has_enough_contrast_in_the_scheme_that_is_preferred(view, sche
         dark = (scheme == "dark") != toggled
         colour = view.run("return getComputedStyle(document.body).backgroundColor")
         assert (colour == "rgb(14, 19, 24)") == dark
-        assert view.one("#theme").text == ("Light colours" if dark else "Dark colours")
+        assert view.one("#theme").text == ("Light colors" if dark else "Dark colors")
         found = view.run(CONTRASTS)
         assert len(found) > 60 and min(found)[0] >= 4.5, min(found)
 
 
 def test_scheme_is_followed_while_the_page_is_open(view):
     view.emulate("dark")
-    view.wait_for("document.querySelector('#theme').textContent === 'Light colours'")
+    view.wait_for("document.querySelector('#theme').textContent === 'Light colors'")
     assert pixels(view, "#ramp")[0, 0] < pixels(view, "#ramp")[0, -1]
     view.emulate("light")
-    view.wait_for("document.querySelector('#theme').textContent === 'Dark colours'")
+    view.wait_for("document.querySelector('#theme').textContent === 'Dark colors'")
     assert pixels(view, "#ramp")[0, 0] > pixels(view, "#ramp")[0, -1]
 
 

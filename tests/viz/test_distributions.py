@@ -33,7 +33,7 @@ def test_distributions_are_densities_over_common_bins():
         (DataError, r"values\['a'\] must be finite, got nan at \[1\]", {"a": [0, np.nan]}, {}),
         (ShapeError, r"values\['a'\] must have no empty axis", {"a": []}, {}),
         (ShapeError, r"values\['a'\] must be an array of numbers", {"a": ["x"]}, {}),
-        (ShapeError, r"values\['b'\] must be an array of numbers, whose rows are of one length",
+        (ShapeError, r"values\['b'\] must be an array of numbers with rows of equal length",
          {"a": [1], "b": [[1], [2, 3]]}, {}),
         (ConfigError, "bins must be a positive int, got 0", {"a": [1]}, {"bins": 0}),
         (ConfigError, "bins must be a positive int, got 2.5", {"a": [1]}, {"bins": 2.5}),
