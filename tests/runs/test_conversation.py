@@ -92,7 +92,7 @@ def test_answers_are_what_the_model_finds_likeliest_behind_the_question(trained)
         run.chat([])
     with pytest.raises(DataError, match="message 0 must have text under 'role', got None"):
         run.chat([{"content": "one"}])
-    with pytest.raises(ConfigError, match="a chat model, which answers"):
+    with pytest.raises(ConfigError, match="is a chat model; translate needs an encoder-decoder"):
         run.translate("one")
 
 

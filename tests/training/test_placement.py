@@ -52,7 +52,7 @@ def test_rules_of_the_user_come_first():
         (("up*", ("fsdp", "")), r"mesh.fsdp=2 must divide .* got 5 of up_kernel \[5, 9\]; .*"
                                 r'add to mesh.rules \{ path = "up\*", axes = \["", ""\] \}'),
         (("up*", ("tensor?", "tensor")), "must name an axis once"),
-        (("up*", ("model",)), "must be of data, fsdp, sequence, tensor, or '' .* got 'model'"),
+        (("up*", ("model",)), "must be in data, fsdp, sequence, tensor, or '' .* got 'model'"),
     ],
 )  # fmt: skip
 def test_rules_that_cannot_be_are_refused(rule, message):
