@@ -19,7 +19,7 @@ STEPS, ROWS, PAIRS, WIDTH = 300, 64, 8, 48
 
 
 class InContextRegression(nn.Module):
-    """Predicts y `[B]` of the last of the pairs `[B, T, 2]`, in which it is replaced by 0."""
+    """From pairs `[B, T, 2]`, predicts the y `[B]` of the last pair, where a 0 stands in for it."""
 
     config: ModelConfig
 
