@@ -107,9 +107,10 @@ class DataConfig:
             "conversations", from paths; or "phrasebook", questions about translations. Pairs, for
             an encoder-decoder: "pairs", from paths; "phrasebook", translations; or the synthetic
             tasks "copy", "reverse" and "sort". Labeled texts, for an encoder that classifies:
-            "labelled", from paths; or "phrasebook", phrases and their topics. The phrasebook is the
-            English-Kannada one in this package. A config file with paths and no source means
-            "files", "pairs" or "labelled", whichever trains its model.
+            "labelled" (spelled with two l's), from paths; or "phrasebook", phrases and their
+            topics. The phrasebook is the English-Kannada one in this package. If a config file has
+            paths but no source, the source is "pairs" for an encoder-decoder, "labelled" for an
+            encoder with training.batch_tokens, and "files" otherwise.
         paths: files or glob patterns of the data. "files": UTF-8 text, one document per file; JSON
             Lines (.jsonl), one per line; Parquet or Arrow (.parquet, .arrow), one per row; or the
             folder of a Hugging Face dataset from save_to_disk. "tokens": token ids one after the
@@ -127,8 +128,8 @@ class DataConfig:
         validation_fraction: fraction of the data used for validation, between 0 and 1; not used
             with validation_paths. It is taken from the end of a fixed random order: for "files" and
             "python" by characters, for "pairs", "labelled" and "conversations" by rows; for
-            "tokens", the last tokens. With more than 64 MiB of data, it is chosen by hash:
-            documents, rows, or parts of 128 KiB of text files.
+            "tokens", the last tokens. With more than 64 MiB of text or rows, a hash decides instead
+            which documents, rows, or 128 KiB parts of text files are used for validation.
         validation_paths: files or glob patterns of validation data, in the formats of paths; if
             empty, validation_fraction of the data is used.
         template: how conversations become tokens: "chatml", with the special tokens `<|im_start|>`
@@ -142,8 +143,8 @@ class DataConfig:
             set.
         mask_rate: fraction of the tokens of a text that an encoder has to predict, between 0 and 1.
         num_buckets: number of lengths that batches of pairs and labeled texts are padded to, 1 to
-            8. Training compiles once per length: fewer lengths start sooner, more lengths have less
-            padding.
+            8. Training compiles once per length: with fewer lengths, training starts sooner; with
+            more, there is less padding.
         synthetic: settings of the synthetic tasks "copy", "reverse" and "sort".
         mixture: several sources in place of paths, for "files", each with its own weight and its
             own epochs.

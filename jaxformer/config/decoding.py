@@ -116,8 +116,8 @@ class BeamSearchConfig:
 
     Args:
         beam_size: number of running hypotheses; 1 = greedy.
-        length_penalty: exponent of the length that divides the log-probability of a hypothesis,
-            from -10 to 10; positive favors long ones.
+        length_penalty: exponent e, from -10 to 10: the log-probability of a hypothesis is divided
+            by its length ** e, so positive values favor long hypotheses.
         early_stopping: when to stop a search that has beam_size finished hypotheses: at once
             (true); when the most probable running one, scored at its present length, is no better
             than the worst finished one (false); or when no running one can become better ("never").
@@ -159,8 +159,8 @@ class SearchOptions(TypedDict, total=False):
 
     Args:
         beam_size: number of running hypotheses; 1 = greedy.
-        length_penalty: exponent of the length that divides the log-probability of a hypothesis;
-            positive favors long ones.
+        length_penalty: exponent e: the log-probability of a hypothesis is divided by its length **
+            e, so positive values favor long hypotheses.
         early_stopping: when to stop a search that has beam_size finished hypotheses: at once
             (True); when the most probable running one, scored at its present length, is no better
             than the worst finished one (False); or when no running one can become better ("never").

@@ -22,8 +22,8 @@ class LoopConfig:
         checkpoint_every: number of steps between checkpoints; the last step is always saved.
         keep_checkpoints: number of newest checkpoints to keep, in addition to the best.
         skip_bad_steps: number of steps, including those before a resume, whose loss or gradient may
-            be infinite or NaN. Such a step counts, but its batch changes nothing. One more than
-            this number ends the run.
+            be infinite or NaN. Such a step still counts toward `steps`, but its batch changes
+            nothing. One more than this number ends the run.
         average_decay: decay per step of an exponential moving average of the parameters, usually
             0.999. Validation, samples and the opened run then use the average. For the first
             1 / (1 - average_decay) steps it is the plain mean. Default: no average.

@@ -39,8 +39,8 @@ class ModelConfig:
         architecture: kind of model: "decoder", a causal language model; "encoder", bidirectional;
             or "encoder_decoder", from a source sequence to a target sequence.
         vocab_size: number of token ids; the tokenizer's if not set.
-        max_len: length of the longest sequence, in tokens; also that of the sequences that text is
-            cut into for training.
+        max_len: largest sequence length, in tokens; for training, text is cut into sequences of
+            this length.
         num_layers: number of blocks; in an encoder-decoder, of decoder blocks.
         num_encoder_layers: number of encoder blocks of an encoder-decoder; num_layers if not set.
         source_vocab_size: number of source token ids of an encoder-decoder whose encoder has its
@@ -75,8 +75,8 @@ class ModelConfig:
             T5 (Raffel et al., 2020), whose initial weights make up for it.
         attention_softcap: soft cap c of the attention scores, which become c * tanh(score / c), as
             in Gemma 2 (Gemma Team, 2024); no cap if not set.
-        attention_sinks: whether each head of self-attention has a learned score without a value
-            that takes part in the softmax, so that the head may attend to nothing, as in gpt-oss
+        attention_sinks: whether each head of self-attention has a learned score that takes part in
+            the softmax but has no value, so that the head may attend to nothing, as in gpt-oss
             (OpenAI, 2025; Miller, "Attention Is Off By One", 2023).
         logit_scale: factor of the logits, before output_bias and logit_softcap; 1 if not set. It is
             1 / sqrt(d_model) in T5, whose output projection is the embedding table.
@@ -94,15 +94,15 @@ class ModelConfig:
             ("post"), before it and on its output ("sandwich"), or only on its output ("output", as
             in OLMo 2).
         norm_eps: number added to the variance in norms, to avoid division by zero.
-        norm_scale: whether norms, except those of qk_norm, which always do, have a learned scale;
-            false in OLMo (Groeneveld et al., 2024), whose layer norms have no bias either.
+        norm_scale: whether norms have a learned scale (those of qk_norm always do); false in OLMo
+            (Groeneveld et al., 2024), whose layer norms have no bias either.
         zero_centered_norm: whether the scales of norms are stored minus 1, as in Gemma (Gemma Team,
             2024), so that bfloat16 keeps more digits of a scale near 1.
-        residual: input of the feed-forward layer: the sum of the block's input and attention output
-            ("sequential"), or the block's input, so that both outputs are added at once: with a
-            norm for each ("parallel", as in GPT-NeoX, Black et al., 2022), or one for both
-            ("parallel_one_norm", as in GPT-J, Wang and Komatsuzaki, 2021, and Falcon 7B, Almazrouei
-            et al., 2023).
+        residual: input of the feed-forward layer. "sequential": the sum of the block's input and
+            the attention output. The other two take the block's input, so that both outputs are
+            added at once: "parallel" has a norm for each of the two layers (as in GPT-NeoX, Black
+            et al., 2022), "parallel_one_norm" one for both (as in GPT-J, Wang and Komatsuzaki,
+            2021, and Falcon 7B, Almazrouei et al., 2023).
         residual_scale: factor of each sublayer's output before it is added to the residual stream,
             as in Granite (IBM, 2024).
         activation: activation of the feed-forward layers. "relu2" is the square of ReLU (So et al.,
@@ -122,12 +122,13 @@ class ModelConfig:
         norm_bias: whether layer norms have biases; use_bias if not set.
         output_bias: whether the logits have a learned bias per token id, as in BERT (Devlin et al.,
             2019) and Marian (Junczys-Dowmunt et al., 2018).
-        head_bias: whether the projection in the head of an encoder, before masked tokens are
-            predicted or after pooling, has a bias, as in BERT.
+        head_bias: whether the projection in an encoder's head (before masked tokens are predicted,
+            or after pooling) has a bias, as in BERT.
         embedding_dim: width of the embedding table; if not set, that of tokenizer.word_vectors, or
-            else d_model. A learned projection to d_model follows a table of another width; a
-            decoder with tied embeddings has a second one, before the logits, as in OPT-350M (Zhang
-            et al., 2022). With source_vocab_size, this is the width of the source's table.
+            else d_model. If the width is not d_model, a learned projection to d_model follows the
+            table, and a decoder with tied embeddings has a second projection, before the logits, as
+            in OPT-350M (Zhang et al., 2022). With source_vocab_size, this is the width of the
+            source's table.
         frozen_embeddings: whether the embedding table is not trained; needs tokenizer.word_vectors.
             With source_vocab_size, this is the source's table.
         tied_embeddings: whether the output projection is the embedding table.
@@ -143,9 +144,9 @@ class ModelConfig:
             with cross-attention (Radford et al., GPT-2, 2019).
         dropout_rate: dropout rate of embeddings, attention weights and sublayer outputs, at least 0
             and less than 1.
-        dtype: dtype of the computation; in Python also `jnp.bfloat16`. With float64 parameters, it
-            is float64.
-        param_dtype: dtype of the parameters; in Python also `jnp.bfloat16`.
+        dtype: dtype of the computation; in Python also `jnp.bfloat16`. A model whose parameters you
+            have cast to float64, in Python, computes in float64.
+        param_dtype: dtype that parameters are created in; in Python also `jnp.bfloat16`.
         remat: what the backward pass recomputes to save memory (rematerialization): nothing
             ("none"), all but matrix products ("dots"), or everything ("full").
         layer_execution: how the layers run: as one compiled "scan", whose compile time does not

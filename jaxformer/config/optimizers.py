@@ -98,8 +98,8 @@ class LionConfig:
     Args:
         name: selects this optimizer.
         learning_rate: peak of the learning-rate schedule.
-        beta1: weight of the running mean in its average with the new gradient, whose sign is the
-            update; at least 0 and less than 1.
+        beta1: weight of the running mean when it is averaged with the new gradient, at least 0 and
+            less than 1; the sign of this average is the update.
         beta2: decay rate of the running mean of gradients, at least 0 and less than 1.
         weight_decay: decoupled weight decay of kernels and embeddings, scaled by the learning rate;
             biases and norm scales never decay.
@@ -138,8 +138,8 @@ class AdafactorConfig:
         relative_steps: whether each update is multiplied by the root mean square of its parameter.
         decay_rate: exponent c of 1 - step ** -c, the decay rate of the running mean of squared
             gradients.
-        momentum: decay rate of the running mean of updates, less than 1; 0 = no momentum, which
-            needs no memory for it.
+        momentum: decay rate of the running mean of updates, less than 1; 0 = no momentum, and no
+            memory for it.
         clip_threshold: largest root mean square of an update, before the learning rate; at least 1.
         weight_decay: fraction by which each step shrinks kernels and embeddings, independent of the
             learning rate.
@@ -229,8 +229,8 @@ class ScheduleConfig:
             -0.5.
         warmup_steps: number of steps of linear warmup from 0 to the peak; "noam" needs at least 1.
         decay_start: step at which the decay of "warmup_stable_decay" begins. A run that was stopped
-            earlier can be resumed with a later step; the decay then ends at decay_steps or, if not
-            set, at training.steps.
+            at or before this step can be resumed with a later decay_start; the decay then ends at
+            decay_steps or, if not set, at training.steps.
         decay_steps: step at which the decay of "cosine", "linear" and "warmup_stable_decay" ends,
             counted from the start of the warmup; training.steps if not set. A resumed run keeps
             this step; later steps have the final rate.

@@ -41,10 +41,10 @@ class Llama3ScalingConfig:
     Args:
         kind: selects this scaling.
         factor: divisor of low frequencies, at least 1; 8 in Llama 3.1.
-        low_freq_factor: largest number of turns of a low frequency within original_max_len tokens;
-            1 in Llama 3.1.
-        high_freq_factor: smallest number of turns of a high frequency within original_max_len
-            tokens; 4 in Llama 3.1.
+        low_freq_factor: a frequency counts as low if it makes at most this many turns within
+            original_max_len tokens; 1 in Llama 3.1.
+        high_freq_factor: a frequency counts as high if it makes at least this many turns within
+            original_max_len tokens; 4 in Llama 3.1.
         original_max_len: length that the model was first trained on, in tokens.
 
     References:
@@ -75,17 +75,18 @@ class YarnScalingConfig:
         kind: selects this scaling.
         factor: divisor of low frequencies, at least 1.
         original_max_len: length that the model was first trained on, in tokens.
-        beta_fast: smallest number of turns of a high frequency within original_max_len tokens.
-        beta_slow: largest number of turns of a low frequency within original_max_len tokens;
-            frequencies between low and high ones are interpolated.
-        attention_factor: factor of cosine and sine, and so of attention scores by its square; if
-            not set, 0.1 * ln(factor) + 1, or the ratio that mscale and mscale_all_dim determine.
+        beta_fast: a frequency counts as high if it makes at least this many turns within
+            original_max_len tokens.
+        beta_slow: a frequency counts as low if it makes at most this many turns within
+            original_max_len tokens; frequencies between low and high ones are interpolated.
+        attention_factor: factor that cosine and sine are multiplied by, so attention scores are
+            multiplied by its square; if not set, 0.1 * ln(factor) + 1, or the ratio that mscale and
+            mscale_all_dim determine.
         truncate: whether the interpolated range starts and ends at whole feature pairs, as in the
             authors' code; false for models trained without this, such as gpt-oss.
-        mscale: part of the attention factor (0.1 * mscale * ln(factor) + 1) / (0.1 * mscale_all_dim
-            * ln(factor) + 1), as in DeepSeek-V2; needs mscale_all_dim.
-        mscale_all_dim: part of the attention factor (0.1 * mscale * ln(factor) + 1) / (0.1 *
-            mscale_all_dim * ln(factor) + 1); needs mscale.
+        mscale: mscale in this formula of the attention factor, as in DeepSeek-V2: `(0.1 * mscale *
+            ln(factor) + 1) / (0.1 * mscale_all_dim * ln(factor) + 1)`; needs mscale_all_dim.
+        mscale_all_dim: mscale_all_dim in the formula of mscale; needs mscale.
 
     References:
         Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023.
@@ -139,12 +140,14 @@ class LongropeScalingConfig:
         kind: selects this scaling.
         factor: ratio of the new length to original_max_len, at least 1.
         original_max_len: length that the model was first trained on, in tokens.
-        short_factor: divisors of the frequencies, highest frequency first, for padded rows or, with
-            a cache, a capacity of at most original_max_len tokens; rotary_dim / 2 numbers.
-        long_factor: divisors of the frequencies, highest frequency first, for padded rows or, with
-            a cache, a capacity of more than original_max_len tokens; rotary_dim / 2 numbers.
-        attention_factor: factor of cosine and sine, and so of attention scores by its square; if
-            not set, sqrt(1 + ln(factor) / ln(original_max_len)).
+        short_factor: divisors of the frequencies, highest frequency first: rotary_dim / 2 numbers.
+            Used if the rows, including padding (or, with a cache, its capacity), have at most
+            original_max_len tokens.
+        long_factor: divisors of the frequencies, highest frequency first: rotary_dim / 2 numbers.
+            Used if the rows, including padding (or, with a cache, its capacity), have more than
+            original_max_len tokens.
+        attention_factor: factor that cosine and sine are multiplied by, so attention scores are
+            multiplied by its square; if not set, sqrt(1 + ln(factor) / ln(original_max_len)).
 
     References:
         Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", 2024,

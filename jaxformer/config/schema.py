@@ -112,10 +112,10 @@ class ExperimentConfig:
 
     Args:
         out: run folder; "runs/NAME" for a config file NAME.toml if not set.
-        init_from: start of a new run: a run folder, a Hugging Face folder, or a model on the
-            Hugging Face Hub, "OWNER/MODEL". From a run folder, the new run takes the tokenizers and
-            the weights with the lowest validation loss or, with "FOLDER@STEP", those of that step.
-            The optimizer state starts new.
+        init_from: what a new run starts from: a run folder, a Hugging Face folder, or a model on
+            the Hugging Face Hub, "OWNER/MODEL". From a run folder, the new run takes the
+            tokenizers, and the weights with the lowest validation loss (or, with "FOLDER@STEP", the
+            weights of that step). The optimizer state starts fresh.
         lora: low-rank adaptation (LoRA) of the weights from init_from, which are frozen; if not
             set, all weights are trained.
         seed: seed of the initial parameters, the order of the data, dropout and the samples.

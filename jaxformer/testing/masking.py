@@ -269,8 +269,8 @@ def assert_fully_masked_rows_are_zero(
             "softmax, where 0 * NaN is NaN"
         )
     cause += (
-        "; use jnp.where twice: before the softmax, to replace the scores of such rows by a finite "
-        "number, and after it, to set their weights to 0"
+        "; use jnp.where twice: before the softmax, to replace the scores of fully masked rows "
+        "with a finite number, and after it, to set their weights to 0"
     )
     for name, array in results.items():
         is_output = name == "output"
