@@ -74,7 +74,7 @@ REFUSED = [
      "long_factor must be a tuple of positive numbers, one for each frequency, got (1.0, '2')"),
     ("phi3-longrope", dict(rope_parameters=dict(
         rope_type="longrope", rope_theta=1e4, short_factor=[1.0] * 5, long_factor=[2.0] * 5)),
-     "must have a number for each frequency, half as many as features that are rotated"),
+     "must have one number for each frequency, half as many as rotated features"),
     ("llama", dict(rope_parameters=dict(rope_theta=1e4, partial_rotary_factor=0.5)),
      f"partial_rotary_factor=0.5 {UNSUPPORTED} 1.0"),
     ("llama", dict(num_attention_heads=0, head_dim=...),
