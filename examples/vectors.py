@@ -19,7 +19,7 @@ STEPS, ROWS, PAIRS, WIDTH = 300, 64, 8, 48
 
 
 class InContextRegression(nn.Module):
-    """From pairs `[B, T, 2]`, predicts the y `[B]` of the last pair, where a 0 stands in for it."""
+    """Predicts, from pairs `[B, T, 2]`, the y `[B]` of the last pair; in the input, this y is 0."""
 
     config: ModelConfig
 
