@@ -126,9 +126,10 @@ class DataConfig:
             a line that is not UTF-8: "strict" stops with an error; "skip" leaves it out, and
             reports how many were left out and the first of them.
         validation_fraction: fraction of the data used for validation, between 0 and 1; not used
-            with validation_paths. It is taken from the end of a fixed random order: for "files" and
-            "python" by characters, for "pairs", "labelled" and "conversations" by rows; for
-            "tokens", the last tokens. With more than 64 MiB of text or rows, a hash decides instead
+            with validation_paths. Documents or rows are put in a fixed random order, and the end is
+            used for validation. The fraction is of the characters for "files" and "python", and of
+            the rows for "pairs", "labelled" and "conversations". For "tokens", the last tokens are
+            used, without reordering. With more than 64 MiB of text or rows, a hash decides instead
             which documents, rows, or 128 KiB parts of text files are used for validation.
         validation_paths: files or glob patterns of validation data, in the formats of paths; if
             empty, validation_fraction of the data is used.

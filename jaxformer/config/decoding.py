@@ -118,9 +118,10 @@ class BeamSearchConfig:
         beam_size: number of running hypotheses; 1 = greedy.
         length_penalty: exponent e, from -10 to 10: the log-probability of a hypothesis is divided
             by its length ** e, so positive values favor long hypotheses.
-        early_stopping: when to stop a search that has beam_size finished hypotheses: at once
-            (true); when the most probable running one, scored at its present length, is no better
-            than the worst finished one (false); or when no running one can become better ("never").
+        early_stopping: when to stop, once a search has beam_size finished hypotheses. true: at
+            once. false: when the most probable running hypothesis, scored at its present length, is
+            no better than the worst finished hypothesis. "never": when no running hypothesis can
+            become better than the worst finished one.
         no_repeat_ngram_size: size of n-grams that may occur at most once in a hypothesis, including
             its start token; 0 = no limit.
         min_new_tokens: minimum number of tokens of a hypothesis before its end token.
@@ -161,9 +162,10 @@ class SearchOptions(TypedDict, total=False):
         beam_size: number of running hypotheses; 1 = greedy.
         length_penalty: exponent e: the log-probability of a hypothesis is divided by its length **
             e, so positive values favor long hypotheses.
-        early_stopping: when to stop a search that has beam_size finished hypotheses: at once
-            (True); when the most probable running one, scored at its present length, is no better
-            than the worst finished one (False); or when no running one can become better ("never").
+        early_stopping: when to stop, once a search has beam_size finished hypotheses. True: at
+            once. False: when the most probable running hypothesis, scored at its present length, is
+            no better than the worst finished hypothesis. "never": when no running hypothesis can
+            become better than the worst finished one.
         no_repeat_ngram_size: size of n-grams that may occur at most once in a translation,
             including its start token; 0 = no limit.
         min_new_tokens: minimum number of tokens of a translation before its end.

@@ -21,9 +21,9 @@ class LoopConfig:
         eval_every: number of steps between validations; the last step always has one.
         checkpoint_every: number of steps between checkpoints; the last step is always saved.
         keep_checkpoints: number of newest checkpoints to keep, in addition to the best.
-        skip_bad_steps: number of steps, including those before a resume, whose loss or gradient may
-            be infinite or NaN. Such a step still counts toward `steps`, but its batch changes
-            nothing. One more than this number ends the run.
+        skip_bad_steps: number of steps with an infinite or NaN loss or gradient that a run
+            tolerates, including those before a resume. Such a step still counts toward `steps`, but
+            its batch changes nothing. One more such step ends the run.
         average_decay: decay per step of an exponential moving average of the parameters, usually
             0.999. Validation, samples and the opened run then use the average. For the first
             1 / (1 - average_decay) steps it is the plain mean. Default: no average.

@@ -43,9 +43,9 @@ class ModelConfig:
             this length.
         num_layers: number of blocks; in an encoder-decoder, of decoder blocks.
         num_encoder_layers: number of encoder blocks of an encoder-decoder; num_layers if not set.
-        source_vocab_size: number of source token ids of an encoder-decoder whose encoder has its
-            own vocabulary (tokenizer.joint = false) and embedding table; the source tokenizer's if
-            not set.
+        source_vocab_size: number of source token ids, for an encoder-decoder whose encoder has its
+            own vocabulary and its own embedding table (tokenizer.joint = false); if not set, the
+            number of ids of the source tokenizer.
         num_classes: number of classes of a classifier, 1 for a single score per text. If not set,
             labeled texts determine it, and with other data the model predicts tokens.
         pooling: how a classifier reduces the hidden states of a sequence to one vector: their
@@ -88,7 +88,8 @@ class ModelConfig:
             in OLMo 2 (OLMo Team, 2024).
         attention_implementation: how attention is computed: "dense" holds all attention weights in
             memory, "chunked" a part of them at a time; "cudnn" is a kernel for NVIDIA GPUs; "auto"
-            chooses the best that supports the options, and is always used with a cache.
+            chooses the best one that supports the options. With a cache, the choice is always
+            automatic, whatever this key says.
         norm: kind of normalization layer.
         norm_position: where the norms are: before each sublayer ("pre"), after its residual sum
             ("post"), before it and on its output ("sandwich"), or only on its output ("output", as
@@ -99,10 +100,11 @@ class ModelConfig:
         zero_centered_norm: whether the scales of norms are stored minus 1, as in Gemma (Gemma Team,
             2024), so that bfloat16 keeps more digits of a scale near 1.
         residual: input of the feed-forward layer. "sequential": the sum of the block's input and
-            the attention output. The other two take the block's input, so that both outputs are
-            added at once: "parallel" has a norm for each of the two layers (as in GPT-NeoX, Black
-            et al., 2022), "parallel_one_norm" one for both (as in GPT-J, Wang and Komatsuzaki,
-            2021, and Falcon 7B, Almazrouei et al., 2023).
+            the attention output. In the other two, attention and the feed-forward layer both take
+            the block's input, and their outputs are added at once: "parallel" has one norm for
+            attention and one for the feed-forward layer (as in GPT-NeoX, Black et al., 2022),
+            "parallel_one_norm" a single norm for both (as in GPT-J, Wang and Komatsuzaki, 2021, and
+            Falcon 7B, Almazrouei et al., 2023).
         residual_scale: factor of each sublayer's output before it is added to the residual stream,
             as in Granite (IBM, 2024).
         activation: activation of the feed-forward layers. "relu2" is the square of ReLU (So et al.,

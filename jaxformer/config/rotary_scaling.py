@@ -124,13 +124,13 @@ class YarnScalingConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LongropeScalingConfig:
-    """LongRoPE: divides each rotary frequency by its own factor; long texts have a second set.
+    """LongRoPE: divides each rotary frequency by its own factor; long texts have other factors.
 
-    The set is chosen per call, for all rows and positions, by the capacity of the cache or, without
-    one, by the padded length T: short_factor up to original_max_len tokens, long_factor beyond. So
-    a cache gives what one pass over as many tokens as its capacity gives, and a model whose max_len
-    is at most original_max_len always uses short_factor. If every layer has a window that is
-    smaller than the cache, max_len counts as the capacity.
+    The factors are chosen per call, for all rows and positions, by the capacity of the cache or,
+    without one, by the padded length T: short_factor up to original_max_len tokens, long_factor
+    beyond. So a cache gives what one pass over as many tokens as its capacity gives, and a model
+    whose max_len is at most original_max_len always uses short_factor. If every layer has a window
+    that is smaller than the cache, max_len counts as the capacity.
 
     transformers chooses by the length of the text so far, and computes the cache anew when the text
     grows beyond original_max_len. The two differ for texts that grow beyond it during generation:
@@ -141,11 +141,11 @@ class LongropeScalingConfig:
         factor: ratio of the new length to original_max_len, at least 1.
         original_max_len: length that the model was first trained on, in tokens.
         short_factor: divisors of the frequencies, highest frequency first: rotary_dim / 2 numbers.
-            Used if the rows, including padding (or, with a cache, its capacity), have at most
-            original_max_len tokens.
+            Used if the length of the rows including padding or, with a cache, the capacity of the
+            cache is at most original_max_len tokens.
         long_factor: divisors of the frequencies, highest frequency first: rotary_dim / 2 numbers.
-            Used if the rows, including padding (or, with a cache, its capacity), have more than
-            original_max_len tokens.
+            Used if the length of the rows including padding or, with a cache, the capacity of the
+            cache is more than original_max_len tokens.
         attention_factor: factor that cosine and sine are multiplied by, so attention scores are
             multiplied by its square; if not set, sqrt(1 + ln(factor) / ln(original_max_len)).
 

@@ -26,9 +26,9 @@ class TokenizerConfig:
             limit for "word".
         joint: whether source and target of a translation share one vocabulary; if false, each has
             its own, of at most vocab_size ids.
-        word_vectors: text file, for "word", of pretrained vectors in the format of word2vec or
-            GloVe, which initialize the embeddings of their words; with joint = false, those of the
-            source.
+        word_vectors: for "word": text file of pretrained vectors, in the format of word2vec or
+            GloVe. They initialize the embeddings of their words; with joint = false, only the
+            source embeddings.
     """
 
     kind: Literal["character", "byte", "word", "bpe", "file", "pretrained"] = "bpe"

@@ -100,19 +100,20 @@ def _cached_cause(
     allowed = tolerance * max(1.0, float(np.abs(expected).max()))
     wrong = ~(np.abs(got - expected) <= allowed)
     first = int(np.argmax(wrong.any(axis=tuple(a for a in range(wrong.ndim) if a != 1))))
-    where = f"since the first wrong output is at position {first}, "
+    where = f"the first wrong output is at position {first}, which suggests "
     if first >= sizes[0]:
         return where + (
-            "either positions or rows of the causal mask do not continue from the cached tokens, "
-            "or keys and values are written to the wrong slot, or attention misses the newest token"
+            "one of these: positions, or the rows of the causal mask, do not continue from the "
+            "cached tokens; keys and values are written to the wrong slot; attention misses the "
+            "newest token"
         )
     if sizes[0] == 1:
         return where + (
-            "either the empty slots of the cache are attended to (hide those beyond its length), "
-            "or positions do not start where those of the full pass do"
+            "one of these: the empty slots of the cache are attended to (hide those beyond its "
+            "length); positions do not start where those of the full pass do"
         )
     return where + (
-        "the mistake is inside the first chunk: its tokens need the causal mask among themselves, "
+        "a mistake inside the first chunk: its tokens need the causal mask among themselves, "
         "and a position each; hide the empty slots of the cache"
     )
 
