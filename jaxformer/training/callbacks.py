@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxformer.errors import ConfigError
 
@@ -36,6 +36,7 @@ class EarlyStopping:
     metric: str = "validation_loss"
     min_delta: float = 0.0
     higher_is_better: bool = False
+    needs_validation: ClassVar[bool] = True  # `fit` refuses data without any
 
     def __post_init__(self) -> None:
         if self.patience < 1:

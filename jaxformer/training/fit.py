@@ -104,8 +104,8 @@ def fit(
 
     Raises:
         ConfigError: the newest checkpoint is beyond `loop.steps`, the optimizer is not an optax
-            transformation, the loss does not return two numbers, or of frozen and combine only one
-            is given.
+            transformation, the loss does not return two numbers, only one of frozen and combine is
+            given, or a callback needs validation data and there is none.
         DataError: batches cannot be indexed by step, or one is no pytree of arrays whose rows
             divide over the devices.
         CheckpointError: a checkpoint is damaged, or has other parameters; or another process
@@ -135,6 +135,9 @@ def fit(
     if (frozen is None) != (combine is None):
         given, missing = ("combine", "frozen") if frozen is None else ("frozen", "combine")
         raise ConfigError(f"frozen and combine go together, got {given} alone; pass {missing}, too")
+    for callback in callbacks:
+        if data.validation is None and getattr(callback, "needs_validation", False):
+            raise ConfigError(f"{callback} needs validation data, got none; add it, or remove this")
     if runner is None:
         runner = make_runner()
     train_step = make_train_step(

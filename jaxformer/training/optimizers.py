@@ -104,14 +104,15 @@ def _is_kernel(path: tuple[Any, ...]) -> bool:
 
 
 def layers_above(params: Any) -> Any:
-    """Distance of each parameter from the output, in layers, to make factors of its updates of.
+    """Number of layers from each parameter up to the output, for learning rates by layer.
 
     Args:
-        params: nested dict of a model of this library.
+        params: nested dict of parameters of a jaxformer model.
 
     Returns:
-        The same structure of ints: of a stack `[L, 1, ...]`, L for its first layer to 1; 0 for what
-        follows it, and 1 + L, of the deeper stack if there are two, for embeddings and positions.
+        The same structure with an int array for each parameter. In a stack it is `[L, 1, ...]`,
+        from L for the first layer to 1 for the last. Parameters after the stack have 0; embeddings
+        and positions have L + 1, with the L of the deeper stack if there are two.
 
     Raises:
         ConfigError: there is no stack.

@@ -56,6 +56,11 @@ def test_early_stopping_goes_by_the_records_when_a_run_is_resumed(tmp_path):
     assert stopped_by(tmp_path, EarlyStopping(patience=4, min_delta=1e9)).step == 5
 
 
+def test_early_stopping_without_validation_data_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="EarlyStopping.* needs validation data, got none"):
+        stopped_by(tmp_path, EarlyStopping(patience=3), validation=None)
+
+
 def test_early_stopping_may_go_by_a_score(tmp_path):
     stop = EarlyStopping(patience=1, metric="accuracy", higher_is_better=True)
     scores = [{"validation_loss": 1.0, "accuracy": value} for value in (0.5, 0.6, 0.6)]
