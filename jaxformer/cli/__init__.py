@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxformer import __version__, stopping
-from jaxformer.cli.commands import all_commands
+from jaxformer.cli.commands import (
+    Configs,
+    Convert,
+    Evaluate,
+    Generate,
+    Predict,
+    Translate,
+    Verify,
+    all_commands,
+)
 from jaxformer.cli.configs import configs
 from jaxformer.cli.convert import convert
 from jaxformer.cli.inference import generate, predict, translate
@@ -15,6 +24,7 @@ from jaxformer.cli.mistakes import exit_for_mistake
 from jaxformer.cli.parsing import parse
 from jaxformer.cli.plan import plan
 from jaxformer.cli.plot import plot
+from jaxformer.cli.plot_commands import Plot
 from jaxformer.cli.prepare import prepare
 from jaxformer.cli.terminal import drop_output, flush, open_missing_streams, show, warnings_as_lines
 from jaxformer.cli.train import evaluate, train
@@ -22,7 +32,10 @@ from jaxformer.cli.verify import verify
 
 __all__ = ["main"]
 
-_COMMANDS: Any = (configs, generate, translate, predict, evaluate, convert, verify, plot)
+_COMMANDS: dict[type, Any] = {
+    Configs: configs, Generate: generate, Translate: translate, Predict: predict,
+    Evaluate: evaluate, Convert: convert, Verify: verify, Plot: plot,
+}  # fmt: skip
 # Commands that also take the keys of a config as flags, which `all_commands` does not know.
 _WITH_OVERRIDES = {"train": train, "prepare": prepare, "plan": plan, "inspect": inspect}
 
@@ -56,8 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             description="Train, use and inspect Transformers in JAX. For the options of a command: "
             "jaxformer COMMAND --help. For the version: jaxformer --version",
         )
-        name = type(command).__name__.lower()
-        next(run for run in _COMMANDS if run.__name__ == name)(command)
+        _COMMANDS[type(command)](command)
         flush()  # here, so that a failure to write is reported
     except KeyboardInterrupt:
         print(file=sys.stderr)
