@@ -18,6 +18,7 @@ from jaxformer.training.parallel import (
 )
 from jaxformer.training.state import TrainState
 from jaxformer.training.step import make_eval_step, make_train_step
+from jaxformer.training.sweep import SweepRun, Trial, fit_sweep
 
 __all__ = [
     "Checkpoints",
@@ -29,13 +30,16 @@ __all__ = [
     "MeshRunner",
     "PmapRunner",
     "SingleRunner",
+    "SweepRun",
     "TrainState",
+    "Trial",
     "TrainingData",
     "classification_loss",
     "combine_low_rank",
     "decay_mask",
     "evaluate",
     "fit",
+    "fit_sweep",
     "language_model_loss",
     "layers_above",
     "low_rank_params",

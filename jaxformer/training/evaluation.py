@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import numpy.typing as npt
 
 from jaxformer.errors import DataError
 from jaxformer.training.data import ValidationBatches
 
-__all__ = ["Evaluation", "evaluate"]
+__all__ = ["Evaluation", "LossSums", "evaluate", "loss_sums"]
 
 
 class Evaluation(NamedTuple):
@@ -62,6 +63,48 @@ class Evaluation(NamedTuple):
         return ", ".join(parts)
 
 
+class LossSums(NamedTuple):
+    """Losses of validation batches, summed over the rows of each.
+
+    Args:
+        losses: float64 `[batches]`, nats; of a sweep `[batches, runs]`.
+        weights: float64 of the same shape, what the losses are divided by.
+        parts: first batch, and the one after the last, of each part of the data.
+    """
+
+    losses: npt.NDArray[np.float64]
+    weights: npt.NDArray[np.float64]
+    parts: Mapping[str, tuple[int, int]]
+
+    def of_run(self, index: int | None) -> "LossSums":
+        """The sums of one run of a sweep; these themselves for None."""
+        if index is None:
+            return self
+        return LossSums(self.losses[:, index], self.weights[:, index], self.parts)
+
+    def evaluation(self, num_bytes: int | None = None, unit: str = "token") -> Evaluation:
+        """Mean loss, as `evaluate` returns it, which has the arguments and errors, too."""
+        losses, weights = self.losses, self.weights
+        if weights.sum() == 0:
+            raise DataError("validation data must have labels that count, got a total weight of 0")
+        scores = {}
+        for name, (start, end) in self.parts.items():
+            if weights[start:end].sum() == 0:
+                raise DataError(
+                    f"validation data must have labels that count, got a weight of 0 in {name!r}"
+                )
+            scores[f"loss {name}"] = float(losses[start:end].sum() / weights[start:end].sum())
+        finite = np.isfinite(losses) & np.isfinite(weights)
+        return Evaluation(
+            loss=losses.sum() / weights.sum(),
+            predicted=int(weights[finite].sum()),
+            bits_per_byte=None if num_bytes is None else losses.sum() / math.log(2) / num_bytes,
+            unit=unit,
+            scores=scores,
+            bad_batch=None if finite.all() else int(np.argmin(finite)),
+        )
+
+
 def evaluate(
     eval_step: Callable[..., Any],
     params: Any,
@@ -85,6 +128,11 @@ def evaluate(
     Raises:
         DataError: there is no batch, or the total weight, or that of a part, is 0.
     """
+    return loss_sums(eval_step, params, batches).evaluation(num_bytes, unit)
+
+
+def loss_sums(eval_step: Callable[..., Any], params: Any, batches: ValidationBatches) -> LossSums:
+    """Losses of all batches; arguments and errors are those of `evaluate`."""
     parts = batches if isinstance(batches, Mapping) else {"": batches}
     sums, ends = [], []
     for part in parts.values():
@@ -95,23 +143,6 @@ def evaluate(
             "validation must have at least one batch, got none; return a new iterator each time"
         )
     # Fetched once at the end, so that the device never waits for the host; summed in float64.
-    losses, weights = np.asarray(jax.device_get(sums), np.float64).T
-    if weights.sum() == 0:
-        raise DataError("validation data must have labels that count, got a total weight of 0")
-    scores = {}
-    if isinstance(batches, Mapping):
-        for name, start, end in zip(parts, [0, *ends], ends, strict=False):
-            if weights[start:end].sum() == 0:
-                raise DataError(
-                    f"validation data must have labels that count, got a weight of 0 in {name!r}"
-                )
-            scores[f"loss {name}"] = float(losses[start:end].sum() / weights[start:end].sum())
-    finite = np.isfinite(losses) & np.isfinite(weights)
-    return Evaluation(
-        loss=losses.sum() / weights.sum(),
-        predicted=int(weights[finite].sum()),
-        bits_per_byte=None if num_bytes is None else losses.sum() / math.log(2) / num_bytes,
-        unit=unit,
-        scores=scores,
-        bad_batch=None if finite.all() else int(np.argmin(finite)),
-    )
+    fetched = np.asarray(jax.device_get(sums), np.float64)
+    spans = dict(zip(parts, zip([0, *ends], ends, strict=False), strict=True))
+    return LossSums(fetched[:, 0], fetched[:, 1], spans if isinstance(batches, Mapping) else {})

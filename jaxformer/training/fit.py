@@ -1,9 +1,8 @@
 """`fit`: trains parameters on batches, with checkpoints and metrics in a run folder."""
 
-import contextlib
 import pathlib
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,22 +12,21 @@ from jaxformer import stopping
 from jaxformer.config import LoopConfig
 from jaxformer.errors import ConfigError
 from jaxformer.training.callbacks import Callback
-from jaxformer.training.checkpoints import Checkpoints, NoCheckpoints
 from jaxformer.training.data import TrainingData, check_data
 from jaxformer.training.evaluation import Evaluation
 from jaxformer.training.health import Health
-from jaxformer.training.lock import run_lock
 from jaxformer.training.loop import TrainingLoop
 from jaxformer.training.losses import Combine, LossFunction
 from jaxformer.training.metrics import MetricsWriter
 from jaxformer.training.parallel import Runner, is_first_process, make_runner, stop_agreement
 from jaxformer.training.progress import TrainingProgress
+from jaxformer.training.recorder import Recorder, open_checkpoints
 from jaxformer.training.state import TrainState, check_optimizer
 from jaxformer.training.step import make_eval_step, make_train_step
 
 __all__ = ["FitResult", "fit"]
 
-_ANSWER = "stopping after this step; once more ends it now"
+ANSWER = "stopping after this step; once more ends it now"
 
 
 class FitResult(NamedTuple):
@@ -40,12 +38,14 @@ class FitResult(NamedTuple):
             one device, unless a mesh splits them.
         evaluation: latest validation of this call, if any.
         stop_signal: SIGINT or SIGTERM if one of them stopped the training, else None.
+        records: what `metrics.jsonl` has, or would have if there were a folder.
     """
 
     step: int
     params: Any
     evaluation: Evaluation | None = None
     stop_signal: signal.Signals | None = None
+    records: Sequence[Mapping[str, Any]] = ()
 
 
 def fit(
@@ -148,12 +148,7 @@ def fit(
     )  # fmt: skip
     eval_step = make_eval_step(validation_loss or loss, axis_name=runner.axis_name, combine=combine)
     path = None if folder is None else pathlib.Path(folder)
-    with (
-        run_lock(path) if path and is_first_process() else contextlib.nullcontext(),
-        Checkpoints(path / "checkpoints", loop.keep_checkpoints)
-        if path
-        else NoCheckpoints() as checkpoints,
-    ):
+    with open_checkpoints(path, loop.keep_checkpoints) as checkpoints:
         start = checkpoints.step_to_resume(loop.steps) if path else 0
         state = _initial_state(init_params, optimizer, seed, runner, frozen, loop)
         frozen = runner.place_frozen(frozen)
@@ -164,30 +159,33 @@ def fit(
             TrainingProgress(
                 start, loop.steps, unit=data.unit, is_quiet=not is_first_process()
             ) as progress,
-            stopping.finishing(_ANSWER) as signals,
+            stopping.finishing(ANSWER) as signals,
             stop_agreement(signals, is_shared=runner.num_hosts > 1) as agreement,
         ):
             if start:
                 progress.print(f"resuming at step {start} of {loop.steps}")
+            health = Health(
+                loss=loss, seed=seed, data=data, runner=runner, config=loop, folder=path,
+                print_line=progress.print, learning_rate=learning_rate, frozen=frozen,
+                combine=combine,
+            )  # fmt: skip
+            recorder = Recorder(
+                config=loop, data=data, folder=path, checkpoints=checkpoints, metrics=metrics,
+                health=health, last_saved=start, learning_rate=learning_rate, callbacks=callbacks,
+            )  # fmt: skip
             run = TrainingLoop(
-                config=loop, data=data, runner=runner, learning_rate=learning_rate, state=state,
+                config=loop, runs=[recorder], data=data, runner=runner, state=state, step=start,
                 train_step=runner.compile_train(train_step, frozen),
                 eval_step=runner.compile_eval(eval_step, frozen),
-                frozen=frozen, combine=combine, callbacks=callbacks,
-                folder=path, checkpoints=checkpoints, metrics=metrics, progress=progress,
-                signals=signals, agreement=agreement, step=start, last_saved=start,
-                health=Health(
-                    loss=loss, seed=seed, data=data, runner=runner, config=loop, folder=path,
-                    print_line=progress.print, learning_rate=learning_rate, frozen=frozen,
-                    combine=combine,
-                ),
+                frozen=frozen, combine=combine, folder=path, progress=progress,
+                signals=signals, agreement=agreement,
             )  # fmt: skip
             run.train()
             params = run.state.evaluated
             if runner.has_all_params:  # inside `with`: all hosts take part, so none may stop yet
                 params = runner.on_one_host(params)
     stop_signal = run.stop_signal or signals.received
-    return FitResult(run.step, params, run.evaluation, stop_signal)
+    return FitResult(run.step, params, recorder.evaluation, stop_signal, metrics.records)
 
 
 def _initial_state(

@@ -5,7 +5,6 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import optax
 
@@ -71,6 +70,7 @@ class Health:
         learning_rate: the schedule, to name the rate of a bad step.
         frozen: frozen parameters, as the runner placed them, if any.
         combine: as in `make_train_step`.
+        explains: whether to compute a bad step again to find where its numbers come from.
     """
 
     loss: LossFunction
@@ -83,26 +83,28 @@ class Health:
     learning_rate: optax.Schedule | None = None
     frozen: Any = None
     combine: Combine | None = None
+    explains: bool = True
 
     def __post_init__(self) -> None:
         self._spikes = LossSpikes(self.folder, self._batch, self.print_line, self.runner.host)
 
     def read(
-        self, recent: Sequence[Mapping[str, jax.Array]], params: Any, step: int, last_saved: int
-    ) -> RecentSteps:
-        """Fetches and summarizes the metrics of recent steps.
+        self, recent: Sequence[Mapping[str, Any]], params: Callable[[], Any], step: int,
+        last_saved: int,
+    ) -> RecentSteps:  # fmt: skip
+        """Summarizes the metrics of recent steps.
 
         Args:
-            recent: metrics of one or more steps, in order, on the devices.
-            params: the newest parameters, as the runner placed them.
+            recent: metrics of one or more steps, in order, on the host.
+            params: returns the newest parameters, as the runner placed them.
             step: number of steps taken, including these.
             last_saved: step of the newest checkpoint.
 
         Raises:
             TrainingError: a loss or gradient is not finite, and no more steps may be skipped.
         """
-        steps = jax.device_get(recent)
-        self._raise_if_bad(steps[-1], params, last_saved)
+        steps = recent
+        self.check(steps[-1], params, last_saved)
         losses, weights = (
             np.array([one[name] for one in steps], np.float64) for name in ("loss", "weight")
         )
@@ -124,20 +126,23 @@ class Health:
         weight = float(weights[np.isfinite(weights)].sum())
         return RecentSteps(mean, weight, norm, int(steps[-1]["skipped_steps"]))
 
-    def check(self, metrics: Mapping[str, jax.Array], params: Any, last_saved: int) -> None:
-        """Raises TrainingError as `read` does, from the metrics of the last step."""
-        self._raise_if_bad(jax.device_get(metrics), params, last_saved)
+    def diverged(self, what: str, step: int, last_saved: int, where: str) -> TrainingError:
+        """Error of a run that stops because `what` is not finite; arguments as of `diverged`."""
+        if not self.explains:
+            return TrainingError(f"{what} is not finite at step {step}")
+        return diverged(what, step, last_saved, where, self.learning_rate)
 
-    def _raise_if_bad(self, metrics: Mapping[str, Any], params: Any, last_saved: int) -> None:
+    def check(self, metrics: Mapping[str, Any], params: Callable[[], Any], last_saved: int) -> None:
+        """Raises TrainingError as `read` does, from the metrics of the last step."""
         bad, skipped = int(metrics["bad_step"]), int(metrics["skipped_steps"])
         if bad < 0:
             return
-        where = self._diagnosis(bad, params)
+        where = self._diagnosis(bad, params()) if self.explains else ""
         if self.runner.host.count > 1:  # each knows only its own rows
             where = "; ".join(dict.fromkeys(gather_texts("diagnosis", where)))
         if skipped:
             where += f"; {skipped} such steps before it were skipped"
-        raise diverged("loss or gradient", bad + 1, last_saved, where, self.learning_rate)
+        raise self.diverged("loss or gradient", bad + 1, last_saved, where)
 
     def _diagnosis(self, step: int, params: Any) -> str:
         """Origin of the non-finite numbers of a step, as far as it can be found."""

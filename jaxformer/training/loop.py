@@ -4,7 +4,6 @@ import contextvars
 import dataclasses
 import functools
 import itertools
-import math
 import pathlib
 import signal
 import time
@@ -13,20 +12,16 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
-import optax
 
 from jaxformer import stopping
 from jaxformer.config import LoopConfig
-from jaxformer.errors import StorageError
-from jaxformer.training.callbacks import Callback
-from jaxformer.training.checkpoints import Checkpoints
+from jaxformer.errors import StorageError, TrainingError
 from jaxformer.training.data import TrainingData, ValidationBatches, batch_at, check_rows
-from jaxformer.training.evaluation import Evaluation, evaluate
-from jaxformer.training.health import Health, diverged
+from jaxformer.training.evaluation import LossSums, loss_sums
 from jaxformer.training.losses import Combine
-from jaxformer.training.metrics import MetricsWriter
-from jaxformer.training.parallel import Program, Runner, StopAgreement, is_first_process
+from jaxformer.training.parallel import Program, Runner, StopAgreement
 from jaxformer.training.progress import TrainingProgress
+from jaxformer.training.recorder import Recorder
 from jaxformer.training.state import TrainState
 
 __all__ = ["TrainingLoop"]
@@ -36,37 +31,56 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(kw_only=True)
 class TrainingLoop:
-    """A training run in progress: its state, and the work at each interval."""
+    """The training of one run, or of the runs of a sweep at once: the work at each interval.
+
+    Args:
+        config: length of the training, and intervals.
+        runs: what is recorded of each run.
+        data: batches of all runs.
+        runner: where steps run.
+        train_step: the compiled training step.
+        eval_step: the compiled evaluation step.
+        progress: display.
+        signals: stop signals of this process.
+        agreement: on where the processes of a job stop.
+        state: state of all runs.
+        step: number of steps taken.
+        folder: folder named after a stop.
+        frozen: frozen parameters, if any.
+        combine: as in `fit`.
+        take: function of state or parameters of all runs of a sweep, and the index of a run, to the
+            run's own.
+        stop_signal: signal that stopped the training, on all hosts.
+    """
 
     config: LoopConfig
+    runs: Sequence[Recorder]
     data: TrainingData
     runner: Runner
-    learning_rate: optax.Schedule | None
     train_step: Program
     eval_step: Program
-    folder: pathlib.Path | None
-    checkpoints: Checkpoints
-    metrics: MetricsWriter
     progress: TrainingProgress
-    health: Health
     signals: stopping.StopSignals
     agreement: StopAgreement
     state: TrainState
     step: int
-    last_saved: int
-    stop_signal: signal.Signals | None = None
-    """Signal that stops the training, on all hosts."""
-    callbacks: Sequence[Callback] = ()
+    folder: pathlib.Path | None
     frozen: Any = None
     combine: Combine | None = None
-    evaluation: Evaluation | None = None
-    validation_loss: float | None = None
-    """Validation loss of the current state; None if not measured."""
-    last_metrics: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
-    unlogged: list[Any] = dataclasses.field(default_factory=list)
-    """Metrics of the steps since the last log, still on the devices."""
-    unlogged_since: float = 0.0
-    """Start of the first of these steps, in seconds, shifted by pauses such as validation."""
+    take: Callable[[Any, int], Any] | None = None
+    stop_signal: signal.Signals | None = None
+
+    def __post_init__(self) -> None:
+        self._last_saved = self.step
+        self._last_metrics: dict[str, jax.Array] = {}
+        self._unlogged: list[Any] = []  # metrics of the steps since the last log, on the devices
+        # Start of the first of these steps, in seconds, shifted by pauses such as validation.
+        self._unlogged_since = 0.0
+
+    @property
+    def training(self) -> list[Recorder]:
+        """The runs that have not left."""
+        return [run for run in self.runs if not run.has_left]
 
     def train(self) -> None:
         """Takes the remaining steps, or stops after the step during which a signal arrives.
@@ -81,15 +95,14 @@ class TrainingLoop:
                 self.take_steps()
             except stopping.Stopped:
                 self.signals.finish_first()
-                if self.signals.owns_process and self.step == self.last_saved:
+                if self.signals.owns_process and self.step == self._last_saved:
                     raise  # nothing to save, and the state may still be being computed
                 self.save_checked()
             finally:
-                self.checkpoints.wait()
+                self.wait()
         except StorageError as error:
-            raise StorageError(
-                f"{error}; the run is saved up to step {self.checkpoints.latest_step or 0}"
-            ) from None
+            saved = min(run.checkpoints.latest_step or 0 for run in self.runs)
+            raise StorageError(f"{error}; the run is saved up to step {saved}") from None
         finally:
             self.describe()
 
@@ -97,22 +110,11 @@ class TrainingLoop:
         """Takes the remaining steps; raises `Stopped` if a signal cuts, say, compiling short."""
         config = self.config
         parts = self.runner.num_local_shards * config.accumulate_steps
-        self.ask(
-            lambda callback: hasattr(callback, "resume") and callback.resume(self.metrics.records)
-        )
-        self.unlogged_since = time.monotonic()
-        if self.step:
-            seconds, self.unlogged = self.checkpoints.unlogged(self.step)
-            self.unlogged_since -= seconds
-        if self.step and self.is_evaluation_due():
-            # A signal may have cut this validation short; the best checkpoint needs its loss.
-            self.validation_loss = self.checkpoints.validation_loss(self.step)
-            if self.validation_loss is None:
-                self.evaluate()
-                self.checkpoints.save(self.state, validation_loss=self.validation_loss)
+        self._start()
         stopped, started_at = self.must_stop(), self.step
         while self.step < config.steps and not stopped:
-            self.checkpoints.raise_if_failed()
+            for run in self.runs:
+                run.checkpoints.raise_if_failed()
             # A signal may abort the first step: it may take minutes, and only it would be lost.
             is_first = self.step == started_at
             make = functools.partial(self.may_be_cut_short, batch_at) if is_first else batch_at
@@ -124,11 +126,12 @@ class TrainingLoop:
                 self.signals.cut_short(jax.block_until_ready, metrics)
             # Waits for the previous step: one step stays queued, so that the device does not wait
             # for the host. More of them would delay the end after a signal.
-            jax.block_until_ready(self.last_metrics)
-            self.unlogged.append(metrics)
-            self.last_metrics = metrics
+            jax.block_until_ready(self._last_metrics)
+            self._unlogged.append(metrics)
+            self._last_metrics = metrics
             self.step += 1
-            self.validation_loss = None
+            for run in self.runs:
+                run.validation_loss = None
             stopped = self.must_stop()
             last = self.step == config.steps
             first = self.step == 1 and config.steps < config.log_every
@@ -136,10 +139,66 @@ class TrainingLoop:
                 self.log()
             # Not after a signal, which may leave little time: resuming makes up for it.
             if not stopped and self.is_evaluation_due():
-                self.evaluate()
-            stopped = stopped or self.must_stop()
+                self.evaluate(self.training)
+            self._part_from_stopped()
+            stopped = stopped or self.must_stop() or not self.training
             if self.step % config.checkpoint_every == 0 or last or stopped:
                 self.save()
+
+    def _start(self) -> None:
+        """Starts from what the last call has recorded, and makes up for a missing validation."""
+        for run in self.runs:
+            run.resume_callbacks()
+        self._unlogged_since = time.monotonic()
+        if self.step:
+            found = [run.checkpoints.unlogged(self.step) for run in self.runs]
+            self._unlogged_since -= max(seconds for seconds, _ in found)
+            self._unlogged = found[0][1]
+            if self.runs[0].index is not None:
+                steps = zip(*(metrics for _, metrics in found), strict=True)
+                self._unlogged = [jax.tree.map(lambda *x: np.array(x), *one) for one in steps]
+        if self.step and self.is_evaluation_due():
+            # A signal may have cut this validation short; the best checkpoint needs its loss.
+            for run in self.runs:
+                run.validation_loss = run.checkpoints.validation_loss(self.step)
+            if lacking := [run for run in self.runs if run.validation_loss is None]:
+                self.evaluate(lacking)
+                for run in lacking:
+                    run.checkpoints.save(self.part(run, self.state), run.validation_loss)
+        self._part_from_stopped()
+
+    def part(self, run: Recorder, tree: Any) -> Any:
+        """A run's part of state or parameters on the devices."""
+        return tree if run.index is None or self.take is None else self.take(tree, run.index)
+
+    def each(self, runs: Sequence[Recorder], act: Callable[[Recorder], T]) -> dict[str, T]:
+        """Results of a function of each run, by name; a run of a sweep that diverges leaves."""
+        results = {}
+        for run in runs:
+            try:
+                results[run.name] = act(run)
+            except TrainingError as error:
+                if run.index is None:
+                    raise
+                run.has_left, run.failure = True, str(error)
+                self.progress.leave(run.name, str(error))
+        return results
+
+    def _part_from_stopped(self) -> None:
+        """Ends the training if a callback stops it; in a sweep, saves the run, which leaves."""
+        for run in self.training:
+            if run.stopped_by is None:
+                continue
+            reason = f"stopped at step {self.step} by {run.stopped_by}"
+            if run.index is None:
+                self.progress.print(reason)
+                self.agreement.request()
+                run.stopped_by = None
+                continue
+            if self.step > run.last_saved:
+                self._save([run])
+            run.has_left = True
+            self.progress.leave(run.name, reason)
 
     def must_stop(self) -> bool:
         """Whether to stop here; all hosts ask at the same places and get the same answer."""
@@ -158,7 +217,7 @@ class TrainingLoop:
         the devices: a second program could deadlock with it. On several hosts nothing is cut short,
         because no host may stop alone.
         """
-        if self.step > self.last_saved:
+        if self.step > self._last_saved:
             self.check()
         if self.runner.num_hosts > 1:
             return function(*args)
@@ -167,62 +226,54 @@ class TrainingLoop:
 
     def describe(self) -> None:
         """Updates the note on what is saved, which is printed if a signal ends the process."""
-        self.signals.note = stopping.saved_note(self.checkpoints.latest_step, self.folder or "")
+        steps = [run.checkpoints.latest_step for run in self.runs]
+        saved = None if None in steps else min(step for step in steps if step is not None)
+        self.signals.note = stopping.saved_note(saved, self.folder or "")
 
     def log(self) -> None:
         """Records the mean loss and the speed of the steps since the last log."""
-        recent = self.health.read(self.unlogged, self.state.params, self.step, self.last_saved)
-        now = time.monotonic()
-        per_second = recent.weight / (now - self.unlogged_since)
-        self.unlogged_since, self.unlogged = now, []
-        values: dict[str, float] = {}
-        if recent.loss is not None and recent.grad_norm is not None:
-            values = {"loss": recent.loss, "grad_norm": recent.grad_norm}
-        if self.learning_rate is not None:
-            # The optimizer does not count skipped steps.
-            taken = self.step - recent.skipped_steps
-            values["learning_rate"] = float(self.learning_rate(max(taken - 1, 0)))
-        if self.config.skip_bad_steps:
-            values["skipped_steps"] = recent.skipped_steps
-        values[f"{self.data.unit.replace(' ', '_')}s_per_second"] = per_second
-        self.record(values)
-        loss = math.nan if recent.loss is None else recent.loss
-        self.progress.update(self.step, loss=loss, per_second=per_second)
+        steps, now = jax.device_get(self._unlogged), time.monotonic()
+        seconds = now - self._unlogged_since
+        logged = self.each(
+            self.training,
+            lambda run: run.log(
+                steps, lambda: self.part(run, self.state.params), self.step, seconds
+            ),
+        )
+        self._unlogged_since, self._unlogged = now, []
+        self.progress.update(
+            self.step,
+            {name: loss for name, (loss, _) in logged.items()},
+            per_second=sum(speed for _, speed in logged.values()),
+        )
 
-    def record(self, values: dict[str, float]) -> None:
-        """Writes metrics, and calls the callbacks in the first process of a job."""
-        self.metrics.write(self.step, **values)
-        self.ask(lambda callback: callback(self.step, values))
-
-    def ask(self, question: Callable[[Callback], Any]) -> None:
-        """Asks every callback, and stops the training if one answers True."""
-        for callback in self.callbacks if is_first_process() else ():
-            if isinstance(answer := question(callback), bool | np.bool_) and answer:
-                self.progress.print(f"stopped at step {self.step} by {callback}")
-                self.agreement.request()
-
-    def evaluate(self) -> None:
+    def evaluate(self, runs: Sequence[Recorder]) -> None:
         """Computes and records validation loss and scores, if there is validation data."""
-        data, began = self.data, time.monotonic()
-        if data.validation is None:
+        began = time.monotonic()
+        if self.data.validation is None:
             return
-        result = self.may_be_cut_short(
-            evaluate, self.eval_step, self.state.evaluated, self._validation_batches(),
-            data.validation_bytes, data.unit,
+        params = self.state.evaluated
+        sums = self.may_be_cut_short(
+            loss_sums, self.eval_step, params, self._validation_batches()
         )  # fmt: skip
+        self.each(runs, lambda run: self._evaluated(run, params, sums))
+        self._unlogged_since += time.monotonic() - began  # this time does not count as training
+
+    def _evaluated(self, run: Recorder, params: Any, sums: LossSums) -> None:
+        data = run.data
+        result = sums.of_run(run.index).evaluation(data.validation_bytes, data.unit)
         if result.bad_batch is not None:
             where = f"the first such validation batch is number {result.bad_batch}, counted from 0"
-            raise diverged("validation loss", self.step, self.last_saved, where, self.learning_rate)
+            raise run.health.diverged("validation loss", self.step, run.last_saved, where)
         if data.scores is not None:
-            params = self.runner.on_one_host(self.state.evaluated)
+            params = self.runner.on_one_host(self.part(run, params))
             if self.combine is not None:
                 params = self.combine(params, self.runner.on_one_host(self.frozen))
             scores = self.may_be_cut_short(data.scores, params)
             result = result._replace(scores={**result.scores, **scores})
-        self.record(result.figures)
-        self.progress.print(f"step {self.step}: validation loss {result}")
-        self.evaluation, self.validation_loss = result, result.loss
-        self.unlogged_since += time.monotonic() - began  # this time does not count as training
+        run.evaluated(self.step, result)
+        where = f"{run.name}, " if run.name else ""
+        self.progress.print(f"{where}step {self.step}: validation loss {result}")
 
     def _validation_batches(self) -> ValidationBatches:
         """Checked validation batches; those of all parts are numbered consecutively."""
@@ -242,25 +293,36 @@ class TrainingLoop:
     def save(self) -> None:
         """Saves the state after checking it."""
         self.check()
-        self._save()
+        self._save(self.training)
+        self._last_saved = self.step
 
-    def _save(self) -> None:
-        steps = jax.device_get(self.unlogged)
-        unlogged = [{name: float(one[name]) for name in one} for one in steps]
-        seconds = time.monotonic() - self.unlogged_since
-        self.checkpoints.save(self.state, self.validation_loss, (seconds, unlogged))
-        self.last_saved = self.step
+    def _save(self, runs: Sequence[Recorder]) -> None:
+        steps, seconds = jax.device_get(self._unlogged), time.monotonic() - self._unlogged_since
+        for run in runs:
+            run.save(self.part(run, self.state), steps, seconds)
 
     def check(self) -> None:
         """Raises TrainingError if the state is not finite, or differs between devices."""
-        self.health.check(self.last_metrics, self.state.params, self.last_saved)
+        metrics = jax.device_get(self._last_metrics)
+        self.each(
+            self.training,
+            lambda run: run.health.check(
+                run.own(metrics), lambda: self.part(run, self.state.params), run.last_saved
+            ),
+        )
         self.runner.check_replicas(self.state.params)
         if self.state.average is not None:
             self.runner.check_replicas(self.state.average)
 
     def save_checked(self) -> None:
         """Saves the state, which `may_be_cut_short` has checked, and waits for the disk."""
-        if self.step > self.last_saved:
-            self._save()
-        self.checkpoints.wait()
+        if self.step > self._last_saved:
+            self._save(self.training)
+            self._last_saved = self.step
+        self.wait()
         self.describe()
+
+    def wait(self) -> None:
+        """Waits until all that is saved is on disk."""
+        for run in self.runs:
+            run.checkpoints.wait()

@@ -43,7 +43,7 @@ class MetricsWriter:
     ) -> None:
         self._open = contextlib.ExitStack()
         self._file: Any = None
-        self.records: list[dict[str, Any]] = []  # of earlier steps
+        self.records: list[dict[str, Any]] = []  # of all steps so far
         if writes and folder is not None:
             self._start(folder, start_step)
 
@@ -77,9 +77,10 @@ class MetricsWriter:
         Raises:
             StorageError: the record cannot be written.
         """
+        self.records.append({"step": step, **values})
         if self._file is None:
             return
-        append(self._file, _lines([{"step": step, **values}]))
+        append(self._file, _lines(self.records[-1:]))
         self._tensorboard.add(step, values)
 
 

@@ -1,6 +1,8 @@
 """Progress of a training run: a bar in a terminal, plain lines elsewhere."""
 
+import math
 import time
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.progress import (
@@ -25,10 +27,11 @@ class TrainingProgress:
         console: where to print; standard output when not given.
         unit: what one label is, such as "token", "masked token" or "text".
         is_quiet: print nothing; for all processes of a job except the first.
+        names: names of the runs of a sweep, each of which gets a bar.
 
     Example:
         >>> with TrainingProgress(0, 100) as progress:
-        ...     progress.update(10, loss=2.5, per_second=1e4)
+        ...     progress.update(10, {"": 2.5}, per_second=1e4)
         step 10/100  loss 2.500  10,000 tokens/s  0 s left
     """
 
@@ -39,12 +42,15 @@ class TrainingProgress:
         console: Console | None = None,
         unit: str = "token",
         is_quiet: bool = False,
+        names: Sequence[str] = ("",),
     ) -> None:
         self.console = console or Console(highlight=False, quiet=is_quiet)
         self._start, self._total, self._unit = start, total, unit
         self._began = time.monotonic()
         whole = Column(no_wrap=True)  # the bar shrinks first in a narrow terminal
+        labels = [TextColumn("{task.description}")] if len(names) > 1 else []
         self._progress = Progress(
+            *labels,
             BarColumn(),
             MofNCompleteColumn(table_column=whole),
             TextColumn("{task.fields[status]}"),
@@ -55,9 +61,10 @@ class TrainingProgress:
             console=self.console,
             disable=not self.console.is_terminal,
         )
-        self._task = self._progress.add_task(
-            "train", total=total, completed=start, status="compiling"
-        )
+        self._tasks = {
+            name: self._progress.add_task(name, total=total, completed=start, status="compiling")
+            for name in names
+        }
 
     def __enter__(self) -> "TrainingProgress":
         self._progress.start()
@@ -66,20 +73,31 @@ class TrainingProgress:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def update(self, step: int, *, loss: float, per_second: float) -> None:
+    def update(self, step: int, losses: Mapping[str, float], *, per_second: float) -> None:
         """Moves the bar, or prints a line if there is none.
 
         Args:
             step: number of steps taken.
-            loss: mean loss since the last update, in nats.
+            losses: mean loss since the last update, in nats, of each run that still trains.
             per_second: labels, such as tokens, per second since the last update.
         """
-        status = f"loss {loss:.3f}  {per_second:,.0f} {self._unit}s/s"
-        self._progress.update(self._task, completed=step, status=status)
+        speed = f"{per_second:,.0f} {self._unit}s/s"
+        for name, loss in losses.items():
+            self._progress.update(
+                self._tasks[name], completed=step, status=f"loss {loss:.3f}  {speed}"
+            )
         if self._progress.disable:
             per_step = (time.monotonic() - self._began) / max(1, step - self._start)
             left = per_step * (self._total - step)
-            self.print(f"step {step}/{self._total}  {status}  {left:.0f} s left")
+            values = [*losses.values()] or [math.nan]
+            ends = " to ".join(f"{x:.3f}" for x in sorted({min(values), max(values)}))
+            count = f" in {len(losses)} runs" if len(self._tasks) > 1 else ""
+            self.print(f"step {step}/{self._total}  loss {ends}{count}  {speed}  {left:.0f} s left")
+
+    def leave(self, name: str, reason: str) -> None:
+        """Shows that a run of a sweep trains no longer, and why."""
+        self._progress.update(self._tasks[name], status=reason)
+        self.print(f"{name}: {reason}")
 
     def print(self, line: str) -> None:
         """Prints a line above the bar."""

@@ -19,7 +19,7 @@ def make_train_step(
     loss_function: LossFunction,
     optimizer: optax.GradientTransformation,
     *,
-    seed: int,
+    seed: int | jax.Array,
     accumulate_steps: int = 1,
     skip_bad_steps: int = 0,
     average_decay: float | None = None,
@@ -194,7 +194,9 @@ def with_frozen(
     return combined
 
 
-def dropout_rng(seed: int, step: jax.Array | int, device: jax.Array | int | None) -> jax.Array:
+def dropout_rng(
+    seed: int | jax.Array, step: jax.Array | int, device: jax.Array | int | None
+) -> jax.Array:
     """Dropout key of a step (counted from 0) and device; micro-batches fold in their index."""
     rng = jax.random.fold_in(jax.random.key(seed), step)
     return rng if device is None else jax.random.fold_in(rng, device)

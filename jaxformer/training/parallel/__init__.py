@@ -32,6 +32,7 @@ from jaxformer.training.parallel.runners import (
     runner_kind,
 )
 from jaxformer.training.parallel.single import SingleRunner
+from jaxformer.training.parallel.together import TogetherRunner
 from jaxformer.training.parallel.watch import HostWatch
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Runner",
     "SingleRunner",
     "StopAgreement",
+    "TogetherRunner",
     "axis_sizes",
     "bytes_per_device",
     "gather_texts",

@@ -1,0 +1,129 @@
+"""Steps of several runs at once, each with a state and numbers of its own."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxformer.training.parallel.devices import least_memory
+from jaxformer.training.parallel.program import Program
+from jaxformer.training.parallel.single import SingleRunner, num_bytes
+
+__all__ = ["TogetherRunner"]
+
+_RUNS = "runs"
+
+
+class TogetherRunner(SingleRunner):
+    """Runs the steps of several runs in one program, whose arrays have a leading axis of runs.
+
+    The runs are split over the devices, as many of them as divide the number of runs. Each device
+    vectorizes its runs by `jax.vmap`. A CPU takes one after the other by `jax.lax.map`, which is
+    faster there: 0.60 s for a step of 12 runs of 0.4 M parameters on two cores, where `jax.vmap`
+    takes 0.89 s.
+
+    Args:
+        num_runs: number of runs.
+        shares_batches: whether all runs train on the same batch, instead of a tuple of batches.
+        devices: devices to use; all local devices when not given.
+    """
+
+    def __init__(
+        self, num_runs: int, *, shares_batches: bool, devices: Sequence[jax.Device] | None = None
+    ) -> None:
+        devices = list(devices or jax.local_devices())
+        count = max(n for n in range(1, len(devices) + 1) if num_runs % n == 0)
+        self._devices = devices[:count]
+        super().__init__(self._devices[0])
+        self.num_devices = self.num_local_devices = count
+        self._num_runs, self._shares_batches = num_runs, shares_batches
+        self._mesh = Mesh(np.array(self._devices), (_RUNS,))
+        self._by_run = NamedSharding(self._mesh, PartitionSpec(_RUNS))
+        self._whole = NamedSharding(self._mesh, PartitionSpec())
+        self._take = jax.jit(
+            lambda tree, index: jax.tree.map(lambda x: x[index], tree), out_shardings=self._whole
+        )
+        self._join = jax.jit(
+            lambda trees: jax.tree.map(lambda *x: jnp.stack(x), *trees), out_shardings=self._by_run
+        )
+
+    @property
+    def memory(self) -> int:
+        """Bytes available to each device."""
+        return least_memory(self._devices)
+
+    def num_bytes(self, shapes: Any, *others: Any) -> int:
+        """Bytes that the parameters or states of a device's runs take, from the shapes of one."""
+        return num_bytes(shapes) * self._num_runs // self.num_devices
+
+    def take(self, tree: Any, index: int) -> Any:
+        """One run's part of a pytree of all runs, on the first device."""
+        return jax.tree.map(lambda leaf: leaf.addressable_data(0), self._take(tree, index))
+
+    def join(self, trees: Sequence[Any]) -> Any:
+        """A pytree of all runs, from one for each run."""
+        return self._join(jax.device_put(list(trees), self._whole))
+
+    def create_each(self, make: Callable[[Any, Any], Any], numbers: Any, start: Any) -> Any:
+        """Computes the states of all runs by one program.
+
+        Args:
+            make: function of a run's numbers and `start` to its state.
+            numbers: pytree of all runs, from `place_numbers`.
+            start: what all runs start from, such as parameters.
+        """
+        start = jax.device_put(start, self._whole)
+        return jax.jit(self._together(make, (True, False)))(numbers, start)
+
+    def place_numbers(self, tree: Any) -> Any:
+        """Splits a pytree of all runs over the devices."""
+        return jax.device_put(tree, self._by_run)
+
+    def compile_train(self, step: Callable[..., Any], frozen: Any = None) -> Program:
+        """Makes a program of a training step of (state, batch, numbers) of one run.
+
+        Args:
+            step: the step of one run.
+            frozen: the numbers of all runs, from `place_numbers`.
+        """
+        together = self._together(step, (True, not self._shares_batches, True))
+        return Program(jax.jit(together, donate_argnums=0), self._put, frozen=frozen)
+
+    def compile_eval(self, step: Callable[..., Any], frozen: Any = None) -> Program:
+        """Makes a program of an evaluation step of (params, batch, numbers) of one run."""
+        together = self._together(step, (True, not self._shares_batches, True))
+        return Program(jax.jit(together), self._put, frozen=frozen)
+
+    def _put(self, batch: Any) -> Any:
+        if self._shares_batches:
+            return jax.device_put(batch, self._whole)
+        return jax.device_put(jax.tree.map(lambda *x: np.stack(x), *batch), self._by_run)
+
+    def _together(self, function: Callable[..., Any], by_run: tuple[bool, ...]) -> Any:
+        """A function of all runs, from that of one; `by_run` says which arguments differ by run."""
+        if self._devices[0].platform == "cpu":
+            together: Any = functools.partial(_one_by_one, function, by_run)
+        else:
+            together = jax.vmap(function, in_axes=tuple(0 if own else None for own in by_run))
+        if self.num_devices == 1:
+            return together
+        specs = tuple(PartitionSpec(_RUNS) if own else PartitionSpec() for own in by_run)
+        # The steps know nothing of the axis, so that what they carry through loops is unmarked.
+        return jax.shard_map(
+            together, mesh=self._mesh, in_specs=specs, out_specs=PartitionSpec(_RUNS),
+            check_vma=False,
+        )  # fmt: skip
+
+
+def _one_by_one(function: Callable[..., Any], by_run: tuple[bool, ...], *args: Any) -> Any:
+    pairs = list(zip(args, by_run, strict=True))
+
+    def of_run(own: tuple[Any, ...]) -> Any:
+        rest = iter(own)
+        return function(*(next(rest) if is_own else arg for arg, is_own in pairs))
+
+    return jax.lax.map(of_run, tuple(arg for arg, is_own in pairs if is_own))
