@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "__version__", "cli", "config", "errors", "functional", "inference", "models", "modules",
-    "planning", "runs", "testing", "text", "training", "viz",
+    "planning", "runs", "sweeps", "testing", "text", "training", "viz",
 ]  # fmt: skip
 
 if TYPE_CHECKING:  # type checkers and editors do not run __getattr__
@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # type checkers and editors do not run __getattr__
         modules,
         planning,
         runs,
+        sweeps,
         testing,
         text,
         training,

@@ -18,7 +18,7 @@ _MODELS = _LEAVES | {"functional", "modules", "models", "text"}
 _USES = ("training", "inference", "interop", "viz", "testing")
 MAY_IMPORT = {
     # For type checkers: a test below checks that importing the package loads none of these.
-    "__init__": _MODELS | set(_USES) | {"runs", "planning", "cli"},
+    "__init__": _MODELS | set(_USES) | {"runs", "planning", "sweeps", "cli"},
     "__main__": {"stopping", "cli"},
     "stopping": set(),
     "errors": set(),
@@ -32,7 +32,8 @@ MAY_IMPORT = {
     **dict.fromkeys(_USES, _MODELS),
     "runs": _MODELS | set(_USES),
     "planning": _MODELS | {"runs", "training"},
-    "cli": _LEAVES | {"planning", "runs", "text", "training", "viz"},
+    "sweeps": _MODELS | {"runs", "training"},
+    "cli": _LEAVES | {"planning", "runs", "sweeps", "text", "training", "viz"},
 }
 # The other packages that a part may import; all, where it is not listed.
 MAY_IMPORT_OUTSIDE = {

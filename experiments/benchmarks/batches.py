@@ -1,4 +1,4 @@
-"""Speed of training batches: tokens per second of one process, against what a model eats.
+"""Speed of training batches: tokens per second of one process, against what a model trains on.
 
     python experiments/benchmarks/batches.py # writes 200 million tokens into a folder of its own
 

@@ -4,10 +4,10 @@
     python experiments/benchmarks/generation.py --task beams # 4 beams of a 6 + 6 layer translator
 
 Both libraries load the same random weights, float32, from one folder in the format of Hugging Face,
-run by turns on all cores, and must choose the same tokens. Speeds count new tokens, of all rows, of
-the best hypothesis of each. Then fresh processes, by turns too, say how long the first token takes
-from the start of Python, loading included, and what JAX's cache of compiled programs saves of it.
-Where torch or transformers is missing, jaxformer is timed alone.
+run by turns on all cores, and must choose the same tokens. Speeds count the new tokens of all rows;
+in a beam search, those of each row's best hypothesis. Fresh processes, also in turn, then measure
+the time from the start of Python to the first token, loading included, and how much of it JAX's
+compilation cache saves. Where torch or transformers is missing, jaxformer is timed alone.
 """
 
 import argparse
@@ -111,7 +111,7 @@ def prompts(batch_size, vocab_size, length):
 
 
 def jaxformer_program(folder, options, new_tokens):
-    """Loads the model; returns a function of rows of tokens, to rows of new ones, and V."""
+    """Loads the model; returns a function of rows of tokens to rows of new ones, and the size V."""
     import jax
 
     from jaxformer.config import BeamSearchConfig, SamplingConfig
@@ -139,7 +139,7 @@ def jaxformer_program(folder, options, new_tokens):
 
 
 def torch_program(folder, options, new_tokens):
-    """As `jaxformer_program`, of transformers at its defaults: sdpa attention, a dynamic cache."""
+    """Like `jaxformer_program`, for transformers' defaults: sdpa attention, dynamic cache."""
     import torch
     import transformers
 

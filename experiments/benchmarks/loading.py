@@ -1,4 +1,4 @@
-"""Loading weights of Hugging Face: time against that of reading the file, and memory.
+"""Loading Hugging Face weights: memory, and time compared with reading the file.
 
     python experiments/benchmarks/loading.py # writes 1 GB into a folder of its own
     python experiments/benchmarks/loading.py --memory # of dtypes, shards, and a mesh of devices
@@ -54,7 +54,7 @@ def main():
 
 
 def measure_memory(options):
-    """Prints the memory of loading each dtype, of one file and of shards, to 1 device and to 4."""
+    """Prints the memory that loading needs, by dtype, for one file or shards, on 1 or 4 devices."""
     for name, dtype, shards in itertools.product(LAYOUTS, ("float32", "bfloat16"), (1, 5)):
         with tempfile.TemporaryDirectory() as folder:
             size = write(pathlib.Path(folder, name), name, options, dtype=dtype, shards=shards)

@@ -31,6 +31,6 @@ def interleaved(
 
 
 def ratio(over: list[float], under: list[float]) -> str:
-    """Text of how many times longer one took: ratio of the minima, and median over the rounds."""
+    """How many times as long the first took: by the minima, and the median over the rounds."""
     pairs = [a / b for a, b in zip(over, under, strict=True)]
     return f"min {min(over) / min(under):.2f}, median of pairs {statistics.median(pairs):.2f}"

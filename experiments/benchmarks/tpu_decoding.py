@@ -62,7 +62,7 @@ def main():
 
 
 def split_shapes(template):
-    """Shapes by layer, as decoding splits a stack; each with the sharding of its part."""
+    """Shapes of the parameters of each layer, as decoding uses them, each with its sharding."""
     split = jax.eval_shape(split_layers, template)
 
     def place(path, leaf):

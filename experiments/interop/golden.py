@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def make(variant):
-    """Content of a golden file: of the first seed whose text is clear and varied."""
+    """Content of a golden file, from the first seed whose text is varied and has no near-ties."""
     for seed in range(ATTEMPTS):
         with tempfile.TemporaryDirectory() as folder:
             arrays, margin = outputs(pathlib.Path(folder), variant, seed)
@@ -57,7 +57,7 @@ def make(variant):
 
 
 def outputs(folder, variant, seed):
-    """Arrays of a golden file, and the least margin of a choice."""
+    """Arrays of a golden file, and the smallest margin by which one of its tokens was chosen."""
     config, shapes = torch_models.write_variant(
         folder, variant, lambda shapes, name: tensor(variant.model_type, shapes, name, seed)
     )

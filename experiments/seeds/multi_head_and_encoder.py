@@ -1,7 +1,7 @@
 """The tutorial "Multi-Headed Attention", each step redone with the library.
 
-One batch through multi-head attention from a fused projection; then positions, layer norm, and the
-encoder whose sizes it ends with.
+One batch through multi-head attention from a fused projection; then positions, layer norm,
+and an encoder of the sizes given at the end of the tutorial.
 
 Run: python experiments/seeds/multi_head_and_encoder.py
 """

@@ -68,7 +68,7 @@ class Shown:
         tables: each by its title.
         figures: each (a `matplotlib.figure.Figure`) by its file stem, such as `sinusoidal_base_10`.
         captions: a sentence for every figure, by the same stem: what it shows, and what to see in
-            it. Who cannot see the figure reads it in its place.
+            it. It replaces the figure for readers who cannot see it.
         pages: HTML that stands alone, each by its file stem.
         sides: two computations, side by side.
 

@@ -1,4 +1,4 @@
-"""Attention of a trained translator on the documents' own sentence; they have none."""
+"""Attention of a trained translator on a sentence of the documents, which have no such model."""
 
 import dataclasses
 import pathlib

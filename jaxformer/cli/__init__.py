@@ -26,6 +26,7 @@ from jaxformer.cli.plan import plan
 from jaxformer.cli.plot import plot
 from jaxformer.cli.plot_commands import Plot
 from jaxformer.cli.prepare import prepare
+from jaxformer.cli.sweep import sweep
 from jaxformer.cli.terminal import drop_output, flush, open_missing_streams, show, warnings_as_lines
 from jaxformer.cli.train import evaluate, train
 from jaxformer.cli.verify import verify
@@ -37,7 +38,13 @@ _COMMANDS: dict[type, Any] = {
     Evaluate: evaluate, Convert: convert, Verify: verify, Plot: plot,
 }  # fmt: skip
 # Commands that also take the keys of a config as flags, which `all_commands` does not know.
-_WITH_OVERRIDES = {"train": train, "prepare": prepare, "plan": plan, "inspect": inspect}
+_WITH_OVERRIDES = {
+    "train": train,
+    "sweep": sweep,
+    "prepare": prepare,
+    "plan": plan,
+    "inspect": inspect,
+}
 
 
 @warnings_as_lines()

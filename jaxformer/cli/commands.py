@@ -19,6 +19,7 @@ __all__ = [
     "Plan",
     "Predict",
     "Prepare",
+    "Sweep",
     "Train",
     "Translate",
     "Verify",
@@ -40,6 +41,23 @@ class Train:
 
     config: _Config
     """Config file, or the name of a built-in config. To list those: jaxformer configs"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """Train a config with several values of its keys, and compare the results.
+
+    A flag with several values, separated by commas, makes a run for each combination:
+
+    jaxformer sweep CONFIG --optimizer.learning-rate 1e-4,3e-4,1e-3 --seed 0,1,2 --out runs/sweep
+
+    Runs that differ only in seed, learning rate or weight decay train at once, in one program. The
+    folder (default: runs/NAME_sweep) gets a run folder for each run, sweep.csv, sweep.html and
+    sweep.png. If you stop the command and start it again, it continues where it stopped.
+    """
+
+    config: _Config
+    """Config file, or the name of a built-in config."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -267,8 +285,8 @@ class Verify:
 
 def all_commands(*, brief: bool) -> Any:
     """The commands, for tyro; if brief, each is described by the first line of its docstring."""
-    kinds: tuple[type, ...] = (Configs, Train, Prepare, Plan, Inspect, Generate, Translate, Predict,
-                               Evaluate, Convert, Verify, Plot)  # fmt: skip
+    kinds: tuple[type, ...] = (Configs, Train, Sweep, Prepare, Plan, Inspect, Generate, Translate,
+                               Predict, Evaluate, Convert, Verify, Plot)  # fmt: skip
     says = {kind: str(kind.__doc__).partition("\n")[0] if brief else None for kind in kinds}
     named = [
         Annotated[kind, tyro.conf.subcommand(kind.__name__.lower(), description=says[kind])]

@@ -28,6 +28,7 @@ from jaxformer.errors import ConfigError
 
 __all__ = [
     "config_path",
+    "given_flags",
     "implied_settings",
     "load_with_start",
     "override_config",
@@ -204,6 +205,20 @@ def _array_keys() -> list[tuple[str, str]]:
         for name, hint in field_types(typing.cast(type, kind)).items()
         if typing.get_origin(hint) is tuple and dataclasses.is_dataclass(typing.get_args(hint)[0])
     ]
+
+
+def given_flags(words: Sequence[str]) -> list[tuple[str, str, list[str]]]:
+    """Dotted key, flag and values of each flag in a list of words."""
+    found: list[tuple[str, str, list[str]]] = []
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if word.startswith("--"):
+            found.append((_key(flag), flag, [value] if equals else []))
+        elif found:
+            found[-1][2].append(word)
+        else:
+            raise ConfigError(f"flags must start with --, got {word!r} before the first one")
+    return found
 
 
 def _given_keys(words: Sequence[str]) -> set[str]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from jaxformer import errors
 from jaxformer.cli.figures import cannot_draw, write_figure
 from jaxformer.cli.opening import open_for
-from jaxformer.cli.plot_commands import Plot, PlotAttention, PlotLoss, PlotPositions
+from jaxformer.cli.plot_commands import Plot, PlotAttention, PlotLoss, PlotPositions, PlotSweep
+from jaxformer.cli.sweep import sweep_figure
 from jaxformer.cli.terminal import lasting_output, show
 from jaxformer.config import config_differences
 from jaxformer.storage import write_whole
@@ -46,6 +47,8 @@ def _plot(command: Plot) -> None:
         raise errors.ConfigError(f"cannot plot, {cannot_draw(error)}") from None
     if isinstance(figure, PlotLoss):
         _plot_loss(figure)
+    elif isinstance(figure, PlotSweep):
+        _write(sweep_figure(figure.folder), figure.output)
     else:
         _plot_positions(figure)
 

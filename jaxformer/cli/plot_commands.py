@@ -8,7 +8,7 @@ import tyro
 
 from jaxformer.cli.opening_flags import Opening, RunFolder, by_default
 
-__all__ = ["Plot", "PlotAttention", "PlotLoss", "PlotPositions"]
+__all__ = ["Plot", "PlotAttention", "PlotLoss", "PlotPositions", "PlotSweep"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +76,19 @@ class PlotAttention:
 
 
 @dataclasses.dataclass(frozen=True)
+class PlotSweep:
+    """Draw the results of a sweep: mean and standard deviation over seeds, by its first key."""
+
+    folder: Annotated[pathlib.Path, tyro.conf.Positional, tyro.conf.arg(metavar="SWEEP")]
+    """Folder of the sweep, such as runs/sweep."""
+
+    output: pathlib.Path = pathlib.Path("sweep.png")
+    """File to write: .png, .svg or .pdf."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Plot:
-    """Draw the losses, positions or attention of runs into files.
+    """Draw the losses, sweeps, positions or attention of runs into files.
 
     An existing file is replaced. Pictures need matplotlib (install jaxformer[viz]); the attention
     page does not.
@@ -85,6 +96,7 @@ class Plot:
 
     figure: tyro.conf.OmitSubcommandPrefixes[
         Annotated[PlotLoss, tyro.conf.subcommand("loss")]
+        | Annotated[PlotSweep, tyro.conf.subcommand("sweep")]
         | Annotated[PlotPositions, tyro.conf.subcommand("positions")]
         | Annotated[PlotAttention, tyro.conf.subcommand("attention")]
     ]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from jaxformer.runs import Run, Task
     from jaxformer.training import FitResult
 
-__all__ = ["changed_paragraphs", "evaluate", "train"]
+__all__ = ["changed_paragraphs", "evaluate", "print_start", "train"]
 
 
 def train(words: Sequence[str]) -> None:
@@ -65,7 +65,7 @@ def _train(
             show(line)
         from jaxformer import runs
 
-        on_start = _print_start if is_first else None
+        on_start = print_start if is_first else None
         result = runs.train_run(config, on_start=on_start, base=base)
         if result.stop_signal is not None:
             flush()  # so that this line is the last one
@@ -76,7 +76,7 @@ def _train(
             _report(folder, result, base)
 
 
-def _print_start(task: "Task") -> None:
+def print_start(task: "Task") -> None:
     """Prints the task, its data, and the settings that differ from their defaults."""
     config = task.config
     show(f"{task.kind}; settings other than the defaults (all are in {config.out}/config.toml):")

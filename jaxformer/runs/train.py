@@ -7,7 +7,7 @@ import pathlib
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -35,6 +35,7 @@ from jaxformer.training import (
 )
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.lock import LOCK, run_lock
+from jaxformer.training.losses import Combine
 from jaxformer.training.parallel import (
     Runner,
     gather_texts,
@@ -43,7 +44,7 @@ from jaxformer.training.parallel import (
     require_same,
 )
 
-__all__ = ["prepare_task", "train_run", "training_runner"]
+__all__ = ["StartedRun", "prepare_task", "start_run", "take_folder", "train_run", "training_runner"]
 
 _LAG = 30.0  # seconds until a network file system shows what another host has made
 
@@ -111,6 +112,13 @@ def train_run(
         raise ConfigError("out, the run folder, must be set")
     folder = pathlib.Path(config.out)
     require_same("versions, devices and config", _versions() | changed_settings(config))
+    with take_folder(folder):
+        return _train(config, folder, task, on_start, base, callbacks)
+
+
+@contextlib.contextmanager
+def take_folder(folder: pathlib.Path) -> Iterator[None]:
+    """Locks a run folder, or one that becomes a run folder; raises as `train_run` does."""
     with contextlib.ExitStack() as stack:
 
         def take() -> None:
@@ -122,7 +130,7 @@ def train_run(
                 files.require_free(folder)
 
         in_first_process("take the run folder", take)
-        return _train(config, folder, task, on_start, base, callbacks)
+        yield
 
 
 def training_runner(config: ExperimentConfig) -> Runner:
@@ -147,6 +155,24 @@ def _versions() -> dict[str, object]:
     }
 
 
+class StartedRun(NamedTuple):
+    """A run whose folder stands, before its first step or the next.
+
+    Args:
+        task: its task, in whose config all that the data decides is filled in.
+        data: its batches.
+        init_params: parameters to start from, or a function of a PRNG key that returns them.
+        frozen: with LoRA, the parameters that are not trained.
+        combine: with LoRA, as in `fit`.
+    """
+
+    task: Task
+    data: TrainingData
+    init_params: Any
+    frozen: Any = None
+    combine: Combine | None = None
+
+
 def _train(
     config: ExperimentConfig,
     folder: pathlib.Path,
@@ -156,6 +182,52 @@ def _train(
     callbacks: Sequence[Callback],
 ) -> FitResult:
     """Does `train_run` in a folder that is locked, and a run folder or free."""
+    runner = training_runner(config)
+    made, data, init_params, frozen, combine = start_run(
+        config, folder, runner, task=task, base=base
+    )
+    config, training = made.config, made.config.training
+    if on_start is not None:
+        on_start(made)
+    return fit(
+        made.loss(training.label_smoothing),
+        init_params,
+        make_optimizer(config.optimizer, config.schedule),
+        data,
+        folder,
+        training,
+        runner=runner,
+        validation_loss=made.loss(0.0),
+        learning_rate=make_schedule(config.optimizer.learning_rate, config.schedule),
+        seed=config.seed,
+        frozen=frozen,
+        combine=combine,
+        callbacks=callbacks,
+    )
+
+
+def start_run(
+    config: ExperimentConfig,
+    folder: pathlib.Path,
+    runner: Runner,
+    *,
+    task: type[Task] | None = None,
+    base: str | os.PathLike[str] | None = None,
+    prepared: Task | None = None,
+) -> StartedRun:
+    """Prepares the data of a run, and makes its folder, or compares it; trains nothing.
+
+    Args:
+        config: as in `train_run`.
+        folder: the run folder, from `take_folder`.
+        runner: where steps will run.
+        task: as in `train_run`.
+        base: as in `train_run`.
+        prepared: a task with this config and this data, if there is one already.
+
+    Raises:
+        ConfigError, CheckpointError, StorageError, DataError: as in `train_run`.
+    """
     training = config.training
     resumes, trained = files.is_run(folder), 0
     if base is not None and not (resumes and config.lora is not None):
@@ -167,12 +239,12 @@ def _train(
     if resumes:
         files.read_run_config(folder)  # verified before anything is made of it
         trained = _step_to_resume(folder, training.steps)
-    runner = training_runner(config)
-    kind = task_class(config) if task is None else task
-    config = with_start(config, kind, folder if resumes else None)
-    source = folder if resumes else source_folder(config)
-    made = with_chat_template(kind, source).prepare(config, source)
-    made = dataclasses.replace(made, split=None)  # whose texts need not stay in memory
+    if prepared is None:
+        kind = task_class(config) if task is None else task
+        config = with_start(config, kind, folder if resumes else None)
+        source = folder if resumes else source_folder(config)
+        prepared = with_chat_template(kind, source).prepare(config, source)
+    made = dataclasses.replace(prepared, split=None)  # whose texts need not stay in memory
     require_training_memory(made, runner)
     config, data = made.config, made.training_data(runner)
     made = dataclasses.replace(made, report=(*made.report, *_settings_report(made, data, resumes)))
@@ -208,23 +280,9 @@ def _train(
 
     in_first_process("start the run folder", write)
     _require_shared(folder)
-    if on_start is not None:
-        on_start(made)
-    return fit(
-        made.loss(training.label_smoothing),
-        init_params,
-        make_optimizer(config.optimizer, config.schedule),
-        data,
-        folder,
-        training,
-        runner=runner,
-        validation_loss=made.loss(0.0),
-        learning_rate=make_schedule(config.optimizer.learning_rate, config.schedule),
-        seed=config.seed,
-        frozen=None if adapted is None else adapted.frozen,
-        combine=None if adapted is None else adapted.combine,
-        callbacks=callbacks,
-    )
+    if adapted is None:
+        return StartedRun(made, data, init_params)
+    return StartedRun(made, data, init_params, adapted.frozen, adapted.combine)
 
 
 def _settings_report(task: Task, data: TrainingData, resumes: bool) -> Iterator[str]:

@@ -102,7 +102,7 @@ def _row_gradient(
     # The sums are donated, so that this needs no more memory than a step.
     @functools.partial(jax.jit, donate_argnums=0)
     def add_row(
-        total: Any, params: Any, row: Any, device: jax.Array | None, micro_batch: jax.Array,
+        total: Any, params: Any, row: Any, device: jax.Array, micro_batch: jax.Array,
         frozen: Any,
     ) -> tuple[Any, jax.Array, jax.Array]:  # fmt: skip
         rng = jax.random.fold_in(dropout_rng(seed, step, device), micro_batch)
@@ -116,12 +116,12 @@ def _row_gradient(
 
 def _place(
     row: int, num_rows: int, runner: Runner, accumulate_steps: int
-) -> tuple[np.int32 | None, np.int32]:
-    """Device index (None without a mapped axis) and micro-batch of a row in the step."""
+) -> tuple[np.int32, np.int32]:
+    """Device index (0 without a mapped axis) and micro-batch of a row in the step."""
     per_device = num_rows // runner.num_local_shards
     micro_batch = np.int32(row % per_device % accumulate_steps)
     if runner.axis_name is None:
-        return None, micro_batch
+        return np.int32(0), micro_batch
     first = runner.host.index * runner.num_local_shards
     return np.int32(first + row // per_device), micro_batch
 

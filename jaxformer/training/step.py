@@ -112,7 +112,7 @@ def make_train_step(
                 "average_decay and a state with an average go together, got only one of the two "
                 f"(average_decay={average_decay}); see averages of TrainState.create"
             )
-        device = None if axis_name is None else jax.lax.axis_index(axis_name)
+        device = 0 if axis_name is None else jax.lax.axis_index(axis_name)
         rng = dropout_rng(seed, state.step, device)
         loss, weight, grads = sums_of(state.params, batch, rng, frozen)
         if axis_name is not None:
@@ -194,12 +194,10 @@ def with_frozen(
     return combined
 
 
-def dropout_rng(
-    seed: int | jax.Array, step: jax.Array | int, device: jax.Array | int | None
-) -> jax.Array:
+def dropout_rng(seed: int | jax.Array, step: jax.Array | int, device: jax.Array | int) -> jax.Array:
     """Dropout key of a step (counted from 0) and device; micro-batches fold in their index."""
     rng = jax.random.fold_in(jax.random.key(seed), step)
-    return rng if device is None else jax.random.fold_in(rng, device)
+    return jax.random.fold_in(rng, device)
 
 
 def two_sums(loss_function: LossFunction) -> LossFunction:

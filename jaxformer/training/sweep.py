@@ -159,7 +159,7 @@ def fit_sweep(
     ]
     makers: dict[str, Callable[..., Trial]] = {}
     specs = []
-    for name, one in name_runs(combinations).items():
+    for name, one in zip(name_runs(combinations), combinations, strict=True):
         static = {key: value for key, value in one.items() if key not in traced}
         specs.append(
             SweepSpec(
@@ -181,8 +181,8 @@ def _are_numbers(options: Sequence[Any]) -> bool:
     return kinds <= {"i", "f"} and "f" in kinds
 
 
-def name_runs(combinations: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Names runs by the values that distinguish them.
+def name_runs(combinations: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of runs, by the values that distinguish them, in the order of the names of these.
 
     Args:
         combinations: values of each run, by dotted keys.
@@ -191,18 +191,18 @@ def name_runs(combinations: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[st
         ConfigError: two runs have the same name.
 
     Example:
-        >>> list(name_runs([{"optimizer.learning_rate": 1e-3, "seed": 0}]))
+        >>> name_runs([{"optimizer.learning_rate": 1e-3, "seed": 0}])
         ['learning_rate=0.001,seed=0']
     """
-    names: dict[str, Mapping[str, Any]] = {}
+    names: list[str] = []
     for one in combinations:
         last = [key.rpartition(".")[2] for key in one]
         keys = last if len(set(last)) == len(last) else list(one)
         parts = [f"{key}={_text(value)}" for key, value in zip(keys, one.values(), strict=True)]
-        name = ",".join(parts) or "run"
+        name = ",".join(sorted(parts)) or "run"
         if name in names:
             raise ConfigError(f"the runs of a sweep must differ, got {name} twice; remove one")
-        names[name] = one
+        names.append(name)
     return names
 
 

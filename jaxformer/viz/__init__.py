@@ -10,6 +10,7 @@ from jaxformer.viz.positions import (
     position_heatmap,
     rotary_heatmaps,
 )
+from jaxformer.viz.sweeps import sweep_curves
 from jaxformer.viz.training import loss_curves
 
 __all__ = [
@@ -23,4 +24,5 @@ __all__ = [
     "position_curves",
     "position_heatmap",
     "rotary_heatmaps",
+    "sweep_curves",
 ]

@@ -130,7 +130,7 @@ def test_what_is_not_a_number_is_compiled_in(tmp_path):
     values = {"name": ["sgd", "adam"], "width": [1], "learning_rate": [0.1, 1]}
     runs = sweep(tmp_path, values, make=make)
     assert [run.name for run in runs][::3] == [
-        "name=sgd,width=1,learning_rate=0.1", "name=adam,width=1,learning_rate=1"
+        "learning_rate=0.1,name=sgd,width=1", "learning_rate=1,name=adam,width=1"
     ]  # fmt: skip
     expected = alone(optax.adam(1.0), init_params={"kernel": jnp.zeros((3, 1))})
     assert_same_records(runs[3].result.records, expected.records)

@@ -1,0 +1,167 @@
+"""jaxformer sweep: many runs of one config, a table and a figure of their results."""
+
+import contextlib
+import html
+import itertools
+import pathlib
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from jaxformer.cli.commands import Sweep
+from jaxformer.cli.figures import cannot_draw, write_figure
+from jaxformer.cli.overrides import (
+    config_path,
+    given_flags,
+    load_with_start,
+    override_config,
+    split_cpu_for,
+)
+from jaxformer.cli.terminal import flush, for_terminal, lasting_output, show
+from jaxformer.cli.train import print_start
+from jaxformer.config import ExperimentConfig
+from jaxformer.errors import ConfigError
+from jaxformer.stopping import saved_note, say_stopped
+from jaxformer.storage import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["sweep", "sweep_figure"]
+
+_PAGE = """<!DOCTYPE html>
+<meta charset="utf-8">
+<title>{title}</title>
+<style>body {{ font-family: sans-serif; margin: 2em }} td, th {{ padding: 0.2em 1em 0.2em 0;
+text-align: left }}</style>
+<h1>{title}</h1>
+{table}<p>Mean ± standard deviation over the seeds; the best of each column is bold.</p>
+{figure}
+"""
+
+
+def sweep(words: Sequence[str]) -> None:
+    """Trains or resumes the runs of a sweep, and shows their results.
+
+    Args:
+        words: config and its flags, of which some have several values, separated by commas.
+    """
+    with lasting_output():
+        path, overrides = config_path(Sweep, words, prog="jaxformer sweep")
+        loaded = load_with_start(path, overrides)
+        prog = f"jaxformer sweep {path}"
+        if {"-h", "--help"} & set(overrides):
+            override_config(loaded, overrides, prog=prog)
+        fixed, axes = _split(loaded, overrides)
+        first = override_config(loaded, [*fixed, *_flags(axes, [0] * len(axes))], prog=prog)
+        own_out = any(key == "out" for key, _, _ in given_flags(overrides))
+        folder = pathlib.Path(first.out if own_out and first.out else f"{loaded.out}_sweep")
+        split_cpu_for(first)
+        combinations = itertools.product(*(range(len(values)) for _, values in axes))
+        configs = [
+            override_config(loaded, [*fixed, *_flags(axes, chosen)], prog=prog)
+            for chosen in combinations
+        ]
+        _train(configs, axes, folder)
+
+
+def _split(
+    config: ExperimentConfig, words: Sequence[str]
+) -> tuple[list[str], list[tuple[str, list[str]]]]:
+    """Splits flags into those with one value, and the flags and values of the others."""
+    fixed: list[str] = []
+    axes: list[tuple[str, list[str]]] = []
+    for key, flag, values in given_flags(words):
+        current: Any = config
+        for name in key.split("."):
+            current = getattr(current, name, None)
+        # An array, or a path, may have commas of its own.
+        if len(values) == 1 and "," in values[0] and key != "out" and type(current) is not tuple:
+            axes.append((flag, values[0].split(",")))
+        else:
+            fixed += [flag, *values]
+    if not axes:
+        raise ConfigError(
+            "a sweep needs a flag with several values, separated by commas, got none; add for "
+            "example --seed 0,1,2, or use jaxformer train"
+        )
+    return fixed, axes
+
+
+def _flags(axes: Sequence[tuple[str, Sequence[str]]], chosen: Sequence[int]) -> Iterator[str]:
+    for (flag, values), index in zip(axes, chosen, strict=True):
+        yield from (flag, values[index])
+
+
+def _train(
+    configs: Sequence[ExperimentConfig], axes: Sequence[tuple[str, Sequence[str]]],
+    folder: pathlib.Path,
+) -> None:  # fmt: skip
+    from jaxformer.sweeps import train_configs
+    from jaxformer.training.sweep import name_runs
+
+    keys = [flag.removeprefix("--").replace("-", "_") for flag, _ in axes]
+    values = [
+        dict(zip(keys, map(_number, chosen), strict=True))
+        for chosen in itertools.product(*(values for _, values in axes))
+    ]
+    named = dict(zip(name_runs(values), zip(values, configs, strict=True), strict=True))
+    show(f"{len(named)} runs, in {for_terminal(str(folder))}")
+    runs = train_configs(named, folder, on_start=print_start)
+    stopped = next((run.result.stop_signal for run in runs if run.result.stop_signal), None)
+    if stopped is not None:
+        flush()  # so that this line is the last one
+        step = min(run.result.step for run in runs if run.failure is None)
+        say_stopped(stopped, for_terminal(saved_note(step, folder)))
+        sys.exit(128 + stopped)
+    _report(folder)
+
+
+def _number(word: str) -> float | str:
+    """The number that a word of the command line is, or the word."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(word)
+    return word
+
+
+def _report(folder: pathlib.Path) -> None:
+    """Shows the table of a sweep; writes it, and a figure."""
+    from jaxformer.sweeps import sweep_table
+
+    table = sweep_table(folder)
+    show(f"\n{table.as_text()}\n")
+    show(f"figure: {_draw(folder)}")
+    has_figure = (folder / "sweep.png").exists()
+    page = _PAGE.format(
+        title=html.escape(f"Sweep {folder.name}"), table=table.as_html(),
+        figure='<img src="sweep.png" alt="figure of the results">' if has_figure else "",
+    )  # fmt: skip
+    write_whole(folder / "sweep.csv", table.as_csv())
+    write_whole(folder / "sweep.html", page)
+    show(f"table: {folder / 'sweep.csv'}, {folder / 'sweep.html'}")
+
+
+def sweep_figure(folder: pathlib.Path) -> "Figure":
+    """Figure of the first metric of a sweep."""
+    from jaxformer.sweeps import sweep_table
+    from jaxformer.viz import sweep_curves
+
+    table = sweep_table(folder)
+    return sweep_curves(
+        table.curves(0), x_label=table.keys[0] if table.keys else "",
+        y_label=table.metrics[0].replace("_", " "), title=f"Sweep {folder.resolve().name}",
+    )  # fmt: skip
+
+
+def _draw(folder: pathlib.Path) -> str:
+    """Draws the figure of a sweep; returns the path of the file, or why there is none."""
+    path = folder / "sweep.png"
+    try:
+        write_figure(sweep_figure(folder), path)
+    except ImportError:
+        return 'not drawn, because matplotlib is not installed; pip install "jaxformer[viz]"'
+    # The runs are trained, whatever is wrong with the fonts or settings of matplotlib.
+    except Exception as error:
+        return f"not drawn, {cannot_draw(error)}"
+    return str(path)

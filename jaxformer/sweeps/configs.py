@@ -1,0 +1,106 @@
+"""The configs of a sweep's runs."""
+
+import copy
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jaxformer.config import AdamWConfig, ExperimentConfig, LionConfig, MuonConfig
+from jaxformer.config.suggestions import suggested_keys
+from jaxformer.errors import ConfigError
+from jaxformer.training.sweep import name_runs
+
+__all__ = ["NamedConfigs", "numbers_of", "sweep_configs", "with_numbers"]
+
+NamedConfigs = Mapping[str, tuple[Mapping[str, Any], ExperimentConfig]]
+"""What distinguishes each run of a sweep, and its config, by the run's name."""
+
+_DECAYING = (AdamWConfig, LionConfig, MuonConfig)
+
+
+def sweep_configs(config: ExperimentConfig, values: Mapping[str, Sequence[Any]]) -> NamedConfigs:
+    """The configs of all combinations of values.
+
+    Args:
+        config: the experiment.
+        values: values of each key, such as "optimizer.learning_rate", or of a whole table, such as
+            "optimizer".
+
+    Raises:
+        ConfigError: there is no such key, a key has no values, or a value is impossible.
+
+    Example:
+        >>> from jaxformer.config import load_config
+        >>> rates = {"optimizer.learning_rate": [1e-3, 3e-3], "seed": [0, 1]}
+        >>> list(sweep_configs(load_config("quickstart"), rates))[-1]
+        'learning_rate=0.003,seed=1'
+    """
+    for key, options in values.items():
+        if not len(options):
+            raise ConfigError(f"a sweep needs at least one value of each key, got none: {key}")
+    combinations = [
+        dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())
+    ]
+    shown = [{key: _shown(value) for key, value in one.items()} for one in combinations]
+    configs = [
+        _replaced(config, [(key.split("."), value) for key, value in one.items()])
+        for one in combinations
+    ]
+    return dict(zip(name_runs(shown), zip(shown, configs, strict=True), strict=True))
+
+
+def _shown(value: Any) -> Any:
+    """A value for people; the kind of a table, such as "adamw"."""
+    return getattr(value, "name", getattr(value, "kind", value))
+
+
+def _replaced(config: Any, settings: Sequence[tuple[Sequence[str], Any]], prefix: str = "") -> Any:
+    """A checked copy of a config with other settings, all of which are set at once."""
+    names = {field.name: field for field in dataclasses.fields(config)}
+    changed: dict[str, Any] = {}
+    inner: dict[str, list[tuple[Sequence[str], Any]]] = {}
+    for (name, *rest), value in settings:
+        if name not in names:
+            near = suggested_keys(name, names)
+            hint = f"; did you mean {prefix}{near[0]}?" if near else ""
+            raise ConfigError(f"a sweep must be over keys of the config, got {prefix}{name}{hint}")
+        if rest:
+            inner.setdefault(name, []).append((rest, value))
+        else:
+            changed[name] = value
+    for name, settings_of_table in inner.items():
+        table = changed.get(name, getattr(config, name))
+        changed[name] = _replaced(table, settings_of_table, f"{prefix}{name}.")
+    return dataclasses.replace(config, **changed)
+
+
+def numbers_of(config: ExperimentConfig) -> dict[str, float]:
+    """The settings of a config that are arguments of a sweep's program, by key.
+
+    The others, such as a dropout rate, are compiled into it.
+    """
+    keys = ["seed", "optimizer.learning_rate"]
+    if type(config.optimizer) in _DECAYING:
+        keys.append("optimizer.weight_decay")
+    return {key: _value(config, key) for key in keys}
+
+
+def _value(config: ExperimentConfig, key: str) -> float:
+    value: Any = config
+    for name in key.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def with_numbers(config: ExperimentConfig, numbers: Mapping[str, Any]) -> ExperimentConfig:
+    """A copy of a config with other numbers, which are not checked: they may be traced."""
+    changed = copy.copy(config)
+    for key, number in numbers.items():
+        table, _, name = key.rpartition(".")
+        owner: Any = changed
+        if table:
+            owner = copy.copy(getattr(changed, table))
+            object.__setattr__(changed, table, owner)
+        object.__setattr__(owner, name, number)
+    return changed

@@ -1,0 +1,182 @@
+"""Training the runs of a sweep, each in a run folder of its own."""
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jaxformer.config import ExperimentConfig, MeshConfig
+from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.runs.chat import with_chat_template
+from jaxformer.runs.folder import is_run
+from jaxformer.runs.start_config import source_folder, with_start
+from jaxformer.runs.task import Task
+from jaxformer.runs.train import StartedRun, start_run, take_folder
+from jaxformer.runs.trained import task_class
+from jaxformer.sweeps.configs import NamedConfigs, numbers_of, sweep_configs, with_numbers
+from jaxformer.text import BucketedBatches
+from jaxformer.training import SweepRun, Trial, make_optimizer, make_schedule
+from jaxformer.training.callbacks import Callback
+from jaxformer.training.parallel import TogetherRunner, num_processes
+from jaxformer.training.sweep import SweepSpec, train_specs
+
+__all__ = ["train_configs", "train_sweep"]
+
+
+def train_sweep(
+    config: ExperimentConfig,
+    values: Mapping[str, Sequence[Any]],
+    *,
+    task: type[Task] | None = None,
+    callbacks: Callable[..., Sequence[Callback]] | None = None,
+) -> list[SweepRun]:
+    """Trains a run for each combination of values, in a run folder below `config.out`.
+
+    Runs that differ only in seed, learning rate or weight decay train at once, in one compiled
+    program, split over the local devices. The others follow each other. Each run has the losses
+    that `train_run` gives it on one device, but for rounding, and its folder is a run folder like
+    any other. Call this again to resume a sweep that was stopped or killed.
+
+    Args:
+        config: the experiment; its out is the folder of the sweep.
+        values: values of each key, such as "optimizer.learning_rate", or of a whole table, such as
+            "optimizer".
+        task: as in `train_run`.
+        callbacks: function of a run's values, by key, to its callbacks.
+
+    Returns:
+        The runs, in the order of the combinations; the last key varies fastest.
+
+    Raises:
+        ConfigError: a key or value is impossible; or the config asks for what a sweep cannot do:
+            LoRA, a mesh, several hosts.
+        CheckpointError, DataError, StorageError: as in `train_run`.
+    """
+    if config.out is None:
+        raise ConfigError("out, the folder of the sweep, must be set")
+    named = sweep_configs(config, values)
+    return train_configs(named, pathlib.Path(config.out), task=task, callbacks=callbacks)
+
+
+def train_configs(
+    named: NamedConfigs,
+    folder: pathlib.Path,
+    *,
+    task: type[Task] | None = None,
+    callbacks: Callable[..., Sequence[Callback]] | None = None,
+    on_start: Callable[[Task], None] | None = None,
+) -> list[SweepRun]:
+    """Trains runs by their configs; arguments and errors are those of `train_sweep`.
+
+    Args:
+        named: values and config of each run, by its name.
+        folder: folder of the sweep.
+        task: as in `train_sweep`.
+        callbacks: as in `train_sweep`.
+        on_start: called with the task of the first run of each program, before its first step.
+    """
+    for _, config in named.values():
+        _require_simple(config)
+    if is_run(folder):
+        raise CheckpointError(f"{folder} is a run folder; choose another for the sweep, with out")
+    with contextlib.ExitStack() as stack:
+        for name in named:
+            stack.enter_context(take_folder(folder / name))
+        specs = []
+        for group in _groups(named, folder):
+            specs += _start_group(group, named, folder, task, callbacks, on_start)
+        order = list(named)
+        return train_specs(sorted(specs, key=lambda spec: order.index(spec.name)), folder)
+
+
+def _require_simple(config: ExperimentConfig) -> None:
+    """Refuses what a sweep cannot train."""
+    training = config.training
+    for asked, has in {
+        "lora": config.lora is not None,
+        "a mesh": training.runner == "mesh" or config.mesh != MeshConfig(),
+        "several hosts": num_processes() > 1,
+    }.items():
+        if has:
+            raise ConfigError(
+                f"a sweep trains whole models, each on one device, got {asked}; remove it, or "
+                "train the runs one after the other with jaxformer train"
+            )
+
+
+def _groups(named: NamedConfigs, folder: pathlib.Path) -> list[dict[str, ExperimentConfig]]:
+    """Configs that differ only in numbers, by the names of their runs."""
+    groups: dict[ExperimentConfig, dict[str, ExperimentConfig]] = {}
+    for name, (_, config) in named.items():
+        alike = with_numbers(config, dict.fromkeys(numbers_of(config), 0))
+        own = dataclasses.replace(config, out=str(folder / name))
+        groups.setdefault(alike, {})[name] = own
+    return list(groups.values())
+
+
+def _start_group(
+    group: Mapping[str, ExperimentConfig],
+    named: NamedConfigs,
+    folder: pathlib.Path,
+    task: type[Task] | None,
+    callbacks: Callable[..., Sequence[Callback]] | None,
+    on_start: Callable[[Task], None] | None,
+) -> list[SweepSpec]:
+    """Prepares the data of runs that differ in numbers only, once for each seed."""
+    runner = TogetherRunner(len(group), shares_batches=False)  # says how much memory they take
+    prepared: dict[int, Task] = {}
+    started: dict[str, StartedRun] = {}
+    for name, config in group.items():
+        if config.seed not in prepared:
+            prepared[config.seed] = _prepare(config, folder / name, task)
+        made = prepared[config.seed]
+        filled = with_numbers(made.config, numbers_of(config))
+        own = dataclasses.replace(made, config=dataclasses.replace(filled, out=config.out))
+        started[name] = start_run(own.config, folder / name, runner, task=task, prepared=own)
+    first = next(iter(started.values()))
+    if on_start is not None:
+        on_start(first.task)
+    data = {run.task.config.seed: run.data for run in started.values()}
+    # Rows of a batch depend on the seed there, so that runs with other seeds follow each other.
+    by_seed = isinstance(first.data.batches, BucketedBatches)
+    make = _maker(first)
+    makers = {seed: _maker(first) if by_seed else make for seed in data}
+    return [
+        SweepSpec(
+            name=name,
+            values=named[name][0],
+            numbers=numbers_of(run.task.config),
+            make=makers[run.task.config.seed],
+            loop=run.task.config.training,
+            data=data[run.task.config.seed],
+            callbacks=() if callbacks is None else callbacks(**named[name][0]),
+        )
+        for name, run in started.items()
+    ]
+
+
+def _prepare(config: ExperimentConfig, folder: pathlib.Path, task: type[Task] | None) -> Task:
+    """The task of a run, with the tokenizers of its folder if it is resumed."""
+    kind = task_class(config) if task is None else task
+    resumes = is_run(folder)
+    config = with_start(config, kind, folder if resumes else None)
+    source = folder if resumes else source_folder(config)
+    return with_chat_template(kind, source).prepare(config, source)
+
+
+def _maker(run: StartedRun) -> Callable[..., Trial]:
+    """Function of a config's numbers to what its run trains."""
+    task = run.task
+
+    def make(**numbers: Any) -> Trial:
+        config = with_numbers(task.config, numbers)
+        return Trial(
+            loss=task.loss(config.training.label_smoothing),
+            init_params=run.init_params,
+            optimizer=make_optimizer(config.optimizer, config.schedule),
+            validation_loss=task.loss(0.0),
+            learning_rate=make_schedule(config.optimizer.learning_rate, config.schedule),
+        )
+
+    return make

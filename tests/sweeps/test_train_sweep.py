@@ -1,0 +1,123 @@
+"""Sweeps of configs: each run is a run folder like any other, and the run trained alone."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from jaxformer.config import AdamWConfig, LoraConfig, SgdConfig
+from jaxformer.errors import CheckpointError, ConfigError, DataError
+from jaxformer.runs import open_run, train_run
+from jaxformer.sweeps import sweep_configs, sweep_table, train_sweep
+from jaxformer.training import read_metrics
+from tests.runs.tiny import change, config
+
+RATES = {"optimizer.learning_rate": [1e-2, 3e-2], "seed": [0, 1]}
+
+
+def experiment(folder, **changes):
+    (folder / "text.txt").write_text("the cat sat on the mat; the dog sat on the log. " * 40)
+    data = {"source": "files", "paths": (str(folder / "text.txt"),), "validation_fraction": 0.3}
+    one = config(folder, architecture="decoder", data=data)
+    return change(one, training={"devices": 1, "steps": 10, **changes})
+
+
+def losses(folder):
+    names = ("loss", "validation_loss")
+    return [one[name] for one in read_metrics(folder) for name in names if name in one]
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("swept")
+    one = experiment(folder)
+    return one, train_sweep(one, RATES), folder / "run"
+
+
+def test_runs_have_the_losses_of_runs_trained_alone(swept, tmp_path):
+    one, runs, folder = swept
+    alone = dataclasses.replace(one, out=str(tmp_path / "alone"), seed=1)
+    train_run(change(alone, optimizer={"learning_rate": 3e-2}))
+    expected = losses(tmp_path / "alone")
+    np.testing.assert_allclose(losses(folder / runs[3].name), expected, rtol=1e-6)
+
+
+def test_runs_are_opened_and_resumed_alone(swept):
+    _, runs, folder = swept
+    run = open_run(folder / runs[2].name)
+    assert run.generate("the c", max_new_tokens=2)
+    assert run.config.optimizer.learning_rate == 3e-2 and run.config.seed == 0
+    longer = change(run.config, training={"steps": 12})
+    assert train_run(longer).step == 12
+
+
+def test_the_table_has_a_row_for_each_value_over_seeds(swept):
+    _, runs, folder = swept
+    table = sweep_table(folder)
+    assert table.keys == ("optimizer.learning_rate",) and table.metrics[0] == "validation_loss"
+    expected = [
+        np.mean([losses(folder / run.name)[-1] for run in pair]) for pair in (runs[:2], runs[2:])
+    ]
+    found = [np.mean(results[0]) for _, results in table.rows]
+    np.testing.assert_allclose(found, expected)
+    best = int(np.argmin(expected))
+    lines = table.as_text().splitlines()
+    assert [" *" in line for line in lines[1:]] == [row == best for row in range(2)]
+    assert f"<b>{table.cells[1 + best][1]}</b>" in table.as_html()
+    deviation = np.std([losses(folder / run.name)[-1] for run in runs[:2]], ddof=1)
+    first = dict(zip(*(line.split(",") for line in table.as_csv().splitlines()[:2]), strict=True))
+    assert float(first["validation_loss sd"]) == pytest.approx(deviation)
+    assert [x for x, _, _ in table.curves(0)[""]] == [1e-2, 3e-2]
+
+
+def test_kinds_and_shapes_make_programs_of_their_own(tmp_path):
+    values = {
+        "optimizer": [AdamWConfig(learning_rate=1e-2), SgdConfig(learning_rate=1e-2)],
+        "optimizer.learning_rate": [1e-2, 1e9],
+    }
+    one = experiment(tmp_path, steps=6, log_every=1)
+    runs = train_sweep(one, values)
+    assert [run.name for run in runs] == [
+        f"learning_rate={rate},optimizer={name}" for name in ("adamw", "sgd")
+        for rate in ("0.01", "1e+09")
+    ]  # fmt: skip
+    assert [run.failure is not None for run in runs] == [False, True, False, True]
+    table = sweep_table(tmp_path / "run")
+    assert "learning_rate=1e+09,optimizer=sgd: loss or" in table.as_text()
+    assert table.rows[3][1][0] == () and "-" in table.cells[4]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"optimizer.lerning_rate": [1]}, "got optimizer.lerning_rate; did you mean optimizer.lea"),
+        ({"seed": []}, "at least one value of each key, got none: seed"),
+        ({"optimizer.learning_rate": [1e-3, -1.0]}, "learning_rate"),
+        ({"seed": [1, 1]}, "must differ, got seed=1 twice"),
+        ({"lora": [LoraConfig()], "init_from": ["x"]}, "got lora; remove it"),
+        ({"training.runner": ["mesh"]}, "got a mesh; remove it"),
+    ],
+)
+def test_mistakes_get_one_line(tmp_path, values, message):
+    one = experiment(tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        train_sweep(one, values)
+
+
+def test_folders_of_something_else_are_refused(swept, tmp_path):
+    one, runs, folder = swept
+    with pytest.raises(CheckpointError, match="is a run folder; choose another for the sweep"):
+        train_sweep(dataclasses.replace(one, out=str(folder / runs[0].name)), RATES)
+    with pytest.raises(CheckpointError, match="not the folder of a sweep"):
+        sweep_table(tmp_path)
+    (tmp_path / "sweep.json").write_text('{"runs": {"a": {"seed": 0}}, "failures": {}}')
+    with pytest.raises(DataError, match="no metrics yet"):
+        sweep_table(tmp_path)
+
+
+def test_all_combinations_have_a_config(tmp_path):
+    values = {"model.d_model": [16, 32], "model.num_heads": [1, 2], "seed": [0]}
+    named = sweep_configs(experiment(tmp_path), values)
+    name = "d_model=32,num_heads=1,seed=0"
+    assert len(named) == 4 and named[name][1].model.d_model == 32
+    assert named[name][0] == {"model.d_model": 32, "model.num_heads": 1, "seed": 0}
