@@ -129,8 +129,8 @@ class DataConfig:
             with validation_paths. Documents or rows are put in a fixed random order, and the end is
             used for validation. The fraction is of the characters for "files" and "python", and of
             the rows for "pairs", "labelled" and "conversations". For "tokens", the last tokens are
-            used, without reordering. With more than 64 MiB of text or rows, a hash decides instead
-            which documents, rows, or 128 KiB parts of text files are used for validation.
+            used, without reordering. Above 64 MiB of text or rows, nothing is reordered: a hash
+            selects the documents, rows, or 128 KiB parts of text files used for validation.
         validation_paths: files or glob patterns of validation data, in the formats of paths; if
             empty, validation_fraction of the data is used.
         template: how conversations become tokens: "chatml", with the special tokens `<|im_start|>`

@@ -34,10 +34,10 @@ class SamplingConfig:
             min_length.
         temperature: divisor of the logits; 0 takes the most likely token (greedy).
         top_k: number of most likely tokens to choose from; all if not set.
-        top_p: total probability, more than 0 and at most 1, that the tokens to choose from must
-            reach: the fewest, most likely first; all tokens if not set.
-        min_p: lowest probability of the tokens to choose from, as a fraction, from 0 to 1, of the
-            highest probability; all tokens if not set.
+        top_p: chooses from the smallest set of most likely tokens whose total probability reaches
+            this number, more than 0 and at most 1; all tokens if not set.
+        min_p: chooses from the tokens whose probability is at least min_p times that of the most
+            likely token, from 0 to 1; all tokens if not set.
     """
 
     repetition_penalty: float = 1.0

@@ -14,8 +14,8 @@ class LoopConfig:
     Args:
         steps: total number of optimizer steps, including those before a resume.
         accumulate_steps: number of micro-batches that each optimizer step is split into, to save
-            memory. The result is the same, except that with batch_tokens it affects how many rows a
-            batch has.
+            memory. With batch_size, this does not change the result. With batch_tokens, it also
+            affects how many rows a batch has.
         log_every: number of steps between records of metrics. The last step is always recorded, and
             so is the first if there are fewer than log_every steps.
         eval_every: number of steps between validations; the last step always has one.
@@ -23,7 +23,7 @@ class LoopConfig:
         keep_checkpoints: number of newest checkpoints to keep, in addition to the best.
         skip_bad_steps: number of steps with an infinite or NaN loss or gradient that a run
             tolerates, including those before a resume. Such a step still counts toward `steps`, but
-            its batch changes nothing. One more such step ends the run.
+            its batch changes nothing. The first one beyond this number ends the run.
         average_decay: decay per step of an exponential moving average of the parameters, usually
             0.999. Validation, samples and the opened run then use the average. For the first
             1 / (1 - average_decay) steps it is the plain mean. Default: no average.

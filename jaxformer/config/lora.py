@@ -14,7 +14,8 @@ class LoraConfig:
     Args:
         rank: R, width of the matrices: a kernel `[D, F]` gets a pair `[D, R]` and `[R, F]`, whose
             product is added to it.
-        alpha: numerator of alpha / rank, which the product of each pair is multiplied by.
+        alpha: scale of the update: the product of each pair of matrices is multiplied by
+            alpha / rank.
         targets: patterns for the paths of the kernels that get matrices, such as `*query_kernel`:
             `*` matches anything, `?` one character. A path is the names of the enclosing modules
             and the kernel's own name, separated by slashes, as in

@@ -70,7 +70,7 @@ class ModelConfig:
         first_layers: overrides for the first layers; the pattern in layers starts after them.
         local_window_size: attention window: number of earlier tokens, and in an encoder also of
             later ones, that a token attends to besides itself, 0 or more; all if not set. Mistral
-            7B (Jiang et al., 2023) counts the token itself, so its window W is W - 1 here.
+            7B (Jiang et al., 2023) also counts the token itself: for its window W, set W - 1 here.
         attention_scale: factor of the attention scores; 1 / sqrt(head_dim) if not set. It is 1 in
             T5 (Raffel et al., 2020), whose initial weights make up for it.
         attention_softcap: soft cap c of the attention scores, which become c * tanh(score / c), as
@@ -113,8 +113,8 @@ class ModelConfig:
             approximation of GELU.
         experts: mixture of experts in the feed-forward layers; if not set, each is a single
             network.
-        use_bias: whether projections and layer norms have biases, unless qkv_bias,
-            attention_output_bias, feed_forward_bias or norm_bias is set.
+        use_bias: whether projections and layer norms have biases. qkv_bias, attention_output_bias,
+            feed_forward_bias and norm_bias each override this for their own part.
         qkv_bias: whether the query, key and value projections have biases; use_bias if not set. In
             Qwen 2 (Qwen Team, 2024), nothing else has biases.
         attention_output_bias: whether the output projection of attention has a bias; use_bias if
@@ -141,9 +141,9 @@ class ModelConfig:
             BART (Lewis et al., 2020).
         num_token_types: number of token types, such as 2 for the first and second sentence of BERT;
             each has a learned vector that is added to the embeddings; none if not set.
-        init_std: standard deviation of the initial weights; for projections into the residual
-            stream, it is divided by the square root of their number, 2 per layer, or 3 in a decoder
-            with cross-attention (Radford et al., GPT-2, 2019).
+        init_std: standard deviation of the initial weights. For projections into the residual
+            stream, it is divided by sqrt(n), where n is the number of such projections: 2 per
+            layer, or 3 in a decoder with cross-attention (Radford et al., GPT-2, 2019).
         dropout_rate: dropout rate of embeddings, attention weights and sublayer outputs, at least 0
             and less than 1.
         dtype: dtype of the computation; in Python also `jnp.bfloat16`. A model whose parameters you

@@ -232,9 +232,9 @@ class ScheduleConfig:
             at or before this step can be resumed with a later decay_start; the decay then ends at
             decay_steps or, if not set, at training.steps.
         decay_steps: step at which the decay of "cosine", "linear" and "warmup_stable_decay" ends,
-            counted from the start of the warmup; training.steps if not set. If a run is
-            resumed with the same decay_start, its decay still ends at the same step, and all steps
-            after that have the final rate.
+            counted from the start of the warmup; training.steps if not set. If a run is resumed
+            with more steps and the same decay_start, the decay still ends where it ended, and the
+            added steps have the final rate.
         final_scale: learning rate after the decay, as a fraction of the peak, from 0 to 1.
 
     References:

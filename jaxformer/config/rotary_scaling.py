@@ -79,9 +79,9 @@ class YarnScalingConfig:
             original_max_len tokens.
         beta_slow: a frequency counts as low if it makes at most this many turns within
             original_max_len tokens; frequencies between low and high ones are interpolated.
-        attention_factor: factor that cosine and sine are multiplied by, so attention scores are
-            multiplied by its square; if not set, 0.1 * ln(factor) + 1, or the ratio that mscale and
-            mscale_all_dim determine.
+        attention_factor: factor of cosine and sine, so attention scores are multiplied by its
+            square. If not set, it is the ratio given under mscale if mscale and mscale_all_dim are
+            set, and else 0.1 * ln(factor) + 1.
         truncate: whether the interpolated range starts and ends at whole feature pairs, as in the
             authors' code; false for models trained without this, such as gpt-oss.
         mscale: mscale in this formula of the attention factor, as in DeepSeek-V2: `(0.1 * mscale *
@@ -141,13 +141,12 @@ class LongropeScalingConfig:
         factor: ratio of the new length to original_max_len, at least 1.
         original_max_len: length that the model was first trained on, in tokens.
         short_factor: divisors of the frequencies, highest frequency first: rotary_dim / 2 numbers.
-            Used if the length of the rows including padding or, with a cache, the capacity of the
-            cache is at most original_max_len tokens.
+            Used if the length is at most original_max_len tokens. The length is that of the rows,
+            including padding; with a cache, it is the capacity of the cache.
         long_factor: divisors of the frequencies, highest frequency first: rotary_dim / 2 numbers.
-            Used if the length of the rows including padding or, with a cache, the capacity of the
-            cache is more than original_max_len tokens.
-        attention_factor: factor that cosine and sine are multiplied by, so attention scores are
-            multiplied by its square; if not set, sqrt(1 + ln(factor) / ln(original_max_len)).
+            Used if the length, as for short_factor, is more than original_max_len tokens.
+        attention_factor: factor of cosine and sine, so attention scores are multiplied by its
+            square; if not set, sqrt(1 + ln(factor) / ln(original_max_len)).
 
     References:
         Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", 2024,

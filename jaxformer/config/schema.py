@@ -59,11 +59,12 @@ class TrainingConfig(LoopConfig):
     """Length of training, intervals, batches, label smoothing and devices.
 
     Args:
-        batch_size: number of sequences per optimizer step, over all devices and hosts, for text and
-            conversations; a multiple of accumulate_steps times the devices that split the rows.
-        batch_tokens: largest number of tokens per optimizer step, including padding, over all
-            devices and hosts, for pairs (by the longer side) and labeled texts. A batch of length L
-            has at most batch_tokens // L rows.
+        batch_size: number of sequences per optimizer step, summed over all devices and hosts; for
+            text and conversations. It must be divisible by accumulate_steps * (number of devices
+            that split the rows).
+        batch_tokens: largest number of tokens per optimizer step, including padding, summed over
+            all devices and hosts; for pairs and labeled texts. The length of a pair is that of its
+            longer side. A batch of length L has at most batch_tokens // L rows.
         label_smoothing: fraction of the target probability that is spread evenly over the
             vocabulary, or the classes; at least 0 and less than 1. Not used in validation.
         runner: how training uses the devices: "pmap" splits only the rows of a batch, so every

@@ -1,0 +1,109 @@
+"""What every claim has: its words, its rule, its finding, and a page.
+
+A claim's script defines `CLAIM`, `SIZES` and `measure`, and ends with
+`main(CLAIM, SIZES, measure)`.
+"""
+
+import argparse
+import base64
+import dataclasses
+import html
+import io
+import json
+import pathlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from matplotlib.figure import Figure
+
+__all__ = ["Claim", "Finding", "Verdict", "main", "section"]
+
+Verdict = Literal["holds", "holds in part", "does not hold at this size"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """A claim of a paper, and how it is judged; written before anything is run.
+
+    Args:
+        title: a few words.
+        paper: authors, year and arXiv number.
+        words: the claim as the paper words it.
+        setting: what is trained or computed here, on what.
+        rule: what must be measured for each verdict.
+    """
+
+    title: str
+    paper: str
+    words: str
+    setting: str
+    rule: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """What was measured, and the verdict by the rule.
+
+    Args:
+        verdict: the verdict.
+        summary: the numbers that decide it, in a sentence or two.
+        figure: what it looks like.
+        numbers: the numbers by name, of each seed where there are several.
+    """
+
+    verdict: Verdict
+    summary: str
+    figure: Figure
+    numbers: Mapping[str, Any]
+
+
+def main(
+    claim: Claim, sizes: Mapping[str, Any], measure: Callable[[Any], Finding]
+) -> None:  # fmt: skip
+    """Runs a claim from the command line: measures it, prints it, and writes it to a folder.
+
+    Args:
+        claim: the claim.
+        sizes: settings by the name of a scale: "toy" for tests, "cpu" for minutes on two cores,
+            "accelerator" for the paper's own.
+        measure: function of the settings of a scale to what was found.
+    """
+    parser = argparse.ArgumentParser(description=f"{claim.title}: {claim.paper}. {claim.words}")
+    parser.add_argument("--scale", choices=list(sizes), default="cpu")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/claims"))
+    options = parser.parse_args()
+    began = time.perf_counter()
+    finding = measure(sizes[options.scale])
+    seconds = time.perf_counter() - began
+    print(f"{claim.title}: {finding.verdict} ({seconds:.0f} s)\n{finding.summary}")
+    name = claim.title.lower().replace(" ", "_")
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / f"{name}.html").write_text(section(claim, finding, options.scale, seconds))
+    result = {
+        "title": claim.title, "scale": options.scale, "verdict": finding.verdict,
+        "summary": finding.summary, "seconds": round(seconds), "numbers": finding.numbers,
+    }  # fmt: skip
+    (options.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
+def section(claim: Claim, finding: Finding, scale: str, seconds: float) -> str:
+    """The claim as a section of an HTML page, its figure inside."""
+    picture = io.BytesIO()
+    finding.figure.savefig(picture, format="png", dpi=110)
+    data = base64.b64encode(picture.getvalue()).decode()
+    rows = {
+        "Paper": claim.paper,
+        "Claim": claim.words,
+        "Setting": f"{claim.setting} (scale: {scale})",
+        "Rule": claim.rule,
+        "Measured": finding.summary,
+        "Cost": f"{seconds:.0f} s",
+    }
+    cells = "".join(
+        f"<tr><th>{name}</th><td>{html.escape(text)}</td></tr>" for name, text in rows.items()
+    )
+    return (
+        f"<section><h2>{html.escape(claim.title)}: {finding.verdict}</h2><table>{cells}</table>"
+        f'<img src="data:image/png;base64,{data}" alt="{html.escape(claim.title)}"></section>\n'
+    )

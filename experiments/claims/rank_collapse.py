@@ -1,0 +1,138 @@
+"""Without skip connections, attention makes all tokens alike, doubly exponentially with depth.
+
+python experiments/claims/rank_collapse.py
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from claim import Claim, Finding, Verdict, main
+from matplotlib.figure import Figure
+
+from jaxformer.functional import (
+    FeedForwardParams,
+    MultiHeadParams,
+    feed_forward,
+    multi_head_attention,
+)
+
+CLAIM = Claim(
+    title="Rank collapse",
+    paper="Dong, Cordonnier and Loukas, 2021, arXiv 2103.03404",
+    words="Self-attention possesses a strong inductive bias towards token uniformity: without skip "
+    "connections or MLPs, the output converges doubly exponentially to a rank-1 matrix.",
+    setting="Random layers of multi-head attention in float64, on random tokens; the residual is "
+    "what is left of the tokens without their mean, relative to their norm.",
+    rule="Holds if, without skips and MLPs, the exponent by which a layer shrinks the residual, "
+    "log r(l+1) / log r(l), is above 2 in every seed once r is below 0.1 (the bound of the paper "
+    "is cubic), and if with skips the residual of the last layer is above 0.1. Holds in part if "
+    "only one of the two is so.",
+)
+VARIANTS = {
+    "attention alone": (False, False),
+    "with MLPs": (False, True),
+    "with skips": (True, False),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """Sizes of the layers."""
+
+    depth: int = 12
+    tokens: int = 32
+    width: int = 64
+    heads: int = 4
+    seeds: int = 3
+
+
+SIZES = {
+    "toy": Size(depth=6, tokens=8, width=16, heads=2),
+    "cpu": Size(),
+    "accelerator": Size(depth=24, tokens=128, width=768, heads=12),
+}
+
+
+def layer(x: jax.Array, rng: jax.Array, size: Size, *, skips: bool, mlps: bool) -> jax.Array:
+    """One layer with parameters drawn anew."""
+    keys = jax.random.split(rng, 6)
+    width, inner = size.width, 4 * size.width
+
+    def draw(key: jax.Array, *shape: int) -> jax.Array:
+        return jax.random.normal(key, shape, x.dtype) / shape[0] ** 0.5
+
+    attention = MultiHeadParams(*(draw(key, width, width) for key in keys[:4]))
+    attended = multi_head_attention(attention, x, num_heads=size.heads).output
+    x = x + attended if skips else attended
+    if mlps:
+        x = feed_forward(
+            FeedForwardParams(draw(keys[4], width, inner), draw(keys[5], inner, width)), x
+        )
+    return x
+
+
+def residuals(size: Size, seed: int, *, skips: bool, mlps: bool) -> np.ndarray:
+    """Relative residual of the tokens, before the first layer and after each."""
+    start, *keys = jax.random.split(jax.random.key(seed), size.depth + 1)
+    x = jax.random.normal(start, (1, size.tokens, size.width), jnp.float64)
+    step = jax.jit(lambda x, key: layer(x, key, size, skips=skips, mlps=mlps))
+
+    def residual(x: jax.Array) -> float:
+        return float(jnp.linalg.norm(x - x.mean(1, keepdims=True)) / jnp.linalg.norm(x))
+
+    found = [residual(x)]
+    for key in keys:
+        x = step(x, key)
+        found.append(residual(x))
+    return np.array(found)
+
+
+def exponent(found: np.ndarray) -> float:
+    """Smallest exponent of a layer, from a residual below 0.1 to one that float64 still tells."""
+    logs = [
+        np.log(after) / np.log(before)
+        for before, after in zip(found[:-1], found[1:], strict=True)
+        if before < 0.1 and after > 1e-13
+    ]
+    return float(min(logs)) if logs else 0.0
+
+
+def measure(size: Size) -> Finding:
+    """Follows the residual through the depth, in each variant and seed."""
+    found = {
+        name: [residuals(size, seed, skips=skips, mlps=mlps) for seed in range(size.seeds)]
+        for name, (skips, mlps) in VARIANTS.items()
+    }
+    exponents = [exponent(one) for one in found["attention alone"]]
+    kept = [float(one[-1]) for one in found["with skips"]]
+    collapses, skips_keep = min(exponents) > 2, min(kept) > 0.1
+    verdict: Verdict = "does not hold at this size"
+    if collapses or skips_keep:
+        verdict = "holds" if collapses and skips_keep else "holds in part"
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.add_subplot()
+    for index, (name, runs) in enumerate(found.items()):
+        for run in runs:
+            axes.plot(
+                np.maximum(run, 1e-16), color=f"C{index}", label=name if run is runs[0] else ""
+            )
+    axes.set(
+        yscale="log",
+        xlabel="layer",
+        ylabel="relative residual",
+        title="Tokens become alike with depth",
+    )
+    axes.legend()
+    summary = (
+        f"Attention alone: exponent per layer {min(exponents):.2f} to {max(exponents):.2f}; "
+        f"residual after {size.depth} layers with skips {min(kept):.2f} to {max(kept):.2f}, with "
+        f"MLPs and no skips {max(one[-1] for one in found['with MLPs']):.1e} at most."
+    )
+    return Finding(verdict, summary, figure, {"exponents": exponents, "kept": kept})
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_enable_x64", True)
+    main(CLAIM, SIZES, measure)
