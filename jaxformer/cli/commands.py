@@ -45,7 +45,7 @@ class Train:
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """Train a config with several values of its keys, and compare the results.
+    """Train a config with several values of its keys, and compare.
 
     A flag with several values, separated by commas, makes a run for each combination:
 

@@ -59,9 +59,8 @@ class TrainingConfig(LoopConfig):
     """Length of training, intervals, batches, label smoothing and devices.
 
     Args:
-        batch_size: number of sequences per optimizer step, summed over all devices and hosts; for
-            text and conversations. It must be divisible by accumulate_steps * (number of devices
-            that split the rows).
+        batch_size: number of sequences per optimizer step on all devices and hosts, for text and
+            conversations; divisible by accumulate_steps * (devices that split the rows).
         batch_tokens: largest number of tokens per optimizer step, including padding, summed over
             all devices and hosts; for pairs and labeled texts. The length of a pair is that of its
             longer side. A batch of length L has at most batch_tokens // L rows.

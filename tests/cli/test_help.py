@@ -24,7 +24,7 @@ def columns(monkeypatch):
 def test_each_command_has_one_line_and_its_own_help_the_rest(capsys):
     lines = help_of(capsys).partition("(required)")[2].splitlines()[1:]
     box = [line.strip(" │") for line in lines if re.search(r"\w", line)]
-    assert len(box) == 12 and all(re.fullmatch(r"• [a-z]+ +[A-Z].*\.", line) for line in box)
+    assert len(box) == 13 and all(re.fullmatch(r"• [a-z]+ +[A-Z].*\.", line) for line in box)
     assert "An empty line ends the predictions of each text" in " ".join(
         help_of(capsys, "predict").split()
     )

@@ -176,7 +176,7 @@ def test_mistakes_of_plot_get_one_line(
         (["positions", run, "--length", 13], "must be in 1 .. max_len=12, got 13"),
         (["positions", run, "--step", 7], "no checkpoint of step 7"),
         (["positions"], "plot positions"),
-        ([], "{loss, positions, attention}. For"),
+        ([], "{loss, sweep, positions, attention}. For"),
     ):
         assert message in one_line(capsys, "plot", *words)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.png", "link"]

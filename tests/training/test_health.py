@@ -142,7 +142,7 @@ def test_rows_are_given_the_dropout_keys_of_the_step(devices, accumulate_steps):
 
     def draws(seed, step):
         key = jax.random.fold_in(jax.random.key(seed), step)
-        keys = [key] if devices == 1 else [jax.random.fold_in(key, d) for d in range(devices)]
+        keys = [jax.random.fold_in(key, d) for d in range(devices)]
         keys = [jax.random.fold_in(k, m) for k in keys for m in range(accumulate_steps)]
         return [float(jax.random.uniform(key)) for key in keys]
 
