@@ -88,7 +88,7 @@ class PlotSweep:
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """Draw the losses, sweeps, positions or attention of runs into files.
+    """Draw losses, sweeps, positions or attention into files.
 
     An existing file is replaced. Pictures need matplotlib (install jaxformer[viz]); the attention
     page does not.

@@ -61,9 +61,9 @@ class TrainingConfig(LoopConfig):
     Args:
         batch_size: number of sequences per optimizer step on all devices and hosts, for text and
             conversations; divisible by accumulate_steps * (devices that split the rows).
-        batch_tokens: largest number of tokens per optimizer step, including padding, summed over
-            all devices and hosts; for pairs and labeled texts. The length of a pair is that of its
-            longer side. A batch of length L has at most batch_tokens // L rows.
+        batch_tokens: largest number of tokens per optimizer step on all devices and hosts, padding
+            included, for pairs and labeled texts. A batch of length L, which for pairs is that of
+            the longer side, has at most batch_tokens // L rows.
         label_smoothing: fraction of the target probability that is spread evenly over the
             vocabulary, or the classes; at least 0 and less than 1. Not used in validation.
         runner: how training uses the devices: "pmap" splits only the rows of a batch, so every

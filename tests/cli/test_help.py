@@ -43,7 +43,7 @@ def test_help_of_a_config_begins_with_what_is_used_most_and_has_every_flag_once(
         "model.num-layers", "model.d-model", "model.num-heads", "data.paths",
     ]  # fmt: skip
     assert "--training.steps INT" in shown and "(default: 500)" in shown
-    assert shown[: shown.index("--optimizer.learning-rate")].count("\n") < 45
+    assert shown[: shown.index("--optimizer.learning-rate")].count("\n") < 47
     assert "--coordinator" in shown
 
 
