@@ -1,4 +1,4 @@
-"""Training: losses, state, pure steps, runners, checkpoints, and the loop over all of them."""
+"""Training: losses, state, pure steps, runners, checkpoints, and the training loop."""
 
 from jaxformer.training.callbacks import EarlyStopping
 from jaxformer.training.checkpoints import Checkpoints

@@ -1,4 +1,4 @@
-"""Callbacks of a training: functions of its metrics that may stop it, and early stopping."""
+"""Callbacks: functions of the metrics that may stop training, and early stopping."""
 
 import dataclasses
 import math
@@ -10,18 +10,18 @@ from jaxformer.errors import ConfigError
 __all__ = ["Callback", "EarlyStopping"]
 
 Callback = Callable[[int, Mapping[str, float]], bool | None]
-"""Function of the number of steps taken and of metrics by name; True stops the training."""
+"""Function of (number of steps taken, metrics); True stops the training."""
 
 
 @dataclasses.dataclass(kw_only=True)
 class EarlyStopping:
-    """Stops a training when a metric of its validations no longer gets better.
+    """Stops training when a validation metric no longer improves.
 
     Args:
-        patience: validations in a row without a new best value after which it stops.
+        patience: number of validations in a row without a new best value before it stops.
         metric: name of the metric, as in `metrics.jsonl`.
-        min_delta: by how much a new best value must be better.
-        higher_is_better: whether the best value is the highest, as of an accuracy.
+        min_delta: smallest improvement that counts as a new best value.
+        higher_is_better: whether higher values are better, as for accuracy.
 
     Raises:
         ConfigError: patience is not positive; or, at a validation, there is no such metric.
@@ -44,14 +44,14 @@ class EarlyStopping:
         self.resume(())
 
     def resume(self, records: Sequence[Mapping[str, Any]]) -> bool:
-        """Starts from the recorded metrics of a run; tells whether they have stopped it."""
+        """Replays the recorded metrics of a run; returns whether they stop it."""
         self._best, self._since = math.inf, 0
         for record in records:
             self(record["step"], record)
         return self._since >= self.patience
 
     def __call__(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Whether to stop after these metrics; those of training steps do not count."""
+        """Whether to stop after these metrics; records without a validation are ignored."""
         if "validation_loss" not in metrics:
             return False
         if self.metric not in metrics:

@@ -1,4 +1,4 @@
-"""Training and validation batches, and the checks that they pass before they reach a device."""
+"""Training and validation batches, and checks on them before they reach a device."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -23,7 +23,7 @@ HostBatch = dict[str, Any]
 
 
 ValidationBatches = Iterable[Any] | Mapping[str, Iterable[Any]]
-"""Validation batches; or those of each part of the data, by the name of the part."""
+"""Validation batches, or a dict of the batches of each part of the data."""
 
 
 class BatchSource(Protocol):
@@ -33,19 +33,20 @@ class BatchSource(Protocol):
 
 
 class TrainingData(NamedTuple):
-    """Training batches, validation batches, and what is measured on them.
+    """Training batches, validation batches, and validation metrics.
 
     Args:
-        batches: `batches[step]` is this host's rows of the batch of any step, the same each time:
-            a pytree of arrays `[rows, ...]`. It can be a list of all batches.
-        validation: returns an iterable of this host's validation batches, each time from the
-            first; None to train without validation. Or returns a dict of such iterables: the
-            validation loss is that of all batches, and that of each part is a score, "loss NAME".
+        batches: `batches[step]` returns this host's rows of the batch of a step, the same each
+            time: a pytree of arrays `[rows, ...]`. It can be a list of all batches.
+        validation: function that returns an iterable of this host's validation batches, each time
+            from the first; None to train without validation. If it returns a dict of such
+            iterables, the validation loss is over all batches, and the loss of each part is a
+            score, "loss NAME".
         validation_bytes: UTF-8 bytes of the text that the validation batches predict, for bits
-            per byte; None where they do not predict all of it.
+            per byte; None if they do not predict all of it.
         unit: what one label is, such as "token", "masked token" or "text".
-        scores: function of the parameters, on one device, to numbers by name, such as BLEU,
-            computed at every evaluation; None for none.
+        scores: function of the parameters, on one device, that returns a dict of scores, such as
+            BLEU; called at every evaluation.
 
     Example:
         >>> import numpy as np
@@ -63,10 +64,10 @@ class TrainingData(NamedTuple):
 
 
 def joined_validation(parts: Mapping[str, TrainingData]) -> TrainingData:
-    """Validation data of several parts, whose losses are told apart; no training batches.
+    """Validation data of several parts with a loss for each; it has no training batches.
 
     Args:
-        parts: data with validation batches, by name; with one unit, and without scores.
+        parts: dict of data with validation batches; all of the same unit, without scores.
     """
 
     def validation() -> dict[str, Any]:
@@ -82,19 +83,19 @@ def joined_validation(parts: Mapping[str, TrainingData]) -> TrainingData:
 
 
 def check_data(data: TrainingData, steps: int) -> None:
-    """Checks that the data can be trained on for so many steps; raises DataError if not."""
+    """Raises DataError if the data cannot be used for training over this many steps."""
     batches = data.batches
     if not hasattr(batches, "__getitem__"):
         raise DataError(
             "batches must be indexed by step, as batches[step], because a resumed run needs the "
-            f"batch of any step again, got {_kind(batches)}; make a list of it, or write a class "
-            "with __getitem__(self, step)"
+            f"batch of any step again, got {_kind(batches)}; pass a list, or write a class with "
+            "__getitem__(self, step)"
         )
     if isinstance(batches, Sequence) and len(batches) < steps:
         raise DataError(
             f"a list of batches must have one for each of the {steps} steps, got {len(batches)}; "
-            "to go through them again, write a class whose __getitem__(self, step) takes step % "
-            f"{len(batches) or 'their number'}, or lower steps"
+            "lower steps, or to repeat batches, write a class whose __getitem__(self, step) uses "
+            f"step % {len(batches) or 'their number'}"
         )
     if data.validation is not None and not callable(data.validation):
         raise DataError(
@@ -102,28 +103,24 @@ def check_data(data: TrainingData, steps: int) -> None:
             f"starts from the first, got {_kind(data.validation)}; try lambda: batches"
         )
     if data.scores is not None and data.validation is None:
-        raise DataError("scores are taken beside a validation loss, got no validation batches")
+        raise DataError("scores need validation batches, got none; set validation or remove scores")
 
 
 def batch_at(batches: BatchSource, step: int, parts: int) -> Any:
-    """Batch of a step, counted from 0, whose rows must divide evenly into `parts`.
-
-    Raises:
-        DataError: there is no such batch, it is no pytree of arrays, or its rows do not divide.
-    """
+    """Batch of a step, counted from 0; raises DataError if it is missing or fails `check_rows`."""
     try:
         batch = batches[step]
     except (IndexError, KeyError) as error:
         raise DataError(
             f"batches must have a batch for every step, got {type(error).__name__} for step "
-            f"{step}: {error}; lower steps, or start again from the first batch"
+            f"{step}: {error}; lower steps, or repeat batches"
         ) from error
     check_rows(f"the batch of step {step}", batch, parts)
     return batch
 
 
 def check_rows(name: str, batch: Any, parts: int) -> None:
-    """Checks that a batch is a pytree of arrays whose rows divide; raises DataError if not."""
+    """Raises DataError unless a batch is a pytree of arrays whose rows divide into `parts`."""
     leaves = jax.tree.leaves_with_path(batch)
     if not leaves:
         raise DataError(f"{name} must have arrays, got {batch!r}")
@@ -140,12 +137,12 @@ def check_rows(name: str, batch: Any, parts: int) -> None:
         if not shape or shape[:1] != rows or shape[0] % parts:
             raise DataError(
                 f"{name} must have the same number of rows in every array, a multiple of devices "
-                f"* accumulate_steps = {parts}, got shape {tuple(shape)} at {where}; fill up the "
-                "rows with some of weight 0, or use fewer devices, as runner=SingleRunner()"
+                f"* accumulate_steps = {parts}, got shape {tuple(shape)} at {where}; pad with rows "
+                "of weight 0, or use fewer devices, such as runner=SingleRunner()"
             )
 
 
 def _kind(value: Any) -> str:
-    """Type of a value, with its article, for messages."""
+    """Type name of a value with its article, for messages."""
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

@@ -1,4 +1,4 @@
-"""`fit`: the whole of a training, from parameters and batches to checkpoints in a folder."""
+"""`fit`: trains parameters on batches, with checkpoints and metrics in a run folder."""
 
 import contextlib
 import pathlib
@@ -35,11 +35,11 @@ class FitResult(NamedTuple):
     """Result of `fit`.
 
     Args:
-        step: number of optimizer steps taken in all.
-        params: parameters after that step, without the frozen ones; with `average_decay` their
-            average. On one device, or where a mesh splits them, on its devices.
-        evaluation: latest validation of this call; None where there was none.
-        stop_signal: SIGINT or SIGTERM if that stopped the training, else None.
+        step: total number of optimizer steps taken.
+        params: trained parameters after that step; with `average_decay`, their average. They are on
+            one device, unless a mesh splits them.
+        evaluation: latest validation of this call, if any.
+        stop_signal: SIGINT or SIGTERM if one of them stopped the training, else None.
     """
 
     step: int
@@ -66,53 +66,54 @@ def fit(
 ) -> FitResult:
     """Trains up to `loop.steps`; resumes from the newest checkpoint in the folder if there is one.
 
-    A resumed run is bit for bit equal to an uninterrupted one (on a CPU, with the same number of
-    devices), as long as loss, optimizer, data and seed are the same.
+    A resumed run equals an uninterrupted one bit for bit (on a CPU, with the same number of
+    devices), if loss, optimizer, data and seed are the same.
 
     Args:
-        loss: function of (params, batch, dropout_rng) to (loss_sum, weight_sum), both summed over
-            the rows of the batch; the mean loss is their quotient. dropout_rng is None in
-            validation.
-        init_params: initial parameters, a pytree of arrays; or a function of a PRNG key to them.
+        loss: function of (params, batch, dropout_rng) that returns (loss_sum, weight_sum), both
+            summed over the rows of the batch. The mean loss is loss_sum / weight_sum. dropout_rng
+            is None in validation.
+        init_params: initial parameters, a pytree of arrays; or a function of a PRNG key that
+            returns them.
         optimizer: any optax transformation.
-        data: training batches, and validation batches if there are any.
+        data: training batches, and optionally validation batches.
         folder: run folder, created if missing, for checkpoints/, metrics.jsonl, tensorboard/, and
-            spikes/ with the batches of steps whose loss was far above that of those before. None
-            to write nothing: a training that cannot be resumed.
-        loop: number of steps, intervals of metrics, validation and checkpoints, and how many steps
-            that are not finite may be skipped.
+            spikes/, the batches of steps whose loss spiked. None writes nothing; such a training
+            cannot be resumed.
+        loop: number of steps; intervals of metrics, validation and checkpoints; number of
+            non-finite steps that may be skipped.
         runner: where steps run, from `make_runner`; data-parallel over all devices when not given.
         validation_loss: loss of the validation batches; `loss` when not given.
         learning_rate: the optimizer's schedule, to record the learning rate with the metrics.
         seed: seed of the parameters and of dropout.
-        frozen: parameters that no step changes, a pytree of arrays, such as the weights of a model
-            of which only a part is trained. They have neither gradients nor a state of the
-            optimizer, and are in no checkpoint: a resumed run must be given the same.
-        combine: with frozen, function of (params, frozen) to the parameters that losses and scores
-            take. It should only put the two together, as `combine_low_rank` does, since it is
-            also called outside of compiled programs.
-        callbacks: called with each record of `metrics.jsonl`, as (step, metrics), in the first
-            process of a job. One that returns True stops the training after this step, or on
-            several hosts soon after it; the step is saved. Before the first step a callback that
-            has a method `resume`, as `EarlyStopping` does, gets the records of the steps before,
-            each with its "step"; that may return True, too.
+        frozen: parameters that no step changes, a pytree of arrays, such as the base weights in
+            LoRA. They have no gradients and no optimizer state, and checkpoints do not contain
+            them: pass the same ones to resume.
+        combine: function of (params, frozen) that returns the parameters for losses and scores;
+            required with frozen. It should only merge the two pytrees, as `combine_low_rank` does,
+            because it is also called outside of compiled programs.
+        callbacks: called as (step, metrics) with each record of `metrics.jsonl`, in the first
+            process of a job. If one returns True, training stops after this step (on several hosts
+            soon after it), and the step is saved. If a callback has a method `resume`, as
+            `EarlyStopping` does, it gets the earlier records, each with its "step", before the
+            first step; it may return True, too.
 
     Returns:
-        The parameters, and how training ended. On SIGINT or SIGTERM the step in progress is
-        finished and saved first; compiling and validation are cut short, as soon as Python gets
-        to it, and what was computed before is saved.
+        The parameters, and how training ended. On SIGINT or SIGTERM, the step in progress is
+        finished and saved. Compiling and validation are cut short as soon as Python regains
+        control, and earlier steps are saved.
 
     Raises:
         ConfigError: the newest checkpoint is beyond `loop.steps`, the optimizer is not an optax
             transformation, the loss does not return two numbers, only one of frozen and combine is
             given, or a callback needs validation data and there is none.
-        DataError: batches cannot be indexed by step, or one is no pytree of arrays whose rows
-            divide over the devices.
-        CheckpointError: a checkpoint is damaged, or has other parameters; or another process
-            trains in the folder.
+        DataError: batches cannot be indexed by step, or a batch is not a pytree of arrays whose
+            rows divide over the devices.
+        CheckpointError: a checkpoint is damaged or has different parameters, or another process
+            is training in the folder.
         StorageError: a file cannot be written; the message says up to which step the run is saved.
-        TrainingError: the loss or a gradient is not finite, in more steps than
-            `loop.skip_bad_steps`; or the validation loss is not.
+        TrainingError: the loss or a gradient is not finite in more than `loop.skip_bad_steps`
+            steps, or the validation loss is not finite.
 
     Example:
         >>> import numpy as np
@@ -134,7 +135,7 @@ def fit(
     check_data(data, loop.steps)
     if (frozen is None) != (combine is None):
         given, missing = ("combine", "frozen") if frozen is None else ("frozen", "combine")
-        raise ConfigError(f"frozen and combine go together, got {given} alone; pass {missing}, too")
+        raise ConfigError(f"frozen and combine go together, got only {given}; pass {missing}, too")
     for callback in callbacks:
         if data.validation is None and getattr(callback, "needs_validation", False):
             raise ConfigError(f"{callback} needs validation data, got none; add it, or remove this")
@@ -157,7 +158,7 @@ def fit(
         state = _initial_state(init_params, optimizer, seed, runner, frozen, loop)
         frozen = runner.place_frozen(frozen)
         if start:
-            state = checkpoints.restore(state)  # the initial state says shapes and placement
+            state = checkpoints.restore(state)  # the initial state is the template
         with (
             MetricsWriter(path, start, writes=is_first_process()) as metrics,
             TrainingProgress(
@@ -183,7 +184,7 @@ def fit(
             )  # fmt: skip
             run.train()
             params = run.state.evaluated
-            if runner.has_all_params:  # here, because all hosts take part, so that none may stop
+            if runner.has_all_params:  # inside `with`: all hosts take part, so none may stop yet
                 params = runner.on_one_host(params)
     stop_signal = run.stop_signal or signals.received
     return FitResult(run.step, params, run.evaluation, stop_signal)
@@ -193,7 +194,7 @@ def _initial_state(
     init_params: Any, optimizer: optax.GradientTransformation, seed: int, runner: Runner,
     frozen: Any, loop: LoopConfig,
 ) -> TrainState:  # fmt: skip
-    """State before the first step; compiled as a whole, since eagerly each leaf is a program."""
+    """State before the first step, computed by one program: eagerly, each leaf compiles one."""
 
     def create(start: Any) -> TrainState:
         params = init_params(start) if callable(init_params) else start

@@ -17,35 +17,36 @@ from jaxformer.storage import storage_error
 __all__ = ["LOCK", "run_lock"]
 
 LOCK = "lock"
-"""Name of the file, in a run folder."""
+"""Name of the lock file in a run folder."""
 
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _PREFIX = b"process "
 _MAX_HOLDER = 300  # bytes
 
 _held: dict[tuple[int, int] | None, int] = {}
-"""Thread that holds a lock of this process, by device and inode of the file."""
+"""Thread of this process that holds a lock, by device and inode of the file."""
 
 
 @contextlib.contextmanager
 def run_lock(folder: pathlib.Path) -> Iterator[None]:
-    """Locks a run folder, which it makes, while a run is trained in it.
+    """Locks a run folder during training; creates the folder if missing.
 
-    The lock is `flock` on a file in the folder: in the folder, so that all paths to it mean the
-    same lock, and so that no other folder need be writable. It ends with its process, however that
-    dies; the file stays, empty. Of a folder in which nothing else was made, nothing stays.
+    The lock is `flock` on a file in the folder, so that every path to the folder means the same
+    lock, and no other folder must be writable. It ends with its process, however that dies. The
+    file stays, empty; if nothing else was created in the folder, file and new folder are removed.
 
-    The thread that holds a lock can take it again. On NFS, Linux turns `flock` into a lock of
-    byte ranges on the server, which also holds between computers, unless the folder is mounted with
-    `local_lock=flock` or `nolock`: then it holds on one computer only. A process that was forked
-    while a run is trained keeps the lock as long as it lives.
+    The thread that holds a lock can take it again. On NFS, Linux implements `flock` by byte-range
+    locks on the server, which also work between computers; with the mount options
+    `local_lock=flock` or `nolock`, the lock works on one computer only. A process forked during
+    training keeps the lock for as long as it lives.
 
     Args:
         folder: the run folder.
 
     Raises:
-        CheckpointError: another process trains in it, with its host, number and start.
-        StorageError: the folder, or the file in it, cannot be made.
+        CheckpointError: another process is training in it; the message names its process id, host
+            and start.
+        StorageError: the folder or the file cannot be created.
 
     Example:
         >>> import tempfile
@@ -75,7 +76,7 @@ def run_lock(folder: pathlib.Path) -> Iterator[None]:
 
 
 def _key(folder: pathlib.Path) -> tuple[int, int] | None:
-    """Device and inode of the file of a lock; None where there is none."""
+    """Device and inode of the lock file; None if it is missing."""
     try:
         status = (folder / LOCK).lstat()
     except OSError:
@@ -84,7 +85,7 @@ def _key(folder: pathlib.Path) -> tuple[int, int] | None:
 
 
 def _open_and_take(folder: pathlib.Path) -> int:
-    """Opens and locks the file of a lock; never through a link, which could lead anywhere."""
+    """Opens and locks the lock file; never through a link, which could lead anywhere."""
     while True:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(folder / LOCK, flags, 0o644)
@@ -93,10 +94,10 @@ def _open_and_take(folder: pathlib.Path) -> int:
             status = os.fstat(descriptor)
             if os.pread(descriptor, len(_PREFIX), 0) not in (b"", _PREFIX):
                 raise CheckpointError(
-                    f"{folder / LOCK} is not the lock of a run folder, which has that name; rename "
-                    "it, or choose another folder"
+                    f"{folder / LOCK} must be the lock of a run folder, got another file of that "
+                    "name; rename it, or choose another folder"
                 )
-            # Another process may have removed the file between the two, and a third made a new one.
+            # Between open and lock, another process may have removed or replaced the file.
             if _key(folder) == (status.st_dev, status.st_ino):
                 return descriptor
         except BaseException:
@@ -110,14 +111,14 @@ def _take(descriptor: int, folder: pathlib.Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise CheckpointError(
-            f"{folder} is being trained by {_holder(descriptor)}; wait until that ends, end it by "
-            "kill and its number, which saves first, or choose another folder"
+            f"{folder} is being trained by {_holder(descriptor)}; wait until it ends, stop it with "
+            "kill and its process number (it saves first), or choose another folder"
         ) from None
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise storage_error(folder / LOCK, error, "locked") from None
         print(
-            f"jaxformer: {folder} is on a file system without locks ({error.strerror}); see to it "
+            f"jaxformer: {folder} is on a file system without locks ({error.strerror}); make sure "
             "that no other process trains in it",
             file=sys.stderr,
         )
@@ -126,20 +127,20 @@ def _take(descriptor: int, folder: pathlib.Path) -> None:
 def _write_holder(descriptor: int) -> None:
     since = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
     holder = f"{os.getpid()} on {socket.gethostname()}, since {since}"
-    with contextlib.suppress(OSError):  # a full disk: the lock holds without a name in it
+    with contextlib.suppress(OSError):  # on a full disk, the lock works without the name
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, _PREFIX + holder.encode(), 0)
 
 
 def _holder(descriptor: int) -> str:
-    """Who holds the lock, as it has written into the file, or in general words."""
+    """Who holds the lock: as written in the file, or "another process"."""
     written = os.pread(descriptor, _MAX_HOLDER, 0).decode(errors="replace")
     is_plain = written.startswith(_PREFIX.decode()) and written.isprintable()
     return written if is_plain else "another process"
 
 
 def _clear(descriptor: int, folder: pathlib.Path, is_new: bool) -> None:
-    """Removes the holder from the file, and what was made for a run that never came to be."""
+    """Empties the file; removes it, and a new folder, if the run created nothing else."""
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         if [path.name for path in folder.iterdir()] == [LOCK]:

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(kw_only=True)
 class TrainingLoop:
-    """A training run in progress: its state, and what is done at each interval."""
+    """A training run in progress: its state, and the work at each interval."""
 
     config: LoopConfig
     data: TrainingData
@@ -55,21 +55,21 @@ class TrainingLoop:
     step: int
     last_saved: int
     stop_signal: signal.Signals | None = None
-    """After which this stops, and with it all hosts."""
+    """Signal that stops the training, on all hosts."""
     callbacks: Sequence[Callback] = ()
     frozen: Any = None
     combine: Combine | None = None
     evaluation: Evaluation | None = None
     validation_loss: float | None = None
-    """Of the state as it is; None where it was not measured."""
+    """Validation loss of the current state; None if not measured."""
     last_metrics: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
     unlogged: list[Any] = dataclasses.field(default_factory=list)
     """Metrics of the steps since the last log, still on the devices."""
     unlogged_since: float = 0.0
-    """Time at which the first of these steps began, in seconds, as if nothing came between."""
+    """Start of the first of these steps, in seconds, shifted by pauses such as validation."""
 
     def train(self) -> None:
-        """Takes the remaining steps, or stops after the step in which a signal arrives.
+        """Takes the remaining steps, or stops after the step during which a signal arrives.
 
         Raises:
             StorageError: a file cannot be written; the message also says what is saved.
@@ -82,7 +82,7 @@ class TrainingLoop:
             except stopping.Stopped:
                 self.signals.finish_first()
                 if self.signals.owns_process and self.step == self.last_saved:
-                    raise  # there is nothing to save, and the state may still be computed
+                    raise  # nothing to save, and the state may still be being computed
                 self.save_checked()
             finally:
                 self.checkpoints.wait()
@@ -94,7 +94,7 @@ class TrainingLoop:
             self.describe()
 
     def take_steps(self) -> None:
-        """Takes the remaining steps; `Stopped` where a signal cuts a compilation or the like."""
+        """Takes the remaining steps; raises `Stopped` if a signal cuts, say, compiling short."""
         config = self.config
         parts = self.runner.num_local_shards * config.accumulate_steps
         self.ask(
@@ -105,7 +105,7 @@ class TrainingLoop:
             seconds, self.unlogged = self.checkpoints.unlogged(self.step)
             self.unlogged_since -= seconds
         if self.step and self.is_evaluation_due():
-            # A signal may have cut it off, and the best checkpoint is chosen by its loss.
+            # A signal may have cut this validation short; the best checkpoint needs its loss.
             self.validation_loss = self.checkpoints.validation_loss(self.step)
             if self.validation_loss is None:
                 self.evaluate()
@@ -113,7 +113,7 @@ class TrainingLoop:
         stopped, started_at = self.must_stop(), self.step
         while self.step < config.steps and not stopped:
             self.checkpoints.raise_if_failed()
-            # Of the first step a signal loses only the step itself, which may take minutes.
+            # A signal may abort the first step: it may take minutes, and only it would be lost.
             is_first = self.step == started_at
             make = functools.partial(self.may_be_cut_short, batch_at) if is_first else batch_at
             batch = make(self.data.batches, self.step, parts)
@@ -122,8 +122,8 @@ class TrainingLoop:
             self.state, metrics = self.train_step(self.state, batch)
             if is_first and self.runner.num_hosts == 1 and self.signals.owns_process:
                 self.signals.cut_short(jax.block_until_ready, metrics)
-            # Of the step before: one is queued, so that the device does not wait for the host. More
-            # would have to be waited for after a signal.
+            # Waits for the previous step: one step stays queued, so that the device does not wait
+            # for the host. More of them would delay the end after a signal.
             jax.block_until_ready(self.last_metrics)
             self.unlogged.append(metrics)
             self.last_metrics = metrics
@@ -134,7 +134,7 @@ class TrainingLoop:
             first = self.step == 1 and config.steps < config.log_every
             if self.step % config.log_every == 0 or first or last:
                 self.log()
-            # Not after a signal, which may leave little time: it is made up for on resuming.
+            # Not after a signal, which may leave little time: resuming makes up for it.
             if not stopped and self.is_evaluation_due():
                 self.evaluate()
             stopped = stopped or self.must_stop()
@@ -142,7 +142,7 @@ class TrainingLoop:
                 self.save()
 
     def must_stop(self) -> bool:
-        """Whether to stop here; asked at the same places by all hosts, with the same answer."""
+        """Whether to stop here; all hosts ask at the same places and get the same answer."""
         reached = self.agreement.reached()
         self.stop_signal = signal.Signals(reached) if reached else None
         return reached is not None
@@ -152,11 +152,11 @@ class TrainingLoop:
         return self.step % self.config.eval_every == 0 or self.step == self.config.steps
 
     def may_be_cut_short(self, function: Callable[..., T], *args: Any) -> T:
-        """Calls a function that leaves the state as it is, and that a signal may cut short.
+        """Calls a function that does not change the state and that a signal may cut short.
 
-        What it would lose is checked before, so that it can be saved while the devices are still
-        busy with it: two programs at a time could wait for each other. With several hosts none
-        can stop alone, so that a signal is noted until all agree.
+        Unsaved steps are checked first, so that they can be saved while the function still occupies
+        the devices: a second program could deadlock with it. On several hosts nothing is cut short,
+        because no host may stop alone.
         """
         if self.step > self.last_saved:
             self.check()
@@ -166,7 +166,7 @@ class TrainingLoop:
         return self.signals.cut_short(function, *args, save=save)
 
     def describe(self) -> None:
-        """Says what is saved, for the line of a process that a signal stops."""
+        """Updates the note on what is saved, which is printed if a signal ends the process."""
         self.signals.note = stopping.saved_note(self.checkpoints.latest_step, self.folder or "")
 
     def log(self) -> None:
@@ -179,7 +179,7 @@ class TrainingLoop:
         if recent.loss is not None and recent.grad_norm is not None:
             values = {"loss": recent.loss, "grad_norm": recent.grad_norm}
         if self.learning_rate is not None:
-            # The optimizer's own count of steps, which skipped ones are not among.
+            # The optimizer does not count skipped steps.
             taken = self.step - recent.skipped_steps
             values["learning_rate"] = float(self.learning_rate(max(taken - 1, 0)))
         if self.config.skip_bad_steps:
@@ -190,19 +190,19 @@ class TrainingLoop:
         self.progress.update(self.step, loss=loss, per_second=per_second)
 
     def record(self, values: dict[str, float]) -> None:
-        """Writes metrics, and in the first process of a job hands them to the callbacks."""
+        """Writes metrics, and calls the callbacks in the first process of a job."""
         self.metrics.write(self.step, **values)
         self.ask(lambda callback: callback(self.step, values))
 
     def ask(self, question: Callable[[Callback], Any]) -> None:
-        """Stops the training where a callback answers True; all of them are asked."""
+        """Asks every callback, and stops the training if one answers True."""
         for callback in self.callbacks if is_first_process() else ():
             if isinstance(answer := question(callback), bool | np.bool_) and answer:
                 self.progress.print(f"stopped at step {self.step} by {callback}")
                 self.agreement.request()
 
     def evaluate(self) -> None:
-        """Computes and records the validation loss and the scores, where there is such data."""
+        """Computes and records validation loss and scores, if there is validation data."""
         data, began = self.data, time.monotonic()
         if data.validation is None:
             return
@@ -211,7 +211,7 @@ class TrainingLoop:
             data.validation_bytes, data.unit,
         )  # fmt: skip
         if result.bad_batch is not None:
-            where = f"the first validation batch with such a loss is {result.bad_batch}, from 0"
+            where = f"the first such validation batch is number {result.bad_batch}, counted from 0"
             raise diverged("validation loss", self.step, self.last_saved, where, self.learning_rate)
         if data.scores is not None:
             params = self.runner.on_one_host(self.state.evaluated)
@@ -225,7 +225,7 @@ class TrainingLoop:
         self.unlogged_since += time.monotonic() - began  # this time does not count as training
 
     def _validation_batches(self) -> ValidationBatches:
-        """The batches of the data, or of its parts, which are numbered through."""
+        """Checked validation batches; those of all parts are numbered consecutively."""
         assert self.data.validation is not None
         found, numbers = self.data.validation(), itertools.count()
         if isinstance(found, Mapping):
@@ -240,7 +240,7 @@ class TrainingLoop:
                 raise stopping.Stopped(self.stop_signal)
 
     def save(self) -> None:
-        """Saves the state, if it is finite, and the same on every device."""
+        """Saves the state after checking it."""
         self.check()
         self._save()
 
@@ -252,14 +252,14 @@ class TrainingLoop:
         self.last_saved = self.step
 
     def check(self) -> None:
-        """Raises TrainingError where the state is not finite, or not the same on every device."""
+        """Raises TrainingError if the state is not finite, or differs between devices."""
         self.health.check(self.last_metrics, self.state.params, self.last_saved)
         self.runner.check_replicas(self.state.params)
         if self.state.average is not None:
             self.runner.check_replicas(self.state.average)
 
     def save_checked(self) -> None:
-        """Saves the state that `may_be_cut_short` has checked, and waits until that is done."""
+        """Saves the state, which `may_be_cut_short` has checked, and waits for the disk."""
         if self.step > self.last_saved:
             self._save()
         self.checkpoints.wait()

@@ -1,4 +1,4 @@
-"""A path that Orbax and TensorStore take, for a folder of any path."""
+"""Paths that Orbax and TensorStore accept, for folders with any path."""
 
 import contextlib
 import os
@@ -10,22 +10,22 @@ from jaxformer.errors import StorageError
 
 __all__ = ["PlainPath"]
 
-# Orbax takes brackets for a glob pattern, TensorStore wants UTF-8.
+# Orbax reads brackets as a glob pattern, and TensorStore requires UTF-8.
 _PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
 _LINK = "folder"
 
 
 class PlainPath:
-    """A path of plain characters that leads to a folder: its own, or a link in a temporary folder.
+    """A path of plain characters to a folder: its own, or a link in a temporary folder.
 
     Args:
-        folder: the folder; links above it are resolved.
+        folder: the folder; links in its path are resolved.
 
     Attributes:
-        path: the plain path; good until `close`.
+        path: the plain path; valid until `close`.
 
     Raises:
-        StorageError: no folder for temporary files can be written to.
+        StorageError: no temporary folder is writable.
 
     Example:
         >>> folder = pathlib.Path(tempfile.mkdtemp(), "what [is] this?")
@@ -55,17 +55,17 @@ class PlainPath:
 
 
 def _temporary_folder(folder: pathlib.Path) -> pathlib.Path:
-    """Makes a private folder of a plain path, where the system or TMPDIR says, or in /tmp."""
+    """Makes a private folder with a plain path, in TMPDIR or a temporary folder of the system."""
     candidates = [os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp", "/dev/shm"]
     plain = [one for one in candidates if os.path.isabs(one) and _PLAIN.fullmatch(one)]
-    reason = "it has other characters, too"
+    reason = "TMPDIR has other characters, too"
     for parent in plain:
         try:
             return pathlib.Path(tempfile.mkdtemp(prefix="jaxformer-", dir=parent))
         except OSError as error:
             reason = f"{parent}: {error.strerror}"
     raise StorageError(
-        f"{folder} has characters other than A-Z, a-z, 0-9, _ . / and -, so that checkpoints need "
-        f"a link to it in a temporary folder, which cannot be made ({reason}); set TMPDIR to a "
-        "folder that can be written to, of a path without such characters"
+        f"{folder} has characters other than A-Z, a-z, 0-9, _ . / and -, so checkpoints need a "
+        f"link to it in a temporary folder, which cannot be created ({reason}); set TMPDIR to a "
+        "writable folder whose path has only these characters"
     )

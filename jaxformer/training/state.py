@@ -1,4 +1,4 @@
-"""The training state: all that a step depends on besides its batch."""
+"""The training state: everything a step depends on besides its batch."""
 
 from typing import Any, NamedTuple
 
@@ -18,11 +18,11 @@ class TrainState(NamedTuple):
         step: int32, number of optimizer steps taken.
         params: parameters.
         opt_state: state of the optimizer.
-        bad_step: int32, first step whose loss or gradient was not finite, or -1. From that step
-            on the rest of the state does not change, until the host notices.
-        skipped_steps: int32, how many steps before were not finite either, and were skipped: they
-            are among those taken, but changed neither parameters nor optimizer state.
-        average: moving average of the parameters, in float32 or better; None where there is none.
+        bad_step: int32, first step that was not finite (loss or gradient) and not skipped, or -1.
+            From then on the state does not change; the host stops the run when it notices.
+        skipped_steps: int32, number of non-finite steps skipped. They count as taken, but changed
+            neither parameters nor optimizer state.
+        average: moving average of the parameters, in float32 or better, if any.
 
     Example:
         >>> state = TrainState.create({"kernel": jnp.ones(3)}, optax.sgd(0.1))
@@ -66,19 +66,19 @@ class TrainState(NamedTuple):
 
     @property
     def evaluated(self) -> Any:
-        """Parameters to validate and use: their average, where there is one."""
+        """Parameters for validation and use: the average if there is one."""
         if self.average is None:
             return self.params
         return jax.tree.map(lambda x, like: x.astype(like.dtype), self.average, self.params)
 
 
 def average_dtype(dtype: Any) -> Any:
-    """Dtype of the average of a parameter: bfloat16 would round small updates away."""
+    """Dtype of a parameter's average; bfloat16 would round small updates away."""
     return jnp.promote_types(dtype, jnp.float32)
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """Raises ConfigError for what is not an optax transformation."""
+    """Raises ConfigError if this is not an optax transformation."""
     if not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
         raise ConfigError(
             "optimizer must be an optax transformation, with init and update, got "

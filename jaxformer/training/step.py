@@ -1,4 +1,4 @@
-"""The training step and the evaluation step, as pure functions that do not name devices."""
+"""The training step and the evaluation step, as pure functions independent of devices."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,30 +29,30 @@ def make_train_step(
     """Creates the training step: gradients of a batch, and the update of the state.
 
     Losses, weights and gradients are summed over micro-batches and devices, and divided once at the
-    end, so that the result does not depend on how the batch is cut, or on where its padding is.
+    end. So the result does not depend on how the batch is split or where its padding is.
 
     Args:
-        loss_function: function of (params, batch, dropout_rng) to (loss_sum, weight_sum).
+        loss_function: function of (params, batch, dropout_rng) that returns (loss_sum, weight_sum).
         optimizer: optax transformation.
-        seed: seed of dropout; each step, micro-batch and device draws its own.
-        accumulate_steps: number of micro-batches that the rows of a batch are cut into.
-        skip_bad_steps: how many steps whose loss or gradient is not finite are skipped: they are
-            counted, and change neither parameters nor optimizer state. From the next one on the
-            state does not change at all.
-        average_decay: as in `LoopConfig`, for a state that has an average.
-        axis_name: name of the axis of devices that share the batch; None for no collective.
-        combine: function of (params, frozen) to the parameters that the loss is a function of,
-            where some of them are frozen; None where all are trained.
+        seed: seed of dropout; each step, micro-batch and device has its own dropout key.
+        accumulate_steps: number of micro-batches per batch.
+        skip_bad_steps: number of steps with a non-finite loss or gradient to skip. A skipped step
+            is counted, but leaves parameters and optimizer state unchanged. From the next such step
+            on, the state does not change at all.
+        average_decay: as in `LoopConfig`, for a state with an average.
+        axis_name: mapped axis of the devices that share the batch; None for no collective.
+        combine: function of (params, frozen) that returns the parameters of the loss; None if
+            nothing is frozen.
 
     Returns:
-        A function of (state, batch) to (state, metrics), or with combine of (state, batch, frozen).
-        Metrics are scalars: "loss" (mean, nats), "weight" (tokens counted), "grad_norm" (before
-        clipping), "bad_step" and "skipped_steps" (those of the state after the step).
+        A function of (state, batch), or with combine (state, batch, frozen), that returns (state,
+        metrics). Metrics are scalars: "loss" (mean, nats), "weight" (number of labels), "grad_norm"
+        (before clipping), "bad_step" and "skipped_steps" (as in the new state).
 
     Raises:
         ConfigError: the optimizer is not an optax transformation; or, when the step is traced, the
-            loss does not return two numbers, or of average_decay and an average in the state there
-            is only one.
+            loss does not return two numbers, or only one of average_decay and the state's average
+            is set.
         ShapeError: when the step is traced, accumulate_steps does not divide the rows of a batch.
 
     Example:
@@ -86,8 +86,8 @@ def make_train_step(
                 "accumulate_steps must divide the rows of a batch on each device, got "
                 f"accumulate_steps={accumulate_steps} and {rows} rows; change one of them"
             )
-        # A scan, so that the activations of only one micro-batch are in memory at a time. Every
-        # a-th row makes one, so that each has rows of all devices that the rows are split over.
+        # A scan keeps the activations of only one micro-batch in memory. Each micro-batch takes
+        # every a-th row, and so has rows on every device of a mesh.
         micro_batches = jax.tree.map(
             lambda x: rearrange(x, "(b a) ... -> a b ...", a=accumulate_steps), batch
         )
@@ -95,7 +95,7 @@ def make_train_step(
         shapes = jax.eval_shape(micro_step, 0, first)
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         if axis_name is not None:
-            # The sums differ by device, and the type of a scan's carry must say so from the start.
+            # The sums differ between devices, which the type of a scan's carry must say.
             zeros = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, axis_name, to="varying"), zeros)
 
         def add(sums: Any, inputs: tuple[jax.Array, Batch]) -> tuple[Any, None]:
@@ -109,22 +109,22 @@ def make_train_step(
     ) -> tuple[TrainState, dict[str, jax.Array]]:
         if (average_decay is None) != (state.average is None):
             raise ConfigError(
-                "average_decay needs a state with an average, and such a state needs it, got "
-                f"average_decay={average_decay}; see averages of TrainState.create"
+                "average_decay and a state with an average go together, got only one of the two "
+                f"(average_decay={average_decay}); see averages of TrainState.create"
             )
         device = None if axis_name is None else jax.lax.axis_index(axis_name)
         rng = dropout_rng(seed, state.step, device)
         loss, weight, grads = sums_of(state.params, batch, rng, frozen)
         if axis_name is not None:
-            # After differentiation: a gradient taken through a psum counts every device again.
+            # After differentiation: a gradient through psum would count each device repeatedly.
             loss, weight, grads = jax.lax.psum((loss, weight, grads), axis_name)
-        weight = jnp.maximum(weight, 1)  # a batch of padding alone has a loss of 0, not NaN
+        weight = jnp.maximum(weight, 1)  # a batch of only padding has a loss of 0, not NaN
         loss = loss / weight
         grads = jax.tree.map(lambda g: g / weight.astype(g.dtype), grads)
 
         grad_norm = optax.tree.norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
-        # Metrics reach the host some steps later; until then a NaN must not spoil the parameters.
+        # The host reads metrics some steps later; until then a NaN must not spoil the parameters.
         goes_on = state.bad_step < 0
         healthy = finite & goes_on
         skipped = ~finite & goes_on & (state.skipped_steps < skip_bad_steps)
@@ -137,9 +137,9 @@ def make_train_step(
             skipped_steps=state.skipped_steps,
         )
         if average_decay is not None:
-            # At first the mean of the parameters so far, so that the initial ones leave no trace.
+            # At first the plain mean so far, so that the initial parameters leave no trace.
             share = jnp.maximum(1 - average_decay, 1 / jnp.float32(new.step - state.skipped_steps))
-            # In this form a parameter that never changes is its own average, to the bit.
+            # In this form, a parameter that never changes equals its average bit for bit.
             average = jax.tree.map(lambda x, y: x + share * (y - x), state.average, new.params)
             new = new._replace(average=average)
         new = jax.tree.map(lambda after, before: jnp.where(healthy, after, before), new, state)
@@ -168,8 +168,8 @@ def make_eval_step(
         combine: as in `make_train_step`.
 
     Returns:
-        A function of (params, batch), or with combine of (params, batch, frozen), to (loss_sum,
-        weight_sum) over all devices.
+        A function of (params, batch), or with combine (params, batch, frozen), that returns
+        (loss_sum, weight_sum) over all devices.
     """
     loss = with_frozen(two_sums(loss_function), combine)
 
@@ -183,12 +183,7 @@ def make_eval_step(
 def with_frozen(
     loss: LossFunction, combine: Combine | None
 ) -> Callable[..., tuple[jax.Array, jax.Array]]:
-    """A loss as a function of (params, batch, dropout_rng, frozen).
-
-    Args:
-        loss: of all parameters.
-        combine: as in `make_train_step`; None where nothing is frozen.
-    """
+    """The loss as a function of (params, batch, dropout_rng, frozen)."""
 
     def combined(
         params: Any, batch: Batch, dropout_rng: jax.Array | None, frozen: Any
@@ -200,22 +195,13 @@ def with_frozen(
 
 
 def dropout_rng(seed: int, step: jax.Array | int, device: jax.Array | int | None) -> jax.Array:
-    """PRNG key of a step's dropout on a device; its micro-batches fold in their index.
-
-    Args:
-        seed: seed of dropout.
-        step: number of steps taken before.
-        device: index of the device on the axis that shares the batch; None where there is none.
-
-    Returns:
-        One key.
-    """
+    """Dropout key of a step (counted from 0) and device; micro-batches fold in their index."""
     rng = jax.random.fold_in(jax.random.key(seed), step)
     return rng if device is None else jax.random.fold_in(rng, device)
 
 
 def two_sums(loss_function: LossFunction) -> LossFunction:
-    """Checks what a loss returns; only while it is traced, so that steps are no slower."""
+    """Checks what a loss returns, while it is traced: steps are no slower."""
 
     def checked(
         params: Any, batch: Batch, dropout_rng: jax.Array | None
@@ -228,7 +214,7 @@ def two_sums(loss_function: LossFunction) -> LossFunction:
         got = jax.tree.map(lambda x: f"{jnp.result_type(x)}{list(jnp.shape(x))}", sums)
         raise ConfigError(
             "a loss must return two numbers, (loss_sum, weight_sum), the loss a float, got "
-            f"{got}; sum over the rows, and return what to divide by, too, such as their number"
+            f"{got}; sum over the rows, and also return the divisor, such as the number of rows"
         )
 
     return checked
