@@ -1,4 +1,4 @@
-"""Where a bad number comes from: the rows of a batch, and the leaf of the parameters."""
+"""Diagnosis of a non-finite loss or gradient: which rows and which parameter cause it."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -29,10 +29,10 @@ def diagnose(
     frozen: Any = None,
     combine: Combine | None = None,
 ) -> str:
-    """Computes a step whose loss or gradient was not finite again, row by row.
+    """Recomputes a step whose loss or gradient was not finite, row by row.
 
-    One program is compiled: the gradient of one row. Each row has the dropout key that its
-    micro-batch and device had, though not the same draws, as its shape is another.
+    Compiles one program, the gradient of one row. Each row gets the dropout key of its micro-batch
+    and device. Its dropout still differs from the step's, because its shape does.
 
     Args:
         loss_function: as in `make_train_step`.
@@ -40,14 +40,14 @@ def diagnose(
         batch: this host's rows of the step's batch.
         seed: seed of dropout.
         step: number of steps taken before.
-        runner: where the step was run.
+        runner: runner of the step.
         accumulate_steps: micro-batches of the step.
-        frozen: parameters that are not trained, on one device, if there are any.
+        frozen: frozen parameters, on one device, if any.
         combine: as in `make_train_step`.
 
     Returns:
-        For a message: the rows, in the order of the batch of all hosts, that alone give such a loss
-        or gradient, and the leaf of the parameters where it begins.
+        Text for a message: the rows (as numbered in the batch of all hosts) that give a non-finite
+        loss or gradient alone, and the first parameter affected.
 
     Example:
         >>> from jaxformer.training import SingleRunner
@@ -87,7 +87,7 @@ def diagnose(
         return f"{rows}; {_gradient_text(leaf)}"
     grads = [np.asarray(leaf) for leaf in jax.tree.leaves(total[1])]
     leaf = _first(names, [_is_finite(grad) for grad in grads])
-    if leaf is None:  # so the norm of them all overflows
+    if leaf is None:  # so only the norm of all gradients overflows
         largest = names[int(np.argmax([np.abs(grad).max(initial=0) for grad in grads]))]
         return f"{rows}; every gradient is finite, the largest that of {largest}"
     return f"{rows}; {_gradient_text(leaf)}"
@@ -96,10 +96,10 @@ def diagnose(
 def _row_gradient(
     loss_function: LossFunction, seed: int, step: int, combine: Combine | None
 ) -> Callable[..., tuple[Any, jax.Array, jax.Array]]:
-    """Compiled function that adds a row's loss and gradient to their sums, and checks them."""
+    """Compiled function that adds a row's loss and gradient to sums, and checks them."""
     gradient = jax.value_and_grad(with_frozen(two_sums(loss_function), combine), has_aux=True)
 
-    # The sums are given up, so that this needs no more memory than a step.
+    # The sums are donated, so that this needs no more memory than a step.
     @functools.partial(jax.jit, donate_argnums=0)
     def add_row(
         total: Any, params: Any, row: Any, device: jax.Array | None, micro_batch: jax.Array,
@@ -117,7 +117,7 @@ def _row_gradient(
 def _place(
     row: int, num_rows: int, runner: Runner, accumulate_steps: int
 ) -> tuple[np.int32 | None, np.int32]:
-    """Index of the device, None where they share nothing, and micro-batch that a row was in."""
+    """Device index (None without a mapped axis) and micro-batch of a row in the step."""
     per_device = num_rows // runner.num_local_shards
     micro_batch = np.int32(row % per_device % accumulate_steps)
     if runner.axis_name is None:
@@ -127,7 +127,7 @@ def _place(
 
 
 def _rows_text(bad: Sequence[int], num_rows: int, runner: Runner) -> str:
-    """Which rows do it alone, for a message."""
+    """Names the bad rows, for a message."""
     host = "" if runner.host.count == 1 else f" on host {runner.host.index}"
     batch = f"of the {num_rows} of its batch{host}"
     if not bad:
@@ -152,7 +152,7 @@ def _leaf_names(params: Any) -> list[str]:
 
 
 def _first(names: Sequence[str], finite: Sequence[bool]) -> str | None:
-    """Name of the first leaf that is not finite."""
+    """Name of the first leaf that is not finite, if any."""
     return next((name for name, ok in zip(names, finite, strict=True) if not ok), None)
 
 

@@ -1,4 +1,4 @@
-"""Validation: the loss on validation data, and other metrics."""
+"""Validation: the loss and other metrics on validation data."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -19,13 +19,13 @@ class Evaluation(NamedTuple):
 
     Args:
         loss: mean loss in nats per unit.
-        predicted: number of labels that the loss is the mean over.
-        bits_per_byte: bits per byte of text, comparable across lossless tokenizers: all but the
-            word tokenizer; None where not all of the text is predicted.
+        predicted: number of labels that the loss is averaged over.
+        bits_per_byte: bits per byte of text, comparable across lossless tokenizers (all except the
+            word tokenizer); None if not all of the text is predicted.
         unit: what one label is, such as "token", "masked token" or "text".
         scores: other metrics by name.
-        details: lines that say how the scores were computed.
-        bad_batch: index of the first batch whose loss is not finite; None where all are.
+        details: lines that explain how the scores were computed.
+        bad_batch: index of the first batch whose loss is not finite, if any.
     """
 
     loss: float
@@ -38,7 +38,7 @@ class Evaluation(NamedTuple):
 
     @property
     def perplexity(self) -> float:
-        """The exponential of the loss; infinite where a float cannot hold it."""
+        """The exponential of the loss; infinite if it overflows a float."""
         try:
             return math.exp(self.loss)
         except OverflowError:
@@ -46,7 +46,7 @@ class Evaluation(NamedTuple):
 
     @property
     def figures(self) -> dict[str, float]:
-        """All metrics by name, as `metrics.jsonl` has them."""
+        """All metrics by name, as in `metrics.jsonl`."""
         figures = {"validation_loss": self.loss, **self.scores}
         if self.bits_per_byte is not None:
             figures["bits_per_byte"] = self.bits_per_byte
@@ -72,18 +72,18 @@ def evaluate(
     """Mean loss over all batches.
 
     Args:
-        eval_step: function of (params, batch) to (loss_sum, weight_sum).
+        eval_step: function of (params, batch) that returns (loss_sum, weight_sum).
         params: parameters.
-        batches: validation batches; or those of each part of the data by its name, whose losses
-            then are scores, "loss NAME", by the same forward passes.
+        batches: validation batches; or a dict of the batches of each part of the data, whose losses
+            become scores, "loss NAME", without further forward passes.
         num_bytes: UTF-8 bytes of the text that the batches predict, for bits per byte.
         unit: what one label is, as in `Evaluation`.
 
     Returns:
-        The evaluation. Its loss does not depend on how the data is cut into batches.
+        The evaluation. Its loss does not depend on how the data is split into batches.
 
     Raises:
-        DataError: there is no batch, or the weight of all batches is 0, or that of a part.
+        DataError: there is no batch, or the total weight, or that of a part, is 0.
     """
     parts = batches if isinstance(batches, Mapping) else {"": batches}
     sums, ends = [], []
@@ -94,16 +94,16 @@ def evaluate(
         raise DataError(
             "validation must have at least one batch, got none; return a new iterator each time"
         )
-    # Fetched once at the end, so that the device never waits for the host; added up in float64.
+    # Fetched once at the end, so that the device never waits for the host; summed in float64.
     losses, weights = np.asarray(jax.device_get(sums), np.float64).T
     if weights.sum() == 0:
-        raise DataError("validation must have something that counts, got a weight of 0 in all")
+        raise DataError("validation data must have labels that count, got a total weight of 0")
     scores = {}
     if isinstance(batches, Mapping):
         for name, start, end in zip(parts, [0, *ends], ends, strict=False):
             if weights[start:end].sum() == 0:
                 raise DataError(
-                    f"validation must have something that counts, got a weight of 0 in {name!r}"
+                    f"validation data must have labels that count, got a weight of 0 in {name!r}"
                 )
             scores[f"loss {name}"] = float(losses[start:end].sum() / weights[start:end].sum())
     finite = np.isfinite(losses) & np.isfinite(weights)

@@ -1,4 +1,4 @@
-"""Health of a training run: what the metrics of its steps say, and what is done about it."""
+"""Health of a training run: checks for non-finite steps and loss spikes."""
 
 import dataclasses
 import pathlib
@@ -23,34 +23,31 @@ __all__ = ["Health", "RecentSteps", "diverged"]
 def diverged(
     what: str, step: int, last_saved: int, where: str, learning_rate: optax.Schedule | None
 ) -> TrainingError:
-    """Makes the TrainingError of a run that is stopped by a number that is not finite.
+    """Error of a run that stops because `what` is not finite.
 
     Args:
         what: such as "validation loss".
-        step: number of steps taken, the bad one included.
+        step: number of steps taken, including the bad one.
         last_saved: step of the newest checkpoint.
-        where: what is known about where it comes from.
-        learning_rate: the schedule, if it is known.
-
-    Returns:
-        The error, to be raised.
+        where: what is known about its origin.
+        learning_rate: the schedule, if known.
     """
     rate = "" if learning_rate is None else f", {float(learning_rate(step - 1)):.4g} at this step"
     return TrainingError(
         f"{what} is not finite at step {step}; the run is saved up to step {last_saved}; {where}; "
         f"unless the data is bad, the likeliest cause is the learning rate{rate}: lower it, or the "
-        "norm that gradients are clipped to, and choose another folder"
+        "norm to which gradients are clipped, and choose another folder"
     )
 
 
 class RecentSteps(NamedTuple):
-    """Means over some steps.
+    """Summary of recent steps.
 
     Args:
-        loss: mean over the labels of the steps that were not skipped; None where all were.
+        loss: mean over the labels of the steps that were not skipped; None if all were.
         weight: number of labels.
-        grad_norm: of the last step that was not skipped.
-        skipped_steps: number of steps of the run that were skipped so far.
+        grad_norm: gradient norm of the last step that was not skipped.
+        skipped_steps: number of steps skipped in the whole run so far.
     """
 
     loss: float | None
@@ -68,11 +65,11 @@ class Health:
         seed: seed of dropout.
         data: the training data.
         runner: where steps run.
-        config: the loop's.
-        folder: the run folder, if there is one.
+        config: settings of the loop.
+        folder: the run folder, if any.
         print_line: prints a line for the user.
         learning_rate: the schedule, to name the rate of a bad step.
-        frozen: parameters that are not trained, as the runner has them, if there are any.
+        frozen: frozen parameters, as the runner placed them, if any.
         combine: as in `make_train_step`.
     """
 
@@ -93,16 +90,13 @@ class Health:
     def read(
         self, recent: Sequence[Mapping[str, jax.Array]], params: Any, step: int, last_saved: int
     ) -> RecentSteps:
-        """Fetches the metrics of the last steps.
+        """Fetches and summarizes the metrics of recent steps.
 
         Args:
             recent: metrics of one or more steps, in order, on the devices.
-            params: the newest parameters, as the runner has them.
-            step: number of steps taken, these included.
+            params: the newest parameters, as the runner placed them.
+            step: number of steps taken, including these.
             last_saved: step of the newest checkpoint.
-
-        Returns:
-            Their means.
 
         Raises:
             TrainingError: a loss or gradient is not finite, and no more steps may be skipped.
@@ -112,7 +106,7 @@ class Health:
         losses, weights = (
             np.array([one[name] for one in steps], np.float64) for name in ("loss", "weight")
         )
-        # What the step itself goes by.
+        # The same test as in the train step.
         healthy = np.isfinite(losses) & np.isfinite([one["grad_norm"] for one in steps])
         numbers = range(step - len(steps), step)
         for number, one, is_healthy in zip(numbers, steps, healthy, strict=True):
@@ -131,7 +125,7 @@ class Health:
         return RecentSteps(mean, weight, norm, int(steps[-1]["skipped_steps"]))
 
     def check(self, metrics: Mapping[str, jax.Array], params: Any, last_saved: int) -> None:
-        """Raises TrainingError where the run was not healthy up to a step, as `read` does."""
+        """Raises TrainingError as `read` does, from the metrics of the last step."""
         self._raise_if_bad(jax.device_get(metrics), params, last_saved)
 
     def _raise_if_bad(self, metrics: Mapping[str, Any], params: Any, last_saved: int) -> None:
@@ -139,14 +133,14 @@ class Health:
         if bad < 0:
             return
         where = self._diagnosis(bad, params)
-        if self.runner.host.count > 1:  # each knows of its own rows
+        if self.runner.host.count > 1:  # each knows only its own rows
             where = "; ".join(dict.fromkeys(gather_texts("diagnosis", where)))
         if skipped:
             where += f"; {skipped} such steps before it were skipped"
         raise diverged("loss or gradient", bad + 1, last_saved, where, self.learning_rate)
 
     def _diagnosis(self, step: int, params: Any) -> str:
-        """Where the bad numbers of a step come from, as far as that can be told."""
+        """Origin of the non-finite numbers of a step, as far as it can be found."""
         self.print_line(
             f"step {step + 1}: loss or gradient is not finite; computing it again, row by row"
         )
@@ -156,7 +150,7 @@ class Health:
                 step=step, runner=self.runner, accumulate_steps=self.config.accumulate_steps,
                 frozen=self.runner.on_one_host(self.frozen), combine=self.combine,
             )  # fmt: skip
-        except Exception as error:  # such as a loss that needs several rows; must not hide the rest
+        except Exception as error:  # say, the loss needs several rows; the error must still be told
             reason = str(error).splitlines() or [type(error).__name__]
             return f"its rows could not be computed one by one ({reason[0][:200]})"
 

@@ -18,27 +18,27 @@ __all__ = ["Batch", "Combine", "LossFunction", "classification_loss", "language_
 Batch = dict[str, jax.Array]
 LossFunction = Callable[[Any, Batch, jax.Array | None], tuple[jax.Array, jax.Array]]
 Combine = Callable[[Any, Any], Any]
-"""Function of the parameters that are trained and those that are frozen to those of a loss."""
+"""Function of (trained parameters, frozen parameters) that returns the parameters of a loss."""
 
-# From more logits on a device than this, 512 MiB in float32, the loss is computed in chunks.
+# With more logits per device than this (512 MiB in float32), the loss is computed in chunks.
 _MAX_LOGITS = 2**27
 
 
 def language_model_loss(
     model: Decoder | MaskedLanguageModel | EncoderDecoder, *, label_smoothing: float = 0.0
 ) -> LossFunction:
-    """Cross-entropy of a model's logits of tokens, as a function for `fit`.
+    """Cross-entropy of a model's token logits, as a function for `fit`.
 
     Args:
         model: the model.
-        label_smoothing: share of the target that is spread evenly over the vocabulary.
+        label_smoothing: fraction of the target distribution spread evenly over the vocabulary.
 
     Returns:
-        A function of (params, batch, dropout_rng or None) to (loss_sum, weight_sum), in nats and
-        tokens. The batch has integer `[B, T]` "labels" (-1 = not counted); the model is called
-        with its other arrays, such as "tokens", "segment_ids" or "source_tokens". In training,
-        where there is a dropout_rng, losses that blocks sow into the collection "losses", such as
-        the load balancing of a mixture of experts, are added to the mean loss.
+        A function of (params, batch, dropout_rng or None) that returns (loss_sum, weight_sum), in
+        nats and tokens. The batch has integer `[B, T]` "labels" (-1 = not counted). Its other
+        arrays, such as "tokens", "segment_ids" or "source_tokens", are arguments of the model. In
+        training, that is with a dropout_rng, losses that blocks sow into the collection "losses"
+        are added to the mean loss, such as the load balancing of a mixture of experts.
     """
 
     def loss(
@@ -72,11 +72,11 @@ def classification_loss(model: SequenceClassifier, *, label_smoothing: float = 0
 
     Args:
         model: the model.
-        label_smoothing: share of the target that is spread evenly over the classes.
+        label_smoothing: fraction of the target distribution spread evenly over the classes.
 
     Returns:
-        A function of (params, batch, dropout_rng or None) to (loss_sum, weight_sum), in nats and
-        rows. The batch has "tokens" `[B, T]`, "lengths" `[B]` and "labels" `[B]` (-1 = not
+        A function of (params, batch, dropout_rng or None) that returns (loss_sum, weight_sum), in
+        nats and rows. The batch has "tokens" `[B, T]`, "lengths" `[B]` and "labels" `[B]` (-1 = not
         counted).
     """
 
@@ -94,12 +94,12 @@ def classification_loss(model: SequenceClassifier, *, label_smoothing: float = 0
 def _inputs(
     batch: Batch, dropout_rng: jax.Array | None
 ) -> tuple[dict[str, Any], jax.Array, dict[str, jax.Array] | None]:
-    """Arguments of the model's call, labels, and PRNG keys of the call."""
+    """Arguments of the model's call, the labels, and the PRNG keys of the call."""
     if not isinstance(batch, Mapping) or "labels" not in batch:
         got = ", ".join(batch) if isinstance(batch, Mapping) else type(batch).__name__
         raise DataError(
-            'a batch must be a dict of arrays with "labels" and what the model is called with, '
-            f'such as "tokens", got {got}'
+            'a batch must be a dict of arrays with "labels" and the arguments of the model, such '
+            f'as "tokens", got {got}'
         )
     inputs: dict[str, Any] = {name: array for name, array in batch.items() if name != "labels"}
     rngs = None if dropout_rng is None else {"dropout": dropout_rng}
@@ -109,7 +109,7 @@ def _inputs(
 def _with_sown(
     total: jax.Array, weight: jax.Array, sown: Mapping[str, Any], dropout_rng: jax.Array | None
 ) -> jax.Array:
-    """Adds auxiliary losses in training; they are means, so each is multiplied by the weight."""
+    """Adds auxiliary losses in training; they are means, so they are multiplied by the weight."""
     if dropout_rng is None:
         return total
     return total + weight * sum(leaf.sum() for leaf in jax.tree.leaves(sown))

@@ -1,4 +1,4 @@
-"""Low-rank adaptation of a model: matrices beside its kernels, trained while the rest stays."""
+"""Low-rank adaptation (LoRA): trains two narrow matrices per kernel and freezes the model."""
 
 import fnmatch
 import functools
@@ -18,26 +18,26 @@ _SHOWN = 8  # paths in a message
 
 
 def low_rank_params(base: Any, rng: jax.Array, *, rank: int, targets: Sequence[str]) -> Any:
-    r"""Draws the matrices of LoRA that are trained beside kernels of a model.
+    r"""Initializes the LoRA matrices of a model's kernels.
 
     Args:
-        base: parameters of the model, a nested dict; of arrays or `jax.ShapeDtypeStruct`s.
+        base: parameters of the model, a nested dict of arrays or `jax.ShapeDtypeStruct`s.
         rng: PRNG key.
         rank: R.
-        targets: patterns of the paths of kernels, such as `*query_kernel`: `*` stands for anything,
-            `?` for one character.
+        targets: patterns of kernel paths, such as `*query_kernel`: `*` matches anything, `?` one
+            character.
 
     Returns:
-        A nested dict, which at the path of each kernel `[..., D, F]` that a pattern matches has
+        A nested dict. For each kernel `[..., D, F]` that a pattern matches, it has at the same path
         "down" `[..., D, R]`, drawn from $\mathcal{N}(0, 1/D)$, and "up" `[..., R, F]`, zeros, in
-        the dtype of the kernel. So the model starts as its base.
+        the kernel's dtype. So the model starts equal to its base.
 
     Raises:
         ConfigError: a pattern matches no kernel, or a kernel has a side shorter than the rank.
 
     References:
-        Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021. It draws "down" from
-        a Gaussian, whose variance it does not say.
+        Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021. The paper draws
+        "down" from a Gaussian, but does not state its variance.
 
     Example:
         >>> base = {"attention": {"query_kernel": jnp.ones((5, 7)), "query_bias": jnp.ones(7)}}
@@ -77,13 +77,13 @@ def low_rank_params(base: Any, rng: jax.Array, *, rank: int, targets: Sequence[s
 
 
 def combine_low_rank(params: Any, frozen: Any, *, scale: float) -> Any:
-    """Puts what is trained and what is frozen together; nothing is computed or copied.
+    """Combines trained and frozen parameters; computes and copies nothing.
 
     Args:
-        params: what is trained: "down" and "up" at the paths of kernels, as `low_rank_params` makes
-            them, and parameters that frozen does not have.
-        frozen: the other parameters of the model, with the kernels.
-        scale: of the corrections; alpha / rank.
+        params: trained parameters: "down" and "up" at the paths of kernels, from `low_rank_params`,
+            and parameters that frozen does not have.
+        frozen: the other parameters of the model, including these kernels.
+        scale: factor of the low-rank products, alpha / rank.
 
     Returns:
         Parameters of the model, with a `LowRankKernel` in place of each of these kernels.
@@ -104,13 +104,13 @@ def combine_low_rank(params: Any, frozen: Any, *, scale: float) -> Any:
 
 
 def merge_low_rank(params: Any) -> Any:
-    """Merges every `LowRankKernel` of a model into one array, which stays where its base is.
+    """Merges every `LowRankKernel` of a model into one array, with the sharding of its base.
 
     Args:
-        params: as `combine_low_rank` returns them; other leaves are returned as they are.
+        params: the result of `combine_low_rank`; other leaves are returned unchanged.
 
     Returns:
-        Parameters as those of a model without LoRA.
+        Parameters of a model without LoRA.
 
     Example:
         >>> kernel = LowRankKernel(jnp.eye(2), jnp.ones((2, 1)), jnp.ones((1, 2)), scale=1.0)
@@ -136,7 +136,7 @@ def _is_low_rank(leaf: Any) -> bool:
 
 
 def _kernels(params: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Kernels of a nested dict by path: what linear layers multiply by, and no embedding tables."""
+    """Paths and kernels of a nested dict: the matrices of linear layers, no embedding tables."""
     if isinstance(params, Mapping):
         for name in sorted(params):
             yield from _kernels(params[name], (*path, name))

@@ -1,4 +1,4 @@
-"""Metrics of a run, as one JSON object per line and for TensorBoard."""
+"""Metrics of a run: one JSON object per line, and events for TensorBoard."""
 
 import contextlib
 import json
@@ -21,12 +21,12 @@ class MetricsWriter:
 
     Args:
         folder: the run folder; None to write nothing.
-        start_step: step that a run resumes from; records of later steps, which will be written
+        start_step: step that the run resumes from. Records of later steps, which will be written
             again, move to `metrics.superseded.jsonl`.
-        writes: whether this process writes; the others of a job only call.
+        writes: whether this process writes; False in all processes of a job except the first.
 
     Raises:
-        DataError: a line of the metrics that are there is damaged.
+        DataError: a line of the existing metrics is damaged.
         StorageError: a file cannot be written.
 
     Example:
@@ -43,7 +43,7 @@ class MetricsWriter:
     ) -> None:
         self._open = contextlib.ExitStack()
         self._file: Any = None
-        self.records: list[dict[str, Any]] = []  # of the steps before
+        self.records: list[dict[str, Any]] = []  # of earlier steps
         if writes and folder is not None:
             self._start(folder, start_step)
 
@@ -52,7 +52,7 @@ class MetricsWriter:
         if later := [record for record in records if record["step"] > start_step]:
             with open_to_append(folder / _SUPERSEDED) as file:
                 append(file, _lines(later))
-        # Replaced in one step, so that a crash loses no record.
+        # Replaced atomically, so that a crash loses no record.
         self.records = [record for record in records if record["step"] <= start_step]
         write_whole(folder / _FILE, _lines(self.records))
         self._tensorboard = TensorBoardWriter(
@@ -88,13 +88,13 @@ def _lines(records: list[dict[str, Any]]) -> bytes:
 
 
 def read_metrics(folder: pathlib.Path) -> list[dict[str, Any]]:
-    """Reads the records of a run, without a last line that a crash has cut short.
+    """Reads the records of a run; skips a last line that a crash cut short.
 
     Args:
         folder: the run folder.
 
     Returns:
-        One dict per record, in order; an empty list where the file does not exist.
+        One dict per record, in order; an empty list if the file does not exist.
 
     Raises:
         CheckpointError: the file is a link, or cannot be read.

@@ -34,10 +34,10 @@ def make_schedule(peak: float, config: ScheduleConfig) -> optax.Schedule:
 
     Args:
         peak: learning rate after the warmup.
-        config: warmup and decay, whose end it must say.
+        config: warmup and decay; needs decay_steps if the rate decays linearly or by a cosine.
 
     Returns:
-        A function of the step to the learning rate, which is constant after decay_steps.
+        A function of the step that returns the learning rate, constant after decay_steps.
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017, section 5.3 ("noam").
@@ -68,15 +68,15 @@ def make_schedule(peak: float, config: ScheduleConfig) -> optax.Schedule:
 
 
 def _noam(step: jax.Array, *, peak: float, warmup_steps: int) -> jax.Array:
-    count = jnp.asarray(step, jnp.float32) + 1  # the paper's first step is 1
+    count = jnp.asarray(step, jnp.float32) + 1  # the paper counts steps from 1
     return peak * jnp.minimum(count / warmup_steps, jnp.sqrt(warmup_steps / count))
 
 
 def decay_mask(params: Any) -> Any:
     """Mask of the parameters with weight decay: kernels, and embeddings that are not frozen.
 
-    The matrices of LoRA beside a kernel decay as it would. It goes by name and not by rank, because
-    the biases and scales of a stack are `[L, D]`.
+    The LoRA matrices of a kernel decay, too. The mask depends on names, not on the number of axes,
+    because biases and scales of a stack are `[L, D]`.
 
     Args:
         params: nested dict of parameters.
@@ -97,22 +97,22 @@ def decay_mask(params: Any) -> Any:
 
 
 def _is_kernel(path: tuple[Any, ...]) -> bool:
-    """Whether a parameter is a kernel, or one of the matrices that LoRA has beside one."""
+    """Whether a parameter is a kernel, or a LoRA matrix of one."""
     names = [str(key.key) for key in path]
     of_kernel = len(names) > 1 and names[-2].endswith("kernel") and names[-1] in ("down", "up")
     return names[-1].endswith("kernel") or of_kernel
 
 
 def layers_above(params: Any) -> Any:
-    """Number of layers from each parameter up to the output, for learning rates by layer.
+    """Number of layers from each parameter to the output, for layer-wise learning rates.
 
     Args:
         params: nested dict of parameters of a jaxformer model.
 
     Returns:
         The same structure with an int array for each parameter. In a stack it is `[L, 1, ...]`,
-        from L for the first layer to 1 for the last. Parameters after the stack have 0; embeddings
-        and positions have L + 1, with the L of the deeper stack if there are two.
+        from L for the first layer to 1 for the last. Parameters after the stack have 0. Embeddings
+        and positions have L + 1; if there are two stacks, L is that of the deeper one.
 
     Raises:
         ConfigError: there is no stack.
@@ -148,14 +148,14 @@ def layers_above(params: Any) -> Any:
 def make_optimizer(
     config: OptimizerConfig, schedule: ScheduleConfig
 ) -> optax.GradientTransformation:
-    """Optimizer of a config, after clipping by the global norm.
+    """Optimizer of a config, preceded by clipping to the global norm.
 
     Args:
         config: config of the optimizer, such as `AdamWConfig`.
-        schedule: config of the learning rate over time.
+        schedule: config of the learning-rate schedule.
 
     Returns:
-        An optax transformation; weight decay is masked by `decay_mask`.
+        An optax transformation; `decay_mask` chooses the parameters with weight decay.
 
     Example:
         >>> schedule = ScheduleConfig(name="constant", warmup_steps=10)
@@ -177,7 +177,7 @@ def _adamw(config: AdamWConfig, rate: optax.Schedule) -> optax.GradientTransform
 
 
 def _sgd(config: SgdConfig, rate: optax.Schedule) -> optax.GradientTransformation:
-    # None, and not 0, so that without momentum no copy of the gradients is kept.
+    # None instead of 0: without momentum, the state keeps no copy of the gradients.
     return optax.sgd(rate, momentum=config.momentum or None, nesterov=config.nesterov)
 
 
@@ -205,7 +205,7 @@ def _muon(config: MuonConfig, rate: optax.Schedule) -> optax.GradientTransformat
 
 
 def _matrices(params: Any) -> Any:
-    """Axes of the kernels of layers; their other axes are stacks. None for other parameters."""
+    """Matrix axes of kernels, the last two: leading axes are stacks. None for the others."""
 
     def axes(path: tuple[Any, ...], leaf: Any) -> optax.contrib.MuonDimensionNumbers | None:
         if not _is_kernel(path) or leaf.ndim < 2:

@@ -1,4 +1,4 @@
-"""Progress display of a training run: a bar in a terminal, else plain lines."""
+"""Progress of a training run: a bar in a terminal, plain lines elsewhere."""
 
 import time
 
@@ -21,10 +21,10 @@ class TrainingProgress:
 
     Args:
         start: number of steps already taken.
-        total: number of steps in all.
+        total: total number of steps.
         console: where to print; standard output when not given.
         unit: what one label is, such as "token", "masked token" or "text".
-        is_quiet: print nothing, as all but the first process of a job.
+        is_quiet: print nothing; for all processes of a job except the first.
 
     Example:
         >>> with TrainingProgress(0, 100) as progress:
@@ -43,7 +43,7 @@ class TrainingProgress:
         self.console = console or Console(highlight=False, quiet=is_quiet)
         self._start, self._total, self._unit = start, total, unit
         self._began = time.monotonic()
-        whole = Column(no_wrap=True)  # where there is little room, the bar gives way
+        whole = Column(no_wrap=True)  # the bar shrinks first in a narrow terminal
         self._progress = Progress(
             BarColumn(),
             MofNCompleteColumn(table_column=whole),
@@ -67,12 +67,12 @@ class TrainingProgress:
         self._progress.stop()
 
     def update(self, step: int, *, loss: float, per_second: float) -> None:
-        """Moves the bar, or prints a line where there is none.
+        """Moves the bar, or prints a line if there is none.
 
         Args:
             step: number of steps taken.
             loss: mean loss since the last update, in nats.
-            per_second: tokens or texts per second since the last update.
+            per_second: labels, such as tokens, per second since the last update.
         """
         status = f"loss {loss:.3f}  {per_second:,.0f} {self._unit}s/s"
         self._progress.update(self._task, completed=step, status=status)

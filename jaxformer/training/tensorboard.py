@@ -1,4 +1,4 @@
-"""Scalars for TensorBoard, written by the caller's thread, so that a full disk is an error here."""
+"""Scalars for TensorBoard, written in the caller's thread, so that a full disk raises an error."""
 
 import pathlib
 import socket
@@ -15,11 +15,11 @@ __all__ = ["TensorBoardWriter"]
 
 
 class TensorBoardWriter:
-    """Writes a file of events into a folder.
+    """Writes an event file into a folder.
 
     Args:
         folder: folder of the events, created if missing; not a link.
-        purge_step: step from which on TensorBoard drops what earlier files of the folder have.
+        purge_step: TensorBoard drops the scalars of earlier files from this step on.
 
     Raises:
         StorageError: the file cannot be written.
@@ -35,7 +35,7 @@ class TensorBoardWriter:
             self._write(Event(step=purge_step, session_log=start))
 
     def add(self, step: int, values: dict[str, float]) -> None:
-        """Writes scalars of a step, by name; StorageError where they cannot be written."""
+        """Writes the scalars of a step, by name; raises StorageError if it cannot."""
         for name, value in values.items():
             self._write(Event(step=step, summary=scalar(name, value)))
 
