@@ -1,4 +1,4 @@
-"""Loading the arrays of a checkpoint by Orbax, into the shapes and dtypes that are expected."""
+"""Loads the arrays of a checkpoint with Orbax, after checking shapes and dtypes."""
 
 import contextlib
 import os
@@ -19,25 +19,25 @@ def load_arrays(path: pathlib.Path, templates: dict[str, Any], where: pathlib.Pa
     """Loads items of a checkpoint.
 
     Args:
-        path: path of the checkpoint that Orbax can read.
-        templates: pytree of each item, of arrays or `jax.ShapeDtypeStruct`s with shardings.
-        where: path of the checkpoint for messages.
+        path: path of the checkpoint, in a form that Orbax can read.
+        templates: a pytree for each item, of arrays or `jax.ShapeDtypeStruct`s with shardings.
+        where: path of the checkpoint, for messages.
 
     Returns:
         The items, by name.
 
     Raises:
-        CheckpointError: shapes or dtypes are not the templates', or Orbax cannot read it, or it is
-            removed meanwhile.
+        CheckpointError: shapes or dtypes differ from the templates', Orbax cannot read the
+            checkpoint, or it was removed in the meantime.
     """
     try:
         return _load(path, templates, where)
     finally:
-        # After a success, too: TensorStore takes what is missing of an array as zeros.
+        # Even after success: TensorStore reads missing parts of an array as zeros.
         if not os.path.lexists(where):
             raise CheckpointError(
-                f"{where} was removed while it was read, as a training does with old checkpoints; "
-                "do the same again, with another step if you have named this one"
+                f"{where} was removed while it was read, probably by a training that removes old "
+                "checkpoints; try again, with another step if you chose this one"
             )
 
 
@@ -59,7 +59,7 @@ def _load(path: pathlib.Path, templates: dict[str, Any], where: pathlib.Path) ->
 
 
 def _context(templates: Any) -> AbstractContextManager[Any]:
-    """Context of Orbax in which this process waits for no other, for arrays that are its alone."""
+    """Orbax context in which a process loads its own arrays without waiting for the others."""
     shardings = [leaf.sharding for leaf in jax.tree.leaves(templates)]
     if num_processes() == 1 or not all(sharding.is_fully_addressable for sharding in shardings):
         return contextlib.nullcontext()
@@ -74,8 +74,8 @@ def _context(templates: Any) -> AbstractContextManager[Any]:
 def _unreadable(where: pathlib.Path, reason: object) -> CheckpointError:
     first_line = (str(reason).splitlines() or [type(reason).__name__])[0][:200]
     return CheckpointError(
-        f"{where} cannot be read ({first_line}), though it is as it was written; it may be of "
-        "another version of Orbax, or not of jaxformer"
+        f"{where} cannot be read ({first_line}), although it is undamaged; another version of "
+        "Orbax or another program may have written it"
     )
 
 
@@ -84,7 +84,7 @@ def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
 
 
 def _check_same_shapes(where: str, stored: Any, template: Any) -> None:
-    """Compares shapes and dtypes, because Orbax casts and reshapes silently."""
+    """Compares shapes and dtypes, because Orbax would cast and reshape silently."""
     old, new, whole = _leaves(stored), _leaves(template), "configuration"
     if where.endswith(" opt_state"):
         whole = "optimizer: pass the one that the run was trained with, or choose another folder"
@@ -109,11 +109,11 @@ def _described(leaf: Any) -> tuple[tuple[int, ...], str] | None:
 
 
 def _check_chunks(where: str, leaf: Any) -> None:
-    """Refuses chunks larger than their array, since TensorStore makes room for a whole chunk."""
+    """Refuses chunks larger than their array: TensorStore allocates a whole chunk."""
     for name in ("chunk_shape", "write_shape"):
         chunk = getattr(leaf.storage_metadata, name, None) or ()
         if any(size > max(axis, 1) for size, axis in zip(chunk, leaf.shape, strict=False)):
             raise CheckpointError(
-                f"{where} is of shape {tuple(leaf.shape)}, but stored in chunks of {tuple(chunk)}; "
-                "it was not written by jaxformer"
+                f"{where} has shape {tuple(leaf.shape)}, but its chunks have {tuple(chunk)}; "
+                "jaxformer did not write it"
             )

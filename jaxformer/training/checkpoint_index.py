@@ -1,4 +1,4 @@
-"""Index of the checkpoints in a folder: the newest, the best, and which of them are damaged."""
+"""Index of the checkpoints in a folder: the newest, the best, and the damaged ones."""
 
 import os
 import pathlib
@@ -16,10 +16,10 @@ __all__ = ["CheckpointIndex"]
 
 
 class CheckpointIndex:
-    """Steps and validation losses of the checkpoints in a folder, by their manifests.
+    """Steps and validation losses of the checkpoints in a folder, from their manifests.
 
-    A checkpoint is verified, all of it read, when it is first asked for. From then on it is known
-    as good or as damaged; one that another process has removed meanwhile is neither.
+    A checkpoint is verified when it is first requested, by reading all its files. From then on it
+    is known as good or damaged; one that another process has removed is neither.
 
     Args:
         folder: folder of the checkpoints.
@@ -27,13 +27,13 @@ class CheckpointIndex:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
-        self._losses: dict[int, float | None] = {}  # by step, of all that are not known as damaged
+        self._losses: dict[int, float | None] = {}  # by step, except known damaged ones
         self._verified: set[int] = set()
-        self._damaged: dict[int, str] = {}  # what is wrong, by step
+        self._damaged: dict[int, str] = {}  # description by step
         self._add_new()
 
     def _add_new(self) -> None:
-        """Adds the checkpoints that are not known yet."""
+        """Adds checkpoints that are new in the folder."""
         for step in checkpoint_steps(self._folder):
             if step not in self._losses and step not in self._damaged:
                 self._read_manifest(step)
@@ -44,33 +44,33 @@ class CheckpointIndex:
             self._losses[step] = checkpoint_loss(folder)
         except CheckpointError as error:
             self._losses.pop(step, None)
-            if os.path.lexists(folder):  # or else another process has just removed it
+            if os.path.lexists(folder):  # otherwise another process has just removed it
                 self._damaged[step] = str(error)
 
     def __contains__(self, step: int) -> bool:
-        """Whether there is a checkpoint of a step that is not known as damaged."""
+        """Whether a step has a checkpoint that is not known as damaged."""
         return step in self._losses
 
     def loss(self, step: int) -> float | None:
-        """Validation loss of a checkpoint; None where it was not measured, or there is none."""
+        """Validation loss of a checkpoint; None if not measured, or without a checkpoint."""
         return self._losses.get(step)
 
     def set_loss(self, step: int, validation_loss: float) -> None:
-        """Records the validation loss of a checkpoint whose manifest has it now."""
+        """Records a validation loss that was added to the manifest of a checkpoint."""
         self._losses[step] = validation_loss
 
     def add(self, step: int, validation_loss: float | None) -> None:
-        """Adds a checkpoint that is being saved, and so is good."""
+        """Adds a checkpoint that is being saved, as verified."""
         self._losses[step] = validation_loss
         self._verified.add(step)
 
     def remove(self, step: int) -> None:
-        """Forgets a checkpoint, which is not there any more, or could not be saved."""
+        """Forgets a checkpoint that was removed or could not be saved."""
         self._losses.pop(step, None)
         self._verified.discard(step)
 
     def trust_all(self) -> None:
-        """Takes all checkpoints as verified, which another process has done."""
+        """Marks all checkpoints as verified, after another process has verified them."""
         self._verified = set(self._losses)
 
     def _is_good(self, step: int) -> bool:
@@ -81,14 +81,14 @@ class CheckpointIndex:
                 del self._losses[step]
                 if os.path.lexists(folder):
                     self._damaged[step] = damage
-                else:  # removed by a training, which has saved a newer one before
+                else:  # removed by a training, which saved a newer one first
                     self._add_new()
                 return False
             self._verified.add(step)
         return True
 
     def _first_good(self, order: Callable[[], list[int]]) -> int | None:
-        """First step in an order, which is asked for again after each that is not good."""
+        """First good step of an order, which is computed anew after each step that is not."""
         while steps := order():
             if self._is_good(steps[0]):
                 return steps[0]
@@ -100,22 +100,19 @@ class CheckpointIndex:
 
     @property
     def latest_step(self) -> int | None:
-        """Step of the newest checkpoint that is not damaged; None when there is none."""
+        """Step of the newest undamaged checkpoint, if any."""
         return self._first_good(lambda: sorted(self._losses, reverse=True))
 
     @property
     def best_step(self) -> int | None:
-        """Step of the checkpoint with the lowest validation loss, or the newest without any."""
+        """Step of the checkpoint with the lowest validation loss; the newest if none has one."""
         best = self._first_good(self._by_loss)
         return self.latest_step if best is None else best
 
     def superseded(self, keep: int) -> list[int]:
-        """Steps of the checkpoints that are neither among the newest nor the best.
+        """Steps of the checkpoints except the `keep` newest and the best.
 
-        Damaged ones do not count; the manifests are read anew for that.
-
-        Args:
-            keep: how many of the newest to keep.
+        Damaged ones do not count, so the manifests are read again.
         """
         for step in list(self._losses):
             self._read_manifest(step)
@@ -123,22 +120,22 @@ class CheckpointIndex:
         return sorted(self._losses.keys() - kept)
 
     def require_one_good(self) -> None:
-        """Raises CheckpointError where there are checkpoints, all of them damaged."""
+        """Raises CheckpointError if there are checkpoints and all are damaged."""
         if self._damaged and not self._losses:
             step = max(self._damaged)
             raise CheckpointError(
-                f"{self._folder} has no checkpoint that is not damaged (step {step}: "
-                f"{self._damaged[step]}); restore one, or train in another folder"
+                f"every checkpoint in {self._folder} is damaged (step {step}: "
+                f"{self._damaged[step]}); restore one from a backup, or train in another folder"
             )
 
     def require_step(self, step: int | None = None) -> int:
-        """Step of a checkpoint that is there and verified: the best when not given."""
+        """Step of a verified checkpoint, the best when not given; as `Checkpoints.require_step`."""
         if step is None:
             chosen = self.best_step
             self.require_one_good()
             if chosen is None:
                 raise CheckpointError(f"{self._folder} has no checkpoint; train the run first")
-            self._report([f"is passed over for that of step {chosen}"] * len(self._damaged))
+            self._report([f"is ignored; using step {chosen} instead"] * len(self._damaged))
             return chosen
         if step in self._losses and self._is_good(step):
             return step
@@ -146,25 +143,25 @@ class CheckpointIndex:
         if step in self._damaged:
             raise CheckpointError(
                 f"{self._folder / str(step)} is damaged ({self._damaged[step]}); "
-                + (f"use one that is not, of {good}" if good else "no other is good, either")
+                + (f"choose one of the steps {good}" if good else "so is every other checkpoint")
             )
-        raise CheckpointError(f"{self._folder} has no checkpoint of step {step}, only {good}")
+        raise CheckpointError(f"{self._folder} has no checkpoint of step {step}; it has {good}")
 
     def set_damaged_aside(self) -> None:
-        """Verifies all checkpoints, and renames those that are damaged, with a warning of each.
+        """Verifies all checkpoints, and renames damaged ones with a warning for each.
 
         Raises:
             CheckpointError: all are damaged; then none is renamed.
-            StorageError: one cannot be renamed.
+            StorageError: a damaged one cannot be renamed.
         """
         for step in sorted(self._losses):
             self._is_good(step)
         self.require_one_good()
         moved = {step: _set_aside(self._folder / str(step)) for step in sorted(self._damaged)}
-        self._report(f"is set aside as {path.name}" for path in moved.values())
+        self._report(f"was renamed to {path.name}" for path in moved.values())
 
     def _report(self, outcomes: Iterable[str]) -> None:
-        """Warns of every checkpoint that is known as damaged, with what became of it."""
+        """Warns of each known damaged checkpoint, and says what was done with it."""
         for step, outcome in zip(sorted(self._damaged), outcomes, strict=True):
             warnings.warn(
                 f"{self._folder / str(step)} is damaged ({self._damaged[step]}); it {outcome}",
@@ -174,7 +171,7 @@ class CheckpointIndex:
 
 
 def _set_aside(folder: pathlib.Path) -> pathlib.Path:
-    """Renames the folder of a damaged checkpoint, and returns its new path."""
+    """Renames the folder of a damaged checkpoint; returns its new path."""
     number, new = 1, folder.with_name(f"{folder.name}.damaged")
     while os.path.lexists(new):
         number += 1
@@ -182,4 +179,4 @@ def _set_aside(folder: pathlib.Path) -> pathlib.Path:
     try:
         return folder.rename(new)
     except OSError as error:
-        raise StorageError(f"{folder} is damaged, and cannot be renamed: {error}") from None
+        raise StorageError(f"{folder} is damaged and cannot be renamed: {error}") from None

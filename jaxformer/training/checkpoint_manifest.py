@@ -1,4 +1,4 @@
-"""Manifests of checkpoints: written with each, and compared with it before it is loaded."""
+"""Manifests of checkpoints: written with each checkpoint, and compared before it is loaded."""
 
 import dataclasses
 import hashlib
@@ -28,14 +28,13 @@ __all__ = [
 ]
 
 LAYOUT = 1
-"""Number of the layout of checkpoints; another number is another layout."""
+"""Version of the checkpoint layout; other versions cannot be read."""
 
 _MANIFEST = "manifest.json"
 _STEP = re.compile(r"0|[1-9][0-9]*")
-_MAX_HEADER = 64 * 2**20  # bytes of a file that is not data of arrays
+_MAX_HEADER = 64 * 2**20  # bytes of a file without array data
 
-# Orbax changes these when it commits a checkpoint, after the manifest is written: it fills in the
-# time of the commit.
+# Orbax writes the commit time into these after the manifest is written.
 _ORBAX = "_CHECKPOINT_METADATA"
 _CHANGED_LATER = (_ORBAX, "commit_success.txt")
 _TIMES = ("init_timestamp_nsecs", "commit_timestamp_nsecs")
@@ -44,28 +43,28 @@ _HANDLER = re.compile(r"orbax\.checkpoint\.[\w.]*PyTreeHandler")
 
 
 Unlogged = tuple[float, list[dict[str, float]]]
-"""Seconds of training and metrics of the steps since the last record of metrics."""
+"""Seconds of training, and metrics of the steps, since the last record of metrics."""
 
 
 def checkpoint_steps(folder: pathlib.Path) -> list[int]:
-    """Steps of the checkpoints in a folder, whole or damaged, in order."""
+    """Steps of the checkpoints in a folder in order, including damaged ones."""
     return sorted(int(name) for name in os.listdir(folder) if _STEP.fullmatch(name))
 
 
 def write_checkpoint_manifest(
     folder: pathlib.Path, step: int, validation_loss: float | None, unlogged: Unlogged
 ) -> None:
-    """Writes the manifest of a checkpoint that is otherwise complete, and puts all of it on disk.
+    """Writes the manifest of an otherwise complete checkpoint, and flushes all files to disk.
 
     Args:
-        folder: of the checkpoint, before it has its final name.
+        folder: folder of the checkpoint, before it gets its final name.
         step: number of optimizer steps taken.
-        validation_loss: nats per token; None where it was not measured.
-        unlogged: of the steps since the last record of metrics.
+        validation_loss: nats per label; None if not measured.
+        unlogged: metrics of the steps since the last record.
 
     Raises:
         StorageError: the manifest cannot be written.
-        OSError: a file cannot be read or put on disk.
+        OSError: a file cannot be read or flushed.
     """
     about = {
         "layout": LAYOUT,
@@ -79,22 +78,19 @@ def write_checkpoint_manifest(
 
 
 def checkpoint_fingerprint(folder: pathlib.Path) -> str:
-    """SHA-256 of the names and the SHA-256 of all files of a checkpoint.
+    """SHA-256 of the names and digests of all files of a verified checkpoint.
 
-    The validation loss does not count, since it may be measured later.
-
-    Args:
-        folder: the checkpoint, which has been verified.
+    It does not include the validation loss, which may be measured later.
     """
     files = sorted(_read(folder).files.items())
     return hashlib.sha256(json.dumps(files).encode()).hexdigest()
 
 
 def add_checkpoint_loss(folder: pathlib.Path, validation_loss: float) -> None:
-    """Writes into the manifest of a checkpoint the validation loss, nats per token.
+    """Adds the validation loss (nats per label) to the manifest of a checkpoint.
 
     Raises:
-        CheckpointError: the manifest is missing, damaged, or that of another step.
+        CheckpointError: the manifest is missing, damaged, or belongs to another step.
         StorageError: the manifest cannot be written.
     """
     manifest = _read(folder)
@@ -103,29 +99,26 @@ def add_checkpoint_loss(folder: pathlib.Path, validation_loss: float) -> None:
 
 
 def checkpoint_loss(folder: pathlib.Path) -> float | None:
-    """Validation loss of a checkpoint by its manifest; None where it was not measured.
+    """Validation loss in the manifest of a checkpoint; None if not measured.
 
     Raises:
-        CheckpointError: the manifest is missing, damaged, or that of another step.
+        CheckpointError: the manifest is missing, damaged, or belongs to another step.
     """
     loss = _read(folder).about["validation_loss"]
     return None if loss is None else float(loss)
 
 
 def checkpoint_unlogged(folder: pathlib.Path) -> Unlogged:
-    """Metrics of the steps before a checkpoint that no record has; none in older checkpoints."""
+    """Unrecorded metrics of the steps before a checkpoint; empty in older checkpoints."""
     seconds, steps = _read(folder).about.get("unlogged", (0.0, []))
     return seconds, steps
 
 
 def checkpoint_damage(folder: pathlib.Path) -> str | None:
-    """Compares a checkpoint with its manifest; reads all of it.
-
-    Args:
-        folder: of the checkpoint.
+    """Compares all files of a checkpoint with its manifest.
 
     Returns:
-        What is wrong with it, for an error message; None where it is as it was saved.
+        A description of the damage, for an error message; None if there is none.
     """
     try:
         manifest = _read(folder)
@@ -137,33 +130,32 @@ def checkpoint_damage(folder: pathlib.Path) -> str | None:
 
 
 def _read(folder: pathlib.Path) -> Manifest:
-    """The manifest of a checkpoint, whose fields are of the right types."""
+    """Reads and checks the manifest of a checkpoint."""
     if folder.is_symlink() or not folder.is_dir():
         raise CheckpointError("it must be a folder, got a link or a file")
     if not os.path.lexists(folder / _MANIFEST):
         raise CheckpointError(
-            f"it has no {_MANIFEST}, as in versions of jaxformer before manifests, whose "
-            f"checkpoints jaxformer {__version__} does not read"
+            f"it has no {_MANIFEST}, like checkpoints of early versions, which jaxformer "
+            f"{__version__} cannot read"
         )
     manifest = read_manifest(folder / _MANIFEST)
     about = manifest.about
     if about.get("layout") != LAYOUT:
         raise CheckpointError(
-            f"it was written by jaxformer {about.get('jaxformer')} in layout "
-            f"{about.get('layout')}, and jaxformer {__version__} reads layout {LAYOUT}"
+            f"jaxformer {about.get('jaxformer')} wrote it in layout {about.get('layout')}, but "
+            f"jaxformer {__version__} reads layout {LAYOUT}"
         )
     if str(about.get("step")) != folder.name:
-        raise CheckpointError(f"its manifest is that of step {about.get('step')}")
+        raise CheckpointError(f"its manifest belongs to step {about.get('step')}")
     if not isinstance(about.get("validation_loss", ""), float | None):
         raise CheckpointError("its manifest has no validation_loss")
     return manifest
 
 
 def _check_orbax(folder: pathlib.Path) -> None:
-    """Checks what Orbax says of a checkpoint: that each item is a pytree, and when it was saved.
+    """Checks Orbax's own metadata of a checkpoint: the kind of each item, and the times.
 
-    By what it must be, not by a digest: Orbax may still be writing it, in a thread of its own, when
-    the manifest is made.
+    There is no digest of it, because Orbax may write it in another thread after the manifest.
     """
     try:
         values: Any = json.loads(read_whole(folder / _ORBAX, limit=_MAX_HEADER))
@@ -173,18 +165,18 @@ def _check_orbax(folder: pathlib.Path) -> None:
         is_whole = (
             all(type(time) is int and 0 <= time < 2**62 for time in times)
             and handlers.keys() == items
-            and len(set(handlers.values())) == 1  # so that one of them cannot change unnoticed
+            and len(set(handlers.values())) == 1  # or else a changed one would go unnoticed
             and all(_HANDLER.fullmatch(handler) for handler in handlers.values())
             and not any(values.values())
         )
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise CheckpointError(f"{_ORBAX} is damaged: {error}") from None
     if not is_whole:
-        raise CheckpointError(f"{_ORBAX} is damaged: it is not that of a checkpoint of a run")
+        raise CheckpointError(f"{_ORBAX} is damaged: it does not describe a checkpoint of a run")
 
 
 def _too_large(folder: pathlib.Path) -> str | None:
-    """Names a file of JSON that is too large to be one of a checkpoint, and would fill memory."""
+    """Reports a metadata file that is implausibly large and would fill the memory."""
     for path in (*folder.glob("*/_*"), *folder.glob("*/array_metadatas/*")):
         if path.stat().st_size > _MAX_HEADER:
             return f"{path.name} has more than {_MAX_HEADER:,} bytes"

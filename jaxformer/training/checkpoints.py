@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: saved with Orbax in the background, atomic, and restored."""
+"""Checkpoints of a training run, saved with Orbax in the background, each atomically."""
 
 import contextlib
 import logging
@@ -26,26 +26,26 @@ from jaxformer.training.state import TrainState, average_dtype
 
 __all__ = ["Checkpoints", "NoCheckpoints"]
 
-_DRAFT = ".orbax-checkpoint-tmp"  # what Orbax adds to the name of a checkpoint not yet complete
-_SLACK = 2**18  # bytes that a checkpoint may have besides its arrays
+_DRAFT = ".orbax-checkpoint-tmp"  # Orbax's suffix of an incomplete checkpoint
+_SLACK = 2**18  # bytes of a checkpoint besides its arrays, at most
 
 
 class Checkpoints:
-    """The checkpoints in one folder, each with "params", "opt_state" and "meta", and a manifest.
+    """The checkpoints in a folder, each with "params", "opt_state", "meta" and a manifest.
 
-    If the state has an average of the parameters, there is "average", too. A checkpoint
-    whose files are not those of its manifest is never loaded, and counts neither as the newest nor
-    as the best. Opened to save, every checkpoint is verified, and damaged ones are renamed to
-    STEP.damaged, with a warning; opened to read, those that are asked for.
+    If the state has an average of the parameters, a checkpoint also has "average". A checkpoint is
+    damaged if its files differ from its manifest. Damaged checkpoints are never loaded, and count
+    neither as the newest nor as the best. With read_only, only requested checkpoints are verified.
+    Otherwise all are verified first, and damaged ones are renamed to STEP.damaged with a warning.
 
     Args:
         folder: folder of the checkpoints; created if missing.
-        keep: how many of the latest to keep, beside the one with the lowest validation loss.
-        read_only: change nothing in the folder, in which another process may be saving.
+        keep: how many of the latest to keep, besides the one with the lowest validation loss.
+        read_only: change nothing in the folder, because another process may be saving in it.
 
     Raises:
         CheckpointError: the folder does not exist, with read_only; or all checkpoints are damaged.
-        StorageError: the folder cannot be made or written to.
+        StorageError: the folder cannot be created or written to.
 
     Example:
         >>> import tempfile, jax.numpy as jnp, optax
@@ -74,20 +74,20 @@ class Checkpoints:
         self._plain = PlainPath(folder)
         _orbax_log.hold_back()
         if not read_only:
-            # All that stand are good; the first process has found that out for the others.
+            # The first process has verified all, and renamed the damaged ones.
             self._index.trust_all()
             self._checkpointer = self._open_checkpointer()
 
     def _open_checkpointer(self) -> Any:
         context = ocp.Context()
-        # Runs in the first process when all other files are written, before the folder gets its
-        # name; an error in it keeps the checkpoint from being one. A function, because Orbax copies
-        # the options, and with a method its object.
+        # The first process calls this after all other files are written, before the folder gets its
+        # final name; an error prevents that. A function, because Orbax copies the options, and
+        # would copy the object of a method.
         context.asynchronous.post_finalization_callback = lambda: self._write_manifest()
         return ocp.training.Checkpointer(
             self._plain.path,
             context=context,
-            # Old ones are removed here: Orbax would read metrics of its own to choose.
+            # `_remove_old` removes old ones: Orbax would choose them by metrics of its own.
             preservation_policy=ocp.training.preservation_policies.PreserveAll(),
         )
 
@@ -106,36 +106,34 @@ class Checkpoints:
 
     def _close(self) -> None:
         if self._checkpointer is not None:
-            with contextlib.suppress(Exception):  # a failed save, which `_finish` has raised
+            with contextlib.suppress(Exception):  # a failed save, already raised by `_finish`
                 self._checkpointer.close()
         if not self._failed:  # threads of a failed save may log even now
             _orbax_log.let_through()
         self._plain.close()
 
-    # Which checkpoints there are.
+    # Choosing a checkpoint.
 
     @property
     def latest_step(self) -> int | None:
-        """Step of the newest checkpoint that is not damaged; None when there is none."""
+        """Step of the newest undamaged checkpoint, if any."""
         return self._index.latest_step
 
     @property
     def best_step(self) -> int | None:
-        """Step of the checkpoint with the lowest validation loss, or the newest without any."""
+        """Step of the checkpoint with the lowest validation loss; the newest if none has one."""
         return self._index.best_step
 
     def validation_loss(self, step: int) -> float | None:
-        """Validation loss of a checkpoint, nats per token; None where it was not measured."""
+        """Validation loss of a checkpoint, in nats per label; None if not measured."""
         return self._index.loss(step)
 
     def unlogged(self, step: int) -> Unlogged:
-        """Seconds and metrics of the steps before a checkpoint that no record of metrics has."""
+        """Unrecorded seconds and metrics of the steps before a checkpoint."""
         return checkpoint_unlogged(self._folder / str(step))
 
     def step_to_resume(self, steps: int) -> int:
-        """Step that a training of `steps` steps goes on from: that of the newest checkpoint, or 0.
-
-        Damaged checkpoints are passed over.
+        """Step from which to resume a training of `steps` steps; 0 without a checkpoint.
 
         Raises:
             ConfigError: the newest checkpoint is of a later step.
@@ -145,19 +143,19 @@ class Checkpoints:
         self._index.require_one_good()
         if trained > steps:
             raise ConfigError(
-                f"{self._folder.parent} has been trained to step {trained} already, got "
-                f"steps={steps}; set it, in a config training.steps, to {trained} or more, or "
+                f"{self._folder.parent} has already been trained to step {trained}, got "
+                f"steps={steps}; set steps (in a config, training.steps) to {trained} or more, or "
                 "choose another folder"
             )
         return trained
 
     def require_step(self, step: int | None = None) -> int:
-        """Step of a checkpoint that is there and verified: the best when not given.
+        """Step of a verified checkpoint; the best when not given.
 
-        Warns of damaged checkpoints, one of which might have been the best.
+        When choosing the best, it warns of damaged checkpoints: one of them might have been better.
 
         Raises:
-            CheckpointError: there is none, or none of this step, or it is damaged.
+            CheckpointError: there is no checkpoint, or none of this step, or it is damaged.
         """
         return self._index.require_step(step)
 
@@ -167,19 +165,18 @@ class Checkpoints:
         self, state: TrainState, validation_loss: float | None = None,
         unlogged: Unlogged = (0.0, []),
     ) -> None:  # fmt: skip
-        """Starts saving a state in the background, after any earlier save.
+        """Starts saving a state in the background, once the previous save is done.
 
-        A step that is already saved is not saved again, unless it was without a validation loss
-        and now has one.
+        A step is not saved twice, but if its checkpoint has no validation loss yet, it is added.
 
         Args:
             state: the state; its step names the checkpoint.
-            validation_loss: nats per token, by which the best checkpoint is chosen.
+            validation_loss: nats per label; the best checkpoint has the lowest.
             unlogged: seconds and metrics of the steps since the last record of metrics, which a
-                resumed run needs for its next one.
+                resumed run needs for its next record.
 
         Raises:
-            StorageError: the disk has no room for it, or the earlier save has failed.
+            StorageError: the disk has too little space, or the previous save failed.
         """
         step = int(state.step)
         if step in self._index:
@@ -197,23 +194,23 @@ class Checkpoints:
         self._index.add(step, validation_loss)
 
     def _add_loss(self, step: int, validation_loss: float) -> None:
-        """Writes into the manifest of a saved checkpoint the loss that was measured later."""
+        """Adds a loss that was measured later to the manifest of a checkpoint."""
         self._finish()
         if is_first_process():
             add_checkpoint_loss(self._folder / str(step), validation_loss)
         self._index.set_loss(step, validation_loss)
 
     def raise_if_failed(self) -> None:
-        """Raises StorageError where the save in the background has failed; takes microseconds."""
+        """Raises StorageError if the save in the background failed; takes microseconds."""
         if self._response is not None:
             self._finish(timeout=0)
 
     def wait(self) -> None:
-        """Waits until the latest save is on disk; StorageError where it has failed."""
+        """Waits until the latest save is on disk; raises StorageError if it failed."""
         self._finish()
 
     def _finish(self, timeout: float | None = None) -> None:
-        """Waits for the save in progress, and removes checkpoints that are not kept any more."""
+        """Waits for the save in progress, then removes old checkpoints."""
         if self._response is None:
             return
         try:
@@ -229,19 +226,19 @@ class Checkpoints:
             self._remove_old()
 
     def _remove_old(self) -> None:
-        """Removes all checkpoints but the newest and the best; damaged ones do not count."""
+        """Removes all checkpoints except the newest and the best; damaged ones do not count."""
         for step in self._index.superseded(self._keep):
             self._index.remove(step)
-            # Renamed first, so that what a crash leaves is taken for what it is, and removed.
+            # Renamed first, so that after a crash the rest is recognized as a draft and removed.
             old = self._folder / f"{step}.old{_DRAFT}"
             try:
                 os.rename(self._folder / str(step), old)
             except OSError:
-                continue  # it is left, as a checkpoint more
+                continue  # one checkpoint more stays
             shutil.rmtree(old, ignore_errors=True)
 
     def _require_room(self, step: int, size: int) -> None:
-        """Raises StorageError where a disk has less than so many bytes free."""
+        """Raises StorageError if the disk has fewer free bytes than arrays of `size` need."""
         try:
             free = shutil.disk_usage(self._folder).free
         except OSError as error:
@@ -252,57 +249,51 @@ class Checkpoints:
             )
 
     def _failure(self, step: int, reason: object) -> StorageError:
-        """Error of a checkpoint that could not be saved, of which nothing is left."""
+        """Error of a save that failed; removes its files."""
         self._response, self._failed = None, True
         shutil.rmtree(self._folder / f"{step}{_DRAFT}", ignore_errors=True)
         self._index.remove(step)
         first_line = (str(reason).splitlines() or [type(reason).__name__])[0]
-        if len(first_line) > 300:  # what is wrong stands at its end, after a path
+        if len(first_line) > 300:  # the reason is at the end, after a path
             first_line = f"{first_line[:100]} ... {first_line[-200:]}"
         return StorageError(
             f"{self._folder / str(step)}: the checkpoint cannot be saved ({first_line}); free "
-            "space, or mend that, and the same command goes on"
+            "disk space or fix the cause, then run the same command again to resume"
         )
 
     # Loading.
 
     def restore(self, template: TrainState) -> TrainState:
-        """Restores the newest state that is not damaged.
+        """Restores the newest undamaged state.
 
         Args:
-            template: state of the same structure, placed where the restored one should be.
-
-        Returns:
-            The state.
+            template: a state with the same structure, and the shardings to restore to.
 
         Raises:
-            CheckpointError: there is none, or its shapes or dtypes are not the template's, or only
-                one of the two has an average.
+            CheckpointError: there is none, its shapes or dtypes differ from the template's, or
+                only one of the two has an average.
         """
         step = self.require_step() if self.latest_step is None else self.latest_step
         has, wants = self._has_average(step), template.average is not None
         if has != wants:
             raise CheckpointError(
                 f"{self._folder / str(step)} has {'an' if has else 'no'} average of the "
-                f"parameters, and this training {'sets' if wants else 'does not set'} "
-                "average_decay; resume it as it began, or choose another folder"
+                f"parameters, but this training {'sets' if wants else 'does not set'} "
+                "average_decay; resume with the original setting, or choose another folder"
             )
         loaded = self._load(step, _items(template))
         return TrainState(**loaded.pop("meta"), **loaded)
 
     def restore_params(self, template: Any, step: int | None = None) -> Any:
-        """Restores parameters without the optimizer state; their average, where there is one.
+        """Restores parameters without the optimizer state; their average if there is one.
 
         Args:
             template: parameters, or their `jax.ShapeDtypeStruct`s with shardings.
             step: step of the checkpoint; the best when not given.
 
-        Returns:
-            The parameters.
-
         Raises:
-            CheckpointError: there is none, or it is damaged, or removed while it is read, or its
-                shapes or dtypes are not the template's.
+            CheckpointError: there is no such checkpoint, it is damaged, it was removed while it was
+                read, or its shapes or dtypes differ from the template's.
         """
         step = self.require_step(step)
         if not self._has_average(step):
@@ -323,7 +314,7 @@ class Checkpoints:
 
 
 class NoCheckpoints(Checkpoints):
-    """Checkpoints of a training without a folder: there are none, and saving does nothing."""
+    """Checkpoints of a training without a folder: nothing is saved."""
 
     latest_step = None
 
@@ -337,7 +328,7 @@ class NoCheckpoints(Checkpoints):
 
 
 def _items(state: TrainState) -> dict[str, Any]:
-    """Contents of a checkpoint: Orbax can load each of its items without the others."""
+    """Items of a checkpoint, each of which Orbax can load separately."""
     return {
         "params": state.params,
         "opt_state": state.opt_state,
@@ -349,10 +340,10 @@ def _items(state: TrainState) -> dict[str, Any]:
 
 
 def _clear_the_way(folder: pathlib.Path) -> None:
-    """Verifies all checkpoints, and renames those that are damaged, so that steps are free."""
+    """Removes drafts, verifies all checkpoints, and renames damaged ones to free their steps."""
 
     def clear() -> None:
-        for draft in folder.glob(f"*{_DRAFT}"):  # of a killed process
+        for draft in folder.glob(f"*{_DRAFT}"):  # left by a killed process
             shutil.rmtree(draft, ignore_errors=True)
         CheckpointIndex(folder).set_damaged_aside()
 
@@ -360,19 +351,19 @@ def _clear_the_way(folder: pathlib.Path) -> None:
 
 
 class _OrbaxLog(logging.Filter):
-    """Holds back what Orbax logs of failures, with tracebacks: they are raised as errors."""
+    """Suppresses Orbax's logs of failures, with tracebacks: failures are raised as errors."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._num_open = 0  # folders of checkpoints that log
+        self._num_open = 0  # open folders of checkpoints
         logging.getLogger("absl").addFilter(self)
 
     def hold_back(self) -> None:
-        """Counts a folder whose failures are raised."""
+        """Counts a folder as open: failures are not logged until all are closed."""
         self._num_open += 1
 
     def let_through(self) -> None:
-        """Counts that it is closed: with none, the log of Orbax is as it was."""
+        """Counts a folder as closed."""
         self._num_open -= 1
 
     def filter(self, record: logging.LogRecord) -> bool:

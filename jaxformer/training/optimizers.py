@@ -34,7 +34,7 @@ def make_schedule(peak: float, config: ScheduleConfig) -> optax.Schedule:
 
     Args:
         peak: learning rate after the warmup.
-        config: warmup and decay; needs decay_steps if the rate decays linearly or by a cosine.
+        config: warmup and decay; needs decay_steps unless its name is "constant" or "noam".
 
     Returns:
         A function of the step that returns the learning rate, constant after decay_steps.

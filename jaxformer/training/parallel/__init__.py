@@ -1,11 +1,10 @@
-"""Runners compile and run steps on devices; nothing else knows pmap, a mesh or a process.
+"""Runners compile and run steps on devices; only this package knows pmap, meshes and processes.
 
-A runner has `axis_name`, the mapped axis that a step sums over (None where there is no such axis);
-`num_devices` and `num_local_devices`, on `num_hosts`; `num_shards` and `num_local_shards`, the
-number of parts that the rows of a batch are split into; `num_sequence_parts`, into which each row
-is; `host`, which of the rows are this host's; `has_all_params`, whether each device has all
-parameters; and `memory`, in bytes for each device. `Program`s come from `compile_train` and
-`compile_eval`.
+A runner has `axis_name` (the mapped axis that a step sums over, or None), `num_devices` and
+`num_local_devices` on `num_hosts`, `num_shards` and `num_local_shards` (parts that the rows of a
+batch are split into), `num_sequence_parts` (parts of each row), `host` (which rows are this
+host's), `has_all_params` (whether each device has all parameters), and `memory` (bytes per device).
+Its `compile_train` and `compile_eval` return `Program`s.
 """
 
 from jaxformer.training.parallel.agreement import StopAgreement, stop_agreement

@@ -1,4 +1,4 @@
-"""What is done where JAX's C++ aborts the process, as it does when the first process is gone."""
+"""A handler for aborts by JAX's C++ code, such as when the first process of a job is gone."""
 
 import contextlib
 import ctypes
@@ -12,14 +12,11 @@ _HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)
 
 @contextlib.contextmanager
 def on_abort(end: Callable[[], object]) -> Iterator[None]:
-    """Calls a function in the thread that aborts, in place of a core dump.
+    """Calls `end`, which should end the process, in the thread that aborts, before a core dump.
 
-    Python's own handlers would come too late: they run in the main thread, which an abort does not
-    wait for, and may be in C++ itself. This one runs at once, as an abort is no interruption of the
-    code that calls it.
-
-    Args:
-        end: ends the process; where it returns, the abort goes on.
+    Python's own signal handlers would come too late: they run in the main thread, which may be in
+    C++ code, and an abort does not wait for it. This one runs at once: an abort is an ordinary call
+    and interrupts nothing. If `end` returns, the abort continues.
     """
     libc = ctypes.CDLL(None)
     libc.signal.argtypes, libc.signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p

@@ -1,4 +1,4 @@
-"""The processes of a job agree on where they stop, when one of them gets a signal."""
+"""Agreement of the processes of a job on the step to stop at when one of them gets a signal."""
 
 import contextlib
 import itertools
@@ -12,24 +12,24 @@ from jaxformer.training.parallel.messages import store, try_get
 
 __all__ = ["StopAgreement", "stop_agreement"]
 
-_TICK = 0.2  # seconds between two looks at whether a process has got a signal
+_TICK = 0.2  # seconds between checks for signals of any process
 
 _numbers = itertools.count(1)
 
 
 class StopAgreement:
-    """Whether to stop, asked by all processes of a job at the same places, with the same answer.
+    """Whether to stop: all processes of a job ask at the same places and get the same answer.
 
-    A step of several processes needs all of them, so none may stop alone. Every process counts how
-    often it has asked. When one has got a signal, each tells its count, in a thread of its own,
-    and lets nobody ask in the meantime; all stop at the first place that none has passed. Until
-    then asking costs a comparison: no message, and no wait for a device.
+    A step needs all processes, so none may stop alone. Every process counts its calls of `reached`.
+    After a signal to any process, a thread of each publishes its count and holds its next call back
+    until all have done so. All then stop at the first call that none has made yet. Until then, a
+    call costs a comparison: no message, and no wait for a device.
 
     Args:
-        signals: those of this process.
-        process: number of this process.
-        num_processes: how many there are; of a single one the signals alone decide.
-        key: of the job's store; the same in every process, and of no other agreement.
+        signals: signals of this process.
+        process: index of this process.
+        num_processes: number of processes; a single one stops by its own signals.
+        key: key in the job's store; the same in every process, and unique to this agreement.
     """
 
     def __init__(self, signals: StopSignals, process: int, num_processes: int, key: str) -> None:
@@ -46,11 +46,11 @@ class StopAgreement:
             self._thread.start()
 
     def request(self) -> None:
-        """Asks all processes to stop as after a signal, though there was none."""
+        """Makes all processes stop as after a signal."""
         self._requested = True
 
     def reached(self) -> int | None:
-        """The signal to stop after, or 0 for a stop that was requested; None to go on."""
+        """The signal that stops the run, 0 if `request` does, or None to continue."""
         if self._num_processes == 1:
             return self._asked()
         with self._asking:
@@ -58,15 +58,15 @@ class StopAgreement:
             return None if self._stop_at is None or self._count < self._stop_at else self._number
 
     def _asked(self) -> int | None:
-        """What this process knows of alone."""
+        """As `reached`, for this process alone."""
         return 0 if self._requested and not self._signals.received else self._signals.received
 
     def close(self) -> None:
-        """Ends the agreement: this process asks no more."""
+        """Ends the agreement for this process."""
         if self._num_processes == 1:
             return
         self._closed.set()
-        # The others may wait for this process's count, which another thread of it may just tell.
+        # Others may wait for this process's count; its thread may be publishing it just now.
         with contextlib.suppress(jax.errors.JaxRuntimeError), self._asking:
             self._tell()
 
@@ -77,7 +77,7 @@ class StopAgreement:
 
     def _watch(self) -> None:
         asked = False
-        # Where the store is gone, so is its process, and that ends this one, too.
+        # If the store is gone, so is the first process, which ends this one, too.
         with contextlib.suppress(jax.errors.JaxRuntimeError):
             while not self._closed.wait(_TICK):
                 received = self._asked()
@@ -104,11 +104,11 @@ class StopAgreement:
 
 @contextlib.contextmanager
 def stop_agreement(signals: StopSignals, *, is_shared: bool) -> Iterator[StopAgreement]:
-    """An agreement of all processes of the job, which enter this in the same order.
+    """A `StopAgreement` of all processes of the job, which must enter it in the same order.
 
     Args:
-        signals: those of this process.
-        is_shared: whether they work together; else this one stops alone.
+        signals: signals of this process.
+        is_shared: whether the processes work together; otherwise this one stops alone.
     """
     number = next(_numbers) if is_shared else 0
     num_processes = jax.process_count() if is_shared else 1

@@ -1,4 +1,4 @@
-"""Checksums of arrays, to compare the copies that devices hold of them."""
+"""Checksums of arrays, to compare copies on several devices."""
 
 from typing import Any
 
@@ -11,16 +11,16 @@ __all__ = ["checksum_range", "drifted"]
 
 
 def _checksum(leaf: jax.Array) -> jax.Array:
-    """Sum of hashes of an array's bits and their places; it compares NaNs, and 0 with -0.
+    """Sum of hashes of an array's bits and positions; so NaNs can be equal, and 0 differs from -0.
 
-    In a sum of the bits alone flipped signs, doublings and exchanged rows would cancel. The hash is
-    the finalizer of MurmurHash3 (Appleby, 2011), which changes each bit with every bit.
+    In a plain sum of the bits, flipped signs, doublings and exchanged rows could cancel. The hash
+    is the finalizer of MurmurHash3 (Appleby, 2011), in which every bit depends on every bit.
     """
     if jnp.iscomplexobj(leaf):
         leaf = jnp.stack([leaf.real, leaf.imag])
     if leaf.dtype == bool:
         leaf = leaf.astype(jnp.uint8)
-    words = {1: jnp.uint8, 2: jnp.uint16}.get(leaf.dtype.itemsize, jnp.uint32)  # of 8 bytes two
+    words = {1: jnp.uint8, 2: jnp.uint16}.get(leaf.dtype.itemsize, jnp.uint32)  # two for 8 bytes
     bits = jax.lax.bitcast_convert_type(leaf, words).astype(jnp.uint32).ravel()
     bits ^= jnp.arange(bits.size, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
@@ -29,14 +29,14 @@ def _checksum(leaf: jax.Array) -> jax.Array:
 
 
 def checksum_range(leaf: jax.Array, axis_names: Any) -> jax.Array:
-    """Largest minus smallest checksum over mapped axes of devices; 0 where all hold the same."""
+    """Largest minus smallest checksum over mapped axes of devices; 0 if all hold the same."""
     own = _checksum(leaf)
     return jax.lax.pmax(own, axis_names) - jax.lax.pmin(own, axis_names)
 
 
 def drifted() -> TrainingError:
-    """Error of copies that must be the same and are not."""
+    """Error raised when copies on several devices differ."""
     return TrainingError(
-        "the devices' copies of the parameters have drifted apart; a value that differs by device "
-        "was not reduced, or a device computes wrongly"
+        "the devices' copies of the parameters have drifted apart; either a value that differs "
+        "between devices was not reduced, or a device computes wrongly"
     )

@@ -1,4 +1,4 @@
-"""The processes of a job: how they start together, and the virtual devices of a CPU."""
+"""The processes of a job and their start, and virtual CPU devices."""
 
 import contextlib
 import dataclasses
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import jax
-from jax._src.clusters import ClusterEnv  # which says what `initialize` would find, without it
+from jax._src.clusters import ClusterEnv  # detects what `initialize` would, without starting it
 
 from jaxformer.errors import ConfigError
 from jaxformer.stopping import ending
@@ -26,58 +26,55 @@ __all__ = [
     "this_process",
 ]
 
-# In these, JAX's question whether it is in Kubernetes needs a package and asks the cluster.
+# Kubernetes sets this in an indexed job. JAX's own check needs a package and queries the cluster.
 _INDEXED_JOB = "JOB_COMPLETION_INDEX"
-_SLACK = 10  # seconds that JAX's own watch over the processes is slower than ours
+_SLACK = 10  # seconds by which JAX's own heartbeat timeout is longer than ours
 
 
 def is_first_process() -> bool:
-    """Tells whether this is the process that writes files for all."""
+    """Whether this is the first process, which writes the files for all."""
     return jax.process_index() == 0
 
 
 def this_process() -> int:
-    """Number of this process in its job, from 0."""
+    """Index of this process in its job, from 0."""
     return jax.process_index()
 
 
 def num_processes() -> int:
-    """Number of processes in the job; 1 where there is none."""
+    """Number of processes in the job; 1 without a job."""
     return jax.process_count()
 
 
 def split_cpu(count: int) -> None:
     """Splits this machine's CPU into `count` virtual devices; call it before JAX starts.
 
-    Args:
-        count: number of virtual devices.
-
     Raises:
         ConfigError: JAX has already started with another number.
     """
     try:
         jax.config.update("jax_num_cpu_devices", count)
-    except RuntimeError:  # JAX has started; that is no error with the same number
+    except RuntimeError:  # JAX has started, which is fine with the same number
         if len(jax.local_devices(backend="cpu")) != count:
             raise ConfigError(
-                f"training.cpu_devices={count} must be set before JAX starts, which has "
-                f"{len(jax.local_devices(backend='cpu'))} CPU devices already"
+                f"training.cpu_devices={count} must be set before JAX starts, but it has already "
+                f"started with {len(jax.local_devices(backend='cpu'))} CPU devices"
             ) from None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Launch:
-    """How the processes of a job find each other, where no cluster says so.
+    """How the processes of a job find each other if no cluster manager tells them.
 
     Args:
-        coordinator: "HOST:PORT" of the first process, which listens there.
-        num_processes: number of processes in all.
-        process_id: number of this one, from 0.
-        start_timeout: seconds that all have to come.
-        host_timeout: seconds without a sign of life after which a process is taken for dead.
+        coordinator: "HOST:PORT" on which the first process listens.
+        num_processes: total number of processes.
+        process_id: index of this process, from 0.
+        start_timeout: seconds within which all processes must connect.
+        host_timeout: seconds without a heartbeat after which a process is considered dead.
 
     Raises:
-        ConfigError: only some of the first three are given, or one is impossible.
+        ConfigError: only some of the first three are given, or a value is impossible.
 
     Example:
         >>> Launch(coordinator="10.0.0.1:1234", num_processes=2, process_id=0).is_explicit
@@ -109,7 +106,7 @@ class Launch:
             return
         host, _, port = self.coordinator.rpartition(":")
         try:
-            host.encode("idna")  # as looking it up does
+            host.encode("idna")  # as a name lookup does
         except UnicodeError:
             host = ""
         if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
@@ -122,30 +119,26 @@ class Launch:
         if not 0 <= self.process_id < self.num_processes:
             raise ConfigError(
                 f"--process-id must be from 0 to num_processes - 1 = {self.num_processes - 1}, "
-                f"each in one process, got {self.process_id}"
+                f"different in each process, got {self.process_id}"
             )
 
     @property
     def is_explicit(self) -> bool:
-        """Whether it says where the processes are; else the cluster does, if there is one."""
+        """Whether a coordinator is given; otherwise a cluster manager is asked, if any."""
         return self.coordinator is not None
 
 
 def start_hosts(launch: Launch) -> bool:
-    """Connects this process with the others of its job, if it has any; before JAX starts.
+    """Connects this process with the others of its job, if any; call it before JAX starts.
 
-    The others are those of the launch; without one those of a SLURM step, an indexed job in
-    Kubernetes (with the package `kubernetes`), a TPU pod, or another cluster that
-    `jax.distributed.initialize` knows, where that has more than one process.
-
-    Args:
-        launch: how they find each other.
+    Without a coordinator, the job is a SLURM step, an indexed Kubernetes job (with the package
+    `kubernetes`), a TPU pod, or another cluster that `jax.distributed.initialize` detects.
 
     Returns:
-        Whether there are several.
+        Whether the job has several processes.
 
     Raises:
-        ConfigError: the others cannot be found, or do not come in time.
+        ConfigError: the others cannot be found, or do not connect in time.
     """
     if launch.is_explicit:
         if launch.num_processes == 1:
@@ -159,15 +152,15 @@ def start_hosts(launch: Launch) -> bool:
         if _cluster_size() < 2:
             return False
         options = {}
-    # It would take SIGTERM away, and knows no SIGINT; `StopAgreement` is in its place.
+    # It would take over SIGTERM, and ignores SIGINT; `StopAgreement` replaces it.
     jax.config.update("jax_enable_preemption_service", False)
     _initialize(launch, options)
     return True
 
 
 def _cluster_size() -> int:
-    """Number of processes that the cluster has started together; 1 where there is none."""
-    for cluster in ClusterEnv._cluster_types:  # in the order in which JAX asks
+    """Number of processes that the cluster started together; 1 without a cluster."""
+    for cluster in ClusterEnv._cluster_types:  # in JAX's order
         if cluster.opt_in_only_method:
             continue
         if cluster.__name__ == "K8sCluster" and _INDEXED_JOB not in os.environ:
@@ -175,20 +168,20 @@ def _cluster_size() -> int:
         try:
             if cluster.is_env_present():
                 return int(cluster.get_process_count())
-        except Exception as error:  # of what it asks: variables, metadata servers, Kubernetes
+        except Exception as error:  # of variables, metadata servers or Kubernetes
             raise ConfigError(
-                f"this seems to be a job of several hosts ({cluster.__name__}), whose number "
-                f"cannot be found: {_first_line(error)}; give --coordinator, --num-processes and "
-                "--process-id, which for one host alone are localhost:1234, 1 and 0"
+                f"this seems to be a job of several hosts ({cluster.__name__}), but their number "
+                f"cannot be found: {_first_line(error)}; pass --coordinator, --num-processes and "
+                "--process-id: for a single host, localhost:1234, 1 and 0"
             ) from None
     return 1
 
 
 def _require_reachable(launch: Launch) -> None:
-    """Checks the address of a launch, since JAX would end the process with a trace of C++."""
+    """Checks the coordinator's address: JAX would end the process with a C++ stack trace."""
     assert launch.coordinator is not None
     host, _, port = launch.coordinator.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")  # of IPv6
+    host = host.removeprefix("[").removesuffix("]")  # around an IPv6 address
     if launch.process_id == 0:
         try:
             socket.create_server(("", int(port))).close()
@@ -208,21 +201,21 @@ def _require_reachable(launch: Launch) -> None:
                 raise ConfigError(
                     f"--coordinator {launch.coordinator} does not answer within "
                     f"{launch.start_timeout} s ({error.strerror or error}); check that process 0 "
-                    "is started there, and that no firewall is between, or raise --start-timeout"
+                    "runs there and that no firewall blocks it, or raise --start-timeout"
                 ) from None
         time.sleep(0.2)
 
 
 def _initialize(launch: Launch, options: dict[str, Any]) -> None:
-    """Calls `jax.distributed.initialize`; ends the process with one line where that would abort."""
+    """Calls `jax.distributed.initialize`; prints one line and exits instead of an abort."""
     began = time.monotonic()
 
     def say_late() -> NoReturn:
         shown = f"--coordinator {launch.coordinator}" if launch.is_explicit else "this cluster"
         ending.write_line(
-            f"jaxformer: error: the processes of {shown} have not all come within "
-            f"{time.monotonic() - began:.0f} s; check that each is started, once, with its own "
-            "number, or raise --start-timeout"
+            f"jaxformer: error: the processes of {shown} have not all connected within "
+            f"{time.monotonic() - began:.0f} s; check that each is started exactly once, with its "
+            "own index, or raise --start-timeout"
         )
         ending.exit_now(2)
 
@@ -234,16 +227,16 @@ def _initialize(launch: Launch, options: dict[str, Any]) -> None:
                 heartbeat_timeout_seconds=launch.host_timeout + _SLACK,
                 shutdown_timeout_seconds=launch.host_timeout,
             )
-        except Exception as error:  # of JAX, or of the cluster that it asks
+        except Exception as error:  # of JAX, or of the cluster manager
             raise ConfigError(
                 f"the processes of this job cannot be connected: {_first_line(error)}; check how "
-                "they are launched, or give --coordinator, --num-processes and --process-id"
+                "they are launched, or pass --coordinator, --num-processes and --process-id"
             ) from None
 
 
 @contextlib.contextmanager
 def _quiet_standard_error() -> Iterator[None]:
-    """Holds back what C++ writes to standard error until the end, which an abort is not."""
+    """Holds back C++ output to standard error until the end; an abort never prints it."""
     sys.stderr.flush()
     kept = ending.standard_error = os.dup(2)
     with tempfile.TemporaryFile() as file:

@@ -1,4 +1,4 @@
-"""How the devices of a mesh are laid out: along its axes, and over hosts."""
+"""Layout of the devices of a mesh: along its axes, and over hosts."""
 
 import math
 
@@ -14,12 +14,8 @@ __all__ = ["axis_sizes", "inference_mesh", "share_of_host"]
 def axis_sizes(config: MeshConfig, num_devices: int) -> dict[str, int]:
     """Number of devices along each axis of a mesh.
 
-    Args:
-        config: the axes.
-        num_devices: devices in all.
-
     Raises:
-        ConfigError: the axes do not make up the number of devices.
+        ConfigError: the product of the axes is not the number of devices.
 
     Example:
         >>> axis_sizes(MeshConfig(fsdp=4), 8)
@@ -31,20 +27,17 @@ def axis_sizes(config: MeshConfig, num_devices: int) -> dict[str, int]:
     if data * count != num_devices:
         text = " * ".join(f"{axis}={size}" for axis, size in (("data", data), *others.items()))
         raise ConfigError(
-            f"the axes of the mesh must make up the number of devices, got {text} = "
-            f"{data * count} of {num_devices} devices; change the [mesh], or set training.devices"
+            "the product of the mesh axes must be the number of devices, got "
+            f"{text} = {data * count} and {num_devices} devices; change [mesh], or set "
+            "training.devices"
         )
     return {"data": data, **others}
 
 
 def inference_mesh(trained_on: MeshConfig, num_devices: int) -> MeshConfig:
-    """Mesh by which the devices of one host split parameters where nothing is trained.
+    """Mesh that splits parameters over the devices of one host for inference.
 
-    As in training, if there are so many devices, else by the axis "fsdp" over all.
-
-    Args:
-        trained_on: the mesh of training.
-        num_devices: devices of the host.
+    It is the mesh of training or, if there are too few devices, the axis "fsdp" over all.
 
     Example:
         >>> mesh = inference_mesh(MeshConfig(data=8, fsdp=2, tensor=2), 4)
@@ -60,22 +53,21 @@ def inference_mesh(trained_on: MeshConfig, num_devices: int) -> MeshConfig:
 
 
 def share_of_host(shards: np.ndarray, process: int) -> tuple[Host, tuple[int, ...]]:
-    """Which of the parts that rows of a batch are split into are on the devices of a host.
+    """Rows of a batch that belong to a host, and the parts of the batch on its devices.
 
-    The devices of a host need not be neighbours in the mesh, which is laid out so that neighbours
-    have links. Its rows of a batch are side by side all the same, and go to the parts that it has:
-    whose rows are whose makes no difference to a sum over all.
+    A host's parts need not be adjacent, because a mesh places devices by their links. Its rows
+    still are: they go to its parts in order, since the order of rows does not affect a sum over
+    all.
 
     Args:
-        shards: devices `[parts, devices that have the same rows]`.
-        process: the host's index.
+        shards: devices `[parts, devices with the same rows]`.
+        process: index of the host.
 
     Returns:
-        Which rows of a batch are the host's, and its parts. Hosts that have the same parts have the
-        same rows.
+        The host's rows, and its parts. Hosts with the same parts have the same rows.
 
     Raises:
-        ConfigError: hosts have not as many parts, or share some and not others.
+        ConfigError: hosts have different numbers of parts, or share only some of them.
     """
     own: dict[int, set[int]] = {}
     for part, devices in enumerate(shards):
@@ -84,9 +76,9 @@ def share_of_host(shards: np.ndarray, process: int) -> tuple[Host, tuple[int, ..
     groups = sorted({tuple(sorted(parts)) for parts in own.values()})
     if len(set(map(len, groups))) > 1 or sum(map(len, groups)) != len(shards):
         raise ConfigError(
-            "hosts must have equally many of the parts that rows of a batch are split into, and "
-            f"any two the same or none in common, got {groups} of {len(shards)} parts; change "
-            "mesh.data or mesh.fsdp"
+            "all hosts must have equally many parts of the batch, and any two hosts must have the "
+            f"same parts or none in common, got {groups} of {len(shards)} parts; change mesh.data "
+            "or mesh.fsdp"
         )
     parts = tuple(sorted(own[process]))
     return Host(groups.index(parts), len(groups)), parts

@@ -1,4 +1,4 @@
-"""Steps on a mesh of devices, over which parameters, rows and tokens are split."""
+"""Steps on a mesh of devices, which splits parameters, rows and tokens."""
 
 import functools
 import math
@@ -27,25 +27,25 @@ from jaxformer.training.state import TrainState
 
 __all__ = ["MeshRunner"]
 
-# Where the models' activations are, by the names that the modules give to their axes.
+# Mesh axes of activations, by the axis names that modules use.
 _ACTIVATIONS = (("batch", ROW_AXES), ("sequence", "sequence"), ("heads", "tensor"))
-_HOST_MEMORY = "pinned_host"  # as JAX names what devices can copy from and to directly
+_HOST_MEMORY = "pinned_host"  # JAX's name of host memory that devices access directly
 
 
 class MeshRunner:
     """Runs steps by `jax.jit` on a mesh of devices, for models that outgrow one device.
 
-    The step is the one of a single device: XLA splits it as parameters and batches are split, and
-    puts in the communication. Dropout draws what a single device would, but for the weights of
-    ring attention, of which each block draws its own.
+    The step is that of a single device: XLA partitions it according to the sharding of parameters
+    and batches, and inserts the communication. Dropout is the same as on a single device, except
+    for the weights of ring attention, where each block has its own.
 
     Args:
-        config: the axes of the mesh, and rules for the parameters; data-parallel when not given.
+        config: axes of the mesh, and rules for the parameters; data-parallel when not given.
         devices: devices to use; all devices of all hosts when not given.
 
     Raises:
-        ConfigError: the axes do not make up the number of devices, hosts have unequal parts, or
-            devices cannot use the memory of their host.
+        ConfigError: the product of the axes is not the number of devices, hosts have unequal parts,
+            or devices cannot use the memory of their host.
 
     Example:
         >>> runner = MeshRunner(MeshConfig(fsdp=1), jax.local_devices()[:1])
@@ -88,25 +88,25 @@ class MeshRunner:
 
     @property
     def memory(self) -> int:
-        """Bytes that there are for each device."""
+        """Bytes of memory per device."""
         return least_memory(self._local)
 
     def num_bytes(self, shapes: Any, *others: Any) -> int:
-        """Bytes that a pytree of parameters or state takes on each device, during its update.
+        """Bytes of a pytree of parameters or state on each device, during its update.
 
         Args:
             shapes: the pytree.
-            *others: pytrees of the model's other parameters, which rules may be for.
+            *others: pytrees of the model's other parameters, which rules may match.
         """
         return bytes_per_device(shapes, self._rules, self.sizes, *others)
 
     def create(self, make: Callable[[Any], Any], start: Any, *others: Any) -> Any:
-        """Computes a pytree of state where its parts will be; no device ever has the whole.
+        """Computes a pytree of state directly in its shards; no device ever holds all of it.
 
         Args:
-            make: function of `start` to the state.
+            make: function of `start` that returns the state.
             start: PRNG key, or parameters.
-            *others: the model's frozen parameters, which rules may be for, too.
+            *others: the model's frozen parameters, which rules may match, too.
 
         Raises:
             ConfigError: a rule matches none of the parameters.
@@ -117,14 +117,11 @@ class MeshRunner:
         return jax.jit(make, out_shardings=shardings)(start)
 
     def place(self, tree: Any) -> Any:
-        """Copies a pytree to the devices, leaf by leaf.
-
-        A copy, because steps donate their state.
-        """
+        """Copies a pytree to the devices by leaf; a copy, because steps donate their state."""
         return jax.tree.map(_place_leaf, tree, self._shardings(tree))
 
     def place_frozen(self, tree: Any) -> Any:
-        """Places a pytree that no step changes: without a copy of what is where it should be."""
+        """Places a pytree that no step changes; leaves already in place are not copied."""
         place = functools.partial(_place_leaf, copy=False)
         return jax.tree.map(place, tree, self._shardings(tree))
 
@@ -136,7 +133,7 @@ class MeshRunner:
         )  # fmt: skip
 
     def _shardings(self, tree: Any) -> Any:
-        """Where the leaves of a pytree are between steps."""
+        """Shardings of a pytree between steps."""
         shardings = self._device_shardings(tree)
         if not (self._offloads and isinstance(tree, TrainState)):
             return shardings
@@ -144,16 +141,16 @@ class MeshRunner:
         return shardings._replace(opt_state=on_host)
 
     def _device_shardings(self, tree: Any) -> Any:
-        """Where the leaves of a pytree are within a step."""
+        """Shardings of a pytree during a step."""
         specs = partition_specs(tree, self._rules, self.sizes)
         return jax.tree.map(functools.partial(NamedSharding, self._mesh), specs)
 
     def compile_train(self, step: Callable[..., Any], frozen: Any = None) -> Program:
-        """Makes a program of a training step of (state, batch); the state passed in is donated.
+        """Makes a program of a training step of (state, batch), which donates the state.
 
         Args:
-            step: the step; where there are frozen parameters, of (state, batch, frozen).
-            frozen: these, from `place_frozen`.
+            step: the step; with frozen parameters, a function of (state, batch, frozen).
+            frozen: frozen parameters from `place_frozen`, if any.
         """
 
         def placed_step(state: Any, batch: Any, *frozen: Any) -> tuple[Any, Any]:
@@ -161,7 +158,7 @@ class MeshRunner:
                 state = jax.device_put(state, self._device_shardings(state))
             with nn.logical_axis_rules(_ACTIVATIONS):
                 state, metrics = step(state, batch, *frozen)
-            # Where it came from, so that the next step is the same program.
+            # The shardings it came with, so that the next step is the same program.
             return self._constrain(state), self._constrain_all(metrics)
 
         return self._program(jax.jit(placed_step, donate_argnums=0), frozen)
@@ -180,7 +177,7 @@ class MeshRunner:
         return jax.device_put(tree, self._shardings(tree)) if self._offloads else tree
 
     def _constrain_all(self, tree: Any) -> Any:
-        """Puts a pytree on every device."""
+        """Replicates a pytree on every device."""
         return jax.lax.with_sharding_constraint(tree, NamedSharding(self._mesh, PartitionSpec()))
 
     def _program(self, function: Any, frozen: Any) -> Program:
@@ -190,7 +187,7 @@ class MeshRunner:
         )  # fmt: skip
 
     def _put(self, batch: Any) -> Any:
-        """Splits a host's rows of a batch over its devices, and tokens over "sequence"."""
+        """Splits this host's rows of a batch over its devices, and their tokens over "sequence"."""
         return jax.tree_util.tree_map_with_path(self._put_leaf, batch)
 
     def _put_leaf(self, path: tuple[Any, ...], leaf: Any) -> jax.Array:
@@ -200,16 +197,16 @@ class MeshRunner:
         num_rows = leaf.shape[0] // self.num_local_shards
 
         def shard(index: Any) -> np.ndarray:
-            """The rows of this host, and tokens of them, that are at some slices of the batch."""
+            """Part of this host's rows, by slices of the global batch."""
             place = self._own_shards.index((index[0].start or 0) // num_rows)
             return leaf[(slice(place * num_rows, (place + 1) * num_rows), *index[1:])]
 
         return jax.make_array_from_callback(shape, sharding, shard)
 
     def _batch_sharding(self, path: tuple[Any, ...], shape: tuple[int, ...]) -> NamedSharding:
-        """How an array of a batch is split: rows, and tokens over "sequence"."""
+        """Sharding of an array of a batch: rows, and tokens over "sequence"."""
         parts = self.sizes["sequence"]
-        by_token = len(shape) > 1 and shape[1] != 1  # an axis of 1, as of a mask, is not split
+        by_token = len(shape) > 1 and shape[1] != 1  # an axis of size 1, as in masks, is not split
         if by_token and shape[1] % parts:
             name = jax.tree_util.keystr(path, simple=True, separator="/")
             raise ShapeError(
@@ -229,24 +226,17 @@ class MeshRunner:
         )
 
     def check_replicas(self, tree: Any) -> None:
-        """Checks that all devices hold the same bits of what they share.
-
-        Args:
-            tree: pytree of arrays on the mesh.
-
-        Raises:
-            TrainingError: two devices differ.
-        """
+        """Raises TrainingError if replicated parts of a pytree differ in any bit."""
         leaves = jax.tree.leaves(tree)
         specs = tuple(leaf.sharding.spec for leaf in leaves)
         if np.asarray(_checksum_ranges(self._mesh, specs)(leaves)).any():
             raise drifted()
 
     def on_one_host(self, params: Any) -> Any:
-        """Returns parameters on one device; where the mesh splits them, over this host's devices.
+        """Returns parameters on one device or, if the mesh splits them, on this host's devices.
 
-        Devices of several hosts send each other one array at a time, so that all hosts must call
-        this, and each device must have room for the largest array beside its share.
+        With several hosts, all must call this: they exchange one array at a time, and each device
+        needs room for the largest array besides its shard.
         """
         if self.has_all_params:
             return jax.tree.map(lambda leaf: leaf.addressable_data(0), params)
@@ -266,17 +256,17 @@ def _require_host_memory(device: jax.Device) -> None:
     if _HOST_MEMORY not in kinds:
         raise ConfigError(
             "mesh.optimizer_state='host' needs devices that can use the memory of their host, got "
-            f"{device.device_kind}, which has {', '.join(kinds)} alone; remove it"
+            f"{device.device_kind}, which only has {', '.join(kinds)}; remove it"
         )
 
 
 def _in_host_memory(leaf: Any, sharding: NamedSharding) -> NamedSharding:
-    """Where an array of an optimizer's state is; numbers, such as a count, stay where they are."""
+    """Sharding in host memory; scalars of the optimizer state, such as a count, stay."""
     return sharding.with_memory_kind(_HOST_MEMORY) if leaf.ndim else sharding
 
 
 def _place_leaf(leaf: Any, sharding: NamedSharding, *, copy: bool = True) -> jax.Array:
-    """Copies an array, which every host has whole, to the devices; also those of other hosts."""
+    """Copies an array, which every host has in full, to devices on any hosts."""
     is_everywhere = isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
     if sharding.is_fully_addressable or is_everywhere:
         return jax.device_put(jnp.copy(leaf) if copy else leaf, sharding)
@@ -289,14 +279,14 @@ def _place_leaf(leaf: Any, sharding: NamedSharding, *, copy: bool = True) -> jax
 
 @functools.cache
 def _checksum_ranges(mesh: Mesh, specs: tuple[PartitionSpec, ...]) -> Callable[..., jax.Array]:
-    """Compiled function of leaves: largest minus smallest checksum over the devices that share."""
+    """Compiled function of leaves: range of the checksums over devices with the same part."""
 
     def ranges(leaves: list[jax.Array]) -> jax.Array:
         found = []
         for leaf, spec in zip(leaves, specs, strict=True):
             shared = tuple(axis for axis in MESH_AXES if axis not in spec)
             found.append(checksum_range(leaf, shared))
-        # Devices of other axes hold other parts, in which there may be a difference, too.
+        # Along the other axes are other parts, which may differ, too.
         return jax.lax.pmax(jnp.stack(found), MESH_AXES)
 
     return jax.jit(

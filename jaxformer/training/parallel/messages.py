@@ -1,4 +1,4 @@
-"""Short texts between the processes of a job, which need no device, and cannot wait for ever."""
+"""Short texts between the processes of a job: without devices, and with a time limit."""
 
 import collections
 import json
@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-from jax._src import distributed  # JAX has no public way to the job's key-value store
+from jax._src import distributed  # JAX has no public API for the job's key-value store
 
 from jaxformer import errors
 from jaxformer.errors import ConfigError, TrainingError
 
 __all__ = ["gather_texts", "in_first_process", "require_same", "store", "try_get"]
 
-_PATIENCE = 1800.0  # seconds that hosts may need longer than the first, such as to read data
-_SLICE = 500  # milliseconds; between two slices Python handles signals
-_MOST_NAMED = 3  # differences that a message names
+_PATIENCE = 1800.0  # seconds to wait for slower processes, which may be reading data
+_SLICE = 500  # milliseconds per wait; Python handles signals in between
+_MOST_NAMED = 3  # differences, or processes, that a message names
 
 _calls: collections.Counter[str] = collections.Counter()
 
@@ -28,23 +28,20 @@ def store() -> Any:
 
 
 def try_get(key: str) -> str | None:
-    """First value under a key of the store; None where nobody has set one."""
+    """First value under a key of the store, if any."""
     found: list[tuple[str, str]] = store().key_value_dir_get(key + "/")
     return min(found)[1] if found else None
 
 
 def gather_texts(name: str, text: str) -> list[str]:
-    """Texts of all processes, in their order, which every process must ask for.
+    """Gathers a text from each process, in order; every process must call this.
 
     Args:
-        name: what for; the same in every process.
-        text: of this process.
-
-    Returns:
-        One text for each process; of a single process its own.
+        name: purpose, for messages; the same in every process.
+        text: text of this process.
 
     Raises:
-        TrainingError: a process has not come here for half an hour.
+        TrainingError: a process has not called this within half an hour.
     """
     count = jax.process_count()
     if count == 1:
@@ -65,21 +62,21 @@ def _wait_for(key: str, process: int, name: str, deadline: float) -> str:
                 raise
         if time.monotonic() > deadline:
             raise TrainingError(
-                f"process {process} has not come to {name!r} within {_PATIENCE:.0f} s after this "
-                "one; read what it has printed, and start all again"
+                f"process {process} has not reached {name!r} within {_PATIENCE:.0f} s after this "
+                "one; read its output, then start all processes again"
             )
 
 
 def in_first_process(name: str, function: Callable[[], object]) -> None:
-    """Calls a function in the first process, for which the others wait.
+    """Calls a function in the first process, while the others wait.
 
     Args:
-        name: what it does, such as "start the run folder"; the same in every process.
+        name: purpose, such as "start the run folder"; the same in every process.
         function: called in the first process only.
 
     Raises:
-        ValueError: what the function raises; in the other processes, too, where it is of
-            `jaxformer.errors`.
+        ValueError: any error of the function; if it is a class of `jaxformer.errors`, it is raised
+            in the other processes, too.
 
     Example:
         >>> in_first_process("say hello", lambda: print("hello"))
@@ -105,14 +102,14 @@ def in_first_process(name: str, function: Callable[[], object]) -> None:
 
 
 def require_same(name: str, values: Mapping[str, object]) -> None:
-    """Checks that all processes of a job have the same values; each must ask.
+    """Checks that all processes of a job have the same values; every process must call this.
 
     Args:
-        name: what they are; the same in every process.
-        values: by what they are called in a message; one that is missing in a process is None.
+        name: what the values are; the same in every process.
+        values: values by name; a name that a process lacks counts as None.
 
     Raises:
-        ConfigError: processes differ; the same message in all of them.
+        ConfigError: processes differ; all of them raise the same message.
 
     Example:
         >>> require_same("settings", {"seed": 0})
@@ -131,12 +128,12 @@ def require_same(name: str, values: Mapping[str, object]) -> None:
         more = f"; and {len(differences) - _MOST_NAMED} more" * (len(differences) > _MOST_NAMED)
         raise ConfigError(
             f"all hosts must have the same {name}: {'; '.join(differences[:_MOST_NAMED])}{more}; "
-            "make them equal, and start all again"
+            "make them equal, then start all processes again"
         )
 
 
 def _who_has_what(values: Sequence[str | None], hosts: Sequence[str]) -> str:
-    """Such as "3.12 on process 0 (a) and 1 (b), 3.13 on process 2 (c)"."""
+    """Text such as "3.12 on process 0 (a), 1 (b), 3.13 on process 2 (c)"."""
     groups: dict[str | None, list[str]] = {}
     for process, (value, host) in enumerate(zip(values, hosts, strict=True)):
         groups.setdefault(value, []).append(f"{process} ({host})")

@@ -1,4 +1,4 @@
-"""Sums over tokens that a mesh of devices has split, computed by each device for its own part."""
+"""Sums over the tokens of a batch that a mesh splits: each device sums over its own part."""
 
 import math
 from collections.abc import Callable
@@ -12,14 +12,14 @@ from jaxformer.functional.sharding import automatic_axes
 __all__ = ["BATCH_SPEC", "ROW_AXES", "num_parts", "sum_over_parts"]
 
 ROW_AXES = ("data", "fsdp")
-"""Axes of the mesh that the rows of a batch are split over."""
+"""Mesh axes that split the rows of a batch."""
 
 BATCH_SPEC = PartitionSpec(ROW_AXES, "sequence")
-"""How an array `[B, T, ...]` of a batch is split."""
+"""Sharding of an array `[B, T, ...]` of a batch."""
 
 
 def num_parts() -> int:
-    """Number of devices that share the program that is traced; 1 without a mesh."""
+    """Number of devices that share the traced program; 1 without a mesh."""
     return math.prod(automatic_axes().values())
 
 
@@ -27,20 +27,21 @@ def sum_over_parts(
     function: Callable[..., Any], hidden: jax.Array, table: jax.Array, labels: jax.Array,
     *others: jax.Array,
 ) -> Any:  # fmt: skip
-    """Sum over devices of what a function makes of each one's tokens.
+    """Calls a function on each device's tokens, and sums the results over devices.
 
-    XLA itself would sum the gradient of the table over the devices after every chunk of tokens, and
-    gather tokens to cut them into chunks.
+    Left to itself, XLA would sum the gradient of the table over devices after every chunk of
+    tokens, and gather the tokens to split them into chunks.
 
     Args:
-        function: of (hidden, table, labels, *others) to a pytree of sums over the tokens.
+        function: function of (hidden, table, labels, *others) that returns a pytree of sums over
+            the tokens.
         hidden: float `[B, T, D]`.
         table: float `[V, D]`.
         labels: integer `[B, T]`.
-        *others: arrays that every device has whole, such as a bias `[V]`.
+        *others: replicated arrays, such as a bias `[V]`.
 
     Returns:
-        The sums; without a mesh what the function returns.
+        The sums; without a mesh, the result of the function.
     """
     axes = {*ROW_AXES, "sequence"} & automatic_axes().keys()
     if not axes:

@@ -1,8 +1,8 @@
-"""Where a mesh of devices has each parameter: rules on the parameters' paths.
+"""Sharding of each parameter over a mesh, by rules on parameter paths.
 
-The rules of the library are those of Megatron-LM for the axis "tensor" (heads, the inner width of
-feed-forward layers, and the vocabulary are split), with the other dimension of every large kernel
-split over "fsdp". What no rule matches, such as norms, is on every device.
+The library's rules split the axis "tensor" as Megatron-LM does (heads, the inner width of
+feed-forward layers, the vocabulary), and the other dimension of every large kernel over "fsdp".
+Parameters that no rule matches, such as norms, are replicated.
 """
 
 import fnmatch
@@ -29,30 +29,30 @@ RULES = (
     *(MeshRule(path=f"*{name}_kernel", axes=_INTO_HEADS) for name in ("gate", "up")),
     *(MeshRule(path=f"*{name}_bias", axes=("tensor",)) for name in ("gate", "up")),
     MeshRule(path="*down_kernel", axes=_OUT_OF_HEADS),
-    # Vocabularies seldom have a size that anything divides, nor have word vectors of a file.
+    # "?" = split only if divisible, which vocabularies and the width of word vectors rarely are.
     MeshRule(path="*embedding/frozen_embedding", axes=("tensor?", "fsdp?")),
     MeshRule(path="*embedding/*embedding", axes=("tensor?", "fsdp")),
 )
-"""The library's rules, in order: of all that match a path the first one places it."""
+"""The library's rules, in order; the first that matches a path applies."""
 
 
 def partition_specs(tree: Any, rules: tuple[MeshRule, ...], sizes: Mapping[str, int]) -> Any:
-    """Decides how every leaf of a pytree is split.
+    """PartitionSpec of every leaf of a pytree.
 
-    What an optimizer keeps for a parameter, in the same shape, is split as the parameter; the rest
-    of its state is not split.
+    Optimizer state with the shape of its parameter is split like the parameter; other optimizer
+    state is replicated.
 
     Args:
-        tree: a `TrainState`, or parameters; of arrays or `jax.ShapeDtypeStruct`s.
-        rules: the user's rules, which come before those of the library.
+        tree: a `TrainState` or parameters, of arrays or `jax.ShapeDtypeStruct`s.
+        rules: the user's rules, which precede the library's.
         sizes: number of devices along each axis of the mesh.
 
     Returns:
         The same structure, of PartitionSpecs.
 
     Raises:
-        ConfigError: an axis does not divide a dimension that a rule splits over it, or a rule of
-            the user's has more axes than a parameter that it matches.
+        ConfigError: an axis does not divide a dimension that a rule splits over it, or a user's
+            rule has more axes than a parameter that it matches.
 
     Example:
         >>> shapes = {"query_kernel": jax.ShapeDtypeStruct((12, 64, 32), "float32")}
@@ -75,13 +75,13 @@ def partition_specs(tree: Any, rules: tuple[MeshRule, ...], sizes: Mapping[str, 
 def bytes_per_device(
     tree: Any, rules: tuple[MeshRule, ...], sizes: Mapping[str, int], *others: Any
 ) -> int:
-    """Bytes that a pytree of parameters or state takes on each device of a mesh.
+    """Bytes of a pytree of parameters or state on each device of a mesh; needs no devices.
 
     Args:
         tree: as in `partition_specs`.
         rules: as in `partition_specs`.
-        sizes: as in `partition_specs`. No device is needed.
-        *others: pytrees of the model's other parameters, which rules may be for.
+        sizes: as in `partition_specs`.
+        *others: pytrees of the model's other parameters, which rules may match.
 
     Raises:
         ConfigError: as in `check_rules` and `partition_specs`.
@@ -103,10 +103,10 @@ def bytes_per_device(
 
 
 def check_rules(trees: Iterable[Any], rules: Iterable[MeshRule]) -> None:
-    """Raises ConfigError where a rule of the user's matches none of a model's parameters.
+    """Raises ConfigError if a user's rule matches no parameter.
 
     Args:
-        trees: a `TrainState` or pytrees of parameters, which together are the whole model.
+        trees: a `TrainState` or pytrees of parameters, together the whole model.
         rules: the user's rules.
     """
     paths = ["/".join(keys) for tree in trees for keys in _params_by_path(tree)]
@@ -128,7 +128,7 @@ def _keys(path: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 def _endings(keys: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Ends of a path, the longest first."""
+    """Suffixes of a path, longest first."""
     return (keys[start:] for start in range(len(keys) + 1))
 
 
@@ -139,14 +139,14 @@ def _matches(rule: MeshRule, path: str) -> bool:
 def _spec(
     path: str, shape: tuple[int, ...], rules: tuple[MeshRule, ...], sizes: Mapping[str, int]
 ) -> PartitionSpec:
-    """How one parameter is split, by the first rule that matches its path."""
+    """PartitionSpec of one parameter, from the first rule that matches its path."""
     rule = next((rule for rule in (*rules, *RULES) if _matches(rule, path)), None)
     if rule is None:
         return PartitionSpec()
     if len(rule.axes) > len(shape):
         raise ConfigError(
-            f"the mesh rule for {rule.path!r} has {len(rule.axes)} axes, {list(rule.axes)}, and "
-            f"matches {path}, whose shape is {list(shape)}; give it no more than {len(shape)}"
+            f"the mesh rule for {rule.path!r} has {len(rule.axes)} axes, {list(rule.axes)}, but "
+            f"matches {path}, whose shape is {list(shape)}; give it at most {len(shape)} axes"
         )
     split: list[str | None] = [None] * (len(shape) - len(rule.axes))
     for size, word in zip(shape[len(split) :], rule.axes, strict=True):
@@ -159,11 +159,11 @@ def _spec(
                 f'{{ path = "{rule.path}", axes = {_without(rule.axes, axis)} }}'
             )
         split.append(axis if axis and divides and sizes[axis] > 1 else None)
-    while split and split[-1] is None:  # as XLA writes it, so that a step's output equals its input
+    while split and split[-1] is None:  # XLA's form, so that a step's output has its input's spec
         split.pop()
     return PartitionSpec(*split)
 
 
 def _without(axes: tuple[str, ...], axis: str) -> str:
-    """The axes of a rule without one, as TOML."""
+    """The axes of a rule without one of them, as TOML."""
     return "[" + ", ".join(f'"{"" if word == axis else word}"' for word in axes) + "]"

@@ -1,4 +1,4 @@
-"""Steps data-parallel by `jax.pmap`: every device holds all parameters."""
+"""Data-parallel steps with `jax.pmap`: every device holds all parameters."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -23,10 +23,10 @@ __all__ = ["PmapRunner"]
 class PmapRunner:
     """Runs steps data-parallel with `jax.pmap`: every device holds all parameters.
 
-    A batch's rows are cut evenly over the devices; state goes in and comes out replicated.
+    The rows of a batch are split evenly over the devices; the state is replicated.
 
     Args:
-        devices: devices to use, of one host; all when not given.
+        devices: devices of one host; all when not given.
 
     Raises:
         ConfigError: the devices are on several hosts.
@@ -46,8 +46,8 @@ class PmapRunner:
         self._devices = list(devices) if devices is not None else jax.devices()
         if num_hosts(self._devices) > 1:
             raise ConfigError(
-                f"pmap is for one host, got devices of {num_hosts(self._devices)}; choose the "
-                "runner 'mesh', or in Python MeshRunner()"
+                f"pmap needs devices of one host, got {num_hosts(self._devices)} hosts; choose the "
+                "runner 'mesh', or in Python, MeshRunner()"
             )
         self.num_devices = self.num_local_devices = len(self._devices)
         self.num_shards = self.num_local_shards = len(self._devices)
@@ -57,33 +57,26 @@ class PmapRunner:
 
     @property
     def memory(self) -> int:
-        """Bytes that there are for each device."""
+        """Bytes of memory per device."""
         return least_memory(self._devices)
 
     def num_bytes(self, shapes: Any, *others: Any) -> int:
-        """Bytes that a pytree of parameters or state takes on each device, whatever others take."""
+        """Bytes of a pytree of parameters or state on each device; ignores `others`."""
         return num_bytes(shapes)
 
     def create(self, make: Callable[[Any], Any], start: Any, *others: Any) -> Any:
-        """Computes a pytree of state by one program, and places it.
-
-        Args:
-            make: function of `start` to the state.
-            start: PRNG key, or parameters.
-            *others: the model's frozen parameters, which are not placed here.
-        """
+        """Computes the state `make(start)` by one program, and places it; ignores `others`."""
         return self.place(jax.jit(make)(start))
 
     def place(self, tree: Any) -> Any:
-        """Copies a pytree to the local devices, in the layout that pmap returns.
+        """Copies a pytree to the local devices; a copy, because steps donate their state.
 
-        With any other layout the second step would compile anew. A copy, because steps donate
-        their state.
+        The layout is the one that pmap returns; with any other, the second step would recompile.
         """
         return self.place_frozen(jax.tree.map(jnp.copy, tree))
 
     def place_frozen(self, tree: Any) -> Any:
-        """Places a pytree that no step changes: without a copy on a device that has it."""
+        """Places a pytree that no step changes; a device that has it gets no copy."""
         return jax.device_put(tree, self._replicated)
 
     def _split(self, batch: Any) -> Any:
@@ -92,7 +85,7 @@ class PmapRunner:
         return jax.tree.map(lambda x: rearrange(x, "(d b) ... -> d b ...", d=count), batch)
 
     def template(self, shapes: Any) -> Any:
-        """Shapes of a pytree of state, for `Program.lower`; the state has the whole anywhere."""
+        """Shapes of a pytree of state, for `Program.lower`; every device holds all of it."""
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), shapes)
 
     def batch_template(self, shapes: Any) -> Any:
@@ -106,11 +99,11 @@ class PmapRunner:
         )
 
     def compile_train(self, step: Callable[..., Any], frozen: Any = None) -> Program:
-        """Makes a program of a training step of (state, batch); the state passed in is donated.
+        """Makes a program of a training step of (state, batch), which donates the state.
 
         Args:
-            step: the step; where there are frozen parameters, of (state, batch, frozen).
-            frozen: these, from `place_frozen`.
+            step: the step; with frozen parameters, a function of (state, batch, frozen).
+            frozen: frozen parameters from `place_frozen`, if any.
         """
         return self._program(step, frozen, donate_argnums=0)
 
@@ -125,7 +118,7 @@ class PmapRunner:
     def _pmap(
         self, function: Callable[..., Any], *, has_frozen: bool = False, **options: Any
     ) -> Callable[..., Any]:
-        """Pmaps a function of a replicated and a split pytree, whose result is replicated."""
+        """Pmaps a function of a replicated and a split pytree to a replicated result."""
         in_axes = (None, 0, None) if has_frozen else (None, 0)
         return jax.pmap(
             function, axis_name=self.axis_name, in_axes=in_axes, out_axes=None,
@@ -133,15 +126,8 @@ class PmapRunner:
         )  # fmt: skip
 
     def check_replicas(self, tree: Any) -> None:
-        """Checks that all devices hold the same bits, which pmap itself never does.
-
-        Args:
-            tree: pytree of replicated arrays.
-
-        Raises:
-            TrainingError: two devices differ.
-        """
-        # pmap wants an argument that is split over the devices; the zeros are not used.
+        """Raises TrainingError if the devices' copies differ in any bit; pmap never checks."""
+        # pmap needs an argument that is split over the devices; the zeros are not used.
         if np.asarray(self._checksum_ranges(tree, np.zeros(len(self._devices)))).any():
             raise drifted()
 
@@ -151,5 +137,5 @@ class PmapRunner:
 
 
 def _checksum_ranges(axis_name: str, tree: Any, _: jax.Array) -> jax.Array:
-    """Largest minus smallest checksum over the devices, of each leaf; 0 where they agree."""
+    """Range of the checksums of each leaf over the devices; 0 where they agree."""
     return jnp.stack([checksum_range(leaf, axis_name) for leaf in jax.tree.leaves(tree)])

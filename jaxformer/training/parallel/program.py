@@ -1,4 +1,4 @@
-"""A training or evaluation step as a program on devices."""
+"""Compiled training and evaluation steps on devices."""
 
 import contextlib
 from collections.abc import Callable
@@ -12,21 +12,18 @@ __all__ = ["Program"]
 
 
 class Program:
-    """A step on devices, compiled once for each shape of batch: a function of (tree, batch).
+    """A step on devices, as a function of (tree, batch), compiled once per batch shape.
 
-    Frozen parameters are an argument of the compiled function, and never constants of it, but not
-    of this one, since no step changes them.
-
-    Compiling is a call of its own for who wants to be between it and the step, which takes the
-    state away. Calling compiles, too, where that was not done.
+    `compile` is separate, so that a caller can be interrupted before the step takes the state away.
+    A call compiles, too, if necessary. Frozen parameters are an argument of the compiled function,
+    never constants.
 
     Args:
         function: result of `jax.jit` or `jax.pmap`.
-        put: from a batch to what the function takes.
-        finish: what is done with its result.
-        context: makes what the function must be traced and called in.
-        frozen: parameters that the function takes as its third argument, on the devices; None
-            where it has two.
+        put: function that places a batch on the devices.
+        finish: function applied to the result.
+        context: returns a context manager in which to trace and call the function.
+        frozen: third argument of the function, on the devices; None if it takes two.
     """
 
     def __init__(
@@ -42,24 +39,21 @@ class Program:
         self._compiled: set[Any] = set()
 
     def is_compiled(self, batch: Any) -> bool:
-        """Tells whether `compile` was called for a batch of this shape."""
+        """Whether `compile` was called for a batch of this shape."""
         return _shapes(batch) in self._compiled
 
     def compile(self, tree: Any, batch: Any) -> None:
-        """Compiles for the shapes of a batch; JAX keeps the result, and a call then uses it."""
+        """Compiles for the shapes of a batch; JAX caches the result for later calls."""
         with self._context():
             self._function.lower(tree, self._put(batch), *self._others).compile()
         self._compiled.add(_shapes(batch))
 
     def lower(self, tree: Any, batch: Any) -> Any:
-        """Lowers the step for shapes alone, which need not be on a device, nor the device be there.
+        """Lowers the step for shapes alone, even for devices that do not exist here.
 
         Args:
-            tree: what the runner's `template` makes of the state's shapes.
-            batch: what the runner's `batch_template` makes of those of a global batch.
-
-        Returns:
-            The result of `jax.jit(...).lower`.
+            tree: the state's shapes, from the runner's `template`.
+            batch: shapes of a global batch, from the runner's `batch_template`.
         """
         with self._context():
             return self._function.lower(tree, batch, *self._others)
@@ -71,6 +65,6 @@ class Program:
 
 
 def _shapes(batch: Any) -> Any:
-    """What a program is compiled for: structure, shapes and dtypes of a batch."""
+    """Structure, shapes and dtypes of a batch, which determine the compiled program."""
     leaves, structure = jax.tree.flatten(batch)
     return structure, tuple((np.shape(leaf), leaf.dtype) for leaf in leaves)

@@ -1,4 +1,4 @@
-"""Which runner a config has."""
+"""Chooses the runner of a config, for training and for inference."""
 
 import dataclasses
 import math
@@ -28,20 +28,17 @@ def make_runner(
     """Creates the runner of a config.
 
     Args:
-        kind: "pmap", "mesh" or "single"; "auto" is a mesh where one is given, or where there are
-            several hosts, else pmap.
+        kind: "pmap", "mesh", "single", or "auto": mesh if one is given or there are several hosts,
+            else pmap.
         mesh: axes of the mesh, and rules for the parameters; the defaults count as not given.
         devices: number of local devices to use; all when None.
         batch_size: global rows per step, to check that they divide over devices and micro-batches;
-            None where the number differs by batch, and is checked with each.
+            None if the number varies: then each batch is checked.
         accumulate_steps: micro-batches per step.
 
-    Returns:
-        The runner.
-
     Raises:
-        ConfigError: there are not so many devices, or the batch does not divide, or the runner is
-            for one host and there are several.
+        ConfigError: there are not enough devices, the batch does not divide, or the runner is for
+            one host and there are several.
 
     Example:
         >>> make_runner("single", batch_size=4, accumulate_steps=2).num_devices
@@ -55,7 +52,7 @@ def make_runner(
     if hosts > 1 and kind in ("pmap", "single"):
         raise ConfigError(
             f"training.runner={kind!r} is for one host, got {hosts} processes; choose 'mesh', "
-            "or leave it out"
+            "or remove the key"
         )
     kind = runner_kind(kind, mesh, hosts)
     if kind == "single":
@@ -78,17 +75,17 @@ def make_runner(
 def make_inference_runner(
     shapes: Any, trained_on: MeshConfig, mesh: MeshConfig | None = None
 ) -> SingleRunner | MeshRunner:
-    """Creates the runner of a model that is used and not trained, on devices of this host.
+    """Creates the runner for inference with a model, on devices of this host.
 
     Args:
         shapes: shapes and dtypes of the parameters.
         trained_on: the mesh that the parameters were trained on.
-        mesh: axes of the mesh to use, `data` 1 when not given. Without a mesh, the parameters are
-            on one device, where there is room for them twice, as decoding needs; else they are
-            split as in training, if there are so many devices, or by `fsdp` over all.
+        mesh: axes of the mesh to use, with `data` 1 when not given. Without a mesh, the parameters
+            are on one device if it has room for them twice, as decoding needs. Otherwise they are
+            split as in training, or if there are too few devices, by `fsdp` over all.
 
     Raises:
-        ConfigError: there are not so many devices, or an axis does not divide a parameter.
+        ConfigError: there are not enough devices, or an axis does not divide a parameter.
 
     Example:
         >>> shapes = {"scale": jax.ShapeDtypeStruct((8,), "float32")}
@@ -112,12 +109,7 @@ def make_inference_runner(
 
 
 def runner_kind(kind: str, mesh: MeshConfig | None, hosts: int) -> str:
-    """Which runner "auto" is: "mesh" where one is set, or where there are several hosts.
-
-    Args:
-        kind: as in `make_runner`.
-        mesh: likewise.
-        hosts: number of hosts.
+    """Resolves "auto" of `make_runner`: "mesh" if one is set or there are several hosts.
 
     Example:
         >>> runner_kind("auto", MeshConfig(fsdp=2), 1), runner_kind("auto", None, 1)

@@ -41,29 +41,23 @@ class SingleRunner:
 
     @property
     def memory(self) -> int:
-        """Bytes that there are for the device."""
+        """Bytes of memory of the device."""
         return device_memory(self._device)
 
     def num_bytes(self, shapes: Any, *others: Any) -> int:
-        """Bytes that a pytree of parameters or state takes on the device, whatever others take."""
+        """Bytes of a pytree of parameters or state; ignores `others`."""
         return num_bytes(shapes)
 
     def create(self, make: Callable[[Any], Any], start: Any, *others: Any) -> Any:
-        """Computes a pytree of state by one program, and places it.
-
-        Args:
-            make: function of `start` to the state.
-            start: PRNG key, or parameters.
-            *others: the model's frozen parameters, which are not placed here.
-        """
+        """Computes the state `make(start)` by one program, and places it; ignores `others`."""
         return self.place(jax.jit(make)(start))
 
     def place(self, tree: Any) -> Any:
-        """Copies a pytree to the device. A copy, because steps donate their state."""
+        """Copies a pytree to the device; a copy, because steps donate their state."""
         return self.place_frozen(jax.tree.map(jnp.copy, tree))
 
     def place_frozen(self, tree: Any) -> Any:
-        """Places a pytree that no step changes: without a copy, where it is on the device."""
+        """Places a pytree that no step changes; leaves already on the device are not copied."""
         return jax.device_put(tree, self._device)
 
     def template(self, shapes: Any) -> Any:
@@ -78,11 +72,11 @@ class SingleRunner:
         return self.template(shapes)
 
     def compile_train(self, step: Callable[..., Any], frozen: Any = None) -> Program:
-        """Makes a program of a training step of (state, batch); the state passed in is donated.
+        """Makes a program of a training step of (state, batch), which donates the state.
 
         Args:
-            step: the step; where there are frozen parameters, of (state, batch, frozen).
-            frozen: these, from `place_frozen`.
+            step: the step; with frozen parameters, a function of (state, batch, frozen).
+            frozen: frozen parameters from `place_frozen`, if any.
         """
         return Program(jax.jit(step, donate_argnums=0), self._put, frozen=frozen)
 
@@ -94,13 +88,13 @@ class SingleRunner:
         return jax.device_put(batch, self._device)
 
     def check_replicas(self, tree: Any) -> None:
-        """Does nothing: there is one copy."""
+        """Does nothing, because there is only one copy."""
 
     def on_one_host(self, params: Any) -> Any:
-        """Returns parameters on one device, where they are."""
+        """Returns the parameters unchanged."""
         return params
 
 
 def num_bytes(shapes: Any) -> int:
-    """Bytes of a pytree of arrays or shapes; in Python's integers, which do not overflow."""
+    """Bytes of a pytree of arrays or shapes; as Python integers, which do not overflow."""
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))

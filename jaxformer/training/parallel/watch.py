@@ -1,4 +1,4 @@
-"""A watch over the processes of a job, so that none waits for one that is gone."""
+"""Watches the processes of a job, so that none waits for a dead one."""
 
 import contextlib
 import json
@@ -16,21 +16,21 @@ from jaxformer.training.parallel.messages import store
 
 __all__ = ["HostWatch"]
 
-_GRACE = 1.0  # seconds in which a process may find the same error as another by itself
-_LEAVING = 10.0  # seconds that a process which ends with an error has for it
+_GRACE = 1.0  # seconds for a process to find the same error as another by itself
+_LEAVING = 10.0  # seconds for a process to end after an error
 _KEY = "jaxformer/watch"
 
 
 class HostWatch:
-    """Tells the other processes of a job that this one is alive, and ends it where one is not.
+    """Sends heartbeats to the other processes of a job, and ends this one if another is gone.
 
-    A process that fails leaves the others in a collective, out of which nothing brings them but the
-    end of their process. So the watch writes a line, and ends it: with the status of the process
-    that has ended with an error, or 1 for one that has not given a sign of life for so long.
+    If a process fails, the others hang in a collective, which only the end of their own process can
+    interrupt. So the watch prints a line and ends the process, with the exit status of the process
+    that failed, or 1 if heartbeats stopped.
 
     Args:
-        timeout: seconds without a sign of life after which a process is taken for dead.
-        note: says what of the work is saved, for the line.
+        timeout: seconds without a heartbeat after which a process is considered dead.
+        note: function that returns what is saved, for the line.
     """
 
     def __init__(self, timeout: float, note: Callable[[], str]) -> None:
@@ -40,7 +40,7 @@ class HostWatch:
         self._stopped, self._leaving = threading.Event(), threading.Event()
         self._status = 1
         self._answered = time.monotonic()
-        # Last sign of life, and when it came, by process.
+        # Last heartbeat and its time of arrival, by process.
         self._last = {index: ("{}", self._answered) for index in range(self._count)}
         self._aborts = contextlib.ExitStack()
         self._aborts.enter_context(on_abort(self.say_lost))
@@ -48,13 +48,13 @@ class HostWatch:
         self._thread.start()
 
     def fail(self, status: int, why: str) -> None:
-        """Tells the other processes that this one ends with an error, which they then do, too."""
+        """Tells the other processes that this one ends with an error, so that they end, too."""
         self._status = status
         self._leaving.set()
         message = json.dumps({"status": status, "why": why[:1000], "host": socket.gethostname()})
         with contextlib.suppress(jax.errors.JaxRuntimeError):
             store().key_value_set(f"{_KEY}/failed/{self._own}", message)
-            # The first process serves the store, out of which the others read this.
+            # The first process serves the store, and must wait until the others have read this.
             deadline = time.monotonic() + 5 * self._tick + _GRACE
             while self._own == 0 and time.monotonic() < deadline:
                 if len(store().key_value_dir_get(f"{_KEY}/heard/")) >= self._count - 1:
@@ -62,14 +62,14 @@ class HostWatch:
                 time.sleep(self._tick / 5)
 
     def wait_for_verdict(self) -> None:
-        """Waits as long as it takes to find that another process is gone, which ends this one.
+        """Waits long enough for the watch to notice a dead process, which ends this one.
 
-        For an error that may be no more than that, such as of a broken connection.
+        For errors that a dead process may have caused, such as a broken connection.
         """
         time.sleep(self._timeout + 3 * self._tick)
 
     def finish(self) -> None:
-        """Waits until the first process is done with all its work, and ends the watch."""
+        """Waits until the first process has finished its work, then ends the watch."""
         if self._own == 0:
             store().key_value_set(f"{_KEY}/finished/0", "")
         while not store().key_value_dir_get(f"{_KEY}/finished/"):
@@ -79,12 +79,12 @@ class HostWatch:
         self._aborts.close()
 
     def leave(self) -> None:
-        """Ends the process, unless all have finished, without JAX's barrier at the end."""
+        """Ends the process without JAX's final barrier, unless all have finished."""
         if not self._stopped.is_set():
             exit_now(self._status)
 
     def say_lost(self) -> NoReturn:
-        """Ends the process, which JAX aborts because the first process is gone."""
+        """Ends this process because another one is gone; called when JAX aborts, too."""
         who = "process 0" if self._own else "a process"
         self._end(1, f"{who} of the {self._count} is gone, or its host does not answer")
 
@@ -105,7 +105,7 @@ class HostWatch:
                 self._answered = time.monotonic()
 
     def _look(self, number: int) -> None:
-        """Gives a sign of life, and looks for those of others."""
+        """Sends a heartbeat, and checks the other processes."""
         life = json.dumps({"number": number, "host": socket.gethostname()})
         store().key_value_set(f"{_KEY}/alive/{self._own}", life, allow_overwrite=True)
         for key, message in sorted(store().key_value_dir_get(f"{_KEY}/failed/")):
@@ -116,7 +116,7 @@ class HostWatch:
             self._look_for_dead()
 
     def _follow(self, process: int, failure: dict[str, object]) -> None:
-        """Ends this process after another one has failed, unless it does so itself."""
+        """Ends this process after another one failed, unless it is ending already."""
         ends_itself = self._leaving.wait(_GRACE)
         if not ends_itself:
             who = f"process {process} of {self._count}, on {failure['host']}, has ended"
@@ -125,7 +125,7 @@ class HostWatch:
             self._status = int(str(failure["status"]))
             self._say(f"{who}: {failure['why']}")
             self._leaving.set()
-        # Until all have heard of it process 0 stays: with its store gone JAX aborts this process.
+        # Process 0 stays until all have read this: without its store, JAX aborts the others.
         store().key_value_set(f"{_KEY}/heard/{self._own}", "", allow_overwrite=True)
         if not ends_itself:
             exit_now(self._status)
@@ -141,16 +141,16 @@ class HostWatch:
                 host = json.loads(life).get("host", "an unknown host")
                 why = (
                     f"process {process} of {self._count}, on {host}, has given no sign of life for "
-                    f"{self._timeout:.0f} s, and is taken for dead"
+                    f"{self._timeout:.0f} s and is considered dead"
                 )
                 message = {"status": 1, "why": why, "host": socket.gethostname(), "dead": True}
                 store().key_value_set(f"{_KEY}/failed/0", json.dumps(message))
                 if self._count > 2:
-                    time.sleep(3 * self._tick)  # until the others have read it here
+                    time.sleep(3 * self._tick)  # until the others have read it from the store
                 self._end(1, why)
 
     def _end(self, status: int, why: str) -> NoReturn:
-        if self._leaving.is_set():  # it has said why
+        if self._leaving.is_set():  # it has already said why
             exit_now(self._status)
         self._say(why)
         exit_now(status)
