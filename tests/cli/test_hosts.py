@@ -123,7 +123,7 @@ def test_model_that_is_split_over_both_processes_is_scored_sampled_and_started_f
     tiny.write(tmp_path / "pairs.tsv", test_translation.LINES)
     made = test_translation.config(
         tmp_path, translation=TranslationConfig(metrics_pairs=3),
-        training={"devices": None, "steps": 4, "eval_every": 4, "checkpoint_every": 4},
+        training={"runner": "auto", "steps": 4, "eval_every": 4, "checkpoint_every": 4},
     )  # fmt: skip
     config = tmp_path / "tiny.toml"
     config.write_text(config_to_toml(made), encoding="utf-8")

@@ -39,9 +39,7 @@ LINES[3:3] = ["cat " * 13 + "\tanimals"]
 LINES[5:5] = ["cat\tdog\tanimals"]
 
 
-TRAINING = {
-    "runner": "single", "devices": None, "steps": 40, "eval_every": 20, "label_smoothing": 0.1,
-}  # fmt: skip
+TRAINING = {"steps": 40, "eval_every": 20, "label_smoothing": 0.1}
 
 
 def config(folder, lines=LINES, **changes):

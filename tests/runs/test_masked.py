@@ -18,9 +18,7 @@ from tests.runs import test_classification, tiny
 TEXT = ["the cat sat on the mat; the dog sat on the log."] * 30
 
 
-TRAINING = {
-    "runner": "single", "devices": None, "steps": 300, "eval_every": 300, "checkpoint_every": 300,
-}  # fmt: skip
+TRAINING = {"steps": 100, "eval_every": 100, "checkpoint_every": 100}
 
 
 def config(folder, **changes):

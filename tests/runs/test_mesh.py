@@ -14,7 +14,7 @@ from tests.runs import tiny
 def experiment(folder, steps, mesh=None, **training):
     text = tiny.write(folder.parent / "text.txt", ["one two three four five six"] * 30)
     data = {"source": "files", "paths": (text,), "validation_fraction": 0.2}
-    training = {"steps": steps, "log_every": 1, "eval_every": 4, "devices": None} | training
+    training = {"steps": steps, "log_every": 1, "eval_every": 4, "runner": "auto"} | training
     made = tiny.config(
         folder, architecture="decoder", data=data, model={"dropout_rate": 0.0}, training=training
     )

@@ -537,7 +537,7 @@ def test_translator_that_was_trained_here_is_exported_with_how_it_decodes(tmp_pa
               "validation_fraction": 0.3},
         model={"positions": "learned", "norm": "layer_norm", "activation": "gelu",
                "norm_position": "pre", "embedding_norm": True, "output_bias": True},
-        training={"steps": 1, "eval_every": 1, "runner": "single", "devices": None},
+        training={"steps": 1, "eval_every": 1},
     )  # fmt: skip
     runs.train_run(made)
     said = runs.convert(tmp_path / "run", tmp_path / "hf")

@@ -122,7 +122,7 @@ def test_hosts_know_by_a_fingerprint_that_they_start_from_other_weights(
 
 def test_start_on_a_mesh_is_on_no_device_as_a_whole(source, tmp_path):
     before = runs.open_run(source)
-    made = starting(config(tmp_path, training={"devices": 4}), source)
+    made = starting(config(tmp_path, training={"runner": "auto", "devices": 4}), source)
     made = dataclasses.replace(tiny.standing_still(made), mesh=MeshConfig(fsdp=2, tensor=2))
     filled = with_start(made, runs.LanguageModelTask, None)
     task = runs.LanguageModelTask.prepare(filled, source)

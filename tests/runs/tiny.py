@@ -29,7 +29,7 @@ from jaxformer.runs.folder import write_folder_manifest
 
 
 def config(folder, *, architecture, data, tokenizer=None, model=None, training=None, **others):
-    """An experiment of one layer on two devices, in the folder's run."""
+    """An experiment of one layer on one device, in the folder's run."""
     unequal = data["source"] not in ("files", "python", "tokens", "conversations")
     return ExperimentConfig(
         out=str(folder / "run"),
@@ -45,7 +45,7 @@ def config(folder, *, architecture, data, tokenizer=None, model=None, training=N
         schedule=others.pop("schedule", ScheduleConfig(name="constant")),
         training=TrainingConfig(
             **{
-                "steps": 20, "devices": 2, "log_every": 5, "eval_every": 10, "checkpoint_every": 10,
+                "steps": 20, "runner": "single", "log_every": 5, "eval_every": 10, "checkpoint_every": 10,
                 "batch_tokens" if unequal else "batch_size": 96 if unequal else 8,
             } | (training or {})
         ),
