@@ -52,6 +52,7 @@ from jaxformer.functional.rotary_scaling import (
     RotaryScaling,
     YarnScaling,
 )
+from jaxformer.functional.taps import LayerTaps
 
 __all__ = [
     "AttentionFunction",
@@ -61,6 +62,7 @@ __all__ = [
     "GatedFeedForwardParams",
     "KVCache",
     "Kernel",
+    "LayerTaps",
     "LinearScaling",
     "LowRankKernel",
     "Llama3Scaling",

@@ -11,6 +11,7 @@ from jaxformer.functional.linear import check_linear, linear
 from jaxformer.functional.low_rank import Kernel
 from jaxformer.functional.options import check_choice
 from jaxformer.functional.shapes import check_axes, check_dtype, check_fields
+from jaxformer.functional.taps import LayerTaps
 
 __all__ = [
     "FeedForwardParams",
@@ -98,7 +99,10 @@ def _width(x: jax.Array) -> int:
     return check_axes("x", x, "... D")["D"]
 
 
-def feed_forward(params: FeedForwardParams, x: jax.Array, *, activation: str = "relu") -> jax.Array:
+def feed_forward(
+    params: FeedForwardParams, x: jax.Array, *, activation: str = "relu",
+    tap: LayerTaps | None = None,
+) -> jax.Array:  # fmt: skip
     r"""Position-wise feed-forward layer: `activation(x W_up + b_up) W_down + b_down`.
 
     Args:
@@ -106,6 +110,7 @@ def feed_forward(params: FeedForwardParams, x: jax.Array, *, activation: str = "
         x: float `[..., D]`.
         activation: "relu", "relu2" (its square), "gelu" (with the error function), "gelu_tanh"
             or "silu".
+        tap: reads and edits "feed_forward_activations", float `[..., F]`.
 
     Returns:
         float `[..., D]`, in the dtype of x.
@@ -128,12 +133,14 @@ def feed_forward(params: FeedForwardParams, x: jax.Array, *, activation: str = "
     hidden_width = check_linear("up_kernel", width, params.up_kernel, params.up_bias)
     check_linear("down_kernel", hidden_width, params.down_kernel, params.down_bias, output=width)
     hidden = activate(linear(x, params.up_kernel, params.up_bias, name="up_kernel"))
+    hidden = hidden if tap is None else tap("feed_forward_activations", hidden)
     return linear(hidden, params.down_kernel, params.down_bias, name="down_kernel")
 
 
 def gated_feed_forward(
-    params: GatedFeedForwardParams, x: jax.Array, *, activation: str = "silu"
-) -> jax.Array:
+    params: GatedFeedForwardParams, x: jax.Array, *, activation: str = "silu",
+    tap: LayerTaps | None = None,
+) -> jax.Array:  # fmt: skip
     """Gated feed-forward layer: SwiGLU with the activation "silu", GEGLU with "gelu".
 
     It computes `(activation(x W_gate + b_gate) * (x W_up + b_up)) W_down + b_down`.
@@ -143,6 +150,7 @@ def gated_feed_forward(
         x: float `[..., D]`.
         activation: "relu", "relu2" (its square), "gelu" (with the error function), "gelu_tanh"
             or "silu".
+        tap: reads and edits "feed_forward_activations", float `[..., F]`.
 
     Returns:
         float `[..., D]`, in the dtype of x.
@@ -173,4 +181,5 @@ def gated_feed_forward(
     gate = linear(x, params.gate_kernel, params.gate_bias, name="gate_kernel")
     up = linear(x, params.up_kernel, params.up_bias, name="up_kernel")
     hidden = activate(gate) * up
+    hidden = hidden if tap is None else tap("feed_forward_activations", hidden)
     return linear(hidden, params.down_kernel, params.down_bias, name="down_kernel")

@@ -12,7 +12,10 @@ import jax.numpy as jnp
 from einops import rearrange
 
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.attention import attention_weights, dot_product_attention
+from jaxformer.functional.attention import AttentionOptions, dot_product_attention
+from jaxformer.functional.attention.block import softmax_factors
+from jaxformer.functional.attention.dense import dense_average, dense_weights
+from jaxformer.functional.attention.inputs import prepare_attention, used_rng
 from jaxformer.functional.attention_function import (
     AttentionFunction,
     AttentionKeywords,
@@ -33,6 +36,7 @@ from jaxformer.functional.options import check_choice, check_nonnegative, static
 from jaxformer.functional.positions import ROTARY_LAYOUTS, apply_rotary
 from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype, check_fields
 from jaxformer.functional.sizes import check_range, check_size, known_values
+from jaxformer.functional.taps import LayerTaps
 
 __all__ = [
     "MultiHeadOutput",
@@ -44,8 +48,6 @@ __all__ = [
 
 Rotation = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
 """A function from query `[..., T, N, H]` and key `[..., T, K, H]` to both, rotated."""
-
-_NOT_FOR_WEIGHTS = ("dropout_rate", "dropout_rng", "implementation")
 
 
 class MultiHeadParams(NamedTuple):
@@ -112,6 +114,7 @@ def multi_head_attention(
     num_tokens: jax.Array | None = None,
     cross_cache: KVCache | None = None,
     return_weights: bool = False,
+    tap: LayerTaps | None = None,
     attention_fn: AttentionFunction = dot_product_attention,
     **options: Unpack[AttentionKeywords],
 ) -> MultiHeadOutput:
@@ -142,6 +145,8 @@ def multi_head_attention(
         cross_cache: keys and values of another sequence from `project_memory`, instead of
             key_value_inputs (cross-attention).
         return_weights: whether to also compute the attention weights, which need T x S memory.
+        tap: reads and edits "scores", "weights", "head_outputs" and "attention_output", as `Taps`
+            describes them.
         attention_fn: attention function with the signature of `dot_product_attention`. It is called
             with query, key and value, plus any non-default arguments by name; with sinks, also with
             return_residual=True.
@@ -156,7 +161,8 @@ def multi_head_attention(
     Raises:
         ShapeError: an argument does not fit, or attention_fn returns a wrong shape or dtype.
         ConfigError: an option is invalid; attention_fn does not accept the arguments of this call;
-            or return_weights is set with an attention_fn other than `dot_product_attention`.
+            or scores or weights are requested, or edited, with an attention_fn other than
+            `dot_product_attention`.
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017, section 3.2.2; Henry et al.,
@@ -215,27 +221,38 @@ def multi_head_attention(
             options = with_cache(options, cache, query.shape[1], num_tokens)
             key, value = cache.by_position
         key, value = key.astype(query.dtype), value.astype(query.dtype)
-    attended, residual = call_attention(
-        attention_fn, query, key, value, bias, mask, options,
-        with_residual=params.sinks is not None,
-    )  # fmt: skip
-    shares = None
-    if params.sinks is not None and residual is not None:
-        shares = _shares_beside_sinks(params.sinks, residual)
-        attended = attended * shares[..., None].astype(attended.dtype)
-    weights = None
-    if return_weights:
+    weights, edited = None, tap is not None and tap.edits("scores", "weights")
+    if return_weights or (tap is not None and tap.asks("scores", "weights")):
         if attention_fn is not dot_product_attention:
             raise ConfigError(
-                "the weights of a custom attention_fn are not known, got return_weights="
-                f"True and {function_name(attention_fn)}; leave return_weights out"
+                "the scores and weights of a custom attention_fn are not known, got "
+                f"{function_name(attention_fn)}; leave out return_weights, and taps of scores and "
+                "weights, or use dot_product_attention"
             )
-        shown = {k: v for k, v in options.items() if k not in _NOT_FOR_WEIGHTS}
-        weights = attention_weights(query, key, bias, mask, **shown)  # type: ignore[arg-type]
-        if shares is not None:
+        rate, rng = options.get("dropout_rate", 0.0), options.get("dropout_rng")
+        shown = {k: v for k, v in options.items() if k in AttentionOptions._fields}
+        shared = AttentionOptions(**shown)  # type: ignore[arg-type]
+        inputs = prepare_attention(query, key, value, bias, mask, shared, rate)
+        exponentials, inverse, residual = softmax_factors(dense_weights(inputs, "masked", tap))
+        weights = exponentials * inverse
+        if params.sinks is not None:
+            shares = _shares_beside_sinks(params.sinks, rearrange(residual, "... n t 1 -> ... t n"))
             weights = weights * rearrange(shares, "... t n -> ... n t 1")
+        weights = weights if tap is None else tap("weights", weights)
+    if weights is not None and edited:
+        attended = dense_average(inputs, weights, used_rng(rate, rng))
+    else:  # Reading weights does not change which implementation computes the output.
+        attended, residual = call_attention(
+            attention_fn, query, key, value, bias, mask, options,
+            with_residual=params.sinks is not None,
+        )  # fmt: skip
+        if params.sinks is not None and residual is not None:
+            shares = _shares_beside_sinks(params.sinks, residual)
+            attended = attended * shares[..., None].astype(attended.dtype)
+    attended = attended if tap is None else tap("head_outputs", attended)
     merged = rearrange(attended, "... t n h -> ... t (n h)")
     output = linear(merged, params.output_kernel, params.output_bias, name="output_kernel")
+    output = output if tap is None else tap("attention_output", output)
     return MultiHeadOutput(output, cache, weights)
 
 

@@ -1,5 +1,6 @@
 """Complete models: decoder, encoder with its heads, and encoder-decoder."""
 
+from jaxformer.functional.taps import Taps
 from jaxformer.models.attention_map import AttentionMap
 from jaxformer.models.contexts import AttentionFunctions
 from jaxformer.models.decoder import Decoder, DecoderClassifier, init_cache
@@ -24,6 +25,7 @@ __all__ = [
     "MaskedLanguageModel",
     "PooledEncoder",
     "SequenceClassifier",
+    "Taps",
     "TokenClassifier",
     "Transformer",
     "TransformerOutput",

@@ -37,7 +37,7 @@ def layer_contexts(
     *,
     attention_fn: AttentionFunctions,
     scheme_of: Callable[[LayerConfig], Positions],
-    return_weights: bool,
+    needs_weights: bool,
 ) -> list[AttentionContext]:
     """Attention context of each layer; layers with the same settings share one.
 
@@ -51,7 +51,7 @@ def layer_contexts(
         cache: one cache per layer, or None.
         attention_fn: self-attention function of all layers, or functions by name.
         scheme_of: position scheme of a layer, the same module for equal settings.
-        return_weights: whether weights are requested, which ring attention cannot return.
+        needs_weights: whether scores or weights are tapped, which ring attention cannot do.
 
     Returns:
         num_layers contexts.
@@ -85,7 +85,7 @@ def layer_contexts(
                 rotation=rotations[id(scheme)],
             )
             context = _with_bias(context, scheme, positions.shape[1], layer_cache)
-            if layer_cache is None and not return_weights:
+            if layer_cache is None and not needs_weights:
                 context = _over_a_ring(context, config, *positions.shape)
             contexts[key] = context
         result.append(contexts[key])

@@ -5,6 +5,7 @@ from typing import NamedTuple, TypedDict, Unpack
 import jax
 
 from jaxformer.errors import ConfigError
+from jaxformer.functional.taps import Taps, check_taps
 from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import Transformer, TransformerOutput, TransformerParts
 from jaxformer.modules.block import AttentionWeights
@@ -23,12 +24,14 @@ class EncoderDecoderOutput(NamedTuple):
         encoder_weights: float32 `[L, B, N, S, S]` attention weights, if requested.
         decoder_weights: self-attention `[L, B, N, T, T]` and cross-attention `[L, B, N, T, S]`,
             if requested.
+        taps: what `taps` reads, by place, stacked over layers `[L, ...]`; None without taps.
     """
 
     hidden: jax.Array
     logits: jax.Array | None
     encoder_weights: jax.Array | None
     decoder_weights: AttentionWeights | None
+    taps: dict[str, jax.Array] | None = None
 
 
 class EncoderDecoderInputs(TypedDict, total=False):
@@ -43,6 +46,7 @@ class EncoderDecoderInputs(TypedDict, total=False):
     cross_mask: jax.Array | None
     deterministic: bool
     return_weights: bool
+    taps: Taps | None
 
 
 class EncoderDecoder(TransformerParts):
@@ -127,6 +131,7 @@ class EncoderDecoder(TransformerParts):
         cross_mask: jax.Array | None = None,
         deterministic: bool = True,
         return_weights: bool = False,
+        taps: Taps | None = None,
     ) -> EncoderDecoderOutput:
         """Hidden states of the target before the logits.
 
@@ -144,6 +149,8 @@ class EncoderDecoder(TransformerParts):
             cross_mask: bool, likewise `[B, N, T, S]`, for the cross-attention.
             deterministic: whether dropout is off; if not, pass `rngs={"dropout": key}`.
             return_weights: whether to return the attention weights of all layers.
+            taps: what to read and edit inside the layers; "encoder/hidden" is the encoder's, and
+                "hidden" the decoder's.
 
         Returns:
             Hidden states and weights, without logits.
@@ -152,17 +159,22 @@ class EncoderDecoder(TransformerParts):
             ShapeError: tokens are not integer `[B, T]`, or longer than max_len; or another array
                 does not fit.
         """
+        check_taps(taps)
+        in_encoder, in_decoder = (None, None) if taps is None else taps.split("encoder/")
         encoded = self.encode(
             source_tokens, lengths=source_lengths, mask=source_mask, bias=source_bias,
-            deterministic=deterministic, return_weights=return_weights,
+            deterministic=deterministic, return_weights=return_weights, taps=in_encoder,
         )  # fmt: skip
         decoded = self.decoder(
             tokens, lengths=lengths, mask=mask, bias=bias, encoded=encoded.hidden,
             encoded_lengths=source_lengths, encoded_mask=cross_mask,
-            deterministic=deterministic, return_weights=return_weights,
+            deterministic=deterministic, return_weights=return_weights, taps=in_decoder,
         )  # fmt: skip
         weights = None if encoded.weights is None else encoded.weights.self_attention
-        return EncoderDecoderOutput(decoded.hidden, None, weights, decoded.weights)
+        found = decoded.taps
+        if found is not None and encoded.taps is not None:
+            found = found | {f"encoder/{place}": x for place, x in encoded.taps.items()}
+        return EncoderDecoderOutput(decoded.hidden, None, weights, decoded.weights, found)
 
     def encode(
         self, source_tokens: jax.Array, **inputs: Unpack[TransformerInputs]

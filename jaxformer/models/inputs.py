@@ -10,6 +10,7 @@ from jaxformer.errors import ShapeError
 from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.functional.shapes import as_array, check_axes, check_broadcast, check_dtype
 from jaxformer.functional.sizes import check_range, is_symbolic, known_values
+from jaxformer.functional.taps import Taps
 
 __all__ = [
     "TransformerInputs",
@@ -37,6 +38,7 @@ class TransformerInputs(TypedDict, total=False):
     cross_cache: tuple[KVCache, ...] | None
     deterministic: bool
     return_weights: bool
+    taps: Taps | None
 
 
 def check_tokens(name: str, tokens: jax.Array, max_len: int) -> dict[str, int]:

@@ -20,6 +20,7 @@ from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.functional.embedding import check_known_tokens, table_rows
 from jaxformer.functional.options import static_bool
 from jaxformer.functional.shapes import as_array, check_axes, check_broadcast, check_dtype
+from jaxformer.functional.taps import Taps, check_taps
 from jaxformer.models.contexts import AttentionFunctions, layer_contexts
 from jaxformer.models.inputs import (
     TransformerInputs,
@@ -53,6 +54,7 @@ class TransformerOutput(NamedTuple):
             A decoder with a tied, narrower table returns them as wide as the table.
         cross_cache: keys and values of the encoder's output, one per layer, if a cache was given.
         pooled: float32 (float64 for float64) `[B, D]`, one vector per row, from models that pool.
+        taps: what `taps` reads, by place, stacked over layers `[L, ...]`; None without taps.
     """
 
     logits: jax.Array | None
@@ -61,6 +63,7 @@ class TransformerOutput(NamedTuple):
     hidden: jax.Array
     cross_cache: tuple[KVCache, ...] | None
     pooled: jax.Array | None = None
+    taps: dict[str, jax.Array] | None = None
 
 
 class Transformer(Model):
@@ -174,6 +177,7 @@ class Transformer(Model):
         cross_cache: tuple[KVCache, ...] | None = None,
         deterministic: bool = True,
         return_weights: bool = False,
+        taps: Taps | None = None,
     ) -> TransformerOutput:
         """Hidden states before the logits.
 
@@ -200,6 +204,7 @@ class Transformer(Model):
                 instead of `encoded` and its lengths.
             deterministic: whether dropout is off; if not, pass `rngs={"dropout": key}`.
             return_weights: whether to return the attention weights of all layers.
+            taps: what to read and edit inside the layers.
 
         Returns:
             Hidden states, without logits.
@@ -218,6 +223,7 @@ class Transformer(Model):
         check_lengths("lengths", lengths, sizes["B"], sizes["T"])
         deterministic = static_bool("deterministic", deterministic)
         return_weights = static_bool("return_weights", return_weights)
+        asked = check_taps(taps)
         check_caches("cache", cache, KVCache | WindowCache)
         check_caches("cross_cache", cross_cache, KVCache)
         if self.config.vocab_size is not None and not are_vectors:
@@ -277,16 +283,19 @@ class Transformer(Model):
         )
         contexts = layer_contexts(
             self.config, shared, positions, cache,
-            attention_fn=self.attention_fn, scheme_of=self._scheme, return_weights=return_weights,
+            attention_fn=self.attention_fn, scheme_of=self._scheme,
+            needs_weights=return_weights or not asked.isdisjoint(("scores", "weights")),
         )  # fmt: skip
         output = self.stack(
             x, contexts, cache=cache, cross_cache=cross_cache, deterministic=deterministic,
-            return_weights=return_weights,
+            return_weights=return_weights, taps=taps,
         )  # fmt: skip
         hidden = output.x if self.config.norm_position == "post" else self.final_norm(output.x)
         if self.config.vocab_size is not None:
             hidden = self._table().narrowed(hidden)
-        return TransformerOutput(None, output.cache, output.weights, hidden, output.cross_cache)
+        return TransformerOutput(
+            None, output.cache, output.weights, hidden, output.cross_cache, taps=output.taps
+        )
 
     def logits(self, hidden: jax.Array) -> jax.Array:
         """Logits float32 `[..., V]` of float `[..., D]` hidden states."""

@@ -19,6 +19,7 @@ from jaxformer.functional.multi_head import (
     multi_head_attention,
     project_memory,
 )
+from jaxformer.functional.taps import LayerTaps
 from jaxformer.modules.initializers import kernel_init, param_dtype, residual_init
 from jaxformer.modules.normalization import norm_scale
 
@@ -132,6 +133,7 @@ class MultiHeadAttention(nn.Module):
         cache: KVCache | WindowCache | None = None,
         deterministic: bool = True,
         return_weights: bool = False,
+        tap: LayerTaps | None = None,
     ) -> MultiHeadOutput:
         """Self-attention to the tokens that the context allows.
 
@@ -141,6 +143,7 @@ class MultiHeadAttention(nn.Module):
             cache: keys and values of earlier tokens.
             deterministic: whether dropout is off.
             return_weights: whether to also return the attention weights.
+            tap: as in `multi_head_attention`.
 
         Returns:
             Output `[B, T, D]`, the cache with the new tokens, and the weights.
@@ -159,6 +162,7 @@ class MultiHeadAttention(nn.Module):
             # With a cache, lengths give the number of tokens to write; the cache has the rest.
             num_tokens=context.lengths if cached else None,
             return_weights=return_weights,
+            tap=tap,
             attention_fn=context.attention_fn,
             is_causal=context.is_causal,
             query_seq_lengths=None if cached else context.lengths,
@@ -201,6 +205,7 @@ class CrossAttention(nn.Module):
         cross_cache: KVCache | None = None,
         deterministic: bool = True,
         return_weights: bool = False,
+        tap: LayerTaps | None = None,
     ) -> tuple[MultiHeadOutput, KVCache]:
         """Cross-attention to the encoder's tokens.
 
@@ -210,6 +215,7 @@ class CrossAttention(nn.Module):
             cross_cache: keys and values of the encoder's output, from an earlier call.
             deterministic: whether dropout is off.
             return_weights: whether to also return the attention weights.
+            tap: as in `multi_head_attention`; names of places start with "cross_".
 
         Returns:
             Output `[B, T, D]` with the weights, and the cross-attention cache.
@@ -238,6 +244,7 @@ class CrossAttention(nn.Module):
             **heads,
             cross_cache=cross_cache,
             return_weights=return_weights,
+            tap=None if tap is None else tap.within("cross_"),
             query_seq_lengths=context.lengths,
             scale=config.attention_scale,
             softcap=config.attention_softcap,

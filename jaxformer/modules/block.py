@@ -11,6 +11,7 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.cache import KVCache, WindowCache
+from jaxformer.functional.taps import LayerTaps
 from jaxformer.modules.attention import (
     NO_CONTEXT,
     AttentionContext,
@@ -44,12 +45,14 @@ class BlockOutput(NamedTuple):
         cache: the cache with the new tokens, if one was given.
         cross_cache: keys and values of the encoder's output, in a decoder with cross-attention.
         weights: attention weights, if requested.
+        taps: what the call reads inside the block, by place; the stack sets it.
     """
 
     x: jax.Array
     cache: KVCache | WindowCache | None = None
     cross_cache: KVCache | None = None
     weights: AttentionWeights | None = None
+    taps: dict[str, jax.Array] | None = None
 
 
 def check_block_output(
@@ -126,9 +129,10 @@ class Block(nn.Module):
     To use your own block, pass a module with the same call signature to a model as `block`. It is
     created as `block(config)`, plus `cross_attention` and `attention_norm` if not at their
     defaults. It must return a `BlockOutput`, with the cache of its attention if it is given one,
-    and with `AttentionWeights` if they are requested. Values that it sows into the collection
-    "losses" are added to the training loss. A scan stacks the values that its layers sow and a loop
-    lists them, so sum over all elements of all leaves.
+    and with `AttentionWeights` if they are requested. If the model is called with `Taps`, the block
+    gets a `LayerTaps` as argument `tap`, if it has one, and passes it to its layers. Values that it
+    sows into the collection "losses" are added to the training loss. A scan stacks the values that
+    its layers sow and a loop lists them, so sum over all elements of all leaves.
 
     Args:
         config: the model.
@@ -136,7 +140,8 @@ class Block(nn.Module):
         attention_norm: whether there is a norm before the attention ("pre" only).
         feed_forward: makes the feed-forward layer from config and sublayers: a module that maps
             `[B, T, D]` to `[B, T, D]`. If its call has an argument `mask` and lengths are known, it
-            gets bool `[B, T]`, False for padding, so that a router's losses can ignore padding.
+            gets bool `[B, T]`, False for padding, so that a router's losses can ignore padding. If
+            it has an argument `tap`, it gets that of the block.
             None = the config's feed-forward layer.
 
     Example:
@@ -164,6 +169,7 @@ class Block(nn.Module):
         cross_cache: KVCache | None = None,
         deterministic: bool = True,
         return_weights: bool = False,
+        tap: LayerTaps | None = None,
     ) -> BlockOutput:
         """Maps float `[B, T, D]` to `[B, T, D]`; arguments as in the attention layers.
 
@@ -177,7 +183,9 @@ class Block(nn.Module):
             check_needs_no_context(config, "Block", acts_on=("heads", "scores"))
             context = NO_CONTEXT
         dropout = nn.Dropout(config.dropout_rate, deterministic=deterministic)
-        options = {"deterministic": deterministic, "return_weights": return_weights}
+        options: dict[str, Any] = {
+            "deterministic": deterministic, "return_weights": return_weights, "tap": tap,
+        }  # fmt: skip
 
         def sublayer_input(name: str, x: jax.Array) -> jax.Array:
             if config.norm_position in ("post", "output"):
@@ -209,10 +217,14 @@ class Block(nn.Module):
         feed_forward = self.feed_forward(config, sublayers=sublayers, name="feed_forward")
         if config.residual == "sequential":
             inputs = sublayer_input("feed_forward", x)
-        known = {}
-        takes_mask = "mask" in inspect.signature(type(feed_forward).__call__).parameters
-        if takes_mask and context.lengths is not None:
+        known: dict[str, Any] = {}
+        taken = inspect.signature(type(feed_forward).__call__).parameters
+        if "mask" in taken and context.lengths is not None:
             known["mask"] = jnp.arange(x.shape[1])[None] < context.lengths[:, None]
-        x = add("feed_forward", x, feed_forward(inputs, **known))
+        if "tap" in taken:
+            known["tap"] = tap
+        output = feed_forward(inputs, **known)
+        output = output if tap is None else tap("feed_forward_output", output)
+        x = add("feed_forward", x, output)
         weights = None if own.weights is None else AttentionWeights(own.weights, cross_weights)
         return BlockOutput(x, own.cache, cross_cache, weights)

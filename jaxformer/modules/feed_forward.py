@@ -10,6 +10,7 @@ from jaxformer.functional.feed_forward import (
     feed_forward,
     gated_feed_forward,
 )
+from jaxformer.functional.taps import LayerTaps
 from jaxformer.modules.initializers import kernel_init, param_dtype, residual_init
 
 __all__ = ["FeedForward", "inner_activation"]
@@ -38,8 +39,8 @@ class FeedForward(nn.Module):
     sublayers: int = 2
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Maps float `[..., D]` to `[..., D]`."""
+    def __call__(self, x: jax.Array, *, tap: LayerTaps | None = None) -> jax.Array:
+        """Maps float `[..., D]` to `[..., D]`; tap as in `functional.feed_forward`."""
         config, inner = self.config, self.config.ff_dim
         dtype = param_dtype(config)
 
@@ -58,12 +59,12 @@ class FeedForward(nn.Module):
             down_bias = self.param("down_bias", nn.initializers.zeros, (config.d_model,), dtype)
         if not config.is_gated:
             params = FeedForwardParams(up_kernel, down_kernel, up_bias, down_bias)
-            return feed_forward(params, x, activation=inner_activation(config))
+            return feed_forward(params, x, activation=inner_activation(config), tap=tap)
         gate_kernel, gate_bias = input_projection("gate")
         gated = GatedFeedForwardParams(
             gate_kernel, up_kernel, down_kernel, gate_bias, up_bias, down_bias
         )
-        return gated_feed_forward(gated, x, activation=inner_activation(config))
+        return gated_feed_forward(gated, x, activation=inner_activation(config), tap=tap)
 
 
 def inner_activation(config: ModelConfig) -> str:

@@ -1,6 +1,7 @@
 """Stack of layers with stacked parameters, run as one compiled scan or as a loop."""
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -13,6 +14,7 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.cache import KVCache, WindowCache
+from jaxformer.functional.taps import LayerTaps, Taps
 from jaxformer.modules.attention import NO_CONTEXT, AttentionContext, check_needs_no_context
 from jaxformer.modules.block import AttentionWeights, Block, BlockOutput, check_block_output
 
@@ -83,12 +85,14 @@ class StackOutput(NamedTuple):
         cache: one cache per layer with the new tokens, if caches were given.
         cross_cache: keys and values of the encoder's output, one per layer; only with a cache.
         weights: `AttentionWeights` of arrays `[L, B, N, T, S]`, if requested.
+        taps: what was read, by place, `[L, ...]`; None without taps.
     """
 
     x: jax.Array
     cache: Cache | None = None
     cross_cache: tuple[KVCache, ...] | None = None
     weights: AttentionWeights | None = None
+    taps: dict[str, jax.Array] | None = None
 
 
 class Stack(nn.Module):
@@ -127,6 +131,7 @@ class Stack(nn.Module):
         cross_cache: tuple[KVCache, ...] | None = None,
         deterministic: bool = True,
         return_weights: bool = False,
+        taps: Taps | None = None,
     ) -> StackOutput:
         """Maps float `[B, T, D]` to `[B, T, D]`.
 
@@ -139,13 +144,14 @@ class Stack(nn.Module):
                 the contexts' `encoded` when not given.
             deterministic: whether dropout is off.
             return_weights: whether to also return the attention weights of all layers.
+            taps: what to read and edit inside the blocks.
 
         Returns:
             The output, with caches and attention weights if any.
 
         Raises:
             ConfigError: the number of caches or contexts is not the number of layers; or the config
-                has positions or windows, but there is no context.
+                has positions or windows, but there is no context; or taps name an unknown place.
         """
         config = self.config
         if contexts is None:
@@ -162,7 +168,10 @@ class Stack(nn.Module):
         x = nn.with_logical_constraint(x, _RESIDUAL_AXES)
         none = (None,) * config.num_layers
         layers = [
-            _Layer(*each) for each in zip(contexts, cache or none, cross_cache or none, strict=True)
+            _Layer(*each, taps)
+            for each in zip(
+                contexts, cache or none, cross_cache or none, range(config.num_layers), strict=True
+            )
         ]
         cached = cache is not None or cross_cache is not None
         looped = cached or layer_execution(config).name == "loop"
@@ -178,16 +187,14 @@ class Stack(nn.Module):
                 results = self._scan(block, x, group, options)
             outputs += results
             x = results[-1].x
-        weights = None
-        if return_weights:
-            found = [o.weights for o in outputs if o.weights is not None]
-            weights = jax.tree.map(lambda *each: jnp.concatenate(each), *found)
+        found = [(o.weights if return_weights else None, o.taps) for o in outputs]
+        weights, read = jax.tree.map(lambda *each: jnp.concatenate(each), *found)
         # Without a cache, returning cross_cache would keep keys and values of all layers alive.
         if cache is None:
-            return StackOutput(x, weights=weights)
+            return StackOutput(x, weights=weights, taps=read)
         new_cross_cache = tuple(o.cross_cache for o in outputs if o.cross_cache is not None)
         new_cache = tuple(o.cache for o in outputs if o.cache is not None)
-        return StackOutput(x, new_cache, new_cross_cache or None, weights)
+        return StackOutput(x, new_cache, new_cross_cache or None, weights, read)
 
     def _make_block(self, name: str, x: jax.Array, group: list["_Layer"]) -> nn.Module:
         """Creates the block that holds the stacked parameters of a group of layers.
@@ -230,8 +237,8 @@ class Stack(nn.Module):
             select = functools.partial(_replace, new=variables)
             output = self._layer_function(select, layer, options, prevent_cse=True)(block, x)
             x = output.x
-            weights = jax.tree.map(lambda leaf: leaf[None], output.weights)
-            outputs.append(output._replace(weights=weights))
+            weights, taps = jax.tree.map(lambda leaf: leaf[None], (output.weights, output.taps))
+            outputs.append(output._replace(weights=weights, taps=taps))
         return outputs
 
     def _scan(
@@ -241,17 +248,22 @@ class Stack(nn.Module):
         period = max(1, len(self.config.layers))
         repeats = len(group) // period
 
-        def repeat(block: nn.Module, x: jax.Array, _: None) -> tuple[jax.Array, Any]:
-            weights = []
-            for index in range(period):
+        # Layers before each repeat; taps alone need to know which layer runs.
+        before = None if group[0].taps is None else jnp.arange(0, repeats * period, period)
+
+        def repeat(block: nn.Module, x: jax.Array, before: Any) -> tuple[jax.Array, Any]:
+            found = []
+            for index, layer in enumerate(group[:period]):
                 # XLA merges nothing across scan iterations, so remat does not need the barriers
                 # against CSE, which would cost speed.
                 select = functools.partial(_at, index=index)
-                run_layer = self._layer_function(select, group[index], options, prevent_cse=False)
+                if before is not None:
+                    layer = layer._replace(number=layer.number + before)
+                run_layer = self._layer_function(select, layer, options, prevent_cse=False)
                 output = run_layer(block, x)
                 x = output.x
-                weights.append(output.weights)
-            return x, jax.tree.map(lambda *each: jnp.stack(each), *weights)
+                found.append((output.weights, output.taps))
+            return x, jax.tree.map(lambda *each: jnp.stack(each), *found)
 
         scan = nn.scan(
             repeat,
@@ -267,12 +279,12 @@ class Stack(nn.Module):
             )
 
         def run(block: nn.Module, x: jax.Array) -> tuple[jax.Array, Any]:
-            return scan(block, x, None)
+            return scan(block, x, before)
 
-        x, weights = _with_variables(run, by_repeat)(block, x)
-        weights = jax.tree.map(lambda leaf: rearrange(leaf, "r p ... -> (r p) ..."), weights)
+        x, found = _with_variables(run, by_repeat)(block, x)
+        found = jax.tree.map(lambda leaf: rearrange(leaf, "r p ... -> (r p) ..."), found)
         rest = self._loop(block, x, group, options, start=repeats * period)
-        return [BlockOutput(x, weights=weights), *rest]
+        return [BlockOutput(x, weights=found[0], taps=found[1]), *rest]
 
     def _layer_function(
         self, select: Callable[[Any], Any], layer: "_Layer", options: dict[str, bool], *,
@@ -300,18 +312,30 @@ class _Layer(NamedTuple):
     context: AttentionContext
     cache: KVCache | WindowCache | None
     cross_cache: KVCache | None
+    number: int | jax.Array
+    taps: Taps | None
 
 
 def _call(
     block: nn.Module, x: jax.Array, *, layer: _Layer, options: dict[str, bool]
 ) -> BlockOutput:
-    context, cache, cross_cache = layer
-    output = block(x, context, cache=cache, cross_cache=cross_cache, **options)
+    context, cache, cross_cache, number, taps = layer
+    known, tap = {}, None
+    if taps is not None:
+        tap = LayerTaps(taps, jnp.asarray(number, jnp.int32))
+        x = tap("inputs", x)
+        taken = inspect.signature(type(block).__call__).parameters.values()
+        if any(each.name == "tap" or each.kind is each.VAR_KEYWORD for each in taken):
+            known["tap"] = tap
+    output = block(x, context, cache=cache, cross_cache=cross_cache, **options, **known)
     crosses = context.encoded is not None or cross_cache is not None
     output = check_block_output(
         block, output, x, cached=cache is not None, cross_cached=crosses and cache is not None,
         return_weights=options.get("return_weights", False),
     )  # fmt: skip
+    if tap is not None:
+        output = output._replace(x=tap("hidden", output.x), taps=tap.values)
+        tap.check_all_found(type(block).__name__, own=type(block) is not Block)
     return output._replace(x=nn.with_logical_constraint(output.x, _RESIDUAL_AXES))
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "masked",
     "scores",
     "softmax_factors",
+    "weighted_values",
 ]
 
 _OUTPUT, _MAXIMUM, _INVERSE_TOTAL = SAVED = (
@@ -132,7 +133,7 @@ def attend(
         `[..., g, t]`; 0 and -inf in rows where the mask is all False.
     """
     exponentials, inverse, residual = softmax_factors(_logits(static, mask, query, key, bias))
-    return _weighted_values(static, exponentials, value, keep) * inverse, residual[..., 0]
+    return weighted_values(static, exponentials, value, keep) * inverse, residual[..., 0]
 
 
 @attend.defjvp
@@ -152,12 +153,12 @@ def _attend_jvp(
         (query_dot, key_dot, bias_dot),
     )
     exponentials, inverse, residual = softmax_factors(logits)
-    output = checkpoint_name(_weighted_values(static, exponentials, value, keep) * inverse, _OUTPUT)
+    output = checkpoint_name(weighted_values(static, exponentials, value, keep) * inverse, _OUTPUT)
     weights = exponentials * inverse
     # P * dS. dP also subtracts P times its row sum; that is done on the output below.
     weighted_dot = weights * logits_dot
-    output_dot = _weighted_values(static, weights, value_dot, keep)
-    output_dot += _weighted_values(static, weighted_dot, value, keep)
+    output_dot = weighted_values(static, weights, value_dot, keep)
+    output_dot += weighted_values(static, weighted_dot, value, keep)
     residual_dot = weighted_dot.sum(axis=-1, keepdims=True)
     output_dot -= residual_dot * output
     return (output, residual[..., 0]), (output_dot, residual_dot[..., 0])
@@ -174,7 +175,7 @@ def _logits(
     return masked(biased(capped(static, scores(static, query, key)), bias), mask)
 
 
-def _weighted_values(
+def weighted_values(
     static: StaticOptions, weights: jax.Array, value: jax.Array, keep: jax.Array | None
 ) -> jax.Array:
     """Sum of the values, weighted by the weights kept by dropout."""
