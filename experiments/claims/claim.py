@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from matplotlib.figure import Figure
 
-__all__ = ["Claim", "Finding", "Verdict", "main", "section"]
+__all__ = ["Claim", "Finding", "Verdict", "judge", "main", "section"]
 
 Verdict = Literal["holds", "holds in part", "does not hold at this size"]
 
@@ -56,6 +56,13 @@ class Finding:
     summary: str
     figure: Figure
     numbers: Mapping[str, Any]
+
+
+def judge(*parts: bool) -> Verdict:
+    """The verdict on a claim of several parts, by which of them are so."""
+    if all(parts):
+        return "holds"
+    return "holds in part" if any(parts) else "does not hold at this size"
 
 
 def main(

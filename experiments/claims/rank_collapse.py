@@ -8,7 +8,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-from claim import Claim, Finding, Verdict, main
+from claim import Claim, Finding, judge, main
 from matplotlib.figure import Figure
 
 from jaxformer.functional import (
@@ -107,10 +107,7 @@ def measure(size: Size) -> Finding:
     }
     exponents = [exponent(one) for one in found["attention alone"]]
     kept = [float(one[-1]) for one in found["with skips"]]
-    collapses, skips_keep = min(exponents) > 2, min(kept) > 0.1
-    verdict: Verdict = "does not hold at this size"
-    if collapses or skips_keep:
-        verdict = "holds" if collapses and skips_keep else "holds in part"
+    verdict = judge(min(exponents) > 2, min(kept) > 0.1)
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
     for index, (name, runs) in enumerate(found.items()):
